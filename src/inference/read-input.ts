@@ -289,7 +289,7 @@ async function readEntry(
     return memory.within(
       size,
       () => readWhole(fd),
-      (bytes, most) => {
+      async (bytes, most) => {
         const { length } = bytes;
         const kept = { is: false };
         const again = {
@@ -298,7 +298,7 @@ async function readEntry(
           filesAhead: () => memory.filesAhead(),
           keepWhole: (elements: number) => (kept.is = keeps && memory.keepWhole(length, elements)),
         };
-        const file = seriesFile(bytes, again, most);
+        const file = await seriesFile(bytes, again, most);
         // Garbage of whole files would be collected again and again while a long series is read
         if (!kept.is) release(bytes);
         return file;

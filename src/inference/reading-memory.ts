@@ -106,11 +106,9 @@ export class SliceMemory {
   async within<T>(
     size: number,
     read: () => Promise<Uint8Array>,
-    work: (bytes: Uint8Array, mostElements: number) => T,
+    work: (bytes: Uint8Array, mostElements: number) => Promise<T>,
   ): Promise<T> {
-    return withFile(this.memory, { size, read }, this.patience, (bytes, most) =>
-      Promise.resolve(work(bytes, most)),
-    );
+    return withFile(this.memory, { size, read }, this.patience, work);
   }
 
   /** Counts what is kept of a slice. */

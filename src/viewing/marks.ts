@@ -213,12 +213,19 @@ function originsOf(groups: Attributes): Attributes[] {
 
 const WHITE_LAB = [65535, 32896, 32896] as const;
 
+/** The label of the model, which segments of several phases have in common. */
+function labelOf(item: Attributes): string {
+  const tracking = item.string("TrackingID") ?? "";
+  const end = tracking.indexOf(": ");
+  return end < 0 ? (item.string("SegmentLabel") ?? "") : tracking.slice(end + 2);
+}
+
 function segmentIn(item: Attributes): Segment {
   const [light = WHITE_LAB[0], a = WHITE_LAB[1], b = WHITE_LAB[2]] =
     item.numbers("RecommendedDisplayCIELabValue") ?? [];
   return {
     number: item.number("SegmentNumber") ?? 0,
-    label: item.string("SegmentLabel") ?? "",
+    label: labelOf(item),
     colour: fromCieLab([light, a, b]),
   };
 }
@@ -229,16 +236,16 @@ async function fullest(
   source: Receipt["source"],
   wanted: string,
 ): Promise<number> {
-  const number = segments.find(({ label }) => label === wanted)?.number;
-  if (number === undefined)
+  const numbers = new Set(segments.flatMap((one) => (one.label === wanted ? one.number : [])));
+  if (numbers.size === 0)
     throw errors.bad_request("Expected a label of the model's segmentation; it has no such.");
   let best = { frame: 1, pixels: 0 };
   for (let frame = 1; frame <= source.frames; frame++) {
     let pixels = 0;
     for (const { frame: at, segment } of byPlace.get(placeIn(source, frame)) ?? [])
-      if (isLabelMap || segment === number)
+      if (isLabelMap || numbers.has(segment ?? 0))
         for (const value of await image.frame(at))
-          if (isLabelMap ? value === number : value > 0) pixels++;
+          if (isLabelMap ? numbers.has(value) : value > 0) pixels++;
     if (pixels > best.pixels) best = { frame, pixels };
   }
   return best.frame;
@@ -277,14 +284,25 @@ async function draw(
   return {
     rows,
     columns,
-    segments: segments.map(({ number, label, colour }) => ({
+    segments: byLabel(segments).map(([{ number, label, colour }, all]) => ({
       number,
       label,
-      pixels: pixels.get(number) ?? 0,
+      pixels: all.reduce((sum, one) => sum + (pixels.get(one.number) ?? 0), 0),
       colour: `#${colour.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`,
     })),
     png: pixels.size === 0 ? null : (await packed(rgba, columns, rows)).toString("base64"),
   };
+}
+
+/** Segments with those of the same label on other phases, whose frames are others. */
+function byLabel(segments: readonly Segment[]): [Segment, Segment[]][] {
+  const found = new Map<string, [Segment, Segment[]]>();
+  for (const segment of segments) {
+    const known = found.get(segment.label);
+    if (known === undefined) found.set(segment.label, [segment, [segment]]);
+    else known[1].push(segment);
+  }
+  return [...found.values()];
 }
 
 async function packed(rgba: Buffer, width: number, height: number): Promise<Buffer> {

@@ -277,7 +277,12 @@ export type Coder = "jpeg" | "jpeg-lossless" | "jpeg-ls" | "jpeg2000" | "htj2k" 
  * Compresses one frame with the encoders of dcmjs-codecs; lossless but for "jpeg", and JPEG-LS with
  * `near` above 0.
  */
-export async function compress(coder: Coder, raw: Raw, near = 0): Promise<Uint8Array> {
+export async function compress(
+  coder: Coder,
+  raw: Raw,
+  near = 0,
+  allowMct = true,
+): Promise<Uint8Array> {
   const { NativeCodecs, Context } = codecs;
   if (!NativeCodecs.isInitialized()) await NativeCodecs.initializeAsync({ logCodecsInfo: true });
   const context = new Context({
@@ -296,7 +301,7 @@ export async function compress(coder: Coder, raw: Raw, near = 0): Promise<Uint8A
     "jpeg-lossless": () => NativeCodecs.encodeJpeg(context, { lossy: false, predictor: 1 }),
     "jpeg-ls": () =>
       NativeCodecs.encodeJpegLs(context, { lossy: near > 0, allowedLossyError: near }),
-    jpeg2000: () => NativeCodecs.encodeJpeg2000(context, { lossy: false }),
+    jpeg2000: () => NativeCodecs.encodeJpeg2000(context, { lossy: false, allowMct } as object),
     htj2k: () => NativeCodecs.encodeHtJpeg2000(context, { lossy: false }),
     "jpeg-xl": () => NativeCodecs.encodeJpegXl(context, { lossy: false }),
     rle: () => NativeCodecs.encodeRle(context),

@@ -39,6 +39,8 @@ export interface CodestreamHeader {
   signed: boolean;
   /** The colour model that the markers name for three components; undefined if they name none. */
   colour: "RGB" | "YBR" | undefined;
+  /** The second and third component have fewer samples than the first. */
+  subsampled: boolean;
   /** JPEG 2000 and HTJ2K: a multiple component transform that the codec undoes. */
   componentTransform: boolean;
   /** JPEG-LS scans by component: the codec's output is by plane. */
@@ -75,6 +77,7 @@ const PLAIN = {
   sampling: undefined,
   signed: false,
   colour: undefined,
+  subsampled: false,
   componentTransform: false,
   byPlane: false,
   lossless: false,
@@ -226,7 +229,8 @@ function jpegHeader(
     columns: u16(bytes, frame.at + 3),
     components,
     colour:
-      components === 3 && !isLs ? jpegColour(adobe, jfif && !lossless, ids, sampling) : undefined,
+      components === 3 ? jpegColour(adobe, jfif && !lossless && !isLs, ids, sampling) : undefined,
+    subsampled: components === 3 && !isLs && isChromaSubsampled(sampling),
     byPlane: isLs && components > 1 && interleave === 0,
     lossless,
     progressive: [0xc2, 0xc6, 0xca, 0xce].includes(frame.marker),
@@ -251,8 +255,11 @@ function jpegColour(
   if (adobe === 0) return "RGB";
   if (adobe === 1) return "YBR";
   if (ids.join() === "82,71,66") return "RGB";
-  return sampling[0] !== sampling[1] ? "YBR" : undefined;
+  return isChromaSubsampled(sampling) ? "YBR" : undefined;
 }
+
+/** Only chrominance has fewer samples (H and V of SOF). */
+const isChromaSubsampled = ([first, second]: (number | undefined)[]): boolean => first !== second;
 
 /**
  * The boxes of a JP2 or JPEG XL file (ISO 15444-1 annex I): the type, and where the contents begin
@@ -340,6 +347,7 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     sampling: isPlain ? undefined : sizes.map(({ dx, dy }) => ({ dx, dy })),
     // Only chrominance has fewer samples
     colour: transform ? "RGB" : isPlain ? undefined : "YBR",
+    subsampled: !isPlain,
     componentTransform: transform,
     lossy: irreversible,
     decompositions,

@@ -15,6 +15,7 @@ import {
   type Warning,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
+import { colourByValues } from "./coded-colour.js";
 import { framesAhead } from "./decoders.js";
 import { sopClassName } from "./dictionary.js";
 import type { Element } from "./elements.js";
@@ -31,6 +32,12 @@ export interface DicomFileImage extends Image {
   attributes: DataSetAttributes;
   /** The same as `frame`, on a decoder thread if one has room. */
   frameElsewhere(index: number): Promise<Uint8Array>;
+  /**
+   * Decides by values what the colours are where attribute and codestream contradict each other;
+   * until then `format` says RGB of such an image. Reading a frame does it too. Throws
+   * corrupt_image where the values do not tell, and what decoding throws.
+   */
+  settle(): Promise<void>;
   /** Frees the file's bytes as `release` does, unless `frame` is a part of them. */
   releaseAround(frame: Uint8Array): void;
 }
@@ -55,13 +62,15 @@ export function imageOf(file: DicomFile, bytes: Uint8Array, fileSha256: string):
 
 class DicomImage implements DicomFileImage {
   readonly source: SourceIdentity;
-  readonly format: PixelFormat;
+  format: PixelFormat;
   readonly frameCount: number;
   readonly attributes: DataSetAttributes;
   readonly codec?: Codec;
   readonly warnings;
   readonly transforms = [];
   readonly #reader: FrameReader;
+  readonly #tag: string;
+  #settled: Promise<void> | undefined;
   readonly #frames: ReadAhead<Decoded>;
   readonly #interpret: (frame: number) => Interpretation;
   readonly #geometry: (frame: number) => FrameGeometry;
@@ -82,6 +91,7 @@ class DicomImage implements DicomFileImage {
     const pixel = readImagePixel(attributes, keyword, walk.warnings);
     this.#reader = frameReader(file, element, pixel);
     this.format = this.#reader.format;
+    this.#tag = pixel.tag;
     if (this.#reader.codec !== undefined) this.codec = this.#reader.codec;
     this.frameCount = pixel.frameCount;
     checkGroups(attributes, this.frameCount, this.warnings);
@@ -101,11 +111,26 @@ class DicomImage implements DicomFileImage {
     this.#geometry(0);
   }
 
+  async settle(): Promise<void> {
+    const { doubt } = this.#reader;
+    if (doubt !== undefined) await (this.#settled ??= this.#settle(doubt));
+  }
+
+  async #settle(doubt: string): Promise<void> {
+    const { frameCount, format, warnings } = this;
+    const { codec, read } = this.#reader;
+    const found = { tag: this.#tag, doubt, format, frameCount, codec, read };
+    const photometricInterpretation = await colourByValues(found, warnings);
+    this.format = { ...format, photometricInterpretation };
+  }
+
   async frame(index: number): Promise<Uint8Array> {
+    await this.settle();
     return this.#plausible(await this.#frames.get(checkedFrame(index, this.frameCount)), index);
   }
 
   async frameElsewhere(index: number): Promise<Uint8Array> {
+    await this.settle();
     return this.#plausible(
       await this.#reader.read(checkedFrame(index, this.frameCount), true),
       index,

@@ -4,6 +4,7 @@ import { errno } from "../../base/errno.js";
 import { errors, RadserveError } from "../../base/errors.js";
 import { warn, type Codec, type PixelFormat, type Warning } from "../image.js";
 import { checkHeader, codecOf } from "./codecs.js";
+import { decodedColour, doubtOf, foreseen, uncodedColour } from "./coded-colour.js";
 import { readCodestream, type CodestreamHeader } from "./codestream.js";
 import {
   checkStoredBits,
@@ -16,7 +17,7 @@ import type { DicomFile } from "./dicom-file.js";
 import type { Element } from "./elements.js";
 import { encodedFrames, type EncodedFrames } from "./frame-sources.js";
 import { frameLength, nativeFrame, nativePixels } from "./native-pixels.js";
-import { decodedColour, type ImagePixel } from "./pixel-format.js";
+import type { ImagePixel } from "./pixel-format.js";
 import { decodeRle, decodeRleBits } from "./rle.js";
 import type { TransferSyntax } from "./transfer-syntax.js";
 
@@ -30,9 +31,12 @@ export interface Decoded {
 }
 
 export interface FrameReader {
+  /** Where there is a doubt about the colours, they are RGB in it until the values have decided. */
   format: PixelFormat;
+  /** Why only values tell what the colours are; undefined where they are known. */
+  doubt?: string | undefined;
   /** A frame that is asked for `ahead` of its turn may be decoded on another thread. */
-  read(index: number, ahead?: boolean): Promise<Decoded>;
+  read: (index: number, ahead?: boolean) => Promise<Decoded>;
   /** Set if a decoder thread can decode the frames. */
   codec?: Codec;
 }
@@ -66,11 +70,22 @@ function nativeReader(file: DicomFile, element: Element, pixel: ImagePixel): Fra
       `The transfer syntax is ${syntax.name} but the pixel data is not compressed; it was read as it is.`,
     );
   const native = nativePixels(file.attributes.bytes(element), element, pixel, walk.warnings);
-  const { format } = native.pixel;
+  const { format, doubt } = colouredPixels(native.pixel);
   const overlays = overlayBits(file);
   return {
     format,
+    doubt,
     read: (index) => Promise.resolve(lookedThrough(nativeFrame(native, index), format, overlays)),
+  };
+}
+
+/** The format of frames that no codec with colours of its own has coded. */
+function colouredPixels({ format, tag }: ImagePixel, isFull = !format.packed422) {
+  if (format.samplesPerPixel !== 3) return { format, doubt: undefined };
+  const colour = uncodedColour(tag, isFull);
+  return {
+    format: { ...format, photometricInterpretation: foreseen(colour) },
+    doubt: doubtOf(colour),
   };
 }
 
@@ -99,17 +114,11 @@ function overlayBits({ dataSet, walk }: DicomFile): number {
 
 function rleReader(file: DicomFile, pixel: ImagePixel, encoded: EncodedFrames): FrameReader {
   const overlays = overlayBits(file);
-  let { format } = pixel;
-  if (format.photometricInterpretation === "YBR_FULL_422") {
-    warn(
-      file.walk.warnings,
-      "not_subsampled",
-      "RLE planes are not subsampled; YBR_FULL_422 was read as YBR_FULL.",
-    );
-    format = { ...format, photometricInterpretation: "YBR_FULL" };
-  }
+  // RLE planes are never subsampled
+  const { format, doubt } = colouredPixels(pixel);
   return {
     format,
+    doubt,
     read: (index) =>
       // A rejected promise rather than a throw
       Promise.resolve().then(() =>
@@ -138,7 +147,7 @@ function rawFrameReader(
       : encoded.bytesOf(index);
   const first = nativePixels(plain(0), element, one, warnings);
   return {
-    format: first.pixel.format,
+    ...colouredPixels(first.pixel),
     read: (index) =>
       Promise.resolve().then(() => ({
         data: nativeFrame(nativePixels(plain(index), element, one, warnings), 0),
@@ -171,22 +180,25 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: EncodedFrames)
   const declared = pixel.format;
   checkHeader(first, declared);
   warnOfMismatch(file.transferSyntax, declared, first, warnings);
-  const tag = file.attributes.string("PhotometricInterpretation")?.toUpperCase() ?? "";
+  const { tag } = pixel;
+  const colour = decodedColour(tag, first, warnings);
   const format = {
     ...declared,
     highBit: codedHighBit(declared, first, warnings),
-    photometricInterpretation: decodedColour(tag, first, warnings),
+    photometricInterpretation: foreseen(colour),
   };
   const overlays = overlayBits(file);
   // A reversible wavelet cut off is lossy too, which only the attribute tells
   const lossy = file.attributes.string("LossyImageCompression") === "01";
   return {
     format,
+    doubt: doubtOf(colour),
     codec: codecOf(first),
     read: async (index, ahead = false) => {
       const header = readCodestream(encoded.bytesOf(index));
       checkHeader(header, format);
-      if (decodedColour(tag, header, []) !== format.photometricInterpretation)
+      const own = decodedColour(tag, header, []);
+      if (foreseen(own) !== foreseen(colour) || doubtOf(own) !== doubtOf(colour))
         throw errors.corrupt_image(
           `Frame ${index + 1} is coded in another colour space than the first.`,
         );

@@ -45,8 +45,8 @@ function swapUnit(element: Element, bitsAllocated: number): number {
 
 /**
  * Checks that all frames are there. YBR_FULL_422 of full length is stored without subsampling,
- * whatever it says. Throws truncated_image, or corrupt_image for 4:2:2 with an odd number of
- * columns.
+ * whatever it says, and its colours are in doubt (coded-colour.ts). Throws truncated_image, or
+ * corrupt_image for 4:2:2 with an odd number of columns.
  */
 export function nativePixels(
   bytes: Uint8Array,
@@ -60,7 +60,7 @@ export function nativePixels(
   let found = pixel;
   if (format.photometricInterpretation === "YBR_FULL_422") {
     const full = format.rows * format.columns * 3 * frameCount;
-    found = { ...pixel, format: subsampled(pixel, element.length >= full, warnings) };
+    found = { ...pixel, format: subsampled(pixel, element.length >= full) };
   }
   const expected = Math.ceil((storedBits(found) * frameCount) / 8);
   if (bytes.length < expected)
@@ -102,20 +102,9 @@ export function nativePixels(
   return { bytes, swapUnit: swapUnit(element, pixel.bitsAllocated), pixel: found };
 }
 
-function subsampled(
-  { format, planarConfiguration }: ImagePixel,
-  isFull: boolean,
-  warnings: Warning[],
-): PixelFormat {
+function subsampled({ format, planarConfiguration }: ImagePixel, isFull: boolean): PixelFormat {
   const byPlane = planarConfiguration === 1;
-  if (isFull) {
-    warn(
-      warnings,
-      "not_subsampled",
-      "YBR_FULL_422 pixel data has three full samples a pixel; read as YBR_FULL.",
-    );
-    return { ...format, photometricInterpretation: "YBR_FULL" };
-  }
+  if (isFull) return format;
   if (format.columns % 2 === 1 || format.bitsAllocated !== 8 || byPlane)
     throw errors.corrupt_image(
       "PhotometricInterpretation YBR_FULL_422 needs an even number of Columns, BitsAllocated 8 and PlanarConfiguration 0.",

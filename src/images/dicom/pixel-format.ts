@@ -1,9 +1,9 @@
 /** The Image Pixel Module (PS3.3 C.7.6.3): attributes to a checked PixelFormat. */
 import { errors, type RadserveError } from "../../base/errors.js";
 import { ownValue } from "../../base/own-value.js";
-import { warn, type PixelFormat, type PhotometricInterpretation, type Warning } from "../image.js";
+import { warn, type PixelFormat, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import type { CodestreamHeader } from "./codestream.js";
+import { baseColour } from "./coded-colour.js";
 
 /** Which element holds the pixels: their type differs (PS3.3 C.7.6.3, C.7.6.24, C.7.6.25). */
 export type PixelElement = "PixelData" | "FloatPixelData" | "DoubleFloatPixelData";
@@ -11,6 +11,8 @@ export type PixelElement = "PixelData" | "FloatPixelData" | "DoubleFloatPixelDat
 export interface ImagePixel {
   format: PixelFormat;
   frameCount: number;
+  /** PhotometricInterpretation, in capitals. */
+  tag: string;
   /** As declared: 1 means packed bits. */
   bitsAllocated: number;
   /** Native pixels and RLE of several samples: 1 is by plane. */
@@ -99,6 +101,7 @@ export function readImagePixel(
       packed422: false,
     },
     frameCount: frames,
+    tag,
     bitsAllocated: bits.declared,
     planarConfiguration: planar,
     planarIsGuessed: stated === undefined,
@@ -151,16 +154,6 @@ function photometric(
         `${Object.keys(SAMPLES).join(", ")}.`,
     );
   return tag;
-}
-
-/**
- * The photometric interpretation after decoding: JPEG 2000 and JPEG XL undo their transforms, so
- * those end as RGB.
- */
-function baseColour(tag: string): PhotometricInterpretation {
-  return tag === "YBR_ICT" || tag === "YBR_RCT" || tag === "XYB"
-    ? "RGB"
-    : (tag as PhotometricInterpretation);
 }
 
 function samplesPerPixel(attributes: DataSetAttributes, tag: string, warnings: Warning[]): number {
@@ -252,49 +245,4 @@ function integerBits(attributes: DataSetAttributes, samples: number, warnings: W
       float: false,
     },
   };
-}
-
-/**
- * Photometric interpretation of decoded frames: without what the codec undoes, and by the
- * codestream if it and the attribute disagree. Where no transform is in the codestream, the
- * attribute says what the components are (PS3.5 8.2.4).
- * @param tag PhotometricInterpretation in capitals
- * @throws RadserveError corrupt_image if neither says it
- */
-export function decodedColour(
-  tag: string,
-  header: CodestreamHeader,
-  warnings: Warning[],
-): PhotometricInterpretation {
-  const { kind, components, componentTransform, colour } = header;
-  if (components !== 3) return baseColour(tag);
-  const mismatch = (coded: string) =>
-    warn(
-      warnings,
-      "photometric_mismatch",
-      `PhotometricInterpretation is ${tag} but the compressed frames are ${coded}; the frames were believed.`,
-    );
-  // JPEG XL has its own, which its decoder undoes
-  const isTransform = /^YBR_(RCT|ICT)$/.test(tag) && kind !== "jpeg-xl";
-  if (componentTransform) {
-    if (!isTransform) mismatch(header.lossy ? "YBR_ICT" : "YBR_RCT");
-    return "RGB";
-  }
-  if (isTransform && colour === undefined) {
-    if (tag === "YBR_RCT")
-      throw errors.corrupt_image(
-        "PhotometricInterpretation is YBR_RCT but the compressed frames have no such transform, so that their colours are not known. Correct the attribute to what they are, RGB or YBR_FULL.",
-      );
-    warn(
-      warnings,
-      "photometric_mismatch",
-      `PhotometricInterpretation is ${tag} but the compressed frames have no such transform; their components were taken as YBR_FULL.`,
-    );
-    return "YBR_FULL";
-  }
-  const told = tag === "YBR_FULL_422" || tag === "YBR_PARTIAL_420" ? "YBR_FULL" : baseColour(tag);
-  const marked = colour === "RGB" ? "RGB" : colour === "YBR" ? "YBR_FULL" : told;
-  // Its luminance is 16 to 235, in MPEG alone (PS3.3 C.7.6.3.1.2); other codecs have the full range
-  if (isTransform || marked !== told || tag === "YBR_PARTIAL_420") mismatch(marked);
-  return marked;
 }

@@ -115,14 +115,15 @@ const NO_IMAGE: LeftOut = {
  * @param again of `bytes` nothing is kept but the attributes, unless it says so
  * @param mostElements as openFile takes it, which throws TooManyElements
  */
-export function seriesFile(
+export async function seriesFile(
   bytes: Uint8Array,
   again: Again,
   mostElements?: number,
-): SeriesFile | LeftOut | Unread {
+): Promise<SeriesFile | LeftOut | Unread> {
   let image: DicomFileImage;
   try {
     image = readDicom(bytes, mostElements);
+    await image.settle();
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
     if (error.code === "no_pixel_data") return withoutPixels(bytes, mostElements);
@@ -756,13 +757,14 @@ class SeriesImage implements Image {
 }
 
 /** A file that was read again, whose bytes must be those that the series was put together from. */
-function reopened(fileSha256: string, bytes: Uint8Array): DicomFileImage {
+async function reopened(fileSha256: string, bytes: Uint8Array): Promise<DicomFileImage> {
   const image = readDicom(bytes);
   if (image.source.fileSha256 !== fileSha256)
     throw seriesInvalid(
       "changed",
       "Expected the folder to stay as it is while it is read; a file in it was changed. Send the request again once all files are there.",
     );
+  await image.settle();
   return image;
 }
 

@@ -8,8 +8,9 @@ import { readDicom } from "./dicom-image.js";
  * single frames take its frames, and it is no volume. So is a file whose frames lie nowhere. Throws
  * what readDicom throws.
  */
-export function readSingleFile(bytes: Uint8Array, mostElements?: number): Image {
+export async function readSingleFile(bytes: Uint8Array, mostElements?: number): Promise<Image> {
   const image = readDicom(bytes, mostElements);
+  await image.settle();
   for (const { code, message } of partCaveats(image.attributes))
     warn(image.warnings, code, message);
   // Reading a frame's geometry says what is wrong with it

@@ -23,6 +23,7 @@ import { acquisitionCaveats } from "./acquisition.js";
 import { checkNoPart } from "./concatenation.js";
 import { COARSE_MM, isBesideBy, isEvenBut, roundingOf } from "./rounded-positions.js";
 import { seriesInvalid } from "./series-fault.js";
+import { samePlaneMm } from "./shared-places.js";
 
 /**
  * Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no
@@ -114,7 +115,7 @@ export function assemble(
   const along = all.map(({ plane }) => dot(plane.position, axes.normal));
   const frames = along.map((_, i) => i).sort((a, b) => at(along, a) - at(along, b));
   const sorted = frames.map((frame) => at(along, frame));
-  checkDuplicates(sorted);
+  checkDuplicates(sorted, samePlaneMm(Math.min(first.spacing.row, first.spacing.column)));
   const positions = frames.map((frame) => all[frame]?.plane.position ?? first.plane.position);
   const rounding = roundingOf(positions, axes.normal, sorted);
   const beside = shearOf(positions, axes.normal, Math.min(first.spacing.row, first.spacing.column));
@@ -315,8 +316,8 @@ function checkParallel(first: LocatedSlice, all: readonly LocatedSlice[]): void 
     );
 }
 
-function checkDuplicates(sorted: readonly number[]): void {
-  const doubled = sorted.filter((place, i) => i > 0 && place - at(sorted, i - 1) <= ROUNDING_MM);
+function checkDuplicates(sorted: readonly number[], within: number): void {
+  const doubled = sorted.filter((place, i) => i > 0 && place - at(sorted, i - 1) <= within);
   if (doubled.length > 0)
     throw seriesInvalid(
       "duplicate_position",

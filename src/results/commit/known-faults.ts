@@ -67,6 +67,19 @@ function hasOtherSuv(evidence: Evidence): boolean {
 
 export const KNOWN_FAULTS: readonly KnownFault[] = [
   {
+    before: "0.7.0",
+    shows: ({ receipt }) =>
+      receipt.warnings.some(
+        ({ code, message }) =>
+          code === "photometric_mismatch" &&
+          message.includes("their components were taken as YBR_FULL"),
+      ),
+    text:
+      "PhotometricInterpretation YBR_ICT over frames without a component transform: the components were taken as " +
+      "luminance and chrominance without a look at their values; where they are red, green and blue, the models saw " +
+      "wrong colours.",
+  },
+  {
     before: "0.6.0",
     shows: ({ receipt }) =>
       receipt.warnings.some(

@@ -10,18 +10,21 @@ import { alongNormal } from "../../images/vectors.js";
 import { codeItem } from "./codes.js";
 import type { Dataset } from "./elements.js";
 import { declaredThickness, type Grid } from "./grid.js";
-import type { Segment } from "./segments.js";
+import type { Part } from "./segments.js";
 import { slideGeometry, type SlideGeometry, type TilePosition } from "./slide.js";
 import { analysed, referenced, takeOver, type SourceFrame } from "./source.js";
 import type { Subject } from "./subject.js";
 import { derivedUid } from "./uid.js";
 import { oneLine } from "./values.js";
 
-/** @param segments undefined if every frame is of all segments: a label map */
+/**
+ * @param parts the segments on the frames of each phase; undefined if every frame is of all
+ * segments: a label map
+ */
 export function framePositions(
-  { image, attributes }: Pick<Subject, "image" | "attributes">,
+  { image, attributes, phases }: Pick<Subject, "image" | "attributes" | "phases">,
   grid: Grid,
-  segments: readonly Segment[] | undefined,
+  parts: readonly Part[] | undefined,
 ): Dataset {
   const frameOfReference = frameOfReferenceOf(attributes);
   const isSlide = frameOfReference !== undefined && grid.sources !== undefined;
@@ -29,27 +32,25 @@ export function framePositions(
   if (slide !== undefined)
     return {
       FrameOfReferenceUID: frameOfReference,
-      ...tilePositions({ image, attributes, grid, segments, slide }),
+      ...tilePositions({ image, attributes, grid, parts, slide }),
     };
-  const { channels, bySegment, organization: organizationOf } = channelsOf(segments);
+  const { channels, bySegment, organization: organizationOf } = channelsOf(parts);
   const positions = Array.from({ length: grid.frames }, (_, frame) => ({
     plane: grid.plane(frame),
     spacing: grid.spacing(frame),
     thickness: grid.thickness(frame),
   }));
   const indicator = oneLine(attributes.string("PositionReferenceIndicator") ?? "", 64);
-  const between = sliceSpacing(positions.map(({ plane }) => plane));
   const located = positions.every(
-    ({ plane, spacing, thickness = between }) =>
-      plane !== undefined && spacing?.patient === true && thickness !== undefined,
+    ({ plane, spacing }) => plane !== undefined && spacing?.patient === true,
   );
-  const geometry =
-    frameOfReference !== undefined && located && grid.hasOwnPositions
-      ? geometryOf(positions, between)
-      : undefined;
+  const isPlaced =
+    frameOfReference !== undefined && located && grid.hasOwnPositions && typeof phases !== "string";
+  const inPhases = parts === undefined ? undefined : phases;
+  const geometry = isPlaced ? geometryOf(positions, inPhases) : undefined;
   const organization = organizationOf(geometry === undefined ? "stack" : "position");
   const perFrame = channels.flatMap((segment) =>
-    positions.map((_, frame) => {
+    framesOf(segment, grid).map((frame) => {
       const position = geometry?.distinct === true ? (geometry.rank[frame] ?? 1) : frame + 1;
       return frameItem(grid, segment, frame, {
         place: [position],
@@ -82,12 +83,12 @@ export function frameOfReferenceOf(attributes: Attributes): Dataset[string] | un
  * The frames of one place in their order, whether segments are a dimension, and the UIDs of the
  * dimensions.
  */
-function channelsOf(segments: readonly Segment[] | undefined) {
-  const channels: readonly (Segment | undefined)[] = segments ?? [undefined];
-  const form = segments === undefined ? ["labelmap"] : [];
+function channelsOf(parts: readonly Part[] | undefined) {
+  const channels: readonly (Part | undefined)[] = parts ?? [undefined];
+  const form = parts === undefined ? ["labelmap"] : [];
   return {
     channels,
-    bySegment: segments !== undefined,
+    bySegment: parts !== undefined,
     organization: (place: string) => derivedUid("dimensions", [place, ...form]),
   };
 }
@@ -102,12 +103,16 @@ function patientOrientation(attributes: Attributes): string[] {
     : [];
 }
 
+/** The frames of a segment: those of its phase. */
+const framesOf = (part: Part | undefined, { frames }: Grid): readonly number[] =>
+  part?.phase.frames ?? Array.from({ length: frames }, (_, frame) => frame);
+
 interface Geometry {
   /** Groups that every frame shares. */
   shared: Dataset;
   /** Groups of each source frame. */
   own: Dataset[];
-  /** True if no two frames have the same position, so that the position is a dimension. */
+  /** True if no two frames of a phase have one position, so that the position is a dimension. */
   distinct: boolean;
   /** Rank of each source frame's position (from 1). */
   rank: number[];
@@ -120,13 +125,13 @@ interface FramePosition {
   thickness: number | undefined;
 }
 
-/**
- * @param between the distance of the frames, if they have one: the thickness of those that declare
- * none
- */
-function geometryOf(positions: readonly FramePosition[], between: number | undefined): Geometry {
+function geometryOf(positions: readonly FramePosition[], phases: Subject["phases"]): Geometry {
+  const parted = phases === undefined || typeof phases === "string" ? undefined : phases;
+  const all = parted?.map(({ frames }) => frames) ?? [positions.map((_, frame) => frame)];
+  const between = distanceIn(all.map((frames) => frames.map((frame) => positions[frame]?.plane)));
+  const assumed = between ?? assumedThickness(positions);
   const distance = between === undefined ? {} : { SpacingBetweenSlices: between };
-  const groups = positions.map(({ plane, spacing, thickness = between }) => ({
+  const groups = positions.map(({ plane, spacing, thickness = assumed }) => ({
     orientation: {
       PlaneOrientationSequence: [{ ImageOrientationPatient: plane?.orientation ?? [] }],
     },
@@ -160,9 +165,48 @@ function geometryOf(positions: readonly FramePosition[], between: number | undef
       ...(oneOrientation ? {} : orientation),
       ...(oneMeasure ? {} : measures),
     })),
-    distinct: new Set(keys).size === keys.length,
+    distinct: all.every(
+      (frames) => new Set(frames.map((frame) => keys[frame])).size === frames.length,
+    ),
     rank: along.map((_, frame) => order.indexOf(frame) + 1),
   };
+}
+
+/**
+ * Slice Thickness (PS3.3 C.7.6.16.2.1, Type 1C) where frames neither declare it nor lie evenly:
+ * readers of segmentations place no frame without it (dcmqi, highdicom). No frame is then deeper
+ * than a pixel is wide, so that none reaches into another.
+ */
+function assumedThickness(positions: readonly FramePosition[]): number {
+  const spacings = positions.flatMap(({ spacing }) =>
+    spacing === undefined ? [] : [spacing.row, spacing.column],
+  );
+  return Math.min(...rangeOf(spacings));
+}
+
+/**
+ * Whether Slice Thickness is assumed in frames of a segmentation, which a warning says.
+ */
+export function isThicknessAssumed(
+  { image, attributes, phases }: Pick<Subject, "image" | "attributes" | "phases">,
+  grid: Grid,
+): boolean {
+  const all = Array.from({ length: grid.frames }, (_, frame) => frame);
+  if (all.every((frame) => grid.thickness(frame) !== undefined)) return false;
+  if (frameOfReferenceOf(attributes) === undefined || !grid.hasOwnPositions) return false;
+  if (typeof phases === "string" || slideGeometry(image, attributes) !== undefined) return false;
+  if (!all.every((frame) => grid.plane(frame) && grid.spacing(frame)?.patient === true))
+    return false;
+  const parts = phases?.map(({ frames }) => frames) ?? [all];
+  return distanceIn(parts.map((frames) => frames.map((frame) => grid.plane(frame)))) === undefined;
+}
+
+/** The distance of slices that all phases have; undefined if they have none. */
+function distanceIn(phases: readonly (PlanePosition | undefined)[][]): number | undefined {
+  const [first, ...others] = phases.map(sliceSpacing);
+  const isSame = (other: number | undefined) =>
+    first !== undefined && other !== undefined && Math.abs(other - first) <= 0.01 * first;
+  return others.every(isSame) ? first : undefined;
 }
 
 /** Direction cosines of scanners differ in their last digits from slice to slice. */
@@ -227,14 +271,14 @@ function tilePositions({
   image,
   attributes,
   grid,
-  segments,
+  parts,
   slide,
 }: Pick<Subject, "image" | "attributes"> & {
   grid: Grid;
-  segments: readonly Segment[] | undefined;
+  parts: readonly Part[] | undefined;
   slide: SlideGeometry;
 }): Dataset {
-  const { channels, bySegment, organization: organizationOf } = channelsOf(segments);
+  const { channels, bySegment, organization: organizationOf } = channelsOf(parts);
   const { tiles, origin, spacing } = slide;
   const distinct =
     new Set(tiles.map(({ row, column }) => `${row} ${column}`)).size === tiles.length;
@@ -327,7 +371,7 @@ interface FramePlace {
 
 function frameItem(
   { sources }: Grid,
-  segment: Segment | undefined,
+  segment: Part | undefined,
   frame: number,
   { place, stack, groups }: FramePlace,
 ): Dataset {

@@ -26,6 +26,8 @@ import type { Dataset, DicomObject } from "./elements.js";
 import { frameOfReferenceOf } from "./frame-positions.js";
 import {
   LABEL_MAP_SEGMENTATION,
+  partsOf,
+  phasesIn,
   segFrameNumber,
   segmentsOf,
   segmentTracking,
@@ -417,7 +419,7 @@ function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
   const region = byNumber
     ? segmentReference(dcm("121191", "Referenced Segment"), {
         ...object,
-        ReferencedSegmentNumber: segment.number,
+        ReferencedSegmentNumber: partsOf([segment], phasesIn(subject))[0]?.number ?? 0,
       })
     : segmentReference(dcm("121214", "Referenced Segmentation Frame"), {
         ...object,
@@ -425,7 +427,7 @@ function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
         ReferencedFrameNumber: segFrameNumber(
           segment.number,
           (finding.frame ?? 1) - 1,
-          subject.ids.frames.length,
+          phasesIn(subject),
         ),
       });
   return container("CONTAINS", GROUP, byNumber ? "1411" : "1410", [

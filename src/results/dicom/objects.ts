@@ -1,6 +1,7 @@
 /**
  * The DICOM objects of one model's results over one image: which can be made, made, and checked.
  */
+import { phasesOf } from "../../images/dicom/shared-places.js";
 import type { Attributes, Image, Warning } from "../../images/image.js";
 import type { DicomKind, OutputKind } from "../../manifest/manifest.js";
 import { objectName, type ResultFile } from "../receipt/names.js";
@@ -9,9 +10,9 @@ import type { SegmentationType } from "../forms.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { Said } from "./groups.js";
-import { frameOfReferenceOf } from "./frame-positions.js";
+import { frameOfReferenceOf, isThicknessAssumed } from "./frame-positions.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
-import { sourceGrid, volumeGrid, type Masks } from "./grid.js";
+import { hasOwnPositions, sourceGrid, volumeGrid, type Masks } from "./grid.js";
 import { segmentationForm, type FrameOutputs } from "./segments.js";
 import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
 import type { Making, Material } from "./objects/kind.js";
@@ -74,7 +75,8 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
     return { files: [], outputs: [], warnings };
   const { image, model, utcOffset, roles } = request;
   const startedAt = new Date(request.startedAt);
-  const own = { image, attributes, ids, others, model, startedAt, utcOffset };
+  const phases = phasesIn(request.image, request.ownGrid);
+  const own = { image, attributes, ids, others, model, startedAt, utcOffset, phases };
   const subject: Subject = roles === undefined ? own : { ...own, roles };
   const masks = masksOf(subject, request);
   const making = { ...materialOf(request), ...request, subject, masks, seg: undefined };
@@ -82,8 +84,41 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   await checkObjects(making, written);
   return {
     ...listed(request.name, model.name, written),
-    warnings: [...warnings, ...valuesLeftOut(attributes)],
+    warnings: [
+      ...warnings,
+      ...placesLeftOut(kinds, phases),
+      ...thicknessAssumed(kinds, subject, masks),
+      ...valuesLeftOut(attributes),
+    ],
   };
+}
+
+/** The frames by phases, as the objects part them; a grid of its own is one phase. */
+function phasesIn(image: Image, ownGrid: ObjectsRequest["ownGrid"]): Subject["phases"] {
+  const { attributes } = image;
+  if (attributes === undefined || ownGrid !== undefined || isAdrift(image)) return undefined;
+  if (!hasOwnPositions(image, attributes)) return undefined;
+  const phases = phasesOf(image, attributes);
+  return typeof phases === "string" || phases.length > 1 ? phases : undefined;
+}
+
+/** A SEG whose frames would lie one in the other for who reads it by geometry has no places. */
+function placesLeftOut(kinds: readonly DicomKind[], phases: Subject["phases"]): Warning[] {
+  if (typeof phases !== "string" || !kinds.includes("seg")) return [];
+  const message = `The SEG does not say where its frames lie: ${phases}. It refers to the source's frames.`;
+  return [{ code: "place_left_out", message }];
+}
+
+function thicknessAssumed(
+  kinds: readonly DicomKind[],
+  subject: Subject,
+  masks: Masks | undefined,
+): Warning[] {
+  if (masks === undefined || !kinds.includes("seg") || !isThicknessAssumed(subject, masks.grid))
+    return [];
+  const message =
+    "The source does not say how thick its frames are (SliceThickness), and they do not lie evenly: the SEG makes them as thick as a pixel is wide, so that readers place them. Take no volumes from it.";
+  return [{ code: "thickness_assumed", message }];
 }
 
 /** The masks of which the SEG is made. */
@@ -146,7 +181,8 @@ function materialOf({
     segmentationType,
   );
   const segBytes = segBytesOf(model.manifest.outputs, size, form);
-  return { image, manifest: model.manifest, outputs, isAdrift: isAdriftHere, segBytes };
+  const phases = phasesIn(image, ownGrid);
+  return { image, manifest: model.manifest, outputs, phases, isAdrift: isAdriftHere, segBytes };
 }
 
 function valuesLeftOut(attributes: Attributes): Warning[] {

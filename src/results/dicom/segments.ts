@@ -1,11 +1,13 @@
 /** The segments of a segmentation: which labels they are, and the pixels of each on each frame. */
 import { equalTo, nonZero } from "../../addon/bytes.js";
+import type { Phase } from "../../images/dicom/shared-places.js";
 import type { EngineOutput } from "../../engine/types.js";
 import type { SegmentationType } from "../forms.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { isFractional } from "../../manifest/outputs/segmentation.js";
 import { trackingUid, type Subject } from "./subject.js";
+import { oneLine } from "./values.js";
 
 export const LABEL_MAP_SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.7";
 
@@ -30,6 +32,39 @@ export function segmentsOf(outputs: readonly ModelOutput[]): Segment[] {
   return segments;
 }
 
+/** A segment on the frames of one phase, as objects that are read by geometry have it. */
+export interface Part extends Segment {
+  /** From 1, over the segments in their order, and the phases of each. */
+  number: number;
+  phase: Phase;
+}
+
+/** The phases of a subject's frames: one of all where they are not parted. */
+export function phasesIn({ image, phases }: Pick<Subject, "image" | "phases">): readonly Phase[] {
+  if (phases !== undefined && typeof phases !== "string") return phases;
+  return [{ name: "", frames: Array.from({ length: image.frameCount }, (_, frame) => frame) }];
+}
+
+export function partsOf(segments: readonly Segment[], phases: readonly Phase[]): Part[] {
+  return segments.flatMap((segment) =>
+    phases.map((phase, i) => ({
+      ...segment,
+      number: (segment.number - 1) * phases.length + i + 1,
+      phase,
+    })),
+  );
+}
+
+/** The name of a part in one line of at most 64 characters: the phase is never cut off first. */
+export function partName({ label: { label }, phase: { name } }: Part): string {
+  if (name === "") return oneLine(label, 64);
+  const end = ` (${oneLine(name, 40)})`;
+  return `${oneLine(label, 64 - end.length)}${end}`;
+}
+
+/**
+ * What follows a segment over phases has one tracking UID in all of them (PS3.3 C.8.20.2).
+ */
 export function segmentTracking(subject: Subject, segment: Segment): { id: string; uid: string } {
   return {
     id: `${subject.model.name}: ${segment.label.label}`,
@@ -70,10 +105,14 @@ export function areExclusive(outputs: FrameOutputs): boolean {
 }
 
 /**
- * Number of a SEG frame (from 1): all source frames of the first segment, then those of the second.
+ * Number of a SEG frame (from 1): all source frames of the first segment, phase by phase, then
+ * those of the second.
  */
-export function segFrameNumber(segment: number, frame: number, frames: number): number {
-  return (segment - 1) * frames + frame + 1;
+export function segFrameNumber(segment: number, frame: number, phases: readonly Phase[]): number {
+  const [first, ...others] = phases;
+  const inOrder = others.length === 0 ? undefined : phases.flatMap(({ frames }) => frames);
+  const frames = inOrder?.length ?? first?.frames.length ?? 0;
+  return (segment - 1) * frames + (inOrder?.indexOf(frame) ?? frame) + 1;
 }
 
 /**

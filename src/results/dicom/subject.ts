@@ -5,6 +5,7 @@
 import { ensembleText } from "../../manifest/ensemble.js";
 import { cascadeText, regionText } from "../../manifest/region.js";
 import { VERSION } from "../../base/version.js";
+import type { Phase } from "../../images/dicom/shared-places.js";
 import type { Attributes, Image } from "../../images/image.js";
 import type { DicomKind } from "../../manifest/manifest.js";
 import { isInModelGrid } from "../../manifest/outputs/segmentation.js";
@@ -20,6 +21,11 @@ export interface Subject {
   ids: SourceIds;
   /** Identifiers of the other members of a case, in their order; results refer to them too. */
   others: readonly SourceIds[];
+  /**
+   * The frames by phases, where some show the same place; in words, why they cannot be parted.
+   * Absent for one phase of all frames.
+   */
+  phases?: readonly Phase[] | string | undefined;
   /** The series or image that the model took in each role of a case. */
   roles?: ReceiptModel["roles"];
   model: Pick<

@@ -20,6 +20,8 @@ export interface Material {
   manifest: Pick<Manifest, "outputs">;
   /** Outputs for each frame of the image; needed for what is made of masks. */
   outputs: FrameOutputs | undefined;
+  /** The frames by phases, or why they cannot be parted (subject.ts). */
+  phases?: Subject["phases"];
   /** The SEG lies in a grid that nothing ties to the source. */
   isAdrift: boolean;
   /** Bytes that the SEG takes at most. */

@@ -4,7 +4,7 @@
  * the source's frames, along the edges of pixels, so that they enclose exactly the model's mask.
  */
 import type { Attributes, Image, PlanePosition, Spacing } from "../../../images/image.js";
-import { DOCUMENT_BYTES, FINDING_BYTES, type ObjectKind } from "./kind.js";
+import { DOCUMENT_BYTES, FINDING_BYTES, type Material, type ObjectKind } from "./kind.js";
 import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../../images/dicom/transfer-syntax.js";
 import { labelColours } from "../../colour.js";
 import { codeItem, codeOf } from "../codes.js";
@@ -13,7 +13,16 @@ import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { frameOfReferenceOf } from "../frame-positions.js";
 import { frameFinder, hasOwnPositions } from "../grid.js";
 import { commonModules } from "../modules.js";
-import { segmentsOf, segmentTracking, type FrameOutputs, type Segment } from "../segments.js";
+import {
+  partName,
+  partsOf,
+  phasesIn,
+  segmentsOf,
+  segmentTracking,
+  type FrameOutputs,
+  type Part,
+  type Segment,
+} from "../segments.js";
 import { dot, type Vector } from "../../../images/vectors.js";
 import { referenced } from "../source.js";
 import { seedOf, type Subject } from "../subject.js";
@@ -37,9 +46,13 @@ interface FramePlane {
 }
 
 /** Why contours cannot be written, in words; undefined if they can. */
-function whyNoContours(image: Image, outputs: FrameOutputs): string | undefined {
+function whyNoContours(
+  { image, phases }: Pick<Material, "image" | "phases">,
+  outputs: FrameOutputs,
+): string | undefined {
   if (planesOf(image) === undefined)
     return `the source does not say where its pixels lie in the patient (FrameOfReferenceUID, ImagePositionPatient, ImageOrientationPatient, PixelSpacing of at least ${LEAST_SPACING} mm)`;
+  if (typeof phases === "string") return phases;
   const points = countPoints(image, outputs);
   return points > MOST_POINTS
     ? `its contours would have ${points} points, and at most ${MOST_POINTS} are written`
@@ -102,6 +115,7 @@ export function structureSet(subject: Subject, outputs: FrameOutputs): DicomObje
   if (planes === undefined || frameOfReference === undefined)
     throw new Error("Contours are made of sources that lie in the patient");
   const segments = segmentsOf(model.manifest.outputs);
+  const regions = partsOf(segments, phasesIn(subject));
   const found = contoursBySegment(subject, segments, outputs);
   const { ContentDate, ContentTime, ...common } = commonModules(subject, "rtstruct");
   const dataset: Dataset = {
@@ -132,34 +146,36 @@ export function structureSet(subject: Subject, outputs: FrameOutputs): DicomObje
         ],
       },
     ],
-    StructureSetROISequence: segments.map(({ number, label }) => ({
-      ROINumber: number,
+    StructureSetROISequence: regions.map((region) => ({
+      ROINumber: region.number,
       ReferencedFrameOfReferenceUID: frameOfReference,
-      ROIName: oneLine(label.label, 64),
+      ROIName: partName(region),
       ROIGenerationAlgorithm: "AUTOMATIC",
       ROIGenerationDescription: oneLine(`${model.name} ${model.version}`, 64),
     })),
-    ROIContourSequence: segments.map((segment) => regionItem(subject, segment, found, planes)),
-    RTROIObservationsSequence: segments.map((segment) => observationItem(subject, segment)),
+    ROIContourSequence: regions.map((region) => regionItem(subject, region, found, planes)),
+    RTROIObservationsSequence: regions.map((region) => observationItem(subject, region)),
     ApprovalStatus: "UNAPPROVED",
   };
   return dicomObject(dataset, seedOf(subject), IMPLICIT_VR_LITTLE_ENDIAN);
 }
 
-/** Contours by segment number, then by frame (from 0). */
-type Found = ReadonlyMap<number, ReadonlyMap<number, readonly Contour[]>>;
+/** Contours by output and label, then by frame (from 0). */
+type Found = ReadonlyMap<string, ReadonlyMap<number, readonly Contour[]>>;
+
+const keyOf = ({ output, index }: Segment): string => `${output} ${index}`;
 
 function contoursBySegment(
   { image }: Pick<Subject, "image">,
   segments: readonly Segment[],
   outputs: FrameOutputs,
 ): Found {
-  const found = new Map(segments.map(({ number }) => [number, new Map<number, Contour[]>()]));
+  const found = new Map(segments.map((segment) => [keyOf(segment), new Map<number, Contour[]>()]));
   for (let frame = 0; frame < image.frameCount; frame++)
     for (const { labels, label, segment, box } of labelledPlanes(image, segments, outputs, frame)) {
       if (box === undefined) continue;
       const contours = contoursOf({ labels, stride: image.format.columns, label, box });
-      found.get(segment.number)?.set(frame, contours);
+      found.get(keyOf(segment))?.set(frame, contours);
     }
   return found;
 }
@@ -203,12 +219,15 @@ function labelledPlanes(
 
 function regionItem(
   { ids, model }: Subject,
-  segment: Segment,
+  segment: Part,
   found: Found,
   planes: readonly FramePlane[],
 ): Dataset {
   const colour = labelColours(model.manifest.outputs)[segment.output]?.[segment.index];
-  const contours = [...(found.get(segment.number) ?? [])].flatMap(([frame, lines]) => {
+  const { frames } = segment.phase;
+  const contours = frames.flatMap((frame) => {
+    const lines = found.get(keyOf(segment))?.get(frame);
+    if (lines === undefined) return [];
     const [source, place] = [ids.frames[frame], planes[frame]];
     if (source === undefined || place === undefined)
       throw new Error("Every frame has its source and place");
@@ -250,7 +269,7 @@ function inPatient(contour: Contour, { plane, spacing }: FramePlane): string[] {
   return texts;
 }
 
-function observationItem(subject: Subject, segment: Segment): Dataset {
+function observationItem(subject: Subject, segment: Part): Dataset {
   return {
     ObservationNumber: segment.number,
     ReferencedROINumber: segment.number,
@@ -267,14 +286,16 @@ function observationItem(subject: Subject, segment: Segment): Dataset {
  */
 function checkContours(
   attributes: Attributes,
-  { image, ids, model }: Subject,
+  subject: Subject,
   outputs: FrameOutputs,
 ): string | undefined {
+  const { image, ids, model } = subject;
   const planes = planesOf(image) ?? [];
   const segments = segmentsOf(model.manifest.outputs);
   const { rows, columns } = image.format;
   const frameOf = frameFinder(ids);
   const regions = attributes.sequence("ROIContourSequence") ?? [];
+  const parts = new Map(partsOf(segments, phasesIn(subject)).map((part) => [part.number, part]));
   const read = new Map<string, Contour[]>();
   for (const region of regions)
     for (const item of region.sequence("ContourSequence") ?? []) {
@@ -283,14 +304,17 @@ function checkContours(
       if (frame === undefined || place === undefined) return "a contour is of no source frame";
       const points = onPixels(item.numbers("ContourData") ?? [], place);
       if (points === undefined) return "a contour lies off the corners of pixels, or off its frame";
-      const key = `${region.number("ReferencedROINumber") ?? ""} ${frame}`;
+      const part = parts.get(region.number("ReferencedROINumber") ?? 0);
+      if (part?.phase.frames.includes(frame) !== true)
+        return "a contour is of a frame of another phase than its region";
+      const key = `${keyOf(part)} ${frame}`;
       const others = read.get(key);
       if (others === undefined) read.set(key, [points]);
       else others.push(points);
     }
   for (let frame = 0; frame < image.frameCount; frame++)
     for (const { labels, label, segment, box } of labelledPlanes(image, segments, outputs, frame)) {
-      const lines = read.get(`${segment.number} ${frame}`);
+      const lines = read.get(`${keyOf(segment)} ${frame}`);
       if (lines === undefined && box === undefined) continue;
       const mask = filled(lines ?? [], rows, columns);
       if (mask.some((inside, at) => (inside === 1) !== (labels[at] === label)))
@@ -343,7 +367,7 @@ function onPixels(data: readonly number[], { plane, spacing }: FramePlane): Cont
 export const rtstruct: ObjectKind = {
   ofMasks: true,
   whyNot: (material) =>
-    material.outputs === undefined ? undefined : whyNoContours(material.image, material.outputs),
+    material.outputs === undefined ? undefined : whyNoContours(material, material.outputs),
   room: ({ labels, frames, pixels }) => DOCUMENT_BYTES + pixels + FINDING_BYTES * labels * frames,
   make: ({ subject, outputs }) => {
     if (outputs === undefined) throw new Error("Contours are made of masks");

@@ -33,8 +33,11 @@ import {
   segmentationForm,
   segmentPlanes,
   segmentsOf,
+  partName,
+  partsOf,
+  phasesIn,
   segmentTracking,
-  type Segment,
+  type Part,
   type SegmentationForm,
 } from "../segments.js";
 import { sideOf } from "../../findings/sides.js";
@@ -49,7 +52,7 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
   const { image, attributes, model } = subject;
   const { grid, outputs } = masks;
   const { rows, columns, frames } = grid;
-  const segments = segmentsOf(model.manifest.outputs);
+  const parts = partsIn(subject, grid);
   const isLabelMap = form === "labelmap";
   const dataset: Dataset = {
     SOPClassUID: isLabelMap ? LABEL_MAP_SEGMENTATION : SEGMENTATION,
@@ -59,26 +62,37 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
     // The side stands with each segment's region: General Series' Laterality is not for
     // segmentations (C.7.3.1)
     ...takeOver(attributes, ["BodyPartExamined"]),
-    ...framePositions(subject, grid, isLabelMap ? undefined : segments),
+    ...framePositions(subject, grid, isLabelMap ? undefined : parts),
     ImageType: ["DERIVED", "PRIMARY"],
     ContentLabel: "SEGMENTATION",
     ContentDescription: oneLine(`${model.name} ${model.version}`, 64),
     ContentCreatorName: "",
     SamplesPerPixel: 1,
     PhotometricInterpretation: "MONOCHROME2",
-    NumberOfFrames: (isLabelMap ? 1 : segments.length) * frames,
+    NumberOfFrames: (isLabelMap ? 1 : segmentsOf(model.manifest.outputs).length) * frames,
     Rows: rows,
     Columns: columns,
     PixelRepresentation: 0,
     BurnedInAnnotation: "NO",
     ...lossiness(image, attributes),
-    SegmentsOverlap: areExclusive(outputs) ? "NO" : "UNDEFINED",
-    SegmentSequence: [...(isLabelMap ? [background()] : []), ...segmentItems(subject, segments)],
+    SegmentsOverlap: areExclusive(outputs) && !isParted(subject) ? "NO" : "UNDEFINED",
+    SegmentSequence: [...(isLabelMap ? [background()] : []), ...segmentItems(subject, parts)],
     ...(grid.sources === undefined ? sourceImages(subject) : {}),
     ...references(subject),
     ...(isLabelMap ? labelMapModule(subject, masks) : pixelModule(subject, masks)),
   };
   return dicomObject(dataset, seedOf(subject));
+}
+
+const isParted = ({ phases }: Subject): boolean =>
+  phases !== undefined && typeof phases !== "string";
+
+/** The segments of a subject, on the frames of each phase; a grid of its own has one phase. */
+function partsIn(subject: Subject, grid: Grid): Part[] {
+  const segments = segmentsOf(subject.model.manifest.outputs);
+  if (grid.sources !== undefined) return partsOf(segments, phasesIn(subject));
+  const frames = Array.from({ length: grid.frames }, (_, frame) => frame);
+  return partsOf(segments, [{ name: "", frames }]);
 }
 
 /**
@@ -116,16 +130,19 @@ function references(subject: Subject): Dataset {
 function pixelModule(subject: Subject, { grid, outputs }: Masks): Dataset {
   const { frames, rows, columns } = grid;
   const model = subject.model.manifest.outputs;
-  const segments = segmentsOf(model);
+  const parts = partsIn(subject, grid);
   const pixels = rows * columns;
   const bits = model.some(isFractional) ? 8 : 1;
   const planeAt = segmentPlanes(model, outputs, pixels);
-  const data = new Uint8Array(Math.ceil((segments.length * frames * pixels * bits) / 8));
+  const segments = segmentsOf(model).length;
+  const data = new Uint8Array(Math.ceil((segments * frames * pixels * bits) / 8));
   let at = 0;
-  for (const segment of segments)
-    for (let frame = 0; frame < frames; frame++, at += pixels)
-      if (bits === 8) data.set(planeAt(segment, frame), at);
-      else packBits(planeAt(segment, frame), data, at);
+  for (const part of parts)
+    for (const frame of part.phase.frames) {
+      if (bits === 8) data.set(planeAt(part, frame), at);
+      else packBits(planeAt(part, frame), data, at);
+      at += pixels;
+    }
   return {
     BitsAllocated: bits,
     BitsStored: bits,
@@ -174,11 +191,11 @@ function background(): Dataset {
   };
 }
 
-function segmentItems(subject: Subject, segments: readonly Segment[]): Dataset[] {
+function segmentItems(subject: Subject, segments: readonly Part[]): Dataset[] {
   const { model } = subject;
   const colours = labelColours(model.manifest.outputs);
   return segments.map((segment) => {
-    const { category, finding_site, label } = segment.label;
+    const { category, finding_site } = segment.label;
     const code = codeOf(segment.label);
     const laterality = sideOf(subject.image, segment.label);
     if (category === undefined) throw uncoded(segment.label);
@@ -188,7 +205,7 @@ function segmentItems(subject: Subject, segments: readonly Segment[]): Dataset[]
       laterality === undefined ? {} : { AnatomicRegionModifierSequence: [codeItem(laterality)] };
     return {
       SegmentNumber: segment.number,
-      SegmentLabel: oneLine(label, 64),
+      SegmentLabel: partName(segment),
       SegmentedPropertyCategoryCodeSequence: [codeItem(category)],
       SegmentedPropertyTypeCodeSequence: [codeItem(code)],
       ...(finding_site === undefined
@@ -250,13 +267,13 @@ async function maskFault(
 ): Promise<string | undefined> {
   const image = imageOf(file, bytes, sha256);
   const { outputs: model } = subject.model.manifest;
-  const segments = segmentsOf(model);
+  const segments = partsIn(subject, grid);
   const isLabelMap = sopClassUid === LABEL_MAP_SEGMENTATION;
   const { rows, columns } = grid;
   const frames = file.attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   if (image.format.rows !== rows || image.format.columns !== columns)
     return "its size is not that of its grid";
-  const wanted = (isLabelMap ? 1 : segments.length) * grid.frames;
+  const wanted = (isLabelMap ? 1 : segmentsOf(model).length) * grid.frames;
   if (image.frameCount !== wanted || frames.length !== wanted)
     return "it has not one frame for each segment and frame of its grid";
   if (grid.sources === undefined) {
@@ -280,6 +297,8 @@ async function maskFault(
       positionFault(groups, grid, frame, index) ??
       (tiles === undefined ? undefined : tileFault(groups, tiles[frame], index));
     if (elsewhere !== undefined) return elsewhere;
+    if (segment?.phase.frames.includes(frame) === false)
+      return `its frame ${index + 1} is of another phase than its segment`;
     const plane =
       segment === undefined
         ? labelPlane(model, outputs, frame, rows * columns)
