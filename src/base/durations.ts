@@ -35,6 +35,12 @@ export const durations = {
    * them.
    */
   keysFresh: 300,
+  /** How long somebody waits for a folder of keys whose share is slow; then those known hold. */
+  keysAnswer: 200,
+  /** The same where no key is known yet. */
+  keysFirst: 5_000,
+  /** A key that is not known is looked for again where the last look was so long ago. */
+  keysUnknown: 50,
   /** While nobody asks, keys are looked at for the log alone. */
   keysLook: 3_000,
   /** How often it is looked for new certificates. */

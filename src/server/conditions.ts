@@ -15,6 +15,8 @@ import type { DeliveryService } from "../doors/deliver/service.js";
 import type { DoorsService } from "../doors/service.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault } from "../files/usable.js";
+import { badLists } from "../results/list/files.js";
+import { resultKeysTrouble } from "../results/receipt/seal.js";
 import { expiryWarning, type WatchedCertificates } from "../files/certificates.js";
 
 export const conditionSchema = z.strictObject({
@@ -53,6 +55,9 @@ export const REMEDIES = {
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
     "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry.",
+  result_untrusted: ERRORS.result_untrusted.remedy,
+  list_unreadable:
+    "radserve doctor names the file in .radserve-results. Remove it, or let the server's user read it; then run radserve results index.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
   box_silent: "Check that this machine runs and reaches the database.",
@@ -110,6 +115,16 @@ export async function foldersNow(config: Config, spool?: string): Promise<Condit
   );
 }
 
+/** Roots whose list of results has files that cannot be used; a root that is away has none. */
+async function listsNow(roots: readonly string[]): Promise<{ root: string; bad: number }[]> {
+  const all = await Promise.all(roots.map((root) => badLists(root).catch(() => [])));
+  return all.flatMap(({ length }, i) =>
+    length === 0
+      ? []
+      : { root: roots.length === 1 ? "output root" : `output root ${i + 1}`, bad: length },
+  );
+}
+
 export interface Sources {
   config: Config;
   /** Why the server is not ready. */
@@ -121,12 +136,14 @@ export interface Sources {
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
   doors?: Pick<DoorsService, "spool" | "figures"> | undefined;
-  deliveries?: Pick<DeliveryService, "spool" | "figures"> | undefined;
+  deliveries?: Pick<DeliveryService, "spool" | "figures" | "untrusted"> | undefined;
   log: Logger;
 }
 
 export class Conditions {
   #folders: Condition[] = [];
+  #keysOfResults: string | undefined;
+  #lists: { root: string; bad: number }[] = [];
   #known = new Map<string, Condition>();
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -137,6 +154,8 @@ export class Conditions {
   async watch(): Promise<void> {
     const { config, doors, deliveries } = this.sources;
     this.#folders = await foldersNow(config, doors?.spool ?? deliveries?.spool);
+    this.#keysOfResults = await resultKeysTrouble();
+    this.#lists = await listsNow(config.output_roots);
     this.#tell();
     if (this.#closed) return;
     this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();
@@ -212,6 +231,21 @@ export class Conditions {
               ]),
         ];
       }),
+      ...((deliveries?.untrusted ?? 0) === 0
+        ? []
+        : [
+            of(
+              "result_untrusted",
+              "deliveries",
+              `Results that wait to be delivered and are not trusted: ${deliveries?.untrusted}.`,
+            ),
+          ]),
+      ...(this.#keysOfResults === undefined
+        ? []
+        : [of("key_refused", "keys of results", this.#keysOfResults)]),
+      ...this.#lists.map(({ root, bad }) =>
+        of("list_unreadable", root, `Files of the list of results that cannot be used: ${bad}.`),
+      ),
       ...(trouble === null
         ? []
         : [

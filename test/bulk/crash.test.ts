@@ -10,7 +10,7 @@ import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { filesOf } from "../../src/results/commit/reuse.js";
+import { filesOf } from "../../src/results/receipt/read-receipt.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import {

@@ -10,7 +10,7 @@ import { exposures } from "../../files/own-folders.js";
 import { isInside } from "../../files/roots.js";
 import { roomOf } from "../../files/usable.js";
 import { neededFolders, READ, REMEDIES, type NeededFolder } from "../../server/conditions.js";
-import { readKeys, type FoundKeys } from "../../server/keys.js";
+import { readKeys, type FoundKeys } from "../../files/key-file.js";
 import { advice, bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
 
 /** Folders and their disks as the server looks at them, and what only doctor says of them. */

@@ -13,7 +13,7 @@ import t from "tap";
 import { samples } from "../../../scripts/demo/samples.js";
 import { infer } from "../../../src/inference/infer-image.js";
 import { type InferTask } from "../../../src/inference/task.js";
-import { filesOf, readReceipt } from "../../../src/results/commit/reuse.js";
+import { filesOf, readReceipt } from "../../../src/results/receipt/read-receipt.js";
 import { engineWithFolder, modelsOf } from "../../support/real-engine.js";
 import { shippedModels } from "../../support/manifests.js";
 import { random } from "../../support/dicom.js";
