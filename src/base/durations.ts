@@ -43,6 +43,8 @@ export const durations = {
   keysUnknown: 50,
   /** While nobody asks, keys are looked at for the log alone. */
   keysLook: 3_000,
+  /** For how long after a request that a disk has failed that is a condition. */
+  diskFault: 60_000,
   /** How often it is looked for new certificates. */
   certificatesLook: 1_000,
   /** How often folders, disks and all that may be wrong are looked at. */

@@ -8,6 +8,7 @@ import { z } from "zod";
 import { durations } from "../base/durations.js";
 import { ERRORS, type RadserveError } from "../base/errors.js";
 import type { Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import { counted } from "../base/table.js";
 import type { BulkFigures } from "../bulk/messages.js";
 import type { Config } from "../config.js";
@@ -32,7 +33,8 @@ export type Condition = z.infer<typeof conditionSchema>;
  * code, with the remedy of that error.
  */
 export const REMEDIES = {
-  share_unavailable: "Mount the share, or create the folder.",
+  share_unavailable:
+    "Mount the share, or create the folder. If reading or writing fails, look at the disk (dmesg).",
   input_not_readable: "Let the server's user read the folder.",
   output_not_writable:
     "Let the server's user write to the folder. What is read-only has to be mounted for writing, and named in ReadWritePaths= of a systemd unit.",
@@ -143,12 +145,30 @@ export interface Sources {
 export class Conditions {
   #folders: Condition[] = [];
   #keysOfResults: string | undefined;
+  readonly #failing = new Map<string, { errno: string; at: number }>();
   #lists: { root: string; bad: number }[] = [];
   #known = new Map<string, Condition>();
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
 
   constructor(private readonly sources: Sources) {}
+
+  /** Told of each error that is answered: a disk that fails is known by its requests alone. */
+  noteFault({ code, details }: Pick<RadserveError, "code" | "details">): void {
+    const errno = details?.["errno"];
+    if (code !== "share_unavailable" || typeof errno !== "string") return;
+    const side = details?.["side"] === "output" ? "output root" : "disk";
+    this.#failing.set(side, { errno, at: monotonic() });
+  }
+
+  /** Disks that have failed a request a moment ago. */
+  #disks(): Condition[] {
+    return [...this.#failing].flatMap(([where, { errno, at }]) =>
+      monotonic() - at > durations.diskFault
+        ? []
+        : of("share_unavailable", where, `Reading or writing there fails (${errno}).`),
+    );
+  }
 
   /** Looks now and again, and logs what begins and what ends. */
   async watch(): Promise<void> {
@@ -194,6 +214,7 @@ export class Conditions {
           of("model_failed", `model ${name}`, `${name} failed: ${error}.`),
         ),
       ...this.#folders,
+      ...this.#disks(),
       ...gpus()
         .filter(({ lost }) => lost)
         .map(({ number }) => of("gpu_lost", `GPU ${number}`, `GPU ${number} stopped working.`)),
