@@ -18,6 +18,7 @@ import { engineWithFolder, modelsOf } from "../../support/real-engine.js";
 import { shippedModels } from "../../support/manifests.js";
 import { random } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
+import { keysFolder } from "../../support/result-keys.js";
 import { hash, recoverFolder } from "../../support/commits.js";
 
 const KILLS = Number(process.env["RADSERVE_KILLS"] ?? 50);
@@ -37,7 +38,7 @@ type Moment = { after: number } | { changes: number; then: number } | { staged: 
 async function contents(folder: string): Promise<Record<string, unknown>> {
   const found = await readReceipt(`${folder}/${NAME}.json`);
   if (found.kind !== "receipt") return { names: readdirSync(folder) };
-  const { timings, ...receipt } = found.receipt;
+  const { timings, mac: _, ...receipt } = found.receipt;
   const names = readdirSync(folder).sort();
   const hashes = names
     .filter((name) => name !== `${NAME}.json`)
@@ -98,6 +99,7 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
         ...process.env,
         RADSERVE_MODELS_DIR: models,
         RADSERVE_STATE_DIR: join(place, "state"),
+        RADSERVE_KEYS_DIR: keysFolder,
       },
       stdio: "ignore",
     });

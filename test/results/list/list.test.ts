@@ -70,7 +70,11 @@ t.test("lines of strangers take linear time, and are left out", async (t) => {
 t.test("a field that a line has twice, or a time that is none, is no line", async (t) => {
   const dir = await rootWith(t.testdir());
   const good = readFileSync(fileOf(dir, "box"), "utf8").trim();
-  write(dir, "twice", good.replace('"receipt":"x.dcm.json"', '"receipt":"y","receipt":"x.dcm.json"'));
+  write(
+    dir,
+    "twice",
+    good.replace('"receipt":"x.dcm.json"', '"receipt":"y","receipt":"x.dcm.json"'),
+  );
   write(dir, "time", good.replace(/"at":"[^"]*"/, '"at":"9999"'));
   write(dir, "outside", good.replace('"receipt":"x', '"receipt":"../../x'));
   t.equal((await list(dir)).results.length, 1);

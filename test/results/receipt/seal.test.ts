@@ -72,7 +72,7 @@ t.test("a receipt that was edited anywhere is neither trusted nor reused", async
     ["a status", (whole) => whole.replace('"succeeded"', '"not_accepted"')],
     ["a timing", (whole) => whole.replace(/"request_id": "/, '"request_id": "x')],
     ["a blank", (whole) => whole.replace("{\n", "{ \n")],
-    ["a field twice", (whole) => whole.replace('{\n', '{\n  "status": "partial",\n')],
+    ["a field twice", (whole) => whole.replace("{\n", '{\n  "status": "partial",\n')],
     ["a field behind the MAC", (whole) => whole.replace(/\n\}\n$/, ',\n  "x": 1\n}\n')],
     ["a line end", (whole) => `${whole}\n`],
     ["the MAC", (whole) => whole.replace(/"hmac_sha256": "./, '"hmac_sha256": "g')],
@@ -133,23 +133,29 @@ t.test("links, folders and receipts that name files elsewhere are no receipts", 
   }
 });
 
-t.test("a UID that is none, a number beyond all, and nesting without end are refused", async (t) => {
-  const dir = t.testdir();
-  const write = (whole: string) => writeFileSync(at(dir), whole);
-  const { receipt } = sample(NAME, "pixels", { a: "x" });
-  const whole = receiptText(receipt);
-  for (const bad of [
-    whole.replace(/"media_type"/, '"sop_instance_uid": "1.2/../../admin?x#", "media_type"'),
-    whole.replace(/"bytes": \d+/, '"bytes": 1e999'),
-    whole.replace(/"bytes": \d+/, `"bytes": ${"9".repeat(400)}`),
-    whole.replace('"transforms": []', `"transforms": [${"[".repeat(1e6)}${"]".repeat(1e6)}]`),
-    whole.replace('"transforms": []', `"transforms": [{"step":"x","y":${'{"a":'.repeat(2e5)}1${"}".repeat(2e5)}}]`),
-  ]) {
-    t.not(bad, whole);
-    write(bad);
-    t.match(await readReceipt(at(dir)), { kind: "foreign", why: "no_receipt" });
-  }
-});
+t.test(
+  "a UID that is none, a number beyond all, and nesting without end are refused",
+  async (t) => {
+    const dir = t.testdir();
+    const write = (whole: string) => writeFileSync(at(dir), whole);
+    const { receipt } = sample(NAME, "pixels", { a: "x" });
+    const whole = receiptText(receipt);
+    for (const bad of [
+      whole.replace(/"media_type"/, '"sop_instance_uid": "1.2/../../admin?x#", "media_type"'),
+      whole.replace(/"bytes": \d+/, '"bytes": 1e999'),
+      whole.replace(/"bytes": \d+/, `"bytes": ${"9".repeat(400)}`),
+      whole.replace('"transforms": []', `"transforms": [${"[".repeat(1e6)}${"]".repeat(1e6)}]`),
+      whole.replace(
+        '"transforms": []',
+        `"transforms": [{"step":"x","y":${'{"a":'.repeat(2e5)}1${"}".repeat(2e5)}}]`,
+      ),
+    ]) {
+      t.not(bad, whole);
+      write(bad);
+      t.match(await readReceipt(at(dir)), { kind: "foreign", why: "no_receipt" });
+    }
+  },
+);
 
 t.test("a huge file that is not ours is not read; one of ours is", async (t) => {
   const dir = t.testdir();
@@ -168,8 +174,7 @@ t.test("a huge file that is not ours is not read; one of ours is", async (t) => 
   t.match(await readReceipt(at(dir)), { kind: "receipt", trust: { trusted: true } });
   writeFileSync(at(dir), signed.replace(/"hmac_sha256": "./, '"hmac_sha256": "0'));
   const found = await readReceipt(at(dir));
-  if (!signed.includes('"hmac_sha256": "0'))
-    t.same(found, { kind: "foreign", why: "too_large" });
+  if (!signed.includes('"hmac_sha256": "0')) t.same(found, { kind: "foreign", why: "too_large" });
 });
 
 t.test("of a receipt that is not trusted only pictures of its NAME are no images", async (t) => {
