@@ -23,8 +23,8 @@ import { deliveryText, readDeliveryFile } from "../results/receipt/delivery.js";
 import { receiptName } from "../results/receipt/names.js";
 import { isOfReceipt } from "../results/receipt/of-receipt.js";
 import { nameOfReceipt, readReceipt, type Existing } from "../results/receipt/read-receipt.js";
-import { receiptText } from "../results/receipt/receipt.js";
-import { distrust, seal, signingKeyId } from "../results/receipt/seal.js";
+import { receiptText, signedText } from "../results/receipt/receipt.js";
+import { distrust, signingKeyId } from "../results/receipt/seal.js";
 import { during } from "./activity.js";
 import { leftOut } from "./receipt-folders.js";
 import { recordCommand } from "./recorded.js";
@@ -220,13 +220,11 @@ class Adoption {
     isDue: boolean,
   ): Promise<[Outcome, string?]> {
     const { dir, name } = this.place;
-    const { mac: _, ...said } = receipt;
     const work = async (): Promise<[Outcome, string?]> => {
       const now = await this.#read();
       if (now.kind !== "receipt" || receiptText(now.receipt) !== receiptText(receipt))
         return ["refused", "it was replaced while it was verified"];
-      if (isDue)
-        await this.#write(this.place.receipt, await seal("receipt", name, receiptText(said)));
+      if (isDue) await this.#write(this.place.receipt, await signedText(receipt, name));
       const delivery = await readDeliveryFile(this.place.delivery, name);
       if (delivery !== undefined) {
         const { trust } = delivery;

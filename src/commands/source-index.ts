@@ -56,7 +56,7 @@ function add(paths: Map<string, string[]>, at: string): void {
   else known.push(at);
 }
 
-/** A series of a folder of several has the folder's name and its UID, a case the name and `.case`. */
+/** A series of several has the folder's name and its UID, a case the name and `.case`. */
 function namesOf({ name, series_instance_uid: uid }: Receipt["source"]): string[] {
   const ends = [".case", ...(uid === undefined ? [] : [`.${uid}`])];
   return [name, ...ends.flatMap((end) => (name.endsWith(end) ? name.slice(0, -end.length) : []))];

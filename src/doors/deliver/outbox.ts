@@ -144,7 +144,7 @@ const besideReceipt = (name: string, delivery: Delivery): Located => ({
 /**
  * Finds a delivery by its id, beside the receipt or set aside by a newer result.
  * @param dir any path of the folder
- * @throws RadserveError result_untrusted where the file says that it is this one, and is not trusted
+ * @throws RadserveError result_untrusted where a file says that it is this one, and is not trusted
  */
 async function locate(dir: string, name: string, id: string): Promise<Located | undefined> {
   const trusted = async (file: string) => {

@@ -26,11 +26,10 @@ import { explained, syncFolder, UnnamedFile, writeDurably } from "../../files/du
 import { deliveryName, stagingName } from "../../files/helper-names.js";
 import { NameLock, type LockOptions } from "../../files/name-lock.js";
 import { deliveryText, readDelivery, type Delivery } from "../receipt/delivery.js";
-import { receiptSchema, receiptText, type Receipt } from "../receipt/receipt.js";
+import { receiptSchema, signedText, type Receipt } from "../receipt/receipt.js";
 import { checkFileName, checkName, receiptName, type ResultFile } from "../receipt/names.js";
 import { publish, recover, rollBack } from "./publish.js";
 import { filesOf, readReceipt, type Existing } from "../receipt/read-receipt.js";
-import { seal } from "../receipt/seal.js";
 import { DELIVERY, exists, lostLock, MARK, nameTaken, Staging, type Target } from "./staging.js";
 
 export interface HoldOptions extends LockOptions {
@@ -139,8 +138,8 @@ async function commit(
 }
 
 /**
- * The receipt's text, with its MAC. The caller has to list exactly the files that it gives, each with the hash of
- * its bytes.
+ * The receipt's text, with its MAC. The caller has to list exactly the files that it gives, each
+ * with the hash of its bytes.
  */
 async function checked(
   target: Target,
@@ -154,8 +153,7 @@ async function checked(
       throw new Error("Expected the receipt to list each result file with its hash");
   }
   if (listed.size !== files.length) throw new Error("The receipt lists a file that was not given");
-  const { mac: _, ...said } = receiptSchema.parse(receipt);
-  return Buffer.from(await seal("receipt", target.name, receiptText(said)));
+  return Buffer.from(await signedText(receiptSchema.parse(receipt), target.name));
 }
 
 /**

@@ -19,8 +19,8 @@ import { gridFaults } from "../dicom/segmentation-grid.js";
 
 /**
  * ok: equal; differs; missing; not_replayed: it could not be computed again here; known_fault: the
- * version that made the result is known to be wrong in such a case; unsigned: nothing says that this
- * installation wrote it.
+ * version that made the result is known to be wrong in such a case; unsigned: nothing says that
+ * this installation wrote it.
  */
 export const VERDICTS = [
   "ok",

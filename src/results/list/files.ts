@@ -30,7 +30,7 @@ export interface ListFiles {
   bad: BadFile[];
 }
 
-/** Opens the files of a root's list. A root without a list has none, and nothing is wrong with it. */
+/** Opens the files of a root's list. A root without a list has none, and that is no fault. */
 export async function openLists(root: string): Promise<ListFiles> {
   const found: ListFiles = { files: [], bad: [] };
   let folder;

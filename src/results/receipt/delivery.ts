@@ -10,7 +10,7 @@ import { errors } from "../../base/errors.js";
 import { withPlain } from "../../files/durable-files.js";
 import { fillFrom } from "../../files/descriptor.js";
 import { checkSeal, distrust, macSchema, seal, TO_TRUST, type Trust } from "./seal.js";
-import { uid } from "./uid.js";
+import { PLAIN_NAME, uid } from "./uid.js";
 
 export const DELIVERY_SCHEMA = "radserve.delivery/1";
 
@@ -54,7 +54,7 @@ export const deliveredSchema = z.object({
 export type Delivered = z.infer<typeof deliveredSchema>;
 
 /** In the file nothing that it names lies elsewhere. */
-const deliveredBeside = deliveredSchema.extend({ path: z.string().regex(/^[^/\u0000]{1,255}$/) });
+const deliveredBeside = deliveredSchema.extend({ path: z.string().regex(PLAIN_NAME) });
 
 const fields = {
   schema: z.literal(DELIVERY_SCHEMA),

@@ -7,8 +7,8 @@ import { z } from "zod";
 import { errorCode } from "../../base/errors.js";
 import { code } from "../../manifest/texts.js";
 import { deliveredSchema } from "./delivery.js";
-import { macSchema } from "./seal.js";
-import { uid } from "./uid.js";
+import { macSchema, seal } from "./seal.js";
+import { PLAIN_NAME, uid } from "./uid.js";
 
 export const RECEIPT_SCHEMA = "radserve.receipt/1";
 
@@ -148,10 +148,7 @@ const outputFile = z.object({
 });
 /** In a receipt; nothing that it lists lies elsewhere. */
 const listedFile = outputFile.extend({
-  path: z
-    .string()
-    .regex(/^[^/\u0000]{1,255}$/)
-    .describe("Name of a file beside the receipt"),
+  path: z.string().regex(PLAIN_NAME).describe("Name of a file beside the receipt"),
 });
 
 const modelResult = z.object({
@@ -434,8 +431,12 @@ export type OutputFile = z.infer<typeof outputFile>;
 export type DeliveryInAnswer = z.infer<typeof deliveryInAnswer>;
 export type Answer = z.infer<typeof answerSchema>;
 
-/** The text of NAME.json as Radserve writes it, before it gets its MAC. */
+/** The text of a receipt as Radserve writes it. */
 export const receiptText = (receipt: Receipt): string => `${JSON.stringify(receipt, null, 2)}\n`;
+
+/** The text of NAME.json, with its MAC. */
+export const signedText = (receipt: Receipt, name: string): Promise<string> =>
+  seal("receipt", name, receiptText({ ...receipt, mac: undefined }));
 
 /** The objects of a result that can be delivered: those of DICOM. */
 export function objectsOf({ models }: Receipt) {

@@ -9,7 +9,7 @@
  * them check. A thread has the keys that were known when it was started, and looks at the folder
  * again before it uses them.
  */
-import { createHmac, timingSafeEqual, type Hmac } from "node:crypto";
+import { createHmac, timingSafeEqual } from "node:crypto";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
@@ -156,7 +156,7 @@ export async function signingKeyId(): Promise<string | undefined> {
   return signingKey(ring.keys)?.kid;
 }
 
-function begun(kind: Sealed, name: string, { verify }: Key): Hmac {
+function begun(kind: Sealed, name: string, { verify }: Key) {
   return createHmac("sha256", verify).update(`radserve.${kind}/1\0${name.normalize()}\0`);
 }
 

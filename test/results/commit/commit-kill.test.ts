@@ -38,7 +38,8 @@ type Moment = { after: number } | { changes: number; then: number } | { staged: 
 async function contents(folder: string): Promise<Record<string, unknown>> {
   const found = await readReceipt(`${folder}/${NAME}.json`);
   if (found.kind !== "receipt") return { names: readdirSync(folder) };
-  const { timings, mac: _, ...receipt } = found.receipt;
+  const { timings, ...rest } = found.receipt;
+  const receipt = { ...rest, mac: undefined };
   const names = readdirSync(folder).sort();
   const hashes = names
     .filter((name) => name !== `${NAME}.json`)
