@@ -33,7 +33,8 @@ const NEEDS_TIME_OF_DAY = [
   "commands/job-text",
   "doors/receive/arrivals",
   "files/certificates",
-  ...["handlers", "history", "keys", "overview", "tokens"].map((name) => `server/${name}`),
+  ...["handlers", "history", "overview", "tokens"].map((name) => `server/${name}`),
+  "files/key-file",
 ].map((name) => `src/${name}.ts`);
 
 export default tseslint.config(
