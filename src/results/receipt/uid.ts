@@ -1,6 +1,6 @@
 /**
- * Forms of what is read back from files: nothing but digits and dots goes into a query or a URL, and
- * no name leads out of a folder.
+ * Forms of what is read back from files: nothing but digits and dots goes into a query or a URL,
+ * and no name leads out of a folder.
  */
 import { z } from "zod";
 
