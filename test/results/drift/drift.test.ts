@@ -16,8 +16,9 @@ import {
   mcNemar,
 } from "../../../src/results/drift/statistics.js";
 import { mondayOf, Weeks } from "../../../src/results/drift/weeks.js";
-import { receiptSchema, receiptText } from "../../../src/results/receipt/receipt.js";
+import { receiptSchema, signedText } from "../../../src/results/receipt/receipt.js";
 import { receiptOf } from "../../support/receipts.js";
+import { keysFolder } from "../../support/result-keys.js";
 import { root } from "../../support/server.js";
 
 const near = (found: number, expected: number, within = 1e-4) =>
@@ -146,15 +147,14 @@ t.test("the command reads receipts and nothing else", async (t) => {
       const name = path.join(folder, String(week), `${study}.json`);
       mkdirSync(path.dirname(name), { recursive: true });
       const score = Math.min(1, next() / 2 + (week === 2 ? 0.5 : 0));
-      writeFileSync(name, receiptText(receiptSchema.parse(receiptOf({ week, study, score }))));
+      const receipt = receiptSchema.parse(receiptOf({ week, study, score }));
+      writeFileSync(name, await signedText(receipt, String(study)));
     }
   writeFileSync(path.join(folder, "notes.json"), "{}");
   const run = async (...args: string[]) =>
-    promisify(execFile)(process.execPath, [
-      path.join(root, "dist/src/main.js"),
-      "drift",
-      ...args,
-    ]).then(
+    promisify(execFile)(process.execPath, [path.join(root, "dist/src/main.js"), "drift", ...args], {
+      env: { ...process.env, RADSERVE_KEYS_DIR: keysFolder },
+    }).then(
       ({ stdout }) => ({ code: 0, stdout }),
       (error: unknown) => error as { code: number; stdout: string },
     );
