@@ -7,33 +7,44 @@ import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
 import path from "node:path";
 import pg from "pg";
-import t from "tap";
+import t, { type Test } from "tap";
 import type { Receipt } from "../../src/results/receipt/receipt.js";
 import { linesOf } from "../support/audit.js";
-import { until } from "../support/postgres.js";
 import {
   doorsPlace,
   filesBelow,
   jobsOnce,
   object,
   QUIET,
+  QUIET_MS,
   send,
   startDoors,
   STUDY,
 } from "../support/doors.js";
 import { issueToken } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.endsWith(".json"));
+
+/**
+ * A server that three slices have come to, one soon after the other: where the machine stood still
+ * between two, the series was quiet before it was whole, and another server gets another.
+ */
+async function withSeries(t: Test) {
+  for (let tries = 1; ; tries++) {
+    const { place, spool, results } = doorsPlace(t);
+    const doors = await startDoors(t, place);
+    const slices = [1, 2, 3].map((z) => object(z));
+    const longest = await send(doors.port(), slices);
+    if (longest < QUIET_MS || tries === 5) return { doors, place, spool, results };
+    await doors.server.stop();
+  }
+}
 
 await t.test(
   "a series that has been quiet is a job, the same again is none, and late slices are one more",
   async (t) => {
-    const { place, spool, results } = doorsPlace(t);
-    const doors = await startDoors(t, place);
-    await send(
-      doors.port(),
-      [1, 2, 3].map((z) => object(z)),
-    );
+    const { doors, place, spool, results } = await withSeries(t);
     const [first] = await jobsOnce(doors, 1);
     t.match((await doors.ended(first!.job_id)).counts, { succeeded: 1, failed: 0, skipped: 0 });
     const before = receiptsIn(results);
@@ -82,7 +93,7 @@ await t.test(
     rmSync(mark);
     const killed = doors.server.servingPid();
     process.kill(killed, "SIGKILL");
-    await until(() => existsSync(mark));
+    await until("the mark is there again", () => existsSync(mark));
     t.match(JSON.parse(readFileSync(mark, "utf8")), { job_id: second!.job_id, count: 4 });
     t.equal((await jobsOnce(doors, 2)).length, 2, "the job of before");
     t.notMatch(JSON.stringify(doors.server.log), /Nobody|1\.2\.3\.4/, "no word of the patient");
@@ -227,8 +238,10 @@ await t.test(
     await send(doors.port(), [object(1)]);
     const [job] = await jobsOnce(doors, 1);
     await doors.ended(job!.job_id);
-    await until(() => linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1));
-    await until(() => filesBelow(spool).length === 0);
+    await until("a removed object is in the audit", () =>
+      linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1),
+    );
+    await until("the spool is empty", () => filesBelow(spool).length === 0);
     t.equal(receiptsIn(results).length, 1);
     // Its UID is free again
     await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
@@ -254,7 +267,9 @@ await t.test(
     const working = await startDoors(t, place);
     t.match((await working.ended(again!.job_id)).counts, { succeeded: 1 });
     const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
-    await until(() => readFileSync(mark, "utf8").includes('"ended":true'));
+    await until("the mark says that the job has ended", () =>
+      readFileSync(mark, "utf8").includes('"ended":true'),
+    );
     t.match(await working.send("POST", `/bulk_inference/${again!.job_id}/purge`), { status: 200 });
     await send(working.port(), [object(1)]);
     t.match(await working.send("POST", `/doors/received/${STUDY}/complete`), {
@@ -277,11 +292,11 @@ await t.test(
       const all = (body["conditions"] ?? []) as { condition: string; message: string }[];
       return all.filter(({ condition }) => condition === "door_closed");
     };
-    await until(async () => (await conditions()).length > 0);
+    await until("the closed port is a condition", async () => (await conditions()).length > 0);
     t.match(await conditions(), [{ message: "The port for DICOM is closed: EADDRINUSE." }]);
     other.close();
     await doors.server.logged(({ msg }) => msg === "the port for DICOM is open");
-    await until(async () => (await conditions()).length === 0);
+    await until("the condition has gone", async () => (await conditions()).length === 0);
     await send(port, [object(1)]);
   },
 );
