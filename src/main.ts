@@ -46,7 +46,10 @@ async function run(command: () => Promise<number>, json?: boolean): Promise<void
 
 async function config(): Promise<Config> {
   const { loadConfig } = await import("./config.js");
-  return loadConfig({ file: program.opts<{ config?: string }>().config });
+  const { useResultKeys } = await import("./results/receipt/seal.js");
+  const settings = loadConfig({ file: program.opts<{ config?: string }>().config });
+  useResultKeys(settings.keys_dir);
+  return settings;
 }
 
 /** A command: it has the settings, then its arguments in their order, then its options. */
@@ -188,11 +191,13 @@ command(token, "revoke", "revoke a token")
   .argument("<jti>", "as `token list` shows it")
   .action(does(async () => (await import("./commands/token.js")).tokenRevoke));
 
-const key = program.command("key").description("make and list keys that sign tokens");
-command(key, "new", "make a key for new tokens; tokens of older keys stay valid").action(
-  does(async () => (await import("./commands/key.js")).keyNew),
-);
+const OF_RESULTS = "the keys of results instead of those of tokens";
+const key = program.command("key").description("make and list keys that sign tokens or results");
+command(key, "new", "make a key for what is signed from now on; what older keys signed stays valid")
+  .option("--results", OF_RESULTS)
+  .action(does(async () => (await import("./commands/key.js")).keyNew));
 command(key, "list", "list keys (not their secrets)")
+  .option("--results", OF_RESULTS)
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/key.js")).keyList));
 
@@ -342,6 +347,14 @@ command(
   .option("--input <path>", "the source, or a folder that it lies in (default: beside the receipt)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/verify.js")).verify));
+
+command(program, "adopt", "sign results that are yours and have no right MAC, after verifying them")
+  .argument("[paths...]", "receipts, or folders with receipts (default: RADSERVE_OUTPUT_ROOTS)")
+  .option("--input <path>", "the sources, in a folder at any depth (default: RADSERVE_INPUT_ROOTS)")
+  .option("--without-replay", "sign also what cannot be computed again here, by its hashes alone")
+  .option("--dry-run", "verify, and change nothing")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/adopt.js")).adopt));
 
 command(program, "drift", "compare results of models from week to week, from receipts")
   .argument("[folders...]", "folders with receipts (default: RADSERVE_OUTPUT_ROOTS)")

@@ -171,8 +171,10 @@ function Found({ drift }: { drift: DriftView }) {
               : "No change beyond chance"}
         </h2>
         <p>
-          {count(drift.receipts)} receipts. The last week is compared with the weeks before, for
-          each model, version and scanner.
+          {count(drift.receipts)} receipts.
+          {drift.untrusted > 0 &&
+            ` ${count(drift.untrusted)} more are not trusted and left out.`}{" "}
+          The last week is compared with the weeks before, for each model, version and scanner.
           {!drift.whole &&
             " There are more receipts than are read at once: the others are not counted."}
           {drift.tested === 0 &&

@@ -2,6 +2,7 @@
 import { useContext, useState } from "preact/hooks";
 import { stepText } from "../src/images/step-text.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
+import type { Trust } from "../src/results/receipt/seal.js";
 import type { Marks, Verification } from "../src/viewing/messages.js";
 import { asked, call, judge, saveFile, useLoaded, type Fault } from "./api.js";
 import { baseName, bytes, words } from "./format.js";
@@ -11,6 +12,25 @@ import { hasBoxes, hasMasks, Stage, usePng } from "./stage.js";
 import type { Go, Paths, Place } from "./viewer.js";
 
 type Model = Receipt["models"][number];
+/** The answer of GET /results. */
+type Shown = Receipt & { trust: Trust };
+
+const WHY: Readonly<Record<Extract<Trust, { trusted: false }>["why"], string>> = {
+  no_mac: "It has no signature: an older Radserve wrote it, or somebody else.",
+  wrong_mac: "It was changed or renamed after it was written.",
+  unknown_key: "Another installation wrote it, or its key was removed.",
+  no_receipt: "The file is no receipt any more.",
+};
+
+/** In place of findings that may be anybody's. */
+export function NotTrusted({ trust }: { trust: Extract<Trust, { trusted: false }> }) {
+  return (
+    <p class="note bad wide" role="alert">
+      <strong>This result cannot be trusted.</strong> {WHY[trust.why]} Nothing of it is shown. Send
+      the image again, or have it checked and signed on the server: <code>radserve adopt</code>.
+    </p>
+  );
+}
 
 function Steps({ title, steps }: { title: string; steps: Receipt["transforms"] }) {
   if (steps.length === 0) return null;
@@ -71,6 +91,7 @@ const VERDICTS: Readonly<Record<Verification["checks"][number]["verdict"], Tone>
   differs: "bad",
   missing: "bad",
   not_replayed: "warn",
+  unsigned: "warn",
   known_fault: "warn",
 };
 
@@ -168,12 +189,19 @@ export function Look(paths: Paths) {
     data: receipt,
     fault,
     busy,
-  } = useLoaded(page, (signal) => call<Receipt>("GET", page, { signal }));
+  } = useLoaded(page, (signal) => call<Shown>("GET", page, { signal }));
   const [place, setPlace] = useState<Place>();
   const [one, setOne] = useState(false);
   const [unseen, setUnseen] = useState<Fault>();
   if (fault !== undefined) return <FaultNote fault={fault} />;
   if (receipt === undefined || busy) return <p class="quiet">Loading…</p>;
+  if (!receipt.trust.trusted)
+    return (
+      <section class="grid wide" aria-label="What was found">
+        <NotTrusted trust={receipt.trust} />
+        <Verify paths={paths} />
+      </section>
+    );
   const { frames, rows, columns } = receipt.source;
   const middle = (side: number) => Math.ceil(side / 2);
   const here = place ?? { across: undefined, frame: 1, row: middle(rows), column: middle(columns) };

@@ -167,11 +167,13 @@ function List({ overview }: { overview: Overview | undefined }) {
                 </a>
               </th>
               <td data-label="Modality ">{row.modality ?? "–"}</td>
+              <td>{row.trust.trusted ? <FoundBy models={row.models} /> : "not trusted"}</td>
               <td>
-                <FoundBy models={row.models} />
-              </td>
-              <td>
-                <Badge state={row.status} />
+                {row.trust.trusted ? (
+                  <Badge state={row.status} />
+                ) : (
+                  <Badge state="not_trusted" tone="bad" />
+                )}
               </td>
             </tr>
           ))}

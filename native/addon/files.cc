@@ -92,13 +92,13 @@ Napi::Value WriteFileDurably(const Napi::CallbackInfo& info) {
 }
 
 /// `linkDescriptor(fd, path)`: gives an open file, which may have no name yet (O_TMPFILE), the name
-/// `path`; linkat(2). Node's own link(2) does not follow /proc/self/fd. False if something has the
-/// name, or the file system refuses.
+/// `path`; linkat(2). Node's own link(2) does not follow /proc/self/fd. An errno, 0 if it has the
+/// name.
 Napi::Value LinkDescriptor(const Napi::CallbackInfo& info) {
   const std::string open_file = "/proc/self/fd/" + std::to_string(NumberAt(info, 0));
   const std::string path = TextAt(info, 1);
   const int result = linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
-  return Napi::Boolean::New(info.Env(), result == 0);
+  return Napi::Number::New(info.Env(), result == 0 ? 0 : errno);
 }
 
 /// `lockDescriptor(fd)`: takes the exclusive lock of an open file without waiting; flock(2). False

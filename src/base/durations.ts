@@ -35,8 +35,16 @@ export const durations = {
    * them.
    */
   keysFresh: 300,
+  /** How long somebody waits for a folder of keys whose share is slow; then those known hold. */
+  keysAnswer: 200,
+  /** The same where no key is known yet. */
+  keysFirst: 5_000,
+  /** A key that is not known is looked for again where the last look was so long ago. */
+  keysUnknown: 50,
   /** While nobody asks, keys are looked at for the log alone. */
   keysLook: 3_000,
+  /** For how long after a request that a disk has failed that is a condition. */
+  diskFault: 60_000,
   /** How often it is looked for new certificates. */
   certificatesLook: 1_000,
   /** How often folders, disks and all that may be wrong are looked at. */

@@ -113,6 +113,14 @@ export const ERRORS = {
       "The file was changed or replaced after the result was written, or another image is at that path now.",
     remedy: "`radserve verify NAME.json` checks each file. Send the image again for a new result.",
   },
+  result_untrusted: {
+    status: 409,
+    description: "The result is not one that this server wrote, or was changed since.",
+    cause:
+      "Its receipt has no MAC (Radserve 0.6, or a command without keys), was changed or renamed after it was written, or was written with a key that this server does not have.",
+    remedy:
+      "If it is yours, run `radserve adopt NAME.json`: that computes it again and signs what is equal. Otherwise move it away and send the image again.",
+  },
   idempotency_conflict: {
     status: 409,
     description: "The idempotency key was used for another request.",
@@ -301,6 +309,15 @@ export const ERRORS = {
       "The disk of the state directory is full, read-only or missing. Radserve does nothing that it cannot audit.",
     remedy: "Free space there (`radserve doctor`); the server tries again every two seconds.",
   },
+  share_unavailable: {
+    status: 503,
+    description: "A disk or share does not answer, or fails.",
+    cause:
+      "Reading or writing failed in a way that says nothing of the request: the share went away (ESTALE), or the disk has a fault (EIO).",
+    remedy:
+      "Look at the share and at the kernel's log (`dmesg`) of the server. Send the request again when it is mended; bulk jobs go on by themselves.",
+    retryAfter: 30,
+  },
   disk_full: {
     status: 507,
     description: "The disk of the output folder is full.",
@@ -385,6 +402,25 @@ type Told = [message: string, details?: ErrorDetails, options?: ErrorOptions];
 /** The process, or the machine, has as many files open as it may (open(2)). */
 const NO_DESCRIPTOR: ReadonlySet<string> = new Set(["EMFILE", "ENFILE"]);
 
+/** Faults of a disk or of the share that it is on (errno(3)), and of nothing else. */
+const OF_DISKS = [
+  "EIO",
+  "ESTALE",
+  "EREMOTEIO",
+  "ENXIO",
+  "ENODEV",
+  "ENOMEDIUM",
+  "EUCLEAN",
+  "EBADMSG",
+];
+/** The same for whoever knows that it was a file that was used; connections have them, too. */
+export const DISK_FAULTS: ReadonlySet<string> = new Set([
+  ...OF_DISKS,
+  ..."ENOTCONN ETIMEDOUT EHOSTDOWN EHOSTUNREACH ENETUNREACH ESHUTDOWN ECONNRESET ENOLINK".split(
+    " ",
+  ),
+]);
+
 /**
  * Any thrown value as a RadserveError; what was not raised on purpose is `internal` and keeps its
  * cause for the log.
@@ -396,6 +432,14 @@ export function asRadserveError(thrown: unknown): RadserveError {
       "overloaded",
       "Expected room for another open file; the server's process or machine has as many open as it may. Send the request again after the time in Retry-After.",
       undefined,
+      { cause: thrown },
+    );
+  const fault = errno(thrown);
+  if (OF_DISKS.includes(fault))
+    return new RadserveError(
+      "share_unavailable",
+      `A disk or share that this request needs fails (${fault}). Look at it on the server, and send the request again.`,
+      { errno: fault },
       { cause: thrown },
     );
   return new RadserveError(

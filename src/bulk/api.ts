@@ -263,7 +263,9 @@ async function itemWithDeliveries(
     paths.outputFolder,
     roots.output,
     async ({ fdPath }) =>
-      deliveriesOf(await readDelivery(`${fdPath}/${file}`), (name) => paths.clientOutput(name)),
+      deliveriesOf(await readDelivery(`${fdPath}/${file}`, paths.name), (name) =>
+        paths.clientOutput(name),
+      ),
     "output",
   ).catch(() => undefined);
   return { ...item, ...(deliveries === undefined ? {} : { deliveries }) };

@@ -10,7 +10,7 @@ import { knownFormat, saidOf, type KnownFormat } from "../images/known-formats.j
 import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
 import { isOwnObject } from "../results/dicom/modules.js";
 import { receiptName } from "../results/receipt/names.js";
-import { filesOf, readReceipt } from "../results/commit/reuse.js";
+import { namesIn, readReceipt } from "../results/receipt/read-receipt.js";
 import { nameOfHelper, stagingName } from "../files/helper-names.js";
 import { isMarkName } from "../files/folder-mark.js";
 import { isReportName } from "./report/names.js";
@@ -118,8 +118,8 @@ async function isListed(folder: string, file: string): Promise<boolean> {
       `${staging}/previous.json`,
       `${folder}/${receiptName(name)}`,
     ]) {
-      const found = await readReceipt(receipt).catch(() => undefined);
-      if (found?.kind === "receipt" && filesOf(found.receipt).has(file)) return true;
+      const found = await readReceipt(receipt, name).catch(() => undefined);
+      if (found?.kind === "receipt" && namesIn(found, name).has(file)) return true;
     }
   }
   return false;

@@ -6,7 +6,7 @@ import { constants } from "node:fs";
 import { access, realpath } from "node:fs/promises";
 import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
-import type { ErrorObject } from "../base/errors.js";
+import { DISK_FAULTS, type ErrorObject } from "../base/errors.js";
 import { REFUSED } from "../files/path-judgement.js";
 import { isInside, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
@@ -31,12 +31,6 @@ const MOST_ATTEMPTS = 5;
 const MOST_TRIES_OF_FOLDER = 2;
 const PERHAPS_BACK = new Set(["path_not_allowed", "bad_request"]);
 
-/** A network share that went away, or a disk that fails (errno(3)). */
-const SHARE_FAULTS = new Set(
-  "EIO ESTALE ENOTCONN ETIMEDOUT EHOSTDOWN EHOSTUNREACH ENETUNREACH ENODEV EREMOTEIO ESHUTDOWN ECONNRESET".split(
-    " ",
-  ),
-);
 /** Errors that also occur when a share is away. */
 const MISSING = new Set([
   "input_not_found",
@@ -44,6 +38,7 @@ const MISSING = new Set([
   "bad_request",
   "internal",
   "series_invalid",
+  "share_unavailable",
 ]);
 /** In a scanned folder, a file that fails with one of these is not an input. */
 const NO_INPUT = new Set(["no_model_accepts", "no_pixel_data"]);
@@ -79,10 +74,13 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     case "model_unavailable":
       return paused({ code: error.error, message: error.message });
   }
+  // Whatever image comes next would fail the same way; a bad place of an input's disk is one file's
+  if (error.error === "share_unavailable" && error.details?.["side"] === "output")
+    return paused({ code: error.error, message: error.message });
   if (item.output === null && NO_INPUT.has(error.error))
     return { ending: { state: "skipped", reason: reasonOf(error) } };
   if (await isOutputRefused(error, errno, where.paths)) return paused(OUTPUT_NOT_WRITABLE);
-  const faulty = errno !== undefined && SHARE_FAULTS.has(errno);
+  const faulty = errno !== undefined && DISK_FAULTS.has(errno);
   if (faulty || MISSING.has(error.error)) {
     const missing = await missingShare(where);
     if (missing !== undefined) return paused(missing);

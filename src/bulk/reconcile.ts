@@ -12,7 +12,8 @@ import type { Config } from "../config.js";
 import { hashFile, withPlain } from "../files/durable-files.js";
 import { isInside, narrowRoots, type Root } from "../files/roots.js";
 import { receiptName } from "../results/receipt/names.js";
-import { filesOf, readReceipt } from "../results/commit/reuse.js";
+import { filesOf, readReceipt } from "../results/receipt/read-receipt.js";
+import { distrust } from "../results/receipt/seal.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Summary } from "../results/commit/compose.js";
 import { isHelper } from "./classify.js";
@@ -35,6 +36,7 @@ const MOST_UNLISTED = 1_000;
  */
 const LACKING = new Set<Difference["difference"]>([
   "receipt_missing",
+  "receipt_untrusted",
   "output_missing",
   "output_differs",
 ]);
@@ -141,6 +143,14 @@ class Comparison {
         if (found.kind === "foreign")
           return [
             differs("receipt_invalid", name, "The file is no receipt of Radserve, or was changed."),
+          ];
+        if (!found.trust.trusted)
+          return [
+            differs(
+              "receipt_untrusted",
+              name,
+              `The receipt is not trusted: ${distrust(found.trust)}.`,
+            ),
           ];
         if (isOf(found.receipt, result)) return outputsOf(folder, result, differs);
         const message = "The receipt is of another run, which wrote other results here.";

@@ -199,6 +199,7 @@ export type JobDetails = z.infer<typeof jobDetailsSchema>;
 export const DIFFERENCES = [
   "receipt_missing",
   "receipt_invalid",
+  "receipt_untrusted",
   "receipt_replaced",
   "output_missing",
   "output_differs",

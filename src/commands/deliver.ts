@@ -19,10 +19,11 @@ import {
   undeliveredNumber,
 } from "../files/helper-names.js";
 import { resolveRoots } from "../files/roots.js";
-import { readReceipt } from "../results/commit/reuse.js";
+import { readReceipt } from "../results/receipt/read-receipt.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../results/commit/staging.js";
-import { readDelivery, type Delivered, type Delivery } from "../results/receipt/delivery.js";
+import { readDeliveryFile, type Delivered, type Delivery } from "../results/receipt/delivery.js";
 import { receiptName } from "../results/receipt/names.js";
+import { distrust, TO_TRUST, type Trust } from "../results/receipt/seal.js";
 import { deliveryListSchema, retriedSchema } from "../server/deliveries.js";
 import { clientWithToken } from "./client.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
@@ -85,6 +86,7 @@ interface Found {
   folder: string;
   name: string;
   delivery: Delivery;
+  trust: Trust;
   /**
    * The receipt, and where the objects lie: elsewhere of a result that a newer one has replaced.
    */
@@ -92,10 +94,10 @@ interface Found {
   place: string;
 }
 
-const beside = (folder: string, name: string, delivery: Delivery): Found => ({
+const beside = (folder: string, name: string, found: Pick<Found, "delivery" | "trust">): Found => ({
   folder,
   name,
-  delivery,
+  ...found,
   place: folder,
   receipt: path.join(folder, receiptName(name)),
 });
@@ -108,7 +110,7 @@ async function* deliveriesIn(paths: readonly string[]): AsyncGenerator<Found> {
   for (const given of paths.map((one) => path.resolve(one))) {
     const { dir, name } = path.parse(given);
     const one = given.endsWith(".json")
-      ? await readDelivery(path.join(dir, deliveryName(name)))
+      ? await readDeliveryFile(path.join(dir, deliveryName(name)), name)
       : undefined;
     if (one !== undefined) yield beside(dir, name, one);
     else yield* deliveriesBelow(given);
@@ -127,12 +129,12 @@ async function* deliveriesBelow(folder: string): AsyncGenerator<Found> {
     const name = nameOfHelper(entry.name);
     if (name === undefined) continue;
     if (undeliveredNumber(entry.name, name) !== undefined) {
-      const delivery = await readDelivery(path.join(at, PREVIOUS_DELIVERY));
+      const found = await readDeliveryFile(path.join(at, PREVIOUS_DELIVERY), name);
       const [receipt, place] = [path.join(at, PREVIOUS), path.join(at, "previous")];
-      if (delivery !== undefined) yield { folder, name, delivery, receipt, place };
+      if (found !== undefined) yield { folder, name, ...found, receipt, place };
     } else if (entry.name === deliveryName(name)) {
-      const delivery = await readDelivery(at);
-      if (delivery !== undefined) yield beside(folder, name, delivery);
+      const found = await readDeliveryFile(at, name);
+      if (found !== undefined) yield beside(folder, name, found);
     }
   }
 }
@@ -153,8 +155,14 @@ export async function deliverVerify(
   const { signal } = new AbortController();
   const read: { destination: string; path: string; state: string; reason?: string }[] = [];
   try {
-    for await (const { delivery, place, receipt: file } of deliveriesIn(paths)) {
-      const receipt = await readReceipt(file);
+    for await (const { name, delivery, trust, place, receipt: file } of deliveriesIn(paths)) {
+      const receipt = await readReceipt(file, name);
+      if (!trust.trusted || (receipt.kind === "receipt" && !receipt.trust.trusted)) {
+        const why = !trust.trusted ? trust : receipt.kind === "receipt" ? receipt.trust : trust;
+        const reason = why.trusted ? "" : distrust(why);
+        read.push({ destination: "", path: file, state: "untrusted", reason });
+        continue;
+      }
       const study = (receipt.kind === "receipt" && receipt.receipt.source.study_instance_uid) || "";
       for (const [destination, objects] of Object.entries(delivery.destinations))
         for (const object of (objects ?? []).filter(wasDelivered)) {
@@ -209,15 +217,21 @@ export async function deliverScan(
     log: createLog("silent"),
     found: () => undefined,
   });
-  let found = 0;
-  for await (const { folder, name, delivery } of deliveriesIn(
+  let [found, untrusted] = [0, 0];
+  for await (const { folder, name, delivery, trust } of deliveriesIn(
     folders.length > 0 ? folders : outputRoots,
   )) {
     if (!delivery.open) continue;
+    if (!trust.trusted) {
+      untrusted += 1;
+      remark(`${path.join(folder, receiptName(name))} is not delivered: ${distrust(trust)}.`);
+      continue;
+    }
     await outbox.keep({ folder, name, reused: false, delivery });
     found += 1;
   }
-  if (json === true) print(JSON.stringify({ found }, null, 2));
+  if (untrusted > 0) remark(TO_TRUST);
+  if (json === true) print(JSON.stringify({ found, untrusted }, null, 2));
   else print(`${counted(found, "undelivered result")} in the queue.`);
-  return 0;
+  return untrusted === 0 ? 0 : 1;
 }

@@ -46,10 +46,13 @@ const modelText = ({ model, version, shadow }: Pick<Change, "model" | "version" 
   `${model} ${version}${shadow ? " (shadow)" : ""}`;
 
 function driftText(found: Drift): string {
-  const { receipts, tested, changes } = found;
+  const { receipts, untrusted, tested, changes } = found;
   const marked = changes.filter((one) => one.marked);
   const parts = [
     `${counted(receipts, "receipt")}; ${counted(tested, "comparison")} of the last week with the weeks before, ${count(marked.length)} beyond chance`,
+    ...(untrusted === 0
+      ? []
+      : [`${counted(untrusted, "receipt")} left out: not trusted (radserve adopt).`]),
     ...(tested === 0
       ? [
           `Nothing was compared: a comparison needs ${FEWEST_STUDIES} studies of one model and scanner, in the last week and before.`,

@@ -13,9 +13,10 @@ import { asRadserveError, ConfigError, ERRORS, type ErrorCode } from "../base/er
 import { itemListSchema, jobDetailsSchema, type Item, type JobDetails } from "../bulk/schema.js";
 import type { Config } from "../config.js";
 import { translateIn } from "../files/path-map.js";
-import { readReceipt } from "../results/commit/reuse.js";
+import { readReceipt } from "../results/receipt/read-receipt.js";
 import { knownFaults } from "../results/commit/known-faults.js";
 import type { Receipt } from "../results/receipt/receipt.js";
+import { distrust, type Trust } from "../results/receipt/seal.js";
 import { clientWithToken, type Client } from "./client.js";
 import { countsText } from "./job-text.js";
 import { during } from "./activity.js";
@@ -157,7 +158,10 @@ async function fromAudit(folder: string, target: Target, most: number): Promise<
   return [...told, { what: BEGUN, job_id: target.text, outcome }];
 }
 
-function ofReceipt(file: string, receipt: Receipt): Told {
+function ofReceipt(file: string, receipt: Receipt, trust: Trust): Told {
+  // What it says may be anybody's
+  if (!trust.trusted)
+    return { what: `the receipt ${file}`, outcome: "result_untrusted", message: distrust(trust) };
   const { timings, status, models } = receipt;
   const faults = knownFaults({ receipt });
   return {
@@ -187,7 +191,7 @@ async function fromReceipt({ path: named }: Target, output: string | undefined):
     files.map(async (file) => ({ file, read: await readReceipt(file) })),
   );
   return found.flatMap(({ file, read }) =>
-    read.kind === "receipt" ? [ofReceipt(file, read.receipt)] : [],
+    read.kind === "receipt" ? [ofReceipt(file, read.receipt, read.trust)] : [],
   );
 }
 

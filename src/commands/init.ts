@@ -5,7 +5,8 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { requireFolder, type Config } from "../config.js";
-import { firstKey } from "../server/keys.js";
+import { firstKey, firstResultKey } from "../server/keys.js";
+import { resultKeysIn } from "../results/receipt/seal.js";
 import { makeStateDirectory } from "../files/state-lock.js";
 import { print, remark, type ExitStatus } from "./run.js";
 import { errno } from "../base/errno.js";
@@ -30,10 +31,14 @@ export async function init(config: Config, options: InitOptions): Promise<ExitSt
   makeStateDirectory(config.state_dir);
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const { key, isNew, problems } = await firstKey(config.keys_dir);
-  for (const problem of problems) remark(problem);
+  const results = await firstResultKey(config.keys_dir);
+  for (const problem of [...problems, ...results.problems]) remark(problem);
   print(`State directory: ${config.state_dir}`);
   print(
     `${isNew ? "First key, created now" : "Keys are there; the first"}: ${key.kid} (${key.algorithm}) in ${config.keys_dir}`,
+  );
+  print(
+    `Key of results, ${results.isNew ? "created now" : "there already"}: ${results.key.kid} in ${resultKeysIn(config.keys_dir)}`,
   );
 
   const named = options.inputRoot !== undefined && options.outputRoot !== undefined;

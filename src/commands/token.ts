@@ -2,10 +2,10 @@
 import path from "node:path";
 import jwt from "jsonwebtoken";
 import { durationText, parseDuration } from "../base/duration.js";
-import { LONGEST_JTI, issueToken, signingKey } from "../server/tokens.js";
+import { LONGEST_JTI, issueToken } from "../server/tokens.js";
 import { requireFolder, type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
-import type { Key } from "../server/key-file.js";
+import { signingKey, type Key } from "../files/key-file.js";
 import { listTokens, recordToken, revokeToken, type TokenRecord } from "../server/token-records.js";
 import { narrowRoots, realPathToBe } from "../files/roots.js";
 import { usableKeys } from "./key.js";

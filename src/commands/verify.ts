@@ -10,8 +10,8 @@ import { loadModels } from "../models/set.js";
 import { replay } from "../inference/replay.js";
 import { checkResult } from "../inference/verify-result.js";
 import type { Receipt } from "../results/receipt/receipt.js";
-import { readReceipt } from "../results/commit/reuse.js";
-import { check, type Check, type Verdict } from "../results/commit/verify.js";
+import { readReceipt, type Existing } from "../results/receipt/read-receipt.js";
+import { areEqual, check, type Check, type Verdict } from "../results/commit/verify.js";
 import { withEngine } from "../server/start-engine.js";
 import { hashFile } from "../files/durable-files.js";
 import { withImageFile } from "./files.js";
@@ -31,6 +31,7 @@ const WORDS: Readonly<Record<Verdict, string>> = {
   differs: "differs",
   missing: "missing",
   not_replayed: "cannot be replayed",
+  unsigned: "not signed",
   known_fault: "known fault",
 };
 
@@ -58,28 +59,36 @@ export async function verify(
     found.kind === "foreign"
       ? [check("receipt", "differs", "the file is not a receipt of Radserve, or was changed")]
       : await during("Computing the result again", () =>
-          checksOf(config, receiptPath, found.receipt, options.input),
+          checksOf(receiptPath, found, options.input, (source) =>
+            replayFrom(config, source, found.receipt),
+          ),
         );
-  const equal = checks.every(({ verdict }) => verdict === "ok");
+  const equal = areEqual(checks);
   print(
     options.json === true ? JSON.stringify({ equal, checks }, null, 2) : verdictText(checks, equal),
   );
   return equal ? 0 : 1;
 }
 
+/**
+ * All checks of a receipt.
+ * @param input the source, or a folder that it lies in
+ * @param replayed computes the result again from the source at a path
+ */
 async function checksOf(
-  config: Config,
   receiptPath: string,
-  receipt: Receipt,
+  { receipt, trust }: Extract<Existing, { kind: "receipt" }>,
   input: string | undefined,
+  replayed: (source: string) => Promise<Check[]>,
 ): Promise<Check[]> {
   const folder = path.dirname(receiptPath);
   const given = path.resolve(input ?? path.join(folder, receipt.source.name));
   return checkResult({
     folder,
     receipt,
+    trust,
     text: await readFile(receiptPath, "utf8"),
-    replayed: async () => replayFrom(config, await sourceIn(given, receipt), receipt),
+    replayed: async () => replayed(await sourceIn(given, receipt)),
     missing:
       input === undefined
         ? "the source is not beside the receipt: name it with --input"
@@ -100,7 +109,7 @@ function filesOfSource({ file_sha256, slices, case: members }: Receipt["source"]
  * differs
  * @throws RadserveError input_not_found if no file in the folder is the source
  */
-async function sourceIn(given: string, { source }: Receipt): Promise<string> {
+export async function sourceIn(given: string, { source }: Receipt): Promise<string> {
   const facts = await stat(given).catch(() => undefined);
   if (facts?.isDirectory() !== true) return given;
   const wanted = new Set(filesOfSource(source));
@@ -124,26 +133,33 @@ async function sourceIn(given: string, { source }: Receipt): Promise<string> {
   throw errors.input_not_found("No file in the folder has the SHA-256 of the receipt's source.");
 }
 
-function replayFrom(config: Config, source: string, receipt: Receipt): Promise<Check[]> {
-  const again = (image: Image) =>
-    withEngine(config, async (engine, providers) => {
-      const log = createLog("silent");
-      const models = await loadModels({ directory: config.models_dir, engine, providers, log });
-      try {
-        return await replay({
-          receipt,
-          image,
-          engine,
-          models: models.entries,
-          forms: resultForms(config),
-        });
-      } finally {
-        await models.close();
-      }
-    });
-  const { series_instance_uid: uid, case: members, group } = receipt.source;
-  const grouped = group !== undefined;
-  return withImageFile(source, again, { uid, members, grouped, tolerance: ANY_STACK });
+/** Computes the result of a receipt again, with an engine of its own. */
+const replayFrom = (config: Config, source: string, receipt: Receipt): Promise<Check[]> =>
+  withModels(config, (replaying) => replaying(source, receipt));
+
+export type Replaying = (source: string, receipt: Receipt) => Promise<Check[]>;
+
+/** Loads the models once for all that is computed again. */
+export function withModels<T>(
+  config: Config,
+  use: (replaying: Replaying) => Promise<T>,
+): Promise<T> {
+  return withEngine(config, async (engine, providers) => {
+    const log = createLog("silent");
+    const models = await loadModels({ directory: config.models_dir, engine, providers, log });
+    const forms = resultForms(config);
+    try {
+      return await use((source, receipt) => {
+        const { series_instance_uid: uid, case: members, group } = receipt.source;
+        const choice = { uid, members, grouped: group !== undefined, tolerance: ANY_STACK };
+        const again = (image: Image) =>
+          replay({ receipt, image, engine, models: models.entries, forms });
+        return withImageFile(source, again, choice);
+      });
+    } finally {
+      await models.close();
+    }
+  });
 }
 
 /** Aligned columns, and one line that says it all. */

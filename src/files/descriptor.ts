@@ -48,6 +48,18 @@ export async function readStart(fd: number, size: number): Promise<Buffer> {
   return buffer.subarray(0, (await read(fd, buffer, 0, size, 0)).bytesRead);
 }
 
+/** Bytes of a file from a place on, wherever the descriptor stands; fewer where the file ends. */
+export async function readAt(fd: number, size: number, at: number): Promise<Buffer> {
+  const buffer = Buffer.allocUnsafe(size);
+  let filled = 0;
+  while (filled < size) {
+    const { bytesRead } = await read(fd, buffer, filled, size - filled, at + filled);
+    if (bytesRead === 0) break;
+    filled += bytesRead;
+  }
+  return buffer.subarray(0, filled);
+}
+
 /** 2 GiB less one byte: the longest file that is read, held in memory as a whole. */
 export const MAX_FILE_BYTES = 2 ** 31 - 1;
 

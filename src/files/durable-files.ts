@@ -9,7 +9,7 @@ import { freeBytes, openDescriptor, openPlain, rename, statfs, totalBytes } from
 import { loadAddon } from "../addon/load-addon.js";
 import { release } from "../addon/bytes.js";
 import { errno, systemError } from "../base/errno.js";
-import { errors, RadserveError } from "../base/errors.js";
+import { DISK_FAULTS, errors, RadserveError, type ErrorCode } from "../base/errors.js";
 import { count } from "../base/table.js";
 
 interface FilesAddon {
@@ -22,9 +22,9 @@ interface FilesAddon {
     bytes: Uint8Array,
   ): Promise<{ error: number; call: string; same: boolean }>;
   /**
-   * Gives an open file, which may have no name yet, one; false where that is taken or cannot be.
+   * Gives an open file, which may have no name yet, one. @returns an errno, 0 where it has the name
    */
-  linkDescriptor(fd: number, path: string): boolean;
+  linkDescriptor(fd: number, path: string): number;
 }
 
 /** How much of a file is in memory while it is hashed. */
@@ -161,9 +161,16 @@ export class UnnamedFile {
     }
   }
 
-  /** @returns false where something has the name, or the file system refuses */
+  /**
+   * @returns false where something has the name, or the file system knows no such way
+   * @throws faults of the disk as they are
+   */
   appearAs(path: string): boolean {
-    return (loadAddon() as FilesAddon).linkDescriptor(this.fd, path);
+    const error = (loadAddon() as FilesAddon).linkDescriptor(this.fd, path);
+    if (error === 0) return true;
+    const fault = systemError(error, "linkat");
+    if (FAULTS[errno(fault)] === undefined || KNOWS_NO_LINK.has(errno(fault))) return false;
+    throw fault;
   }
 
   close(): void {
@@ -215,7 +222,19 @@ export async function requireRoom(
   );
 }
 
-const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], string]> = {
+/** A file that is not there by its descriptor, or may not be linked (protected_hardlinks). */
+const KNOWS_NO_LINK = new Set(["ENOENT", "EPERM", "EACCES", "ENAMETOOLONG"]);
+
+const failing = (name: string): [string, [ErrorCode, string]] => [
+  name,
+  [
+    "share_unavailable",
+    `The output folder's disk or share fails (${name}). Look at it on the server (dmesg), and send the request again when it is mended.`,
+  ],
+];
+
+const FAULTS: Record<string, [ErrorCode, string]> = {
+  ...Object.fromEntries([...DISK_FAULTS].map(failing)),
   ENOSPC: [
     "disk_full",
     "The output folder's disk is full, or has no inodes left (df -i). Nothing was written; free some room and repeat the request.",
@@ -223,6 +242,10 @@ const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], st
   EDQUOT: [
     "disk_full",
     "The server's quota on the output folder's disk is used up. Nothing was written; raise it or free some room.",
+  ],
+  EMLINK: [
+    "disk_full",
+    "The output folder holds as many folders or links as its file system allows. Nothing was written; use another folder.",
   ],
   EFBIG: [
     "disk_full",
@@ -273,5 +296,6 @@ export function explainedFault(error: unknown, side: "input" | "output"): unknow
   const fault = FAULTS[name];
   if (fault === undefined) return error;
   const message = fault[1].replace("output folder", `${side} folder`);
-  return new RadserveError(fault[0], message, { errno: name }, { cause: error });
+  const details = fault[0] === "share_unavailable" ? { errno: name, side } : { errno: name };
+  return new RadserveError(fault[0], message, details, { cause: error });
 }

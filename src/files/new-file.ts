@@ -6,7 +6,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import { closeSync } from "node:fs";
 import { errno } from "../base/errno.js";
-import { errors, type RadserveError } from "../base/errors.js";
+import { DISK_FAULTS, errors, type RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { syncDescriptor, writePiece } from "./descriptor.js";
 import { isLocal, lstat, openDescriptor, rename, unlink } from "./disk.js";
@@ -22,8 +22,8 @@ import { stagingName } from "./helper-names.js";
 
 /** The room on the disk is looked at again after so many bytes: several files may come at once. */
 const BETWEEN_LOOKS = 64 * 1024 * 1024;
-/** Bytes of a file that is made of a text. */
-const MOST_TEXT = 16 * 1024 * 1024;
+/** Bytes of a file that is made of a text: a receipt that is signed again is the longest. */
+const MOST_TEXT = 256 * 1024 * 1024;
 
 export interface NewFileOptions {
   /** Replaces a file of that name; without it, one with other bytes is file_exists. */
@@ -66,7 +66,11 @@ interface Draft {
 const helperIn = (dir: string) => `${dir}/${stagingName(`upload-${randomUUID()}`)}`;
 
 async function unnamedIn(dir: string): Promise<Draft | undefined> {
-  const file = await UnnamedFile.make(dir).catch(() => undefined);
+  const file = await UnnamedFile.make(dir).catch((error: unknown) => {
+    // A fault of the disk is said; where there are no such files, one with a name is made
+    if (DISK_FAULTS.has(errno(error))) throw error;
+    return undefined;
+  });
   if (file === undefined) return undefined;
   return {
     fd: file.fd,

@@ -32,6 +32,16 @@ function requirePlain(found: Stats): void {
     throw errors.bad_request(`Expected a regular file, found ${kind}. Put the file itself there.`);
 }
 
+/** Longer than any text that people put there, or that Radserve does. */
+const MOST_TEXT_BYTES = 16 * 1024 * 1024;
+
+function requireShort({ size }: Stats): void {
+  if (size > MOST_TEXT_BYTES)
+    throw errors.bad_request(
+      `Expected a text of at most ${MOST_TEXT_BYTES} bytes; found ${size}. Put the right file there.`,
+    );
+}
+
 /**
  * Opens the regular file that a path leads to; whoever asks closes it.
  * @throws RadserveError bad_request for anything else, which says what it is; errors of the system
@@ -66,7 +76,13 @@ export async function readRegular(path: string): Promise<Buffer> {
 
 /** The same, as text in UTF-8. */
 export async function textOfRegular(path: string): Promise<string> {
-  return (await readRegular(path)).toString("utf8");
+  const handle = await openRegular(path);
+  try {
+    requireShort(await handle.stat());
+    return await handle.readFile("utf8");
+  } finally {
+    await handle.close();
+  }
 }
 
 /** The same, of a file that a setting names. Throws ConfigError where it cannot be read. */
@@ -85,7 +101,9 @@ export function textOfRegularSync(path: string): string {
   requirePlain(lstatSync(real));
   const fd = openSync(real, PLAIN);
   try {
-    requirePlain(fstatSync(fd));
+    const found = fstatSync(fd);
+    requirePlain(found);
+    requireShort(found);
     return readFileSync(fd, "utf8");
   } finally {
     closeSync(fd);

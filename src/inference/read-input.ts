@@ -36,7 +36,7 @@ import { SliceMemory } from "./reading-memory.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { errors, RadserveError } from "../base/errors.js";
-import { filesOf, readReceipt } from "../results/commit/reuse.js";
+import { nameOfReceipt, namesIn, readReceipt } from "../results/receipt/read-receipt.js";
 
 export interface FolderLimits {
   /** Entries of the folder, whatever they are. */
@@ -237,9 +237,10 @@ async function namesInReceipts(folder: Opened, names: readonly Buffer[]): Promis
   const listed = new Set<string>();
   for (const name of names) {
     if (!name.toString("latin1").endsWith(".json")) continue;
-    const found = await readReceipt(pathOf(folder, name).toString("utf8"));
+    const file = name.toString("utf8");
+    const found = await readReceipt(`${folder.fdPath}/${file}`);
     if (found.kind === "receipt")
-      for (const file of filesOf(found.receipt).keys()) listed.add(file);
+      for (const one of namesIn(found, nameOfReceipt(file))) listed.add(one);
   }
   return listed;
 }

@@ -106,6 +106,7 @@ const ENDS_ALL: readonly ErrorCode[] = [
   "overloaded",
   "shutting_down",
   "disk_full",
+  "share_unavailable",
 ];
 
 /**

@@ -4,12 +4,15 @@
  */
 import { RadserveError } from "../base/errors.js";
 import { receiptText, type Receipt } from "../results/receipt/receipt.js";
-import { check, checkFaults, checkFiles, type Check } from "../results/commit/verify.js";
+import { check, checkFaults, checkFiles, checkMac, type Check } from "../results/commit/verify.js";
+import type { Trust } from "../results/receipt/seal.js";
 
 export interface Verification {
   /** The folder of the receipt. */
   folder: string;
   receipt: Receipt;
+  /** What its MAC says. */
+  trust: Trust;
   /** The receipt as it lies there. */
   text: string;
   /** Reads the source and computes the results again. */
@@ -25,6 +28,7 @@ export interface Verification {
 export async function checkResult({
   folder,
   receipt,
+  trust,
   text,
   replayed,
   missing,
@@ -35,6 +39,7 @@ export async function checkResult({
       : check("receipt", "differs", "the text is not as Radserve writes it");
   return [
     written,
+    checkMac(trust),
     ...(await checkFiles(folder, receipt)),
     ...(await replayedOr(receipt, replayed, missing)),
   ];

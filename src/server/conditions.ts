@@ -8,6 +8,7 @@ import { z } from "zod";
 import { durations } from "../base/durations.js";
 import { ERRORS, type RadserveError } from "../base/errors.js";
 import type { Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import { counted } from "../base/table.js";
 import type { BulkFigures } from "../bulk/messages.js";
 import type { Config } from "../config.js";
@@ -15,6 +16,8 @@ import type { DeliveryService } from "../doors/deliver/service.js";
 import type { DoorsService } from "../doors/service.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault } from "../files/usable.js";
+import { badLists } from "../results/list/files.js";
+import { resultKeysTrouble } from "../results/receipt/seal.js";
 import { expiryWarning, type WatchedCertificates } from "../files/certificates.js";
 
 export const conditionSchema = z.strictObject({
@@ -30,7 +33,8 @@ export type Condition = z.infer<typeof conditionSchema>;
  * code, with the remedy of that error.
  */
 export const REMEDIES = {
-  share_unavailable: "Mount the share, or create the folder.",
+  share_unavailable:
+    "Mount the share, or create the folder. If reading or writing fails, look at the disk (dmesg).",
   input_not_readable: "Let the server's user read the folder.",
   output_not_writable:
     "Let the server's user write to the folder. What is read-only has to be mounted for writing, and named in ReadWritePaths= of a systemd unit.",
@@ -53,6 +57,9 @@ export const REMEDIES = {
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
     "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry.",
+  result_untrusted: ERRORS.result_untrusted.remedy,
+  list_unreadable:
+    "radserve doctor names the file in .radserve-results. Remove it, or let the server's user read it; then run radserve results index.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
   box_silent: "Check that this machine runs and reaches the database.",
@@ -110,6 +117,16 @@ export async function foldersNow(config: Config, spool?: string): Promise<Condit
   );
 }
 
+/** Roots whose list of results has files that cannot be used; a root that is away has none. */
+async function listsNow(roots: readonly string[]): Promise<{ root: string; bad: number }[]> {
+  const all = await Promise.all(roots.map((root) => badLists(root).catch(() => [])));
+  return all.flatMap(({ length }, i) =>
+    length === 0
+      ? []
+      : { root: roots.length === 1 ? "output root" : `output root ${i + 1}`, bad: length },
+  );
+}
+
 export interface Sources {
   config: Config;
   /** Why the server is not ready. */
@@ -121,22 +138,44 @@ export interface Sources {
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
   doors?: Pick<DoorsService, "spool" | "figures"> | undefined;
-  deliveries?: Pick<DeliveryService, "spool" | "figures"> | undefined;
+  deliveries?: Pick<DeliveryService, "spool" | "figures" | "untrusted"> | undefined;
   log: Logger;
 }
 
 export class Conditions {
   #folders: Condition[] = [];
+  #keysOfResults: string | undefined;
+  readonly #failing = new Map<string, { errno: string; at: number }>();
+  #lists: { root: string; bad: number }[] = [];
   #known = new Map<string, Condition>();
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
 
   constructor(private readonly sources: Sources) {}
 
+  /** Told of each error that is answered: a disk that fails is known by its requests alone. */
+  noteFault({ code, details }: Pick<RadserveError, "code" | "details">): void {
+    const errno = details?.["errno"];
+    if (code !== "share_unavailable" || typeof errno !== "string") return;
+    const side = details?.["side"] === "output" ? "output root" : "disk";
+    this.#failing.set(side, { errno, at: monotonic() });
+  }
+
+  /** Disks that have failed a request a moment ago. */
+  #disks(): Condition[] {
+    return [...this.#failing].flatMap(([where, { errno, at }]) =>
+      monotonic() - at > durations.diskFault
+        ? []
+        : of("share_unavailable", where, `Reading or writing there fails (${errno}).`),
+    );
+  }
+
   /** Looks now and again, and logs what begins and what ends. */
   async watch(): Promise<void> {
     const { config, doors, deliveries } = this.sources;
     this.#folders = await foldersNow(config, doors?.spool ?? deliveries?.spool);
+    this.#keysOfResults = await resultKeysTrouble();
+    this.#lists = await listsNow(config.output_roots);
     this.#tell();
     if (this.#closed) return;
     this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();
@@ -175,6 +214,7 @@ export class Conditions {
           of("model_failed", `model ${name}`, `${name} failed: ${error}.`),
         ),
       ...this.#folders,
+      ...this.#disks(),
       ...gpus()
         .filter(({ lost }) => lost)
         .map(({ number }) => of("gpu_lost", `GPU ${number}`, `GPU ${number} stopped working.`)),
@@ -212,6 +252,21 @@ export class Conditions {
               ]),
         ];
       }),
+      ...((deliveries?.untrusted ?? 0) === 0
+        ? []
+        : [
+            of(
+              "result_untrusted",
+              "deliveries",
+              `Results that wait to be delivered and are not trusted: ${deliveries?.untrusted}.`,
+            ),
+          ]),
+      ...(this.#keysOfResults === undefined
+        ? []
+        : [of("key_refused", "keys of results", this.#keysOfResults)]),
+      ...this.#lists.map(({ root, bad }) =>
+        of("list_unreadable", root, `Files of the list of results that cannot be used: ${bad}.`),
+      ),
       ...(trouble === null
         ? []
         : [

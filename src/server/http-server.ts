@@ -213,7 +213,7 @@ function identify(options: ServerOptions): Middleware {
 }
 
 /** The one place where errors become answers. */
-function answerErrors({ log }: ServerOptions): Middleware {
+function answerErrors({ log, conditions }: ServerOptions): Middleware {
   return async (ctx, next) => {
     try {
       await next();
@@ -224,6 +224,7 @@ function answerErrors({ log }: ServerOptions): Middleware {
           { request_id: ctx.state.requestId, fault: faultForLog(error.cause) },
           "unexpected failure",
         );
+      conditions.noteFault(error);
       ctx.state.error = error.code;
       ctx.state.models ??= refusedModels(error);
       ctx.status = error.status;

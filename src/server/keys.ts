@@ -2,50 +2,25 @@
  * The keys of a folder, one JSON file for each. Many machines may share the folder; a running
  * server looks at it before it judges a token, several times a second where there are many.
  */
-import { randomBytes } from "node:crypto";
-import { statSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { durations } from "../base/durations.js";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
-import { keyOf, readKeyFile, type Key, type KeyFile } from "./key-file.js";
+import {
+  createKey,
+  isKeyFile,
+  namesIn,
+  readKeys,
+  stampOf,
+  type FoundKeys,
+  type Key,
+} from "../files/key-file.js";
+import { REFUSED } from "../files/path-judgement.js";
+import { resultKeysIn } from "../results/receipt/seal.js";
 import { Revocations } from "./revocations.js";
-import { createPrivately, makePrivateFolder } from "../files/private-file.js";
-import { namesIn, revokedIn } from "./token-records.js";
+import { revokedIn } from "./token-records.js";
 import { within } from "../base/waiting.js";
-
-const isKeyFile = (name: string) => name.endsWith(".json") && !name.startsWith(".");
-
-export interface FoundKeys {
-  keys: Key[];
-  /** One sentence for each file that is left out, naming it and what is wrong with it. */
-  problems: string[];
-}
-
-/**
- * The good keys of a folder, in the order of file names; none where it does not exist. If two have
- * one kid, the first counts. Throws ConfigError where the folder cannot be listed.
- */
-export function readKeys(folder: string): FoundKeys {
-  const found: FoundKeys = { keys: [], problems: [] };
-  for (const name of namesIn(folder).filter(isKeyFile)) {
-    const file = path.join(folder, name);
-    try {
-      const key = readKeyFile(file);
-      if (found.keys.some(({ kid }) => kid === key.kid))
-        found.problems.push(
-          `Key file ${file}: another file before it has the kid ${key.kid}; each needs its own.`,
-        );
-      else found.keys.push(key);
-    } catch (error) {
-      found.problems.push(
-        error instanceof Error ? error.message : `Key file ${file}: cannot be read`,
-      );
-    }
-  }
-  return found;
-}
 
 /** Refuses a folder that has no usable key, saying what is wrong with each file. */
 function firstOf(folder: string, { keys: [first], problems }: FoundKeys): Key {
@@ -59,23 +34,6 @@ function firstOf(folder: string, { keys: [first], problems }: FoundKeys): Key {
 }
 
 /**
- * Makes the folder where it is missing, and in it a random HS256 secret.
- * @param after time of a key that this one must be newer than, though clocks differ
- */
-export async function createKey(folder: string, after = ""): Promise<Key> {
-  makePrivateFolder(folder);
-  const kid = randomBytes(6).toString("hex");
-  const file: KeyFile = {
-    kid,
-    algorithm: "HS256",
-    created: new Date(Math.max(Date.now(), after === "" ? 0 : Date.parse(after) + 1)).toISOString(),
-    secret: randomBytes(48).toString("base64url"),
-  };
-  await createPrivately(path.join(folder, `${kid}.json`), `${JSON.stringify(file, null, 2)}\n`);
-  return keyOf(file);
-}
-
-/**
  * The first key of a folder, made if the folder has no key file at all. Throws ConfigError if all
  * of its files are bad.
  */
@@ -86,6 +44,23 @@ export async function firstKey(
   const isNew = found.keys.length === 0 && found.problems.length === 0;
   const key = isNew ? await createKey(folder) : firstOf(folder, found);
   return { key, isNew, problems: found.problems };
+}
+
+/**
+ * The first key of results, made if there is none. Throws ConfigError where it cannot be made, or
+ * all of its files are bad.
+ */
+export async function firstResultKey(keysDir: string): ReturnType<typeof firstKey> {
+  const folder = resultKeysIn(keysDir);
+  try {
+    return await firstKey(folder);
+  } catch (error) {
+    if (error instanceof ConfigError || !REFUSED.has(errno(error))) throw error;
+    throw new ConfigError(
+      `Expected a key of results in ${folder}, or permission to make one; found none (${errno(error)}). ` +
+        "Run radserve key new --results where that folder can be written.",
+    );
+  }
 }
 
 export interface Keyring {
@@ -222,11 +197,4 @@ export class WatchedKeys implements Keyring {
     this.#keys = keys;
     this.#problems = problems;
   }
-}
-
-function stampOf(file: string): string {
-  const found = statSync(file, { throwIfNoEntry: false });
-  return found === undefined
-    ? file
-    : `${file} ${found.ino} ${found.size} ${found.mtimeMs} ${found.mode}`;
 }

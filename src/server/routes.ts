@@ -43,7 +43,12 @@ import {
   showVerification,
 } from "./viewing.js";
 
-const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
+const PATH_ERRORS = [
+  "path_not_allowed",
+  "input_not_found",
+  "disk_full",
+  "share_unavailable",
+] as const;
 const READ_ERRORS = [
   "unsupported_format",
   "unsupported_transfer_syntax",

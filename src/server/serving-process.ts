@@ -11,6 +11,7 @@ import { Audit } from "../audit/audit.js";
 import { BulkService } from "../bulk/service.js";
 import { usualMemory } from "../base/process-memory.js";
 import { listName } from "../results/list/list.js";
+import { signingKeyId, useResultKeys } from "../results/receipt/seal.js";
 import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { DoorsService } from "../doors/service.js";
@@ -172,6 +173,9 @@ class ServingProcess {
 
   async start(config: Config, crashed: boolean, fatal: readonly string[]): Promise<void> {
     this.#stateDir = config.state_dir;
+    // Before the first thread is started: each gets what is known then
+    useResultKeys(config.keys_dir);
+    await signingKeyId();
     const started = { kind: "start", version: VERSION, after_crash: crashed } as const;
     const audit = await Audit.open(config.state_dir, started, this.log);
     audit.sayHeads();

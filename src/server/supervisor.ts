@@ -13,7 +13,7 @@ import { readCertificates, refuseOutOfDate } from "../files/certificates.js";
 import { plainAddress } from "../base/networks.js";
 import { ClientAddresses } from "./client-address.js";
 import { ConnectionCount, RefusedConnections, type ConnectionLimits } from "./connection-count.js";
-import { firstKey } from "./keys.js";
+import { firstKey, firstResultKey } from "./keys.js";
 import { listen } from "./listening.js";
 import { lockState, makeStateDirectory } from "../files/state-lock.js";
 import {
@@ -296,6 +296,7 @@ export async function supervise(given: Config, first?: ChildProcess): Promise<nu
   const server = net.createServer({ pauseOnConnect: true, noDelay: true });
   try {
     const { isNew: newKey } = await firstKey(config.keys_dir);
+    await firstResultKey(config.keys_dir);
     const { address, port } = await listen(server, config);
     const host = address === "0.0.0.0" || address === "::" ? "127.0.0.1" : address;
     const scheme = config.tls_cert === undefined ? "http" : "https";

@@ -4,28 +4,12 @@
  * that was revoked.
  */
 import { createHash } from "node:crypto";
-import { readdirSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
-import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
+import { namesIn } from "../files/key-file.js";
 import { createPrivately, giveToOwnerOf, makePrivateFolder } from "../files/private-file.js";
-
-/**
- * The names in a folder, sorted; none if it does not exist. Throws ConfigError if it cannot be
- * listed.
- */
-export function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder).sort();
-  } catch (error) {
-    if (errno(error) === "ENOENT") return [];
-    throw new ConfigError(
-      `${folder}: cannot be listed (${error instanceof Error ? error.message : "unknown"}).`,
-    );
-  }
-}
 
 const tokenRecordSchema = z.object({
   jti: z.string(),

@@ -11,7 +11,7 @@ import { durationText } from "../base/duration.js";
 import { errors, type RadserveError, type ErrorDetails } from "../base/errors.js";
 import { jsonFault } from "../base/json-fault.js";
 import { keepable } from "../base/validation.js";
-import type { Algorithm, Key } from "./key-file.js";
+import type { Algorithm, Key } from "../files/key-file.js";
 import type { Keyring } from "./keys.js";
 import type { TokenRecord } from "./token-records.js";
 
@@ -227,14 +227,6 @@ export interface IssueOptions extends Expectations {
   inputRoots?: string[] | undefined;
   outputRoots?: string[] | undefined;
   destinations?: string[] | undefined;
-}
-
-/** The newest key that can sign; undefined where there is none. */
-export function signingKey(keys: readonly Key[]): Key | undefined {
-  return keys
-    .filter((key) => key.sign !== undefined)
-    .sort((a, b) => b.created.localeCompare(a.created))
-    .at(0);
 }
 
 /** Signs a token. The record is what may be kept of it. */

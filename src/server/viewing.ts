@@ -15,7 +15,6 @@ import { folderOf, type Root } from "../files/roots.js";
 import { clientPath } from "../inference/request.js";
 import { ModelSharer } from "../models/shared.js";
 import { listedSchema } from "../results/list/list.js";
-import { receiptSchema, type Receipt } from "../results/receipt/receipt.js";
 import {
   driftSchema,
   frameFactsSchema,
@@ -25,6 +24,8 @@ import {
   type Marks,
   type Verification,
   type View,
+  shownSchema,
+  type ShownReceipt,
 } from "../viewing/messages.js";
 import { callerOf, pageByHttp, rootsOf, type Context, type Services } from "./handlers.js";
 
@@ -95,16 +96,18 @@ async function askOfFrame(
   return Buffer.from(buffer, byteOffset, byteLength);
 }
 
-/** GET /results: the receipt. */
+/** GET /results: the receipt, as text that the thread has made of it. */
 export const showResult = pageByHttp(
   "view",
   z.strictObject({ path: receiptPath }),
-  { Receipt: receiptSchema },
+  { ShownReceipt: shownSchema },
   async (ctx, services, query) => {
     const { receiptPath, roots } = await lookedAt(ctx, services, query);
-    const receipt = await ask<Receipt>(ctx, services, { kind: "receipt", receiptPath, roots });
-    ctx.state.action?.wasOf({ studyInstanceUid: receipt.source.study_instance_uid });
-    ctx.body = receipt;
+    const shown = await ask<ShownReceipt>(ctx, services, { kind: "receipt", receiptPath, roots });
+    const { study, json } = shown;
+    ctx.state.action?.wasOf({ studyInstanceUid: study });
+    ctx.type = "json";
+    ctx.body = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
   },
 );
 

@@ -6,6 +6,9 @@ import type { Root } from "../files/roots.js";
 import type { SharedModels } from "../models/shared.js";
 import type { ResultForms } from "../results/forms.js";
 import type { Wanted } from "../results/list/list.js";
+import { VERDICTS } from "../results/commit/verify.js";
+import { receiptSchema } from "../results/receipt/receipt.js";
+import { trustSchema } from "../results/receipt/seal.js";
 
 export interface ThreadOptions {
   engine: EngineOptions;
@@ -137,15 +140,15 @@ export const marksSchema = z.strictObject({
 export type Marks = z.infer<typeof marksSchema>;
 
 export const verificationSchema = z.strictObject({
-  equal: z.boolean().describe("Every file and every replayed result is equal"),
+  equal: z.boolean().describe("Every file and every replayed result is equal, and no MAC is wrong"),
   checks: z.array(
     z.strictObject({
       what: z
         .string()
         .describe(
-          "Name of a file, of a model, or `source` and `receipt`; the version of a known fault",
+          "Name of a file, of a model, or `source`, `receipt` and `MAC`; the version of a known fault",
         ),
-      verdict: z.enum(["ok", "differs", "missing", "not_replayed", "known_fault"]),
+      verdict: z.enum(VERDICTS),
       detail: z.string(),
     }),
   ),
@@ -159,6 +162,7 @@ const pairOf = { shadow: z.string(), active: z.string(), label: z.string() };
 
 export const driftSchema = z.strictObject({
   receipts: count,
+  untrusted: count.describe("Receipts that are not trusted, of which nothing is counted"),
   whole: z.boolean().describe("False where the folders have more receipts than are read"),
   folders: z.array(z.string()).describe("The output folders of the token"),
   fewest_studies: count.describe("With fewer on either side nothing is tested"),
@@ -219,3 +223,14 @@ export const driftSchema = z.strictObject({
   ),
 });
 export type DriftView = z.infer<typeof driftSchema>;
+
+/** GET /results. */
+export const shownSchema = receiptSchema.extend({
+  trust: trustSchema.describe("Whether the receipt is as this installation wrote it"),
+});
+
+/** The same as text: megabytes would keep the thread that serves HTTP from it. */
+export interface ShownReceipt {
+  study: string | undefined;
+  json: Uint8Array;
+}

@@ -8,13 +8,15 @@ import { readWhole } from "../files/descriptor.js";
 import { sha256, withPlain } from "../files/durable-files.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Root } from "../files/roots.js";
-import { readReceipt } from "../results/commit/reuse.js";
+import { readReceipt, type Existing } from "../results/receipt/read-receipt.js";
+import type { Trust } from "../results/receipt/seal.js";
 import type { OutputFile, Receipt } from "../results/receipt/receipt.js";
 
 export interface ResultFolder {
   /** Works for reading while the folder is open. */
   folder: string;
   receipt: Receipt;
+  trust: Trust;
   /** Name of the receipt in the folder. */
   name: string;
 }
@@ -30,21 +32,34 @@ export async function withResult<T>(
 ): Promise<T> {
   const read = async (opened: OpenedInput) => {
     const name = path.posix.basename(receiptPath);
-    const found =
-      opened.kind === "folder" && name !== "." && name !== ".."
-        ? await readReceipt(`${opened.fdPath}/${name}`)
-        : ({ kind: "none" } as const);
+    const found = await readIn(opened, name);
     if (found.kind === "none")
       throw errors.file_not_found(
         "Expected the path of a receipt (NAME.json); nothing is there. Take it from `receipt_path` of the answer.",
       );
     if (found.kind === "foreign")
       throw errors.bad_request(
-        "Expected the path of a receipt (NAME.json); the file is not a receipt of Radserve, or was changed.",
+        found.why === "too_large"
+          ? "Expected the path of a receipt (NAME.json); the file is larger than any that is not this installation's may be."
+          : "Expected the path of a receipt (NAME.json); the file is not a receipt of Radserve, or was changed.",
       );
-    return use({ folder: opened.fdPath, receipt: found.receipt, name });
+    const { receipt, trust } = found;
+    return use({ folder: opened.fdPath, receipt, trust, name });
   };
   return withInput(path.posix.dirname(receiptPath), roots, read, "output");
+}
+
+const NONE = { kind: "none" } as const;
+
+async function readIn(opened: OpenedInput, name: string): Promise<Existing> {
+  const isName = opened.kind === "folder" && name !== "." && name !== "..";
+  return isName ? readReceipt(`${opened.fdPath}/${name}`) : NONE;
+}
+
+/** The receipt at a path inside the roots; none where that cannot be opened. */
+export function readWithin(receiptPath: string, roots: readonly Root[]): Promise<Existing> {
+  const { dir, base } = path.posix.parse(receiptPath);
+  return withInput(dir, roots, (opened) => readIn(opened, base), "output").catch(() => NONE);
 }
 
 /**

@@ -26,11 +26,11 @@ import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
 import { listed } from "../results/list/list.js";
 import type { Section } from "../results/picture/section.js";
-import type { Check } from "../results/commit/verify.js";
+import { areEqual, type Check } from "../results/commit/verify.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { MarkReader } from "./marks.js";
-import type { DriftView, ThreadOptions, Verification, View } from "./messages.js";
-import { fileOf, withResult, type ResultFolder } from "./result-folder.js";
+import type { DriftView, ShownReceipt, ThreadOptions, Verification, View } from "./messages.js";
+import { fileOf, readWithin, withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
 import {
   sectionAt,
@@ -54,8 +54,11 @@ type Of<Kind extends View["kind"]> = Extract<View, { kind: Kind }>;
 function answer(view: View, transfer: Transferable[]): Promise<unknown> {
   switch (view.kind) {
     case "receipt":
-      return withResult(view.receiptPath, view.roots.output, ({ receipt }) =>
-        Promise.resolve(receipt),
+      return withResult(view.receiptPath, view.roots.output, ({ receipt, trust }) =>
+        Promise.resolve({
+          study: receipt.source.study_instance_uid,
+          json: packed({ ...receipt, trust }, transfer),
+        } satisfies ShownReceipt),
       );
     case "picture":
       if (view.model !== undefined) return written(view, view.model);
@@ -79,12 +82,11 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
     case "drift":
       return drift(view);
     case "list":
-      return Promise.resolve(
-        listed(view.roots, view.wanted, {
-          ...view,
-          sees: (receipt) => isInside(receipt, view.folders),
-        }),
-      );
+      return listed(view.roots, view.wanted, {
+        ...view,
+        sees: (receipt) => isInside(receipt, view.folders),
+        read: (receipt) => readWithin(receipt, view.folders),
+      });
   }
 }
 
@@ -138,11 +140,12 @@ function verification(view: Of<"verify">): Promise<Verification> {
     const checks = await checkResult({
       folder: result.folder,
       receipt: result.receipt,
+      trust: result.trust,
       text: Buffer.from(bytes ?? []).toString("utf8"),
       replayed: () => replayed(view, result),
       missing: view.inputPath === undefined ? "its path was not given" : "nothing is there",
     });
-    return { equal: checks.every(({ verdict }) => verdict === "ok"), checks };
+    return { equal: areEqual(checks), checks };
   });
 }
 

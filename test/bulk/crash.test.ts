@@ -11,7 +11,7 @@ import { lockName } from "../../src/files/helper-names.js";
 import { parseOwner } from "../../src/files/lock-owner.js";
 import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { filesOf } from "../../src/results/commit/reuse.js";
+import { filesOf } from "../../src/results/receipt/read-receipt.js";
 import { withDurations } from "../support/durations.js";
 import { endlessOver } from "../support/endless.js";
 import { ADDON, needs } from "../support/needs.js";

@@ -54,5 +54,25 @@ t.test(
       { ending: { state: "failed", error } },
       "its neighbour is there, it is not",
     );
+
+    const failing = (side: string, errno: string) =>
+      judge(
+        {
+          ok: false,
+          error: { error: "share_unavailable", message: "It fails.", details: { errno, side } },
+          errno,
+        },
+        where,
+      );
+    t.match(
+      await failing("output", "EIO"),
+      { ending: { state: "queued", counts: false }, pause: { code: "share_unavailable" } },
+      "whatever image comes next would fail there, too",
+    );
+    t.match(
+      await failing("input", "EIO"),
+      { ending: { state: "queued", counts: true } },
+      "a bad place of a disk of images is one file's",
+    );
   },
 );

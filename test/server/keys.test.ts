@@ -5,8 +5,8 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { ConfigError } from "../../src/base/errors.js";
-import { readKeyFile } from "../../src/server/key-file.js";
-import { createKey, readKeys, WatchedKeys } from "../../src/server/keys.js";
+import { createKey, readKeyFile, readKeys } from "../../src/files/key-file.js";
+import { WatchedKeys } from "../../src/server/keys.js";
 import { listTokens, recordToken, revokeToken } from "../../src/server/token-records.js";
 import { until } from "../support/until.js";
 

@@ -10,7 +10,7 @@ import t from "tap";
 import { parseDuration } from "../../src/base/duration.js";
 import { authenticate, issueToken, type Expectations } from "../../src/server/tokens.js";
 import { RadserveError } from "../../src/base/errors.js";
-import type { Algorithm, Key } from "../../src/server/key-file.js";
+import type { Algorithm, Key } from "../../src/files/key-file.js";
 
 const rsa = generateKeyPairSync("rsa", { modulusLength: 2048 });
 const otherRsa = generateKeyPairSync("rsa", { modulusLength: 2048 });

@@ -1,6 +1,7 @@
 /**
  * Receipts as the tests of the results need them: valid, small, and different where a test says so.
  */
+import "./result-keys.js";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";

@@ -1,4 +1,5 @@
 /** The real engine on the CPU, and models in it. */
+import "./result-keys.js";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -3,6 +3,7 @@
  * picture from elsewhere, and its policy forbids them. It opens from a share, in dark and light,
  * and can be printed.
  */
+import { harmless } from "../../base/harmless.js";
 import { ERRORS } from "../../base/errors.js";
 import type { Distribution } from "../../base/distribution.js";
 import { count, counted } from "../../base/table.js";
@@ -98,11 +99,12 @@ function head({ job, startedAt }: ReportedJob): string {
 
 const KINDS: Record<Reason["kind"], string> = {
   failed: "Failed",
+  untrusted: "A receipt that is not trusted",
   model: "A model failed",
   skipped: "Skipped",
   refused: "Not taken by a model",
 };
-const ORDER: readonly Reason["kind"][] = ["failed", "model", "skipped", "refused"];
+const ORDER: readonly Reason["kind"][] = ["failed", "untrusted", "model", "skipped", "refused"];
 
 function attention(tally: Tally, from: string | undefined): string {
   const reasons = [...tally.reasons.values()].sort(
@@ -303,4 +305,4 @@ const ENTITIES: Record<string, string> = {
   "'": "&#39;",
 };
 const escaped = (text: string) =>
-  text.replace(/[&<>"']/g, (character) => ENTITIES[character] ?? "");
+  harmless(text).replace(/[&<>"']/g, (character) => ENTITIES[character] ?? "");

@@ -2,6 +2,7 @@
  * A job as a table (RFC 4180): a row for each label of each model on each image, with everything
  * that the report counts.
  */
+import { harmless } from "../../base/harmless.js";
 import { observedIn, scannerOf, workTime } from "../../results/receipt/observed.js";
 import type { Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
 import { codeOf, type ReportedImage } from "./tally.js";
@@ -29,13 +30,17 @@ const COLUMNS = [
 ] as const;
 type Row = Partial<Record<(typeof COLUMNS)[number], string | number | boolean>>;
 
-/** Spreadsheets take a text that begins so for a formula. */
-const FORMULA = /^[=+\-@\t\r]/;
+/**
+ * Spreadsheets take a text that begins so for a formula, some of them after blanks or with the wide
+ * forms of these characters.
+ */
+const FORMULA = /^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/;
 
 function cell(value: Row[keyof Row]): string {
   if (value === undefined) return "";
   if (typeof value !== "string") return String(value);
-  const text = FORMULA.test(value) ? `'${value}` : value;
+  const shown = harmless(value);
+  const text = FORMULA.test(shown) ? `'${shown}` : shown;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
@@ -49,7 +54,8 @@ const coded = (why: { code: string; message: string } | undefined): Row =>
 /** The rows of one image; one at least. */
 export function rowsOf(image: ReportedImage): string {
   const { index, input_image_path, state, reused = false, error, reason, receipt } = image;
-  const own: Row = { index, input_image_path, state, reused, ...coded(codeOf(error) ?? reason) };
+  const why = codeOf(error) ?? reason ?? image.untrusted;
+  const own: Row = { index, input_image_path, state, reused, ...coded(why) };
   if (receipt === undefined) return line(own);
   return receipt.models.map((model) => rowsOfModel(own, receipt, model)).join("");
 }

@@ -15,6 +15,8 @@ export interface ReportedImage extends Pick<
   "index" | "input_image_path" | "state" | "reused" | "error" | "reason"
 > {
   receipt?: Receipt;
+  /** Why the receipt that lies there is not this installation's; then nothing of it is told. */
+  untrusted?: { code: string; message: string };
   /** It has results, and its receipt could not be read. */
   receiptLost: boolean;
 }
@@ -30,7 +32,7 @@ const MOST_OF_LABEL = 4;
 const MOST_ROWS = 400;
 
 export interface Reason {
-  kind: "failed" | "skipped" | "model" | "refused";
+  kind: "failed" | "untrusted" | "skipped" | "model" | "refused";
   /** The model that failed, or does not take the image. */
   model?: string;
   code: string;
@@ -92,6 +94,7 @@ export class Tally {
     if (image.receiptLost) this.receiptsLost += 1;
     this.#countReason("failed", codeOf(image.error), image);
     this.#countReason("skipped", image.reason, image);
+    this.#countReason("untrusted", image.untrusted, image);
     if (image.receipt !== undefined) this.#addReceipt(image, image.receipt);
   }
 

@@ -17,7 +17,8 @@ import { explained, syncFolder } from "../../files/durable-files.js";
 import { openOutputFolder } from "../../files/guarded-paths.js";
 import { isMarked, markMissing, markName } from "../../files/folder-mark.js";
 import { narrowRoots, type Root } from "../../files/roots.js";
-import { readReceipt } from "../../results/commit/reuse.js";
+import { readReceipt } from "../../results/receipt/read-receipt.js";
+import { distrust } from "../../results/receipt/seal.js";
 import type { Summary } from "../../results/commit/compose.js";
 import { itemOf, jobOf } from "../api.js";
 import type { BoxContext } from "../boxes.js";
@@ -155,13 +156,15 @@ class Reporter {
     const item = itemOf(row, this.row.request, this.context.config.path_map);
     const result = row.result as Summary | null;
     if (result === null) return { ...item, receiptLost: false };
-    const receipt = await this.#inFolder(this.#pathsOf(row).outputFolder, async (open) => {
+    const found = await this.#inFolder(this.#pathsOf(row).outputFolder, async (open) => {
       const found = await readReceipt(`${open}/${result.receipt}`);
-      return found.kind === "receipt" ? found.receipt : undefined;
+      return found.kind === "receipt" ? found : undefined;
     });
-    return receipt === undefined
-      ? { ...item, receiptLost: true }
-      : { ...item, receiptLost: false, receipt };
+    if (found === undefined) return { ...item, receiptLost: true };
+    const { receipt, trust } = found;
+    if (trust.trusted) return { ...item, receiptLost: false, receipt };
+    const message = `The receipt is not trusted: ${distrust(trust)}.`;
+    return { ...item, receiptLost: false, untrusted: { code: "result_untrusted", message } };
   }
 
   async #pictures(): Promise<Thumbnail[]> {

@@ -10,7 +10,9 @@ import { exposures } from "../../files/own-folders.js";
 import { isInside } from "../../files/roots.js";
 import { roomOf } from "../../files/usable.js";
 import { neededFolders, READ, REMEDIES, type NeededFolder } from "../../server/conditions.js";
-import { readKeys, type FoundKeys } from "../../server/keys.js";
+import { readKeys, signingKey, type FoundKeys } from "../../files/key-file.js";
+import { badLists } from "../../results/list/files.js";
+import { resultKeysIn } from "../../results/receipt/seal.js";
 import { advice, bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
 
 /** Folders and their disks as the server looks at them, and what only doctor says of them. */
@@ -57,7 +59,16 @@ async function findingsOf({ folder, name, fault }: NeededFolder): Promise<Findin
       ? "its file system does not say how much is"
       : `${(free / 2 ** 30).toFixed(1)} GiB`;
   const disk = good("disk", `${folder}: ${said} free`);
-  if (name === "output root") return [good(name, `${folder} can be written`), disk];
+  if (name === "output root") {
+    const lists = (await badLists(folder)).map((one) =>
+      bad(
+        "list of results",
+        `${folder}/${one.name}: ${one.why}`,
+        "Remove it, or let the server's user read it; then run radserve results index.",
+      ),
+    );
+    return [good(name, `${folder} can be written`), ...lists, disk];
+  }
   const open = [...privacy(name, folder), ...ownership("audit", auditPaths(folder).folder)];
   return [...(open.length > 0 ? open : [good(name, folder)]), disk];
 }
@@ -149,6 +160,19 @@ function ownership(name: string, folder: string): Finding[] {
   ];
 }
 
+/** The keys of results, which lie in a folder below those of tokens. */
+function keysOfResults(keysDir: string): Finding[] {
+  const folder = resultKeysIn(keysDir);
+  const { keys, problems } = readKeys(folder);
+  const signing = signingKey(keys);
+  return [
+    ...problems.map((problem) => bad("keys of results", problem, "Correct or remove that file.")),
+    signing === undefined
+      ? good("keys of results", `none yet in ${folder}: radserve init or serving makes the first`)
+      : good("keys of results", `${keys.length}; ${signing.kid} signs`),
+  ];
+}
+
 /** The keys of tokens. A folder that somebody named may be a share: it has to be there. */
 export async function keys(config: Config): Promise<{ findings: Finding[]; found: FoundKeys }> {
   const { keys_dir, keys_dir_is_default } = config;
@@ -173,6 +197,7 @@ export async function keys(config: Config): Promise<{ findings: Finding[]; found
       ...found.problems.map((problem) => bad("keys", problem, "Correct or remove that file.")),
     ];
     const usable = found.keys.map((key) => `${key.kid} (${key.algorithm})`).join(", ");
+    findings.push(...keysOfResults(keys_dir));
     findings.push(
       usable === ""
         ? bad(

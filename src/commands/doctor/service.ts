@@ -16,7 +16,7 @@ import { checkDoors, receives, type DoorsSettings } from "../../doors/settings.j
 import { holderHere } from "../../files/state-lock.js";
 import { expiryWarning, readCertificates } from "../../files/certificates.js";
 import { modelFolders } from "../../models/load.js";
-import type { Key } from "../../server/key-file.js";
+import type { Key } from "../../files/key-file.js";
 import { listen, type Address } from "../../server/listening.js";
 import { isRevoked } from "../../server/token-records.js";
 import { authenticate } from "../../server/tokens.js";

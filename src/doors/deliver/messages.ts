@@ -77,4 +77,6 @@ export type DeliveryFigures = Record<string, DestinationFigures>;
 
 export type FromDeliver =
   /** Answered when the audit has its line. */
-  { type: "tell"; told: DeliveryTold } | { type: "figures"; figures: DeliveryFigures };
+  | { type: "tell"; told: DeliveryTold }
+  /** `untrusted`: results that wait because they are not trusted. */
+  | { type: "figures"; figures: DeliveryFigures; untrusted: number };

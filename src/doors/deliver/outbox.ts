@@ -25,16 +25,19 @@ import { replaceFile } from "../../files/new-file.js";
 import { textOfRegular } from "../../files/regular-file.js";
 import { isInside, isUnmounted } from "../../files/roots.js";
 import { withName } from "../../results/commit/commit.js";
-import { readReceipt } from "../../results/commit/reuse.js";
+import { readReceipt } from "../../results/receipt/read-receipt.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../../results/commit/staging.js";
 import {
   deliverySchema,
   deliveryText,
+  notTrusted,
   readDelivery,
+  readDeliveryFile,
   type Delivered,
   type Delivery,
 } from "../../results/receipt/delivery.js";
 import { receiptName } from "../../results/receipt/names.js";
+import { isOfReceipt } from "../../results/receipt/of-receipt.js";
 import { objectsOf, type Receipt } from "../../results/receipt/receipt.js";
 import { readFileMeta } from "../../images/dicom/dicom-file.js";
 import type { ObjectToSend } from "./destination.js";
@@ -139,17 +142,24 @@ const besideReceipt = (name: string, delivery: Delivery): Located => ({
 });
 
 /**
- * Finds a delivery by its id, beside the receipt or set aside by a newer result. @param dir any
- * path of the folder
+ * Finds a delivery by its id, beside the receipt or set aside by a newer result.
+ * @param dir any path of the folder
+ * @throws RadserveError result_untrusted where a file says that it is this one, and is not trusted
  */
 async function locate(dir: string, name: string, id: string): Promise<Located | undefined> {
-  const current = await readDelivery(`${dir}/${deliveryName(name)}`);
-  if (current?.id === id) return besideReceipt(name, current);
+  const trusted = async (file: string) => {
+    const found = await readDeliveryFile(file, name);
+    if (found?.delivery.id !== id) return undefined;
+    if (!found.trust.trusted) throw notTrusted("delivery", found.trust);
+    return found.delivery;
+  };
+  const current = await trusted(`${dir}/${deliveryName(name)}`);
+  if (current !== undefined) return besideReceipt(name, current);
   for (const folder of await readdir(dir)) {
     const order = undeliveredNumber(folder, name);
     if (order === undefined) continue;
-    const delivery = await readDelivery(`${dir}/${folder}/${PREVIOUS_DELIVERY}`);
-    if (delivery?.id === id)
+    const delivery = await trusted(`${dir}/${folder}/${PREVIOUS_DELIVERY}`);
+    if (delivery !== undefined)
       return {
         delivery,
         order,
@@ -160,6 +170,9 @@ async function locate(dir: string, name: string, id: string): Promise<Located | 
   }
   return undefined;
 }
+
+const isUntrusted = (error: unknown) =>
+  error instanceof RadserveError && error.code === "result_untrusted";
 
 export interface OutboxOptions {
   /** Of the queue; made where it is missing. */
@@ -180,12 +193,19 @@ export class Outbox {
   readonly #pending = new Map<string, Pending>();
   /** Entries that could not be looked at, which the log says once. */
   readonly #told = new Set<string>();
+  /** Entries of results that are not trusted. They wait until somebody adopts or removes these. */
+  readonly #untrusted = new Set<string>();
   #closed = false;
 
   constructor(private readonly options: OutboxOptions) {}
 
   get pending(): Iterable<Pending> {
     return this.#pending.values();
+  }
+
+  /** How many results are not delivered because they are not trusted. */
+  get untrusted(): number {
+    return this.#untrusted.size;
   }
 
   close(): void {
@@ -286,11 +306,15 @@ export class Outbox {
     let found: (Located & { study: string }) | undefined;
     try {
       found = await this.#atResult(entry, (dir) => this.#lookedAt(dir, entry));
+      this.#untrusted.delete(id);
     } catch (error) {
+      if (isUntrusted(error)) this.#untrusted.add(id);
       if (!this.#told.has(id) && !this.#closed)
         this.options.log.warn(
           { request_id: entry.delivery.request_id, fault: faultForLog(error) },
-          "a result that is to be delivered cannot be looked at; it is tried again",
+          isUntrusted(error)
+            ? "a result is not delivered: it is not trusted (radserve adopt)"
+            : "a result that is to be delivered cannot be looked at; it is tried again",
         );
       this.#told.add(id);
       throw error;
@@ -342,17 +366,19 @@ export class Outbox {
     const { name } = entry;
     let found = await locate(dir, name, entry.delivery.id);
     if (found === undefined && entry.reused) {
-      const current = await readDelivery(`${dir}/${deliveryName(name)}`);
+      const current = await readDelivery(`${dir}/${deliveryName(name)}`, name);
       const delivery = current ?? entry.delivery;
       for (const destination of Object.keys(entry.delivery.destinations))
         delivery.destinations[destination] ??= null;
       found = besideReceipt(name, delivery);
     }
     if (found === undefined) return undefined;
-    const receipt = await readReceipt(`${dir}/${found.receipt}`);
+    const receipt = await readReceipt(`${dir}/${found.receipt}`, name);
     if (receipt.kind !== "receipt") return undefined;
+    if (!receipt.trust.trusted) throw notTrusted("receipt", receipt.trust);
+    if (!isOfReceipt(found.delivery, receipt.receipt)) throw notTrusted("delivery", receipt.trust);
     if (this.#expand(found.delivery, receipt.receipt))
-      await replaceFile(dir, found.file, deliveryText(found.delivery));
+      await replaceFile(dir, found.file, await deliveryText(found.delivery, name));
     return { ...found, study: receipt.receipt.source.study_instance_uid ?? "" };
   }
 
@@ -424,14 +450,14 @@ export class Outbox {
         const located = await locate(dir, pending.name, pending.id);
         if (located === undefined) return undefined;
         const { delivery, file, place } = located;
-        const before = deliveryText(delivery);
+        const before = JSON.stringify(delivery);
         edit(delivery);
         delivery.open = isOpen(delivery);
-        if (deliveryText(delivery) !== before)
+        if (JSON.stringify(delivery) !== before)
           await replaceFile(
             path.dirname(`${dir}/${file}`),
             path.basename(file),
-            deliveryText(delivery),
+            await deliveryText(delivery, pending.name),
           );
         // Nobody needs a replaced result any more that has arrived
         if (isOver(delivery) && place !== "")
@@ -461,7 +487,11 @@ export class Outbox {
       this.options.outputRoots,
       ({ fdPath }) => locate(fdPath, name, id),
       "output",
-    );
+    ).catch((error: unknown) => {
+      if (isUntrusted(error)) this.#untrusted.add(id);
+      throw error;
+    });
+    this.#untrusted.delete(id);
     if (found !== undefined) {
       const { delivery, place, order } = found;
       Object.assign(pending, { delivery, place, order });
@@ -483,7 +513,7 @@ export class Outbox {
     const older = async ({ fdPath }: { fdPath: string }) => {
       for (const entry of await readdir(fdPath)) {
         if ((undeliveredNumber(entry, name) ?? Infinity) >= order) continue;
-        const found = await readDelivery(`${fdPath}/${entry}/${PREVIOUS_DELIVERY}`);
+        const found = await readDelivery(`${fdPath}/${entry}/${PREVIOUS_DELIVERY}`, name);
         const objects = found?.destinations[destination];
         if (found === undefined || (objects !== null && objects?.some(isUnderway) !== true))
           continue;
@@ -501,6 +531,7 @@ export class Outbox {
     await rm(`${this.options.folder}/${id}.json`, { force: true });
     this.#entries.delete(id);
     this.#pending.delete(id);
+    this.#untrusted.delete(id);
   }
 
   /**

@@ -46,6 +46,7 @@ export class DeliveryService {
   readonly spool: string | undefined;
   readonly #thread: ServiceThread<ToDeliver, unknown>;
   #figures: DeliveryFigures = {};
+  #untrusted = 0;
 
   constructor(private readonly options: DeliveriesOptions) {
     const { config, settings, outputRoots, log } = options;
@@ -69,6 +70,11 @@ export class DeliveryService {
 
   get figures(): DeliveryFigures {
     return this.#figures;
+  }
+
+  /** How many results are not delivered because they are not trusted. */
+  get untrusted(): number {
+    return this.#untrusted;
   }
 
   /**
@@ -118,8 +124,10 @@ export class DeliveryService {
   }
 
   async #answer(message: FromDeliver): Promise<undefined> {
-    if (message.type === "figures") this.#figures = message.figures;
-    else {
+    if (message.type === "figures") {
+      this.#figures = message.figures;
+      this.#untrusted = message.untrusted;
+    } else {
       const { audit } = this.options;
       const { study, ...told } = message.told;
       await audit.record({

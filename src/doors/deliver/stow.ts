@@ -55,6 +55,9 @@ const items = z
 /** The Store Instances Response Module (PS3.18 annex I), in the DICOM JSON Model. */
 const answerSchema = z.object({ "00081198": items, "00081199": items });
 
+/** Text of a file in a path of the peer: digits and dots, also where a component begins with 0. */
+const NAMED = /^\d[\d.]{0,63}$/;
+
 interface Loaded {
   object: ObjectToSend;
   bytes: Buffer;
@@ -128,9 +131,12 @@ export class StowDestination implements Destination {
       series_instance_uid: series,
       sop_instance_uid: instance,
     } = object;
+    if (![study, series, instance].every((uid) => NAMED.test(uid)))
+      return { state: "not_provable", reason: "A UID of the object is none (PS3.5 9.1)." };
+    const [ofStudy, ofSeries, ofInstance] = [study, series, instance].map(encodeURIComponent);
     try {
       const { status, type, body } = await this.#request(
-        `/studies/${study}/series/${series}/instances/${instance}`,
+        `/studies/${ofStudy}/series/${ofSeries}/instances/${ofInstance}`,
         signal,
         { accept: 'multipart/related; type="application/dicom"; transfer-syntax=*' },
       );

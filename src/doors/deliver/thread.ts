@@ -100,7 +100,7 @@ async function outcomeOf({
   ms,
 }: ToDeliver & { type: "outcome" }): Promise<Delivery | undefined> {
   const pending = await outbox.adopt(id);
-  if (pending === undefined) return readDelivery(`${folder}/${deliveryName(name)}`);
+  if (pending === undefined) return readDelivery(`${folder}/${deliveryName(name)}`, name);
   if (ms !== undefined) await over(pending, ms);
   return pending.delivery;
 }
@@ -197,7 +197,8 @@ function tellFigures(): void {
         else if (isUnderway(object)) of(name).waiting += 1;
         else if (isSetAside(object)) of(name).set_aside += 1;
       }
-  const text = JSON.stringify(figures);
-  if (text !== told) owner.note({ type: "figures", figures });
+  const { untrusted } = outbox;
+  const text = JSON.stringify([figures, untrusted]);
+  if (text !== told) owner.note({ type: "figures", figures, untrusted });
   told = text;
 }

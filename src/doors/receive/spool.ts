@@ -117,9 +117,10 @@ export class Spool {
       return await this.#kept(peer, object, dev);
     } catch (error) {
       const explained = explainedFault(error, "input");
-      throw explained instanceof RadserveError && explained.code === "disk_full"
-        ? explained
-        : error;
+      const isOfDisk =
+        explained instanceof RadserveError &&
+        (explained.code === "disk_full" || explained.code === "share_unavailable");
+      throw isOfDisk ? explained : error;
     }
   }
 

@@ -11,6 +11,7 @@ import { STATUS } from "../dimse/command.js";
 /** Status for each error that the spool gives; any other is a processing failure. */
 const STATUS_OF: Partial<Record<ErrorCode, number>> = {
   disk_full: STATUS.outOfResources,
+  share_unavailable: STATUS.outOfResources,
   body_too_large: STATUS.outOfResources,
   file_exists: STATUS.duplicateInstance,
   bad_request: STATUS.dataSetDoesNotMatch,
@@ -25,7 +26,8 @@ const STATUS_OF: Partial<Record<ErrorCode, number>> = {
  * side.
  */
 export function statusOf({ code, details }: RadserveError): number {
-  const ofSystem = details?.["errno"] !== undefined && code !== "disk_full";
+  const isOfDisk = code === "disk_full" || code === "share_unavailable";
+  const ofSystem = details?.["errno"] !== undefined && !isOfDisk;
   return (ofSystem ? undefined : STATUS_OF[code]) ?? STATUS.processingFailure;
 }
 

@@ -26,10 +26,10 @@ import { explained, syncFolder, UnnamedFile, writeDurably } from "../../files/du
 import { deliveryName, stagingName } from "../../files/helper-names.js";
 import { NameLock, type LockOptions } from "../../files/name-lock.js";
 import { deliveryText, readDelivery, type Delivery } from "../receipt/delivery.js";
-import { receiptSchema, receiptText, type Receipt } from "../receipt/receipt.js";
+import { receiptSchema, signedText, type Receipt } from "../receipt/receipt.js";
 import { checkFileName, checkName, receiptName, type ResultFile } from "../receipt/names.js";
 import { publish, recover, rollBack } from "./publish.js";
-import { filesOf, readReceipt, type Existing } from "./reuse.js";
+import { filesOf, readReceipt, type Existing } from "../receipt/read-receipt.js";
 import { DELIVERY, exists, lostLock, MARK, nameTaken, Staging, type Target } from "./staging.js";
 
 export interface HoldOptions extends LockOptions {
@@ -112,7 +112,7 @@ async function commit(
   target: Target,
   { files, receipt, allowed, delivery, wasFree }: Result,
 ): Promise<void> {
-  const text = checked(target, files, receipt);
+  const text = await checked(target, files, receipt);
   const place = `${target.dir}/${receiptName(target.name)}`;
   // A file that has appeared since keeps its name: neither way of publishing a lone receipt writes
   // over it
@@ -138,10 +138,14 @@ async function commit(
 }
 
 /**
- * The receipt's text. The caller has to list exactly the files that it gives, each with the hash of
- * its bytes.
+ * The receipt's text, with its MAC. The caller has to list exactly the files that it gives, each
+ * with the hash of its bytes.
  */
-function checked(target: Target, files: readonly ResultFile[], receipt: Receipt): Buffer {
+async function checked(
+  target: Target,
+  files: readonly ResultFile[],
+  receipt: Receipt,
+): Promise<Buffer> {
   const listed = filesOf(receipt);
   for (const { name, sha256 } of files) {
     checkFileName(target.name, name);
@@ -149,7 +153,7 @@ function checked(target: Target, files: readonly ResultFile[], receipt: Receipt)
       throw new Error("Expected the receipt to list each result file with its hash");
   }
   if (listed.size !== files.length) throw new Error("The receipt lists a file that was not given");
-  return Buffer.from(receiptText(receiptSchema.parse(receipt)));
+  return Buffer.from(await signedText(receiptSchema.parse(receipt), target.name));
 }
 
 /**
@@ -235,11 +239,11 @@ async function stageDelivery(
   delivery: Delivery,
 ): Promise<void> {
   await step("write the delivery");
-  const before = await readDelivery(`${dir}/${deliveryName(name)}`);
+  const before = await readDelivery(`${dir}/${deliveryName(name)}`, name);
   // Not what that one has replaced, and so on
   delete before?.replaces;
   const whole = before === undefined ? delivery : { ...delivery, replaces: before };
-  await writeAndReadBack(staging.at(DELIVERY), Buffer.from(deliveryText(whole)));
+  await writeAndReadBack(staging.at(DELIVERY), Buffer.from(await deliveryText(whole, name)));
 }
 
 /**

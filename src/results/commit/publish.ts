@@ -13,10 +13,11 @@ import {
   undeliveredName,
   undeliveredNumber,
 } from "../../files/helper-names.js";
-import { readDelivery } from "../receipt/delivery.js";
+import { readDeliveryFile } from "../receipt/delivery.js";
 import type { Receipt } from "../receipt/receipt.js";
 import { belongsTo, receiptName } from "../receipt/names.js";
-import { filesOf, readReceipt, sameImage } from "./reuse.js";
+import { filesOf, readReceipt } from "../receipt/read-receipt.js";
+import { sameImage } from "./reuse.js";
 import {
   DELIVERY,
   exists,
@@ -70,8 +71,9 @@ export async function publish(target: Target, staging: Staging, receipt: Receipt
  * Removes a staging folder without a mark, unless the old result in it is still to be delivered.
  */
 async function leave({ dir, name }: Target, staging: Staging): Promise<void> {
-  const old = await readDelivery(staging.at(PREVIOUS_DELIVERY));
-  if (old?.open !== true) return staging.remove();
+  // One that is not trusted is kept, too: nothing of it is sent, and whoever knows it can adopt it
+  const old = await readDeliveryFile(staging.at(PREVIOUS_DELIVERY), name);
+  if (old?.delivery.open !== true) return staging.remove();
   const last = Math.max(
     0,
     ...(await readdir(dir)).map((entry) => undeliveredNumber(entry, name) ?? 0),
@@ -116,7 +118,7 @@ async function refuseForeign(
   if (found.kind === "foreign") throw nameTaken("a file that is not a receipt of Radserve");
   if (found.kind === "receipt" && !sameImage(found.receipt, receipt.source))
     throw nameTaken("the result of another image");
-  const before = found.kind === "receipt" ? found : await readReceipt(staging.at(PREVIOUS));
+  const before = found.kind === "receipt" ? found : await readReceipt(staging.at(PREVIOUS), name);
   const old = before.kind === "receipt" ? before.receipt : undefined;
   const ours = new Set(old === undefined ? [] : filesOf(old).keys());
   for (const file of filesOf(receipt).keys()) {
@@ -135,6 +137,7 @@ export async function rollBack(target: Target, staging: Staging, receipt: Receip
   const { dir, name, step } = target;
   if (await exists(staging.at(MARK))) {
     for (const [file, hash] of filesOf(receipt)) {
+      if (!belongsTo(name, file)) continue;
       const moved = !(await exists(staging.at(`files/${file}`)));
       if (moved && (await hashFile(`${dir}/${file}`)) === hash) {
         await step(`take ${file} back`);
@@ -161,7 +164,10 @@ export async function rollBack(target: Target, staging: Staging, receipt: Receip
   await leave(target, staging);
 }
 
-/** Finishes or removes what an earlier holder of NAME left. */
+/**
+ * Finishes or removes what an earlier holder of NAME left. A staged receipt that is not trusted
+ * publishes nothing: what lay there before comes back.
+ */
 export async function recover(target: Target): Promise<void> {
   const path = `${target.dir}/${stagingName(target.name)}`;
   const found = await lstat(path).catch(ifMissing(undefined));
@@ -169,16 +175,19 @@ export async function recover(target: Target): Promise<void> {
   if (!found.isDirectory()) throw notOurs(stagingName("NAME"), "a folder", found);
   const staging = await Staging.open(path);
   try {
-    const mark = await readReceipt(staging.at(MARK));
+    const mark = await readReceipt(staging.at(MARK), target.name);
     if (mark.kind === "none") {
       await target.step("remove the staging folder");
       await leave(target, staging);
     } else if (mark.kind === "foreign") {
       throw nameTaken("a folder that Radserve did not make where results are prepared");
-    } else if (await isWhole(target, staging, mark.receipt)) {
+    } else if (mark.trust.trusted && (await isWhole(target, staging, mark.receipt))) {
       await publish(target, staging, mark.receipt);
     } else {
-      await rollBack(target, staging, mark.receipt);
+      const there = await readReceipt(`${target.dir}/${receiptName(target.name)}`);
+      const isSafe = there.kind === "receipt" && there.trust.trusted && !mark.trust.trusted;
+      // The files of a trusted result stay where they are, whatever a staged receipt says of them
+      await rollBack(target, staging, isSafe ? { ...mark.receipt, models: [] } : mark.receipt);
     }
   } finally {
     staging.close();

@@ -2,56 +2,16 @@
  * Receipts that lie in an output folder: whose image they are of, and whether what they list can be
  * used again.
  */
-import { closeSync, fstatSync } from "node:fs";
-import { fillFrom } from "../../files/descriptor.js";
-import { openPlain } from "../../files/disk.js";
-import { hashFile, ifMissing } from "../../files/durable-files.js";
-import { receiptSchema, type Receipt } from "../receipt/receipt.js";
+import { hashFile } from "../../files/durable-files.js";
+import { filesOf, type Existing } from "../receipt/read-receipt.js";
+import type { Receipt } from "../receipt/receipt.js";
 import { canonicalJson } from "../../base/canonical-json.js";
-import { errno, tried } from "../../base/errno.js";
 import { errors, RadserveError } from "../../base/errors.js";
 import { VERSION } from "../../base/version.js";
 import type { Image } from "../../images/image.js";
 import type { ModelEntry } from "../../models/entry.js";
 import { receiptName } from "../receipt/names.js";
-
-/** Larger than any receipt; a file beyond it is not read into memory to find out what it is. */
-const LARGEST_RECEIPT = 256 * 1024 * 1024;
-
-export type Existing =
-  { kind: "none" } | { kind: "foreign" } | { kind: "receipt"; receipt: Receipt };
-
-/**
- * The thing that lies at a receipt's path. A link, a folder, or a file that does not obey the
- * schema is foreign.
- */
-export async function readReceipt(path: string): Promise<Existing> {
-  let fd;
-  try {
-    fd = await openPlain(path);
-  } catch (error) {
-    const code = errno(error);
-    if (code === "ELOOP" || code === "ENXIO") return { kind: "foreign" };
-    return ifMissing<Existing>({ kind: "none" })(error);
-  }
-  try {
-    const facts = fstatSync(fd);
-    if (!facts.isFile() || facts.size > LARGEST_RECEIPT) return { kind: "foreign" };
-    const text = Buffer.allocUnsafe(facts.size);
-    const length = await fillFrom(fd, text);
-    const parsed = receiptSchema.safeParse(
-      tried(() => JSON.parse(text.toString("utf8", 0, length)) as unknown),
-    );
-    return parsed.success ? { kind: "receipt", receipt: parsed.data } : { kind: "foreign" };
-  } finally {
-    closeSync(fd);
-  }
-}
-
-/** The files a receipt lists, by name beside it, with their SHA-256. */
-export function filesOf(receipt: Receipt): Map<string, string> {
-  return new Map(receipt.models.flatMap((m) => m.outputs).map((o) => [o.path, o.sha256]));
-}
+import { distrust, type Trust } from "../receipt/seal.js";
 
 /**
  * The names of a source in DICOM. A series has no SOP Instance UID of its own; PNG and the like
@@ -161,7 +121,7 @@ function sameNames(left: readonly string[], right: readonly string[]): boolean {
 
 /**
  * The earlier result of this object or series under NAME, and whether it is what the request would
- * write again.
+ * write again. One that is not trusted never is: what it says may be anybody's.
  * @param dir folder that the receipt was found in
  * @param keyOfRequest is asked for only where there is a receipt: it hashes the file
  * @throws RadserveError output_name_taken if something else lies there
@@ -171,14 +131,21 @@ export async function earlierResult(
   name: string,
   existing: Existing,
   keyOfRequest: () => ResultKey,
-): Promise<{ receipt: Receipt; reusable: boolean } | undefined> {
+): Promise<{ receipt: Receipt; trust: Trust; reusable: boolean } | undefined> {
   if (existing.kind === "none") return undefined;
   if (existing.kind === "foreign") throw taken(name, "a file that is no receipt of Radserve");
-  const { receipt } = existing;
+  const { receipt, trust } = existing;
   const key = keyOfRequest();
-  if (await reusable(dir, receipt, key)) return { receipt, reusable: true };
-  if (!sameObject(receipt, key)) throw taken(name, "the result of another image");
-  return { receipt, reusable: false };
+  if (trust.trusted && (await reusable(dir, receipt, key)))
+    return { receipt, trust, reusable: true };
+  if (!sameObject(receipt, key))
+    throw taken(
+      name,
+      trust.trusted
+        ? "the result of another image"
+        : `a receipt of another image that is not trusted (${distrust(trust)})`,
+    );
+  return { receipt, trust, reusable: false };
 }
 
 /**

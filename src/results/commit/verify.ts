@@ -14,13 +14,23 @@ import { sha256, withPlain } from "../../files/durable-files.js";
 import { readWhole } from "../../files/descriptor.js";
 import { knownFaults, type Evidence } from "./known-faults.js";
 import type { OutputFile, Receipt, ReceiptModel } from "../receipt/receipt.js";
+import { distrust, type Trust } from "../receipt/seal.js";
 import { gridFaults } from "../dicom/segmentation-grid.js";
 
 /**
  * ok: equal; differs; missing; not_replayed: it could not be computed again here; known_fault: the
- * version that made the result is known to be wrong in such a case.
+ * version that made the result is known to be wrong in such a case; unsigned: nothing says that
+ * this installation wrote it.
  */
-export type Verdict = "ok" | "differs" | "missing" | "not_replayed" | "known_fault";
+export const VERDICTS = [
+  "ok",
+  "differs",
+  "missing",
+  "not_replayed",
+  "known_fault",
+  "unsigned",
+] as const;
+export type Verdict = (typeof VERDICTS)[number];
 
 export interface Check {
   /** Name of a file, of a model, or `source` and `receipt`. */
@@ -34,6 +44,19 @@ export const check = (what: string, verdict: Verdict, detail: string): Check => 
   verdict,
   detail,
 });
+
+/**
+ * Whether all is as it was written. What was computed again and is equal is right whoever wrote it,
+ * so that a receipt without a MAC may be.
+ */
+export const areEqual = (checks: readonly Check[]): boolean =>
+  checks.every(({ verdict }) => verdict === "ok" || verdict === "unsigned");
+
+/** What the MAC of a receipt says. */
+export function checkMac(trust: Trust): Check {
+  if (trust.trusted) return check("MAC", "ok", `by the key ${trust.key_id} of this installation`);
+  return check("MAC", trust.why === "wrong_mac" ? "differs" : "unsigned", distrust(trust));
+}
 
 /** Known faults of results of the version that made this one. */
 export function checkFaults(evidence: Evidence): Check[] {

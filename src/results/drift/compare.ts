@@ -51,6 +51,8 @@ export interface WeekFacts {
 
 export interface Drift {
   receipts: number;
+  /** Receipts that are not trusted, of which nothing is counted. */
+  untrusted: number;
   tested: number;
   changes: Change[];
   lines: { model: string; version: string; shadow: boolean; scanner: string; weeks: WeekFacts[] }[];
@@ -80,6 +82,7 @@ export function driftOf(weeks: Weeks, last?: string): Drift {
   const pairsAdjusted = benjaminiHochberg(ofPairs);
   return {
     receipts: weeks.receipts,
+    untrusted: weeks.untrusted,
     tested: tested.length,
     changes: changes.sort((a, b) => a.q - b.q),
     lines: lines.map(({ weeks: byMonday, model, version, shadow, scanner }) => ({

@@ -7,13 +7,14 @@ import path from "node:path";
 import { errno } from "../../base/errno.js";
 import { isStagingName } from "../../files/helper-names.js";
 import { receiptName } from "../receipt/names.js";
-import { readReceipt } from "../commit/reuse.js";
+import { readReceipt } from "../receipt/read-receipt.js";
 import type { Receipt } from "../receipt/receipt.js";
+import type { Trust } from "../receipt/seal.js";
 
-/** Takes receipts with their paths, and counts them. */
+/** Gets receipts with their paths, and counts all that it got. */
 export interface Gathering {
-  readonly receipts: number;
-  add(receipt: Receipt, path: string): void;
+  readonly looked: number;
+  add(receipt: Receipt, path: string, trust: Trust): void;
 }
 
 export interface Reading {
@@ -42,9 +43,9 @@ export async function readReceipts(
     if (entry.isDirectory() && !isStagingName(entry.name)) {
       if (!(await readReceipts(at, to, reading))) return false;
     } else if (entry.isFile() && entry.name.endsWith(receiptName(""))) {
-      if (to.receipts >= most) return false;
+      if (to.looked >= most) return false;
       const found = await readReceipt(at).catch(() => undefined);
-      if (found?.kind === "receipt") to.add(found.receipt, at);
+      if (found?.kind === "receipt") to.add(found.receipt, at, found.trust);
     }
   }
   return true;

@@ -5,6 +5,7 @@
  */
 import { observedIn, scannerOf, workTime } from "../receipt/observed.js";
 import type { Receipt, ReceiptModel } from "../receipt/receipt.js";
+import type { Trust } from "../receipt/seal.js";
 
 /** One study in one week under one model. */
 interface StudyFacts {
@@ -57,8 +58,18 @@ export class Weeks {
   readonly lines = new Map<string, Line>();
   readonly pairs = new Map<string, Pair>();
   receipts = 0;
+  /** Receipts that are not trusted: nothing of them is counted. */
+  untrusted = 0;
 
-  add(receipt: Receipt): void {
+  get looked(): number {
+    return this.receipts + this.untrusted;
+  }
+
+  add(receipt: Receipt, _path: string, { trusted }: Pick<Trust, "trusted">): void {
+    if (!trusted) {
+      this.untrusted += 1;
+      return;
+    }
     this.receipts += 1;
     const { source, timings } = receipt;
     const monday = mondayOf(timings.started_at);

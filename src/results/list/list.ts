@@ -13,28 +13,26 @@ import {
   fstatSync,
   mkdirSync,
   openSync,
-  readdirSync,
   readlinkSync,
-  readSync,
   unlinkSync,
   writeSync,
 } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { z } from "zod";
-import { errno } from "../../base/errno.js";
+import { errno, tried } from "../../base/errno.js";
 import { descriptorPath } from "../../files/descriptor.js";
 import type { Opened } from "../../files/guarded-paths.js";
 import { isInside } from "../../files/roots.js";
 import { readReceipts } from "../drift/read.js";
 import { foundIn } from "../commit/compose.js";
+import type { Existing } from "../receipt/read-receipt.js";
 import type { Receipt } from "../receipt/receipt.js";
+import { trustSchema, type Trust } from "../receipt/seal.js";
+import { LINES, linesFromEnd, LIST_FOLDER, LONGEST_LINE, openLists } from "./files.js";
 
-export const LIST_FOLDER = ".radserve-results";
-const LINES = ".jsonl";
 /** The file that `rebuild` writes. */
 const REBUILT = `rebuilt${LINES}`;
-const CHUNK_BYTES = 1 << 18;
 
 const rowSchema = z.object({
   at: z.string().describe("When it was written, ISO 8601"),
@@ -61,8 +59,15 @@ const rowSchema = z.object({
 /** A result in the list. In its file `receipt` is relative to the root. */
 export type Row = z.infer<typeof rowSchema>;
 
+const listedRow = rowSchema.extend({
+  trust: trustSchema.describe(
+    "Whether the receipt is this installation's; of one that is not, nothing that was found is told",
+  ),
+});
+type ListedRow = z.infer<typeof listedRow>;
+
 export const listedSchema = z.strictObject({
-  results: z.array(rowSchema.strict()),
+  results: z.array(listedRow.strict()),
   next_cursor: z.string().nullable(),
 });
 
@@ -157,7 +162,7 @@ export class ListWriter {
           inFolder(descriptorPath(above), (at) => {
             const fd = openSync(at(`${this.box}${LINES}`), flags, 0o600);
             try {
-              writeSync(fd, `${JSON.stringify(row)}\n`);
+              writeSync(fd, lineOf(row));
               return fstatSync(fd).nlink === 0;
             } finally {
               closeSync(fd);
@@ -174,6 +179,13 @@ export class ListWriter {
   }
 }
 
+/** A line, with fewer labels where it would be longer than any that is read. */
+function lineOf(row: Row): string {
+  const line = `${JSON.stringify(row)}\n`;
+  if (Buffer.byteLength(line) < LONGEST_LINE) return line;
+  return `${JSON.stringify({ ...row, models: row.models.map((one) => ({ ...one, found: [] })) })}\n`;
+}
+
 function makeFolder(root: string): void {
   const folder = path.join(root, LIST_FOLDER);
   try {
@@ -184,37 +196,6 @@ function makeFolder(root: string): void {
   }
 }
 
-/** Lines of a file from its end to its begin; a last one without its line feed is left out. */
-function* linesFromEnd(fd: number): Generator<string> {
-  let at = fstatSync(fd).size;
-  let rest = Buffer.alloc(0);
-  let isLast = true;
-  while (at > 0) {
-    const chunk = Buffer.alloc(Math.min(CHUNK_BYTES, at));
-    at -= chunk.length;
-    for (let got = 0; got < chunk.length;) {
-      const read = readSync(fd, chunk, got, chunk.length - got, at + got);
-      // It became shorter: what is there is read from now on
-      if (read === 0) return;
-      got += read;
-    }
-    const bytes = Buffer.concat([chunk, rest]);
-    let end = bytes.length;
-    for (
-      let feed = bytes.lastIndexOf(10, end - 1);
-      feed >= 0;
-      feed = bytes.lastIndexOf(10, end - 1)
-    ) {
-      if (!isLast) yield bytes.toString("utf8", feed + 1, end);
-      isLast = false;
-      end = feed;
-      if (end === 0) break;
-    }
-    rest = bytes.subarray(0, end);
-  }
-  if (!isLast && rest.length > 0) yield rest.toString("utf8");
-}
-
 /** A line of a file that is not parsed yet. */
 interface Line {
   at: string;
@@ -223,45 +204,57 @@ interface Line {
   /** The whole path of its receipt, as JSON has it. */
   receipt: string;
 }
-const HEAD = /^\{"at":"([^"]*)".*?"receipt":"((?:[^"\\]|\\.)*)".*\}$/s;
+/** What a line of ours begins with: a time in UTC. */
+const HEAD = /^\{"at":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)"/;
+const RECEIPT = '"receipt":"';
+/** The rest of a text of JSON, after its first quote. */
+const TEXT = /(?:[^"\\]|\\.)*(?=")/y;
 const inJson = (text: string) => JSON.stringify(text).slice(1, -1);
+
+/** Time and receipt of a line, found in one pass: most lines of a search are never parsed. */
+function headOf(text: string): Pick<Line, "at" | "receipt"> | undefined {
+  const at = HEAD.exec(text)?.[1];
+  const key = text.indexOf(RECEIPT);
+  if (at === undefined || key < 0 || !text.endsWith("}")) return undefined;
+  TEXT.lastIndex = key + RECEIPT.length;
+  const receipt = TEXT.exec(text)?.[0];
+  return receipt === undefined ? undefined : { at, receipt };
+}
 
 /** The lines of a file from its end; two that a power cut made one are left out. */
 function* linesOf(fd: number, root: string): Generator<Line> {
   const folder = inJson(root);
   for (const text of linesFromEnd(fd)) {
-    const [, at, name] = HEAD.exec(text) ?? [];
-    if (at === undefined || name === undefined || text.lastIndexOf('{"at":"') > 0) continue;
-    yield { at, root, text, receipt: `${folder}/${name}` };
+    const head = headOf(text);
+    if (head === undefined || text.lastIndexOf('{"at":"') > 0) continue;
+    yield { at: head.at, root, text, receipt: `${folder}/${head.receipt}` };
   }
 }
 
-/** A row with its receipt's whole path; undefined where a line is none. */
-function parsed({ text, root }: Line): Row | undefined {
-  try {
-    const row = rowSchema.safeParse(JSON.parse(text)).data;
-    return row === undefined ? undefined : { ...row, receipt: path.join(root, row.receipt) };
-  } catch {
-    return undefined;
-  }
+/**
+ * A row with its receipt's whole path; undefined where a line is none, or where its fields are not
+ * those that were seen before it was parsed, because it has one twice.
+ */
+function parsed({ at, text, root, receipt }: Line): Row | undefined {
+  const row = tried(() => rowSchema.parse(JSON.parse(text)));
+  if (row?.at !== at || `${inJson(root)}/${inJson(row.receipt)}` !== receipt) return undefined;
+  return { ...row, receipt: path.join(root, row.receipt) };
 }
 
 type Dated = Pick<Row, "at" | "receipt">;
 const isLater = (a: Dated, b: Dated) => a.at > b.at || (a.at === b.at && a.receipt > b.receipt);
 
 /** All lines of roots, the latest first, as far as each file is in order. */
-function* allLines(roots: readonly string[]): Generator<Line> {
-  const files: number[] = [];
+async function* allLines(roots: readonly string[]): AsyncGenerator<Line> {
+  const files: { root: string; fd: number }[] = [];
   try {
-    const heads: { line: Line; lines: Generator<Line> }[] = [];
-    for (const root of roots) {
-      for (const fd of filesOf(root)) {
-        files.push(fd);
-        const lines = linesOf(fd, root);
-        const first = lines.next();
-        if (first.done !== true) heads.push({ line: first.value, lines });
-      }
-    }
+    for (const root of roots)
+      files.push(...(await openLists(root)).files.map(({ fd }) => ({ root, fd })));
+    const heads = files.flatMap(({ root, fd }) => {
+      const lines = linesOf(fd, root);
+      const first = lines.next();
+      return first.done === true ? [] : { line: first.value, lines };
+    });
     while (heads.length > 0) {
       const latest = heads.reduce((a, b) => (isLater(b.line, a.line) ? b : a));
       yield latest.line;
@@ -270,23 +263,7 @@ function* allLines(roots: readonly string[]): Generator<Line> {
       else latest.line = next.value;
     }
   } finally {
-    files.forEach((fd) => closeSync(fd));
-  }
-}
-
-/** The opened files of a root's list; none where there is no list, or it cannot be read. */
-function filesOf(root: string): number[] {
-  try {
-    return inFolder(root, (at) =>
-      readdirSync(at("."))
-        .filter((name) => name.endsWith(LINES))
-        .map((name) =>
-          openSync(at(name), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK),
-        ),
-    );
-  } catch (error) {
-    if (["ENOENT", "ENOTDIR", "ELOOP", "EACCES"].includes(errno(error))) return [];
-    throw error;
+    files.forEach(({ fd }) => closeSync(fd));
   }
 }
 
@@ -334,22 +311,54 @@ function sieve({
 const cursorOf = ({ at, receipt }: Row) =>
   `${at} ${createHash("sha256").update(receipt).digest("hex").slice(0, 16)}`;
 
+interface Page {
+  limit: number;
+  /** `next_cursor` of the page before. */
+  cursor?: string | undefined;
+  /** Whether the caller may see a receipt at this path. */
+  sees: (receipt: string) => boolean;
+  /** The receipt at a path, inside the folders that the caller may see. */
+  read: (receipt: string) => Promise<Existing>;
+}
+
+/**
+ * A row as its receipt says it: anybody may have written the line. Of a receipt that is not trusted
+ * nothing is told but that it is there.
+ * @returns undefined where there is no receipt (any more)
+ */
+async function told(row: Row, read: Page["read"]): Promise<ListedRow | undefined> {
+  const found = await read(row.receipt);
+  if (found.kind === "none") return undefined;
+  const trust: Trust =
+    found.kind === "receipt" ? found.trust : { trusted: false, why: "no_receipt" };
+  if (found.kind === "receipt" && trust.trusted) {
+    const { receipt, input, patient } = row;
+    const known = {
+      receipt,
+      ...(input === undefined ? {} : { input }),
+      ...(patient === undefined ? {} : { patient }),
+    };
+    return { ...rowOf(found.receipt, known), trust };
+  }
+  const models = row.models.map(({ name, version, status }) => ({
+    name,
+    version,
+    status,
+    found: [],
+  }));
+  return { ...row, models, trust };
+}
+
 /**
  * Results of roots, the latest first.
- * @param sees whether the caller may see a receipt at this path
- * @param cursor `next_cursor` of the page before
  * @returns rows with whole paths
  */
-export function listed(
+export async function listed(
   roots: readonly string[],
   wanted: Wanted,
-  {
-    limit,
-    cursor,
-    sees,
-  }: { limit: number; cursor?: string | undefined; sees: (receipt: string) => boolean },
-): z.infer<typeof listedSchema> {
-  const results: Row[] = [];
+  { limit, cursor, sees, read }: Page,
+): Promise<z.infer<typeof listedSchema>> {
+  const results: ListedRow[] = [];
   const seen = new Set<string>();
   // Lines are in order but for those that were written at the same time: an hour is more than any
   // of them took
@@ -358,7 +367,7 @@ export function listed(
   const mayFit = sieve(wanted);
   let before = cursor;
   let last: Row | undefined;
-  for (const line of allLines(roots)) {
+  for await (const line of allLines(roots)) {
     if (line.at < from) break;
     const isNew = !seen.has(line.receipt);
     seen.add(line.receipt);
@@ -370,11 +379,13 @@ export function listed(
       if (before === cursorOf(row)) before = undefined;
       continue;
     }
-    if (!sees(row.receipt) || !fits(row, wanted) || !existsSync(row.receipt)) continue;
+    if (!sees(row.receipt) || !fits(row, wanted)) continue;
+    const shown = await told(row, read);
+    if (shown === undefined || !fits(shown, wanted)) continue;
     if (results.length === limit)
       return { results, next_cursor: last === undefined ? null : cursorOf(last) };
     last = row;
-    results.push(row);
+    results.push(shown);
   }
   return { results, next_cursor: null };
 }
@@ -390,7 +401,7 @@ export async function rebuild(
 ): Promise<{ results: number; added: number; gone: number }> {
   const rows = new Map<string, Row>();
   const found = {
-    get receipts() {
+    get looked() {
       return rows.size;
     },
     add(receipt: Receipt, at: string) {
@@ -400,15 +411,13 @@ export async function rebuild(
   await readReceipts(root, found, { unreadable });
   makeFolder(root);
   const before = new Map<string, Row>();
+  const { files, bad } = await openLists(root);
+  for (const { name, why } of bad) unreadable(path.join(root, name), why);
   inFolder(root, (at) => {
-    const names = readdirSync(at(".")).filter((name) => name.endsWith(LINES));
-    const files = names.map((name) =>
-      openSync(at(name), constants.O_RDONLY | constants.O_NOFOLLOW),
-    );
     const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
     // Whoever writes meanwhile finds its file gone, and writes its line again into a new one
-    names.forEach((name) => unlinkSync(at(name)));
-    for (const fd of files) {
+    files.forEach(({ name }) => unlinkSync(at(name)));
+    for (const { fd } of files) {
       for (const line of linesOf(fd, root)) {
         const row = parsed(line);
         if (row !== undefined && !before.has(row.receipt)) before.set(row.receipt, row);
@@ -422,7 +431,7 @@ export async function rebuild(
     const fd = openSync(at(REBUILT), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
     try {
       for (const row of sorted)
-        writeSync(fd, `${JSON.stringify({ ...row, receipt: path.relative(root, row.receipt) })}\n`);
+        writeSync(fd, lineOf({ ...row, receipt: path.relative(root, row.receipt) }));
     } finally {
       closeSync(fd);
     }

@@ -6,13 +6,16 @@
  */
 import { z } from "zod";
 import { tried } from "../../base/errno.js";
+import { errors } from "../../base/errors.js";
 import { withPlain } from "../../files/durable-files.js";
 import { fillFrom } from "../../files/descriptor.js";
+import { checkSeal, distrust, macSchema, seal, TO_TRUST, type Trust } from "./seal.js";
+import { PLAIN_NAME, uid } from "./uid.js";
 
 export const DELIVERY_SCHEMA = "radserve.delivery/1";
 
-/** Longer than any: a result has few objects. */
-const LONGEST = 16 * 1024 * 1024;
+/** Longer than any: a result has few objects, each of which takes a kilobyte a destination. */
+const LONGEST = 4 * 1024 * 1024;
 
 export const DELIVERY_STATES = [
   "waiting",
@@ -33,10 +36,10 @@ const STATE_MEANING =
 export const deliveredSchema = z.object({
   path: z.string().describe("In the file a name beside the receipt; in HTTP answers the full path"),
   model: z.string(),
-  sop_class_uid: z.string(),
-  sop_instance_uid: z.string(),
-  series_instance_uid: z.string(),
-  sha256: z.string(),
+  sop_class_uid: uid,
+  sop_instance_uid: uid,
+  series_instance_uid: uid,
+  sha256: z.string().regex(/^[0-9a-f]{64}$/),
   state: z.enum(DELIVERY_STATES).describe(STATE_MEANING),
   at: z.iso.datetime().describe("Since when it is in this state"),
   how: z.string().optional().describe("How a proven object was read back"),
@@ -50,16 +53,22 @@ export const deliveredSchema = z.object({
 });
 export type Delivered = z.infer<typeof deliveredSchema>;
 
+/** In the file nothing that it names lies elsewhere. */
+const deliveredBeside = deliveredSchema.extend({ path: z.string().regex(PLAIN_NAME) });
+
 const fields = {
   schema: z.literal(DELIVERY_SCHEMA),
-  id: z.string(),
+  id: z
+    .string()
+    .regex(/^[\w.-]{1,100}$/)
+    .describe("Also the name of its entry in the queue"),
   open: z.boolean().describe("Something of it waits, or is to be proven"),
   priority: z.enum(["stat", "routine", "bulk"]),
   subject: z.string().describe("Who asked for it"),
   request_id: z.string(),
   asked_at: z.iso.datetime(),
   destinations: z
-    .record(z.string(), z.array(deliveredSchema).nullable())
+    .record(z.string(), z.array(deliveredBeside).nullable())
     .describe("The objects for each destination; null until somebody has looked which it takes"),
 };
 export const deliverySchema = z.object({
@@ -70,6 +79,7 @@ export const deliverySchema = z.object({
     .describe(
       "How far the result was delivered that this one replaces, when it did; it stays where it is",
     ),
+  mac: macSchema.optional(),
 });
 export type Delivery = z.infer<typeof deliverySchema>;
 
@@ -82,17 +92,40 @@ export function deliveryOf(
   return { schema: DELIVERY_SCHEMA, ...asked, open: true, destinations: to };
 }
 
-/** What a file says; undefined where there is none, or something else. */
-export async function readDelivery(file: string): Promise<Delivery | undefined> {
-  const text = await withPlain(file, async (fd, { size }) => {
-    const bytes = Buffer.alloc(Math.min(size, LONGEST));
-    return bytes.toString("utf8", 0, await fillFrom(fd, bytes));
+/**
+ * What a file says, and whether it is trusted; undefined where there is none, or something else.
+ * @param name NAME of the result that it is of
+ */
+export async function readDeliveryFile(
+  file: string,
+  name: string,
+): Promise<{ delivery: Delivery; trust: Trust } | undefined> {
+  return withPlain(file, async (fd, { size }) => {
+    if (size > LONGEST) return undefined;
+    const room = Buffer.alloc(size);
+    const bytes = room.subarray(0, await fillFrom(fd, room));
+    const trust = await checkSeal("delivery", name, bytes);
+    const delivery = tried(() => deliverySchema.parse(JSON.parse(bytes.toString("utf8"))));
+    delete delivery?.mac;
+    return delivery && { delivery, trust };
   });
-  return tried(() => deliverySchema.parse(JSON.parse(text ?? "null")));
 }
 
-export const deliveryText = (delivery: Delivery): string =>
-  `${JSON.stringify(delivery, null, 2)}\n`;
+/** The same; undefined, too, where the file is not trusted. */
+export async function readDelivery(file: string, name: string): Promise<Delivery | undefined> {
+  const found = await readDeliveryFile(file, name);
+  return found?.trust.trusted === true ? found.delivery : undefined;
+}
+
+/** The text of the file, with its MAC. */
+export const deliveryText = (delivery: Delivery, name: string): Promise<string> =>
+  seal("delivery", name, `${JSON.stringify(delivery, null, 2)}\n`);
+
+/** The error for something that is to be delivered and is not trusted. */
+export const notTrusted = (what: "receipt" | "delivery", trust: Trust) =>
+  errors.result_untrusted(
+    `Expected ${what === "receipt" ? "the receipt NAME.json" : "the file .NAME.delivery.json"} of this installation; ${trust.trusted ? "it is of another result" : distrust(trust)}. Nothing of it is delivered. ${TO_TRUST}`,
+  );
 
 /**
  * What became of each object, as answers tell of it. @param pathOf the client's path of a name

@@ -52,9 +52,12 @@ export function checkFileName(name: string, file: string): void {
   checkLength(file);
 }
 
-/** Whether `file` is a plain name beside the receipt of NAME that NAME's results may use. */
+/** What follows NAME and a dot: the model, and the kind of file. */
+const REST = /^[^/\0.]+\.(?:png|[a-z]+\.dcm)$/;
+
+/** Whether `file` is a plain name beside the receipt of NAME that a file of its result can have. */
 export function belongsTo(name: string, file: string): boolean {
-  return file.startsWith(`${name}.`) && !/[/\0]/.test(file) && file !== receiptName(name);
+  return file.startsWith(`${name}.`) && REST.test(file.slice(name.length + 1));
 }
 
 function checkLength(file: string): void {

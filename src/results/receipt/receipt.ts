@@ -7,6 +7,8 @@ import { z } from "zod";
 import { errorCode } from "../../base/errors.js";
 import { code } from "../../manifest/texts.js";
 import { deliveredSchema } from "./delivery.js";
+import { macSchema, seal } from "./seal.js";
+import { PLAIN_NAME, uid } from "./uid.js";
 
 export const RECEIPT_SCHEMA = "radserve.receipt/1";
 
@@ -138,11 +140,15 @@ const measurement = z.object({
 const outputFile = z.object({
   path: z.string().describe("In the receipt a name beside it; in the HTTP answer the full path"),
   media_type: z.string(),
-  sop_class_uid: z.string().optional(),
-  sop_instance_uid: z.string().optional(),
-  series_instance_uid: z.string().optional(),
+  sop_class_uid: uid.optional(),
+  sop_instance_uid: uid.optional(),
+  series_instance_uid: uid.optional(),
   bytes: z.int().min(0).optional(),
   sha256,
+});
+/** In a receipt; nothing that it lists lies elsewhere. */
+const listedFile = outputFile.extend({
+  path: z.string().regex(PLAIN_NAME).describe("Name of a file beside the receipt"),
 });
 
 const modelResult = z.object({
@@ -178,6 +184,7 @@ const SEGMENTATION_GRID_MEANING =
   "and the picture are of the source's grid";
 
 const receiptModel = modelResult.extend({
+  outputs: z.array(listedFile),
   sha256: sha256.describe("Over the manifest and all files of the model"),
   site_thresholds: z.record(z.string(), z.number()),
   transforms: z.array(transform).describe("From stored values to the tensor, in order"),
@@ -391,7 +398,8 @@ export const receiptSchema = z.object({
       finished_at: z.string(),
       milliseconds: z.record(z.string(), z.number()),
     })
-    .describe("The one field that comparisons leave out"),
+    .describe("Comparisons leave it out"),
+  mac: macSchema.optional(),
 });
 
 /** An object on its way, as answers tell of it. */
@@ -423,8 +431,12 @@ export type OutputFile = z.infer<typeof outputFile>;
 export type DeliveryInAnswer = z.infer<typeof deliveryInAnswer>;
 export type Answer = z.infer<typeof answerSchema>;
 
-/** The text of NAME.json as Radserve writes it. */
+/** The text of a receipt as Radserve writes it. */
 export const receiptText = (receipt: Receipt): string => `${JSON.stringify(receipt, null, 2)}\n`;
+
+/** The text of NAME.json, with its MAC. */
+export const signedText = (receipt: Receipt, name: string): Promise<string> =>
+  seal("receipt", name, receiptText({ ...receipt, mac: undefined }));
 
 /** The objects of a result that can be delivered: those of DICOM. */
 export function objectsOf({ models }: Receipt) {

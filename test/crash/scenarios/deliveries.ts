@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { deliveryName } from "../../../src/files/helper-names.js";
-import { readDelivery } from "../../../src/results/receipt/delivery.js";
+import { readDeliveryFile } from "../../../src/results/receipt/delivery.js";
 import { receiptName } from "../../../src/results/receipt/names.js";
 import { filesBelow } from "../../support/doors.js";
 import { commandsAre, needs } from "../../support/needs.js";
@@ -153,7 +153,9 @@ async function notDelivered(output: string, count: number, pacs: Pacs): Promise<
     const { dir, name } = path.parse(path.join(output, receipt));
     const file = path.join(dir, deliveryName(name));
     for (;;) {
-      const delivery = existsSync(file) ? await readDelivery(file) : undefined;
+      const delivery = existsSync(file)
+        ? (await readDeliveryFile(file, name))?.delivery
+        : undefined;
       const [object] = delivery?.destinations["pacs"] ?? [];
       if (object?.state === "proven") {
         const { sop_instance_uid: uid, at } = object;

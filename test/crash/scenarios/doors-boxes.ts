@@ -10,7 +10,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "../../../src/commands/client.js";
 import { DOORS_SUBJECT } from "../../../src/doors/service.js";
 import { deliveryName } from "../../../src/files/helper-names.js";
-import { readDelivery } from "../../../src/results/receipt/delivery.js";
+import { readDeliveryFile } from "../../../src/results/receipt/delivery.js";
 import { filesBelow } from "../../support/doors.js";
 import { commandsAre, needs } from "../../support/needs.js";
 import { DICOM_WEB_PLUGIN } from "../../support/pacs.js";
@@ -145,7 +145,7 @@ export async function notDelivered(
   for (const receipt of receipts) {
     const { dir, name } = path.parse(path.join(results, receipt));
     const file = path.join(dir, deliveryName(name));
-    const delivery = existsSync(file) ? await readDelivery(file) : undefined;
+    const delivery = existsSync(file) ? (await readDeliveryFile(file, name))?.delivery : undefined;
     const objects = delivery?.destinations["pacs"] ?? [];
     if (objects.length === 0) faults.push(`${receipt}: not asked for`);
     for (const { state, sop_instance_uid: uid, at } of objects) {

@@ -49,6 +49,19 @@ await t.test("objects are stored, read back and proven; again is no harm", async
   );
 });
 
+await t.test("text of a file that is no UID is in no path of the peer", async (t) => {
+  const { pacs, destination } = await peer(t);
+  const [object] = slicesToSend(1);
+  const steering = "x/../../../../../admin/reset?all=1#";
+  for (const bad of [steering, "", ".", "..", "1.2%2f..", "1.2\r\nX: y", "1".repeat(65)])
+    for (const field of ["study_instance_uid", "series_instance_uid", "sop_instance_uid"] as const)
+      t.match(await provedBy(destination, { ...object!, [field]: bad }), {
+        state: "not_provable",
+        reason: /9\.1/,
+      });
+  t.equal(pacs.visits(), 0, "the peer was asked nothing");
+});
+
 await t.test("each object has what the answer says of it", async (t) => {
   const objects = slicesToSend(6);
   const uids = objects.map(({ sop_instance_uid: uid }) => uid);

@@ -47,7 +47,7 @@ const isNew = (dir: string) => text(`${dir}/${NAME}.json`).includes('"c"');
 /** The old result as it is kept until it is delivered. */
 async function checkKept(t: Test, dir: string, number = 1): Promise<void> {
   const kept = `${dir}/.${NAME}.delivery.${number}`;
-  t.match(await readDelivery(`${kept}/previous.delivery.json`), { id: "old", open: true });
+  t.match(await readDelivery(`${kept}/previous.delivery.json`, NAME), { id: "old", open: true });
   t.same(readdirSync(`${kept}/previous`).sort(), namesOf(OLD).sort());
   t.equal(text(`${kept}/previous/${NAME}.a.png`), OLD.a);
   t.match(text(`${kept}/previous.json`), /"gone"/);
@@ -70,7 +70,7 @@ for (const how of ["deliver", ""])
         t.equal(await commitIn(dir, step, how), "SIGKILL");
         t.same(await recoverFolder(dir), [NAME]);
         seen.add(isNew(dir));
-        const delivery = await readDelivery(`${dir}/${HELPER}`);
+        const delivery = await readDelivery(`${dir}/${HELPER}`, NAME);
         const results = readdirSync(dir).filter((name) => !name.startsWith("."));
         if (isNew(dir)) {
           t.same(results.sort(), [...namesOf(NEW), `${NAME}.json`].sort());
@@ -93,10 +93,13 @@ await t.test(
   async (t) => {
     const dir = t.testdir();
     await put(dir, OLD, deliveryFor("old"));
-    writeFileSync(`${dir}/${HELPER}`, deliveryText({ ...deliveryFor("old"), open: false }));
+    writeFileSync(
+      `${dir}/${HELPER}`,
+      await deliveryText({ ...deliveryFor("old"), open: false }, NAME),
+    );
     await put(dir, NEW, deliveryFor("new"));
     t.same(readdirSync(dir).sort(), [HELPER, ...namesOf(NEW), `${NAME}.json`].sort());
-    t.match(await readDelivery(`${dir}/${HELPER}`), {
+    t.match(await readDelivery(`${dir}/${HELPER}`, NAME), {
       id: "new",
       replaces: { id: "old", open: false },
     });
@@ -114,7 +117,7 @@ await t.test(
 );
 
 await t.test("what is to be delivered of a result that somebody removed is dropped", async (t) => {
-  const dir = t.testdir({ [HELPER]: deliveryText(deliveryFor("old")) });
+  const dir = t.testdir({ [HELPER]: await deliveryText(deliveryFor("old"), NAME) });
   t.same(await recoverFolder(dir), [NAME]);
   t.same(readdirSync(dir), []);
 });

@@ -16,8 +16,9 @@ import {
   mcNemar,
 } from "../../../src/results/drift/statistics.js";
 import { mondayOf, Weeks } from "../../../src/results/drift/weeks.js";
-import { receiptSchema, receiptText } from "../../../src/results/receipt/receipt.js";
+import { receiptSchema, signedText } from "../../../src/results/receipt/receipt.js";
 import { receiptOf } from "../../support/receipts.js";
+import { keysFolder } from "../../support/result-keys.js";
 import { root } from "../../support/server.js";
 
 const near = (found: number, expected: number, within = 1e-4) =>
@@ -43,7 +44,9 @@ function weeksOf(seed: number, shift: number): Weeks {
       for (const scanner of ["One", "Two"]) {
         const moved = week === 7 && scanner === "Two" ? shift : 0;
         const score = Math.min(1, next() ** 2 + moved);
-        weeks.add(receiptOf({ week, study, scanner, score, refused: next() < 0.05 }));
+        weeks.add(receiptOf({ week, study, scanner, score, refused: next() < 0.05 }), "", {
+          trusted: true,
+        });
       }
   return weeks;
 }
@@ -108,7 +111,7 @@ t.test("without a shift, one run in twenty at most has a mark", (t) => {
 t.test("images of one study count once", (t) => {
   const weeks = new Weeks();
   for (let image = 0; image < 300; image++)
-    weeks.add(receiptOf({ week: image % 2, study: 1, score: image % 2 }));
+    weeks.add(receiptOf({ week: image % 2, study: 1, score: image % 2 }), "", { trusted: true });
   const { tested, lines } = driftOf(weeks);
   t.equal(tested, 0);
   t.match(lines, [{ weeks: [{ studies: 1 }, { studies: 1 }] }]);
@@ -118,7 +121,9 @@ t.test("images of one study count once", (t) => {
 t.test("shadow against active", (t) => {
   const weeks = new Weeks();
   for (let study = 0; study < 40; study++)
-    weeks.add(receiptOf({ week: 0, study, score: study / 40, shadow: true }));
+    weeks.add(receiptOf({ week: 0, study, score: study / 40, shadow: true }), "", {
+      trusted: true,
+    });
   t.match(driftOf(weeks).shadow, [
     {
       shadow: "cxr-next 1.0.0",
@@ -142,15 +147,14 @@ t.test("the command reads receipts and nothing else", async (t) => {
       const name = path.join(folder, String(week), `${study}.json`);
       mkdirSync(path.dirname(name), { recursive: true });
       const score = Math.min(1, next() / 2 + (week === 2 ? 0.5 : 0));
-      writeFileSync(name, receiptText(receiptSchema.parse(receiptOf({ week, study, score }))));
+      const receipt = receiptSchema.parse(receiptOf({ week, study, score }));
+      writeFileSync(name, await signedText(receipt, String(study)));
     }
   writeFileSync(path.join(folder, "notes.json"), "{}");
   const run = async (...args: string[]) =>
-    promisify(execFile)(process.execPath, [
-      path.join(root, "dist/src/main.js"),
-      "drift",
-      ...args,
-    ]).then(
+    promisify(execFile)(process.execPath, [path.join(root, "dist/src/main.js"), "drift", ...args], {
+      env: { ...process.env, RADSERVE_KEYS_DIR: keysFolder },
+    }).then(
       ({ stdout }) => ({ code: 0, stdout }),
       (error: unknown) => error as { code: number; stdout: string },
     );

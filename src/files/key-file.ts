@@ -1,10 +1,22 @@
-/** One key: its JSON file, and what makes it good enough to sign and check tokens with. */
-import { createPrivateKey, createPublicKey, createSecretKey, type KeyObject } from "node:crypto";
-import { statSync } from "node:fs";
+/**
+ * Key files: one JSON file for each key, and what makes it good enough to sign and check with. A
+ * folder holds keys for one purpose: tokens, or results.
+ */
+import {
+  createPrivateKey,
+  createPublicKey,
+  createSecretKey,
+  randomBytes,
+  type KeyObject,
+} from "node:crypto";
+import { readdirSync, statSync } from "node:fs";
+import path from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../base/errors.js";
 import { problemsOf } from "../base/validation.js";
-import { textOfRegularSync } from "../files/regular-file.js";
+import { errno } from "../base/errno.js";
+import { createPrivately, makePrivateFolder } from "./private-file.js";
+import { textOfRegularSync } from "./regular-file.js";
 
 export type Algorithm = "HS256" | "RS256" | "ES256";
 
@@ -146,4 +158,84 @@ export function readKeyFile(file: string): Key {
       `Key file ${file}: ${error instanceof Error ? error.message : "cannot be read"}`,
     );
   }
+}
+
+/**
+ * The names in a folder, sorted; none if it does not exist. Throws ConfigError if it cannot be
+ * listed.
+ */
+export function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder).sort();
+  } catch (error) {
+    if (errno(error) === "ENOENT") return [];
+    throw new ConfigError(
+      `${folder}: cannot be listed (${error instanceof Error ? error.message : "unknown"}).`,
+    );
+  }
+}
+
+export const isKeyFile = (name: string) => name.endsWith(".json") && !name.startsWith(".");
+
+export interface FoundKeys {
+  keys: Key[];
+  /** One sentence for each file that is left out, naming it and what is wrong with it. */
+  problems: string[];
+}
+
+/**
+ * The good keys of a folder, in the order of file names; none where it does not exist. If two have
+ * one kid, the first counts. Throws ConfigError where the folder cannot be listed.
+ */
+export function readKeys(folder: string): FoundKeys {
+  const found: FoundKeys = { keys: [], problems: [] };
+  for (const name of namesIn(folder).filter(isKeyFile)) {
+    const file = path.join(folder, name);
+    try {
+      const key = readKeyFile(file);
+      if (found.keys.some(({ kid }) => kid === key.kid))
+        found.problems.push(
+          `Key file ${file}: another file before it has the kid ${key.kid}; each needs its own.`,
+        );
+      else found.keys.push(key);
+    } catch (error) {
+      found.problems.push(
+        error instanceof Error ? error.message : `Key file ${file}: cannot be read`,
+      );
+    }
+  }
+  return found;
+}
+
+/**
+ * Makes the folder where it is missing, and in it a random HS256 secret.
+ * @param after time of a key that this one must be newer than, though clocks differ
+ */
+export async function createKey(folder: string, after = ""): Promise<Key> {
+  makePrivateFolder(folder);
+  const kid = randomBytes(6).toString("hex");
+  const file: KeyFile = {
+    kid,
+    algorithm: "HS256",
+    created: new Date(Math.max(Date.now(), after === "" ? 0 : Date.parse(after) + 1)).toISOString(),
+    secret: randomBytes(48).toString("base64url"),
+  };
+  await createPrivately(path.join(folder, `${kid}.json`), `${JSON.stringify(file, null, 2)}\n`);
+  return keyOf(file);
+}
+
+/** Another where the file is another, or was changed. */
+export function stampOf(file: string): string {
+  const found = statSync(file, { throwIfNoEntry: false });
+  return found === undefined
+    ? file
+    : `${file} ${found.ino} ${found.size} ${found.mtimeMs} ${found.mode}`;
+}
+
+/** The newest key that can sign; undefined where there is none. */
+export function signingKey(keys: readonly Key[]): Key | undefined {
+  return keys
+    .filter((key) => key.sign !== undefined)
+    .sort((a, b) => b.created.localeCompare(a.created))
+    .at(0);
 }

@@ -1,0 +1,21 @@
+/** Whether what is to be delivered is of a receipt: nothing else is ever sent. */
+import type { Delivery } from "./delivery.js";
+import { objectsOf, type Receipt } from "./receipt.js";
+
+type Named = Omit<ReturnType<typeof objectsOf>[number], "model">;
+
+const identityOf = (object: Named) =>
+  JSON.stringify([
+    object.path,
+    object.sha256,
+    object.sop_class_uid,
+    object.sop_instance_uid,
+    object.series_instance_uid,
+  ]);
+
+export function isOfReceipt({ destinations }: Delivery, receipt: Receipt): boolean {
+  const known = new Set(objectsOf(receipt).map(identityOf));
+  return Object.values(destinations).every((objects) =>
+    (objects ?? []).every((object) => known.has(identityOf(object))),
+  );
+}
