@@ -95,6 +95,7 @@ async function serveDoor(folder: string): Promise<void> {
     idleTimeout: 60_000,
     aeTitle: "DOOR",
     mostAssociations: 4,
+    coming: () => Promise.resolve(),
     kept: () => undefined,
     refused: () => undefined,
     ended: () => undefined,

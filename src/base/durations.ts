@@ -42,6 +42,9 @@ export const durations = {
   /** How often folders, disks and all that may be wrong are looked at. */
   conditionsLook: 5_000,
 
+  /** How often the running time is written down, by which things are old enough to be removed. */
+  clockTick: 60_000,
+
   // The audit
   /** How long a line may take to be on the disk. Then what waits for it is refused. */
   auditLine: 10_000,

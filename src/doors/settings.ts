@@ -190,6 +190,14 @@ const schema = z
   });
 
 export type DoorsSettings = z.output<typeof schema>;
+/** Where no file of doors is named. */
+export const NO_DOORS: DoorsSettings = {
+  keep: 0,
+  peers: {},
+  rules: [],
+  destinations: {},
+  deliver: [],
+};
 /** Those of doors through which images come in. */
 export type ReceivingSettings = DoorsSettings & { spool: string };
 

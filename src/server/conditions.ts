@@ -52,7 +52,7 @@ export const REMEDIES = {
   destination_away:
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
-    "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry.",
+    "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry, with --to for another destination; radserve deliver drop gives it up.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
   box_silent: "Check that this machine runs and reaches the database.",

@@ -59,9 +59,10 @@ export interface AcceptorHandlers {
   /** Resolves when the object is safe. What it throws is answered as 0xC000. */
   store(object: Incoming): Promise<StoreAnswer>;
   /**
-   * Takes a report of the SCP of a SOP class, which calls in that role; absent where none is taken.
+   * Takes a report of the SCP of a SOP class, which calls in that role, and says its status; absent
+   * where none is taken.
    */
-  event?: ((report: EventReport) => Promise<void>) | undefined;
+  event?: ((report: EventReport) => Promise<number>) | undefined;
 }
 
 /** An N-EVENT-REPORT (PS3.7 section 10.1.1). */
@@ -190,8 +191,8 @@ async function answer(
     }
     case COMMANDS.nEventReport: {
       if (handlers.event === undefined) return respond({ status: STATUS.unrecognizedOperation });
-      await handlers.event(eventOf(message));
-      return respond(eventResponse(command));
+      const status = await handlers.event(eventOf(message));
+      return respond({ ...eventResponse(command), status });
     }
     // It has no response, and nothing goes on here that it could end (PS3.7 section 9.3.2.3)
     case COMMANDS.cCancel:

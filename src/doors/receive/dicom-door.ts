@@ -10,20 +10,22 @@ import {
   type TlsOptions,
 } from "node:tls";
 import { asRadserveError } from "../../base/errors.js";
+import { sha256 } from "../../files/durable-files.js";
 import { faultForLog, type Logger } from "../../base/log.js";
-import { endsOf, Networks, plainAddress } from "../../base/networks.js";
+import { Networks, plainAddress } from "../../base/networks.js";
 import {
   serveAssociation,
   VERIFICATION,
   type AcceptorHandlers,
   type Incoming,
 } from "../dimse/acceptor.js";
+import { Admission, StrangersLog } from "../dimse/admission.js";
 import { STATUS } from "../dimse/command.js";
 import { MORE_CONNECTIONS } from "../settings.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
 import { ConnectionLost, type PduLimits } from "../dimse/pdu-socket.js";
 import type { Kept, Spool } from "./spool.js";
-import { isImageClass, isTakenSyntax, statusOf } from "./taken.js";
+import { commentOf, isImageClass, isTakenSyntax, statusOf } from "./taken.js";
 
 export interface Peer {
   /** The name in the settings. */
@@ -67,6 +69,11 @@ export interface DicomDoorOptions extends PduLimits {
   spool: Pick<Spool, "keep">;
   /** Absent where the port speaks without TLS. */
   tls?: TlsOptions | undefined;
+  /**
+   * Asked before the first object of a series over an association is answered: resolves when the
+   * audit says that it comes. @throws RadserveError audit_failed
+   */
+  coming: (peer: string, studyInstanceUid: string, address: string | undefined) => Promise<void>;
   /** Told of each object that the disk has. */
   kept: (object: Kept, peer: string) => void;
   /** Told of each object and association that was refused: a word. */
@@ -85,10 +92,10 @@ const REJECTIONS = {
 
 export class DicomDoor {
   readonly #peers: readonly (Peer & { from: Networks | undefined })[];
-  /** Those with an association. */
-  readonly #open = new Set<Socket>();
-  /** Those without one, by their ends; the one that came first is the first. */
-  readonly #silent = new Map<string, Socket>();
+  /** Those with an association, by the names of their peers. */
+  readonly #open = new Map<Socket, string>();
+  readonly #admission: Admission;
+  readonly #strangers: StrangersLog;
   readonly server: Server | TlsServer;
 
   constructor(private readonly options: DicomDoorOptions) {
@@ -96,42 +103,40 @@ export class DicomDoor {
       ...peer,
       from: peer.networks === undefined ? undefined : new Networks(peer.networks),
     }));
-    const serve = (connection: Socket) => void this.serve(connection);
+    this.#admission = new Admission(options.peers, MORE_CONNECTIONS);
+    this.#strangers = new StrangersLog(options.log);
+    const { tls } = options;
     this.server =
-      options.tls === undefined ? createServer(serve) : createTlsServer(options.tls, serve);
-    this.server.on("connection", (connection: Socket) => this.#admit(connection));
-    this.server.on("tlsClientError", () => options.refused("tls"));
+      tls === undefined
+        ? createServer((connection) => this.#admit(connection) && void this.serve(connection))
+        : createTlsServer(tls, (connection) => void this.serve(connection));
+    if (tls !== undefined)
+      this.server.on("connection", (connection: Socket) => this.#admit(connection));
+    this.server.on("tlsClientError", () => {
+      options.refused("tls");
+      this.#strangers.note("tls");
+    });
   }
 
   get associations(): number {
     return this.#open.size;
   }
 
-  /**
-   * Counts a connection before TLS is done. Whoever has asked for nothing makes room for others, so
-   * that it keeps no peer out.
-   */
-  #admit(connection: Socket): void {
-    const ends = endsOf(connection);
-    this.#silent.set(ends, connection);
-    connection.once("close", () => this.#silent.delete(ends));
-    const [first] = this.#silent.values();
-    if (this.#silent.size > MORE_CONNECTIONS) first?.destroy();
+  #admit(connection: Socket): boolean {
+    const { remoteAddress } = connection;
+    if (this.#admission.admit(connection)) return true;
+    this.options.refused("network");
+    this.#strangers.note("network", { address: plainAddress(remoteAddress) });
+    return false;
   }
 
   /** Serves one connection, whose TLS has been done. */
   async serve(connection: Socket): Promise<void> {
     const began = performance.now();
     const address = plainAddress(connection.remoteAddress);
-    const visit = new Visit(this.options, this.#rejection(connection, address));
+    const visit = new Visit(this.options, this.#rejection(connection, address), address);
     try {
-      const fault = await serveAssociation(connection, visit, this.options);
-      const told = {
-        ...visit.told,
-        address,
-        ...(fault === undefined ? {} : { why: fault.message }),
-      };
-      this.options.log[fault === undefined ? "info" : "warn"](told, "association ended");
+      this.#tell(visit, await serveAssociation(connection, visit, this.options), address);
     } catch (error) {
       this.options.log.error({ ...visit.told, fault: faultForLog(error) }, "association failed");
     } finally {
@@ -142,19 +147,42 @@ export class DicomDoor {
     }
   }
 
+  #tell(visit: Visit, fault: Error | undefined, address: string | undefined): void {
+    const { told } = visit;
+    const why = fault === undefined ? {} : { why: fault.message };
+    if (told.peer === NOBODY)
+      this.#strangers.note(Object.keys(told.refused)[0] ?? "silent", { address, ...why });
+    else
+      this.options.log[fault === undefined ? "info" : "warn"](
+        { ...told, address, ...why },
+        "association ended",
+      );
+  }
+
   #rejection(connection: Socket, address = ""): (request: AssociateRequest) => Rejection | string {
-    const ends = endsOf(connection);
     return ({ calledAe, callingAe }) => {
-      if (this.#open.size >= this.options.mostAssociations) return REJECTIONS.localLimit;
-      if (calledAe !== this.options.aeTitle) return REJECTIONS.calledTitle;
       const peer = this.#peers.find(
         ({ aeTitle, from }) => aeTitle === callingAe && (from === undefined || from.has(address)),
       );
+      if (calledAe !== this.options.aeTitle) return REJECTIONS.calledTitle;
       if (peer === undefined) return REJECTIONS.callingTitle;
-      this.#silent.delete(ends);
-      this.#open.add(connection);
+      if (this.#isFullFor(peer.name)) return REJECTIONS.localLimit;
+      this.#admission.heard(connection);
+      this.#open.set(connection, peer.name);
       return peer.name;
     };
+  }
+
+  /**
+   * A peer that has an association leaves one to each peer that has none, up to half of all: nobody
+   * takes all.
+   */
+  #isFullFor(peer: string): boolean {
+    const { mostAssociations: most } = this.options;
+    const holders = new Set(this.#open.values());
+    const others = this.#peers.filter(({ name }) => name !== peer && !holders.has(name)).length;
+    const left = holders.has(peer) ? Math.min(others, Math.floor(most / 2)) : 0;
+    return this.#open.size + left >= most;
   }
 
   /**
@@ -162,19 +190,24 @@ export class DicomDoor {
    */
   close(): void {
     this.server.close();
-    for (const connection of [...this.#open, ...this.#silent.values()]) connection.destroy();
+    for (const connection of [...this.#open.keys(), ...this.#admission.silent])
+      connection.destroy();
   }
 }
 
+/** A peer that the settings do not name. */
+const NOBODY = "unknown";
+
 /** One association, and what is told of it when it has ended. */
 class Visit implements AcceptorHandlers {
-  readonly told = { peer: "unknown", objects: 0, bytes: 0, refused: {} as Record<string, number> };
+  readonly told = { peer: NOBODY, objects: 0, bytes: 0, refused: {} as Record<string, number> };
   readonly series = new Map<string, CameOfSeries>();
 
   /** @param admit gives the peer's name, or why it is rejected */
   constructor(
     private readonly options: DicomDoorOptions,
     private readonly admit: (request: AssociateRequest) => Rejection | string,
+    private readonly address: string | undefined,
   ) {}
 
   rejection(request: AssociateRequest): Rejection | undefined {
@@ -194,7 +227,14 @@ class Visit implements AcceptorHandlers {
 
   async store(object: Incoming): Promise<{ status: number; comment?: string }> {
     try {
-      const kept = await this.options.spool.keep(this.told.peer, object);
+      const { peer } = this.told;
+      const kept = await this.options.spool.keep(peer, {
+        ...object,
+        appears: async ({ studyInstanceUid, seriesInstanceUid }) => {
+          if (!this.series.has(seriesInstanceUid))
+            await this.options.coming(peer, studyInstanceUid, this.address);
+        },
+      });
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
       count(this.series, kept);
@@ -210,7 +250,14 @@ class Visit implements AcceptorHandlers {
           "an object could not be kept",
         );
       this.#refuse(refusal.code);
-      return { status: statusOf(refusal), comment: refusal.code };
+      const comment = commentOf(refusal);
+      const { attribute, found } = refusal.details ?? {};
+      if (attribute !== undefined)
+        this.options.log.warn(
+          { peer: this.told.peer, error: refusal.code, attribute, found, object: named(object) },
+          "an object was refused",
+        );
+      return { status: statusOf(refusal), comment };
     }
   }
 
@@ -219,3 +266,6 @@ class Visit implements AcceptorHandlers {
     this.options.refused(reason);
   }
 }
+
+/** By which the log tells objects apart, without their UIDs. */
+const named = ({ sopInstanceUid }: Incoming): string => sha256(sopInstanceUid).slice(0, 16);

@@ -30,7 +30,8 @@ export const NOTED: ReadonlySet<Tag> = new Set([
 ]);
 export type NotedValues = Map<Tag, { bytes: Buffer; littleEndian: boolean }>;
 
-const truncated = (attribute: string, found: string): RadserveError =>
+/** What of an object is missing, and what is there in place of it. */
+export const cut = (attribute: string, found: string): RadserveError =>
   errors.truncated_image(
     `${attribute}: ${found}. The object was cut on its way; send it again from its source.`,
     { attribute, found },
@@ -50,7 +51,7 @@ export function checkPixels(
   const kind = pixels && PIXELS.get(pixels.tag);
   if (pixels === undefined || kind === undefined) {
     if (noted.has(PROVIDER_URL)) return;
-    throw truncated("PixelData", "missing, though Rows and Columns are there");
+    throw cut("PixelData", "missing, though Rows and Columns are there");
   }
   const { name, bits = numberAt(noted, BITS) } = kind;
   const frames = Math.max(1, Number(textAt(noted, FRAMES) || 1));
@@ -58,7 +59,7 @@ export function checkPixels(
   if (pixels.length === UNDEFINED) {
     // The first fragment is the offset table
     const there = Math.max(0, pixels.fragments - 1);
-    if (there < frames) throw truncated(name, `${there} fragments for ${frames} frames`);
+    if (there < frames) throw cut(name, `${there} fragments for ${frames} frames`);
     return;
   }
   const samples = numberAt(noted, SAMPLES) ?? 1;
@@ -66,7 +67,7 @@ export function checkPixels(
   // Two samples a pixel are stored of three (PS3.3 section C.7.6.3.1.2)
   const isSubsampled = /^YBR_FULL_422/i.test(textAt(noted, PHOTOMETRIC)) && samples === 3;
   const needed = Math.ceil((rows * columns * (isSubsampled ? 2 : samples) * bits * frames) / 8);
-  if (pixels.length < needed) throw truncated(name, `${pixels.length} of ${needed} bytes`);
+  if (pixels.length < needed) throw cut(name, `${pixels.length} of ${needed} bytes`);
 }
 
 function numberAt(noted: NotedValues, tag: Tag): number | undefined {

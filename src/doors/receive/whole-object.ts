@@ -20,7 +20,7 @@ import {
   type Encoding,
 } from "../../images/dicom/headers.js";
 import { transferSyntax } from "../../images/dicom/transfer-syntax.js";
-import { checkPixels, isPixels, NOTED, type NotedValues } from "./pixel-length.js";
+import { checkPixels, cut, isPixels, NOTED, type NotedValues } from "./pixel-length.js";
 
 const MAX_DEPTH = 32;
 const LONG_VRS = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
@@ -34,11 +34,6 @@ interface Level {
   encoding: Encoding;
 }
 
-const cut = (attribute: string, found: string): RadserveError =>
-  errors.truncated_image(
-    `${attribute}: ${found}. The object was cut on its way; send it again from its source.`,
-    { attribute, found },
-  );
 const damaged = (attribute: string, found: string): RadserveError =>
   errors.corrupt_image(`${attribute}: ${found}. The object is damaged at its source.`, {
     attribute,
@@ -55,6 +50,7 @@ export class WholeObject {
   /** Bytes of a value that are still to be skipped, or kept in `#noted`. */
   #left = 0;
   #inside: Tag = 0;
+  #valueBytes = 0;
   #keeps: Buffer | undefined;
   #at = 0;
   #seen = 0;
@@ -94,8 +90,8 @@ export class WholeObject {
   end(): void {
     if (this.isOdd) return;
     if (this.#left > 0) {
-      const there = this.#size() - this.#left;
-      throw cut(describeTag(this.#inside), `${there} of ${this.#size()} bytes`);
+      const there = this.#valueBytes - this.#left;
+      throw cut(describeTag(this.#inside), `${there} of ${this.#valueBytes} bytes`);
     }
     const [, ...open] = this.#levels;
     if (this.#filled > 0 && open.length === 0 && this.#pixels !== undefined) {
@@ -107,11 +103,6 @@ export class WholeObject {
     const last = open.at(-1);
     if (last !== undefined) throw cut(describeTag(last.tag), "no delimiter at its end");
     checkPixels(this.#noted, this.#pixels);
-  }
-
-  #valueBytes = 0;
-  #size(): number {
-    return this.#valueBytes;
   }
 
   #level(): Level {
@@ -162,13 +153,12 @@ export class WholeObject {
     }
     // Writers exist that leave delimiters out
     if (tag !== ITEM || (kind === "fragments" && length === UNDEFINED)) {
-      this.#beOdd(tag);
+      this.isOdd = true;
       return;
     }
     this.#fits(ITEM, length, level);
     if (kind === "fragments") {
-      if (level.tag === this.#pixels?.tag && this.#levels.length === 2)
-        this.#pixels.fragments += 1;
+      if (level.tag === this.#pixels?.tag && this.#levels.length === 2) this.#pixels.fragments += 1;
       this.#skip(level.tag, length);
       return;
     }
@@ -193,7 +183,7 @@ export class WholeObject {
     this.#isFirst = false;
     if (isOuter) this.#last = tag;
     if (isOdd) {
-      this.#beOdd(tag);
+      this.isOdd = true;
       return;
     }
     const long = !encoding.explicit || this.#filled === HEADER_BYTES;
@@ -256,10 +246,5 @@ export class WholeObject {
       const what = tag === ITEM ? "an item" : describeTag(tag);
       throw damaged(describeTag(holder), `${what} leads out of it`);
     }
-  }
-
-  #beOdd(tag: Tag): void {
-    this.isOdd = true;
-    this.#inside = tag;
   }
 }

@@ -358,7 +358,7 @@ await t.test("an odd context is refused alone, and the others are served", async
 });
 
 await t.test("what only names an implementation, or a role, ends nothing", async (t) => {
-  const { port, ends } = await served(t, { event: () => Promise.resolve() });
+  const { port, ends } = await served(t, { event: () => Promise.resolve(STATUS.success) });
   const requests = ["", "1.2.abc", "1.2.", "..", "x".repeat(70), "\x1b[31m"].map((text) =>
     encodeAssociateRequest({ ...REQUEST, implementationClassUid: text, roles: [] }),
   );
@@ -458,7 +458,7 @@ await t.test("of a title only spaces and NUL padding do not count", async (t) =>
 await t.test(
   "roles are answered for the SOP classes that were proposed, however many are asked for",
   async (t) => {
-    const { port, ends } = await served(t, { event: () => Promise.resolve() });
+    const { port, ends } = await served(t, { event: () => Promise.resolve(STATUS.success) });
     const role = (sopClass: string) => ({ sopClass, scu: false, scp: true });
     const others = Array.from({ length: 7_270 }, () => role("1"));
     const associate = encodeAssociateRequest({ ...REQUEST, roles: [...others, role(CT)] });

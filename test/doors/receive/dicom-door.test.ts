@@ -57,6 +57,7 @@ async function opened(
     spool: new Spool(folder, { mostBytes, minimumFreeBytes: 0 }),
     refused: (reason) => refused.push(reason),
     ended: () => undefined,
+    coming: () => Promise.resolve(),
     kept: ({ seriesInstanceUid }, peer) => kept.push(`${peer} ${seriesInstanceUid}`),
     ...more,
   });
