@@ -20,6 +20,7 @@ import { durations } from "../../base/durations.js";
 import { errno } from "../../base/errno.js";
 import { asRadserveError, errors } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
+import { monotonic } from "../../base/monotonic.js";
 import { readStart } from "../../files/descriptor.js";
 import { openPlain } from "../../files/disk.js";
 import { ifMissing, sha256, syncFolder } from "../../files/durable-files.js";
@@ -32,6 +33,8 @@ import { againPath, isUid, objectPath, seriesPath, type Kept, type Spool } from 
 const FIRST_BYTES = 16 * 1024;
 /** Objects that one look through the spool removes at most: no fault of a clock empties it at once. */
 const MOST_REMOVED = 10_000;
+/** A series of which something comes again and again waits for so many times its rule's `quiet`. */
+const MOST_QUIETS = 10;
 /** A timer of Node.js that is to run for longer ends at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
@@ -119,6 +122,8 @@ interface Group {
   known: number;
   /** How often something came. */
   arrivals: number;
+  /** Since when (ms of `monotonic`) it waits for its job. */
+  since: number;
   timer: NodeJS.Timeout | undefined;
   failures: number;
   /** Why it cannot become a job: a code. */
@@ -173,7 +178,7 @@ export class Arrivals {
     if (group === undefined) return;
     if (isKnown && kept.fresh) group.known += 1;
     group.arrivals += 1;
-    this.#wait(group, group.rule.quiet * 1000);
+    this.#wait(group, quietOf(group));
   }
 
   /**
@@ -190,7 +195,7 @@ export class Arrivals {
         if (group !== undefined) {
           groups.add(group);
           // Should it fail now, it is tried again
-          if (group.timer === undefined) this.#wait(group, group.rule.quiet * 1000);
+          if (group.timer === undefined) this.#wait(group, quietOf(group));
         } else {
           const { length: objects } = await this.#objects({ peer, study, series });
           all.push({ peer, series: [series], rule: null, job_id: null, objects });
@@ -298,7 +303,7 @@ export class Arrivals {
 
   async #await(one: Series): Promise<void> {
     const group = await this.#groupIfThere(one);
-    if (group !== undefined) this.#wait(group, group.rule.quiet * 1000);
+    if (group !== undefined) this.#wait(group, quietOf(group));
   }
 
   /** What becomes of series after their jobs were made. */
@@ -363,6 +368,7 @@ export class Arrivals {
       series: new Set<string>(),
       known: 0,
       arrivals: 0,
+      since: monotonic(),
       timer: undefined,
       failures: 0,
       fault: undefined,
@@ -419,7 +425,7 @@ export class Arrivals {
         }
         const more = found > group.known;
         group.known = found;
-        if (more) this.#wait(group, group.rule.quiet * 1000);
+        if (more) this.#wait(group, quietOf(group));
         else await this.#submit(group);
       });
     } catch (thrown) {
@@ -509,6 +515,7 @@ export class Arrivals {
     }
     group.fault = undefined;
     group.failures = 0;
+    group.since = monotonic();
     if (group.arrivals === arrivals) this.#forget(group);
     return { job_id: jobId, series: all.map(({ series }) => series), objects: objects.length };
   }
@@ -625,6 +632,16 @@ export class Arrivals {
         if (!["ENOTEMPTY", "EEXIST", "ENOENT"].includes(errno(error))) throw error;
       });
   }
+}
+
+/**
+ * Milliseconds until a group is due: without another object, and however many come, not much longer
+ * than that. What comes later makes another job.
+ */
+function quietOf({ rule, since }: Group): number {
+  const quiet = rule.quiet * 1000;
+  const most = Math.max(MOST_QUIETS * quiet, durations.receivedMost);
+  return Math.max(0, Math.min(quiet, since + most - monotonic()));
 }
 
 const of = ({ peer, study }: Group, series: string): Series => ({ peer, study, series });

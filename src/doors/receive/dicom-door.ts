@@ -9,7 +9,7 @@ import {
   type Server as TlsServer,
   type TlsOptions,
 } from "node:tls";
-import { asRadserveError } from "../../base/errors.js";
+import { asRadserveError, type RadserveError } from "../../base/errors.js";
 import { sha256 } from "../../files/durable-files.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { Networks, plainAddress } from "../../base/networks.js";
@@ -151,7 +151,11 @@ export class DicomDoor {
     const { told } = visit;
     const why = fault === undefined ? {} : { why: fault.message };
     if (told.peer === NOBODY)
-      this.#strangers.note(Object.keys(told.refused)[0] ?? "silent", { address, ...why });
+      this.#strangers.note(
+        Object.keys(told.refused)[0] ??
+          (fault === undefined || fault instanceof ConnectionLost ? "silent" : "protocol"),
+        { address, ...why },
+      );
     else
       this.options.log[fault === undefined ? "info" : "warn"](
         { ...told, address, ...why },
@@ -202,6 +206,8 @@ const NOBODY = "unknown";
 class Visit implements AcceptorHandlers {
   readonly told = { peer: NOBODY, objects: 0, bytes: 0, refused: {} as Record<string, number> };
   readonly series = new Map<string, CameOfSeries>();
+  /** Refusals that have a line of the log. */
+  readonly #lines = new Set<string>();
 
   /** @param admit gives the peer's name, or why it is rejected */
   constructor(
@@ -251,14 +257,22 @@ class Visit implements AcceptorHandlers {
         );
       this.#refuse(refusal.code);
       const comment = commentOf(refusal);
-      const { attribute, found } = refusal.details ?? {};
-      if (attribute !== undefined)
-        this.options.log.warn(
-          { peer: this.told.peer, error: refusal.code, attribute, found, object: named(object) },
-          "an object was refused",
-        );
+      this.#tellRefusal(object, refusal);
       return { status: statusOf(refusal), comment };
     }
+  }
+
+  /** One line for each attribute and code of an association, however many objects it has. */
+  #tellRefusal(object: Incoming, { code: error, details = {} }: RadserveError): void {
+    const { attribute, found } = details;
+    const key = `${error} ${String(attribute)}`;
+    if (attribute === undefined || this.#lines.has(key)) return;
+    this.#lines.add(key);
+    const { peer } = this.told;
+    this.options.log.warn(
+      { peer, error, attribute, found, object: named(object) },
+      "an object was refused; others of this association for the same are counted at its end",
+    );
   }
 
   #refuse(reason: string): void {

@@ -25,6 +25,8 @@ import { checkPixels, cut, isPixels, NOTED, type NotedValues } from "./pixel-len
 const MAX_DEPTH = 32;
 const LONG_VRS = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
 const HEADER_BYTES = 12;
+/** Groups 0008 and 0010, with which data sets begin, as they read in the wrong byte order. */
+const SWAPPED_GROUPS = [0x0800, 0x1000];
 
 /** What is open at some depth; `end` is the offset of its end, Infinity where a delimiter ends it. */
 interface Level {
@@ -178,6 +180,7 @@ export class WholeObject {
     const looksExplicit = isVr(this.#held.toString("latin1", 4, 6));
     const isOdd =
       isDelimiter(tag) ||
+      (this.#seen === 1 && SWAPPED_GROUPS.includes(tag >>> 16)) ||
       (encoding.explicit ? !looksExplicit : this.#isFirst && looksExplicit) ||
       (isOuter && tag <= this.#last);
     this.#isFirst = false;
