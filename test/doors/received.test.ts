@@ -284,7 +284,7 @@ await t.test(
     const isTold = ({ msg }: { msg: string }) => msg.includes("not in the spool any more");
     await doors.server.logged(isTold);
     const metrics = async () => (await fetch(`${doors.server.url}/metrics`)).text();
-    await until(async () => /radserve_received_waiting\{for="job"\} 0/.test(await metrics()));
+    await until(async () => /radserve_received_waiting\{for="quiet"\} 0/.test(await metrics()));
     const { body } = await doors.send("GET", "/health/ready");
     t.same(body["conditions"] ?? [], []);
     // It may come again, and is a job then

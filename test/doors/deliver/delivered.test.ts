@@ -317,7 +317,7 @@ await t.test(
     await tmp.stop();
     await other.stop();
     const place = deliveringPlace({ pacs, tmp, other });
-    const first = await startServer(place);
+    const first = await startServer({ ...place, remove: () => undefined });
     t.match((await infer(first, { destinations: ["tmp", "other"] })).status, 200);
     await until(() => statesOf(deliveryOf(place), "tmp")?.length === 2);
     await first.stop();
@@ -367,7 +367,7 @@ await t.test(
     const pacs = await webPacs(t);
     await pacs.stop();
     const place = deliveringPlace({ pacs });
-    const first = await startServer(place);
+    const first = await startServer({ ...place, remove: () => undefined });
     await infer(first, { deliver: "queue" });
     await first.stop();
     delete place.environment["RADSERVE_DOORS"];

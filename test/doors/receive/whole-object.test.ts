@@ -49,7 +49,7 @@ function element(
 }
 
 const UNDEFINED = 0xffffffff;
-const marker = (syntax: Syntax, number: number, length: number, value = Buffer.alloc(0)) =>
+const marker = (syntax: Syntax, number: number, length: number, value: Buffer = Buffer.alloc(0)) =>
   Buffer.concat([numbers(syntax, [2, 2, 4], [0xfffe, number, length]), value]);
 const item = (syntax: Syntax, value: Buffer, length = value.length) =>
   marker(syntax, 0xe000, length, value);
