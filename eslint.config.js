@@ -33,6 +33,7 @@ const NEEDS_TIME_OF_DAY = [
   "commands/job-text",
   "doors/receive/arrivals",
   "files/certificates",
+  "files/running-clock",
   ...["handlers", "history", "keys", "overview", "tokens"].map((name) => `server/${name}`),
 ].map((name) => `src/${name}.ts`);
 

@@ -2,7 +2,9 @@
 import { durations } from "../base/durations.js";
 import { giveBack } from "./bytes.js";
 
-/** @returns to be called whenever work has ended; memory goes back when none followed for a moment */
+/**
+ * @returns to be called whenever work has ended; where none follows for a moment, memory goes back
+ */
 export function givingBack(): () => void {
   let timer: NodeJS.Timeout | undefined;
   return () => {

@@ -39,6 +39,7 @@ export const runningClockOf = ({ state_dir }: { state_dir: string }): string =>
 
 export class RunningClock {
   readonly #stretches: Stretch[];
+  #last: Stretch;
   #steady: number;
 
   /** @param file in which the running time is kept; made where it is missing or damaged */
@@ -48,7 +49,7 @@ export class RunningClock {
   ) {
     this.#stretches = readStretches(file);
     this.#steady = clocks.steady();
-    this.#begin(clocks.wall(), this.#stretches.at(-1)?.ranEnd ?? 0);
+    this.#last = this.#begin(clocks.wall(), this.#stretches.at(-1)?.ranEnd ?? 0);
   }
 
   /** Writes down that time has passed; one thread calls it again and again. It never throws. */
@@ -84,19 +85,21 @@ export class RunningClock {
   /** @returns the running time */
   #advance(): number {
     const [wall, steady] = [this.clocks.wall(), this.clocks.steady()];
-    const last = this.#stretches.at(-1)!;
+    const last = this.#last;
     const ran = last.ranEnd + Math.max(0, steady - this.#steady);
     this.#steady = steady;
     const expected = last.wall + (ran - last.ran);
     last.ranEnd = ran;
     last.wallEnd = expected;
-    if (Math.abs(wall - expected) > MOST_DRIFT_MS) this.#begin(wall, ran);
+    if (Math.abs(wall - expected) > MOST_DRIFT_MS) this.#last = this.#begin(wall, ran);
     return ran;
   }
 
-  #begin(wall: number, ran: number): void {
-    this.#stretches.push({ wall, ran, wallEnd: wall, ranEnd: ran });
+  #begin(wall: number, ran: number): Stretch {
+    const stretch = { wall, ran, wallEnd: wall, ranEnd: ran };
+    this.#stretches.push(stretch);
     this.#stretches.splice(0, this.#stretches.length - MOST_STRETCHES);
+    return stretch;
   }
 }
 

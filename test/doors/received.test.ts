@@ -303,15 +303,15 @@ await t.test("what comes again and again does not wait for ever", async (t) => {
   const rules = settings.rules.map((rule) => ({ ...rule, quiet: "1s" }));
   writeFileSync(file, JSON.stringify({ ...settings, rules }));
   const doors = await startDoors(t, place);
-  let isDone = false;
+  const state = { isDone: false };
   const drip = (async () => {
-    while (!isDone) {
+    while (!state.isDone) {
       await send(doors.port(), [object(1)]);
       await delay(100);
     }
   })();
   const [job] = await jobsOnce(doors, 1);
-  isDone = true;
+  state.isDone = true;
   await drip;
   t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
 });

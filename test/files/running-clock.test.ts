@@ -15,7 +15,7 @@ function program(t: Test) {
   return {
     now,
     start,
-    run(clock: RunningClock, ms: number) {
+    run: (clock: RunningClock, ms: number) => {
       for (let left = ms; left > 0; left -= HOUR) {
         const some = Math.min(left, HOUR);
         now.wall += some;

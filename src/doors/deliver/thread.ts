@@ -188,8 +188,8 @@ async function eachSetAside(
 /** Takes objects off a destination, and the destination where nothing is left of it. */
 function without(delivery: Delivery, name: string, some: readonly Delivered[]): void {
   const left = (delivery.destinations[name] ?? []).filter((one) => !some.includes(one));
-  if (left.length > 0) delivery.destinations[name] = left;
-  else delete delivery.destinations[name];
+  const others = Object.entries(delivery.destinations).filter(([other]) => other !== name);
+  delivery.destinations = Object.fromEntries(left.length > 0 ? [...others, [name, left]] : others);
 }
 
 /**

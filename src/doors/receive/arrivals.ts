@@ -31,7 +31,7 @@ import type { Rule } from "../settings.js";
 import { againPath, isUid, objectPath, seriesPath, type Kept, type Spool } from "./spool.js";
 
 const FIRST_BYTES = 16 * 1024;
-/** Objects that one look through the spool removes at most: no fault of a clock empties it at once. */
+/** Objects that one look removes at most: no fault of a clock empties the spool at once. */
 const MOST_REMOVED = 10_000;
 /** A series of which something comes again and again waits for so many times its rule's `quiet`. */
 const MOST_QUIETS = 10;

@@ -1,9 +1,9 @@
-/** Whether the pixels of an object are all there, by the attributes of its data set (PS3.5 section 8). */
+/** Whether the pixels of an object are all there, by its other attributes (PS3.5 section 8). */
 import { errors, type RadserveError } from "../../base/errors.js";
 import type { Tag } from "../../images/dicom/dictionary.js";
 import { UNDEFINED } from "../../images/dicom/headers.js";
 
-/** Float Pixel Data, Double Float Pixel Data, Pixel Data: their name, and bits where no attribute says them. */
+/** Their names, and the bits of a value where no attribute says them. */
 const PIXELS: ReadonlyMap<Tag, { name: string; bits?: number }> = new Map([
   [0x7fe00008, { name: "FloatPixelData", bits: 32 }],
   [0x7fe00009, { name: "DoubleFloatPixelData", bits: 64 }],

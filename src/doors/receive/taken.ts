@@ -29,10 +29,11 @@ export function statusOf({ code, details }: RadserveError): number {
   return (ofSystem ? undefined : STATUS_OF[code]) ?? STATUS.processingFailure;
 }
 
-/** Error Comment (PS3.7 annex C): the attribute, and what was found of it; at most 64 characters. */
+/** Error Comment (PS3.7 annex C): an attribute, and what was found of it, in 64 characters. */
 export function commentOf({ code, details }: RadserveError): string {
   const { attribute, found } = details ?? {};
-  const told = typeof attribute === "string" ? `${attribute}: ${String(found ?? code)}` : code;
+  const what = typeof found === "string" ? found : code;
+  const told = typeof attribute === "string" ? `${attribute}: ${what}` : code;
   return told.slice(0, 64);
 }
 

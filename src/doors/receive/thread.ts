@@ -122,7 +122,7 @@ function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
 /** UIDs that were told; each is told once, as long as there are not very many. */
 const oddUids = new Set<string>();
 
-function tellOddUids(peer: string, { folder, ...uids }: Kept): void {
+function tellOddUids(peer: string, uids: Kept): void {
   for (const attribute of ["studyInstanceUid", "seriesInstanceUid", "sopInstanceUid"] as const) {
     if (!isOddUid(uids[attribute])) continue;
     const uid = sha256(uids[attribute]).slice(0, 16);

@@ -28,7 +28,7 @@ const HEADER_BYTES = 12;
 /** Groups 0008 and 0010, with which data sets begin, as they read in the wrong byte order. */
 const SWAPPED_GROUPS = [0x0800, 0x1000];
 
-/** What is open at some depth; `end` is the offset of its end, Infinity where a delimiter ends it. */
+/** What is open; `end` is the offset of its end, Infinity where a delimiter ends it. */
 interface Level {
   kind: "items" | "elements" | "fragments";
   tag: Tag;
@@ -108,7 +108,9 @@ export class WholeObject {
   }
 
   #level(): Level {
-    return this.#levels.at(-1)!;
+    const level = this.#levels.at(-1);
+    if (level === undefined) throw new Error("The data set itself is always open.");
+    return level;
   }
 
   /** Bytes of the header that is read now, as far as it is known. */

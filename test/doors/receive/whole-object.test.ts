@@ -17,8 +17,8 @@ function numbers(syntax: Syntax, sizes: readonly (2 | 4)[], values: readonly num
   let at = 0;
   for (const [i, size] of sizes.entries()) {
     const value = values[i] ?? 0;
-    if (size === 2) isBig(syntax) ? bytes.writeUInt16BE(value, at) : bytes.writeUInt16LE(value, at);
-    else isBig(syntax) ? bytes.writeUInt32BE(value, at) : bytes.writeUInt32LE(value, at);
+    if (isBig(syntax)) bytes.writeUIntBE(value, at, size);
+    else bytes.writeUIntLE(value, at, size);
     at += size;
   }
   return bytes;
