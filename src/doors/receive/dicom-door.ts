@@ -42,11 +42,16 @@ export interface CameOfSeries {
   bytes: number;
 }
 
-/** Counts an object, by its SeriesInstanceUID. */
+/** By what a series is known here: its UID may come in two studies. */
+export const keyOfSeries = (of: Pick<Kept, "studyInstanceUid" | "seriesInstanceUid">): string =>
+  `${of.studyInstanceUid}/${of.seriesInstanceUid}`;
+
+/** Counts an object, by its series. */
 export function count(all: Map<string, CameOfSeries>, kept: Kept): void {
-  const { studyInstanceUid, seriesInstanceUid, bytes } = kept;
-  const before = all.get(seriesInstanceUid) ?? { studyInstanceUid, objects: 0, bytes: 0 };
-  all.set(seriesInstanceUid, {
+  const { studyInstanceUid, bytes } = kept;
+  const key = keyOfSeries(kept);
+  const before = all.get(key) ?? { studyInstanceUid, objects: 0, bytes: 0 };
+  all.set(key, {
     ...before,
     objects: before.objects + 1,
     bytes: before.bytes + bytes,
@@ -56,7 +61,7 @@ export function count(all: Map<string, CameOfSeries>, kept: Kept): void {
 export interface Ended {
   peer: string;
   address: string | undefined;
-  /** By SeriesInstanceUID. */
+  /** By `keyOfSeries`. */
   series: ReadonlyMap<string, CameOfSeries>;
   ms: number;
 }
@@ -236,9 +241,9 @@ class Visit implements AcceptorHandlers {
       const { peer } = this.told;
       const kept = await this.options.spool.keep(peer, {
         ...object,
-        appears: async ({ studyInstanceUid, seriesInstanceUid }) => {
-          if (!this.series.has(seriesInstanceUid))
-            await this.options.coming(peer, studyInstanceUid, this.address);
+        appears: async (of) => {
+          if (!this.series.has(keyOfSeries(of)))
+            await this.options.coming(peer, of.studyInstanceUid, this.address);
         },
       });
       this.told.objects += 1;

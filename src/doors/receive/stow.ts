@@ -6,6 +6,7 @@ import { asRadserveError, errors, type RadserveError } from "../../base/errors.j
 import { faultForLog, type Logger } from "../../base/log.js";
 import { readFileMeta } from "../../images/dicom/dicom-file.js";
 import { STATUS } from "../dimse/command.js";
+import { keyOfSeries } from "./dicom-door.js";
 import { Multipart, type Part } from "./multipart.js";
 import type { Kept, Spool } from "./spool.js";
 import { commentOf, isImageClass, isTakenSyntax, statusOf } from "./taken.js";
@@ -73,11 +74,11 @@ export async function storeParts(
       refuseOthers(arriving);
       const kept = await options.spool.keep(options.peer, {
         ...arriving,
-        appears: async ({ studyInstanceUid, seriesInstanceUid }) => {
-          if (!series.has(seriesInstanceUid)) await options.coming(studyInstanceUid);
+        appears: async (of) => {
+          if (!series.has(keyOfSeries(of))) await options.coming(of.studyInstanceUid);
         },
       });
-      series.add(kept.seriesInstanceUid);
+      series.add(keyOfSeries(kept));
       await options.kept(kept);
       stored.push(object);
     } catch (error) {
