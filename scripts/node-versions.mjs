@@ -19,11 +19,6 @@ const cache = path.join(
  * covers it.
  */
 export const VERSIONS = {
-  20: {
-    version: "20.20.2",
-    integrity:
-      "sha512-PeHQM8wAdmHtZA1mBocygZxs5LiUWtsJezQTkBd0iY987KpGrD1O2tVEydvMZiuXceRanxt7rjTnDEBwOPujoQ==",
-  },
   22: {
     version: "22.23.3",
     integrity:

@@ -77,11 +77,11 @@ run("cmake", [
   "-DCMAKE_BUILD_TYPE=Release",
   "-DRADSERVE_ADDON=OFF",
   "-DRADSERVE_CUDA_TESTS=ON",
-  // With the options of the addon's build (build-addon.mjs, cmake-js), so that a compiler's cache
-  // has it
-  "-DRADSERVE_WARNINGS_AS_ERRORS=OFF",
-  "-DCMAKE_CXX_FLAGS=-DBUILDING_NODE_EXTENSION",
-  `-DRADSERVE_SANITIZE=${tsan ? "thread" : ""}`,
+  // With the options of the addon's build (build-addon.mjs, cmake-js), or of test-native.mjs, so
+  // that a compiler's cache has it
+  ...(tsan
+    ? ["-DRADSERVE_SANITIZE=thread"]
+    : ["-DRADSERVE_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_CXX_FLAGS=-DBUILDING_NODE_EXTENSION"]),
 ]);
 run("cmake", [
   "--build",

@@ -28,26 +28,52 @@ const tests = path.join(root, "dist/test");
 const table = path.join(root, "scripts/test-seconds.json");
 
 /**
- * What .ci/run alone runs, by files or folders of test/: why, and what its processes find in their
- * environment. A file that is in no group is in `npm test`.
+ * What .ci/run alone runs, by files or folders of test/ and by names of CHECKS: why, and what its
+ * processes find in their environment. A file or a check that is in no group is in `npm test`.
  */
 const GROUPS = {
+  tree: {
+    why: "What is committed decides it, not the machine.",
+    files: ["scripts/supply.test.js"],
+  },
+  native: {
+    why: "Compiling these takes a minute; what they test runs in the addon, for the tests of that.",
+    checks: ["native tests"],
+    files: [],
+  },
   outside: {
     why: "Validators, readers and clients from outside judge what is written; they and the conformance files must be there.",
     files: ["conformance/", "deploy/", "scripts/unit.test.js"],
   },
   kills: {
-    why: "Processes are killed and PostgreSQL breaks at every step, and start again each time.",
+    why: "Processes are killed, PostgreSQL, disks and shares break, and all start again each time.",
     files: [
       "results/commit/commit-kill.test.js",
       "results/commit/commit-crash.test.js",
       "bulk/crash.test.js",
       "bulk/database-faults.test.js",
+      "bulk/failing-disk.test.js",
+      "bulk/faults.test.js",
+      "bulk/postgres.test.js",
+      "http/supervisor.test.js",
+      "teardown/teardown.test.js",
     ],
   },
+  clock: {
+    why: "Real time is the subject: ratios within one run.",
+    files: [
+      "http/revocation-time.test.js",
+      "images/dicom/budgets.test.js",
+      "teardown/returning.test.js",
+    ],
+  },
+  memory: {
+    why: "What a process takes shows beside large images and volumes alone, which take long.",
+    files: ["engine/volume-memory.test.js", "http/unpacked-memory.test.js"],
+  },
   upkeep: {
-    why: "The steps of docs/operations.md start many servers and databases one after the other.",
-    files: ["server/upkeep.test.js"],
+    why: "The commands of the pages start many servers and databases one after the other.",
+    files: ["scripts/documents.test.js", "server/upkeep.test.js"],
   },
   page: {
     why: "Chromium shows the page for people.",
@@ -114,7 +140,7 @@ const bin = (name) => path.join(root, "node_modules/.bin", name);
 const script = (name, ...words) => [process.execPath, path.join(root, "scripts", name), ...words];
 const npm = (name) => ["npm", "run", "--silent", name];
 
-/** What `npm test` checks beside the test files, with about how many seconds each takes. */
+/** What is checked beside the test files, with about how many seconds each takes. */
 const CHECKS = [
   { name: "native tests", seconds: 1_000, command: script("test-native.mjs") },
   { name: "lint", seconds: 900, command: [bin("eslint"), "."] },
@@ -138,6 +164,10 @@ const TAP_TIMEOUT_S = "600";
 const COMPILE_CACHE = path.join(root, "dist/compile-cache");
 /** What a test started and has told to end may take this long to be gone. */
 const LONGEST_END_MS = 10_000;
+/** A file that has failed may be silent for so long. */
+const LONGEST_SILENCE_MS = 30_000;
+/** Lines of the first failure that are told again at the end. */
+const FIRST_LINES = 20;
 const UNKNOWN_SECONDS = 8;
 const SLOWEST = 10;
 
@@ -155,6 +185,18 @@ const { values, positionals } = parseArgs({
 const belongs = (file, entry) => (entry.endsWith("/") ? file.startsWith(entry) : file === entry);
 const groupOf = (file) =>
   Object.keys(GROUPS).find((name) => GROUPS[name].files.some((entry) => belongs(file, entry)));
+
+/** The checks of this run. */
+function chosenChecks() {
+  if (positionals.length > 0) return [];
+  if (values.quick) return CHECKS.filter(({ name }) => name === "types");
+  const groupOfCheck = (name) =>
+    Object.keys(GROUPS).find((key) => GROUPS[key].checks?.includes(name));
+  return CHECKS.filter(({ name }) => {
+    const group = groupOfCheck(name);
+    return values.group === undefined ? group === undefined : values.group.includes(group);
+  });
+}
 
 /**
  * The test files of this run, as paths in dist/test. Ends the process where a name means nothing.
@@ -206,9 +248,15 @@ function inProcesses(files) {
 /** A group or a file that is not there would never run, and nobody would miss it. */
 function faultsOfTables(all) {
   const entries = [...Object.values(GROUPS).flatMap(({ files }) => files), ...QUICK];
-  return entries
-    .filter((entry) => !all.some((file) => belongs(file, entry)))
-    .map((entry) => `scripts/test.mjs names ${entry}, which is not in test/.`);
+  const checks = Object.values(GROUPS).flatMap(({ checks = [] }) => checks);
+  return [
+    ...entries
+      .filter((entry) => !all.some((file) => belongs(file, entry)))
+      .map((entry) => `scripts/test.mjs names ${entry}, which is not in test/.`),
+    ...checks
+      .filter((check) => !CHECKS.some(({ name }) => name === check))
+      .map((check) => `scripts/test.mjs names ${check}, which is not among its checks.`),
+  ];
 }
 
 const running = new Set();
@@ -253,6 +301,35 @@ const processorSeconds = (times) =>
     0,
   );
 
+/** A test that was not skipped has failed. */
+const FAILURE = /^ *not ok \d(?!.* # (?:SKIP|TODO))/m;
+
+/**
+ * Ends a command that has told of a failure and then says nothing: it waits for what its failure
+ * keeps from coming.
+ */
+function endInSilence(child) {
+  let timer;
+  let said = "";
+  let isOver = false;
+  child.stdout.on("data", (data) => {
+    said = `${said.slice(-200)}${data}`;
+    if (timer === undefined && !FAILURE.test(said)) return;
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      isOver = true;
+      end(child.pid);
+    }, LONGEST_SILENCE_MS);
+  });
+  return {
+    /** @returns it was ended */
+    stop() {
+      clearTimeout(timer);
+      return isOver;
+    },
+  };
+}
+
 /** Runs a command in a group of processes of its own, which ends with it and with this process. */
 async function run({ command, environment }) {
   const began = Date.now();
@@ -270,8 +347,12 @@ async function run({ command, environment }) {
   child.stdio[3].on("data", (data) => (times += data));
   const closed = once(child, "close");
   const timer = setTimeout(() => end(child.pid), LONGEST_FILE_MS);
-  const [status, signal] = await once(child, "exit");
+  const silence = endInSilence(child);
+  const [code, signal] = await once(child, "exit");
   clearTimeout(timer);
+  const status = silence.stop()
+    ? `silence for ${LONGEST_SILENCE_MS / 1000} s after a failure`
+    : (code ?? signal);
   const seconds = (Date.now() - began) / 1000;
   const until = Date.now() + LONGEST_END_MS;
   while (leftOf(child.pid).length > 0 && Date.now() < until) await delay(100);
@@ -280,7 +361,7 @@ async function run({ command, environment }) {
   running.delete(child.pid);
   await closed;
   const text = Buffer.concat(chunks).toString();
-  return { status: status ?? signal, seconds, processor: processorSeconds(times), left, text };
+  return { status, seconds, processor: processorSeconds(times), left, text };
 }
 
 /** The counts in tap's last summary: total, pass, fail, skip, todo. */
@@ -313,6 +394,39 @@ const plusOne = (counts = {}) => ({
 const total = { total: 0, pass: 0, fail: 0 };
 const durations = {};
 const failed = [];
+/** What is told again at the end. */
+let first;
+
+/** What tap tells of a failure that nobody needs to find it. */
+const BESIDE = new Set(["at", "compare", "generated", "source", "tapCaught"]);
+
+/**
+ * The first assertion that failed: its name below those of the tests that it is in, what was
+ * expected and found, and where. Of a check, its last lines.
+ */
+function firstFailure(text) {
+  const lines = text.split("\n");
+  const at = lines.findIndex((line) => FAILURE.test(line));
+  if (at < 0) return lines.filter(Boolean).slice(-FIRST_LINES);
+  const indentOf = (line) => line.length - line.trimStart().length;
+  const told = [];
+  let indent = indentOf(lines[at]);
+  const details = " ".repeat(indent + 2);
+  for (const line of lines.slice(0, at).reverse()) {
+    if (!/^ *# Subtest: /.test(line) || indentOf(line) >= indent) continue;
+    told.unshift(line);
+    indent = indentOf(line);
+  }
+  told.push(lines[at]);
+  let isBeside = false;
+  for (const line of lines.slice(at + 1)) {
+    if (!line.startsWith(details) || line === `${details}...`) break;
+    const [, key] = /^(\w+):/.exec(line.slice(details.length)) ?? [];
+    if (key !== undefined) isBeside = BESIDE.has(key);
+    if (!isBeside && line !== `${details}---`) told.push(line);
+  }
+  return told.slice(0, FIRST_LINES);
+}
 
 /**
  * Adds the counts of a test file, a check or a process of several files to the sum, and prints one
@@ -348,7 +462,9 @@ async function judge({ name, files = [], ...job }) {
     tell(file, { ...found, counts }, own);
   }
   if (!alone) tell(name, took, faults);
-  if (faults.length > 0) console.log(text);
+  if (faults.length === 0) return;
+  console.log(text);
+  first ??= [name, ...firstFailure(text)];
 }
 
 async function runAll(jobs, atOnce) {
@@ -390,6 +506,7 @@ function report(began) {
       console.log(`  ${took[of].toFixed(1).padStart(6)} s  ${file}`);
   }
   for (const line of failed) console.log(`FAILED ${line}`);
+  if (first !== undefined) console.log(`\nThe first failure: ${first.join("\n")}\n`);
   // Fields 16 and 17: processor time of children that were waited for, in hundredths of seconds
   const fields = readFileSync("/proc/self/stat", "utf8").split(") ").at(-1).split(" ");
   const processor = (Number(fields[13]) + Number(fields[14])) / 100;
@@ -420,7 +537,6 @@ const files = chosenFiles(all);
 const remembered = existsSync(table) ? JSON.parse(readFileSync(table, "utf8")) : {};
 // The Node.js that serves
 const node = nodeBinary();
-const checks = positionals.length > 0 || values.group ? [] : CHECKS;
 const postgres = await startPostgres();
 const secondsOf = (file) => remembered[file] ?? UNKNOWN_SECONDS;
 const jobs = inProcesses(files).map((files) => ({
@@ -444,9 +560,7 @@ const jobs = inProcesses(files).map((files) => ({
     ...GROUPS[groupOf(files[0])]?.environment,
   },
 }));
-const ordered = [...checks.filter(({ name }) => !values.quick || name === "types"), ...jobs].sort(
-  (a, b) => b.seconds - a.seconds,
-);
+const ordered = [...chosenChecks(), ...jobs].sort((a, b) => b.seconds - a.seconds);
 try {
   await runAll(ordered, Number(values.jobs));
 } finally {

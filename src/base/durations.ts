@@ -132,6 +132,8 @@ export const durations = {
   bulkFigures: 5_000,
   /** Changes by other boxes are seen after so long; changes by this one, at once. */
   bulkPoll: 1_000,
+  /** How often the queue of scans looks after itself; a second at least. */
+  queueCare: 5_000,
   /** How often a box says that it lives. */
   boxBeat: 3_000,
   /** A box that was silent for so long has missed a sign of life, which is shown. */

@@ -240,7 +240,7 @@ export class ServiceThread<Call, Answer> {
     if (life === undefined) return;
     this.#leave(life, true);
     if (this.options.stays === true && !this.#isClosed) this.start();
-    // Node.js 20 aborts the process where a thread is ended while it loads
+    // Node.js 20 aborted the process where a thread was ended while it loaded
     // (v8::Module::IsGraphAsync)
     await within(life.loaded, LONGEST_LOADING_MS);
     await life.worker.terminate();

@@ -7,6 +7,7 @@ import type { Pool, PoolClient } from "pg";
 import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
 import type { RunningClock } from "../files/running-clock.js";
+import { durations } from "../base/durations.js";
 import { RadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
@@ -113,11 +114,12 @@ export class Scanner {
 
   #queue(): PgBoss {
     const { database, log, onLost } = this.options;
+    const careSeconds = durations.queueCare / 1000;
     const boss = new PgBoss({
       db: executor(database.pool),
       schema: "radserve_queue",
-      superviseIntervalSeconds: 5,
-      monitorIntervalSeconds: 5,
+      superviseIntervalSeconds: careSeconds,
+      monitorIntervalSeconds: careSeconds,
       clock: CLOCK,
     });
     boss.on("error", (error) => {

@@ -29,6 +29,7 @@ import { durations, setDurations } from "../../src/base/durations.js";
 import { createLog } from "../../src/base/log.js";
 import { lockDescriptor } from "../../src/files/descriptor-lock.js";
 import { ADDON, needs } from "../support/needs.js";
+import { until } from "../support/until.js";
 
 const skip = needs(ADDON);
 const log = createLog("silent");
@@ -201,11 +202,11 @@ t.test("the audit", { skip }, async (t) => {
     t.ok(lockDescriptor(lock));
     await t.rejects(audit.record({ kind: "page", subject: "late" }), { code: "audit_failed" });
     t.ok(audit.isFailing);
-    // The next try would come while the line is still on its way
-    await delay(5 * short);
+    // The next try comes while the line is still on its way: this timer is as long, and began later
+    await delay(short);
     setDurations({ auditLine, auditRetry });
     closeSync(lock);
-    while (audit.isFailing) await delay(short);
+    await until("the audit is whole", () => !audit.isFailing);
     await audit.close();
     t.match(lines(place).slice(-2), [{ subject: "late" }, { kind: "trouble", count: 1 }]);
     t.strictSame((await verified(place)).faults, []);

@@ -1,7 +1,7 @@
-import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { setDurations } from "../../src/base/durations.js";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
+import { until } from "../support/until.js";
 
 const MIB = 2 ** 20;
 
@@ -27,6 +27,6 @@ t.test("what a thread has is counted once for all its work, until it is dropped"
     t.equal(places.bytes, 20 * MIB, "nothing else is there: the work begins, however large");
     await Promise.resolve();
   });
-  while (places.bytes > 0) await delay(1);
+  await until("the thread has given its memory back", () => places.bytes === 0);
   t.equal(drops, 1);
 });

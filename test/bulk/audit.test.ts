@@ -1,10 +1,9 @@
 /** What bulk work leaves in the audit, and that items wait while it cannot be written. */
-import { mkdirSync } from "node:fs";
 import path from "node:path";
 import pg from "pg";
 import t from "tap";
 import { linesOf, onSmallDisk, textOf, verified } from "../support/audit.js";
-import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
+import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import type { Place } from "../support/server.js";
@@ -133,20 +132,20 @@ t.test("items wait while no line can be written", { skip }, async (t) => {
   const count = 40;
   for (let n = 0; n < count; n++) writeSlice(path.join(input, `${n}.dcm`), n);
   const output = path.join(place.output, "results");
-  mkdirSync(output);
+  // The job is not done before the disk is full
+  const names = Array.from({ length: count }, (_, n) => `${n}.dcm`);
+  const release = await hold(t, output, names);
   const id = await bulk.submit({
     input_folder_path: input,
     output_folder_path: output,
     outputs: ["json"],
   });
   disk.fill();
+  await release();
   // Its page tells nothing while that cannot be written down
-  while (
-    !bulk.server.log.some(
-      ({ msg, reason }) => msg === "a bulk job waits" && reason === "audit_failed",
-    )
-  )
-    await bulk.server.logged(({ msg }) => msg === "a bulk job waits");
+  await bulk.server.logged(
+    ({ msg, reason }) => msg === "a bulk job waits" && reason === "audit_failed",
+  );
   t.match(await bulk.send("GET", `/bulk_inference/${id}`), {
     status: 507,
     body: { error: "audit_failed" },

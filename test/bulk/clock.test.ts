@@ -4,18 +4,23 @@
  */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
-import { bulkPlace, writeSlice } from "../support/bulk.js";
+import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
+import { sharedDatabase } from "../support/postgres.js";
+import { queueCares } from "../support/queue-cares.js";
 import { root, startServer } from "../support/server.js";
 
 t.test("jobs go on after the clock was set back by 20 years", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t);
+  const { pool, url } = await sharedDatabase(t);
+  const place = bulkPlace(t, { DATABASE_URL: url });
   const clock = path.join(place.directory, "clock");
   writeFileSync(clock, "0");
+  const short = withDurations({ queueCare: 1_000 });
+  Object.assign(place.environment, short);
   place.environment["NODE_OPTIONS"] =
-    `--import=${path.join(root, "dist/test/support/shifted-clock.js")}`;
+    `${short["NODE_OPTIONS"]} --import=${path.join(root, "dist/test/support/shifted-clock.js")}`;
   place.environment["TEST_CLOCK"] = clock;
   writeSlice(path.join(place.input, "many", "0.dcm"));
   const server = await startServer(place);
@@ -26,19 +31,12 @@ t.test("jobs go on after the clock was set back by 20 years", { skip: needs(ADDO
       output_folder_path: path.join(place.output, output),
     });
     const { job_id } = (await answer.json()) as { job_id: string };
-    const headers = { Authorization: server.token };
-    for (;;) {
-      const page = await fetch(`${server.url}/bulk_inference/${job_id}`, { headers });
-      const found = (await page.json()) as { state: string; counts: object };
-      if (found.state === "completed") return found.counts;
-      await delay(100);
-    }
+    return (await bulkOf(server).ended(job_id)).counts;
   };
   t.match(await job("before"), { succeeded: 1 });
   writeFileSync(clock, String(-20 * 365 * 86_400_000));
-  // The queue of scans looks every five seconds
   t.match(await job("after"), { succeeded: 1 });
-  await delay(6_000);
+  await queueCares(pool, 2);
   t.match(await job("later"), { succeeded: 1 });
   t.strictSame(
     server.log.filter(({ msg }) => msg === "on standard error").map(({ said }) => said),

@@ -2,16 +2,18 @@
  * Processes that die, stand still or are told to stop in the middle of a job: every image ends, and
  * once.
  */
-import { readdirSync, readFileSync, renameSync, watch } from "node:fs";
+import { readdirSync, readFileSync, renameSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
+import { lockName } from "../../src/files/helper-names.js";
+import { parseOwner } from "../../src/files/lock-owner.js";
 import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { filesOf } from "../../src/results/commit/reuse.js";
 import { withDurations } from "../support/durations.js";
+import { endlessOver } from "../support/endless.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
   bulkOf,
@@ -21,12 +23,12 @@ import {
   privatePlace,
   startBulk,
   startWorker,
-  writeMany,
   writeSlice,
   writeSlices,
 } from "../support/bulk.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const skip = needs(ADDON);
 
@@ -95,44 +97,52 @@ t.test("the serving process killed again and again", { skip }, async (t) => {
   await verify(t, output, count);
 });
 
+/** The process that has a name; undefined where none has it, or one that is just taking it. */
+function holderOf(folder: string, name: string): number | undefined {
+  try {
+    return parseOwner(readFileSync(path.join(folder, lockName(name)), "utf8"))?.pid;
+  } catch {
+    return undefined;
+  }
+}
+
 /**
  * Ends the serving process each time that one image of 40 runs, three times in all.
  * @returns the ended job's items, and how often the process was ended
  */
 async function endWith(t: Test, signal: NodeJS.Signals) {
-  const place = bulkPlace(t);
+  const { pool, url } = await sharedDatabase(t);
+  const place = bulkPlace(t, { DATABASE_URL: url });
+  endlessOver(place.environment["RADSERVE_MODELS_DIR"]!, 4_000);
   const bulk = await startBulk(t, place);
   const input = path.join(place.input, "poison");
   const output = path.join(place.output, "poison");
   writeSlices(input, 40);
-  const poison = nameOf(20);
-  // It takes much longer than a busy machine takes to notice that it runs
-  writeMany(path.join(place.input, "slow"), 1, 2048);
-  renameSync(path.join(place.input, "slow", nameOf(0)), path.join(input, poison));
-  await bulk.server.post("/single_inference", {
-    input_image_path: path.join(input, nameOf(0)),
-    output_folder_path: output,
-  });
-  const killed = new Set<number>();
-  const watcher = watch(output, (_, name) => {
-    // The lock appears once more when the failed image's leftovers are removed: that is no run of
-    // it
-    if (name !== `.${poison}.lock` || killed.size === 3 || !readdirSync(output).includes(name))
-      return;
-    try {
-      const pid = bulk.server.servingPid();
-      process.kill(pid, signal);
-      killed.add(pid);
-    } catch {
-      // between two processes
-    }
-  });
-  t.teardown(() => watcher.close());
+  // It runs until its process ends; the other does not
+  const [poison, harmless] = [path.join(input, nameOf(20)), path.join(place.input, "harmless")];
+  writeSlice(harmless, 20);
+  writeSlice(poison, 20, { RescaleIntercept: "5000" });
   const id = await bulk.submit({
     input_folder_path: input,
     output_folder_path: output,
+    models: ["endless-over"],
     outputs: ["json"],
   });
+  const killed = new Set<number>();
+  while (killed.size < 3) {
+    await until("the image runs in the next process", async () => {
+      const { rows } = await pool.query(
+        "select from radserve.item where index = 20 and state = 'running' and attempts = $1",
+        [killed.size + 1],
+      );
+      return rows.length === 1 && holderOf(output, nameOf(20)) === bulk.server.servingPid();
+    });
+    const pid = bulk.server.servingPid();
+    // This one has read it
+    if (killed.size === 2) renameSync(harmless, poison);
+    process.kill(pid, signal);
+    killed.add(pid);
+  }
   const { state, counts } = await bulk.ended(id);
   t.equal(state, "completed");
   t.equal(killed.size, 3, "once among others, twice alone");
@@ -192,7 +202,7 @@ t.test(
       );
       return rows.length;
     };
-    while ((await owners()) < 2) await delay(20);
+    await until("both boxes have images", async () => (await owners()) === 2);
     const sleeper = second.servingPid();
     process.kill(sleeper, "SIGSTOP");
     await release();
@@ -201,7 +211,9 @@ t.test(
     const before = await bulk.items(id);
     process.kill(sleeper, "SIGCONT");
     await second.logged((line) => /silent for too long/.test(line.msg));
-    await delay(1_000);
+    await until("what it had begun has ended", async () =>
+      /^radserve_inferences_running 0$/m.test(await (await fetch(`${second.url}/metrics`)).text()),
+    );
     t.strictSame(await bulk.items(id), before, "its late results change nothing");
     await verify(t, output, count);
     const refused = await fetch(`${second.url}/bulk_inference`, {
@@ -217,25 +229,31 @@ t.test(
   async (t) => {
     const place = privatePlace(t);
     const first = bulkOf(await startServer({ ...place, remove: () => undefined }));
-    writeMany(path.join(place.input, "many"), 80);
+    const count = 40;
+    writeSlices(path.join(place.input, "many"), count);
     const output = path.join(place.output, "many");
+    const release = await holdFrom(t, output, 10, count);
     const id = await first.submit({
       input_folder_path: path.join(place.input, "many"),
       output_folder_path: output,
       outputs: ["json"],
     });
-    await first.until(id, ({ counts }) => counts.succeeded >= 5);
-    t.equal(await first.server.stop(), 0);
+    await first.until(id, ({ counts }) => counts.succeeded === 10 && counts.running > 0);
+    const stopped = first.server.stop();
+    // From then on nothing is begun
+    await first.server.logged(({ msg }) => msg.startsWith("stopping"));
+    await release();
+    t.equal(await stopped, 0);
     const written = readdirSync(output).filter((name) => name.endsWith(".json")).length;
-    t.ok(written >= 5 && written < 80);
+    t.ok(written >= 10 && written < count);
     const bulk = await startBulk(t, place);
     await bulk.server.logged((line) => line.msg === "bulk database started");
-    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 80 } });
+    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: count } });
     t.ok(
       (await bulk.items(id)).every(({ attempts }) => attempts === 1),
       "nothing ran twice",
     );
-    await verify(t, output, 80);
+    await verify(t, output, count);
   },
 );
 

@@ -11,8 +11,9 @@ import { databaseFolders, socketOf } from "../../src/bulk/postgres/folders.js";
 import { loadConfig } from "../../src/config.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
-import { privateDatabase, silent, stateDirectory, until } from "../support/postgres.js";
+import { privateDatabase, silent, stateDirectory } from "../support/postgres.js";
 import { makePlace, radserve } from "../support/server.js";
+import { until } from "../support/until.js";
 
 interface Relay {
   url(database?: string): string;
@@ -111,7 +112,7 @@ async function behaves(t: Test, database: Database): Promise<void> {
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = current_user AND pid <> pg_backend_pid()",
   );
   await idle.end();
-  await until(() => pool.totalCount === 0);
+  await until("all connections are closed", () => pool.totalCount === 0);
   t.equal(await countOf(database), 1, "idle clients may be lost too");
 }
 

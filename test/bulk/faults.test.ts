@@ -15,9 +15,9 @@ import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { LIST_FOLDER } from "../../src/results/list/list.js";
-import { lockName } from "../../src/files/helper-names.js";
 import { CT_SLICE } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
+import { heldImage, holdDecoding } from "../support/held.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
   bulkPlace,
@@ -30,8 +30,7 @@ import {
   writeSlice,
   writeSlices,
 } from "../support/bulk.js";
-import { until } from "../support/postgres.js";
-import { slowImage } from "../support/slow-image.js";
+import { until } from "../support/until.js";
 
 const skip = needs(ADDON);
 
@@ -67,6 +66,7 @@ place.remove = () => {
   for (const root of [small, shut, bare]) spawnSync("umount", ["-l", root]);
   remove();
 };
+const held = holdDecoding(t, place);
 const bulk = skip === false ? await startBulk(t, place) : undefined!;
 const many = path.join(place.input, "many");
 writeSlices(many, IMAGES);
@@ -381,14 +381,14 @@ t.test(
   { skip },
   async (t) => {
     const [input, output] = [path.join(place.input, "slow.dcm"), path.join(place.output, "slow")];
-    writeFileSync(input, await slowImage(12, CT_SLICE));
+    writeFileSync(input, await heldImage(CT_SLICE));
     const id = await bulk.submit({
       items: [{ input_image_path: input, output_folder_path: output }],
     });
-    await until(() => existsSync(path.join(output, lockName("slow.dcm"))));
+    await held.atWork();
     t.match(await bulk.send("DELETE", `/bulk_inference/${id}`), { status: 200 });
     t.match(await bulk.ended(id), { counts: { cancelled: 1 } });
-    await until(() => readdirSync(output).length === 0);
+    await until("the lock of the image has gone", () => readdirSync(output).length === 0);
   },
 );
 

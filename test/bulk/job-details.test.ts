@@ -14,12 +14,15 @@ import {
 } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
+import { sharedDatabase } from "../support/postgres.js";
 import { radserve } from "../support/server.js";
 
 const IMAGES = 24;
 
+const { pool, url } = await sharedDatabase(t);
 const place = bulkPlace(t, {
-  ...withDurations({ boxBeat: 500, boxSilent: 2_000, boxLease: 5_000, itemName: 1_000 }),
+  ...withDurations({ boxBeat: 500, boxSilent: 2_000, boxLease: 600_000, itemName: 1_000 }),
+  DATABASE_URL: url,
   RADSERVE_ROLE: "api",
 });
 const broken = path.join(place.environment["RADSERVE_MODELS_DIR"]!, "broken");
@@ -60,6 +63,8 @@ t.test("a box that stands still is named", { skip }, async (t) => {
     }
   });
   await release();
+  const silentFor = (time: string) =>
+    pool.query("update radserve.instance set beat_at = now() - $1::interval where works", [time]);
   // Its last sign of life may be written while the details are read: both have to tell of the
   // silence
   const silent = await api.until(
@@ -77,6 +82,7 @@ t.test("a box that stands still is named", { skip }, async (t) => {
     RADSERVE_URL: api.server.url,
     RADSERVE_TOKEN: api.server.token,
   });
+  await silentFor("1 h");
   const suspects = await api.until(id, ({ waiting }) =>
     waiting.some(({ reason }) => reason === "suspect"),
   );

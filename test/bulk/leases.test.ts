@@ -1,6 +1,5 @@
 /** What is written down of items that ended, and when that ends their job. */
 import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
 import type { Pool, PoolClient } from "pg";
 import t from "tap";
 import type { ErrorCode } from "../../src/base/errors.js";
@@ -9,7 +8,8 @@ import { transaction } from "../../src/bulk/database.js";
 import { enter, freeSilent, leave } from "../../src/bulk/boxes.js";
 import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/bulk/leases.js";
 import { failure } from "../support/expect.js";
-import { sharedDatabase, until } from "../support/postgres.js";
+import { sharedDatabase } from "../support/postgres.js";
+import { until } from "../support/until.js";
 
 const DONE: Ending = {
   state: "succeeded",
@@ -270,7 +270,7 @@ t.test("a job whose failed images run again at the moment of its end does not en
   await client.query("select from radserve.job where id = $1 for update", [id]);
   const finishing = finishJobs(pool, [id]);
   const blocked = `select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
-  while ((await pool.query(blocked)).rowCount === 0) await delay(5);
+  await until("the job's end waits", async () => (await pool.query(blocked)).rowCount !== 0);
   // As retryJob does it
   await client.query("update radserve.item set state = 'queued', error = null, finished_at = null");
   await client.query("update radserve.job set finished_at = null, counts = null");
@@ -348,7 +348,7 @@ t.test("of two that open a subject's last job at once, one is refused", async (t
     let ended = false;
     second = failure(transaction(pool, (late) => open(late, "x")).finally(() => (ended = true)));
     await transaction(pool, (late) => open(late, "y"));
-    await until(async () => {
+    await until("the second transaction waits for the first, or has ended", async () => {
       const { rows } = await pool.query<{ waits: boolean }>(
         `select exists (select from pg_stat_activity
            where wait_event_type = 'Lock' and wait_event = 'advisory' and datname = current_database()) as waits`,

@@ -36,8 +36,9 @@ import {
   postgresChild,
   silent,
   stateDirectory,
-  until,
 } from "../support/postgres.js";
+import { until } from "../support/until.js";
+import { gatedInitdb } from "../support/gated-initdb.js";
 
 const NOBODY = { uid: 65534, gid: 65534 };
 const needsRoot = isRoot ? false : "only root can become another user";
@@ -79,7 +80,7 @@ async function killAndWait(postgres: PrivatePostgres, others: number[]): Promise
       if (errno(error) !== "ESRCH") throw error;
     }
   }
-  await until(() => postgres.pid !== before);
+  await until("another PostgreSQL runs", () => postgres.pid !== before);
 }
 
 for (const [kind, folder] of Object.entries(BIN_FOLDERS)) {
@@ -158,8 +159,13 @@ t.test("one state directory, several things that happen", async (t) => {
   });
 
   await t.test("a crash while the data directory is made", async (t) => {
-    const child = postgresChild(t, { state_dir: state });
-    await until(() => existsSync(place.base) && unfinished(place.base).length > 0);
+    // It is all there, and not in its place yet
+    const { bin } = gatedInitdb(t, "at its end");
+    const child = postgresChild(t, { state_dir: state, postgres_bin: bin });
+    await until(
+      "a data directory is being made",
+      () => existsSync(place.base) && unfinished(place.base).length > 0,
+    );
     await child.kill();
     t.notOk(existsSync(place.data), "nothing half-finished in its place");
   });
@@ -191,7 +197,7 @@ t.test("one state directory, several things that happen", async (t) => {
     const postgres = await start(t, state);
     const before = postgres.pid;
     unlinkSync(socketOf(place));
-    await until(() => postgres.pid !== before);
+    await until("another PostgreSQL runs", () => postgres.pid !== before);
     t.strictSame(await query(postgres, "SELECT 1"), [1]);
   });
 
@@ -208,7 +214,7 @@ t.test("one state directory, several things that happen", async (t) => {
     t.notMatch(readFileSync(file, "utf8"), /DOE/i);
 
     appendFileSync(file, Buffer.alloc(9 * 1024 * 1024, "line\n"));
-    await until(() => statSync(file).size === 0);
+    await until("the log is emptied", () => statSync(file).size === 0);
     await postgres.stop();
     t.match(
       readFileSync(file, "utf8"),

@@ -13,7 +13,8 @@ import { bulkPlace, cancelledJob, startBulk, writeSlice } from "../support/bulk.
 import { withDurations } from "../support/durations.js";
 import { CHROMIUM, look, startBrowser } from "../support/looks.js";
 import { ADDON, needs } from "../support/needs.js";
-import { sharedDatabase, until } from "../support/postgres.js";
+import { sharedDatabase } from "../support/postgres.js";
+import { until } from "../support/until.js";
 
 const DEAD = "0b6d8f2e-6a0a-4f0e-9a8e-1b2c3d4e5f60";
 t.setTimeout(900_000);
@@ -110,7 +111,7 @@ t.test("a job with findings and failures", { skip: needs(ADDON, CHROMIUM) }, asy
          report_until = now() - interval '1 s' where id = $1`,
       [id, DEAD],
     );
-    await until(() => !readdirSync(folder).includes(markName(id)));
+    await until("the mark of the job has gone", () => !readdirSync(folder).includes(markName(id)));
     t.same(read(), [html, csv]);
     t.notOk(readdirSync(folder).includes(rest));
   });

@@ -18,6 +18,7 @@ import {
   writeSlice,
   type Bulk,
 } from "../support/bulk.js";
+import { sharedDatabase } from "../support/postgres.js";
 import type { TestServer } from "../support/server.js";
 
 const IMAGES = 20;
@@ -28,7 +29,12 @@ async function endedBy(server: TestServer): Promise<string[]> {
 }
 
 t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t, { ...withDurations({ jobLonely: 6_000 }), RADSERVE_ROLE: "api" });
+  const { pool, url } = await sharedDatabase(t);
+  const place = bulkPlace(t, {
+    ...withDurations({ jobLonely: 600_000 }),
+    DATABASE_URL: url,
+    RADSERVE_ROLE: "api",
+  });
   const api = await startBulk(t, place);
   const input = path.join(place.input, "many");
   const out = (name: string) => path.join(place.output, name);
@@ -57,6 +63,7 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
       });
       t.match(single, { status: 200, body: { status: "completed" } });
       // It says so itself, once it has waited for a worker long enough
+      await pool.query("update radserve.job set created_at = now() - interval '1 h'");
       const lonely = await api.until(first, ({ state }) => state === "paused");
       t.match(lonely, {
         paused_reason: { code: "no_worker", message: /role worker or both/ },

@@ -4,13 +4,14 @@
 import { randomUUID } from "node:crypto";
 import { mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import type { Pool } from "pg";
 import t from "tap";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
-import { sharedDatabase, until } from "../support/postgres.js";
+import { sharedDatabase } from "../support/postgres.js";
+import { queueCares } from "../support/queue-cares.js";
+import { until } from "../support/until.js";
 
 // One waits for the care of the queue of scans meanwhile
 t.jobs = 2;
@@ -163,7 +164,12 @@ t.test(
   "a queue that could not be opened leaves nothing behind",
   { skip: needs(ADDON) },
   async (t) => {
-    const place = bulkPlace(t, { RADSERVE_LOG_LEVEL: "debug" });
+    const { pool, url } = await sharedDatabase(t);
+    const place = bulkPlace(t, {
+      ...withDurations({ queueCare: 1_000 }),
+      DATABASE_URL: url,
+      RADSERVE_LOG_LEVEL: "debug",
+    });
     // In the way of the last step of opening
     const inTheWay = path.join(place.environment["RADSERVE_STATE_DIR"]!, "box");
     mkdirSync(inTheWay, { recursive: true });
@@ -174,9 +180,12 @@ t.test(
     const refused = await bulk.send("GET", "/bulk_inference");
     t.match(refused, { status: 503, body: { error: "bulk_unavailable" } });
     rmdirSync(inTheWay);
-    await until(async () => (await bulk.send("GET", "/bulk_inference")).status === 200);
-    // What is left of a queue looks after itself every five seconds
-    await delay(6_000);
+    await until(
+      "jobs are listed",
+      async () => (await bulk.send("GET", "/bulk_inference")).status === 200,
+    );
+    // What was left of an earlier one would have cared by then, too, and in vain
+    await queueCares(pool, 2);
     t.notOk(bulk.server.log.some(({ msg }) => msg === "the queue of scans reports a fault"));
   },
 );

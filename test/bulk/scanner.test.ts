@@ -4,7 +4,6 @@
  */
 import { randomUUID } from "node:crypto";
 import os from "node:os";
-import { setTimeout as delay } from "node:timers/promises";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
@@ -14,6 +13,7 @@ import { Scanner } from "../../src/bulk/scanner.js";
 import { DatabaseTroubles } from "../../src/bulk/database-trouble.js";
 import { loadConfig } from "../../src/config.js";
 import { databaseUrl } from "../support/postgres.js";
+import { until } from "../support/until.js";
 
 /** Opens boxes on one fresh database. What they complain of is in `said`. */
 function boxes(t: Test) {
@@ -77,6 +77,6 @@ t.test(
       );
       return rows[0]?.left;
     };
-    while ((await left()) !== 0) await delay(200);
+    await until("no scan is left", async () => (await left()) === 0);
   },
 );

@@ -12,8 +12,8 @@ import {
   writeSlice,
   writeSlices,
 } from "../support/bulk.js";
-import { until } from "../support/postgres.js";
 import { root } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const CRASHES = 3;
 /**
@@ -80,7 +80,10 @@ t.test("the bulk thread crashes again and again", { skip }, async (t) => {
   );
 
   // Nobody asks for the thread meanwhile: it starts by itself
-  await until(() => readdirSync(output).filter((name) => name.endsWith(".json")).length === IMAGES);
+  await until(
+    "all results lie there",
+    () => readdirSync(output).filter((name) => name.endsWith(".json")).length === IMAGES,
+  );
   const job = await bulk.ended(id);
   t.match(job, { state: "completed", total: IMAGES, counts: { succeeded: IMAGES, failed: 0 } });
   const items = await bulk.items(id);
@@ -121,14 +124,16 @@ t.test("an image that a crashed thread asked for is no image of the next", { ski
   const before = ended();
   writeFileSync(path.join(crashes, "again"), "");
   await server.logged(() => ended() > before);
-  await until(async () => (await bulk.items(one)).some(({ attempts }) => attempts === 2));
+  await until("an image is at its second attempt", async () =>
+    (await bulk.items(one)).some(({ attempts }) => attempts === 2),
+  );
   const two = await bulk.submit(next!);
   await bulk.until(two, ({ counts }) => counts.succeeded === 2 && counts.running === 1);
 
   await first();
   t.match(await bulk.ended(one), { state: "completed", counts: { succeeded: 4 } });
   // Both runs of the first image have ended, and what ended after them is written down
-  await until(async () =>
+  await until("one inference runs", async () =>
     /^radserve_inferences_running 1$/m.test(await (await fetch(`${server.url}/metrics`)).text()),
   );
   await bulk.ended(await bulk.submit(later!));

@@ -9,6 +9,7 @@ import { writeImages } from "../crash/lib/images.js";
 import { slay } from "../crash/lib/processes.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { issueToken, radserve, root, type Place, type Ran } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const main = path.join(root, "dist/src/main.js");
 
@@ -192,7 +193,7 @@ t.test("jobs: pause, resume, cancel, retry", async (t) => {
   const { job_id } = jobSchema.parse(JSON.parse(json.stdout));
   mend();
   t.equal((await run("jobs", "retry", job_id)).status, 0);
-  while ((await jobOf(job_id)).state !== "completed");
+  await until("the job has ended", async () => (await jobOf(job_id)).state === "completed");
   t.match((await jobOf(job_id)).counts, { succeeded: 2, failed: 0 });
 });
 

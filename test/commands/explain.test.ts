@@ -9,6 +9,7 @@ import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { attributesOf, CT_SLICE, dicomFile, picture } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
 import { issueToken, radserve, startServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 t.setTimeout(240_000);
 
@@ -129,12 +130,13 @@ t.test(
         ...more,
       });
       const { job_id } = (await job.json()) as { job_id: string };
-      for (;;) {
+      await until("the job has ended", async () => {
         const answer = await fetch(`${server.url}/bulk_inference/${job_id}`, {
           headers: { Authorization: server.token },
         });
-        if (((await answer.json()) as { state: string }).state === "completed") return job_id;
-      }
+        return ((await answer.json()) as { state: string }).state === "completed";
+      });
+      return job_id;
     };
     mkdirSync(inside("job"));
     cpSync(inside("cut.dcm"), inside("job/cut.dcm"));

@@ -7,7 +7,6 @@ import { once } from "node:events";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { ObjectToSend } from "../../src/doors/deliver/destination.js";
 import { compareObjects } from "../../src/doors/deliver/proof.js";
@@ -24,6 +23,7 @@ import {
   testFolder,
 } from "../support/pacs.js";
 import { freePort } from "../support/server.js";
+import { until } from "../support/until.js";
 import { objectsOf, specialShop } from "./special.js";
 
 const JARS = "/usr/share/java";
@@ -108,7 +108,7 @@ async function listening(
     child.kill("SIGKILL");
     await exit;
   });
-  for (;;) {
+  await until(`${command} listens`, async () => {
     if (child.exitCode !== null) throw new Error(`${command} has ended with ${child.exitCode}`);
     const socket = connect(port, "127.0.0.1");
     const there = await Promise.race([
@@ -119,9 +119,8 @@ async function listening(
       once(socket, "error").then(() => false),
     ]);
     socket.destroy();
-    if (there) return;
-    await delay(100);
-  }
+    return there;
+  });
 }
 
 await t.test("every kind of object", { skip }, async (t) => {

@@ -19,8 +19,8 @@ import { startBrowser } from "../support/looks.js";
 import { doorsPlace, filesBelow, startDoors } from "../support/doors.js";
 import { ADDON, commandsAre, DICOM_FILES, needs, without } from "../support/needs.js";
 import { DICOM_WEB_PLUGIN } from "../support/pacs.js";
-import { until } from "../support/postgres.js";
 import { freePort } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const OHIF = process.env["RADSERVE_OHIF"];
 const PICTURES = process.env["RADSERVE_PICTURES"];
@@ -80,13 +80,16 @@ await t.test("a CT is sent, and OHIF shows the segmentation", { skip }, async (t
     const found = (await answer.json()) as Record<string, { Value: string[] }>[];
     return found.map((one) => one["00080060"]?.Value[0]).sort();
   };
-  await until(async () => (await modalities()).length === 3);
+  await until("three series are in the archive", async () => (await modalities()).length === 3);
   t.same(await modalities(), ["CT", "SEG", "SR"]);
   const told = () =>
     filesBelow(place.output)
       .filter((name) => name.endsWith(".delivery.json"))
       .map((name) => readFileSync(path.join(place.output, name), "utf8"));
-  await until(() => told().length > 0 && told().every((text) => text.includes('"open": false')));
+  await until(
+    "all deliveries are closed",
+    () => told().length > 0 && told().every((text) => text.includes('"open": false')),
+  );
   t.ok(told().every((text) => !/"state": "(?!proven)/.test(text)));
 
   const browser = await startBrowser(t);

@@ -8,11 +8,10 @@ import { createServer, type AddressInfo } from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
-import t from "tap";
+import t, { type Test } from "tap";
 import type { Receipt } from "../../src/results/receipt/receipt.js";
 import { linesOf, onSmallDisk } from "../support/audit.js";
 import { withDurations } from "../support/durations.js";
-import { until } from "../support/postgres.js";
 import {
   associate,
   doorsPlace,
@@ -20,23 +19,35 @@ import {
   jobsOnce,
   object,
   QUIET,
+  QUIET_MS,
   send,
   startDoors,
   STUDY,
 } from "../support/doors.js";
 import { issueToken, root } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.endsWith(".json"));
+
+/**
+ * A server that three slices have come to, one soon after the other: where the machine stood still
+ * between two, the series was quiet before it was whole, and another server gets another.
+ */
+async function withSeries(t: Test) {
+  for (let tries = 1; ; tries++) {
+    const { place, spool, results } = doorsPlace(t);
+    const doors = await startDoors(t, place);
+    const slices = [1, 2, 3].map((z) => object(z));
+    const longest = await send(doors.port(), slices);
+    if (longest < QUIET_MS || tries === 5) return { doors, place, spool, results };
+    await doors.server.stop();
+  }
+}
 
 await t.test(
   "a series that has been quiet is a job, the same again is none, and late slices are one more",
   async (t) => {
-    const { place, spool, results } = doorsPlace(t);
-    const doors = await startDoors(t, place);
-    await send(
-      doors.port(),
-      [1, 2, 3].map((z) => object(z)),
-    );
+    const { doors, place, spool, results } = await withSeries(t);
     const [first] = await jobsOnce(doors, 1);
     t.match((await doors.ended(first!.job_id)).counts, { succeeded: 1, failed: 0, skipped: 0 });
     const before = receiptsIn(results);
@@ -88,7 +99,7 @@ await t.test(
     rmSync(mark);
     const killed = doors.server.servingPid();
     process.kill(killed, "SIGKILL");
-    await until(() => existsSync(mark));
+    await until("the mark is there again", () => existsSync(mark));
     t.match(JSON.parse(readFileSync(mark, "utf8")), { job_id: second!.job_id, count: 4 });
     t.equal((await jobsOnce(doors, 2)).length, 2, "the job of before");
     t.notMatch(JSON.stringify(doors.server.log), /Nobody|1\.2\.3\.4/, "no word of the patient");
@@ -233,8 +244,10 @@ await t.test(
     await send(doors.port(), [object(1)]);
     const [job] = await jobsOnce(doors, 1);
     await doors.ended(job!.job_id);
-    await until(() => linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1));
-    await until(() => filesBelow(spool).length === 0);
+    await until("a removed object is in the audit", () =>
+      linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1),
+    );
+    await until("the spool is empty", () => filesBelow(spool).length === 0);
     t.equal(receiptsIn(results).length, 1);
     // Its UID is free again
     await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
@@ -255,7 +268,9 @@ await t.test("nothing that came minutes ago goes when the clock is set ahead", a
   const [job] = await jobsOnce(doors, 1);
   await doors.ended(job!.job_id);
   const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
-  await until(() => readFileSync(mark, "utf8").includes('"ended":true'));
+  await until("the job is seen to have ended", () =>
+    readFileSync(mark, "utf8").includes('"ended":true'),
+  );
   await doors.server.stop();
   writeFileSync(shift, String(30 * 86_400_000));
   const ahead = await startDoors(t, place);
@@ -266,7 +281,9 @@ await t.test("nothing that came minutes ago goes when the clock is set ahead", a
   const [next] = await jobsOnce(ahead, 2);
   await ahead.ended(next!.job_id);
   const other = path.join(spool, "marks/ct1", STUDY, "1.2.3.9.json");
-  await until(() => readFileSync(other, "utf8").includes('"ended":true'));
+  await until("the second job is seen to have ended", () =>
+    readFileSync(other, "utf8").includes('"ended":true'),
+  );
   t.equal(filesBelow(path.join(spool, "series")).length, 3);
   t.same(
     linesOf(place).filter(({ kind }) => kind === "removed"),
@@ -284,7 +301,9 @@ await t.test(
     const isTold = ({ msg }: { msg: string }) => msg.includes("not in the spool any more");
     await doors.server.logged(isTold);
     const metrics = async () => (await fetch(`${doors.server.url}/metrics`)).text();
-    await until(async () => /radserve_received_waiting\{for="quiet"\} 0/.test(await metrics()));
+    await until("nothing waits any more", async () =>
+      /radserve_received_waiting\{for="quiet"\} 0/.test(await metrics()),
+    );
     const { body } = await doors.send("GET", "/health/ready");
     t.same(body["conditions"] ?? [], []);
     // It may come again, and is a job then
@@ -351,11 +370,11 @@ await t.test(
     t.match(answer, { status: 0x0110, comment: "audit_failed" });
     t.equal(filesBelow(path.join(spool, "series")).length, z - 1, "nothing of it lies there");
     disk.free();
-    await until(async () => (await sent(z)).status === 0);
+    await until("the audit can be written again", async () => (await sent(z)).status === 0);
     await caller.release();
     const lines = (word: string) =>
       linesOf(place).filter(({ kind, outcome }) => kind === "received" && outcome === word).length;
-    await until(() => lines("done") === z);
+    await until("each series has its line", () => lines("done") === z);
     t.ok(lines("asked") >= z);
   },
 );
@@ -378,7 +397,9 @@ await t.test(
     const working = await startDoors(t, place);
     t.match((await working.ended(again!.job_id)).counts, { succeeded: 1 });
     const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
-    await until(() => readFileSync(mark, "utf8").includes('"ended":true'));
+    await until("the mark says that the job has ended", () =>
+      readFileSync(mark, "utf8").includes('"ended":true'),
+    );
     t.match(await working.send("POST", `/bulk_inference/${again!.job_id}/purge`), { status: 200 });
     await send(working.port(), [object(1)]);
     t.match(await working.send("POST", `/doors/received/${STUDY}/complete`), {
@@ -401,11 +422,11 @@ await t.test(
       const all = (body["conditions"] ?? []) as { condition: string; message: string }[];
       return all.filter(({ condition }) => condition === "door_closed");
     };
-    await until(async () => (await conditions()).length > 0);
+    await until("the closed port is a condition", async () => (await conditions()).length > 0);
     t.match(await conditions(), [{ message: "The port for DICOM is closed: EADDRINUSE." }]);
     other.close();
     await doors.server.logged(({ msg }) => msg === "the port for DICOM is open");
-    await until(async () => (await conditions()).length === 0);
+    await until("the condition has gone", async () => (await conditions()).length === 0);
     await send(port, [object(1)]);
   },
 );

@@ -10,8 +10,8 @@ import t from "tap";
 import { doorsPlace, filesBelow, jobsOnce, object, startDoors, STUDY } from "../support/doors.js";
 import { Multipart } from "../../src/doors/receive/multipart.js";
 import { stowPeer } from "../../src/doors/settings.js";
-import { until } from "../support/postgres.js";
 import { issueToken } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const TYPE = 'multipart/related; type="application/dicom"; boundary=next';
 
@@ -139,7 +139,7 @@ await t.test("objects are kept, and each that is not is named with its reason", 
     `POST /dicomweb/studies HTTP/1.1\r\nHost: x\r\nAuthorization: ${token}\r\nContent-Type: ${TYPE}\r\nContent-Length: ${body.length}\r\n\r\n`,
   );
   socket.write(body.subarray(0, body.length - 200));
-  await until(() => filesBelow(folder).length === 4);
+  await until("two whole objects lie in the spool", () => filesBelow(folder).length === 4);
   socket.destroy();
   await once(socket, "close");
   await doors.server.logged(

@@ -12,19 +12,20 @@ import {
   identity,
   input,
   loadOptions,
+  neverEnds,
+  neverLoaded,
   plane,
-  slow,
-  slowInput,
   untilRunning,
   writeModel,
 } from "../support/tiny-models.js";
+import { RadserveError } from "../../src/base/errors.js";
 import { failure } from "../support/expect.js";
 
 const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 2 });
 t.teardown(() => engine.close());
 const identityPath = writeModel(folder, identity);
-const slowPath = writeModel(folder, slow);
+const endlessPath = writeModel(folder, neverEnds);
 
 const floats = (bytes: Uint8Array) => [...new Float32Array(bytes.slice().buffer)];
 
@@ -112,24 +113,7 @@ t.test("outputs that are no tensors of numbers need not be read", async (t) => {
 });
 
 t.test("a load has an end, by its time and by its number", async (t) => {
-  const side = 512;
-  const products = 60;
-  const folding = writeModel(folder, {
-    name: "folding",
-    inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, side, side] }],
-    outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, side, side] }],
-    initializers: [
-      { name: "a0", dtype: "float32", shape: [side, side], data: new Uint8Array(4 * side * side) },
-    ],
-    nodes: [
-      ...Array.from({ length: products }, (_, i) => ({
-        op: "MatMul",
-        inputs: [`a${i}`, "a0"],
-        outputs: [`a${i + 1}`],
-      })),
-      { op: "Add", inputs: ["x", `a${products}`], outputs: ["y"] },
-    ],
-  });
+  const folding = writeModel(folder, neverLoaded);
   const late = failure(engine.load({ ...loadOptions(folding), timeoutMs: 20 }));
   t.equal((await late).code, "deadline_exceeded");
   const unwanted = failure(engine.load({ ...loadOptions(folding), cancelId: 77 }));
@@ -341,8 +325,8 @@ t.test("pictures: window, inversion, padding, size", async (t) => {
 });
 
 t.test("running and waiting work is cancelled, deadlines hold", async (t) => {
-  const { id } = await engine.load(loadOptions(slowPath, { inputs: [slowInput] }));
-  const frame = plane(512, 512);
+  const { id } = await engine.load(loadOptions(endlessPath));
+  const frame = plane(2, 2);
   const start = (cancelId: number, timeoutMs?: number) =>
     failure(
       engine.infer(id, [frame], { cancelId, ...(timeoutMs === undefined ? {} : { timeoutMs }) }),
@@ -350,7 +334,7 @@ t.test("running and waiting work is cancelled, deadlines hold", async (t) => {
   const late = start(1, 30);
   t.equal((await late).code, "deadline_exceeded", "while it runs");
   const running = [start(2), start(3)];
-  while (engine.stats().running < 2) await new Promise((r) => setImmediate(r));
+  await untilRunning(engine, 2);
   const waiting = [start(4), start(4), start(4), start(5, 20)];
   t.equal((await waiting[3]!).code, "deadline_exceeded", "while it waits");
   engine.cancel(4);
@@ -370,14 +354,14 @@ t.test("running and waiting work is cancelled, deadlines hold", async (t) => {
 t.test(
   "unload lets running work end, refuses more, and resolves when the memory is back",
   async (t) => {
-    const { id } = await engine.load(loadOptions(slowPath, { inputs: [slowInput] }));
+    const { id } = await engine.load(loadOptions(endlessPath));
     const events: string[] = [];
-    const running = failure(engine.infer(id, [plane(512, 512)], { cancelId: 11 })).then((e) =>
+    const running = failure(engine.infer(id, [plane(2, 2)], { cancelId: 11 })).then((e) =>
       events.push(e.code),
     );
     await untilRunning(engine);
     const unloaded = engine.unload(id).then(() => events.push("unloaded"));
-    t.equal((await failure(engine.infer(id, [plane(512, 512)], {}))).code, "model_unavailable");
+    t.equal((await failure(engine.infer(id, [plane(2, 2)], {}))).code, "model_unavailable");
     t.strictSame(events, []);
     engine.cancel(11);
     await Promise.all([running, unloaded]);
@@ -405,15 +389,32 @@ t.test("work that was handed over runs while its thread of JavaScript is busy", 
   const { id } = await engine.load(loadOptions(identityPath));
   const one = (options: InferOptions = {}) =>
     engine.infer(id, [plane(2, 2, [1, 2, 3, 4])], options);
-  for (let i = 0; i < 20; ++i) await one();
   for (let i = 0; i < 3; ++i) {
-    const answer = one({ timeoutMs: 300 });
-    const end = performance.now() + 600;
-    while (performance.now() < end);
-    const [output] = (await answer).outputs;
-    t.match(output, { kind: "heatmap", rows: 2, columns: 2 });
+    const found = await answeredBeside((timeoutMs) => one({ timeoutMs }));
+    t.match(found.outputs[0], { kind: "heatmap", rows: 2, columns: 2 });
   }
 });
+
+/** How late a deadline may be at most: it is that of a machine which does next to nothing. */
+const LONGEST_DEADLINE_MS = 60_000;
+
+/**
+ * What work gives whose deadline passes while this thread is busy. The work has to be done before
+ * it: where the machine had no time for that, the next one has twice as much.
+ */
+async function answeredBeside<T>(begin: (timeoutMs: number) => Promise<T>): Promise<T> {
+  for (let timeoutMs = 50; ; timeoutMs *= 2) {
+    const answer = begin(timeoutMs);
+    const end = performance.now() + timeoutMs * 1.5;
+    while (performance.now() < end);
+    try {
+      return await answer;
+    } catch (error) {
+      const isLate = error instanceof RadserveError && error.code === "deadline_exceeded";
+      if (!isLate || timeoutMs > LONGEST_DEADLINE_MS) throw error;
+    }
+  }
+}
 
 t.test("CUDA that is not there is refused", async (t) => {
   if (engine.info().providers.includes("CUDAExecutionProvider")) {

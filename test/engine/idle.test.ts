@@ -16,10 +16,12 @@ import {
   heavy,
   input,
   loadOptions,
+  neverLoaded,
   plane,
   writeModel,
   HEAVY_SIDE,
 } from "../support/tiny-models.js";
+import { until } from "../support/until.js";
 
 /** y = x + 10 or the like: other weights give other numbers. */
 const adding = (name: string, what: number): ModelDescription => ({
@@ -46,10 +48,11 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
 
   /** Asks a model to leave until it is gone: a use may have ended a moment ago. */
   async function leave(id: number): Promise<void> {
-    while (residence(id).state !== "idle") {
+    const isIdle = () => {
       engine.leaveIdle(0);
-      await new Promise((resolve) => setImmediate(resolve));
-    }
+      return residence(id).state === "idle";
+    };
+    await until("the model has left", isIdle, setImmediate);
   }
 
   async function load(model: ModelDescription, more: Partial<LoadOptions> = {}) {
@@ -239,15 +242,17 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
       const { id } = await load(adding("waited", 10));
       await leave(id);
       // Loads come one at a time: the idle model waits for its turn behind this one.
-      const other = writeModel(folder, { ...heavy, name: "in-the-way" });
-      const inTheWay = engine.load(loadOptions(other, { ...pinned(other), batching: { max: 4 } }));
+      const other = writeModel(folder, neverLoaded);
+      const endless = { ...loadOptions(other), ...pinned(other), cancelId: 78 };
+      const inTheWay = failure(engine.load(endless));
       const late = failure(engine.infer(id, [plane(2, 2)], { timeoutMs: 1 }));
       const cancelled = failure(engine.infer(id, [plane(2, 2)], { cancelId: 77 }));
       engine.cancel(77);
       t.equal((await late).code, "deadline_exceeded");
       t.equal((await cancelled).code, "cancelled");
+      engine.cancel(78);
+      await inTheWay;
       t.equal(await ask(id), 11, "the next one is served");
-      await engine.unload((await inTheWay).id);
       await engine.unload(id);
     },
   );

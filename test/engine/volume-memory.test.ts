@@ -3,7 +3,9 @@
  * that is known before.
  */
 import t from "tap";
+import type { ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { createEngine } from "../../src/engine/engine.js";
+import { endlessGraph } from "../support/endless.js";
 import {
   CLASSES,
   forgetPeak,
@@ -108,8 +110,22 @@ t.test(
   },
 );
 
+const [x] = nearestLabel.inputs;
+const gate = endlessGraph(x!, { ...x!, name: "passed" }, CLASSES);
+/** A window with a value above all labels does not end. */
+const untilStopped: ModelDescription = {
+  ...nearestLabel,
+  name: "until-stopped",
+  initializers: [...nearestLabel.initializers!, ...gate.initializers!],
+  nodes: [...gate.nodes, { op: "Conv", inputs: ["passed", "weights", "bias"], outputs: ["y"] }],
+};
+
 t.test("progress counts windows, and a stop comes between them", async (t) => {
-  const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));
+  const stopped = writeModel(folder, untilStopped);
+  const { id } = await engine.load(manyLabels(stopped, WINDOW, [null, null, null]));
+  const endless = voxels.slice();
+  endless[endless.length - 1] = 2 * CLASSES;
+  const planes = slicesOf(endless, [SLICES, SIDE, SIDE]);
   const seen: number[] = [];
   const running = engine.infer(id, planes, { geometry: geometryOf("SPL"), cancelId: 41 });
   let windows = 0;

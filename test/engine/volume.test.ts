@@ -1,4 +1,3 @@
-import path from "node:path";
 import t from "tap";
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { createEngine } from "../../src/engine/engine.js";
@@ -6,6 +5,7 @@ import { type LoadOptions } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
+import { endlessGraph } from "../support/endless.js";
 import { failure } from "../support/expect.js";
 import { shipped } from "../support/manifests.js";
 import {
@@ -182,31 +182,20 @@ t.test("manifests that volumes cannot follow are refused by their field", (t) =>
   t.end();
 });
 
-/** A volume model that takes seconds. */
-const slow: ModelDescription = {
-  name: "slow-volume",
-  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 1, 512, 512] }],
-  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 1, 512, 512] }],
-  nodes: Array.from({ length: 400 }, (_, i) => ({
-    op: "MatMul",
-    inputs: [i === 0 ? "x" : `m${i}`, "x"],
-    outputs: [i === 399 ? "y" : `m${i + 1}`],
-  })),
-};
+const voxelsOf = (name: string) =>
+  ({ name, dtype: "float32", shape: ["n", 1, "d", "h", "w"] }) as const;
 
 t.test("cancelling and deadlines", async (t) => {
-  const sized: ImageInput = {
-    ...volumeInput,
-    size: { kind: "fixed", depth: 1, height: 512, width: 512 },
-  };
   const sigmoid: ModelOutput = {
     ...bright,
     activation: "sigmoid",
     labels: [{ label: "a", threshold: 0.5 }],
   };
-  const modelPath = path.join(folder, "slow-volume.onnx");
-  writeModel(folder, slow);
-  const { id } = await engine.load(loadOptions(modelPath, { inputs: [sized], outputs: [sigmoid] }));
+  const endless = { name: "endless-volume", ...endlessGraph(voxelsOf("x"), voxelsOf("y")) };
+  const modelPath = writeModel(folder, endless);
+  const { id } = await engine.load(
+    loadOptions(modelPath, { inputs: [volumeInput], outputs: [sigmoid] }),
+  );
   const many = slicesOf(new Uint16Array(700), [7, 10, 10]);
   const start = (cancelId: number, timeoutMs?: number) =>
     failure(
@@ -218,8 +207,7 @@ t.test("cancelling and deadlines", async (t) => {
     );
   t.equal((await start(1, 40)).code, "deadline_exceeded");
   const running = [start(2), start(3)];
-  while (engine.stats().running < 2) await new Promise((r) => setImmediate(r));
-  await untilRunning(engine);
+  await untilRunning(engine, 2);
   const waiting = start(4);
   for (const cancelId of [4, 2, 3]) engine.cancel(cancelId);
   t.strictSame(

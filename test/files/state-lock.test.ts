@@ -14,6 +14,7 @@ import t from "tap";
 import { ConfigError } from "../../src/base/errors.js";
 import { holderHere, lockState } from "../../src/files/state-lock.js";
 import { ADDON, needs } from "../support/needs.js";
+import { until } from "../support/until.js";
 
 const module = new URL("../../src/files/state-lock.js", import.meta.url).href;
 
@@ -98,7 +99,7 @@ t.test("the lock of the state directory", { skip: needs(ADDON) }, async (t) => {
     const isDead = () =>
       /\) Z /.test(readFileSync(`${proc}/stat`, "utf8")) &&
       readdirSync(`${proc}/task`).length === 1;
-    while (!isDead()) await new Promise((resolve) => setTimeout(resolve, 10));
+    await until("the holder is dead", isDead);
     t.ok(existsSync(proc), "it is still there to be seen");
     lockState(directory).release();
   });

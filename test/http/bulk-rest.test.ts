@@ -9,7 +9,7 @@ import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { privatePlace, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
-import { until } from "../support/postgres.js";
+import { until } from "../support/until.js";
 
 /** Enough to be open when the other server's database rests. */
 const MANY = 20;
@@ -40,7 +40,7 @@ t.test("a private database rests while no job is open", { skip: needs(ADDON) }, 
   const first = await submit(idle, "one");
   await idle.ended(first);
   t.not(idle.postmaster(), undefined);
-  await until(() => idle.postmaster() === undefined);
+  await until("the database rests", () => idle.postmaster() === undefined);
 
   t.not(
     waiting.postmaster(),
@@ -61,7 +61,7 @@ t.test("a private database rests while no job is open", { skip: needs(ADDON) }, 
       { status: 200, body: { state: "completed", counts: { succeeded: 1 } } },
     );
   t.match(await idle.ended(await submit(idle, "two")), { counts: { succeeded: 1 } });
-  await until(async () => {
+  await until("both items are counted in the metrics", async () => {
     const metrics = await (await fetch(`${idle.server.url}/metrics`)).text();
     return metrics.includes('radserve_bulk_items_total{state="succeeded"} 2\n');
   });

@@ -4,9 +4,9 @@ import path from "node:path";
 import sharp from "sharp";
 import t from "tap";
 import { CONFINE, needs } from "../support/needs.js";
-import { until } from "../support/postgres.js";
 import { commandOf, decodersOf } from "../support/processes.js";
 import { makePlace, startServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 t.test("decoder processes end with their server", { skip: needs(CONFINE) }, async (t) => {
   const place = makePlace();
@@ -25,8 +25,10 @@ t.test("decoder processes end with their server", { skip: needs(CONFINE) }, asyn
   const [decoder = 0] = decodersOf(first);
   t.ok(decoder > 0);
   process.kill(first, "SIGKILL");
-  await until(() => Promise.resolve(commandOf(decoder) === undefined));
-  await until(() => Promise.resolve(server.servingPid() !== first));
+  await until("the decoder process has gone", () =>
+    Promise.resolve(commandOf(decoder) === undefined),
+  );
+  await until("another process serves", () => Promise.resolve(server.servingPid() !== first));
 
   t.match(await (await ask()).json(), { error: "no_model_accepts" });
   const [second = 0] = decodersOf(server.servingPid());

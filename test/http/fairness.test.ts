@@ -4,10 +4,10 @@ import path from "node:path";
 import t from "tap";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { CT_SLICE } from "../support/dicom.js";
+import { heldImage, holdDecoding } from "../support/held.js";
 import { ADDON, needs } from "../support/needs.js";
-import { until } from "../support/postgres.js";
 import { issueToken, startServer, type TestServer } from "../support/server.js";
-import { slowImage } from "../support/slow-image.js";
+import { until } from "../support/until.js";
 
 async function queued(server: TestServer): Promise<number> {
   const text = await (await fetch(`${server.url}/metrics`)).text();
@@ -16,8 +16,9 @@ async function queued(server: TestServer): Promise<number> {
 
 t.test("a subject that floods", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t, { RADSERVE_THREADS: "1", RADSERVE_REQUESTS_PER_SUBJECT: "44" });
+  const held = holdDecoding(t, place);
   const at = (name: string) => path.join(place.input, name);
-  writeFileSync(at("slow.dcm"), await slowImage(1, CT_SLICE));
+  writeFileSync(at("slow.dcm"), await heldImage(CT_SLICE));
   writeSlice(at("small.dcm"));
   const server = await startServer(place);
   t.teardown(() => server.stop());
@@ -37,6 +38,7 @@ t.test("a subject that floods", { skip: needs(ADDON) }, async (t) => {
   // As many as a thread takes at a time, so that what follows waits
   const slow = Array.from({ length: 4 }, () => ask("slow.dcm"));
   await until(
+    "four inferences run",
     async () =>
       Number(/running (\d)/.exec(await (await fetch(`${server.url}/metrics`)).text())?.[1]) === 4,
   );
@@ -46,7 +48,7 @@ t.test("a subject that floods", { skip: needs(ADDON) }, async (t) => {
     order.push("flood");
     return status;
   });
-  await until(async () => (await queued(server)) === 40);
+  await until("forty requests are queued", async () => (await queued(server)) === 40);
 
   const refused = await ask("small.dcm");
   t.equal(refused.status, 429, "it has as many as it may have");
@@ -63,6 +65,7 @@ t.test("a subject that floods", { skip: needs(ADDON) }, async (t) => {
     return status;
   });
   t.equal(await one, 200);
+  held.release();
   t.ok(order.indexOf("other") < 12, `the other subject waited for ${order.indexOf("other")} of 40`);
   t.strictSame([...new Set(await Promise.all(flood))], [200], "nothing of the flood is lost");
   for (const answer of slow) t.ok((await answer).status < 500);

@@ -19,7 +19,6 @@ import {
 } from "node:fs";
 import http from "node:http";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import type { z } from "zod";
@@ -38,6 +37,7 @@ import {
   type Place,
   type TestServer,
 } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const skip = needs(ADDON);
 const BOTH = { RADSERVE_FILES_BY_HTTP: "upload,download", RADSERVE_MINIMUM_FREE_DISK: "0" };
@@ -105,6 +105,12 @@ const get = (
     method,
     headers: { Authorization: token, ...headers },
   });
+
+/** How many descriptors the server has at a path and below it. */
+function openBelow(server: TestServer, at: string): number {
+  const folder = `/proc/${server.servingPid()}/fd`;
+  return execFileSync("ls", ["-l", folder], { encoding: "utf8" }).split(at).length - 1;
+}
 
 /** The code of a refusal. */
 const codeOf = async (answer: Response) => ((await answer.json()) as { error: string }).error;
@@ -368,8 +374,10 @@ t.test("what breaks off, is too large or has no room leaves nothing", { skip }, 
     t.equal((await put(server, file, "x", {}, header)).status, 400);
 
   const head = `PUT /files?path=${encodeURIComponent(file)} HTTP/1.1\r\nHost: x\r\nAuthorization: ${server.token}\r\n`;
+  const opened = () => openBelow(server, place.input);
+  const before = opened();
   const { socket } = await connected(server.port, `${head}Content-Length: 1000\r\n\r\nhalf of it`);
-  await delay(50);
+  await until("the upload has a file", () => opened() > before);
   socket.destroy();
   await server.logged(({ status }) => status === 499);
   t.same(readdirSync(place.input), ["image.png"]);
@@ -510,10 +518,7 @@ t.test("a download that breaks off leaves no descriptor open", { skip }, async (
   const file = path.join(place.output, "long.dcm");
   writeFileSync(file, Buffer.alloc(50_000_000));
   linkSync(file, path.join(place.output, "same.dcm"));
-  const held = () => {
-    const folder = `/proc/${server.servingPid()}/fd`;
-    return execFileSync("ls", ["-l", folder], { encoding: "utf8" }).split("long.dcm").length - 1;
-  };
+  const held = () => openBelow(server, file);
   const line = `GET /files?path=${encodeURIComponent(file)} HTTP/1.1\r\nHost: x\r\nAuthorization: ${server.token}\r\n\r\n`;
   const all = () => server.log.filter((entry) => entry["route"] === "GET /files").length;
   const before = all();
@@ -525,7 +530,7 @@ t.test("a download that breaks off leaves no descriptor open", { skip }, async (
   await get(server, file, {
     "If-None-Match": (await get(server, file, {}, "HEAD")).headers.get("ETag")!,
   });
-  while (all() < before + 8 || held() > 0) await delay(20);
+  await until("all have ended", () => all() >= before + 8 && held() === 0);
   t.equal(held(), 0);
 });
 

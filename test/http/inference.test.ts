@@ -4,8 +4,10 @@ import http from "node:http";
 import path from "node:path";
 import t from "tap";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
+import { hold } from "../support/bulk.js";
 import { ADDON, DICOM_FILES, needs } from "../support/needs.js";
 import { makePlace, root, startServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const slice = path.join(root, "../shared/dicom/ct-series-chest/000021.dcm");
 const cine = path.join(root, "../shared/dicom/jpeg50-us-ybr422-30frame.dcm");
@@ -134,6 +136,8 @@ t.test("single inference", { skip }, async (t) => {
     async (t) => {
       copyFileSync(cine, path.join(place.input, "cine.dcm"));
       const folder = path.join(place.output, "gone");
+      // It cannot be finished before its client goes
+      const letGo = await hold(t, folder, ["cine.dcm"]);
       const request = http.request(`${server.url}/single_inference`, {
         method: "POST",
         headers: { Authorization: server.token, "Content-Type": "application/json" },
@@ -151,9 +155,10 @@ t.test("single inference", { skip }, async (t) => {
         /\nradserve_inferences_running (\d+)/.exec(
           await (await fetch(`${server.url}/metrics`)).text(),
         )?.[1];
-      while ((await running()) === "0") continue;
+      await until("it runs", async () => (await running()) === "1");
       request.destroy();
-      while ((await running()) !== "0") continue;
+      await until("it has ended", async () => (await running()) === "0");
+      await letGo();
       t.notOk(existsSync(path.join(folder, "cine.dcm.json")));
     },
   );

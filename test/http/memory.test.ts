@@ -8,17 +8,18 @@ import t from "tap";
 import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
 import { CT_SLICE } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
+import { heldImage, holdDecoding, holdHours, HOUR_MS } from "../support/held.js";
 import { ADDON, needs } from "../support/needs.js";
-import { until } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
-import { slowImage } from "../support/slow-image.js";
+import { until } from "../support/until.js";
 
 t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
-  const short = withDurations({ memoryRoom: 3_000 });
+  const short = withDurations({ memoryRoom: 500, lastMoment: 300 });
   const place = bulkPlace(t, { ...short, RADSERVE_THREADS: "2", RADSERVE_MEMORY: "1MiB" });
+  const decoding = holdDecoding(t, place);
+  const endHours = holdHours(place);
   const at = (name: string) => path.join(place.input, name);
-  // Far more than its 15 seconds, also on a fast machine
-  writeFileSync(at("slow.dcm"), await slowImage(24, CT_SLICE));
+  writeFileSync(at("slow.dcm"), await heldImage(CT_SLICE));
   writeSlice(at("small.dcm"));
   writeSlice(path.join(place.input, "many", "one.dcm"));
   const server = await startServer(place);
@@ -39,8 +40,9 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
   t.equal(await held(), 0, "what an image took is given back");
 
   // It needs more than there is, and may begin because it is alone.
-  const slow = ask("slow.dcm", "slow", { timeout_ms: 15_000 });
-  await until(async () => (await held()) > 0);
+  const slow = ask("slow.dcm", "slow", { timeout_ms: HOUR_MS });
+  await decoding.atWork();
+  t.ok((await held()) > 2 ** 20);
   const refused = await ask("small.dcm", "refused");
   t.equal(refused.status, 503);
   t.match(await refused.json(), { error: "overloaded", details: { most_bytes: 2 ** 20 } });
@@ -54,8 +56,10 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
     output_folder_path: path.join(place.output, "many"),
     outputs: ["json"],
   });
+  await bulk.until(job, ({ counts }) => counts.running === 1);
+  endHours();
   t.equal((await slow).status, 504, "its thread is ended");
-  await until(async () => (await held()) <= 2 ** 20);
+  await until("the memory is free again", async () => (await held()) <= 2 ** 20);
   t.equal(
     (await ask("small.dcm", "after")).status,
     200,

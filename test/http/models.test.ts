@@ -5,12 +5,12 @@ import t from "tap";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelListSchema } from "../../src/server/model-list.js";
 import { hashFile } from "../../src/files/durable-files.js";
-import { until } from "../support/postgres.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { endless, foldsForLong } from "../support/endless.js";
 import { heatmap, heavy, HEAVY_SIDE, input, writeModel } from "../support/tiny-models.js";
 import { radserve, startServer, type TestServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 /** A model of which batches pay on a quiet machine, as a draft: no canary, no codes. */
 async function writeHeavy(models: string): Promise<void> {
@@ -112,7 +112,7 @@ t.test("ready names what it waits for", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer(place);
   let first = await readiness(server);
   // The page is served a moment before the first folder is opened.
-  await until(async () => {
+  await until("the endless model is being loaded", async () => {
     first = await readiness(server);
     return first.body.message.includes("now endless");
   });
@@ -135,7 +135,9 @@ t.test(
     foldsForLong(place.environment["RADSERVE_MODELS_DIR"]!);
     const server = await startServer(place);
     await server.logged(({ msg }) => msg === "Model ct-tissue is ready");
-    while (!(await readiness(server)).body.message.includes("now folds-for-long"));
+    await until("its session is being made", async () =>
+      (await readiness(server)).body.message.includes("now folds-for-long"),
+    );
     t.equal(await server.stop(), 0);
   },
 );
@@ -272,10 +274,8 @@ t.test(
     };
     const listed = async () =>
       modelListSchema.parse(JSON.parse((await get("/models")).text)).models[0]!;
-    const untilIdle = async () => {
-      while ((await listed()).residence?.state !== "idle")
-        await new Promise((done) => setTimeout(done, 20));
-    };
+    const untilIdle = () =>
+      until("the model is idle", async () => (await listed()).residence?.state === "idle");
 
     const { raw } = await ask();
     t.match(raw, /^[0-9a-f]{64}$/);
@@ -311,8 +311,7 @@ t.test(
     });
     writeFileSync(graph, bytes);
     // Nobody asks for it, because the server is not ready: it is tried again all the same.
-    while ((await get("/health/ready")).status !== 200)
-      await new Promise((done) => setTimeout(done, 20));
+    await until("it is ready", async () => (await get("/health/ready")).status === 200);
     t.equal((await ask()).raw, raw);
   },
 );

@@ -20,6 +20,9 @@ import { folders, keys } from "../../src/commands/doctor/folders.js";
 import { loadConfig } from "../../src/config.js";
 import { withDurations } from "../support/durations.js";
 import { tryTake } from "../support/commits.js";
+import { bulkPlace } from "../support/bulk.js";
+import { CT_SLICE } from "../support/dicom.js";
+import { heldImage, holdDecoding } from "../support/held.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
 import {
@@ -31,6 +34,7 @@ import {
   type Place,
   type TestServer,
 } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -42,10 +46,6 @@ function nameOfThread(pid: number, thread: string): string {
   } catch {
     return "";
   }
-}
-
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
 t.test("requests made while it is down wait and are answered", async (t) => {
@@ -169,7 +169,7 @@ t.test("one at a time holds the state directory; a crash frees it", async (t) =>
   t.match(second.stderr, new RegExp(`process ${server.process.pid} on .* holds it`));
   const serving = server.servingPid();
   server.process.kill("SIGKILL");
-  await until(() => !isAlive(serving));
+  await until("the serving process has gone", () => !isAlive(serving));
   t.pass("the serving process ends with its supervisor");
   const third = await startServer(server.place);
   t.equal((await fetch(`${third.url}/health/live`)).status, 200);
@@ -195,7 +195,10 @@ t.test("whoever is dead and not buried holds no name", async (t) => {
   t.teardown(() => parent.kill());
   const [line] = (await once(parent.stdout, "data")) as [Buffer];
   const dead = Number(line.toString());
-  await until(() => !isAlive(dead) && readdirSync(`/proc/${dead}/task`).length === 1);
+  await until(
+    "the process is dead and not buried",
+    () => !isAlive(dead) && readdirSync(`/proc/${dead}/task`).length === 1,
+  );
   t.ok(existsSync(`/proc/${dead}`), "it is still there to be seen");
   const name = await tryTake(results, "image.dcm");
   t.ok(name, "its name is free at once");
@@ -230,11 +233,12 @@ t.test(
   "after the grace time the rest fails with shutting_down",
   { skip: needs(ADDON) },
   async (t) => {
-    // On a very busy machine a request is read long after its connection came
-    const patient = withDurations({ connectionLinger: 3_000 });
-    const server = await startServer(makePlace({ ...patient, RADSERVE_GRACE_SECONDS: "0" }));
-    const image = path.join(server.place.input, "image.png");
-    const all = Array.from({ length: 100 }, async (_, n) => {
+    const place = bulkPlace(t, { RADSERVE_GRACE_SECONDS: "0" });
+    const held = holdDecoding(t, place);
+    const image = path.join(place.input, "held.dcm");
+    writeFileSync(image, await heldImage(CT_SLICE));
+    const server = await startServer(place);
+    const all = Array.from({ length: 40 }, async (_, n) => {
       const output = path.join(server.place.output, String(n));
       const response = await server.post("/single_inference", {
         input_image_path: image,
@@ -246,7 +250,12 @@ t.test(
         body: await response.json(),
       };
     });
-    await Promise.race(all);
+    await held.atWork();
+    await until("all are admitted", async () => {
+      const text = await (await fetch(`${server.url}/metrics`)).text();
+      const counted = [...text.matchAll(/\nradserve_inferences_(?:running|queued) (\d+)/g)];
+      return counted.reduce((sum, [, n]) => sum + Number(n), 0) === all.length;
+    });
     const stopped = server.stop();
     const late = (await Promise.all(all)).filter(({ status }) => status === 503);
     t.ok(late.length > 0, "some were not done yet");

@@ -191,6 +191,7 @@ t.test("no request is lost while certificates and CAs change again and again", a
   const server = await startServer(place);
   t.teardown(() => server.stop());
   let flowing = true;
+  t.teardown(() => (flowing = false));
   const answers: string[] = [];
   const pair = ca.issue("client");
   const kept = Array.from({ length: 6 }, () => client(pair));

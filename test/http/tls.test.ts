@@ -12,7 +12,6 @@ import { loadConfig } from "../../src/config.js";
 import { TestCa, type Pair } from "../support/certificates.js";
 import { ask, connected } from "../support/client.js";
 import { withDurations } from "../support/durations.js";
-import { until } from "../support/postgres.js";
 import {
   makePlace,
   radserve,
@@ -21,6 +20,7 @@ import {
   type Place,
   type TestServer,
 } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const ca = new TestCa();
 const strangers = new TestCa("Another CA");
@@ -175,6 +175,7 @@ t.test("certificates are replaced while requests flow", async (t) => {
   const agent = new https.Agent({ keepAlive: true, ...trusting });
   t.teardown(() => agent.destroy());
   let flowing = true;
+  t.teardown(() => (flowing = false));
   const statuses: number[] = [];
   const flow = async (options: object) => {
     while (flowing) statuses.push((await ask(server.port, "/health/live", options)).status);
@@ -183,7 +184,7 @@ t.test("certificates are replaced while requests flow", async (t) => {
   t.equal(await shown(server), "first");
 
   put(place, ca.issue("second"));
-  await until(async () => (await shown(server)) === "second");
+  await until("the second certificate is shown", async () => (await shown(server)) === "second");
   const wrong = async () => {
     const { body } = await ask(server.port, "/health/ready", { tls: trusting });
     return body["conditions"];
@@ -208,7 +209,7 @@ t.test("certificates are replaced while requests flow", async (t) => {
   t.equal(count, 1);
   put(place, ca.issue("fourth"));
   server.process.kill("SIGHUP");
-  await until(async () => (await shown(server)) === "fourth");
+  await until("the fourth certificate is shown", async () => (await shown(server)) === "fourth");
   t.strictSame(await wrong(), [], "what is in use is what lies there again");
   flowing = false;
   await flows;

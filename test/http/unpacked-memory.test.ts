@@ -26,6 +26,7 @@ import { ADDON, needs } from "../support/needs.js";
 import { pngFile, tiffFile } from "../support/raster.js";
 import { writeTestModel } from "../support/test-models.js";
 import { startServer, type TestServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const MIB = 2 ** 20;
 /** Of pictures that no model takes. */
@@ -84,9 +85,8 @@ async function slice2000(): Promise<Buffer> {
 const pixels = Buffer.alloc(PIXELS, 90);
 
 /** Looking costs the system more than a little: it counts all pages of the processes. */
-async function settles(holds: () => boolean): Promise<void> {
-  while (!holds()) await delay(100);
-}
+const settles = (holds: () => boolean) =>
+  until("memory goes back", holds, (look) => setTimeout(look, 100));
 
 /** MiB that the server counts. */
 async function countedBy({ url }: TestServer): Promise<number> {
@@ -258,7 +258,7 @@ t.test("what codecs take is counted", { skip: needs(ADDON) }, async (t) => {
   t.match(await (await answer).json(), { status: "completed" });
   t.ok(most.held < most.counted, `${most.held} MiB were taken, ${most.counted} counted`);
   // The thread drops its codecs
-  while ((await countedBy(server)) > 0) await delay(20);
+  await until("nothing is counted", async () => (await countedBy(server)) === 0);
 });
 
 const ITEM = Buffer.from("feff00e000000000", "hex");

@@ -162,8 +162,6 @@ t.test("npm ci --ignore-scripts leaves out nothing that npm run setup does not d
 
 /** Packages whose own range is narrower than ours, and why they are used all the same. */
 const NARROWER: Readonly<Record<string, string>> = {
-  "pg-boss":
-    "says >=22.12 for require() of an ES module, which Radserve does not use; tested on 20",
   "@img/sharp-win32-ia32": "for Windows",
 };
 

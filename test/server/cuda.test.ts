@@ -32,6 +32,7 @@ import {
   type Place,
   type TestServer,
 } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const built = join(root, "build-cuda-test");
 const standIn = join(built, "stand-in");
@@ -328,7 +329,7 @@ t.test(
     writeFileSync(hold, "");
     const answers = ages.map((_, i) => values(i, `together-${i}`));
     const waiting = async () => (await listed(server)).gpus[0]!.waiting;
-    while ((await waiting()) < ages.length) await new Promise((done) => setTimeout(done, 10));
+    await until("all wait", async () => (await waiting()) >= ages.length);
     rmSync(hold);
     const found = await Promise.all(answers);
     t.strictSame(

@@ -8,6 +8,7 @@ import { ConfigError } from "../../src/base/errors.js";
 import { readKeyFile } from "../../src/server/key-file.js";
 import { createKey, readKeys, WatchedKeys } from "../../src/server/keys.js";
 import { listTokens, recordToken, revokeToken } from "../../src/server/token-records.js";
+import { until } from "../support/until.js";
 
 function folder(t: { teardown(done: () => void): void }): string {
   const made = mkdtempSync(path.join(os.tmpdir(), "radserve-keys-"));
@@ -172,10 +173,6 @@ t.test(
   },
 );
 
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await delay(10);
-}
-
 t.test("a running server sees new keys, lost keys and revocations", async (t) => {
   const at = folder(t);
   const first = await createKey(at);
@@ -185,9 +182,9 @@ t.test("a running server sees new keys, lost keys and revocations", async (t) =>
   t.equal(watched.keys().length, 1);
 
   const second = await createKey(at);
-  await until(() => watched.keys().length === 2);
+  await until("both keys are seen", () => watched.keys().length === 2);
   rmSync(path.join(at, `${first.kid}.json`));
-  await until(() => watched.keys().length === 1);
+  await until("one key is seen", () => watched.keys().length === 1);
   t.equal(watched.keys()[0]?.kid, second.kid);
 
   t.notOk(watched.isRevoked("j1"));
@@ -200,7 +197,7 @@ t.test("a running server sees new keys, lost keys and revocations", async (t) =>
   );
 
   write(at, "broken", { kid: "b" });
-  await until(() => reports.length > 0);
+  await until("the broken file is told", () => reports.length > 0);
   t.match(reports[0], /broken\.json/);
   t.equal(watched.keys()[0]?.kid, second.kid, "a broken file takes nothing away");
   t.match(watched.trouble(), /^A file of the keys folder cannot be used/);

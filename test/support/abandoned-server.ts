@@ -7,12 +7,15 @@ import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { bulkOf } from "./bulk.js";
 import { decodersOf } from "./processes.js";
 import { makePlace, startServer } from "./server.js";
+import { until } from "./until.js";
 
 const place = makePlace();
 const server = await startServer(place);
 const bulk = bulkOf(server);
-let opened = 503;
-while (opened === 503) opened = (await bulk.send("GET", "/bulk_inference")).status;
+const opened = await until("the database is open", async () => {
+  const { status } = await bulk.send("GET", "/bulk_inference");
+  return status !== 503 && status;
+});
 await server.post("/single_inference", {
   input_image_path: path.join(place.input, "image.png"),
   output_folder_path: place.output,

@@ -11,6 +11,7 @@ import {
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
+import { ZodError } from "zod";
 import {
   itemListSchema,
   jobDetailsSchema,
@@ -22,8 +23,9 @@ import { attributesOf, CT_SLICE, dicomFile, picture, type Attributes } from "./d
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { isMarkName } from "../../src/files/folder-mark.js";
 import { NameLock } from "../../src/files/name-lock.js";
-import { databaseUrl, removePlace, until as untilHolds } from "./postgres.js";
+import { databaseUrl, removePlace } from "./postgres.js";
 import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
+import { until as untilHolds, Wait } from "./until.js";
 
 /** Folders with the model ct-tissue alone, and a fresh database unless `extra` names one. */
 export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
@@ -139,8 +141,8 @@ export const resultsIn = (folder: string): string[] =>
   readdirSync(folder).filter((name) => !isMarkName(name));
 
 /** The marks of a job go soon after its end. */
-export const unmarked = (folder: string): Promise<void> =>
-  untilHolds(() => !readdirSync(folder).some(isMarkName));
+export const unmarked = (folder: string): Promise<unknown> =>
+  untilHolds("the marks of jobs have gone", () => !readdirSync(folder).some(isMarkName));
 
 export const nameOf = (i: number) => `${String(i).padStart(5, "0")}.dcm`;
 
@@ -194,9 +196,22 @@ export function bulkOf(server: TestServer): Bulk {
     return jobDetailsSchema.strict().parse(body);
   };
   const until: Bulk["until"] = async (id, fits) => {
-    for (;;) {
-      const found = await job(id).catch(() => undefined);
-      if (found !== undefined && fits(found)) return found;
+    const wait = new Wait(`job ${id} is ${String(fits)}`);
+    for (let seen = ""; ;) {
+      let now: string;
+      try {
+        const found = await job(id);
+        if (fits(found)) return found;
+        now = JSON.stringify([found.state, found.counts, found.progress]);
+      } catch (error) {
+        // A server that is not there now may come back
+        if (error instanceof ZodError) throw error;
+        now = String(error);
+      }
+      // A job may go on for long
+      if (now !== seen) wait.goesOn();
+      seen = now;
+      wait.check(`It is ${now}`);
       await delay(LOOK_MS);
     }
   };

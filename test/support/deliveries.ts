@@ -22,7 +22,7 @@ export function deliveringPlace(
     withDurations({ doorRetry: 50, doorRetryMost: 300, doorFigures: 50, deliveryLook: 200 }),
   );
   const file = path.join(place.directory, "doors.json");
-  const of = ({ url }: WebPacs) => ({ type: "stow", url, timeout: "5s" });
+  const of = ({ url }: WebPacs) => ({ type: "stow", url, timeout: "60s" });
   const folder = path.join(place.input, "spool");
   if (spool === true) mkdirSync(folder);
   const doors = {

@@ -1,7 +1,6 @@
 /** A server with doors, peers that send to it, and the objects that they send. */
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import { errno } from "../../src/base/errno.js";
 import { call, type Caller, type CallOptions } from "../../src/doors/dimse/requestor.js";
@@ -13,11 +12,13 @@ import { withDurations } from "./durations.js";
 import { CT, EXPLICIT } from "./dicom.js";
 import { slice } from "./series.js";
 import { issueToken, startServer, type Place } from "./server.js";
+import { until } from "./until.js";
 
 export const STUDY = "1.2.3";
 
-/** Short enough that nobody waits, long enough that objects of one association come within it. */
-export const QUIET = "1s";
+/** Short enough that nobody waits. Objects of one association may come later on a busy machine. */
+export const QUIET_MS = 1_000;
+export const QUIET = `${QUIET_MS / 1_000}s`;
 
 /**
  * A place whose server has doors, and the folders of its spool and results. @param change of the
@@ -93,27 +94,34 @@ export function object(z: number, attributes: Record<string, string> = {}) {
 /** As `slice` names it. */
 export const instanceAt = (z: number) => `1.2.3.4.${Math.round(z * 1000) + 100_000}`;
 
-/** Sends slices over one association, each of which must be kept. */
+/**
+ * Sends slices over one association, each of which must be kept.
+ * @returns the longest time between the beginning of one and the end of the next, in milliseconds
+ */
 export async function send(
   port: number,
   slices: readonly ReturnType<typeof object>[],
-): Promise<void> {
+): Promise<number> {
   const caller = await associate(port);
+  let [before, longest] = [Infinity, 0];
   for (const one of slices) {
+    const began = performance.now();
     const { status } = await caller.store(one);
     if (status !== 0) throw new Error(`The status is ${status}`);
+    longest = Math.max(longest, performance.now() - before);
+    before = began;
   }
   await caller.release();
+  return longest;
 }
 
 /** The jobs of received images, once there are so many; the newest first. */
 export async function jobsOnce({ send }: Pick<Bulk, "send">, count: number): Promise<Job[]> {
-  for (;;) {
+  return until(`${count} jobs are listed`, async () => {
     const { body } = await send("GET", "/bulk_inference");
     const { jobs } = jobListSchema.parse(body);
-    if (jobs.length >= count) return jobs;
-    await delay(50);
-  }
+    return jobs.length >= count && jobs;
+  });
 }
 
 /** All files below a folder, by their paths in it. */

@@ -1,7 +1,11 @@
+/**
+ * Graphs that never end by themselves: what runs or is loaded there is at work until somebody ends
+ * it, however fast the machine is.
+ */
 import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { graph, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { graph, int, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { copyModel } from "./manifests.js";
 
 const shape = ["batch", 1, 64, 64];
@@ -26,48 +30,85 @@ function optional(
   writeFileSync(join(folder, "model.onnx"), file);
 }
 
-/** It gives its input back after a loop that has no end. */
-export function endless(directory: string): void {
+type Graph = Omit<ModelDescription, "name">;
+type Value = ModelDescription["inputs"][number];
+
+/**
+ * It gives its input back after a loop that has no end.
+ * @param over there is a loop only for an input with a value above this
+ */
+export function endlessGraph(x: Value, y: Value, over?: number): Graph {
   const goOn = (name: string) => ({ name, dtype: "bool", shape: [] }) as const;
   const body = {
     name: "body",
-    inputs: [{ name: "i", dtype: "int64", shape: [] }, goOn("c"), image("v")] as const,
-    outputs: [goOn("c2"), image("v2")],
+    inputs: [{ name: "i", dtype: "int64", shape: [] }, goOn("c"), { ...x, name: "v" }] as const,
+    outputs: [goOn("c2"), { ...x, name: "v2" }],
     nodes: [
       { op: "Identity", inputs: ["c"], outputs: ["c2"] },
       { op: "Identity", inputs: ["v"], outputs: ["v2"] },
     ],
   };
-  optional(directory, "endless", {
-    inputs: [image("hu")],
-    outputs: [image("y")],
-    nodes: [
-      { op: "Loop", inputs: ["", "", "hu"], outputs: ["y"], attributes: { body: graph(body) } },
-    ],
+  const loop = (condition: string) => ({
+    op: "Loop",
+    inputs: ["", condition, x.name],
+    outputs: [y.name],
+    attributes: { body: graph(body) },
   });
+  if (over === undefined) return { inputs: [x], outputs: [y], nodes: [loop("")] };
+  return {
+    inputs: [x],
+    outputs: [y],
+    initializers: [{ name: "limit", dtype: "float32", shape: [], data: [over] }],
+    nodes: [
+      {
+        op: "ReduceMax",
+        inputs: [x.name],
+        outputs: ["most"],
+        attributes: { keepdims: int(0) },
+      },
+      { op: "Greater", inputs: ["most", "limit"], outputs: ["is_over"] },
+      loop("is_over"),
+    ],
+  };
 }
 
 /**
- * A constant that takes an hour of products to compute, which ONNX Runtime does while it makes a
- * session.
+ * A constant that takes hours of products to compute, which ONNX Runtime does while it makes a
+ * session. It folds no loops, so that an amount of work has to stand for one; between two products
+ * it looks whether it is to stop.
  */
-export function foldsForLong(directory: string): void {
+export function foldingGraph(x: Value, y: Value): Graph {
   const side = 1024;
   const products = Array.from({ length: 20_000 }, (_, i) => ({
     op: "MatMul",
     inputs: [i === 0 ? "a" : `a${i - 1}`, "a"],
     outputs: [`a${i}`],
   }));
-  optional(directory, "folds-for-long", {
-    inputs: [image("hu")],
-    outputs: [image("y")],
+  return {
+    inputs: [x],
+    outputs: [y],
     initializers: [
       { name: "a", dtype: "float32", shape: [side, side], data: new Uint8Array(4 * side * side) },
     ],
     nodes: [
       ...products,
       { op: "ReduceSum", inputs: [`a${products.length - 1}`], outputs: ["sum"] },
-      { op: "Add", inputs: ["hu", "sum"], outputs: ["y"] },
+      { op: "Add", inputs: [x.name, "sum"], outputs: [y.name] },
     ],
-  });
+  };
+}
+
+/** It gives its input back after a loop that has no end. */
+export function endless(directory: string): void {
+  optional(directory, "endless", endlessGraph(image("hu"), image("y")));
+}
+
+/** Its run does not end for images with a value above `limit`; others it gives back. */
+export function endlessOver(directory: string, limit: number): void {
+  optional(directory, "endless-over", endlessGraph(image("hu"), image("y"), limit));
+}
+
+/** ONNX Runtime does not end making a session of it. */
+export function foldsForLong(directory: string): void {
+  optional(directory, "folds-for-long", foldingGraph(image("hu"), image("y")));
 }

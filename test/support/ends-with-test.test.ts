@@ -6,8 +6,8 @@ import { fileURLToPath } from "node:url";
 import t from "tap";
 import { endsWithTest } from "./ends-with-test.js";
 import { ADDON, needs } from "./needs.js";
-import { until } from "./postgres.js";
 import { commandOf } from "./processes.js";
+import { until } from "./until.js";
 
 /** A zombie does not: its command line is empty. */
 const runs = (pid: number) => Boolean(commandOf(pid));
@@ -29,7 +29,10 @@ t.test(
     for (const pid of pids) t.ok(runs(pid), "it runs");
 
     child.kill("SIGKILL");
-    await until(() => !pids.some(runs) && !existsSync(directory));
+    await until(
+      "all that the test had started has gone",
+      () => !pids.some(runs) && !existsSync(directory),
+    );
     t.pass("all are gone");
   },
 );

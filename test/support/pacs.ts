@@ -4,7 +4,6 @@ import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import { destinationSchema } from "../../src/doors/deliver/destination-settings.js";
 import type {
@@ -19,6 +18,7 @@ import { openFile } from "../../src/images/dicom/dicom-file.js";
 import { object } from "./doors.js";
 import { endsWithTest } from "./ends-with-test.js";
 import { freePort } from "./server.js";
+import { until } from "./until.js";
 
 export const DICOM_WEB_PLUGIN = "/usr/share/orthanc/plugins/libOrthancDicomWeb.so";
 
@@ -77,17 +77,13 @@ export async function startOrthanc(
   child.stderr.on("data", (data: Buffer) => said.push(data.toString()));
   const exit = once(child, "exit");
   const rest = async (page: string) => (await fetch(`http://127.0.0.1:${http}${page}`)).json();
-  for (;;) {
+  await until("Orthanc answers", () => {
     if (child.exitCode !== null) throw new Error(said.join("").slice(-2000));
-    if (
-      await rest("/system").then(
-        () => true,
-        () => false,
-      )
-    )
-      break;
-    await delay(100);
-  }
+    return rest("/system").then(
+      () => true,
+      () => false,
+    );
+  });
   const kill = async (signal: NodeJS.Signals) => {
     child.kill(signal);
     await exit;

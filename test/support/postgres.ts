@@ -19,7 +19,6 @@ import {
 import os from "node:os";
 import path from "node:path";
 import { createInterface } from "node:readline";
-import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { MessageChannel, receiveMessageOnPort, Worker } from "node:worker_threads";
 import { pino } from "pino";
@@ -192,15 +191,4 @@ export function postgresChild(t: Test, task: ChildTask): PostgresChild {
 /** The direct children of a process. */
 export function childrenOf(pid: number): number[] {
   return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
-}
-
-/**
- * Between two looks that ask a server or read its processes: a loop without it takes more of the
- * processor than what it waits for.
- */
-const LOOK_MS = 20;
-
-/** Looks again and again until it holds. */
-export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await holds())) await sleep(LOOK_MS);
 }

@@ -8,7 +8,8 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { migrate } from "../../src/bulk/migrations.js";
-import { sharedDatabase, until } from "./postgres.js";
+import { sharedDatabase } from "./postgres.js";
+import { until } from "./until.js";
 
 /** Processes whose command line names a folder. */
 const processesOf = (folder: string) =>
@@ -51,5 +52,8 @@ t.test("it ends with its run, also if that is killed", async (t) => {
   t.ok(existsSync(path.join(folder, "data/postmaster.pid")));
   t.ok(processesOf(folder).length > 0);
   run.kill("SIGKILL");
-  await until(() => !existsSync(folder) && processesOf(folder).length === 0);
+  await until(
+    "the folder and its processes have gone",
+    () => !existsSync(folder) && processesOf(folder).length === 0,
+  );
 });

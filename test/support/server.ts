@@ -15,6 +15,7 @@ import { newToken } from "../../src/commands/token.js";
 import { ConfigError } from "../../src/base/errors.js";
 import { loadConfig } from "../../src/config.js";
 import { supervise } from "../../src/server/supervisor.js";
+import { inTime } from "./until.js";
 
 export const root = fileURLToPath(new URL("../../../", import.meta.url));
 const main = path.join(root, "dist/src/main.js");
@@ -220,8 +221,8 @@ export async function startServer(place = makePlace()): Promise<TestServer> {
   let stderr = "";
   child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
   const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));
-  const logged = (fits: (line: LogLine) => boolean) =>
-    new Promise<LogLine>((resolve, reject) => {
+  const logged = (fits: (line: LogLine) => boolean) => {
+    const line = new Promise<LogLine>((resolve, reject) => {
       const before = log.find(fits);
       if (before !== undefined) resolve(before);
       waiting.push({ fits, resolve });
@@ -229,6 +230,8 @@ export async function startServer(place = makePlace()): Promise<TestServer> {
         reject(new Error(`radserve serve ended with ${status}: ${stderr}`)),
       );
     });
+    return inTime(`a line of the log with ${String(fits)}`, line);
+  };
   const { port } = (await logged((line) => line.msg === "serving")) as LogLine & { port: number };
   const url = `http://127.0.0.1:${port}`;
   const token = await issueToken(place);

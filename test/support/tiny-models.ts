@@ -7,6 +7,8 @@ import type { LoadOptions, Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { signedPlane } from "../../src/models/made-up-image.js";
+import { endlessGraph, foldingGraph } from "./endless.js";
+import { until } from "./until.js";
 
 export function writeModel(folder: string, model: ModelDescription): string {
   const file = path.join(folder, `${model.name}.onnx`);
@@ -22,21 +24,18 @@ export const identity: ModelDescription = {
   nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
 };
 
-const PRODUCTS = 1_600;
+const anySize = (name: string) => ({ name, dtype: "float32", shape: ["n", 1, "h", "w"] }) as const;
 
-/**
- * Seconds of matrix products, so that a test can catch it running; ends between two of them when
- * asked to.
- */
-export const slow: ModelDescription = {
-  name: "slow",
-  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 512, 512] }],
-  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 512, 512] }],
-  nodes: Array.from({ length: PRODUCTS }, (_, i) => ({
-    op: "MatMul",
-    inputs: [i === 0 ? "x" : `m${i}`, "x"],
-    outputs: [i === PRODUCTS - 1 ? "y" : `m${i + 1}`],
-  })),
+/** Its runs never end by themselves: somebody ends them. */
+export const neverEnds: ModelDescription = {
+  name: "never-ends",
+  ...endlessGraph(anySize("x"), anySize("y")),
+};
+
+/** Loading it never ends by itself. */
+export const neverLoaded: ModelDescription = {
+  name: "never-loaded",
+  ...foldingGraph(anySize("x"), anySize("y")),
 };
 
 export const input: ImageInput = {
@@ -78,9 +77,9 @@ export const slowInput: ImageInput = { ...input, size: { kind: "fixed", height: 
 export const plane = (rows: number, columns: number, samples?: readonly number[]): Plane =>
   signedPlane(rows, columns, samples ?? new Array<number>(rows * columns).fill(0));
 
-/** Resolves once a task of the engine runs on one of its threads. */
-export async function untilRunning(engine: Engine): Promise<void> {
-  while (engine.stats().running === 0) await new Promise((resolve) => setImmediate(resolve));
+/** Resolves once so many tasks of the engine run, each on a thread of it. */
+export async function untilRunning(engine: Engine, tasks = 1): Promise<void> {
+  await until(`${tasks} tasks run`, () => engine.stats().running >= tasks, setImmediate);
 }
 
 export const HEAVY_SIDE = 2048;

@@ -6,20 +6,13 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { createEngine, type Engine } from "../../src/engine/engine.js";
-import {
-  heatmap,
-  input,
-  loadOptions,
-  plane,
-  slowInput,
-  untilRunning,
-} from "../support/tiny-models.js";
+import { heatmap, input, loadOptions, plane, untilRunning } from "../support/tiny-models.js";
 
 const [, , mode, quickPath, slowPath] = process.argv;
 if (mode === undefined || quickPath === undefined || slowPath === undefined)
   throw new Error("Expected: child.js MODE QUICK.onnx SLOW.onnx");
 const quick = loadOptions(quickPath, { inputs: [input], outputs: [heatmap] });
-const slow = loadOptions(slowPath, { inputs: [slowInput] });
+const slow = loadOptions(slowPath);
 
 /**
  * More work than threads, so that some runs and some waits; how it ends is not this function's
@@ -27,7 +20,7 @@ const slow = loadOptions(slowPath, { inputs: [slowInput] });
  */
 async function busy(engine: Engine): Promise<void> {
   const { id } = await engine.load(slow);
-  for (let i = 0; i < 6; ++i) engine.infer(id, [plane(512, 512)], {}).catch(() => undefined);
+  for (let i = 0; i < 6; ++i) engine.infer(id, [plane(2, 2)], {}).catch(() => undefined);
   await untilRunning(engine);
 }
 

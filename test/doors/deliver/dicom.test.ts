@@ -157,7 +157,7 @@ for (const prove of WAYS)
       const [object] = slicesToSend(1);
       const uid = object!.sop_instance_uid;
       const listen = async () => ({ port: await freePort(), host: "127.0.0.1" });
-      const tried = async (faults: Faults, timeout?: number) => {
+      const tried = async (faults: Faults, sent: () => void = () => undefined) => {
         const at = await listen();
         const way = prove === "c-get" ? {} : { listen: at };
         const callBack = faults.callBack ?? (prove === "c-move" ? () => at.port : undefined);
@@ -165,9 +165,9 @@ for (const prove of WAYS)
           t,
           { ...faults, ...(callBack && { callBack }) },
           { prove, ...way },
-          timeout,
         );
         t.match(states(await sentTo(destination, [object!])), [{ state: "stored" }]);
+        sent();
         return provedBy(destination, object!);
       };
       t.match(await tried({}), { state: "proven", how: prove });
@@ -183,8 +183,9 @@ for (const prove of WAYS)
         t.match(await tried({ answer: 0xa701 }), { state: "away" });
         t.match(await tried({ answer: 0xa900 }), { state: "not_provable" });
         const { deliveryWhole } = durations;
-        setDurations({ deliveryWhole: 200 });
-        t.match(await tried({ pends: true }), { state: "away" }, "one that goes on without end");
+        const impatient = () => setDurations({ deliveryWhole: 200 });
+        const pending = await tried({ pends: true }, impatient);
+        t.match(pending, { state: "away" }, "one that goes on without end");
         setDurations({ deliveryWhole });
       }
       const none = await peer(

@@ -14,9 +14,9 @@ import {
 } from "../../support/bulk.js";
 import { deliveringPlace, deliveryOf, listed, proven } from "../../support/deliveries.js";
 import { commandsAre } from "../../support/needs.js";
-import { until } from "../../support/postgres.js";
 import { radserve } from "../../support/server.js";
 import { webPacs } from "../../support/web-pacs.js";
+import { until } from "../../support/until.js";
 
 const COUNT = 6;
 const names = Array.from({ length: COUNT }, (_, i) => nameOf(i));
@@ -42,12 +42,15 @@ await t.test(
     const job = await bulk.ended(id);
     t.match(job, { counts: { succeeded: COUNT }, request: { destinations: ["pacs"] } });
     const item = async () => (await bulk.items(id)).flatMap(({ deliveries = [] }) => deliveries);
-    await until(async () => (await listed(bulk.server)).length === COUNT);
+    await until(
+      "all deliveries are listed",
+      async () => (await listed(bulk.server)).length === COUNT,
+    );
     t.same(new Set((await item()).map(({ state }) => state)), new Set(["waiting"]));
     // One of the boxes is gone, with whatever it had
     for (const pid of [worker.servingPid(), worker.process.pid!]) process.kill(pid, "SIGKILL");
     await pacs.start();
-    await until(() => names.every((name) => proven(place, name)));
+    await until("all objects are proven", () => names.every((name) => proven(place, name)));
     t.equal(pacs.kept.size, COUNT);
     t.equal(pacs.sent.length, COUNT, "none twice");
     t.match(
@@ -76,7 +79,9 @@ await t.test(
     });
     await pacs.start();
     const folder = path.join(place.output, "again");
-    await until(() => names.every((name) => proven({ output: folder }, name)));
+    await until("all objects are proven", () =>
+      names.every((name) => proven({ output: folder }, name)),
+    );
     t.match(deliveryOf({ output: folder }, names[0]), {
       priority: "bulk",
       request_id: `${again}.0`,
@@ -102,26 +107,26 @@ await t.test("another box does not send what one has sent and cannot write down 
   const input = path.join(place.input, "image.dcm");
   await ask("image.dcm");
   for (const { url } of [bulk.server, other])
-    await until(async () =>
+    await until("one delivery waits", async () =>
       /^radserve_deliveries{destination="pacs",state="waiting"} 1$/m.test(
         await (await fetch(`${url}/metrics`)).text(),
       ),
     );
   // What is tried in vain is written down once
-  await until(() =>
+  await until("the delivery says that nobody listens", () =>
     /ECONNREFUSED/.test(readFileSync(path.join(place.output, ".image.dcm.delivery.json"), "utf8")),
   );
   // As if a newer result of it were computed
   const letGo = await hold(t, place.output, ["image.dcm"]);
   await pacs.start();
-  await until(() => pacs.read.length > 0);
+  await until("the archive is asked for an object", () => pacs.read.length > 0);
   // Another result goes its way: whoever sends it may send
   copyFileSync(input, path.join(place.input, "second.dcm"));
   await ask("second.dcm");
-  await until(() => proven(place, "second.dcm"));
+  await until("the second object is proven", () => proven(place, "second.dcm"));
   t.same(pacs.sent.length, 2, "each once");
   await letGo();
-  await until(() => proven(place));
+  await until("the first object is proven", () => proven(place));
   t.same(pacs.sent.length, 2, "each once");
 });
 
@@ -142,7 +147,7 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
   t.match(await radserve(place, "status"), { stdout: /delivery_set_aside/ });
   pacs.behave("keep");
   t.match(await radserve(place, "deliver", "retry"), { status: 0, stdout: /^1 set-aside object / });
-  await until(() => proven(place));
+  await until("the object is proven", () => proven(place));
   t.match(await radserve(place, "deliver", "list"), { status: 0, stderr: /Nothing is waiting/ });
   const receipt = path.join(place.output, "image.dcm.json");
   t.match(await radserve(place, "deliver", "verify", receipt), {

@@ -13,9 +13,9 @@ import { RadserveError } from "../../../src/base/errors.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { failure } from "../../support/expect.js";
 import { CONFINE, needs } from "../../support/needs.js";
-import { until } from "../../support/postgres.js";
 import { commandOf, decodersOf } from "../../support/processes.js";
 import { root } from "../../support/server.js";
+import { until } from "../../support/until.js";
 
 const png = (side: number) =>
   sharp({ create: { width: side, height: side, channels: 3, background: "grey" } })
@@ -46,7 +46,7 @@ async function begun(
     }),
   );
   // The decoder's work alone is asked about again and again
-  await until(() => Promise.resolve(asked > 5));
+  await until("the decoder is at work", () => Promise.resolve(asked > 5));
   return { reading };
 }
 
@@ -65,7 +65,9 @@ t.test("a decoder that ends in the middle fails its own work alone", { skip }, a
     t.equal(error.code, code, signal);
     t.match(error.message, message);
     t.match((await waiting).format, { rows: 8, columns: 8 }, "what waited gets a fresh process");
-    await until(() => Promise.resolve(commandOf(decoder) === undefined));
+    await until("the decoder process has gone", () =>
+      Promise.resolve(commandOf(decoder) === undefined),
+    );
   }
 });
 
@@ -83,7 +85,9 @@ t.test(
     wanted = false;
     t.equal((await reading).code, "cancelled");
     t.match((await waiting).format, { rows: 8 });
-    await until(() => Promise.resolve(commandOf(decoder) === undefined));
+    await until("the decoder process has gone", () =>
+      Promise.resolve(commandOf(decoder) === undefined),
+    );
   },
 );
 

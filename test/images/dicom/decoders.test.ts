@@ -5,6 +5,7 @@ import { framesAhead, shareDecoding } from "../../../src/images/dicom/decoders.j
 import { ReadAhead } from "../../../src/images/dicom/read-ahead.js";
 import type { Image } from "../../../src/images/image.js";
 import { readImage } from "../../../src/images/read-image.js";
+import { until } from "../../support/until.js";
 import { attributesOf, compress, dicomFile, picture, SYNTAXES } from "../../support/dicom.js";
 
 const FRAMES = 14;
@@ -58,7 +59,7 @@ const threadsAtWork = () =>
  * Resolves once no thread has an order any more: what an error left behind is decoded to the end.
  */
 async function untilIdle(): Promise<void> {
-  while (threadsAtWork() > 0) await new Promise((resolve) => setImmediate(resolve));
+  await until("no thread has an order", () => threadsAtWork() === 0, setImmediate);
 }
 
 t.teardown(() => {
@@ -112,8 +113,7 @@ t.test("a thread that is there already is asked for less than one is started for
     "73 ms of work, with the threads that decode the next frames",
   );
   // Threads without work end
-  while (framesAhead("jpeg-ls", large, FRAMES) > 0)
-    await new Promise((resolve) => setImmediate(resolve));
+  await until("the threads have ended", () => framesAhead("jpeg-ls", large, FRAMES) === 0);
   t.ok(framesAhead("jpeg-ls", large, 3 * FRAMES) > 0, "220 ms of work");
 });
 

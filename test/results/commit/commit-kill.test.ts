@@ -21,6 +21,9 @@ import { ADDON, needs } from "../../support/needs.js";
 import { hash, recoverFolder } from "../../support/commits.js";
 
 const KILLS = Number(process.env["RADSERVE_KILLS"] ?? 50);
+const MOST_KILLS = 4 * KILLS;
+/** A process that has ended before its moment shows that others come too late as well. */
+const SOONER = 0.9;
 const AT_ONCE = 2;
 const NAME = "slice.dcm";
 const STAGING = `.${NAME}.radserve`;
@@ -108,27 +111,31 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
   };
 
   await t.test(`${KILLS} deaths`, async (t) => {
-    const { life, changes, commit } = await calibrate(
-      start(prepare(join(place, "whole"), false)),
-      join(place, "whole"),
-    );
+    const pace = await calibrate(start(prepare(join(place, "whole"), false)), join(place, "whole"));
     const chance = random(20261121);
     const moment = (i: number): Moment => {
-      if (i % 5 === 0) return { after: chance() * life };
-      if (i % 5 < 3) return { changes: 1 + Math.floor(chance() * changes), then: chance() * 2 };
-      return { staged: chance() * commit };
+      if (i % 5 === 0) return { after: chance() * pace.life };
+      if (i % 5 < 3)
+        return { changes: 1 + Math.floor(chance() * pace.changes), then: chance() * 2 };
+      return { staged: chance() * pace.commit };
     };
-    const points = Array.from({ length: KILLS }, (_, i) => ({
-      folder: prepare(join(place, `point-${i}`), i % 2 === 0),
-      before: i % 2 === 0 ? "old" : "none",
-      moment: moment(i),
-    }));
+    const points: { folder: string; before: "old" | "none" }[] = [];
     const left = { lock: 0, staging: 0, killed: 0 };
-    const queue = [...points];
+    const isEnough = () => left.killed > KILLS / 2 && left.lock > KILLS / 4 && left.staging > 0;
+    // Where in a life a moment lies depends on how fast it is: there are more of them until
+    // processes have died in each of its parts
+    const isLast = () => points.length >= (isEnough() ? KILLS : MOST_KILLS);
     const killOne = async (): Promise<void> => {
-      for (let point = queue.shift(); point !== undefined; point = queue.shift()) {
-        if (await killedAt(start(point.folder), point.folder, point.moment)) left.killed += 1;
-        const names = readdirSync(point.folder);
+      while (!isLast()) {
+        const i = points.length;
+        const folder = prepare(join(place, `point-${i}`), i % 2 === 0);
+        points.push({ folder, before: i % 2 === 0 ? "old" : "none" });
+        if (await killedAt(start(folder), folder, moment(i))) left.killed += 1;
+        else {
+          pace.life *= SOONER;
+          pace.commit *= SOONER;
+        }
+        const names = readdirSync(folder);
         if (names.includes(`.${NAME}.lock`)) left.lock += 1;
         if (names.includes(STAGING)) left.staging += 1;
       }
@@ -137,10 +144,7 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
     t.comment(
       `${left.killed} killed, ${left.lock} with the lock, ${left.staging} while committing`,
     );
-    t.ok(
-      left.killed > KILLS / 2 && left.lock > KILLS / 4 && left.staging > 0,
-      "deaths in the midst of work",
-    );
+    t.ok(isEnough(), "deaths in the midst of work");
 
     const found = { none: 0, old: 0, new: 0 };
     for (const [i, { folder, before }] of points.entries()) {
