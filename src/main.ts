@@ -306,9 +306,18 @@ command(
   "retry [id]",
   "send set-aside objects again, of one result or of all (RADSERVE_URL, RADSERVE_TOKEN)",
 )
-  .option("--destination <name>", "only to this destination")
+  .option("--destination <name>", "only what was set aside for this destination")
+  .option("--to <name>", "send it to this destination in place of that one")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/deliver.js")).deliverRetry));
+command(
+  deliver,
+  "drop [id]",
+  "give up set-aside objects, of one result or of a destination (RADSERVE_URL, RADSERVE_TOKEN)",
+)
+  .option("--destination <name>", "only what was set aside for this destination")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/deliver.js")).deliverDrop));
 command(
   deliver,
   "verify <paths...>",

@@ -50,6 +50,9 @@ export const durations = {
   /** How often folders, disks and all that may be wrong are looked at. */
   conditionsLook: 5_000,
 
+  /** How often the running time is written down, by which things are old enough to be removed. */
+  clockTick: 60_000,
+
   // The audit
   /** How long a line may take to be on the disk. Then what waits for it is refused. */
   auditLine: 10_000,
@@ -101,6 +104,8 @@ export const durations = {
    * series.
    */
   associationIdle: 120_000,
+  /** What is received becomes a job after so long, or ten times `quiet`, though more of it comes. */
+  receivedMost: 3_600_000,
   /** How often what has come is told for /metrics and the conditions. */
   doorFigures: 1_000,
   /**

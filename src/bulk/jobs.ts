@@ -475,11 +475,15 @@ export function purgeJob(pool: Pool, scope: Scope, id: string): Promise<JobRow> 
   });
 }
 
-/** Forgets jobs that ended longer ago than `days`. */
-export async function purgeOlderThan(pool: Pool, days: number): Promise<number> {
+/**
+ * Forgets jobs that ended longer ago than `days` by the database's clock, and before a time of day
+ * (ms since 1970) by which they are as old by another clock, too.
+ */
+export async function purgeOlderThan(pool: Pool, days: number, before: number): Promise<number> {
   const { rowCount } = await pool.query(
-    "delete from radserve.job where finished_at < now() - make_interval(days => $1)",
-    [days],
+    `delete from radserve.job
+     where finished_at < now() - make_interval(days => $1) and finished_at < to_timestamp($2)`,
+    [days, before / 1000],
   );
   return rowCount ?? 0;
 }

@@ -6,6 +6,7 @@
 import type { Pool, PoolClient } from "pg";
 import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
+import type { RunningClock } from "../files/running-clock.js";
 import { durations } from "../base/durations.js";
 import { RadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
@@ -47,6 +48,8 @@ const CLOCK_LOOK_MS = 30_000;
 const MONTHS_SECONDS = 365 * 86_400;
 
 export interface ScannerOptions extends BoxContext {
+  /** By which ended jobs are old, too. */
+  clock: Pick<RunningClock, "before">;
   works: boolean;
   /** The name of this box, for people. */
   box: string;
@@ -217,7 +220,8 @@ export class Scanner {
    */
   async #sweep(): Promise<void> {
     const { pool } = this.options.database;
-    const forgotten = await purgeOlderThan(pool, KEPT_DAYS);
+    const before = this.options.clock.before(KEPT_DAYS * 86_400_000);
+    const forgotten = before === undefined ? 0 : await purgeOlderThan(pool, KEPT_DAYS, before);
     const { rows } = await pool.query<{ id: string }>(
       "select id from radserve.job where total is null and finished_at is null",
     );

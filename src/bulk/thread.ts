@@ -16,6 +16,7 @@ import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import { answerOwner } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
+import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
 import { OPERATIONS, type OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
@@ -70,12 +71,14 @@ let modelsReady = false;
 const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
 const troubles = new DatabaseTroubles();
 const closing = new AbortController();
+const clock = new RunningClock(runningClockOf(config));
 
 async function open(): Promise<Parts> {
   const database = await openDatabase(config, log);
   const shared = { config, roots, database, log, troubles };
   const scanner = new Scanner({
     ...shared,
+    clock,
     works,
     box: os.hostname(),
     onLost: () => void repair([]).catch(() => undefined),

@@ -24,7 +24,7 @@ import { PREVIOUS, PREVIOUS_DELIVERY } from "../results/commit/staging.js";
 import { readDeliveryFile, type Delivered, type Delivery } from "../results/receipt/delivery.js";
 import { receiptName } from "../results/receipt/names.js";
 import { distrust, TO_TRUST, type Trust } from "../results/receipt/seal.js";
-import { deliveryListSchema, retriedSchema } from "../server/deliveries.js";
+import { deliveryListSchema, droppedSchema, retriedSchema } from "../server/deliveries.js";
 import { clientWithToken } from "./client.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
@@ -65,12 +65,24 @@ export async function deliverList(
 export async function deliverRetry(
   config: Config,
   id: string | undefined,
-  { destination, json }: Choice,
+  { destination, to, json }: Choice & { to?: string },
 ): Promise<ExitStatus> {
-  const page = `/deliveries/retry?${queryOf({ id, destination })}`;
+  const page = `/deliveries/retry?${queryOf({ id, destination, to })}`;
   const { retried } = await clientWithToken(config).call(retriedSchema, "POST", page);
   if (json === true) print(JSON.stringify({ retried }, null, 2));
   else print(`${counted(retried, "set-aside object")} will be sent again.`);
+  return 0;
+}
+
+export async function deliverDrop(
+  config: Config,
+  id: string | undefined,
+  { destination, json }: Choice,
+): Promise<ExitStatus> {
+  const page = `/deliveries/drop?${queryOf({ id, destination })}`;
+  const { dropped } = await clientWithToken(config).call(droppedSchema, "POST", page);
+  if (json === true) print(JSON.stringify({ dropped }, null, 2));
+  else print(`${counted(dropped, "set-aside object")} will not be sent any more.`);
   return 0;
 }
 

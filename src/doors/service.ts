@@ -56,13 +56,13 @@ export class DoorsService {
 
   constructor(private readonly options: DoorsOptions) {
     const { config, settings, log } = options;
-    const { log_level, minimum_free_disk, upload_limit } = config;
+    const { log_level, minimum_free_disk, upload_limit, state_dir } = config;
     this.spool = settings.spool;
     this.#thread = new ServiceThread({
       file: new URL("./receive/thread.js", import.meta.url),
       workerData: {
         settings,
-        config: { log_level, minimum_free_disk, upload_limit },
+        config: { log_level, minimum_free_disk, upload_limit, state_dir },
       } satisfies DoorsThreadOptions,
       stays: true,
       answering: (message: FromDoors) => this.#answer(message),
@@ -183,11 +183,11 @@ export class DoorsService {
     }
   }
 
-  async #tell({ kind, peer, study, ...more }: Told): Promise<void> {
+  async #tell({ kind, outcome = "done", peer, study, ...more }: Told): Promise<void> {
     const { audit } = this.options;
     await audit.record({
       kind,
-      outcome: "done",
+      outcome,
       subject: peer,
       study: audit.hash("study", study),
       ...more,

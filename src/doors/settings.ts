@@ -190,6 +190,14 @@ const schema = z
   });
 
 export type DoorsSettings = z.output<typeof schema>;
+/** Where no file of doors is named. */
+export const NO_DOORS: DoorsSettings = {
+  keep: 0,
+  peers: {},
+  rules: [],
+  destinations: {},
+  deliver: [],
+};
 /** Those of doors through which images come in. */
 export type ReceivingSettings = DoorsSettings & { spool: string };
 
@@ -199,7 +207,7 @@ export const receives = (doors: DoorsSettings | undefined): doors is ReceivingSe
 
 /** Connections without an association, beside the associations that may be. */
 export const MORE_CONNECTIONS = 64;
-/** The connection, the file that comes, and both of its folders. */
+/** The connection, the file that comes, its folder, and an object that lies there. */
 const FOR_AN_ASSOCIATION = 4;
 
 /** Descriptors that the port for DICOM may take. */

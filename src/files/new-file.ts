@@ -26,10 +26,13 @@ const BETWEEN_LOOKS = 64 * 1024 * 1024;
 const MOST_TEXT = 256 * 1024 * 1024;
 
 export interface NewFileOptions {
-  /** Replaces a file of that name; without it, one with other bytes is file_exists. */
-  overwrite: boolean;
+  /**
+   * Replaces a file of that name; without it, one with other bytes is file_exists. A function is
+   * asked where there is such a one, before it goes.
+   */
+  overwrite: boolean | ((path: string, sha256: string) => Promise<boolean>);
   /** Throws where the bytes are not what they should be, before anything appears. */
-  check?: (sha256: string) => void;
+  check?: (sha256: string, fd: number) => Promise<void> | void;
   mostBytes: number;
   /** disk_full where the file system would have less left. */
   minimumFreeBytes: number;
@@ -97,7 +100,7 @@ async function unnamedIn(dir: string): Promise<Draft | undefined> {
  */
 async function namedIn(dir: string): Promise<Draft> {
   const helper = helperIn(dir);
-  const fd = await openDescriptor(helper, "wx", 0o644);
+  const fd = await openDescriptor(helper, "wx+", 0o644);
   return {
     fd,
     linkTo: () => false,
@@ -153,7 +156,7 @@ export async function receiveFile(
     const draft = (await unnamedIn(dir)) ?? (await namedIn(dir));
     try {
       const { bytes, sha256 } = await fill(draft.fd, dir, pieces, options);
-      options.check?.(sha256);
+      await options.check?.(sha256, draft.fd);
       await syncDescriptor(draft.fd);
       const outcome = await publish(draft, `${dir}/${name}`, sha256, options.overwrite);
       if (options.leaveFolder !== true) await syncFolder(dir);
@@ -200,13 +203,14 @@ async function publish(
   draft: Draft,
   path: string,
   sha256: string,
-  overwrite: boolean,
+  overwrite: NewFileOptions["overwrite"],
 ): Promise<NewFile["outcome"]> {
   if (draft.linkTo(path) || (await draft.rename(path))) return "created";
   const there = await lstat(path);
   if (!there.isFile()) throw taken("something that is no plain file");
   if ((await hashFile(path)) === sha256) return "same";
-  if (!overwrite) throw taken("a file with other bytes");
+  const replaces = typeof overwrite === "function" ? await overwrite(path, sha256) : overwrite;
+  if (!replaces) throw taken("a file with other bytes");
   await draft.replace(path);
   return "replaced";
 }

@@ -56,7 +56,7 @@ export const REMEDIES = {
   destination_away:
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
-    "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry.",
+    "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry, with --to for another destination; radserve deliver drop gives it up.",
   result_untrusted: ERRORS.result_untrusted.remedy,
   list_unreadable:
     "radserve doctor names the file in .radserve-results. Remove it, or let the server's user read it; then run radserve results index.",

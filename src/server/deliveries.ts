@@ -24,11 +24,23 @@ const listQuery = z.strictObject({
     .default(100)
     .describe("How many at most, the newest first"),
 });
-const retryQuery = z.strictObject(choice);
+const retryQuery = z.strictObject({
+  ...choice,
+  to: z
+    .string()
+    .max(32)
+    .optional()
+    .describe("Send them to this destination in place of the one that they were set aside for"),
+});
+const dropQuery = z.strictObject(choice);
 
 export const deliveryListSchema = z.object({ deliveries: z.array(undeliveredSchema) });
 export const retriedSchema = z.object({
   retried: z.int().min(0).describe("Objects that were set aside, and are sent again"),
+});
+
+export const droppedSchema = z.object({
+  dropped: z.int().min(0).describe("Objects that were set aside, and are not sent any more"),
 });
 
 function deliveriesOf({ deliveries }: Services): DeliveryService {
@@ -49,7 +61,12 @@ async function filterOf(
 ): Promise<DeliveryFilter> {
   const caller = callerOf(ctx);
   const { all } = deliveriesOf(services).known;
-  if (destination !== undefined && !all.includes(destination))
+  // What is left for a name that the settings had is found by it
+  const isKnown =
+    destination === undefined ||
+    all.includes(destination) ||
+    (await deliveriesOf(services).hasFor(destination));
+  if (!isKnown)
     throw errors.destination_not_found(
       `Expected the name of a destination; found ${destination}, and there are ${all.join(", ")}.`,
       { field: "destination" },
@@ -74,23 +91,51 @@ export const listDeliveries: Page = {
   },
 };
 
+/**
+ * Of a token that may send to some destinations only: one of those has to be named.
+ * @throws RadserveError path_not_allowed
+ */
+function mayChange(ctx: Context, destination: string | undefined): void {
+  const allowed = callerOf(ctx).destinations;
+  if (allowed === undefined || (destination !== undefined && allowed.includes(destination))) return;
+  throw errors.path_not_allowed(
+    "Expected a destination that this token may send to. Name it, or use another token.",
+    { side: "destination" },
+  );
+}
+
 export const retryDeliveries: Page = {
   query: retryQuery,
   answer: { Retried: retriedSchema },
   handler: async (ctx, services) => {
     const deliveries = deliveriesOf(services);
-    const filter = await filterOf(ctx, services, parseBody(retryQuery, { ...ctx.query }));
-    const allowed = callerOf(ctx).destinations;
-    if (
-      allowed !== undefined &&
-      (filter.destination === undefined || !allowed.includes(filter.destination))
-    )
-      throw errors.path_not_allowed(
-        "Expected a destination that this token may send to. Name it, or use another token.",
-        { side: "destination" },
+    const { to, ...query } = parseBody(retryQuery, { ...ctx.query });
+    const filter = await filterOf(ctx, services, query);
+    const { all } = deliveries.known;
+    if (to !== undefined && !all.includes(to))
+      throw errors.destination_not_found(
+        `Expected the name of a destination; found ${to}, and there are ${all.join(", ")}.`,
+        { field: "to" },
       );
-    const retried = await deliveries.retry(filter);
+    mayChange(ctx, filter.destination);
+    if (to !== undefined) mayChange(ctx, to);
+    const retried = await deliveries.retry(filter, to);
     ctx.state.action?.note({ count: retried });
     ctx.body = { retried } satisfies z.infer<typeof retriedSchema>;
+  },
+};
+
+export const dropDeliveries: Page = {
+  query: dropQuery,
+  answer: { Dropped: droppedSchema },
+  handler: async (ctx, services) => {
+    const deliveries = deliveriesOf(services);
+    const filter = await filterOf(ctx, services, parseBody(dropQuery, { ...ctx.query }));
+    if (filter.id === undefined && filter.destination === undefined)
+      throw errors.bad_request("Expected id or destination: everything is not dropped at once.");
+    mayChange(ctx, filter.destination);
+    const dropped = await deliveries.drop(filter);
+    ctx.state.action?.note({ count: dropped });
+    ctx.body = { dropped } satisfies z.infer<typeof droppedSchema>;
   },
 };

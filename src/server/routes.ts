@@ -16,7 +16,7 @@ import {
   reconcileQuerySchema,
   reconciliationSchema,
 } from "../bulk/schema.js";
-import { listDeliveries, retryDeliveries } from "./deliveries.js";
+import { dropDeliveries, listDeliveries, retryDeliveries } from "./deliveries.js";
 import { complete, stow } from "./doors.js";
 import { download, upload } from "./file-transfer.js";
 import {
@@ -263,9 +263,21 @@ export const ROUTES: readonly Route[] = [
   }),
   at("POST /deliveries/retry", "retryDeliveries", {
     tag: "results",
-    summary: "Sends objects again that were set aside",
+    summary: "Sends objects again that were set aside, or to another destination",
     errors: ["path_not_allowed", "not_found", "destination_not_found", "shutting_down"],
     ...retryDeliveries,
+  }),
+  at("POST /deliveries/drop", "dropDeliveries", {
+    tag: "results",
+    summary: "Gives up objects that were set aside: they are not sent any more",
+    errors: [
+      "bad_request",
+      "path_not_allowed",
+      "not_found",
+      "destination_not_found",
+      "shutting_down",
+    ],
+    ...dropDeliveries,
   }),
   at("GET /results", "getResult", {
     ...view,

@@ -15,9 +15,11 @@ import { signingKeyId, useResultKeys } from "../results/receipt/seal.js";
 import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { DoorsService } from "../doors/service.js";
-import { DeliveryService } from "../doors/deliver/service.js";
-import { readDoors, receives, type DoorsSettings } from "../doors/settings.js";
+import { delivers, DeliveryService } from "../doors/deliver/service.js";
+import { NO_DOORS, readDoors, receives, type DoorsSettings } from "../doors/settings.js";
+import { durations } from "../base/durations.js";
 import { VERSION } from "../base/version.js";
+import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import { WatchedCertificates } from "../files/certificates.js";
 import { ClientAddresses } from "./client-address.js";
 import { Connections } from "./connections.js";
@@ -176,6 +178,9 @@ class ServingProcess {
     // Before the first thread is started: each gets what is known then
     useResultKeys(config.keys_dir);
     await signingKeyId();
+    const clock = new RunningClock(runningClockOf(config));
+    clock.tick();
+    setInterval(() => clock.tick(), durations.clockTick).unref();
     const started = { kind: "start", version: VERSION, after_crash: crashed } as const;
     const audit = await Audit.open(config.state_dir, started, this.log);
     audit.sayHeads();
@@ -259,16 +264,16 @@ class ServingProcess {
       (message) => this.log.error(message),
       path.join(config.state_dir, "revoked-tokens"),
     );
-    const deliveries =
-      settings === undefined || Object.keys(settings.destinations).length === 0
-        ? undefined
-        : new DeliveryService({
-            config,
-            settings,
-            outputRoots: roots.output,
-            audit,
-            log: this.log,
-          });
+    const doorsOrNone = settings ?? NO_DOORS;
+    const deliveries = delivers(doorsOrNone, config)
+      ? new DeliveryService({
+          config,
+          settings: doorsOrNone,
+          outputRoots: roots.output,
+          audit,
+          log: this.log,
+        })
+      : undefined;
     const pool = new InferencePool({
       threads: config.threads,
       maxQueue: config.max_queue,

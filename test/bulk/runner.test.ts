@@ -2,7 +2,7 @@
  * The bulk thread where the database or the disk fails at a bad moment, and what it does by itself.
  */
 import { randomUUID } from "node:crypto";
-import { mkdirSync, rmdirSync } from "node:fs";
+import { mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Pool } from "pg";
 import t from "tap";
@@ -38,6 +38,14 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
     create trigger refuse_the_first before insert on radserve.instance
       for each row execute function radserve.refuse_the_first();`);
   const old = await oldJobs(pool);
+  // It has run for longer than jobs are kept
+  const ago = Date.now() - 40 * 86_400_000;
+  const stretch = { wall: ago, ran: 0, wallEnd: Date.now(), ranEnd: Date.now() - ago };
+  mkdirSync(place.environment["RADSERVE_STATE_DIR"]!, { recursive: true, mode: 0o700 });
+  writeFileSync(
+    path.join(place.environment["RADSERVE_STATE_DIR"]!, "clock.json"),
+    JSON.stringify([stretch]),
+  );
   const bulk = await startBulk(t, place);
 
   await t.test("a box that could not enter itself takes nothing until it has", async (t) => {

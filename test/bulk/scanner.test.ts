@@ -25,6 +25,7 @@ function boxes(t: Test) {
     const database = await openDatabase(settings, log);
     t.teardown(() => database.close());
     const scanner = new Scanner({
+      clock: { before: () => undefined },
       config: loadConfig({ directory: os.tmpdir(), environment: {} }),
       roots: { input: [], output: [] },
       database,

@@ -79,6 +79,7 @@ async function door(t: Test) {
     mostAssociations: 8,
     spool,
     log: silent,
+    coming: () => Promise.resolve(),
     kept: () => undefined,
     refused: () => undefined,
     ended: () => undefined,
@@ -186,6 +187,7 @@ await t.test("STOW-RS: the same files are the same objects", { skip }, async (t)
     peer: "stow-x",
     spool,
     log: silent,
+    coming: () => Promise.resolve(),
     kept: () => undefined,
     refused: () => undefined,
   });

@@ -2,15 +2,18 @@
  * From an object that comes over the port for DICOM to the receipt: real server, PostgreSQL and
  * files.
  */
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { once } from "node:events";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import t, { type Test } from "tap";
 import type { Receipt } from "../../src/results/receipt/receipt.js";
-import { linesOf } from "../support/audit.js";
+import { linesOf, onSmallDisk } from "../support/audit.js";
+import { withDurations } from "../support/durations.js";
 import {
+  associate,
   doorsPlace,
   filesBelow,
   jobsOnce,
@@ -21,7 +24,7 @@ import {
   startDoors,
   STUDY,
 } from "../support/doors.js";
-import { issueToken } from "../support/server.js";
+import { issueToken, root } from "../support/server.js";
 import { until } from "../support/until.js";
 
 const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.endsWith(".json"));
@@ -70,7 +73,7 @@ await t.test(
     );
     t.equal(receiptsIn(results).length, 1);
     t.equal(frames(), 4, "the series has grown");
-    t.equal(filesBelow(path.join(spool, "objects")).length, 4);
+    t.equal(filesBelow(path.join(spool, "series")).length, 4);
     const metrics = await (await fetch(`${doors.server.url}/metrics`)).text();
     t.match(metrics, /radserve_door_objects_total\{door="dicom"\} 7/);
     t.match(metrics, /radserve_received_waiting\{for="rule"\} 0/);
@@ -78,16 +81,19 @@ await t.test(
     t.match(
       told.map(({ kind, outcome, subject, count }) => `${kind} ${outcome} ${subject} ${count}`),
       [
+        "received asked ct1 undefined",
         "received done ct1 3",
         "submitted asked ct1 3",
         "submitted done ct1 3",
+        "received asked ct1 undefined",
         "received done ct1 3",
+        "received asked ct1 undefined",
         "received done ct1 1",
         "submitted asked ct1 4",
         "submitted done ct1 4",
       ],
     );
-    t.match(told[2], { job_id: first!.job_id, study: /^[0-9a-f]{32}$/ });
+    t.match(told[3], { job_id: first!.job_id, study: /^[0-9a-f]{32}$/ });
     // As a process that is killed between the job and its mark leaves it
     const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
     rmSync(mark);
@@ -246,6 +252,130 @@ await t.test(
     // Its UID is free again
     await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
     t.equal((await jobsOnce(doors, 2)).length, 2);
+  },
+);
+
+await t.test("nothing that came minutes ago goes when the clock is set ahead", async (t) => {
+  const { place, spool } = doorsPlace(t, { keep: "1h" });
+  const shift = path.join(place.directory, "shift");
+  writeFileSync(shift, "0");
+  place.environment["TEST_CLOCK"] = shift;
+  const clock = path.join(root, "dist/test/support/shifted-clock.js");
+  place.environment["NODE_OPTIONS"] =
+    `${place.environment["NODE_OPTIONS"] ?? ""} --import ${clock}`;
+  const doors = await startDoors(t, { ...place, remove: () => undefined });
+  await send(doors.port(), [object(1), object(2)]);
+  const [job] = await jobsOnce(doors, 1);
+  await doors.ended(job!.job_id);
+  const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
+  await until("the job is seen to have ended", () =>
+    readFileSync(mark, "utf8").includes('"ended":true'),
+  );
+  await doors.server.stop();
+  writeFileSync(shift, String(30 * 86_400_000));
+  const ahead = await startDoors(t, place);
+  // A further series goes through a look of its own, which comes behind the first
+  await send(ahead.port(), [
+    object(1, { SeriesInstanceUID: "1.2.3.9", SOPInstanceUID: "1.2.3.9.1" }),
+  ]);
+  const [next] = await jobsOnce(ahead, 2);
+  await ahead.ended(next!.job_id);
+  const other = path.join(spool, "marks/ct1", STUDY, "1.2.3.9.json");
+  await until("the second job is seen to have ended", () =>
+    readFileSync(other, "utf8").includes('"ended":true'),
+  );
+  t.equal(filesBelow(path.join(spool, "series")).length, 3);
+  t.same(
+    linesOf(place).filter(({ kind }) => kind === "removed"),
+    [],
+  );
+});
+
+await t.test(
+  "a series that a person removes while it waits is dropped, and said once",
+  async (t) => {
+    const { place, spool } = doorsPlace(t);
+    const doors = await startDoors(t, place);
+    await send(doors.port(), [object(1)]);
+    rmSync(path.join(spool, "series/ct1", STUDY), { recursive: true });
+    const isTold = ({ msg }: { msg: string }) => msg.includes("not in the spool any more");
+    await doors.server.logged(isTold);
+    const metrics = async () => (await fetch(`${doors.server.url}/metrics`)).text();
+    await until("nothing waits any more", async () =>
+      /radserve_received_waiting\{for="quiet"\} 0/.test(await metrics()),
+    );
+    const { body } = await doors.send("GET", "/health/ready");
+    t.same(body["conditions"] ?? [], []);
+    // It may come again, and is a job then
+    await send(doors.port(), [object(1)]);
+    const [job] = await jobsOnce(doors, 1);
+    t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
+    t.equal(doors.server.log.filter(isTold).length, 1);
+    t.notMatch(JSON.stringify(doors.server.log), /could not become a job/);
+  },
+);
+
+await t.test("what comes again and again does not wait for ever", async (t) => {
+  const { place } = doorsPlace(t, {}, withDurations({ receivedMost: 1_000, doorFigures: 50 }));
+  const file = place.environment["RADSERVE_DOORS"]!;
+  const settings = JSON.parse(readFileSync(file, "utf8")) as { rules: object[] };
+  const rules = settings.rules.map((rule) => ({ ...rule, quiet: "1s" }));
+  writeFileSync(file, JSON.stringify({ ...settings, rules }));
+  const doors = await startDoors(t, place);
+  const state = { isDone: false };
+  const drip = (async () => {
+    while (!state.isDone) {
+      await send(doors.port(), [object(1)]);
+      await delay(100);
+    }
+  })();
+  const [job] = await jobsOnce(doors, 1);
+  state.isDone = true;
+  await drip;
+  t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
+});
+
+await t.test("an image that takes the place of a damaged one makes a job of its own", async (t) => {
+  const { place, spool } = doorsPlace(t);
+  const { file, sopInstanceUid } = object(1);
+  // As version 0.6 kept it
+  const series = path.join(spool, "series/ct1", STUDY, "1.2.3.4");
+  mkdirSync(series, { recursive: true });
+  writeFileSync(path.join(series, `${sopInstanceUid}.dcm`), file.subarray(0, -10));
+  const doors = await startDoors(t, place);
+  const [first] = await jobsOnce(doors, 1);
+  t.match((await doors.ended(first!.job_id)).counts, { failed: 1 });
+  await send(doors.port(), [object(1)]);
+  const [second] = await jobsOnce(doors, 2);
+  t.match((await doors.ended(second!.job_id)).counts, { succeeded: 1 });
+});
+
+await t.test(
+  "what comes while the audit cannot be written is not kept, and comes later",
+  async (t) => {
+    const { place, spool } = doorsPlace(t);
+    const disk = onSmallDisk(place);
+    if (disk === undefined) {
+      t.pass("skipped: mounting a tmpfs needs root");
+      return;
+    }
+    const doors = await startDoors(t, place);
+    disk.fill();
+    const caller = await associate(doors.port());
+    // What is left of the last page takes a few lines more
+    const sent = (z: number) => caller.store(object(z, { SeriesInstanceUID: `1.2.3.4.${z}` }));
+    let z = 1;
+    let answer = await sent(z);
+    while (answer.status === 0 && z < 200) answer = await sent((z += 1));
+    t.match(answer, { status: 0x0110, comment: "audit_failed" });
+    t.equal(filesBelow(path.join(spool, "series")).length, z - 1, "nothing of it lies there");
+    disk.free();
+    await until("the audit can be written again", async () => (await sent(z)).status === 0);
+    await caller.release();
+    const lines = (word: string) =>
+      linesOf(place).filter(({ kind, outcome }) => kind === "received" && outcome === word).length;
+    await until("each series has its line", () => lines("done") === z);
+    t.ok(lines("asked") >= z);
   },
 );
 

@@ -188,6 +188,7 @@ async function makeTemplate(socket: string, log: () => string): Promise<void> {
   );
   // The tables of the queue of scans are made by the queue itself
   const scanner = new Scanner({
+    clock: { before: () => undefined },
     config: loadConfig({ directory: os.tmpdir(), environment: {} }),
     roots: { input: [], output: [] },
     database,

@@ -3,17 +3,22 @@
  * else is taken.
  */
 import { once } from "node:events";
-import { createServer, type Socket } from "node:net";
+import { createServer, isIP, type Socket } from "node:net";
 import { durations } from "../../base/durations.js";
-import { Networks, plainAddress } from "../../base/networks.js";
 import {
   serveAssociation,
   type AcceptorHandlers,
   type EventReport,
   type Incoming,
 } from "../dimse/acceptor.js";
+import { Admission } from "../dimse/admission.js";
 import { STATUS } from "../dimse/command.js";
-import { decodable } from "../../images/dicom/transfer-syntax.js";
+import {
+  decodable,
+  DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN,
+  EXPLICIT_VR_LITTLE_ENDIAN,
+  IMPLICIT_VR_LITTLE_ENDIAN,
+} from "../../images/dicom/transfer-syntax.js";
 import { openFile } from "../../images/dicom/dicom-file.js";
 import { fileHead } from "../../results/dicom/elements.js";
 import { gathered } from "./destination.js";
@@ -29,7 +34,13 @@ export const COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1";
 /** The data set of a report of a commitment. */
 export type Report = Awaited<ReturnType<typeof readReport>>;
 
-const MOST_REPORT_BYTES = 1024 * 1024;
+/**
+ * A report is of the one object that a transaction asked for: its UIDs, and where it can be
+ * retrieved.
+ */
+const MOST_REPORT_BYTES = 64 * 1024;
+/** A deflated one could unfold to anything; every peer can send these. */
+const PLAIN = [IMPLICIT_VR_LITTLE_ENDIAN, EXPLICIT_VR_LITTLE_ENDIAN];
 
 /** @throws RadserveError for what is no data set, Error for one that is too long */
 export async function readReport({ transferSyntax, dataSet }: EventReport) {
@@ -38,22 +49,44 @@ export async function readReport({ transferSyntax, dataSet }: EventReport) {
 }
 
 const MOST_DATA = 256 * 1024;
+/** Without an association, and with one. */
 const MOST_CONNECTIONS = 16;
+const MOST_ASSOCIATIONS = 16;
 /** The peer is not who is expected (PS3.8 table 9-21). */
 const NOT_RECOGNIZED = { result: 1, source: 1, reason: 3 };
+const LOCAL_LIMIT = { result: 2, source: 3, reason: 2 };
+
+/** Of what a C-MOVE brings: no result is deflated, and such a one could unfold to anything. */
+const OF_OBJECTS = decodable()
+  .map(({ uid }) => uid)
+  .filter((uid) => uid !== DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN);
 
 export class CallBack {
   readonly #expected = new Map<string, (object: Incoming) => Promise<void>>();
   readonly #reports = new Set<(report: Report) => void>();
   readonly #open = new Set<Socket>();
-  readonly #server = createServer((socket) => void this.#serve(socket));
+  readonly #admission: Admission;
+  readonly #server = createServer((socket) => {
+    if (this.#admission.admit(socket)) void this.#serve(socket);
+  });
   #opening: Promise<unknown> | undefined;
 
   constructor(
     private readonly settings: DicomSettings,
     private readonly listen: NonNullable<DicomSettings["listen"]>,
   ) {
-    this.#server.maxConnections = MOST_CONNECTIONS;
+    const { called_ae: name, host } = settings;
+    const { networks } = listen;
+    this.#admission = new Admission(
+      networks === undefined
+        ? // The peer's own address is known to be its; it may call from others, too
+          [
+            { name, networks: isIP(host) === 0 ? undefined : [host] },
+            { name, networks: undefined },
+          ]
+        : [{ name, networks }],
+      MOST_CONNECTIONS,
+    );
     // Told to whoever opens it
     this.#server.on("error", () => (this.#opening = undefined));
   }
@@ -79,16 +112,17 @@ export class CallBack {
   }
 
   async #serve(socket: Socket): Promise<void> {
-    this.#open.add(socket);
     const { calling_ae: own, called_ae: peer } = this.settings;
-    const address = plainAddress(socket.remoteAddress) ?? "";
-    const networks = this.listen.networks && new Networks(this.listen.networks);
     const handlers: AcceptorHandlers = {
-      rejection: ({ calledAe, callingAe }) =>
-        calledAe === own && callingAe === peer && networks?.has(address) !== false
-          ? undefined
-          : NOT_RECOGNIZED,
-      taken: (_, proposed) => proposed.filter((uid) => decodable().some((one) => one.uid === uid)),
+      rejection: ({ calledAe, callingAe }) => {
+        if (calledAe !== own || callingAe !== peer) return NOT_RECOGNIZED;
+        if (this.#open.size >= MOST_ASSOCIATIONS) return LOCAL_LIMIT;
+        this.#admission.heard(socket);
+        this.#open.add(socket);
+        return undefined;
+      },
+      taken: (uid, proposed) =>
+        proposed.filter((one) => (uid === COMMITMENT ? PLAIN : OF_OBJECTS).includes(one)),
       store: async (object) => {
         const take = this.#expected.get(object.sopInstanceUid);
         if (take === undefined)
@@ -97,8 +131,10 @@ export class CallBack {
         return { status: STATUS.success };
       },
       event: async (report) => {
+        if (this.#reports.size === 0) return STATUS.processingFailure;
         const read = await readReport(report);
         for (const take of this.#reports) take(read);
+        return STATUS.success;
       },
     };
     try {
@@ -116,6 +152,6 @@ export class CallBack {
 
   close(): void {
     this.#server.close();
-    for (const socket of this.#open) socket.destroy();
+    for (const socket of [...this.#open, ...this.#admission.silent]) socket.destroy();
   }
 }

@@ -106,6 +106,8 @@ export interface LaneOptions {
    * Resolves when what a process before has left was looked at, so that what is urgent goes first.
    */
   ready: Promise<unknown>;
+  /** Called when something was sent or proven: what that took is free. */
+  rested: () => void;
   /** Writes a line into the audit. @throws RadserveError audit_failed */
   tell: (told: DeliveryTold) => Promise<void>;
 }
@@ -212,6 +214,7 @@ export class Lane {
       await this.#send(going);
       await this.#prove(going);
     } finally {
+      this.options.rested();
       // Whoever computes a newer result has NAME, and nothing else waits for that
       for (const { pending, written } of going) {
         const done = written.finally(() => this.#done(pending, done));

@@ -47,8 +47,10 @@ export type ToDeliver =
   | { type: "outcome"; id: string; folder: string; name: string; ms: number | undefined }
   /** Answered with Undelivered[]. */
   | { type: "list"; filter: DeliveryFilter; most: number }
-  /** Answered with how many objects are tried again. */
-  | { type: "retry"; filter: DeliveryFilter }
+  /** Answered with how many objects are tried again, at `to` in place of the one they were for. */
+  | { type: "retry"; filter: DeliveryFilter; to: string | undefined }
+  /** Answered with how many objects that were set aside are dropped. */
+  | { type: "drop"; filter: DeliveryFilter }
   /** Nobody waits for an outcome any longer. */
   | { type: "hurry" }
   | { type: "close" };

@@ -93,8 +93,10 @@ const isOver = (delivery: Delivery) =>
     .some((one) => one && isSetAside(one));
 
 /** The objects of a result that have to go to a destination, or to be proven there. */
-export const objectsFor = ({ delivery }: Pending, destination: string): Delivered[] =>
-  (delivery.destinations[destination] ?? []).filter(isUnderway);
+export const objectsFor = (
+  { delivery }: Pick<Pending, "delivery">,
+  destination: string,
+): Delivered[] => (delivery.destinations[destination] ?? []).filter(isUnderway);
 
 /**
  * An object as it is sent, by its file.
@@ -117,6 +119,8 @@ export async function objectToSend(
     transfer_syntax_uid: readFileMeta(await readStart(fd, META_BYTES))?.transferSyntax ?? "",
   }));
 }
+
+const NO_NAME = "The settings have no destination of this name.";
 
 const PRIORITIES = ["stat", "routine", "bulk"];
 const inOrder = (a: Pending, b: Pending) =>
@@ -383,29 +387,38 @@ export class Outbox {
   }
 
   /**
-   * Lists the objects for each destination of which that is not known. @returns whether something
-   * is new
+   * Lists the objects for each destination of which that is not known, and sets aside what waits
+   * for one that the settings do not name any more. @returns whether something is new
    */
   #expand(delivery: Delivery, receipt: Receipt): boolean {
     const at = new Date().toISOString();
     let isNew = false;
     for (const [name, objects] of Object.entries(delivery.destinations)) {
-      if (objects !== null) continue;
-      isNew = true;
       const settings = this.options.destinations[name];
-      delivery.destinations[name] = objectsOf(receipt)
-        .filter((object) => settings === undefined || isTaken(object, settings))
-        .map((object) => ({
-          ...object,
-          at,
-          tries: 0,
-          ...(settings === undefined
-            ? { state: "refused", reason: "The settings have no destination of this name." }
-            : { state: "waiting" }),
-        }));
+      if (objects === null) {
+        isNew = true;
+        delivery.destinations[name] = objectsOf(receipt)
+          .filter((object) => settings === undefined || isTaken(object, settings))
+          .map((object) => ({ ...object, at, tries: 0, state: "waiting" }));
+      }
+      if (settings !== undefined) continue;
+      const left = objectsFor({ delivery }, name);
+      for (const object of left) Object.assign(object, { at, state: "refused", reason: NO_NAME });
+      if (left.length === 0) continue;
+      isNew = true;
+      this.#tellNoName(name);
     }
     delivery.open = isOpen(delivery);
     return isNew;
+  }
+
+  #tellNoName(destination: string): void {
+    if (this.#told.has(`to ${destination}`)) return;
+    this.#told.add(`to ${destination}`);
+    this.options.log.warn(
+      { destination },
+      "results wait for a destination that the settings do not name (any more): they are set aside; radserve deliver list shows them",
+    );
   }
 
   /**

@@ -16,7 +16,7 @@ import { openFile, type DicomFile } from "../../images/dicom/dicom-file.js";
 import { itemsOf, type DataSet, type Element } from "../../images/dicom/elements.js";
 import { decimal } from "../../images/dicom/value-forms.js";
 import { readImage } from "../../images/read-image.js";
-import type { ProofBy, Proved } from "./destination.js";
+import { mostReadBack, type ProofBy, type Proved } from "./destination.js";
 
 /**
  * What a comparison found. A reason names attributes and quotes no value, which may be a person's.
@@ -105,7 +105,7 @@ interface Side {
 export async function compareObjects(sent: Buffer, found: Buffer): Promise<Comparison> {
   let files: [DicomFile, DicomFile];
   try {
-    files = [openFile(sent), openFile(found)];
+    files = [openFile(sent), openFile(found, undefined, mostReadBack(sent))];
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
     return { equal: false, reason: `What came back is no whole DICOM object (${error.code}).` };

@@ -3,6 +3,7 @@
  * which sends it, and tells here what became of it. Off unless the file of doors names
  * destinations.
  */
+import { readdirSync } from "node:fs";
 import path from "node:path";
 import type { Audit } from "../../audit/audit.js";
 import { errors } from "../../base/errors.js";
@@ -30,6 +31,19 @@ export const queueOf = (
   { spool }: DoorsSettings,
   { state_dir }: Pick<Config, "state_dir">,
 ): string => path.join(spool ?? state_dir, "deliveries");
+
+/**
+ * Whether there is something to deliver, or something that was to be delivered when the settings
+ * still named where to: it is not to wait in silence.
+ */
+export const delivers = (settings: DoorsSettings, config: Pick<Config, "state_dir">): boolean => {
+  if (Object.keys(settings.destinations).length > 0) return true;
+  try {
+    return readdirSync(queueOf(settings, config)).some((name) => name.endsWith(".json"));
+  } catch {
+    return false;
+  }
+};
 
 export interface DeliveriesOptions {
   config: Config;
@@ -98,9 +112,20 @@ export class DeliveryService {
     return (await this.#call({ type: "list", filter, most })) as Undelivered[];
   }
 
-  /** @returns how many objects that were set aside are sent again */
-  async retry(filter: DeliveryFilter): Promise<number> {
-    return (await this.#call({ type: "retry", filter })) as number;
+  /** @returns how many objects that were set aside are sent again, or to another destination */
+  async retry(filter: DeliveryFilter, to?: string): Promise<number> {
+    return (await this.#call({ type: "retry", filter, to })) as number;
+  }
+
+  /** @returns how many objects that were set aside are not to be sent any more */
+  async drop(filter: DeliveryFilter): Promise<number> {
+    return (await this.#call({ type: "drop", filter })) as number;
+  }
+
+  /** Whether something is in the queue for a destination, which the settings may not name. */
+  async hasFor(destination: string): Promise<boolean> {
+    const own = { destination, within: this.options.outputRoots };
+    return (await this.list(own, 1)).length > 0;
   }
 
   /** Nobody is to wait for an outcome any longer. */

@@ -3,13 +3,14 @@
  * outcome, so that none of it holds up the thread that serves HTTP.
  */
 import { workerData } from "node:worker_threads";
+import { givingBack } from "../../addon/idle.js";
 import { durations } from "../../base/durations.js";
 import { createLog, faultForLog } from "../../base/log.js";
 import { answerOwner } from "../../base/service-thread.js";
 import { within } from "../../base/waiting.js";
 import { deliveryName } from "../../files/helper-names.js";
 import { receiptName } from "../../results/receipt/names.js";
-import { readDelivery, type Delivery } from "../../results/receipt/delivery.js";
+import { readDelivery, type Delivered, type Delivery } from "../../results/receipt/delivery.js";
 import { isInside } from "../../files/roots.js";
 import { Lane } from "./lane.js";
 import type {
@@ -29,6 +30,7 @@ const owner = answerOwner<ToDeliver, unknown, FromDeliver>(answer);
 let hurried = false;
 let told = "";
 
+const rested = givingBack();
 const lanes = new Map<string, Lane>();
 const outbox = new Outbox({
   folder: queue,
@@ -52,6 +54,7 @@ for (const [name, settings] of Object.entries(destinations))
       queue,
       log,
       ready,
+      rested,
       proves: settings.prove !== false,
       destination: openDestination(name, settings),
       tell: async (line) => {
@@ -79,7 +82,9 @@ async function answer(call: ToDeliver): Promise<unknown> {
     case "list":
       return list(call);
     case "retry":
-      return retry(call.filter);
+      return retry(call.filter, call.to);
+    case "drop":
+      return drop(call.filter);
     case "hurry":
       hurried = true;
       outbox.answerAll();
@@ -160,24 +165,62 @@ function undelivered({ id, folder, name, place, delivery }: Pending): Undelivere
   };
 }
 
-/** Sends again what was set aside. */
-async function retry(filter: DeliveryFilter): Promise<number> {
+/** Changes what was set aside, of the destinations of a filter. @returns of how many objects */
+async function eachSetAside(
+  filter: DeliveryFilter,
+  edit: (delivery: Delivery, name: string, objects: Delivered[]) => boolean,
+): Promise<number> {
   let count = 0;
-  for (const pending of chosen(filter)) {
+  for (const pending of chosen(filter))
     await outbox.change(pending, (delivery) => {
-      for (const [name, objects] of Object.entries(delivery.destinations))
-        for (const object of objects ?? []) {
-          if (!isSetAside(object) || (filter.destination ?? name) !== name || !lanes.has(name))
-            continue;
-          count += 1;
-          Object.assign(object, { state: "waiting", tries: 0, at: new Date().toISOString() });
-          pending.notBefore.delete(name);
-        }
+      for (const [name, objects] of Object.entries(delivery.destinations)) {
+        const some = (objects ?? []).filter(isSetAside);
+        if ((filter.destination ?? name) !== name || some.length === 0) continue;
+        if (!edit(delivery, name, some)) continue;
+        pending.notBefore.delete(name);
+        count += some.length;
+      }
     });
-  }
   for (const lane of lanes.values()) lane.wake();
   return count;
 }
+
+/** Takes objects off a destination, and the destination where nothing is left of it. */
+function without(delivery: Delivery, name: string, some: readonly Delivered[]): void {
+  const left = (delivery.destinations[name] ?? []).filter((one) => !some.includes(one));
+  const others = Object.entries(delivery.destinations).filter(([other]) => other !== name);
+  delivery.destinations = Object.fromEntries(left.length > 0 ? [...others, [name, left]] : others);
+}
+
+/**
+ * Sends again what was set aside. @param to another destination than that which it was for
+ */
+async function retry(filter: DeliveryFilter, to: string | undefined): Promise<number> {
+  const at = new Date().toISOString();
+  return eachSetAside(filter, (delivery, name, some) => {
+    const target = to ?? name;
+    // Of a name that the settings do not have, only a move helps
+    if (!lanes.has(target)) return false;
+    const waiting = some.map((object) => ({ ...object, state: "waiting" as const, tries: 0, at }));
+    for (const object of waiting) {
+      delete object.reason;
+      delete object.how;
+    }
+    without(delivery, name, some);
+    const there = delivery.destinations[target] ?? [];
+    const isNew = ({ sop_instance_uid: uid }: Delivered) =>
+      !there.some((one) => one.sop_instance_uid === uid);
+    delivery.destinations[target] = [...there, ...waiting.filter(isNew)];
+    return true;
+  });
+}
+
+/** Gives up what was set aside: nothing of it is sent any more, and its file says so no longer. */
+const drop = (filter: DeliveryFilter): Promise<number> =>
+  eachSetAside(filter, (delivery, name, some) => {
+    without(delivery, name, some);
+    return true;
+  });
 
 function tellFigures(): void {
   const figures: DeliveryFigures = {};

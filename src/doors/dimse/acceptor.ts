@@ -6,6 +6,7 @@ import type { Socket } from "node:net";
 import { acceptedOf, Association, type Message } from "./association.js";
 import { COMMANDS, RESPONSE, responseOf, STATUS, type Command } from "./command.js";
 import {
+  AssociationRefused,
   CONTEXT_RESULTS,
   encodeAssociateAccept,
   encodeReject,
@@ -19,6 +20,7 @@ import {
   type Roles,
 } from "./pdu.js";
 import { ConnectionLost, PduSocket, type PduLimits } from "./pdu-socket.js";
+import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
 import { IMPLEMENTATION_CLASS_UID, IMPLEMENTATION_VERSION } from "../../results/dicom/elements.js";
 
 export const VERIFICATION = "1.2.840.10008.1.1";
@@ -57,9 +59,10 @@ export interface AcceptorHandlers {
   /** Resolves when the object is safe. What it throws is answered as 0xC000. */
   store(object: Incoming): Promise<StoreAnswer>;
   /**
-   * Takes a report of the SCP of a SOP class, which calls in that role; absent where none is taken.
+   * Takes a report of the SCP of a SOP class, which calls in that role, and says its status; absent
+   * where none is taken.
    */
-  event?: ((report: EventReport) => Promise<void>) | undefined;
+  event?: ((report: EventReport) => Promise<number>) | undefined;
 }
 
 /** An N-EVENT-REPORT (PS3.7 section 10.1.1). */
@@ -89,6 +92,7 @@ export async function serveAssociation(
       await answer(association, message, handlers);
     }
   } catch (error) {
+    if (error instanceof AssociationRefused) return error;
     if (!(error instanceof ConnectionLost)) socket.abort(error);
     if (error instanceof ProtocolError || error instanceof ConnectionLost) return error;
     throw error;
@@ -106,7 +110,7 @@ async function negotiated(
   if (pdu === undefined) return undefined;
   if (pdu.type !== PDU_TYPES.associateRequest)
     throw new ProtocolError("The connection does not begin with an association.", "unexpectedPdu");
-  const request = readAssociateRequest(pdu.body);
+  const request = await requestIn(socket, pdu.body);
   const rejection = handlers.rejection(request);
   if (rejection !== undefined) {
     await socket.write(encodeReject(rejection));
@@ -132,6 +136,16 @@ async function negotiated(
   );
 }
 
+/** @throws AssociationRefused, after the peer was told */
+async function requestIn(socket: PduSocket, body: Buffer): Promise<AssociateRequest> {
+  try {
+    return readAssociateRequest(body);
+  } catch (error) {
+    if (error instanceof AssociationRefused) await socket.write(encodeReject(error.rejection));
+    throw error;
+  }
+}
+
 /** One for each SOP class that was proposed: the answer has room for those. */
 const rolesOf = ({ roles, contexts }: AssociateRequest): Roles[] =>
   [...new Set(contexts.map(({ abstractSyntax }) => abstractSyntax))].flatMap(
@@ -142,8 +156,10 @@ function answerContext(
   { id, abstractSyntax, transferSyntaxes }: ProposedContext,
   handlers: AcceptorHandlers,
 ): AnsweredContext {
-  const first = transferSyntaxes[0] ?? "";
-  const taken = handlers.taken(abstractSyntax, transferSyntaxes);
+  // Of a refused context it means nothing, and has to be there (PS3.8 section 9.3.3.2)
+  const first = transferSyntaxes[0] ?? IMPLICIT_VR_LITTLE_ENDIAN;
+  const taken =
+    abstractSyntax === "" ? undefined : handlers.taken(abstractSyntax, transferSyntaxes);
   if (taken === undefined)
     return { id, result: CONTEXT_RESULTS.abstractSyntaxNotSupported, transferSyntax: first };
   const [transferSyntax] = taken;
@@ -175,11 +191,13 @@ async function answer(
     }
     case COMMANDS.nEventReport: {
       if (handlers.event === undefined) return respond({ status: STATUS.unrecognizedOperation });
-      await handlers.event(eventOf(message));
-      return respond(eventResponse(command));
+      const status = await handlers.event(eventOf(message));
+      return respond({ ...eventResponse(command), status });
     }
+    // It has no response, and nothing goes on here that it could end (PS3.7 section 9.3.2.3)
+    case COMMANDS.cCancel:
+      return;
     default:
-      // A response would be to nothing, and a C-CANCEL has no response
       if ((command.commandField & RESPONSE) !== 0)
         throw new ProtocolError("A response came to no request.", "unexpectedPdu");
       return respond({ status: STATUS.unrecognizedOperation });

@@ -15,10 +15,15 @@ import {
   type DataValue,
   type ProposedContext,
 } from "./pdu.js";
-import { ConnectionLost, type PduSocket } from "./pdu-socket.js";
+import { ConnectionLost, type Pdu, type PduSocket } from "./pdu-socket.js";
 
 /** Bytes of a command, of which the largest have a few hundred. */
 const MOST_COMMAND_BYTES = 64 * 1024;
+/**
+ * Bytes a second that a message has to bring while this side waits for it, beside the time in which
+ * the next PDU has to begin: fragments without bytes are no sign of life.
+ */
+const LEAST_RATE = 1024;
 /** Bytes of a fragment to a peer that takes any length. */
 const USUAL_FRAGMENT = 128 * 1024;
 /** Bytes that are written together: the peer has the time of a PDU to take them. */
@@ -48,6 +53,9 @@ export class Association {
   #values: DataValue[] = [];
   #unread: AsyncIterableIterator<Buffer> | undefined;
   #released = false;
+  /** Milliseconds that this side has waited for the message that comes, and its bytes. */
+  #waited = 0;
+  #came = 0;
 
   /** @param peerMaximum bytes of a P-DATA-TF that the peer takes; 0 for any */
   constructor(
@@ -71,6 +79,7 @@ export class Association {
   async receive(): Promise<Message | undefined> {
     if (this.#unread !== undefined) while ((await this.#unread.next()).done !== true);
     this.#unread = undefined;
+    [this.#waited, this.#came] = [0, 0];
     const first = await this.#value();
     if (first === undefined) return undefined;
     const context = this.contexts.get(first.contextId);
@@ -109,13 +118,15 @@ export class Association {
   async #value(): Promise<DataValue | undefined> {
     while (this.#values.length === 0) {
       if (this.#released) return undefined;
-      const pdu = await this.socket.next();
+      const pdu = await this.#next();
       if (pdu === undefined)
         throw new ConnectionLost("The peer closed the connection without a release.");
       if (pdu.type === PDU_TYPES.abort)
         throw new ConnectionLost("The peer aborted the association.");
-      if (pdu.type === PDU_TYPES.data) this.#values = readData(pdu.body);
-      else if (pdu.type === PDU_TYPES.releaseRequest) {
+      if (pdu.type === PDU_TYPES.data) {
+        this.#values = readData(pdu.body);
+        for (const { data } of this.#values) this.#came += data.length;
+      } else if (pdu.type === PDU_TYPES.releaseRequest) {
         await this.socket.write(encodeRelease("releaseResponse"));
         this.socket.close();
         this.#released = true;
@@ -126,6 +137,17 @@ export class Association {
         );
     }
     return this.#values.shift();
+  }
+
+  /** The next PDU, as long as the message that it is of comes fast enough. */
+  async #next(): Promise<Pdu | undefined> {
+    const { idleTimeout } = this.socket.limits;
+    const patience = idleTimeout + (1000 * this.#came) / LEAST_RATE - this.#waited;
+    if (patience <= 0) throw new ConnectionLost("The peer sends a message too slowly.");
+    const began = performance.now();
+    const pdu = await this.socket.next(Math.min(idleTimeout, patience));
+    this.#waited += performance.now() - began;
+    return pdu;
   }
 
   /**

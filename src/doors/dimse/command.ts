@@ -12,6 +12,7 @@ export const COMMANDS = {
   cEcho: 0x0030,
   nEventReport: 0x0100,
   nAction: 0x0130,
+  cCancel: 0x0fff,
 } as const;
 export const RESPONSE = 0x8000;
 

@@ -46,7 +46,7 @@ export class PduSocket {
 
   constructor(
     private readonly socket: Socket,
-    private readonly limits: PduLimits,
+    readonly limits: PduLimits,
   ) {
     socket.setNoDelay(true);
     socket.on("error", (error) => (this.#fault ??= error));

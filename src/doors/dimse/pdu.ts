@@ -103,6 +103,23 @@ export interface Rejection {
   reason: number;
 }
 
+/** Rejections of what is no association of this protocol (PS3.8 table 9-21). */
+const REFUSED = {
+  protocolVersion: { result: 1, source: 2, reason: 2 },
+  applicationContext: { result: 1, source: 1, reason: 2 },
+} as const satisfies Record<string, Rejection>;
+
+/** A well-formed request that has to be rejected, whoever sends it. */
+export class AssociationRefused extends Error {
+  constructor(readonly rejection: Rejection) {
+    super(
+      rejection === REFUSED.protocolVersion
+        ? "The peer does not speak protocol version 1."
+        : "The application context is not DICOM's.",
+    );
+  }
+}
+
 /** A presentation data value: a fragment of a command or of a data set (PS3.8 annex E.2). */
 export interface DataValue {
   contextId: number;
@@ -242,37 +259,46 @@ function* itemsIn(bytes: Buffer): Generator<{ type: number; body: Buffer }> {
   }
 }
 
-/** A UID (PS3.5 section 9.1). Peers pad with NUL or blanks, which are not part of it. */
-function uidOf(bytes: Buffer): string {
+/**
+ * A UID, of which digits and dots are asked alone, as other toolkits do. Peers pad with NUL or
+ * blanks, which are not part of it.
+ */
+function uidOf(bytes: Buffer): string | undefined {
   const uid = bytes.toString("latin1").replace(/[\0 ]+$/, "");
-  if (uid.length > 64 || !/^[0-9]+(\.[0-9]+)*$/.test(uid))
-    throw new ProtocolError("A UID of the association is not of digits and dots.");
-  return uid;
+  return uid.length <= 64 && /^[0-9]+(\.[0-9]+)*$/.test(uid) ? uid : undefined;
 }
 
-/** An application entity title: blanks around it do not count (PS3.8 table 9-11). */
-function titleAt(body: Buffer, at: number): string {
-  const title = body.toString("latin1", at, at + AE_LENGTH).trim();
-  if (!/^[\x20-\x5b\x5d-\x7e]*$/.test(title))
-    throw new ProtocolError("An application entity title has characters that are not allowed.");
-  return title;
-}
+/**
+ * An application entity title. Spaces around it do not count (PS3.8 table 9-11), and some peers
+ * fill with NUL; any other character is part of it, so that no other title becomes a known one.
+ */
+const titleAt = (body: Buffer, at: number): string =>
+  body
+    .toString("latin1", at, at + AE_LENGTH)
+    .replace(/[\0 ]+$/, "")
+    .replace(/^ +/, "");
 
-function proposed(body: Buffer): ProposedContext {
-  const found: ProposedContext & { transferSyntaxes: string[] } = {
-    id: idOf(body),
-    abstractSyntax: "",
-    transferSyntaxes: [],
-  };
-  for (const { type, body: value } of itemsIn(body.subarray(4))) {
-    if (type === ITEMS.abstractSyntax) found.abstractSyntax = uidOf(value);
-    else if (type === ITEMS.transferSyntax) found.transferSyntaxes.push(uidOf(value));
+/**
+ * A proposed context; one that is malformed has no abstract syntax or no transfer syntaxes, and is
+ * refused alone (PS3.8 section 9.3.3.2). Undefined where it has not even an id.
+ */
+function proposed(body: Buffer): ProposedContext | undefined {
+  if (body.length === 0) return undefined;
+  const id = body.readUInt8(0);
+  const odd = { id, abstractSyntax: "", transferSyntaxes: [] };
+  const abstractSyntaxes: string[] = [];
+  const transferSyntaxes: string[] = [];
+  try {
+    for (const { type, body: value } of itemsIn(body.subarray(4)))
+      if (type === ITEMS.abstractSyntax) abstractSyntaxes.push(uidOf(value) ?? "");
+      else if (type === ITEMS.transferSyntax) transferSyntaxes.push(uidOf(value) ?? "");
+  } catch (error) {
+    if (error instanceof ProtocolError) return odd;
+    throw error;
   }
-  if (found.abstractSyntax === "" || found.transferSyntaxes.length === 0)
-    throw new ProtocolError(
-      "A presentation context lacks its abstract syntax or its transfer syntaxes.",
-    );
-  return found;
+  const [abstractSyntax = "", ...others] = abstractSyntaxes;
+  if (id % 2 === 0 || others.length > 0) return odd;
+  return { id, abstractSyntax, transferSyntaxes: transferSyntaxes.filter((uid) => uid !== "") };
 }
 
 function idOf(body: Buffer): number {
@@ -289,29 +315,49 @@ function answered(body: Buffer): AnsweredContext {
   // The transfer syntax of a context that was refused means nothing (PS3.8 section 9.3.3.2)
   if (result !== CONTEXT_RESULTS.accepted) return answer;
   for (const { type, body: value } of itemsIn(body.subarray(4)))
-    if (type === ITEMS.transferSyntax) answer.transferSyntax = uidOf(value);
+    if (type === ITEMS.transferSyntax) answer.transferSyntax = uidOf(value) ?? "";
   return answer;
 }
 
-function roleOf(body: Buffer): Roles {
+/** Undefined where it is malformed: then the roles are the usual ones. */
+function roleOf(body: Buffer): Roles | undefined {
   const length = body.length < 2 ? 0 : body.readUInt16BE(0);
-  if (body.length !== length + 4)
-    throw new ProtocolError("A role selection does not have its length.");
+  const sopClass = body.length === length + 4 ? uidOf(body.subarray(2, 2 + length)) : undefined;
+  if (sopClass === undefined) return undefined;
   return {
-    sopClass: uidOf(body.subarray(2, 2 + length)),
+    sopClass,
     scu: body.readUInt8(2 + length) === 1,
     scp: body.readUInt8(3 + length) === 1,
   };
 }
 
+/** What only identifies a peer, and decides nothing: as it is, but for what is not printed. */
+const wordOf = (bytes: Buffer): string =>
+  bytes
+    .toString("latin1")
+    .replace(/[^\x20-\x7e]/g, "")
+    .trim();
+
+function checkLength(body: Buffer): void {
+  if (body.length < FIXED_LENGTH) throw new ProtocolError("The association's PDU is too short.");
+}
+
+/** Whether the peer speaks protocol version 1, and DICOM: PS3.8 tables 9-11 and 9-12. */
+function checkDialect(body: Buffer): void {
+  checkLength(body);
+  // Each bit is a version; the others do not count
+  if ((body.readUInt16BE(0) & 1) === 0) throw new AssociationRefused(REFUSED.protocolVersion);
+  for (const { type, body: value } of itemsIn(body.subarray(FIXED_LENGTH)))
+    if (type === ITEMS.applicationContext && uidOf(value) === APPLICATION_CONTEXT) return;
+  throw new AssociationRefused(REFUSED.applicationContext);
+}
+
 function readAssociate<Context extends { id: number }>(
   body: Buffer,
   contextType: number,
-  contextOf: (body: Buffer) => Context,
+  contextOf: (body: Buffer) => Context | undefined,
 ): Parties & { contexts: Context[] } {
-  if (body.length < FIXED_LENGTH) throw new ProtocolError("The association's PDU is too short.");
-  if ((body.readUInt16BE(0) & 1) === 0)
-    throw new ProtocolError("The peer does not speak protocol version 1.");
+  checkLength(body);
   const contexts: Context[] = [];
   const roles: Roles[] = [];
   const found: Parties = {
@@ -323,17 +369,16 @@ function readAssociate<Context extends { id: number }>(
     roles,
   };
   for (const { type, body: value } of itemsIn(body.subarray(FIXED_LENGTH))) {
-    if (type === contextType) contexts.push(contextOf(value));
-    if (type === ITEMS.applicationContext && uidOf(value) !== APPLICATION_CONTEXT)
-      throw new ProtocolError("The application context is not that of DICOM.");
+    const context = type === contextType ? contextOf(value) : undefined;
+    if (context !== undefined) contexts.push(context);
     if (type !== ITEMS.userInformation) continue;
     for (const { type: kind, body: part } of itemsIn(value)) {
       if (kind === ITEMS.maximumLength && part.length === 4)
         found.maximumLength = part.readUInt32BE(0);
-      if (kind === ITEMS.implementationClass) found.implementationClassUid = uidOf(part);
-      if (kind === ITEMS.implementationVersion)
-        found.implementationVersion = part.toString("latin1").trim();
-      if (kind === ITEMS.roles) roles.push(roleOf(part));
+      if (kind === ITEMS.implementationClass) found.implementationClassUid = wordOf(part);
+      if (kind === ITEMS.implementationVersion) found.implementationVersion = wordOf(part);
+      const role = kind === ITEMS.roles ? roleOf(part) : undefined;
+      if (role !== undefined) roles.push(role);
     }
   }
   if (new Set(contexts.map(({ id }) => id)).size !== contexts.length)
@@ -341,8 +386,11 @@ function readAssociate<Context extends { id: number }>(
   return { ...found, contexts };
 }
 
-export const readAssociateRequest = (body: Buffer): AssociateRequest =>
-  readAssociate(body, ITEMS.contextRequest, proposed);
+/** @throws ProtocolError; AssociationRefused for one that the standard has a rejection for */
+export function readAssociateRequest(body: Buffer): AssociateRequest {
+  checkDialect(body);
+  return readAssociate(body, ITEMS.contextRequest, proposed);
+}
 
 export const readAssociateAccept = (body: Buffer): AssociateAccept =>
   readAssociate(body, ITEMS.contextAccept, answered);

@@ -17,18 +17,24 @@ import path from "node:path";
 import { z } from "zod";
 import { headOf } from "../../bulk/classify.js";
 import { durations } from "../../base/durations.js";
-import { errno, ifThere } from "../../base/errno.js";
-import { asRadserveError } from "../../base/errors.js";
+import { errno } from "../../base/errno.js";
+import { asRadserveError, errors } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
+import { monotonic } from "../../base/monotonic.js";
 import { readStart } from "../../files/descriptor.js";
 import { openPlain } from "../../files/disk.js";
 import { ifMissing, sha256, syncFolder } from "../../files/durable-files.js";
 import { replaceFile } from "../../files/new-file.js";
+import type { RunningClock } from "../../files/running-clock.js";
 import { tagReasons } from "../../models/acceptance.js";
 import type { Rule } from "../settings.js";
-import { isUid, objectPath, seriesPath, type Kept, type Spool } from "./spool.js";
+import { againPath, isUid, objectPath, seriesPath, type Kept, type Spool } from "./spool.js";
 
 const FIRST_BYTES = 16 * 1024;
+/** Objects that one look removes at most: no fault of a clock empties the spool at once. */
+const MOST_REMOVED = 10_000;
+/** A series of which something comes again and again waits for so many times its rule's `quiet`. */
+const MOST_QUIETS = 10;
 /** A timer of Node.js that is to run for longer ends at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
@@ -60,6 +66,7 @@ export interface ArrivalsOptions {
   rules: readonly Rule[];
   /** Seconds. */
   keep: number;
+  clock: Pick<RunningClock, "isOlder">;
   log: Logger;
   /** @returns the id of the job @throws RadserveError of the bulk page, audit_failed */
   submit: (submission: Submission) => Promise<string>;
@@ -70,7 +77,7 @@ export interface ArrivalsOptions {
 
 /** Which objects of a series are of which job. */
 const markSchema = z.object({
-  /** SHA-256 over the names of the objects. */
+  /** SHA-256 over the names of the objects, and of those that took the place of damaged ones. */
   objects: z.string(),
   count: z.int(),
   rule: z.string(),
@@ -95,6 +102,16 @@ interface Made {
   mark: Mark;
 }
 
+/** What lies in the spool of a series. */
+interface Looked {
+  series: string;
+  names: string[];
+  /** Of those that took the place of damaged ones. */
+  again: string[];
+  objects: string;
+  mark: Mark | undefined;
+}
+
 /** Series that become one job. */
 interface Group {
   peer: string;
@@ -105,6 +122,8 @@ interface Group {
   known: number;
   /** How often something came. */
   arrivals: number;
+  /** Since when (ms of `monotonic`) it waits for its job. */
+  since: number;
   timer: NodeJS.Timeout | undefined;
   failures: number;
   /** Why it cannot become a job: a code. */
@@ -115,6 +134,9 @@ interface Group {
 
 const keyOf = ({ peer, study, series }: Series) => `${peer}/${study}/${series}`;
 const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
+/** Another name of an object in the folder of a study in which two series have its UID. */
+const nameBeside = (name: string, series: string) =>
+  `${name.slice(0, -".dcm".length)}.${sha256(series).slice(0, 16)}.dcm`;
 
 /** Names in a folder; none where there is none. */
 async function namesIn(folder: string): Promise<string[]> {
@@ -132,7 +154,8 @@ export class Arrivals {
    */
   readonly #groups = new Map<string, Promise<Group | undefined>>();
   readonly #waiting = new Map<string, Group>();
-  #withoutRule = 0;
+  /** Series that no rule takes. */
+  readonly #withoutRule = new Map<string, Series>();
   #lookTimer: NodeJS.Timeout | undefined;
   #closed = false;
 
@@ -144,18 +167,18 @@ export class Arrivals {
    */
   get figures(): { waiting: number; withoutRule: number; faults: string[] } {
     const faults = [...this.#waiting.values()].flatMap(({ fault }) => fault ?? []);
-    return { waiting: this.#waiting.size, withoutRule: this.#withoutRule, faults };
+    return { waiting: this.#waiting.size, withoutRule: this.#withoutRule.size, faults };
   }
 
   /** An object has come. */
   async arrived(peer: string, kept: Kept): Promise<void> {
     const one = { peer, study: kept.studyInstanceUid, series: kept.seriesInstanceUid };
     const isKnown = this.#groups.has(keyOf(one));
-    const group = await this.#groupOf(one);
+    const group = await this.#groupIfThere(one);
     if (group === undefined) return;
     if (isKnown && kept.fresh) group.known += 1;
     group.arrivals += 1;
-    this.#wait(group, group.rule.quiet * 1000);
+    this.#wait(group, quietOf(group));
   }
 
   /**
@@ -168,11 +191,11 @@ export class Arrivals {
     const groups = new Set<Group>();
     for (const peer of await namesIn(this.#path("series")))
       for (const series of await namesIn(this.#path("series", peer, study))) {
-        const group = await this.#groupOf({ peer, study, series });
+        const group = await this.#groupIfThere({ peer, study, series });
         if (group !== undefined) {
           groups.add(group);
           // Should it fail now, it is tried again
-          if (group.timer === undefined) this.#wait(group, group.rule.quiet * 1000);
+          if (group.timer === undefined) this.#wait(group, quietOf(group));
         } else {
           const { length: objects } = await this.#objects({ peer, study, series });
           all.push({ peer, series: [series], rule: null, job_id: null, objects });
@@ -193,6 +216,7 @@ export class Arrivals {
         4,
       ))
         await this.#endRemoval(rule, { peer, study, series });
+      await this.#forgetRemoved();
       const made: Made[] = [];
       for (const [peer = "", study = "", series = ""] of await this.#foldersIn("series", 3))
         if (!this.#closed) made.push(...(await this.#lookAt({ peer, study, series })));
@@ -211,6 +235,15 @@ export class Arrivals {
     }
     if (!this.#closed)
       this.#lookTimer = setTimeout(() => void this.look(), durations.spoolLook).unref();
+  }
+
+  /** Series that no rule takes, and that a person has removed. */
+  async #forgetRemoved(): Promise<void> {
+    for (const [key, one] of this.#withoutRule)
+      if ((await this.#objects(one)).length === 0) {
+        this.#withoutRule.delete(key);
+        this.#groups.delete(key);
+      }
   }
 
   close(): void {
@@ -251,32 +284,52 @@ export class Arrivals {
     }
   }
 
+  async #looked(one: Series): Promise<Looked> {
+    const names = await this.#objects(one);
+    const again = await namesIn(this.#path(...againPath(one.peer, one.study, one.series)));
+    const mark = await this.#markOf(one);
+    return { series: one.series, names, again, objects: hashOf([...names, ...again]), mark };
+  }
+
   /** @returns the series, if it is of a job already */
   async #lookAt(one: Series): Promise<Made[]> {
     if (this.#groups.has(keyOf(one))) return [];
-    const names = await this.#objects(one);
-    const mark = await this.#markOf(one);
+    const { names, objects, mark } = await this.#looked(one);
     if (names.length === 0) return [];
-    if (mark?.objects === hashOf(names)) return [{ one, names, mark }];
+    if (mark?.objects === objects) return [{ one, names, mark }];
     await this.#await(one);
     return [];
   }
 
   async #await(one: Series): Promise<void> {
-    const group = await this.#groupOf(one);
-    if (group !== undefined) this.#wait(group, group.rule.quiet * 1000);
+    const group = await this.#groupIfThere(one);
+    if (group !== undefined) this.#wait(group, quietOf(group));
   }
 
   /** What becomes of series after their jobs were made. */
   async #lookAfter(made: readonly Made[]): Promise<void> {
+    let removed = 0;
     for (const { one, names, mark } of made) {
       if (this.#closed || this.#groups.has(keyOf(one))) continue;
       const state = mark.ended ? "ended" : await this.options.jobState(mark.job_id);
       if (state === "gone") await this.#await(one);
       if (state !== "ended") continue;
-      if (Date.now() - mark.at > this.options.keep * 1000)
+      if (this.options.clock.isOlder(mark.at, this.options.keep * 1000)) {
+        // The others go with the next looks
+        if (removed > 0 && removed + names.length > MOST_REMOVED) continue;
+        removed += names.length;
         await this.#remove(one, names, mark.rule);
-      else if (!mark.ended) await this.#writeMark(one, { ...mark, ended: true });
+      } else if (!mark.ended) await this.#writeMark(one, { ...mark, ended: true });
+    }
+  }
+
+  /** Undefined too where somebody has removed the series just now. */
+  async #groupIfThere(one: Series): Promise<Group | undefined> {
+    try {
+      return await this.#groupOf(one);
+    } catch (error) {
+      if ((await this.#objects(one)).length > 0) throw error;
+      return undefined;
     }
   }
 
@@ -291,9 +344,11 @@ export class Arrivals {
 
   async #enter(one: Series): Promise<Group | undefined> {
     const names = await this.#objects(one);
-    const rule = await this.#ruleOf(one, names[0] ?? "");
+    const [first] = names;
+    if (first === undefined) throw errors.not_found("The series is not in the spool any more.");
+    const rule = await this.#ruleOf(one, first);
     if (rule === undefined) {
-      this.#withoutRule += 1;
+      this.#withoutRule.set(keyOf(one), one);
       this.options.log.warn(
         { peer: one.peer },
         "no rule takes a received series: it is kept, and no job is made",
@@ -313,6 +368,7 @@ export class Arrivals {
       series: new Set<string>(),
       known: 0,
       arrivals: 0,
+      since: monotonic(),
       timer: undefined,
       failures: 0,
       fault: undefined,
@@ -359,9 +415,17 @@ export class Arrivals {
           [...group.series].map(async (one) => this.#objects(of(group, one))),
         );
         const found = counts.flat().length;
+        if (found === 0) {
+          this.#forget(group);
+          this.options.log.warn(
+            { peer: group.peer, rule: group.rule.name },
+            "received images that waited for their job are not in the spool any more: nothing becomes of them",
+          );
+          return;
+        }
         const more = found > group.known;
         group.known = found;
-        if (more) this.#wait(group, group.rule.quiet * 1000);
+        if (more) this.#wait(group, quietOf(group));
         else await this.#submit(group);
       });
     } catch (thrown) {
@@ -392,14 +456,13 @@ export class Arrivals {
     // In one order, whichever came first here: the key of the job has to be the same on all boxes
     const there = rule.group === "study" ? await namesIn(this.#path("series", peer, study)) : [];
     const looked = await Promise.all(
-      [...new Set([...group.series, ...there])].sort().map(async (series) => {
-        const names = await this.#objects({ peer, study, series });
-        const mark = await this.#markOf({ peer, study, series });
-        return { series, names, objects: hashOf(names), mark };
-      }),
+      [...new Set([...group.series, ...there])]
+        .sort()
+        .map((series) => this.#looked({ peer, study, series })),
     );
     const all = looked.filter(
-      ({ series, mark }) => group.series.has(series) || mark?.rule === rule.name,
+      ({ series, names, mark }) =>
+        names.length > 0 && (group.series.has(series) || mark?.rule === rule.name),
     );
     const objects = all.flatMap(({ names }) => names);
     const made = all.every(({ mark, objects }) => mark?.objects === objects)
@@ -430,7 +493,7 @@ export class Arrivals {
       const births = await Promise.all(
         all.map(({ series, names }) => this.#birth(of(group, series), names)),
       );
-      const idempotency_key = `received-${sha256(JSON.stringify([request, births, [...objects].sort()]))}`;
+      const idempotency_key = `received-${sha256(JSON.stringify([request, births, [...objects, ...all.flatMap(({ again }) => again)].sort()]))}`;
       jobId = await this.options.submit({
         peer,
         study,
@@ -452,6 +515,7 @@ export class Arrivals {
     }
     group.fault = undefined;
     group.failures = 0;
+    group.since = monotonic();
     if (group.arrivals === arrivals) this.#forget(group);
     return { job_id: jobId, series: all.map(({ series }) => series), objects: objects.length };
   }
@@ -472,21 +536,42 @@ export class Arrivals {
    * The folder that the job reads: that of the series, or one with a further name of each object of
    * the study.
    */
-  async #inputOf(
-    { peer, study, rule }: Group,
-    all: readonly { series: string; names: string[] }[],
-  ): Promise<string> {
+  async #inputOf({ peer, study, rule }: Group, all: readonly Looked[]): Promise<string> {
     if (rule.group === "series")
       return this.#path(...seriesPath(peer, study, all[0]?.series ?? ""));
     const folder = await this.options.spool.made("studies", rule.name, peer, study);
+    const taken = new Set<number>();
     for (const { series, names } of all)
-      for (const name of names)
-        await link(
-          this.#path(...seriesPath(peer, study, series), name),
-          path.join(folder, name),
-        ).catch(ifThere);
+      for (const name of names) {
+        const file = this.#path(...seriesPath(peer, study, series), name);
+        await this.#linkInto(folder, file, name, series, taken);
+      }
     await syncFolder(folder);
     return folder;
+  }
+
+  /**
+   * A further name in the folder of a study. What has the name may be the same object; a damaged
+   * one, in whose place this one came; or the object of another series with the same UID.
+   * @param taken inodes of the objects that have a name already
+   */
+  async #linkInto(
+    folder: string,
+    file: string,
+    name: string,
+    series: string,
+    taken: Set<number>,
+  ): Promise<void> {
+    const { ino } = await lstat(file);
+    for (const one of [name, nameBeside(name, series)]) {
+      const there = path.join(folder, one);
+      const before = (await lstat(there).catch(ifMissing(undefined)))?.ino;
+      if (before !== undefined && before !== ino && taken.has(before)) continue;
+      if (before !== undefined && before !== ino) await rm(there, { force: true });
+      if (before !== ino) await link(file, there);
+      taken.add(ino);
+      return;
+    }
   }
 
   async #writeMark({ peer, study, series }: Series, mark: Mark): Promise<void> {
@@ -520,24 +605,43 @@ export class Arrivals {
   async #endRemoval(rule: string, { peer, study, series }: Series): Promise<void> {
     const leaving = this.#path("removing", rule, peer, study, series);
     const inStudies = this.#path("studies", rule, peer, study);
+    const inodeOf = async (file: string) =>
+      (await lstat(file).catch(ifMissing(undefined)))?.ino ?? NaN;
     for (const name of await namesIn(leaving)) {
-      await rm(path.join(inStudies, name), { force: true });
-      // Another peer's series may have it, too
-      const links = (await lstat(path.join(leaving, name)).catch(ifMissing(undefined)))?.nlink ?? 0;
-      if (links <= 2)
-        await rm(this.#path(...objectPath(name.slice(0, -".dcm".length))), { force: true });
-      await rm(path.join(leaving, name), { force: true });
+      const file = path.join(leaving, name);
+      const inode = await inodeOf(file);
+      for (const further of [name, nameBeside(name, series)].map((one) =>
+        path.join(inStudies, one),
+      ))
+        if ((await inodeOf(further)) === inode) await rm(further, { force: true });
+      // Of version 0.6; another peer's series may have it, too
+      const second = this.#path(...objectPath(name.slice(0, -".dcm".length)));
+      const links = (await lstat(file).catch(ifMissing(undefined)))?.nlink ?? 0;
+      if (links <= 2 && (await inodeOf(second)) === inode) await rm(second, { force: true });
+      await rm(file, { force: true });
     }
+    const again = this.#path(...againPath(peer, study, series));
+    await rm(again, { recursive: true, force: true });
     const mark = this.#path("marks", peer, study, `${series}.json`);
     await rm(mark, { force: true });
-    const ofStudy = [leaving, mark, this.#path(...seriesPath(peer, study, series))].map((file) =>
-      path.dirname(file),
+    const ofStudy = [leaving, mark, again, this.#path(...seriesPath(peer, study, series))].map(
+      (file) => path.dirname(file),
     );
     for (const empty of [leaving, inStudies, ...ofStudy])
       await rmdir(empty).catch((error: unknown) => {
         if (!["ENOTEMPTY", "EEXIST", "ENOENT"].includes(errno(error))) throw error;
       });
   }
+}
+
+/**
+ * Milliseconds until a group is due: without another object, and however many come, not much longer
+ * than that. What comes later makes another job.
+ */
+function quietOf({ rule, since }: Group): number {
+  const quiet = rule.quiet * 1000;
+  const most = Math.max(MOST_QUIETS * quiet, durations.receivedMost);
+  return Math.max(0, Math.min(quiet, since + most - monotonic()));
 }
 
 const of = ({ peer, study }: Group, series: string): Series => ({ peer, study, series });

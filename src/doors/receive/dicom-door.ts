@@ -9,22 +9,24 @@ import {
   type Server as TlsServer,
   type TlsOptions,
 } from "node:tls";
-import { asRadserveError } from "../../base/errors.js";
+import { asRadserveError, type RadserveError } from "../../base/errors.js";
+import { sha256 } from "../../files/durable-files.js";
 import { faultForLog, type Logger } from "../../base/log.js";
-import { endsOf, Networks, plainAddress } from "../../base/networks.js";
+import { Networks, plainAddress } from "../../base/networks.js";
 import {
   serveAssociation,
   VERIFICATION,
   type AcceptorHandlers,
   type Incoming,
 } from "../dimse/acceptor.js";
+import { Admission, StrangersLog } from "../dimse/admission.js";
 import { STATUS } from "../dimse/command.js";
 import { MORE_CONNECTIONS } from "../settings.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
 import { ConnectionLost, type PduLimits } from "../dimse/pdu-socket.js";
 import type { Kept, Spool } from "./spool.js";
 import { isImageClass } from "../../images/dicom/image-classes.js";
-import { isTakenSyntax, statusOf } from "./taken.js";
+import { commentOf, isTakenSyntax, statusOf } from "./taken.js";
 
 export interface Peer {
   /** The name in the settings. */
@@ -41,11 +43,16 @@ export interface CameOfSeries {
   bytes: number;
 }
 
-/** Counts an object, by its SeriesInstanceUID. */
+/** By what a series is known here: its UID may come in two studies. */
+export const keyOfSeries = (of: Pick<Kept, "studyInstanceUid" | "seriesInstanceUid">): string =>
+  `${of.studyInstanceUid}/${of.seriesInstanceUid}`;
+
+/** Counts an object, by its series. */
 export function count(all: Map<string, CameOfSeries>, kept: Kept): void {
-  const { studyInstanceUid, seriesInstanceUid, bytes } = kept;
-  const before = all.get(seriesInstanceUid) ?? { studyInstanceUid, objects: 0, bytes: 0 };
-  all.set(seriesInstanceUid, {
+  const { studyInstanceUid, bytes } = kept;
+  const key = keyOfSeries(kept);
+  const before = all.get(key) ?? { studyInstanceUid, objects: 0, bytes: 0 };
+  all.set(key, {
     ...before,
     objects: before.objects + 1,
     bytes: before.bytes + bytes,
@@ -55,7 +62,7 @@ export function count(all: Map<string, CameOfSeries>, kept: Kept): void {
 export interface Ended {
   peer: string;
   address: string | undefined;
-  /** By SeriesInstanceUID. */
+  /** By `keyOfSeries`. */
   series: ReadonlyMap<string, CameOfSeries>;
   ms: number;
 }
@@ -68,6 +75,11 @@ export interface DicomDoorOptions extends PduLimits {
   spool: Pick<Spool, "keep">;
   /** Absent where the port speaks without TLS. */
   tls?: TlsOptions | undefined;
+  /**
+   * Asked before the first object of a series over an association is answered: resolves when the
+   * audit says that it comes. @throws RadserveError audit_failed
+   */
+  coming: (peer: string, studyInstanceUid: string, address: string | undefined) => Promise<void>;
   /** Told of each object that the disk has. */
   kept: (object: Kept, peer: string) => void;
   /** Told of each object and association that was refused: a word. */
@@ -86,10 +98,10 @@ const REJECTIONS = {
 
 export class DicomDoor {
   readonly #peers: readonly (Peer & { from: Networks | undefined })[];
-  /** Those with an association. */
-  readonly #open = new Set<Socket>();
-  /** Those without one, by their ends; the one that came first is the first. */
-  readonly #silent = new Map<string, Socket>();
+  /** Those with an association, by the names of their peers. */
+  readonly #open = new Map<Socket, string>();
+  readonly #admission: Admission;
+  readonly #strangers: StrangersLog;
   readonly server: Server | TlsServer;
 
   constructor(private readonly options: DicomDoorOptions) {
@@ -97,42 +109,40 @@ export class DicomDoor {
       ...peer,
       from: peer.networks === undefined ? undefined : new Networks(peer.networks),
     }));
-    const serve = (connection: Socket) => void this.serve(connection);
+    this.#admission = new Admission(options.peers, MORE_CONNECTIONS);
+    this.#strangers = new StrangersLog(options.log);
+    const { tls } = options;
     this.server =
-      options.tls === undefined ? createServer(serve) : createTlsServer(options.tls, serve);
-    this.server.on("connection", (connection: Socket) => this.#admit(connection));
-    this.server.on("tlsClientError", () => options.refused("tls"));
+      tls === undefined
+        ? createServer((connection) => this.#admit(connection) && void this.serve(connection))
+        : createTlsServer(tls, (connection) => void this.serve(connection));
+    if (tls !== undefined)
+      this.server.on("connection", (connection: Socket) => this.#admit(connection));
+    this.server.on("tlsClientError", () => {
+      options.refused("tls");
+      this.#strangers.note("tls");
+    });
   }
 
   get associations(): number {
     return this.#open.size;
   }
 
-  /**
-   * Counts a connection before TLS is done. Whoever has asked for nothing makes room for others, so
-   * that it keeps no peer out.
-   */
-  #admit(connection: Socket): void {
-    const ends = endsOf(connection);
-    this.#silent.set(ends, connection);
-    connection.once("close", () => this.#silent.delete(ends));
-    const [first] = this.#silent.values();
-    if (this.#silent.size > MORE_CONNECTIONS) first?.destroy();
+  #admit(connection: Socket): boolean {
+    const { remoteAddress } = connection;
+    if (this.#admission.admit(connection)) return true;
+    this.options.refused("network");
+    this.#strangers.note("network", { address: plainAddress(remoteAddress) });
+    return false;
   }
 
   /** Serves one connection, whose TLS has been done. */
   async serve(connection: Socket): Promise<void> {
     const began = performance.now();
     const address = plainAddress(connection.remoteAddress);
-    const visit = new Visit(this.options, this.#rejection(connection, address));
+    const visit = new Visit(this.options, this.#rejection(connection, address), address);
     try {
-      const fault = await serveAssociation(connection, visit, this.options);
-      const told = {
-        ...visit.told,
-        address,
-        ...(fault === undefined ? {} : { why: fault.message }),
-      };
-      this.options.log[fault === undefined ? "info" : "warn"](told, "association ended");
+      this.#tell(visit, await serveAssociation(connection, visit, this.options), address);
     } catch (error) {
       this.options.log.error({ ...visit.told, fault: faultForLog(error) }, "association failed");
     } finally {
@@ -143,19 +153,46 @@ export class DicomDoor {
     }
   }
 
+  #tell(visit: Visit, fault: Error | undefined, address: string | undefined): void {
+    const { told } = visit;
+    const why = fault === undefined ? {} : { why: fault.message };
+    if (told.peer === NOBODY)
+      this.#strangers.note(
+        Object.keys(told.refused)[0] ??
+          (fault === undefined || fault instanceof ConnectionLost ? "silent" : "protocol"),
+        { address, ...why },
+      );
+    else
+      this.options.log[fault === undefined ? "info" : "warn"](
+        { ...told, address, ...why },
+        "association ended",
+      );
+  }
+
   #rejection(connection: Socket, address = ""): (request: AssociateRequest) => Rejection | string {
-    const ends = endsOf(connection);
     return ({ calledAe, callingAe }) => {
-      if (this.#open.size >= this.options.mostAssociations) return REJECTIONS.localLimit;
-      if (calledAe !== this.options.aeTitle) return REJECTIONS.calledTitle;
       const peer = this.#peers.find(
         ({ aeTitle, from }) => aeTitle === callingAe && (from === undefined || from.has(address)),
       );
+      if (calledAe !== this.options.aeTitle) return REJECTIONS.calledTitle;
       if (peer === undefined) return REJECTIONS.callingTitle;
-      this.#silent.delete(ends);
-      this.#open.add(connection);
+      if (this.#isFullFor(peer.name)) return REJECTIONS.localLimit;
+      this.#admission.heard(connection);
+      this.#open.set(connection, peer.name);
       return peer.name;
     };
+  }
+
+  /**
+   * A peer that has an association leaves one to each peer that has none, up to half of all: nobody
+   * takes all.
+   */
+  #isFullFor(peer: string): boolean {
+    const { mostAssociations: most } = this.options;
+    const holders = new Set(this.#open.values());
+    const others = this.#peers.filter(({ name }) => name !== peer && !holders.has(name)).length;
+    const left = holders.has(peer) ? Math.min(others, Math.floor(most / 2)) : 0;
+    return this.#open.size + left >= most;
   }
 
   /**
@@ -163,19 +200,26 @@ export class DicomDoor {
    */
   close(): void {
     this.server.close();
-    for (const connection of [...this.#open, ...this.#silent.values()]) connection.destroy();
+    for (const connection of [...this.#open.keys(), ...this.#admission.silent])
+      connection.destroy();
   }
 }
 
+/** A peer that the settings do not name. */
+const NOBODY = "unknown";
+
 /** One association, and what is told of it when it has ended. */
 class Visit implements AcceptorHandlers {
-  readonly told = { peer: "unknown", objects: 0, bytes: 0, refused: {} as Record<string, number> };
+  readonly told = { peer: NOBODY, objects: 0, bytes: 0, refused: {} as Record<string, number> };
   readonly series = new Map<string, CameOfSeries>();
+  /** Refusals that have a line of the log. */
+  readonly #lines = new Set<string>();
 
   /** @param admit gives the peer's name, or why it is rejected */
   constructor(
     private readonly options: DicomDoorOptions,
     private readonly admit: (request: AssociateRequest) => Rejection | string,
+    private readonly address: string | undefined,
   ) {}
 
   rejection(request: AssociateRequest): Rejection | undefined {
@@ -195,7 +239,14 @@ class Visit implements AcceptorHandlers {
 
   async store(object: Incoming): Promise<{ status: number; comment?: string }> {
     try {
-      const kept = await this.options.spool.keep(this.told.peer, object);
+      const { peer } = this.told;
+      const kept = await this.options.spool.keep(peer, {
+        ...object,
+        appears: async (of) => {
+          if (!this.series.has(keyOfSeries(of)))
+            await this.options.coming(peer, of.studyInstanceUid, this.address);
+        },
+      });
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
       count(this.series, kept);
@@ -211,8 +262,23 @@ class Visit implements AcceptorHandlers {
           "an object could not be kept",
         );
       this.#refuse(refusal.code);
-      return { status: statusOf(refusal), comment: refusal.code };
+      const comment = commentOf(refusal);
+      this.#tellRefusal(object, refusal);
+      return { status: statusOf(refusal), comment };
     }
+  }
+
+  /** One line for each attribute and code of an association, however many objects it has. */
+  #tellRefusal(object: Incoming, { code: error, details = {} }: RadserveError): void {
+    const { attribute, found } = details;
+    const key = `${error} ${String(attribute)}`;
+    if (attribute === undefined || this.#lines.has(key)) return;
+    this.#lines.add(key);
+    const { peer } = this.told;
+    this.options.log.warn(
+      { peer, error, attribute, found, object: named(object) },
+      "an object was refused; others of this association for the same are counted at its end",
+    );
   }
 
   #refuse(reason: string): void {
@@ -220,3 +286,6 @@ class Visit implements AcceptorHandlers {
     this.options.refused(reason);
   }
 }
+
+/** By which the log tells objects apart, without their UIDs. */
+const named = ({ sopInstanceUid }: Incoming): string => sha256(sopInstanceUid).slice(0, 16);

@@ -22,7 +22,10 @@ export class DicomPort {
   constructor(
     private readonly dicom: NonNullable<DoorsSettings["dicom"]>,
     private readonly peers: DoorsSettings["peers"],
-    private readonly shared: Pick<DicomDoorOptions, "spool" | "log" | "refused" | "kept" | "ended">,
+    private readonly shared: Pick<
+      DicomDoorOptions,
+      "spool" | "log" | "refused" | "coming" | "kept" | "ended"
+    >,
   ) {}
 
   get associations(): number {

@@ -5,7 +5,7 @@ import type { ReceivingSettings } from "../settings.js";
 import type { Submission } from "./arrivals.js";
 
 export interface DoorsThreadOptions {
-  config: Pick<Config, "log_level" | "minimum_free_disk" | "upload_limit">;
+  config: Pick<Config, "log_level" | "minimum_free_disk" | "upload_limit" | "state_dir">;
   settings: ReceivingSettings;
 }
 
@@ -45,9 +45,11 @@ export interface DoorFigures {
 /** Objects of a series that came, or go. */
 export interface Told {
   kind: "received" | "removed";
+  /** `asked` before the first of them is kept. */
+  outcome?: "asked" | "done";
   peer: string;
   study: string;
-  count: number;
+  count?: number;
   address?: string | undefined;
   bytes?: number;
   ms?: number;

@@ -1,29 +1,31 @@
 /**
  * Where received objects lie until they are removed: a folder inside a root, which all boxes see.
- * Each object has one file, by its SOPInstanceUID, so that a second object of that UID is found
- * whatever series it says it is of:
+ * An object is known by its sender, study, series and instance, so that nobody can keep a UID from
+ * another peer:
  *
- *     objects/3f/1.2.840.113619.2.55.dcm
  *     series/PEER/STUDY/SERIES/1.2.840.113619.2.55.dcm
- *                                         the same file, under the names that inference reads
+ *     again/PEER/STUDY/SERIES/1.2.840.113619.2.55.HASH   it took the place of a damaged one
+ *     objects/3f/1.2.840.113619.2.55.dcm                 its second name, of version 0.6
  *
- * All names are UIDs that were checked (PS3.5 section 9.1) and names of peers from the settings,
- * never other text of an object. The file is whole and synced before it has a name.
+ * All names are UIDs that were checked and names of peers from the settings, never other text of an
+ * object. The file is whole, walked to its end and synced before it has a name.
  */
 import { createHash } from "node:crypto";
-import { closeSync, constants, linkSync, lstatSync, readlinkSync, unlinkSync } from "node:fs";
-import { lstat, mkdir, stat } from "node:fs/promises";
+import { closeSync, constants, readlinkSync } from "node:fs";
+import { lstat, mkdir, rm, stat, writeFile } from "node:fs/promises";
 import path from "node:path";
-import { errno, ifThere } from "../../base/errno.js";
+import { errno } from "../../base/errno.js";
 import { errors, RadserveError } from "../../base/errors.js";
 import { Gathering } from "../../base/gathering.js";
 import { descriptorPath } from "../../files/descriptor.js";
 import { noteDevice, onBlockDevice, openDescriptor } from "../../files/disk.js";
-import { explainedFault, hashFile, syncFolder } from "../../files/durable-files.js";
+import { explainedFault, ifMissing, syncFolder } from "../../files/durable-files.js";
 import { receiveFile } from "../../files/new-file.js";
 import { isUnmounted } from "../../files/roots.js";
 import { readHead, type DicomHead } from "../../images/dicom/dicom-file.js";
 import { fileHead } from "../../results/dicom/elements.js";
+import { checkOdd, isDamaged } from "./judge.js";
+import { WholeObject } from "./whole-object.js";
 
 /** Bytes of an object in which its UIDs have to lie; they come before everything that is large. */
 const MOST_HEAD_BYTES = 16 * 1024 * 1024;
@@ -39,9 +41,12 @@ export interface Arriving {
    * asked for.
    */
   dataSet: AsyncIterable<Buffer>;
+  /** Asked when it is whole, before it appears; what it throws keeps it out. */
+  appears?: (of: Pick<Kept, "studyInstanceUid" | "seriesInstanceUid">) => Promise<void>;
 }
 
 export interface Kept {
+  sopInstanceUid: string;
   studyInstanceUid: string;
   seriesInstanceUid: string;
   /** The folder of its series. */
@@ -60,26 +65,30 @@ export interface SpoolLimits {
   minimumFreeBytes: number;
 }
 
-/** A UID (PS3.5 section 9.1): no component begins with 0 unless it is 0. */
+/**
+ * What is accepted as a UID at all doors: digits and dots, as other toolkits do. Components that
+ * begin with 0 (PS3.5 section 9.1) come from modalities, and are told in the log.
+ */
 export const isUid = (text: string | undefined): text is string =>
-  text !== undefined && text.length <= 64 && /^(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*$/.test(text);
+  text !== undefined && /^[0-9][0-9.]{0,63}$/.test(text);
+/** A component begins with 0 and is not 0, or is empty: the standard has no such UID. */
+export const isOddUid = (text: string): boolean => /(^|\.)(0[0-9]|\.|$)/.test(text);
 
 const OBJECTS = "objects";
 
-/** All at once: later each would ask the disk for a sync of its own. */
-async function makeDrawers(objects: string): Promise<void> {
-  for (let i = 0; i < 0x100; i++)
-    await mkdir(path.join(objects, i.toString(16).padStart(2, "0")), { mode: 0o770 }).catch(
-      ifThere,
-    );
-  await syncFolder(objects);
-}
-
-/** The names of an object below the spool. */
+/** The second name that version 0.6 gave each object, below the spool. */
 export function objectPath(sopInstanceUid: string): [string, string, string] {
   const drawer = createHash("sha256").update(sopInstanceUid).digest("hex").slice(0, 2);
   return [OBJECTS, drawer, `${sopInstanceUid}.dcm`];
 }
+
+/** The names of the folder that says which objects of a series took the place of damaged ones. */
+export const againPath = (peer: string, study: string, series: string): string[] => [
+  "again",
+  peer,
+  study,
+  series,
+];
 
 /** The names of the folder of a series below the spool. */
 export const seriesPath = (peer: string, study: string, series: string): string[] => [
@@ -97,17 +106,19 @@ interface Folder {
 }
 
 export class Spool {
+  #judging: Promise<unknown> = Promise.resolve();
+
   constructor(
     private readonly folder: string,
     private readonly limits: SpoolLimits,
   ) {}
 
   /**
-   * Keeps an object: when this resolves, the disk has it under both names.
+   * Keeps an object: when this resolves, the disk has it, and it is whole.
    * @param peer a name from the settings
    * @throws RadserveError bad_request for UIDs that are missing, malformed or not those that were
-   * announced; file_exists for another object of the same SOPInstanceUID; body_too_large,
-   * disk_full, corrupt_image
+   * announced; file_exists for another whole object of this peer, study, series and instance;
+   * body_too_large, disk_full, corrupt_image, truncated_image
    */
   async keep(peer: string, object: Arriving): Promise<Kept> {
     const { dev } = await stat(this.folder);
@@ -126,35 +137,80 @@ export class Spool {
 
   async #kept(peer: string, object: Arriving, dev: number): Promise<Kept> {
     const { sopInstanceUid } = object;
-    if (!isUid(sopInstanceUid)) throw badUid("SOPInstanceUID");
+    if (!isUid(sopInstanceUid)) throw badUid("SOPInstanceUID", sopInstanceUid);
     const pieces = object.dataSet[Symbol.asyncIterator]();
-    const { head, begun } = await readBeginning(object, pieces);
+    const { head, begun, headBytes } = await readBeginning(object, pieces);
     const { studyInstanceUid, seriesInstanceUid } = namesOf(head, object);
-    const [objectsName, drawer, name] = objectPath(sopInstanceUid);
-    const objects = await this.#open(dev, objectsName, drawer);
-    let series: Folder | undefined;
+    const names = [peer, studyInstanceUid, seriesInstanceUid] as const;
+    const series = await this.#open(dev, ...seriesPath(...names));
     try {
-      const options = { ...this.limits, overwrite: false, waits: true, leaveFolder: true } as const;
-      const file = await receiveFile(objects.fdPath, name, resumed(begun, pieces), options);
-      const first = `${objects.fdPath}/${name}`;
-      try {
-        series = await this.#open(dev, ...seriesPath(peer, studyInstanceUid, seriesInstanceUid));
-        // By its path: a folder that was taken away for removal is not there any more
-        await linkOnce(first, path.join(series.path, name), file.sha256);
-      } catch (error) {
-        // Nobody was told that it is kept, nothing would remove it, and its UID would refuse other
-        // bytes
-        if (file.outcome === "created" && lstatSync(first).nlink === 1) unlinkSync(first);
-        throw error;
-      }
-      await Promise.all([syncFolder(objects.fdPath), syncFolder(series.fdPath)]);
+      const walk = new WholeObject(object.transferSyntax);
+      // By its path: a folder that was taken away for removal is not there any more
+      const file = await receiveFile(
+        series.path,
+        `${sopInstanceUid}.dcm`,
+        walked(resumed(begun, pieces), headBytes, walk),
+        {
+          ...this.limits,
+          overwrite: (there, sha256) => this.#givesWay(there, sopInstanceUid, names, sha256),
+          check: async (_, fd) => {
+            if (walk.isOdd) await this.#oneAtATime(() => checkOdd(fd));
+            await object.appears?.({ studyInstanceUid, seriesInstanceUid });
+          },
+          waits: true,
+          leaveFolder: true,
+        },
+      );
+      await syncFolder(series.path);
       const { bytes, sha256, outcome } = file;
       const fresh = outcome === "created";
-      return { studyInstanceUid, seriesInstanceUid, folder: series.path, fresh, bytes, sha256 };
+      return {
+        sopInstanceUid,
+        studyInstanceUid,
+        seriesInstanceUid,
+        folder: series.path,
+        fresh,
+        bytes,
+        sha256,
+      };
     } finally {
-      closeSync(objects.fd);
-      if (series !== undefined) closeSync(series.fd);
+      closeSync(series.fd);
     }
+  }
+
+  /**
+   * Whether an object that lies there is damaged, so that the whole one takes its place. That it
+   * did is written down before: the series is another one then, and makes another job.
+   * @throws RadserveError file_exists
+   */
+  async #givesWay(
+    there: string,
+    sopInstanceUid: string,
+    names: readonly [string, string, string],
+    sha256: string,
+  ): Promise<boolean> {
+    if (!(await this.#oneAtATime(() => isDamaged(there))))
+      throw errors.file_exists(
+        "Expected no object of that SOPInstanceUID in the series; found a whole one with other bytes.",
+        { attribute: "SOPInstanceUID", found: "another whole object has it" },
+      );
+    const again = await this.made(...againPath(...names));
+    await writeFile(path.join(again, `${sopInstanceUid}.${sha256.slice(0, 16)}`), "");
+    await syncFolder(again);
+    // The second name of version 0.6
+    const second = path.join(this.folder, ...objectPath(sopInstanceUid));
+    const [one, other] = await Promise.all(
+      [there, second].map((file) => lstat(file).catch(ifMissing(undefined))),
+    );
+    if (one !== undefined && one.ino === other?.ino) await rm(second, { force: true });
+    return true;
+  }
+
+  /** Objects that have to be read whole are, one after the other: memory holds one. */
+  #oneAtATime<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#judging.then(work);
+    this.#judging = done.catch(() => undefined);
+    return done;
   }
 
   /**
@@ -186,7 +242,6 @@ export class Spool {
       folder = path.join(holder, name);
       try {
         await mkdir(folder, { mode: 0o770 });
-        if (folder === path.join(this.folder, OBJECTS)) await makeDrawers(folder);
         await syncFolder(holder);
       } catch (error) {
         if (errno(error) !== "EEXIST") throw error;
@@ -201,10 +256,16 @@ export class Spool {
 const noFolder = () =>
   errors.path_not_allowed("Expected folders in the spool; found something else.");
 
-function badUid(keyword: string): RadserveError {
+function badUid(attribute: string, text: string | undefined): RadserveError {
+  const found =
+    text === undefined || text === ""
+      ? "missing"
+      : text.length > 64
+        ? `${text.length} characters`
+        : "other characters than digits and dots";
   return errors.bad_request(
-    `Expected ${keyword} to be a UID of digits and dots, at most 64 characters; found another, or none. Correct the object at its source.`,
-    { attribute: keyword },
+    `Expected ${attribute} to be a UID of digits and dots, at most 64 characters; found: ${found}. Correct the object at its source.`,
+    { attribute, found },
   );
 }
 
@@ -212,6 +273,8 @@ function badUid(keyword: string): RadserveError {
 interface Beginning {
   head: DicomHead;
   begun: Buffer[];
+  /** Of the file's own beginning. */
+  headBytes: number;
 }
 
 async function readBeginning(
@@ -220,6 +283,7 @@ async function readBeginning(
 ): Promise<Beginning> {
   const begun = new Gathering();
   begun.add(fileHead(sopClassUid, sopInstanceUid, transferSyntax));
+  const headBytes = begun.bytes.length;
   let tried = FIRST_HEAD_BYTES;
   for (;;) {
     const next = await pieces.next();
@@ -229,7 +293,8 @@ async function readBeginning(
     if (whole || bytes >= tried) {
       const all = [begun.bytes, piece];
       try {
-        return { head: readHead(Buffer.concat(all, Math.min(bytes, tried)), whole), begun: all };
+        const head = readHead(Buffer.concat(all, Math.min(bytes, tried)), whole);
+        return { head, begun: all, headBytes };
       } catch (error) {
         const mayCome = error instanceof RadserveError && error.code === "truncated_image";
         if (whole || !mayCome || bytes >= MOST_HEAD_BYTES) throw error;
@@ -249,17 +314,17 @@ function namesOf(
     if (attributes.string(keyword) !== announced)
       throw errors.bad_request(
         `Expected ${keyword} of the data set to be the one that was announced; found another, or none. Correct the object at its source.`,
-        { attribute: keyword },
+        { attribute: keyword, found: "not what the command says" },
       );
   const [studyInstanceUid, seriesInstanceUid] = ["StudyInstanceUID", "SeriesInstanceUID"].map(
     (keyword) => {
       const uid = attributes.string(keyword);
-      if (!isUid(uid)) throw badUid(keyword);
+      if (!isUid(uid)) throw badUid(keyword, uid);
       return uid;
     },
   );
   if (studyInstanceUid === undefined || seriesInstanceUid === undefined)
-    throw badUid("StudyInstanceUID");
+    throw badUid("StudyInstanceUID", undefined);
   return { studyInstanceUid, seriesInstanceUid };
 }
 
@@ -272,18 +337,17 @@ async function* resumed(
     yield next.value;
 }
 
-/**
- * Gives the file its second name; what has that name already is the same file, or has the same
- * bytes.
- */
-async function linkOnce(from: string, to: string, sha256: string): Promise<void> {
-  try {
-    linkSync(from, to);
-  } catch (error) {
-    if (errno(error) !== "EEXIST") throw error;
-    if ((await hashFile(to)) !== sha256)
-      throw errors.file_exists(
-        "Expected no file of that name in the spool; found one with other bytes.",
-      );
+/** The same pieces, which the walk has seen, too. @param skipped bytes before the data set */
+async function* walked(
+  pieces: AsyncIterable<Buffer>,
+  skipped: number,
+  walk: WholeObject,
+): AsyncGenerator<Buffer> {
+  let left = skipped;
+  for await (const piece of pieces) {
+    walk.add(piece.subarray(left));
+    left = Math.max(0, left - piece.length);
+    yield piece;
   }
+  walk.end();
 }

@@ -6,10 +6,11 @@ import { asRadserveError, errors, type RadserveError } from "../../base/errors.j
 import { faultForLog, type Logger } from "../../base/log.js";
 import { readFileMeta } from "../../images/dicom/dicom-file.js";
 import { STATUS } from "../dimse/command.js";
+import { keyOfSeries } from "./dicom-door.js";
 import { Multipart, type Part } from "./multipart.js";
 import type { Kept, Spool } from "./spool.js";
 import { isImageClass } from "../../images/dicom/image-classes.js";
-import { isTakenSyntax, statusOf } from "./taken.js";
+import { commentOf, isTakenSyntax, statusOf } from "./taken.js";
 
 /** Bytes in which the File Meta Information of a part has to lie. */
 const META_BYTES = 64 * 1024;
@@ -30,9 +31,19 @@ interface StoredObject {
   sopInstanceUid: string;
 }
 
+/** Why an object was refused. */
+interface Failed {
+  /** Undefined where it could not be read who it is. */
+  object: StoredObject | undefined;
+  reason: number;
+  comment: string;
+}
+
 export interface StowOptions {
   peer: string;
   spool: Pick<Spool, "keep">;
+  /** As of an association: before the first object of a series is answered. */
+  coming: (studyInstanceUid: string) => Promise<void>;
   kept: (object: Kept) => Promise<void> | void;
   /** Told of each object that was refused: a code. */
   refused: (reason: string) => void;
@@ -49,7 +60,8 @@ export async function storeParts(
   options: StowOptions,
 ): Promise<Stored> {
   const stored: StoredObject[] = [];
-  const failed: { object: StoredObject | undefined; reason: number }[] = [];
+  const series = new Set<string>();
+  const failed: Failed[] = [];
   const multipart = new Multipart(pieces, boundary);
   for await (const part of multipart.parts()) {
     if (stored.length + failed.length >= MOST_PARTS)
@@ -61,7 +73,14 @@ export async function storeParts(
       const arriving = await beginning(part);
       object = arriving;
       refuseOthers(arriving);
-      await options.kept(await options.spool.keep(options.peer, arriving));
+      const kept = await options.spool.keep(options.peer, {
+        ...arriving,
+        appears: async (of) => {
+          if (!series.has(keyOfSeries(of))) await options.coming(of.studyInstanceUid);
+        },
+      });
+      series.add(keyOfSeries(kept));
+      await options.kept(kept);
       stored.push(object);
     } catch (error) {
       // Of the body, and not of this object
@@ -73,7 +92,7 @@ export async function storeParts(
           "an object could not be kept",
         );
       options.refused(refusal.code);
-      failed.push({ object, reason: reasonOf(refusal) });
+      failed.push({ object, reason: reasonOf(refusal), comment: commentOf(refusal) });
     }
   }
   if (stored.length + failed.length === 0)
@@ -85,14 +104,14 @@ export async function storeParts(
       "00081190": { vr: "UR" },
       ...sequence(
         "00081198",
-        failed.flatMap(({ object, reason }) =>
-          object === undefined ? [] : [{ ...names(object), ...because(reason) }],
+        failed.flatMap(({ object, ...why }) =>
+          object === undefined ? [] : [{ ...names(object), ...because(why) }],
         ),
       ),
       ...sequence("00081199", stored.map(names)),
       ...sequence(
         "0008119A",
-        failed.flatMap(({ object, reason }) => (object === undefined ? [because(reason)] : [])),
+        failed.flatMap(({ object, ...why }) => (object === undefined ? [because(why)] : [])),
       ),
     },
   };
@@ -102,7 +121,10 @@ const names = ({ sopClassUid, sopInstanceUid }: StoredObject): DicomJson => ({
   "00081150": { vr: "UI", Value: [sopClassUid] },
   "00081155": { vr: "UI", Value: [sopInstanceUid] },
 });
-const because = (reason: number): DicomJson => ({ "00081197": { vr: "US", Value: [reason] } });
+const because = ({ reason, comment }: Omit<Failed, "object">): DicomJson => ({
+  "00000902": { vr: "LO", Value: [comment] },
+  "00081197": { vr: "US", Value: [reason] },
+});
 const sequence = (tag: string, items: DicomJson[]): DicomJson =>
   items.length === 0 ? {} : { [tag]: { vr: "SQ", Value: items } };
 

@@ -31,6 +31,14 @@ export function statusOf({ code, details }: RadserveError): number {
   return (ofSystem ? undefined : STATUS_OF[code]) ?? STATUS.processingFailure;
 }
 
+/** Error Comment (PS3.7 annex C): an attribute, and what was found of it, in 64 characters. */
+export function commentOf({ code, details }: RadserveError): string {
+  const { attribute, found } = details ?? {};
+  const what = typeof found === "string" ? found : code;
+  const told = typeof attribute === "string" ? `${attribute}: ${what}` : code;
+  return told.slice(0, 64);
+}
+
 /** A deflated data set names its study and series in its deflated part; nobody sends images so. */
 const SYNTAXES = new Set(
   decodable()

@@ -2,10 +2,13 @@
  * The thread of the doors: connections of peers, bodies of STOW-RS, the spool and what becomes of
  * it live here, so that none of it holds up the thread that serves HTTP.
  */
+import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
+import { givingBack } from "../../addon/idle.js";
 import { durations } from "../../base/durations.js";
 import { createLog, faultForLog } from "../../base/log.js";
 import { answerOwner } from "../../base/service-thread.js";
+import { RunningClock, runningClockOf } from "../../files/running-clock.js";
 import { Arrivals, type JobState } from "./arrivals.js";
 import { count, type CameOfSeries } from "./dicom-door.js";
 import { DicomPort } from "./dicom-port.js";
@@ -17,7 +20,8 @@ import type {
   Told,
   ToDoors,
 } from "./messages.js";
-import { Spool, type Kept } from "./spool.js";
+import { isOddUid, Spool, type Kept } from "./spool.js";
+import { sha256 } from "../../files/durable-files.js";
 import { storeParts, type Stored } from "./stow.js";
 
 const { config, settings } = workerData as DoorsThreadOptions;
@@ -35,11 +39,13 @@ const spool = new Spool(settings.spool, {
   mostBytes: config.upload_limit,
   minimumFreeBytes: config.minimum_free_disk,
 });
+const clock = new RunningClock(runningClockOf(config));
 const arrivals = new Arrivals({
   folder: settings.spool,
   spool,
   rules: settings.rules,
   keep: settings.keep,
+  clock,
   log,
   submit: async (submission) => (await owner.call({ type: "submit", submission })) as string,
   jobState: async (jobId) => (await owner.call({ type: "state", jobId })) as JobState,
@@ -52,17 +58,16 @@ const door =
         spool,
         log,
         refused,
+        coming,
         kept: (object, peer) => arrived("dicom", object, peer),
-        ended: ({ peer, address, series, ms }) => {
-          came(peer, series.values(), { address, ms }).catch((error: unknown) => {
-            log.error(
-              { peer, fault: faultForLog(error) },
-              "what came could not be written into the audit",
-            );
-          });
+        ended({ peer, address, series, ms }) {
+          came(peer, series.values(), { address, ms });
+          rested();
         },
       });
 let told = "";
+const rested = givingBack();
+const MOST_ODD_UIDS = 10_000;
 
 setInterval(tellFigures, durations.doorFigures).unref();
 void arrivals.look();
@@ -72,22 +77,37 @@ async function tell(told: Told): Promise<void> {
   await owner.call({ type: "tell", told });
 }
 
+/** Says that objects of a study come; nobody is told that they are kept before that. */
+function coming(peer: string, study: string, address: string | undefined): Promise<void> {
+  return tell({ kind: "received", outcome: "asked", peer, study, address });
+}
+
 /**
- * Objects that came: of one request, or over one association. The objects are there, and the line
- * of the audit follows.
+ * Objects that came: of one request, or over one association. The objects are there, and that they
+ * come stands in the audit; how many follows, however long that takes.
  */
-function came(
-  peer: string,
-  all: Iterable<CameOfSeries>,
-  more: Pick<Told, "address" | "ms">,
-): Promise<unknown> {
-  const lines = [...all].map(({ studyInstanceUid: study, objects: count, bytes }) =>
-    tell({ kind: "received", peer, study, count, bytes, ...more }),
-  );
-  return Promise.all(lines);
+function came(peer: string, all: Iterable<CameOfSeries>, more: Pick<Told, "address" | "ms">): void {
+  for (const { studyInstanceUid: study, objects: count, bytes } of all)
+    void tellAtLast({ kind: "received", peer, study, count, bytes, ...more });
+}
+
+async function tellAtLast(told: Told): Promise<void> {
+  for (let tries = 0; ; tries++)
+    try {
+      await tell(told);
+      return;
+    } catch (error) {
+      if (tries === 0)
+        log.error(
+          { peer: told.peer, fault: faultForLog(error) },
+          "what came could not be written into the audit; it is tried again",
+        );
+      await delay(durations.auditRetry, undefined, { ref: false });
+    }
 }
 
 function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
+  tellOddUids(peer, kept);
   counts.objects[by] += 1;
   counts.bytes[by] += kept.bytes;
   arrivals.arrived(peer, kept).catch((error: unknown) => {
@@ -97,6 +117,23 @@ function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
       "what came of a received object could not be noted",
     );
   });
+}
+
+/** UIDs that were told; each is told once, as long as there are not very many. */
+const oddUids = new Set<string>();
+
+function tellOddUids(peer: string, uids: Kept): void {
+  for (const attribute of ["studyInstanceUid", "seriesInstanceUid", "sopInstanceUid"] as const) {
+    if (!isOddUid(uids[attribute])) continue;
+    const uid = sha256(uids[attribute]).slice(0, 16);
+    if (oddUids.has(uid)) continue;
+    if (oddUids.size >= MOST_ODD_UIDS) oddUids.clear();
+    oddUids.add(uid);
+    log.warn(
+      { peer, attribute, uid },
+      "a UID was accepted of which a component begins with 0 or is empty (PS3.5 section 9.1)",
+    );
+  }
 }
 
 function tellFigures(): void {
@@ -143,10 +180,18 @@ async function store({
   };
   const pieces = body.values();
   try {
-    return await storeParts(pieces, boundary, { peer, spool, kept, refused, log });
+    return await storeParts(pieces, boundary, {
+      peer,
+      spool,
+      kept,
+      refused,
+      log,
+      coming: (study) => coming(peer, study, address),
+    });
   } finally {
     // Nobody wants the rest of a body that is refused
     await pieces.return?.().catch(() => undefined);
-    await came(peer, series.values(), { address, ms: Math.round(performance.now() - began) });
+    rested();
+    came(peer, series.values(), { address, ms: Math.round(performance.now() - began) });
   }
 }

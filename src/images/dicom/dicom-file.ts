@@ -93,10 +93,15 @@ function dataOffset(head: Uint8Array): number | undefined {
 /**
  * Walks a DICOM file. What it had to assume is in `walk.warnings`.
  * @param most elements, items and fragments that it may have
+ * @param mostInflated bytes that a deflated data set may unfold to
  * @throws RadserveError corrupt_image, truncated_image, unsupported_transfer_syntax
  * @throws TooManyElements if it has more, those of sequences that nobody asked for included
  */
-export function openFile(bytes: Uint8Array, most = MOST_SEEN): DicomFile {
+export function openFile(
+  bytes: Uint8Array,
+  most = MOST_SEEN,
+  mostInflated = MAX_INFLATED_BYTES,
+): DicomFile {
   const walk = newWalk(bytes, most);
   const marked = dataOffset(bytes);
   if (marked !== 132)
@@ -106,7 +111,7 @@ export function openFile(bytes: Uint8Array, most = MOST_SEEN): DicomFile {
       "The file has no 128-byte preamble; it was recognised by its content.",
     );
   const { end, syntax, mediaStorageSopClass } = readMeta(walk, marked ?? 0);
-  const body = syntax.deflated ? inflated(walk, end) : walk;
+  const body = syntax.deflated ? inflated(walk, end, mostInflated) : walk;
   const dataSet = walkWhole(body, syntax.deflated ? 0 : end, syntax);
   body.all = body.seen;
   body.counts = false;
@@ -270,10 +275,10 @@ async function countInflated(
  * The data set of Deflated Explicit VR Little Endian (PS3.5 section A.5): a raw deflate stream, no
  * zlib header.
  */
-function inflated(walk: Walk, offset: number): Walk {
+function inflated(walk: Walk, offset: number, most: number): Walk {
   const deflated = walk.bytes.subarray(offset);
   const inflatedBy = (inflate: typeof inflateRawSync): Walk => ({
-    ...newWalk(inflateWhole(inflate, deflated), walk.most),
+    ...newWalk(inflateWhole(inflate, deflated, most), walk.most),
     warnings: walk.warnings,
   });
   try {
@@ -302,15 +307,19 @@ const TOO_LARGE = "ERR_BUFFER_TOO_LARGE";
  * ones and join them, at twice the memory. The system gives pages only to what is written. One byte
  * more than the limit lets zlib see that the stream goes on without a second buffer.
  */
-function inflateWhole(inflate: typeof inflateRawSync, deflated: Uint8Array): Uint8Array {
+function inflateWhole(
+  inflate: typeof inflateRawSync,
+  deflated: Uint8Array,
+  most: number,
+): Uint8Array {
   const within = (limit: number) =>
     inflate(deflated, { maxOutputLength: limit, chunkSize: limit + 1 });
   try {
-    return within(USUAL_INFLATED_BYTES);
+    return within(Math.min(USUAL_INFLATED_BYTES, most));
   } catch (error) {
-    if (errno(error) !== TOO_LARGE) throw error;
+    if (errno(error) !== TOO_LARGE || most <= USUAL_INFLATED_BYTES) throw error;
   }
-  return within(MAX_INFLATED_BYTES);
+  return within(most);
 }
 
 function notInflated(cause: unknown): RadserveError {

@@ -1,5 +1,5 @@
 /** From a request to the PACS and back: real server and files, and a PACS over HTTP. */
-import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import type { DeliveryInAnswer } from "../../../src/results/receipt/receipt.js";
@@ -319,5 +319,80 @@ await t.test(
     t.match(await infer(server, request), { status: 503, body: { error: "delivery_unavailable" } });
     t.same(readdirSync(output), []);
     t.match(await infer(server, { ...request, deliver: "none" }), { status: 200 });
+  },
+);
+
+await t.test(
+  "what waits for a destination that the settings lost is set aside, moved or dropped",
+  async (t) => {
+    const [pacs, tmp, other] = [await webPacs(t), await webPacs(t), await webPacs(t)];
+    await tmp.stop();
+    await other.stop();
+    const place = deliveringPlace({ pacs, tmp, other });
+    const first = await startServer({ ...place, remove: () => undefined });
+    t.match((await infer(first, { destinations: ["tmp", "other"] })).status, 200);
+    await until("both objects wait", () => statesOf(deliveryOf(place), "tmp")?.length === 2);
+    await first.stop();
+    // The settings name neither any more
+    const file = place.environment["RADSERVE_DOORS"]!;
+    const doors = JSON.parse(readFileSync(file, "utf8")) as {
+      destinations: Record<string, unknown>;
+    };
+    const { pacs: left } = doors.destinations;
+    writeFileSync(file, JSON.stringify({ ...doors, destinations: { pacs: left } }));
+    const server = await started(t, place);
+    for (const name of ["tmp", "other"])
+      await server.logged(
+        ({ destination, msg }) => destination === name && msg.includes("do not name (any more)"),
+      );
+    await until(
+      "both destinations are told of",
+      async () => (await conditions(server)).length === 2,
+    );
+    t.same(
+      (await conditions(server)).map(({ condition, where }) => `${condition} ${where}`).sort(),
+      ["delivery_set_aside destination other", "delivery_set_aside destination tmp"],
+    );
+    t.match(deliveryOf(place).destinations["tmp"], [
+      { state: "refused", reason: /no destination of this name/ },
+      { state: "refused" },
+    ]);
+    t.match(await radserve(place, "doctor"), { stdout: /tmp/ });
+    t.equal(pacs.sent.length, 0);
+    const asked = async (page: string) => {
+      const answer = await server.post(page, "");
+      return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
+    };
+    t.match(await asked("/deliveries/retry?destination=none"), { status: 404 });
+    t.match(await asked("/deliveries/retry?destination=tmp&to=none"), { status: 404 });
+    t.match(await asked("/deliveries/retry?destination=tmp"), { body: { retried: 0 } });
+    t.match(await asked("/deliveries/retry?destination=tmp&to=pacs"), { body: { retried: 2 } });
+    t.match(await asked("/deliveries/drop"), { status: 400 });
+    t.match(await asked("/deliveries/drop?destination=other"), { body: { dropped: 2 } });
+    await until("what was moved is proven", () => proven(place));
+    t.equal(pacs.kept.size, 2);
+    t.same(Object.keys(deliveryOf(place).destinations), ["pacs"]);
+    await until(
+      "nothing is set aside any more",
+      async () => (await conditions(server)).length === 0,
+    );
+  },
+);
+
+await t.test(
+  "what waits is told where the settings name no destination at all any more",
+  async (t) => {
+    const pacs = await webPacs(t);
+    await pacs.stop();
+    const place = deliveringPlace({ pacs });
+    const first = await startServer({ ...place, remove: () => undefined });
+    await infer(first, { deliver: "queue" });
+    await first.stop();
+    delete place.environment["RADSERVE_DOORS"];
+    const server = await started(t, place);
+    await until("what waits is told", async () => (await conditions(server)).length === 1);
+    t.match(await conditions(server), [
+      { condition: "delivery_set_aside", where: "destination pacs" },
+    ]);
   },
 );

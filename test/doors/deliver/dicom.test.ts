@@ -3,13 +3,15 @@
  */
 import { once } from "node:events";
 import { rmSync, writeFileSync } from "node:fs";
-import { createServer, type AddressInfo } from "node:net";
+import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import t, { type Test } from "tap";
 import { durations, setDurations } from "../../../src/base/durations.js";
+import { COMMITMENT } from "../../../src/doors/deliver/call-back.js";
 import { destinationSchema } from "../../../src/doors/deliver/destination-settings.js";
+import { call } from "../../../src/doors/dimse/requestor.js";
 import { openFile } from "../../../src/images/dicom/dicom-file.js";
 import { TestCa } from "../../support/certificates.js";
-import { EXPLICIT, IMPLICIT, random } from "../../support/dicom.js";
+import { DEFLATED, EXPLICIT, IMPLICIT, random } from "../../support/dicom.js";
 import { destinationOf, provedBy, sentTo, slicesToSend } from "../../support/pacs.js";
 import { freePort } from "../../support/server.js";
 import { dicomPeer, type Faults } from "../../support/store-peer.js";
@@ -234,6 +236,77 @@ await t.test("a port for calls back that is taken is told as that", async (t) =>
 await t.test("a commitment that is never reported is away", async (t) => {
   const { destination } = await peer(t, { callBack: () => 1 }, { prove: "commitment" }, 0.3);
   t.match(await provedBy(destination, slicesToSend(1)[0]!), { state: "away" });
+});
+
+await t.test("silent connections do not keep a call back out", async (t) => {
+  const listen = { port: await freePort() };
+  const { destination } = await peer(
+    t,
+    { callBack: () => listen.port },
+    { prove: "c-move", listen },
+  );
+  const [first, second] = slicesToSend(2);
+  await sentTo(destination, [first!, second!]);
+  t.match(await provedBy(destination, first!), { state: "proven" }, "the port is open from now on");
+  const silent: Socket[] = [];
+  t.teardown(() => silent.forEach((one) => one.destroy()));
+  const open = () => {
+    const one = connect(listen.port, "127.0.0.1").on("error", () => undefined);
+    silent.push(one);
+    return once(one, "connect");
+  };
+  await Promise.all(Array.from({ length: 40 }, open));
+  t.match(await provedBy(destination, second!), { state: "proven" });
+});
+
+await t.test(
+  "who calls back from outside the networks is closed before a byte is read",
+  async (t) => {
+    const listen = { port: await freePort(), networks: ["127.0.0.1"] };
+    const { destination } = await peer(
+      t,
+      { callBack: () => listen.port },
+      { prove: "c-move", listen },
+    );
+    const [object] = slicesToSend(1);
+    await sentTo(destination, [object!]);
+    t.match(await provedBy(destination, object!), { state: "proven" });
+    const stranger = connect({ port: listen.port, host: "127.0.0.1", localAddress: "127.0.0.2" });
+    stranger.on("error", () => undefined);
+    await once(stranger, "close");
+    t.equal(stranger.bytesRead, 0);
+  },
+);
+
+await t.test("a report that nobody awaits is not read, and none unfolds", async (t) => {
+  const listen = { port: await freePort() };
+  const { destination } = await peer(
+    t,
+    { callBack: () => listen.port },
+    { prove: "c-move", listen },
+  );
+  const [object] = slicesToSend(1);
+  await sentTo(destination, [object!]);
+  await provedBy(destination, object!);
+  const calling = (transferSyntaxes: string[]) =>
+    call(
+      { host: "127.0.0.1", port: listen.port },
+      {
+        mostData: 16_384,
+        pduTimeout: 20_000,
+        idleTimeout: 20_000,
+        callingAe: "PACS",
+        calledAe: "RADSERVE",
+        contexts: [{ abstractSyntax: COMMITMENT, transferSyntaxes }],
+        roles: [{ sopClass: COMMITMENT, scu: false, scp: true }],
+      },
+    );
+  const deflated = await calling([DEFLATED]);
+  t.equal(deflated.contextOf(COMMITMENT), undefined, "no deflated reports");
+  await deflated.release();
+  const plain = await calling([DEFLATED, EXPLICIT]);
+  t.match(plain.contextOf(COMMITMENT), { transferSyntax: EXPLICIT });
+  await plain.release();
 });
 
 await t.test("the port for calls back takes only what was asked for, of the peer", async (t) => {

@@ -256,17 +256,15 @@ await t.test(
       { name: "an association of 4 GiB", parts: [cut(associate, 2, 0xff)], reason: 6 },
       { name: "data before an association", parts: [command], reason: 2 },
       { name: "a second association", parts: [associate, associate], reason: 2 },
-      { name: "another protocol version", parts: [cut(associate, 7, 2)], reason: 6 },
       { name: "an item that is longer than its PDU", parts: [cut(associate, 76, 0xff)], reason: 6 },
-      { name: "an even context", parts: [associateWith({ id: 2 })], reason: 6 },
       {
-        name: "a UID of letters",
-        parts: [associateWith({ abstractSyntax: "1.2.abc" })],
-        reason: 6,
-      },
-      {
-        name: "a context without transfer syntaxes",
-        parts: [associateWith({ transferSyntaxes: [] })],
+        name: "two contexts of one id",
+        parts: [
+          encodeAssociateRequest({
+            ...REQUEST,
+            contexts: [...REQUEST.contexts, ...REQUEST.contexts],
+          }),
+        ],
         reason: 6,
       },
       {
@@ -312,16 +310,155 @@ await t.test(
   },
 );
 
-function associateWith(change: Partial<AssociateRequest["contexts"][number]>): Buffer {
-  const [context] = REQUEST.contexts;
-  if (context === undefined) throw new Error("no context");
-  return encodeAssociateRequest({ ...REQUEST, contexts: [{ ...context, ...change }] });
+const RELEASE = Buffer.from([5, 0, 0, 0, 0, 4, 0, 0, 0, 0]);
+/** With a context that any peer may propose, and one that is taken. */
+const withContext = (change: Partial<AssociateRequest["contexts"][number]>) =>
+  encodeAssociateRequest({
+    ...REQUEST,
+    contexts: [
+      { id: 3, abstractSyntax: CT, transferSyntaxes: [EXPLICIT], ...change },
+      ...REQUEST.contexts,
+    ],
+  });
+/** The request with other bytes for some of its own. */
+function replaced(bytes: Buffer, from: string, to: string): Buffer {
+  const text = bytes.toString("latin1");
+  if (!text.includes(from) || from.length !== to.length) throw new Error(`no ${from}`);
+  return Buffer.from(text.replace(from, to), "latin1");
 }
+
+await t.test("an odd context is refused alone, and the others are served", async (t) => {
+  const { port, ends } = await served(t);
+  const cases: [string, Buffer, number, number][] = [
+    ["a UID of letters", withContext({ abstractSyntax: "1.2.abc" }), 3, 3],
+    ["an empty UID", withContext({ abstractSyntax: "" }), 3, 3],
+    ["a UID that ends in a dot", withContext({ abstractSyntax: `${CT}.` }), 3, 3],
+    ["a UID of 65 digits", withContext({ abstractSyntax: `1.${"2".repeat(63)}` }), 3, 3],
+    ["no transfer syntax", withContext({ transferSyntaxes: [] }), 3, 4],
+    ["a transfer syntax of letters", withContext({ transferSyntaxes: ["x"] }), 3, 4],
+    ["an even id", withContext({ id: 2 }), 2, 3],
+    ["no id but 0", withContext({ id: 0 }), 0, 3],
+  ];
+  for (const [name, request, id, result] of cases) {
+    const bytes = await answerTo(port, request, RELEASE);
+    t.equal(bytes[0], 2, name);
+    // Even ids of an answer are none that this reader knows
+    const found = new Map<number, number>();
+    for (let at = 74; bytes[at] !== 0x50; at += 4 + bytes.readUInt16BE(at + 2))
+      if (bytes[at] === 0x21) found.set(bytes.readUInt8(at + 4), bytes.readUInt8(at + 6));
+    t.equal(found.get(id), result, name);
+    t.equal(found.get(1), 0, `${name}: the good one`);
+    t.equal(await ends.at(-1), undefined, name);
+  }
+  const beside = withContext({ transferSyntaxes: ["1.2.x", EXPLICIT] });
+  const accept = readAssociateAccept(
+    (await answerTo(port, beside, RELEASE)).subarray(6, -RELEASE.length),
+  );
+  t.match(accept.contexts[0], { id: 3, result: 0, transferSyntax: EXPLICIT });
+});
+
+await t.test("what only names an implementation, or a role, ends nothing", async (t) => {
+  const { port, ends } = await served(t, { event: () => Promise.resolve(STATUS.success) });
+  const requests = ["", "1.2.abc", "1.2.", "..", "x".repeat(70), "\x1b[31m"].map((text) =>
+    encodeAssociateRequest({ ...REQUEST, implementationClassUid: text, roles: [] }),
+  );
+  const role = { sopClass: CT, scu: false, scp: true };
+  const odd = encodeAssociateRequest({ ...REQUEST, roles: [{ ...role, sopClass: "1.2.x" }] });
+  // Its inner length leads out of the item
+  const length = Buffer.from(encodeAssociateRequest({ ...REQUEST, roles: [role] }));
+  const at = length.indexOf(Buffer.of(0x54, 0));
+  length.writeUInt16BE(0xffff, at + 4);
+  for (const request of [...requests, odd, length]) {
+    t.equal((await answerTo(port, request, RELEASE))[0], 2);
+    t.equal(await ends.at(-1), undefined);
+  }
+});
+
+await t.test("another protocol or context is rejected as the standard says", async (t) => {
+  const { port, ends } = await served(t);
+  const request = encodeAssociateRequest(REQUEST);
+  const version = (bits: number) => {
+    const changed = Buffer.from(request);
+    changed.writeUInt16BE(bits, 6);
+    return changed;
+  };
+  const context = "1.2.840.10008.3.1.1.1";
+  const none = Buffer.from(request);
+  none.writeUInt8(0x99, 74);
+  const cases: [string, Buffer, number[]][] = [
+    ["version 2 alone", version(2), [1, 2, 2]],
+    ["no version", version(0), [1, 2, 2]],
+    ["another context", replaced(request, context, "1.2.840.10008.3.1.1.2"), [1, 1, 2]],
+    ["a context of letters", replaced(request, context, "1.2.840.10008.3.1.1.x"), [1, 1, 2]],
+    ["no context", none, [1, 1, 2]],
+  ];
+  for (const [name, bytes, rejection] of cases) {
+    t.same([...(await answerTo(port, bytes))], [3, 0, 0, 0, 0, 4, 0, ...rejection], name);
+    t.ok((await ends.at(-1)) instanceof Error, `${name}: told to the server`);
+  }
+  for (const bits of [1, 3, 0xffff])
+    t.equal((await answerTo(port, version(bits), RELEASE))[0], 2, `versions ${bits}`);
+});
+
+await t.test("a C-CANCEL of nothing is not answered, and what follows is", async (t) => {
+  const { port, ends, kept } = await served(t);
+  const element = (number: number, at: number) => {
+    const bytes = Buffer.alloc(10);
+    bytes.writeUInt16LE(number, 2);
+    bytes.writeUInt32LE(2, 4);
+    bytes.writeUInt16LE(at, 8);
+    return bytes;
+  };
+  const cancel = Buffer.concat([
+    element(0x0100, 0x0fff),
+    element(0x0120, 1),
+    element(0x0800, 0x0101),
+  ]);
+  const bytes = await answerTo(
+    port,
+    encodeAssociateRequest(REQUEST),
+    value(1, true, true, cancel),
+    value(1, true, true, storeCommand()),
+    value(1, false, true, Buffer.alloc(8)),
+    RELEASE,
+  );
+  t.equal(await ends[0], undefined);
+  t.equal(kept.length, 1);
+  const rest = bytes.subarray(6 + bytes.readUInt32BE(2), -RELEASE.length);
+  t.equal(rest.length, 6 + rest.readUInt32BE(2), "one response");
+});
+
+await t.test("of a title only spaces and NUL padding do not count", async (t) => {
+  const seen: string[] = [];
+  const { port } = await served(t, {
+    rejection({ callingAe }) {
+      seen.push(callingAe);
+      return callingAe === "CT1" ? undefined : { result: 1, source: 1, reason: 3 };
+    },
+  });
+  const calling = (title: string) =>
+    answerTo(port, encodeAssociateRequest({ ...REQUEST, callingAe: title }), RELEASE);
+  for (const title of ["CT1", "  CT1", "CT1\0\0", "CT1".padEnd(16, "\0"), " CT1 \0 \0"])
+    t.equal((await calling(title))[0], 2, JSON.stringify(title));
+  for (const title of [
+    "\tCT1",
+    "CT1\t",
+    "CT1\n",
+    "CT1\xa0",
+    "\xa0CT1",
+    "CT1\r",
+    "\0CT1",
+    "CT1\0X",
+    "ct1",
+  ])
+    t.same([...(await calling(title))].slice(-3), [1, 1, 3], JSON.stringify(title));
+  t.equal(seen.length, 14);
+});
 
 await t.test(
   "roles are answered for the SOP classes that were proposed, however many are asked for",
   async (t) => {
-    const { port, ends } = await served(t, { event: () => Promise.resolve() });
+    const { port, ends } = await served(t, { event: () => Promise.resolve(STATUS.success) });
     const role = (sopClass: string) => ({ sopClass, scu: false, scp: true });
     const others = Array.from({ length: 7_270 }, () => role("1"));
     const associate = encodeAssociateRequest({ ...REQUEST, roles: [...others, role(CT)] });
@@ -358,10 +495,7 @@ await t.test(
       return pdu;
     };
     const empty = value(1, false, false, Buffer.alloc(0));
-    const [associate, release] = [
-      encodeAssociateRequest(REQUEST),
-      Buffer.from([5, 0, 0, 0, 0, 4, 0, 0, 0, 0]),
-    ];
+    const [associate, release] = [encodeAssociateRequest(REQUEST), RELEASE];
     await answerTo(
       port,
       associate,

@@ -10,6 +10,7 @@ import { pino } from "pino";
 import t from "tap";
 import { VERIFICATION } from "../../../src/doors/dimse/acceptor.js";
 import { STATUS } from "../../../src/doors/dimse/command.js";
+import { dataHeader, encodeAssociateRequest } from "../../../src/doors/dimse/pdu.js";
 import { call, type Caller, type CallOptions } from "../../../src/doors/dimse/requestor.js";
 import { DicomDoor, type DicomDoorOptions } from "../../../src/doors/receive/dicom-door.js";
 import { readCertificates, tlsOptions } from "../../../src/files/certificates.js";
@@ -58,6 +59,7 @@ async function opened(
     spool: new Spool(folder, { mostBytes, minimumFreeBytes: 0 }),
     refused: (reason) => refused.push(reason),
     ended: () => undefined,
+    coming: () => Promise.resolve(),
     kept: ({ seriesInstanceUid }, peer) => kept.push(`${peer} ${seriesInstanceUid}`),
     ...more,
   };
@@ -83,28 +85,30 @@ const OPTIONS: CallOptions = {
 const called = (port: number, more: Partial<CallOptions> = {}): Promise<Caller> =>
   call({ host: "127.0.0.1", port }, { ...OPTIONS, ...more });
 
-/** A slice, and the status of storing it. */
-async function stored(
-  caller: Caller,
-  n: number,
-  change: Record<string, string> = {},
-): Promise<number> {
-  const sopInstanceUid = `1.2.3.4.${n}`;
-  const bytes = dicomFile({
+/** The data set of a slice. */
+const ctSlice = (n: number, change: Record<string, string> = {}): Buffer =>
+  dicomFile({
     preamble: false,
     meta: false,
     pixels: Buffer.alloc(32, n),
     attributes: imageAttributes({
       ...CT_SLICE,
-      SOPInstanceUID: sopInstanceUid,
+      SOPInstanceUID: `1.2.3.4.${n}`,
       BitsAllocated: 16,
       BitsStored: 16,
       HighBit: 15,
       ...change,
     }),
   });
-  const object = { sopClassUid: CT, sopInstanceUid, transferSyntax: EXPLICIT, dataSet: [bytes] };
-  return (await caller.store(object)).status;
+
+/** The status of storing a slice. */
+async function stored(
+  caller: Caller,
+  n: number,
+  change: Record<string, string> = {},
+): Promise<number> {
+  const names = { sopClassUid: CT, sopInstanceUid: `1.2.3.4.${n}`, transferSyntax: EXPLICIT };
+  return (await caller.store({ ...names, dataSet: [ctSlice(n, change)] })).status;
 }
 
 await t.test(
@@ -144,10 +148,52 @@ await t.test("each refusal has its status, and the association goes on", async (
     STATUS.outOfResources,
   );
   t.equal(await stored(caller, 5), STATUS.success);
-  const ended = once(sink, "line");
   await caller.release();
-  await ended;
-  t.match(lines, [{ objects: 3, refused: { file_exists: 1, bad_request: 2, body_too_large: 1 } }]);
+  while (lines.at(-1)?.["msg"] !== "association ended") await once(sink, "line");
+  t.match(lines.slice(-1), [
+    { objects: 3, refused: { file_exists: 1, bad_request: 2, body_too_large: 1 } },
+  ]);
+  const told = lines
+    .slice(0, -1)
+    .map(({ error, attribute }) => `${String(error)} ${String(attribute)}`);
+  t.same(told, [
+    "file_exists SOPInstanceUID",
+    "bad_request SOPInstanceUID",
+    "bad_request StudyInstanceUID",
+  ]);
+});
+
+await t.test("a refusal names the attribute, and what was found of it", async (t) => {
+  const { port, folder } = await opened(t);
+  const caller = await called(port);
+  const answered = async (dataSet: Buffer, sopInstanceUid = "1.2.3.4.1") => {
+    const names = { sopClassUid: CT, sopInstanceUid, transferSyntax: EXPLICIT };
+    return caller.store({ ...names, dataSet: [dataSet] });
+  };
+  const whole = ctSlice(1);
+  // Where its pixels begin: 32 bytes behind a header of 12
+  const cut = whole.subarray(0, -10);
+  t.same(await answered(cut), {
+    status: STATUS.cannotUnderstand,
+    comment: "PixelData (7fe0,0010): 22 of 32 bytes",
+  });
+  t.same(
+    readdirSync(folder, { recursive: true }).filter((name) => String(name).endsWith(".dcm")),
+    [],
+  );
+  t.match(await answered(whole.subarray(0, -44)), {
+    status: STATUS.cannotUnderstand,
+    comment: /^PixelData: missing/,
+  });
+  t.same(await answered(whole), { status: STATUS.success, comment: undefined });
+  const letters = await answered(whole, "1.2.x");
+  t.match(letters, { status: STATUS.dataSetDoesNotMatch, comment: /^SOPInstanceUID: other char/ });
+  const long = await answered(whole, `1.${"2".repeat(63)}`);
+  t.same(long, {
+    status: STATUS.dataSetDoesNotMatch,
+    comment: "SOPInstanceUID: 65 characters",
+  });
+  await caller.release();
 });
 
 await t.test("strangers are rejected by name", async (t) => {
@@ -277,3 +323,95 @@ await t.test(
     await caller.release();
   },
 );
+
+/** Resolves with whether the connection was closed without a word; silent ones stay open. */
+const strange = (port: number, localAddress: string) =>
+  connect({ port, host: "127.0.0.1", localAddress });
+
+await t.test("who calls from outside every network is closed before a byte is read", async (t) => {
+  const { port, refused, lines } = await opened(t, {
+    peers: [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.1"] }],
+  });
+  // A peer that needs its time before it asks
+  const slow = connect(port, "127.0.0.1");
+  await once(slow, "connect");
+  let isClosed = false;
+  slow.on("close", () => (isClosed = true)).on("error", () => undefined);
+  const strangers = Array.from({ length: 300 }, () => {
+    const one = strange(port, "127.0.0.2").on("error", () => undefined);
+    return once(one, "close");
+  });
+  await Promise.all(strangers);
+  t.notOk(isClosed, "the peer's connection is still open");
+  t.equal(refused.length, 300);
+  t.equal(lines.length, 1, "one line, and a sum later");
+  t.match(lines, [{ refused: { network: 1 }, address: "127.0.0.2" }]);
+  const caller = await called(port);
+  t.equal(await stored(caller, 1), STATUS.success);
+  await caller.release();
+  slow.destroy();
+});
+
+await t.test("known peers never give way to strangers that may call from anywhere", async (t) => {
+  const { port } = await opened(t, {
+    peers: [
+      { name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.1"] },
+      { name: "roaming", aeTitle: "ROAMING", networks: undefined },
+    ],
+  });
+  const slow = connect(port, "127.0.0.1");
+  await once(slow, "connect");
+  let isClosed = false;
+  slow.on("close", () => (isClosed = true)).on("error", () => undefined);
+  const strangers = Array.from({ length: 200 }, (_, i) =>
+    strange(port, `127.0.1.${1 + (i % 50)}`).on("error", () => undefined),
+  );
+  const closed = strangers.map((one) => once(one, "close"));
+  await Promise.all(strangers.map((one) => once(one, "connect")));
+  await Promise.race(closed);
+  await (await called(port)).release();
+  t.notOk(isClosed);
+  for (const one of [slow, ...strangers]) one.destroy();
+});
+
+await t.test("one peer cannot hold all associations", async (t) => {
+  const { door, port } = await opened(t, {
+    mostAssociations: 4,
+    peers: [
+      { name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.1"] },
+      { name: "mr1", aeTitle: "MR ONE", networks: ["127.0.0.1"] },
+    ],
+  });
+  const held = [await called(port), await called(port), await called(port)];
+  await t.rejects(called(port), { transient: true, message: /local limit/ });
+  const other = await called(port, { callingAe: "MR ONE" });
+  t.equal(door.associations, 4);
+  for (const caller of [...held, other]) await caller.release();
+});
+
+await t.test("fragments without bytes keep no association alive", async (t) => {
+  const { door, port } = await opened(t, { idleTimeout: 400 });
+  const socket = connect(port, "127.0.0.1");
+  socket.on("error", () => undefined);
+  await once(socket, "connect");
+  socket.write(
+    encodeAssociateRequest({
+      callingAe: "CT ONE",
+      calledAe: "RADSERVE",
+      maximumLength: 16_384,
+      roles: [],
+      implementationClassUid: "1.2.3",
+      implementationVersion: "TEST",
+      contexts: [{ id: 1, abstractSyntax: CT, transferSyntaxes: [EXPLICIT] }],
+    }),
+  );
+  await once(socket, "data");
+  t.equal(door.associations, 1);
+  const empty = (command: boolean) =>
+    dataHeader({ contextId: 1, command, last: false, data: Buffer.alloc(0) });
+  const closed = once(socket, "close");
+  const drip = setInterval(() => socket.write(empty(true)), 20);
+  await closed;
+  clearInterval(drip);
+  t.pass("it was ended");
+});
