@@ -422,7 +422,7 @@ export interface LoadOptions {
   directory?: string;
 }
 
-const packageRoot = fileURLToPath(new URL("../../", import.meta.url));
+const packageRoot = fileURLToPath(new URL("../..", import.meta.url));
 
 function defaultStateDir(environment: Environment): string {
   const base = environment["XDG_STATE_HOME"];

@@ -300,7 +300,7 @@ command(
   .option("--destination <name>", "only this destination")
   .addOption(new Option("--limit <number>", "how many results").default("50", "50"))
   .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/deliver.js")).deliverList));
+  .action(does(async () => (await import("./features/gateway/deliver/commands.js")).deliverList));
 command(
   deliver,
   "retry [id]",
@@ -309,7 +309,7 @@ command(
   .option("--destination <name>", "only what was set aside for this destination")
   .option("--to <name>", "send it to this destination in place of that one")
   .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/deliver.js")).deliverRetry));
+  .action(does(async () => (await import("./features/gateway/deliver/commands.js")).deliverRetry));
 command(
   deliver,
   "drop [id]",
@@ -317,21 +317,21 @@ command(
 )
   .option("--destination <name>", "only what was set aside for this destination")
   .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/deliver.js")).deliverDrop));
+  .action(does(async () => (await import("./features/gateway/deliver/commands.js")).deliverDrop));
 command(
   deliver,
   "verify <paths...>",
   "read delivered objects back, of receipts (NAME.json) or of folders of them",
 )
   .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/deliver.js")).deliverVerify));
+  .action(does(async () => (await import("./features/gateway/deliver/commands.js")).deliverVerify));
 command(
   deliver,
   "scan [folders...]",
   "queue undelivered results that no queue has (default: RADSERVE_OUTPUT_ROOTS)",
 )
   .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/deliver.js")).deliverScan));
+  .action(does(async () => (await import("./features/gateway/deliver/commands.js")).deliverScan));
 
 command(
   program,
@@ -372,13 +372,13 @@ command(program, "drift", "compare results of models from week to week, from rec
     "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)",
   )
   .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/drift.js")).drift));
+  .action(does(async () => (await import("./features/drift/command.js")).drift));
 
 command(program, "results", "rebuild the list of results")
   .command("index")
   .description("rebuild the list of results from the receipts in output roots")
   .argument("[roots...]", "output roots (default: RADSERVE_OUTPUT_ROOTS)")
-  .action(does(async () => (await import("./commands/results.js")).indexResults));
+  .action(does(async () => (await import("./features/viewer/index-results.js")).indexResults));
 
 const models = program.command("models").description("list, add, check and try models");
 command(models, "list", "list models and the state of their files")

@@ -4,7 +4,7 @@ import path from "node:path";
 import { createInterface } from "node:readline/promises";
 import { saidHead } from "../audit/chain.js";
 import { parseHead, readLine, type Head } from "../audit/entry.js";
-import { auditEvent } from "../audit/fhir.js";
+import { auditEvent } from "../features/fhir-audit/fhir.js";
 import { auditFolder, auditPaths, dayOf, hashOf, isDay, readKey } from "../audit/folders.js";
 import { filesFrom, verifyAudit, type Finding, type Verified } from "../audit/verify.js";
 import { ConfigError } from "../base/errors.js";

@@ -9,7 +9,7 @@ import type { Config } from "../config.js";
 import type { Image } from "../images/image.js";
 import type { CommandResult } from "../models/command-result.js";
 import type { OnceOptions } from "../inference/infer-once.js";
-import { exportScript, modelsImport, type ImportOptions } from "../models/import/import.js";
+import { exportScript, modelsImport, type ImportOptions } from "../features/import/import.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
 import { withEngine } from "../server/start-engine.js";

@@ -20,7 +20,7 @@ import { errorCode, errorObjectSchema } from "../base/errors.js";
 import { acceptsSchema } from "../manifest/manifest.js";
 import { code } from "../manifest/texts.js";
 import { answerSchema } from "../results/receipt/receipt.js";
-import { marksSchema } from "../viewing/messages.js";
+import { marksSchema } from "../features/viewer/messages.js";
 import { readySchema, type Named } from "./handlers.js";
 import { modelListSchema } from "./model-list.js";
 

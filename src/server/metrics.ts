@@ -5,10 +5,10 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 import type { BulkService } from "../bulk/service.js";
 import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
-import type { DestinationFigures } from "../doors/deliver/messages.js";
-import type { DoorFigures } from "../doors/receive/messages.js";
-import type { DeliveryService } from "../doors/deliver/service.js";
-import type { DoorsService } from "../doors/service.js";
+import type { DestinationFigures } from "../features/gateway/deliver/messages.js";
+import type { DoorFigures } from "../features/gateway/receive/messages.js";
+import type { DeliveryService } from "../features/gateway/deliver/service.js";
+import type { DoorsService } from "../features/gateway/service.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";

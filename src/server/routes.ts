@@ -2,7 +2,7 @@
  * One table of routes: it gives the routing, the published contract, and what the audit calls each
  * page. A page is an entry here and a handler with its schemas.
  */
-import type { Interaction } from "../audit/fhir.js";
+import type { Interaction } from "../features/fhir-audit/fhir.js";
 import type { ErrorCode } from "../base/errors.js";
 import type { OperationName } from "../bulk/api.js";
 import {
@@ -16,8 +16,12 @@ import {
   reconcileQuerySchema,
   reconciliationSchema,
 } from "../bulk/schema.js";
-import { dropDeliveries, listDeliveries, retryDeliveries } from "./deliveries.js";
-import { complete, stow } from "./doors.js";
+import {
+  dropDeliveries,
+  listDeliveries,
+  retryDeliveries,
+} from "../features/gateway/deliver/endpoints.js";
+import { complete, stow } from "../features/gateway/receive/endpoints.js";
 import { download, upload } from "./file-transfer.js";
 import {
   bulk,
@@ -41,7 +45,7 @@ import {
   showPicture,
   showResult,
   showVerification,
-} from "./viewing.js";
+} from "../features/viewer/endpoints.js";
 
 const PATH_ERRORS = [
   "path_not_allowed",

@@ -6,7 +6,7 @@
 import type { ChildProcess } from "node:child_process";
 import net from "node:net";
 import { requireFolder, type Config } from "../config.js";
-import { checkDoors, descriptorsOf, type DoorsSettings } from "../doors/settings.js";
+import { checkDoors, descriptorsOf, type DoorsSettings } from "../features/gateway/settings.js";
 import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
 import { ConfigError } from "../base/errors.js";
 import { readCertificates, refuseOutOfDate } from "../files/certificates.js";

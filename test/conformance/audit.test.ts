@@ -4,7 +4,7 @@
 import { spawnSync } from "node:child_process";
 import path from "node:path";
 import t from "tap";
-import { auditEvent } from "../../src/audit/fhir.js";
+import { auditEvent } from "../../src/features/fhir-audit/fhir.js";
 import { interactionOf } from "../../src/server/routes.js";
 import { SAMPLES } from "../support/audit-lines.js";
 import { PYTHON, pythonHas } from "../support/needs.js";

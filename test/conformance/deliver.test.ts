@@ -8,8 +8,8 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { connect } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
-import type { ObjectToSend } from "../../src/doors/deliver/destination.js";
-import { compareObjects } from "../../src/doors/deliver/proof.js";
+import type { ObjectToSend } from "../../src/features/gateway/deliver/destination.js";
+import { compareObjects } from "../../src/features/gateway/deliver/proof.js";
 import { sopClassName } from "../../src/images/dicom/dictionary.js";
 import { transferSyntax } from "../../src/images/dicom/transfer-syntax.js";
 import { ADDON, commandsAre, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";

@@ -6,7 +6,7 @@ import { doorsSchemaText, schemaPath } from "../../scripts/build-doors-schema.js
 import { ConfigError } from "../../src/base/errors.js";
 import { doors } from "../../src/commands/doctor/service.js";
 import type { Config } from "../../src/config.js";
-import { checkDoors, readDoors, stowPeer } from "../../src/doors/settings.js";
+import { checkDoors, readDoors, stowPeer } from "../../src/features/gateway/settings.js";
 
 t.test("the published schema is the one in force", async (t) => {
   t.equal(

@@ -4,7 +4,7 @@ import { systemError } from "../../src/base/errno.js";
 import { asRadserveError, DISK_FAULTS } from "../../src/base/errors.js";
 import { constants } from "node:os";
 import { explainedFault } from "../../src/files/durable-files.js";
-import { statusOf } from "../../src/doors/receive/taken.js";
+import { statusOf } from "../../src/features/gateway/receive/taken.js";
 
 const numbers: Readonly<Record<string, number>> = constants.errno;
 const fault = (name: string, call: string) => systemError(numbers[name] ?? 0, call);

@@ -7,7 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { engineSettings, type Config } from "../../config.js";
 import { createEngine } from "../../engine/engine.js";
-import { descriptorsOf, readDoors } from "../../doors/settings.js";
+import { descriptorsOf, readDoors } from "../../features/gateway/settings.js";
 import { connectionsWithin, descriptorLimit } from "../../base/descriptor-limit.js";
 import { usualMemory } from "../../base/process-memory.js";
 import { packageRoot } from "../../models/files.js";

@@ -12,7 +12,7 @@ import { orphans } from "../../bulk/postgres/orphans.js";
 import { BulkUnavailable } from "../../bulk/database-trouble.js";
 import { clientSettings, type Config } from "../../config.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
-import { checkDoors, receives, type DoorsSettings } from "../../doors/settings.js";
+import { checkDoors, receives, type DoorsSettings } from "../../features/gateway/settings.js";
 import { holderHere } from "../../files/state-lock.js";
 import { expiryWarning, readCertificates } from "../../files/certificates.js";
 import { modelFolders } from "../../models/load.js";

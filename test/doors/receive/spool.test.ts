@@ -16,7 +16,7 @@ import {
   isUid,
   objectPath,
   type Arriving,
-} from "../../../src/doors/receive/spool.js";
+} from "../../../src/features/gateway/receive/spool.js";
 import { readDicom } from "../../../src/images/dicom/dicom-image.js";
 import { fileHead } from "../../../src/results/dicom/elements.js";
 import {

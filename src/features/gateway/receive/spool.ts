@@ -1,0 +1,353 @@
+/**
+ * Where received objects lie until they are removed: a folder inside a root, which all boxes see.
+ * An object is known by its sender, study, series and instance, so that nobody can keep a UID from
+ * another peer:
+ *
+ *     series/PEER/STUDY/SERIES/1.2.840.113619.2.55.dcm
+ *     again/PEER/STUDY/SERIES/1.2.840.113619.2.55.HASH   it took the place of a damaged one
+ *     objects/3f/1.2.840.113619.2.55.dcm                 its second name, of version 0.6
+ *
+ * All names are UIDs that were checked and names of peers from the settings, never other text of an
+ * object. The file is whole, walked to its end and synced before it has a name.
+ */
+import { createHash } from "node:crypto";
+import { closeSync, constants, readlinkSync } from "node:fs";
+import { lstat, mkdir, rm, stat, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { errno } from "../../../base/errno.js";
+import { errors, RadserveError } from "../../../base/errors.js";
+import { Gathering } from "../../../base/gathering.js";
+import { descriptorPath } from "../../../files/descriptor.js";
+import { noteDevice, onBlockDevice, openDescriptor } from "../../../files/disk.js";
+import { explainedFault, ifMissing, syncFolder } from "../../../files/durable-files.js";
+import { receiveFile } from "../../../files/new-file.js";
+import { isUnmounted } from "../../../files/roots.js";
+import { readHead, type DicomHead } from "../../../images/dicom/dicom-file.js";
+import { fileHead } from "../../../results/dicom/elements.js";
+import { checkOdd, isDamaged } from "./judge.js";
+import { WholeObject } from "./whole-object.js";
+
+/** Bytes of an object in which its UIDs have to lie; they come before everything that is large. */
+const MOST_HEAD_BYTES = 16 * 1024 * 1024;
+const FIRST_HEAD_BYTES = 64 * 1024;
+
+/** An object on its way into the spool. */
+export interface Arriving {
+  sopClassUid: string;
+  sopInstanceUid: string;
+  transferSyntax: string;
+  /**
+   * The data set, without preamble and File Meta Information; a piece holds until the next one is
+   * asked for.
+   */
+  dataSet: AsyncIterable<Buffer>;
+  /** Asked when it is whole, before it appears; what it throws keeps it out. */
+  appears?: (of: Pick<Kept, "studyInstanceUid" | "seriesInstanceUid">) => Promise<void>;
+}
+
+export interface Kept {
+  sopInstanceUid: string;
+  studyInstanceUid: string;
+  seriesInstanceUid: string;
+  /** The folder of its series. */
+  folder: string;
+  /** False where the same bytes were there before. */
+  fresh: boolean;
+  bytes: number;
+  /** Hex, of the whole file. */
+  sha256: string;
+}
+
+export interface SpoolLimits {
+  /** Bytes of one object. */
+  mostBytes: number;
+  /** disk_full where the file system would have less left. */
+  minimumFreeBytes: number;
+}
+
+/**
+ * What is accepted as a UID at all doors: digits and dots, as other toolkits do. Components that
+ * begin with 0 (PS3.5 section 9.1) come from modalities, and are told in the log.
+ */
+export const isUid = (text: string | undefined): text is string =>
+  text !== undefined && /^[0-9][0-9.]{0,63}$/.test(text);
+/** A component begins with 0 and is not 0, or is empty: the standard has no such UID. */
+export const isOddUid = (text: string): boolean => /(^|\.)(0[0-9]|\.|$)/.test(text);
+
+const OBJECTS = "objects";
+
+/** The second name that version 0.6 gave each object, below the spool. */
+export function objectPath(sopInstanceUid: string): [string, string, string] {
+  const drawer = createHash("sha256").update(sopInstanceUid).digest("hex").slice(0, 2);
+  return [OBJECTS, drawer, `${sopInstanceUid}.dcm`];
+}
+
+/** The names of the folder that says which objects of a series took the place of damaged ones. */
+export const againPath = (peer: string, study: string, series: string): string[] => [
+  "again",
+  peer,
+  study,
+  series,
+];
+
+/** The names of the folder of a series below the spool. */
+export const seriesPath = (peer: string, study: string, series: string): string[] => [
+  "series",
+  peer,
+  study,
+  series,
+];
+
+interface Folder {
+  path: string;
+  /** Open. */
+  fd: number;
+  fdPath: string;
+}
+
+export class Spool {
+  #judging: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    private readonly folder: string,
+    private readonly limits: SpoolLimits,
+  ) {}
+
+  /**
+   * Keeps an object: when this resolves, the disk has it, and it is whole.
+   * @param peer a name from the settings
+   * @throws RadserveError bad_request for UIDs that are missing, malformed or not those that were
+   * announced; file_exists for another whole object of this peer, study, series and instance;
+   * body_too_large, disk_full, corrupt_image, truncated_image
+   */
+  async keep(peer: string, object: Arriving): Promise<Kept> {
+    const { dev } = await stat(this.folder);
+    if (isUnmounted(this.folder, dev))
+      throw errors.input_not_found("The spool's share is not mounted. Send it again later.");
+    try {
+      return await this.#kept(peer, object, dev);
+    } catch (error) {
+      const explained = explainedFault(error, "input");
+      const isOfDisk =
+        explained instanceof RadserveError &&
+        (explained.code === "disk_full" || explained.code === "share_unavailable");
+      throw isOfDisk ? explained : error;
+    }
+  }
+
+  async #kept(peer: string, object: Arriving, dev: number): Promise<Kept> {
+    const { sopInstanceUid } = object;
+    if (!isUid(sopInstanceUid)) throw badUid("SOPInstanceUID", sopInstanceUid);
+    const pieces = object.dataSet[Symbol.asyncIterator]();
+    const { head, begun, headBytes } = await readBeginning(object, pieces);
+    const { studyInstanceUid, seriesInstanceUid } = namesOf(head, object);
+    const names = [peer, studyInstanceUid, seriesInstanceUid] as const;
+    const series = await this.#open(dev, ...seriesPath(...names));
+    try {
+      const walk = new WholeObject(object.transferSyntax);
+      // By its path: a folder that was taken away for removal is not there any more
+      const file = await receiveFile(
+        series.path,
+        `${sopInstanceUid}.dcm`,
+        walked(resumed(begun, pieces), headBytes, walk),
+        {
+          ...this.limits,
+          overwrite: (there, sha256) => this.#givesWay(there, sopInstanceUid, names, sha256),
+          check: async (_, fd) => {
+            if (walk.isOdd) await this.#oneAtATime(() => checkOdd(fd));
+            await object.appears?.({ studyInstanceUid, seriesInstanceUid });
+          },
+          waits: true,
+          leaveFolder: true,
+        },
+      );
+      await syncFolder(series.path);
+      const { bytes, sha256, outcome } = file;
+      const fresh = outcome === "created";
+      return {
+        sopInstanceUid,
+        studyInstanceUid,
+        seriesInstanceUid,
+        folder: series.path,
+        fresh,
+        bytes,
+        sha256,
+      };
+    } finally {
+      closeSync(series.fd);
+    }
+  }
+
+  /**
+   * Whether an object that lies there is damaged, so that the whole one takes its place. That it
+   * did is written down before: the series is another one then, and makes another job.
+   * @throws RadserveError file_exists
+   */
+  async #givesWay(
+    there: string,
+    sopInstanceUid: string,
+    names: readonly [string, string, string],
+    sha256: string,
+  ): Promise<boolean> {
+    if (!(await this.#oneAtATime(() => isDamaged(there))))
+      throw errors.file_exists(
+        "Expected no object of that SOPInstanceUID in the series; found a whole one with other bytes.",
+        { attribute: "SOPInstanceUID", found: "another whole object has it" },
+      );
+    const again = await this.made(...againPath(...names));
+    await writeFile(path.join(again, `${sopInstanceUid}.${sha256.slice(0, 16)}`), "");
+    await syncFolder(again);
+    // The second name of version 0.6
+    const second = path.join(this.folder, ...objectPath(sopInstanceUid));
+    const [one, other] = await Promise.all(
+      [there, second].map((file) => lstat(file).catch(ifMissing(undefined))),
+    );
+    if (one !== undefined && one.ino === other?.ino) await rm(second, { force: true });
+    return true;
+  }
+
+  /** Objects that have to be read whole are, one after the other: memory holds one. */
+  #oneAtATime<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#judging.then(work);
+    this.#judging = done.catch(() => undefined);
+    return done;
+  }
+
+  /**
+   * Opens the folder below the spool, and makes it where it is not there.
+   * @param dev the spool's device
+   */
+  async #open(dev: number, ...names: readonly string[]): Promise<Folder> {
+    const folder = path.join(this.folder, ...names);
+    const flags = constants.O_RDONLY | constants.O_DIRECTORY;
+    // At once where it is this machine's disk: a folder that is there is found in memory
+    const now = onBlockDevice({ dev });
+    const fd = await openDescriptor(folder, flags, undefined, now).catch(async (error: unknown) => {
+      if (!["ENOENT", "ENOTDIR"].includes(errno(error))) throw error;
+      return openDescriptor(await this.made(...names), flags);
+    });
+    noteDevice(fd, { dev });
+    const fdPath = descriptorPath(fd);
+    // A link would lead out of the spool
+    if (readlinkSync(fdPath) === folder) return { path: folder, fd, fdPath };
+    closeSync(fd);
+    throw noFolder();
+  }
+
+  /** The folder below the spool; each one that is made is synced into the one that holds it. */
+  async made(...names: readonly string[]): Promise<string> {
+    let folder = this.folder;
+    for (const name of names) {
+      const holder = folder;
+      folder = path.join(holder, name);
+      try {
+        await mkdir(folder, { mode: 0o770 });
+        await syncFolder(holder);
+      } catch (error) {
+        if (errno(error) !== "EEXIST") throw error;
+        // A link would lead out of the spool
+        if (!(await lstat(folder)).isDirectory()) throw noFolder();
+      }
+    }
+    return folder;
+  }
+}
+
+const noFolder = () =>
+  errors.path_not_allowed("Expected folders in the spool; found something else.");
+
+function badUid(attribute: string, text: string | undefined): RadserveError {
+  const found =
+    text === undefined || text === ""
+      ? "missing"
+      : text.length > 64
+        ? `${text.length} characters`
+        : "other characters than digits and dots";
+  return errors.bad_request(
+    `Expected ${attribute} to be a UID of digits and dots, at most 64 characters; found: ${found}. Correct the object at its source.`,
+    { attribute, found },
+  );
+}
+
+/** The pieces that were read to find the head, the file's own beginning before them. */
+interface Beginning {
+  head: DicomHead;
+  begun: Buffer[];
+  /** Of the file's own beginning. */
+  headBytes: number;
+}
+
+async function readBeginning(
+  { sopClassUid, sopInstanceUid, transferSyntax }: Arriving,
+  pieces: AsyncIterator<Buffer>,
+): Promise<Beginning> {
+  const begun = new Gathering();
+  begun.add(fileHead(sopClassUid, sopInstanceUid, transferSyntax));
+  const headBytes = begun.bytes.length;
+  let tried = FIRST_HEAD_BYTES;
+  for (;;) {
+    const next = await pieces.next();
+    const whole = next.done === true;
+    const piece = whole ? Buffer.alloc(0) : next.value;
+    const bytes = begun.bytes.length + piece.length;
+    if (whole || bytes >= tried) {
+      const all = [begun.bytes, piece];
+      try {
+        const head = readHead(Buffer.concat(all, Math.min(bytes, tried)), whole);
+        return { head, begun: all, headBytes };
+      } catch (error) {
+        const mayCome = error instanceof RadserveError && error.code === "truncated_image";
+        if (whole || !mayCome || bytes >= MOST_HEAD_BYTES) throw error;
+        tried = bytes * 2;
+      }
+    }
+    begun.add(piece);
+  }
+}
+
+function namesOf(
+  { attributes }: DicomHead,
+  { sopClassUid, sopInstanceUid }: Arriving,
+): Pick<Kept, "studyInstanceUid" | "seriesInstanceUid"> {
+  const found = { SOPClassUID: sopClassUid, SOPInstanceUID: sopInstanceUid };
+  for (const [keyword, announced] of Object.entries(found))
+    if (attributes.string(keyword) !== announced)
+      throw errors.bad_request(
+        `Expected ${keyword} of the data set to be the one that was announced; found another, or none. Correct the object at its source.`,
+        { attribute: keyword, found: "not what the command says" },
+      );
+  const [studyInstanceUid, seriesInstanceUid] = ["StudyInstanceUID", "SeriesInstanceUID"].map(
+    (keyword) => {
+      const uid = attributes.string(keyword);
+      if (!isUid(uid)) throw badUid(keyword, uid);
+      return uid;
+    },
+  );
+  if (studyInstanceUid === undefined || seriesInstanceUid === undefined)
+    throw badUid("StudyInstanceUID", undefined);
+  return { studyInstanceUid, seriesInstanceUid };
+}
+
+async function* resumed(
+  begun: readonly Buffer[],
+  pieces: AsyncIterator<Buffer>,
+): AsyncGenerator<Buffer> {
+  yield* begun;
+  for (let next = await pieces.next(); next.done !== true; next = await pieces.next())
+    yield next.value;
+}
+
+/** The same pieces, which the walk has seen, too. @param skipped bytes before the data set */
+async function* walked(
+  pieces: AsyncIterable<Buffer>,
+  skipped: number,
+  walk: WholeObject,
+): AsyncGenerator<Buffer> {
+  let left = skipped;
+  for await (const piece of pieces) {
+    walk.add(piece.subarray(left));
+    left = Math.max(0, left - piece.length);
+    yield piece;
+  }
+  walk.end();
+}

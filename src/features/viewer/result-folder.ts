@@ -1,0 +1,82 @@
+/**
+ * A result as it lies in its folder: the receipt, and files that are checked against it before
+ * anything of them is shown.
+ */
+import path from "node:path";
+import { errors, type RadserveError } from "../../base/errors.js";
+import { readWhole } from "../../files/descriptor.js";
+import { sha256, withPlain } from "../../files/durable-files.js";
+import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
+import type { Root } from "../../files/roots.js";
+import { readReceipt, type Existing } from "../../results/receipt/read-receipt.js";
+import type { Trust } from "../../results/receipt/seal.js";
+import type { OutputFile, Receipt } from "../../results/receipt/receipt.js";
+
+export interface ResultFolder {
+  /** Works for reading while the folder is open. */
+  folder: string;
+  receipt: Receipt;
+  trust: Trust;
+  /** Name of the receipt in the folder. */
+  name: string;
+}
+
+/**
+ * @param roots real paths that the folder must lie inside of
+ * @throws RadserveError path_not_allowed, file_not_found, bad_request
+ */
+export async function withResult<T>(
+  receiptPath: string,
+  roots: readonly Root[],
+  use: (result: ResultFolder) => Promise<T>,
+): Promise<T> {
+  const read = async (opened: OpenedInput) => {
+    const name = path.posix.basename(receiptPath);
+    const found = await readIn(opened, name);
+    if (found.kind === "none")
+      throw errors.file_not_found(
+        "Expected the path of a receipt (NAME.json); nothing is there. Take it from `receipt_path` of the answer.",
+      );
+    if (found.kind === "foreign")
+      throw errors.bad_request(
+        found.why === "too_large"
+          ? "Expected the path of a receipt (NAME.json); the file is larger than any that is not this installation's may be."
+          : "Expected the path of a receipt (NAME.json); the file is not a receipt of Radserve, or was changed.",
+      );
+    const { receipt, trust } = found;
+    return use({ folder: opened.fdPath, receipt, trust, name });
+  };
+  return withInput(path.posix.dirname(receiptPath), roots, read, "output");
+}
+
+const NONE = { kind: "none" } as const;
+
+async function readIn(opened: OpenedInput, name: string): Promise<Existing> {
+  const isName = opened.kind === "folder" && name !== "." && name !== "..";
+  return isName ? readReceipt(`${opened.fdPath}/${name}`) : NONE;
+}
+
+/** The receipt at a path inside the roots; none where that cannot be opened. */
+export function readWithin(receiptPath: string, roots: readonly Root[]): Promise<Existing> {
+  const { dir, base } = path.posix.parse(receiptPath);
+  return withInput(dir, roots, (opened) => readIn(opened, base), "output").catch(() => NONE);
+}
+
+/**
+ * The bytes of a file that the receipt lists.
+ * @throws RadserveError result_changed where they are not those that were written
+ */
+export async function fileOf({ folder }: ResultFolder, file: OutputFile): Promise<Uint8Array> {
+  const bytes = file.path.includes("/")
+    ? undefined
+    : await withPlain(`${folder}/${file.path}`, readWhole);
+  if (bytes === undefined || sha256(bytes) !== file.sha256)
+    throw changed(
+      `${file.path} beside the receipt, with the SHA-256 that it lists; ${bytes === undefined ? "it is not there" : "it has another"}.`,
+    );
+  return bytes;
+}
+
+export function changed(expectation: string): RadserveError {
+  return errors.result_changed(`Expected ${expectation}`);
+}
