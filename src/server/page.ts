@@ -6,7 +6,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { errors } from "../base/errors.js";
-import type { Context, Page } from "./handlers.js";
+import type { Context, Page } from "./services.js";
 import { giveHeld, hold, type Held } from "./held.js";
 
 const FOLDER = fileURLToPath(new URL("../../web", import.meta.url));

@@ -7,12 +7,8 @@ import path from "node:path";
 import sharp from "sharp";
 import t, { type Test } from "tap";
 import { receiptText, type Answer, type Receipt } from "../../src/results/receipt/receipt.js";
-import type {
-  DriftView,
-  FrameFacts,
-  Marks,
-  Verification,
-} from "../../src/features/viewer/messages.js";
+import type { DriftView } from "../../src/features/drift/messages.js";
+import type { FrameFacts, Marks, Verification } from "../../src/features/viewer/messages.js";
 import type { PathList } from "../../src/features/viewer/endpoints.js";
 import { linesOf, textOf } from "../support/audit.js";
 import { bulkOf, bulkPlace } from "../support/bulk.js";

@@ -20,6 +20,7 @@
 import { v5 as uuidV5 } from "uuid";
 import { keepable } from "../../base/validation.js";
 import type { Entry } from "../../audit/entry.js";
+import type { Interaction } from "../../audit/interaction.js";
 
 const BALP = "https://profiles.ihe.net/ITI/BALP";
 
@@ -103,7 +104,6 @@ const PATTERNS = { create: CREATE, read: READ, search: QUERY, patch: UPDATE, del
 /**
  * Interactions of FHIR by which pages are exported. A comparison reads, or with `retry` changes.
  */
-export type Interaction = keyof typeof PATTERNS | "compare";
 /**
  * @param endpoint method and pattern of a page @returns undefined for what reads by GET and else
  * patches

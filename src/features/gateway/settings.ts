@@ -11,7 +11,7 @@ import { errno } from "../../base/errno.js";
 import { ConfigError } from "../../base/errors.js";
 import { LOOPBACK, Networks } from "../../base/networks.js";
 import { problemsOf } from "../../base/validation.js";
-import { absolute, duration, jsonOfFile, network, type Config } from "../../config.js";
+import { absolute, duration, jsonOfFile, network, settingsOf, type Config } from "../../config.js";
 import { sha256 } from "../../files/durable-files.js";
 import { stagingName } from "../../files/helper-names.js";
 import { textOfRegularSync } from "../../files/regular-file.js";
@@ -22,6 +22,7 @@ import { readableInHead } from "../../images/dicom/dicom-file.js";
 import { choice } from "../../inference/request.js";
 import { tagRule } from "../../manifest/manifest.js";
 import { aeTitle } from "./dimse/ae-title.js";
+import { SETTINGS } from "./setting.js";
 
 /** Of what comes by STOW-RS; no peer of the settings has such a name. */
 const STOW_PREFIX = "stow-";
@@ -225,6 +226,11 @@ export function doorsJsonSchema(): Record<string, unknown> {
   };
 }
 
+/** The settings that it is read with. */
+type GatewayConfig = Pick<Config, "input_roots" | "output_roots"> & {
+  readonly doors?: string | undefined;
+};
+
 export const DOORS_TLS: TlsNames = {
   tls_cert: "RADSERVE_DOORS: dicom.tls.cert",
   tls_key: "RADSERVE_DOORS: dicom.tls.key",
@@ -235,22 +241,19 @@ export const DOORS_TLS: TlsNames = {
  * The doors that the settings name, `spool` as a real path; undefined where they name none.
  * @throws ConfigError
  */
-export async function readDoors(
-  config: Pick<Config, "doors" | "input_roots" | "output_roots">,
-): Promise<DoorsSettings | undefined> {
-  if (config.doors === undefined) return undefined;
+export async function readDoors(config: GatewayConfig): Promise<DoorsSettings | undefined> {
+  const { doors: named } = settingsOf(SETTINGS, config);
+  if (named === undefined) return undefined;
   const fail = (message: string): never => {
     throw new ConfigError(`RADSERVE_DOORS: ${message}`);
   };
   let text = "";
   try {
-    text = textOfRegularSync(config.doors);
+    text = textOfRegularSync(named);
   } catch (error) {
-    fail(
-      `expected a file at ${config.doors}; it cannot be read (${errno(error) || "no plain file"}).`,
-    );
+    fail(`expected a file at ${named}; it cannot be read (${errno(error) || "no plain file"}).`);
   }
-  const value = jsonOfFile(config.doors, text);
+  const value = jsonOfFile(named, text);
   const parsed = schema.safeParse(value);
   if (!parsed.success)
     return fail(
@@ -280,9 +283,7 @@ export async function readDoors(
  * The same before anything is started, with the certificates.
  * @throws ConfigError
  */
-export async function checkDoors(
-  config: Parameters<typeof readDoors>[0],
-): Promise<DoorsSettings | undefined> {
+export async function checkDoors(config: GatewayConfig): Promise<DoorsSettings | undefined> {
   const doors = await readDoors(config);
   const { cert: tls_cert, key: tls_key, client_ca: tls_client_ca } = doors?.dicom?.tls ?? {};
   const found = await readCertificates({ tls_cert, tls_key, tls_client_ca }, DOORS_TLS);

@@ -16,27 +16,19 @@ import { clientPath } from "../../inference/request.js";
 import { ModelSharer } from "../../models/shared.js";
 import { listedSchema } from "../../results/list/list.js";
 import {
-  driftSchema,
   frameFactsSchema,
   marksSchema,
   verificationSchema,
-  type DriftView,
   type Marks,
   type Verification,
   type View,
   shownSchema,
   type ShownReceipt,
 } from "./messages.js";
-import {
-  callerOf,
-  pageByHttp,
-  rootsOf,
-  type Context,
-  type Services,
-} from "../../server/handlers.js";
+import { VIEWER } from "./running.js";
+import { callerOf, pageByHttp, rootsOf } from "../../server/handlers.js";
+import { type Context, type Services } from "../../server/services.js";
 
-/** Receipts that one comparison of weeks reads: some minutes from a share. */
-const MOST_RECEIPTS = 200_000;
 const MOST_NAMES = 50;
 /** Entries of a folder that are looked at for names to offer. */
 const MOST_ENTRIES = 20_000;
@@ -60,7 +52,9 @@ export type PathList = z.infer<typeof pathListSchema>;
 const sharer = new ModelSharer();
 
 async function ask<T>(ctx: Context, services: Services, view: View): Promise<T> {
-  return (await services.viewing.ask(view, () => ctx.req.socket.destroyed)) as T;
+  const viewer = services.features.of(VIEWER);
+  if (viewer === undefined) throw errors.not_found("This server shows no results.");
+  return (await viewer.service.ask(view, () => ctx.req.socket.destroyed)) as T;
 }
 
 /** The paths of a result on this machine, and the folders that the caller may see. */
@@ -254,30 +248,6 @@ export const listResults = pageByHttp(
       },
       limit,
       cursor,
-    });
-  },
-);
-
-/** GET /drift: how models do from week to week, in the receipts that the token reaches. */
-export const showDrift = pageByHttp(
-  "view",
-  z.strictObject({
-    week: z.iso
-      .date()
-      .optional()
-      .describe(
-        "A day of the week that is compared with earlier weeks; without it, the latest week that has receipts",
-      ),
-  }),
-  { Drift: driftSchema },
-  async (ctx, services, { week }) => {
-    const { output } = await rootsOf(callerOf(ctx), services);
-    const folders = output.map(folderOf);
-    ctx.body = await ask<DriftView>(ctx, services, {
-      kind: "drift",
-      folders,
-      most: MOST_RECEIPTS,
-      week,
     });
   },
 );

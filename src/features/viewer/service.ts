@@ -4,19 +4,15 @@
  * thing after the other, is ended where that takes too long, and goes when nobody has asked for a
  * while.
  */
-import { errors, type RadserveError } from "../../base/errors.js";
-import { faultForLog, type Logger } from "../../base/log.js";
+import { Lane } from "../../base/lane.js";
+import type { Logger } from "../../base/log.js";
 import type { MemoryPlaces } from "../../base/process-memory.js";
-import { ServiceThread, ThreadEnded } from "../../base/service-thread.js";
-import { within } from "../../base/waiting.js";
 import type { ThreadOptions, View } from "./messages.js";
 
-const MOST_WAITING = 32;
 const LONGEST_LOOK_MS = 30_000;
 /** A volume is read whole before its first plane is there. */
 const LONGEST_PLANE_MS = 120_000;
 const LONGEST_STUDY_MS = 300_000;
-const IDLE_MS = 30_000;
 
 export interface ViewingOptions {
   engine: ThreadOptions["engine"];
@@ -26,78 +22,19 @@ export interface ViewingOptions {
   log: Logger;
 }
 
-/** A thread that does one thing after the other, and those who wait for it. */
-class Lane {
-  readonly #thread: ServiceThread<View, unknown>;
-  #waiting = 0;
-  #last: Promise<unknown> = Promise.resolve();
-  #isClosed = false;
-
-  constructor(
-    { engine, forms, places, log }: ViewingOptions,
-    private readonly longestMs: number,
-  ) {
-    this.#thread = new ServiceThread({
-      file: new URL("./thread.js", import.meta.url),
-      workerData: { engine, forms } satisfies Omit<ThreadOptions, "memory">,
-      places,
-      idleMs: IDLE_MS,
-      failed: (error) => log.error({ fault: faultForLog(error) }, "a viewing thread failed"),
-    });
-  }
-
-  ask(view: View, left: () => boolean): Promise<unknown> {
-    if (this.#waiting >= MOST_WAITING)
-      throw errors.overloaded(
-        `The viewer is busy: ${MOST_WAITING} questions are waiting. Try again shortly.`,
-      );
-    this.#waiting += 1;
-    const answer = this.#last.then(() => {
-      this.#waiting -= 1;
-      return this.#answer(view, left);
-    });
-    this.#last = answer.catch(() => undefined);
-    return answer;
-  }
-
-  async #answer(view: View, left: () => boolean): Promise<unknown> {
-    if (this.#isClosed) throw stopping();
-    if (left()) throw errors.cancelled("The client has gone.");
-    const answer = this.#thread.call(view);
-    try {
-      if (await within(answer, this.longestMs)) return await answer;
-    } catch (error) {
-      if (!(error instanceof ThreadEnded)) throw error;
-      if (error.wasEnded) throw stopping();
-      throw errors.internal("The thread that reads results ended. Try again.");
-    }
-    answer.catch(() => undefined);
-    void this.#thread.end();
-    throw errors.deadline_exceeded(
-      `Reading took longer than ${this.longestMs / 1000} s and was stopped.`,
-    );
-  }
-
-  /** Waiting calls are refused as their turn comes. */
-  async close(): Promise<void> {
-    this.#isClosed = true;
-    await this.#thread.close();
-  }
-}
-
-function stopping(): RadserveError {
-  return errors.shutting_down("The server is stopping. Try again when it is back.");
-}
-
 export class ViewingService {
-  readonly #looks: Lane;
-  readonly #planes: Lane;
-  readonly #studies: Lane;
+  readonly #looks: Lane<View>;
+  readonly #planes: Lane<View>;
+  readonly #studies: Lane<View>;
 
-  constructor(options: ViewingOptions) {
-    this.#looks = new Lane(options, LONGEST_LOOK_MS);
-    this.#planes = new Lane(options, LONGEST_PLANE_MS);
-    this.#studies = new Lane(options, LONGEST_STUDY_MS);
+  constructor({ engine, forms, places, log }: ViewingOptions) {
+    const file = new URL("./thread.js", import.meta.url);
+    const workerData = { engine, forms } satisfies Omit<ThreadOptions, "memory">;
+    const lane = (longestMs: number) =>
+      new Lane<View>({ file, workerData, places, longestMs, log });
+    this.#looks = lane(LONGEST_LOOK_MS);
+    this.#planes = lane(LONGEST_PLANE_MS);
+    this.#studies = lane(LONGEST_STUDY_MS);
   }
 
   /**
@@ -106,7 +43,7 @@ export class ViewingService {
    * @throws RadserveError overloaded, deadline_exceeded, shutting_down; what the view throws
    */
   ask(view: View, left: () => boolean): Promise<unknown> {
-    const takesLong = view.kind === "verify" || view.kind === "drift";
+    const takesLong = view.kind === "verify";
     const isAcross = "across" in view && view.across !== undefined;
     return (takesLong ? this.#studies : isAcross ? this.#planes : this.#looks).ask(view, left);
   }

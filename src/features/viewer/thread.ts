@@ -21,15 +21,12 @@ import { SliceMemory, withFile } from "../../inference/reading-memory.js";
 import { replay } from "../../inference/replay.js";
 import { checkResult } from "../../inference/verify-result.js";
 import { ModelReader } from "../../models/shared.js";
-import { driftOf, FALSE_MARKS, FEWEST_STUDIES } from "../drift/compare.js";
-import { readReceipts } from "../../results/commit/read-receipts.js";
-import { mondayOf, Weeks } from "../drift/weeks.js";
 import { listed } from "../../results/list/list.js";
 import type { Section } from "../../results/picture/section.js";
 import { areEqual, type Check } from "../../results/commit/verify.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
 import { MarkReader } from "./marks.js";
-import type { DriftView, ShownReceipt, ThreadOptions, Verification, View } from "./messages.js";
+import type { ShownReceipt, ThreadOptions, Verification, View } from "./messages.js";
 import { fileOf, readWithin, withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
 import {
@@ -79,8 +76,6 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
           );
     case "verify":
       return verification(view);
-    case "drift":
-      return drift(view);
     case "list":
       return listed(view.roots, view.wanted, {
         ...view,
@@ -186,14 +181,6 @@ async function withSource<T>(
   return withFile(memory, file, PATIENT, async (bytes, most) =>
     use(await readImage(bytes, PATIENT.check, most)),
   );
-}
-
-async function drift({ folders, most, week }: Of<"drift">): Promise<DriftView> {
-  const weeks = new Weeks();
-  let whole = true;
-  for (const folder of folders) whole = (await readReceipts(folder, weeks, { most })) && whole;
-  const found = driftOf(weeks, week === undefined ? undefined : mondayOf(`${week}T00:00:00Z`));
-  return { ...found, whole, folders, fewest_studies: FEWEST_STUDIES, false_marks: FALSE_MARKS };
 }
 
 answerOwner(answer);

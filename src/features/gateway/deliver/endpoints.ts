@@ -6,15 +6,11 @@ import { z } from "zod";
 import { errors } from "../../../base/errors.js";
 import { parseBody } from "../../../base/json-body.js";
 import { undeliveredSchema, type DeliveryFilter } from "./messages.js";
+import { GATEWAY } from "../running.js";
 import type { DeliveryService } from "./service.js";
 import { folderOf } from "../../../files/roots.js";
-import {
-  callerOf,
-  rootsOf,
-  type Context,
-  type Page,
-  type Services,
-} from "../../../server/handlers.js";
+import { callerOf, rootsOf } from "../../../server/handlers.js";
+import { type Context, type Page, type Services } from "../../../server/services.js";
 
 const choice = {
   id: z.string().max(100).optional().describe("Id of one result in the list"),
@@ -49,7 +45,8 @@ export const droppedSchema = z.object({
   dropped: z.int().min(0).describe("Objects that were set aside, and are not sent any more"),
 });
 
-function deliveriesOf({ deliveries }: Services): DeliveryService {
+function deliveriesOf({ features }: Services): DeliveryService {
+  const { deliveries } = features.of(GATEWAY) ?? {};
   if (deliveries !== undefined) return deliveries;
   throw errors.not_found(
     "This server delivers nothing. Destinations in the file of RADSERVE_DOORS let it.",

@@ -5,19 +5,15 @@
 import { z } from "zod";
 import { errors } from "../../../base/errors.js";
 import { DOORS_SUBJECT, type DoorsService } from "../service.js";
+import { GATEWAY } from "../running.js";
 import { isInside } from "../../../files/roots.js";
 import { shuttingDown } from "../../../inference/worker-pool.js";
 import { piecesOf } from "../../../server/file-transfer.js";
-import {
-  callerOf,
-  rootsOf,
-  type Context,
-  type Page,
-  type Services,
-} from "../../../server/handlers.js";
+import { callerOf, rootsOf } from "../../../server/handlers.js";
+import { type Context, type Page, type Services } from "../../../server/services.js";
 
 function doorsOf(services: Services): DoorsService {
-  const { doors } = services;
+  const { doors } = services.features.of(GATEWAY) ?? {};
   if (doors === undefined)
     throw errors.not_found("This server has no doors. The setting RADSERVE_DOORS opens them.");
   if (services.stopping()) throw shuttingDown();
