@@ -121,7 +121,7 @@ const QUICK = [
   // What is generated: tables of the pages, the contract, and the schemas of doors and receipts
   // (the model's: manifest)
   "scripts/pages.test.js",
-  "doors/settings.test.js",
+  "features/gateway/settings.test.js",
   "results/receipt/receipt-schema.test.js",
 ];
 

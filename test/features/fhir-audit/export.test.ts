@@ -9,10 +9,10 @@ import path from "node:path";
 import { createSecretKey } from "node:crypto";
 import t from "tap";
 import { z } from "zod";
-import { lineOf, NO_HEAD } from "../../src/audit/entry.js";
-import { SAMPLES } from "../support/audit-lines.js";
-import { ADDON, needs } from "../support/needs.js";
-import { makePlace, radserve } from "../support/server.js";
+import { lineOf, NO_HEAD } from "../../../src/audit/entry.js";
+import { SAMPLES } from "../../support/audit-lines.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { makePlace, radserve } from "../../support/server.js";
 
 const BALP = "https://profiles.ihe.net/ITI/BALP/StructureDefinition/IHE.BasicAudit.";
 const DCM = "http://dicom.nema.org/resources/ontology/DCM";

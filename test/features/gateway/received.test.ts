@@ -9,9 +9,9 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import t, { type Test } from "tap";
-import type { Receipt } from "../../src/results/receipt/receipt.js";
-import { linesOf, onSmallDisk } from "../support/audit.js";
-import { withDurations } from "../support/durations.js";
+import type { Receipt } from "../../../src/results/receipt/receipt.js";
+import { linesOf, onSmallDisk } from "../../support/audit.js";
+import { withDurations } from "../../support/durations.js";
 import {
   associate,
   doorsPlace,
@@ -23,9 +23,9 @@ import {
   send,
   startDoors,
   STUDY,
-} from "../support/doors.js";
-import { issueToken, root } from "../support/server.js";
-import { until } from "../support/until.js";
+} from "../../support/doors.js";
+import { issueToken, root } from "../../support/server.js";
+import { until } from "../../support/until.js";
 
 const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.endsWith(".json"));
 

@@ -7,17 +7,17 @@ import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node
 import { join, resolve } from "node:path";
 import t, { type Test } from "tap";
 import { parse } from "yaml";
-import { withImageFile } from "../../src/commands/files.js";
-import { folderReading } from "../../src/commands/models/canary.js";
-import { decodeNpy } from "../../src/engine/npy.js";
-import { inferOnce } from "../../src/inference/infer-once.js";
-import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
-import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
-import { toNumbers } from "../../src/models/compare.js";
-import { readModelFolder } from "../../src/models/read.js";
-import { ADDON, needs } from "../support/needs.js";
-import { engine } from "../support/real-engine.js";
-import { seriesFiles, writeFolder } from "../support/reference-volumes.js";
+import { withImageFile } from "../../../src/commands/files.js";
+import { folderReading } from "../../../src/commands/models/canary.js";
+import { decodeNpy } from "../../../src/engine/npy.js";
+import { inferOnce } from "../../../src/inference/infer-once.js";
+import { imageInputs, type Manifest } from "../../../src/manifest/manifest.js";
+import { modelsImport, type ImportOptions } from "../../../src/features/import/import.js";
+import { toNumbers } from "../../../src/models/compare.js";
+import { readModelFolder } from "../../../src/models/read.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { engine } from "../../support/real-engine.js";
+import { seriesFiles, writeFolder } from "../../support/reference-volumes.js";
 
 const ZOO = "../shared/zoo";
 const BUNDLES = resolve("test/reference/bundles");

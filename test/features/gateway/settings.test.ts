@@ -2,11 +2,11 @@
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { doorsSchemaText, schemaPath } from "../../scripts/build-doors-schema.js";
-import { ConfigError } from "../../src/base/errors.js";
-import { doctor } from "../../src/features/gateway/doctor.js";
-import type { Config } from "../../src/config.js";
-import { checkDoors, readDoors, stowPeer } from "../../src/features/gateway/settings.js";
+import { doorsSchemaText, schemaPath } from "../../../scripts/build-doors-schema.js";
+import { ConfigError } from "../../../src/base/errors.js";
+import { doctor } from "../../../src/features/gateway/doctor.js";
+import type { Config } from "../../../src/config.js";
+import { checkDoors, readDoors, stowPeer } from "../../../src/features/gateway/settings.js";
 
 t.test("the published schema is the one in force", async (t) => {
   t.equal(

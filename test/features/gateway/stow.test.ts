@@ -7,11 +7,18 @@ import { symlinkSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
 import t from "tap";
-import { doorsPlace, filesBelow, jobsOnce, object, startDoors, STUDY } from "../support/doors.js";
-import { Multipart } from "../../src/features/gateway/receive/multipart.js";
-import { stowPeer } from "../../src/features/gateway/settings.js";
-import { issueToken } from "../support/server.js";
-import { until } from "../support/until.js";
+import {
+  doorsPlace,
+  filesBelow,
+  jobsOnce,
+  object,
+  startDoors,
+  STUDY,
+} from "../../support/doors.js";
+import { Multipart } from "../../../src/features/gateway/receive/multipart.js";
+import { stowPeer } from "../../../src/features/gateway/settings.js";
+import { issueToken } from "../../support/server.js";
+import { until } from "../../support/until.js";
 
 const TYPE = 'multipart/related; type="application/dicom"; boundary=next';
 

@@ -5,16 +5,16 @@
 import { cpSync, mkdirSync, readFileSync, writeFileSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import t, { type Test } from "tap";
-import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
-import type { Image } from "../../src/images/image.js";
-import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/manifest.js";
-import { modelsTry } from "../../src/commands/models/try.js";
-import { toNumbers } from "../../src/models/compare.js";
-import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
-import { ADDON, needs } from "../support/needs.js";
-import { engine } from "../support/real-engine.js";
-import { seriesFiles, VOLUMES } from "../support/reference-volumes.js";
-import { folderOf, readFolder } from "../support/series.js";
+import { decodeNpy, encodeNpy } from "../../../src/engine/npy.js";
+import type { Image } from "../../../src/images/image.js";
+import { imageInputs, type ImageInput, type Manifest } from "../../../src/manifest/manifest.js";
+import { modelsTry } from "../../../src/commands/models/try.js";
+import { toNumbers } from "../../../src/models/compare.js";
+import { modelsImport, type ImportOptions } from "../../../src/features/import/import.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { engine } from "../../support/real-engine.js";
+import { seriesFiles, VOLUMES } from "../../support/reference-volumes.js";
+import { folderOf, readFolder } from "../../support/series.js";
 
 const REFERENCE = VOLUMES;
 

@@ -11,11 +11,11 @@ import t, { type Test } from "tap";
 import {
   destinationSchema,
   readCredentials,
-} from "../../../src/features/gateway/deliver/destination-settings.js";
-import { TestCa } from "../../support/certificates.js";
-import { random } from "../../support/dicom.js";
-import { destinationOf, provedBy, sentTo, slicesToSend } from "../../support/pacs.js";
-import { named, webPeer, type HttpFaults } from "../../support/store-peer.js";
+} from "../../../../src/features/gateway/deliver/destination-settings.js";
+import { TestCa } from "../../../support/certificates.js";
+import { random } from "../../../support/dicom.js";
+import { destinationOf, provedBy, sentTo, slicesToSend } from "../../../support/pacs.js";
+import { named, webPeer, type HttpFaults } from "../../../support/store-peer.js";
 
 const failed = (uid: string, reason: number) =>
   named(uid, { "00081197": { vr: "US", Value: [reason] } });

@@ -9,16 +9,16 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { RadserveError } from "../../../src/base/errors.js";
+import { RadserveError } from "../../../../src/base/errors.js";
 import {
   Spool,
   isOddUid,
   isUid,
   objectPath,
   type Arriving,
-} from "../../../src/features/gateway/receive/spool.js";
-import { readDicom } from "../../../src/images/dicom/dicom-image.js";
-import { fileHead } from "../../../src/results/dicom/elements.js";
+} from "../../../../src/features/gateway/receive/spool.js";
+import { readDicom } from "../../../../src/images/dicom/dicom-image.js";
+import { fileHead } from "../../../../src/results/dicom/elements.js";
 import {
   CT,
   CT_SLICE,
@@ -27,7 +27,7 @@ import {
   imageAttributes,
   IMPLICIT,
   type Attributes,
-} from "../../support/dicom.js";
+} from "../../../support/dicom.js";
 
 const SOP = "1.2.826.0.1.3680043.8.498.1";
 const STUDY = "1.2.826.0.1.3680043.8.498.2";

@@ -11,12 +11,12 @@ import {
   startBulk,
   startWorker,
   writeSlices,
-} from "../../support/bulk.js";
-import { deliveringPlace, deliveryOf, listed, proven } from "../../support/deliveries.js";
-import { commandsAre } from "../../support/needs.js";
-import { radserve } from "../../support/server.js";
-import { webPacs } from "../../support/web-pacs.js";
-import { until } from "../../support/until.js";
+} from "../../../support/bulk.js";
+import { deliveringPlace, deliveryOf, listed, proven } from "../../../support/deliveries.js";
+import { commandsAre } from "../../../support/needs.js";
+import { radserve } from "../../../support/server.js";
+import { webPacs } from "../../../support/web-pacs.js";
+import { until } from "../../../support/until.js";
 
 const COUNT = 6;
 const names = Array.from({ length: COUNT }, (_, i) => nameOf(i));

@@ -1,9 +1,9 @@
 /** What counts as the object that was sent, and what does not. */
 import t from "tap";
-import { compareObjects } from "../../../src/features/gateway/deliver/proof.js";
-import { inImplicitVr } from "../../../src/features/gateway/deliver/recode.js";
-import { openFile } from "../../../src/images/dicom/dicom-file.js";
-import { fileHead } from "../../../src/results/dicom/elements.js";
+import { compareObjects } from "../../../../src/features/gateway/deliver/proof.js";
+import { inImplicitVr } from "../../../../src/features/gateway/deliver/recode.js";
+import { openFile } from "../../../../src/images/dicom/dicom-file.js";
+import { fileHead } from "../../../../src/results/dicom/elements.js";
 import {
   BIG_ENDIAN,
   CT,
@@ -12,7 +12,7 @@ import {
   RLE,
   type Attributes,
   type Value,
-} from "../../support/dicom.js";
+} from "../../../support/dicom.js";
 
 /** A value in a character set, of even length. */
 const textIn = (encoding: "utf8" | "latin1", text: string) =>

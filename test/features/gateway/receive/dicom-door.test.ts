@@ -8,22 +8,22 @@ import { connect, type AddressInfo } from "node:net";
 import { Writable } from "node:stream";
 import { pino } from "pino";
 import t from "tap";
-import { VERIFICATION } from "../../../src/features/gateway/dimse/acceptor.js";
-import { STATUS } from "../../../src/features/gateway/dimse/command.js";
-import { dataHeader, encodeAssociateRequest } from "../../../src/features/gateway/dimse/pdu.js";
+import { VERIFICATION } from "../../../../src/features/gateway/dimse/acceptor.js";
+import { STATUS } from "../../../../src/features/gateway/dimse/command.js";
+import { dataHeader, encodeAssociateRequest } from "../../../../src/features/gateway/dimse/pdu.js";
 import {
   call,
   type Caller,
   type CallOptions,
-} from "../../../src/features/gateway/dimse/requestor.js";
+} from "../../../../src/features/gateway/dimse/requestor.js";
 import {
   DicomDoor,
   type DicomDoorOptions,
-} from "../../../src/features/gateway/receive/dicom-door.js";
-import { readCertificates, tlsOptions } from "../../../src/files/certificates.js";
-import { mounts } from "../../support/audit.js";
-import { TestCa } from "../../support/certificates.js";
-import { Spool } from "../../../src/features/gateway/receive/spool.js";
+} from "../../../../src/features/gateway/receive/dicom-door.js";
+import { readCertificates, tlsOptions } from "../../../../src/files/certificates.js";
+import { mounts } from "../../../support/audit.js";
+import { TestCa } from "../../../support/certificates.js";
+import { Spool } from "../../../../src/features/gateway/receive/spool.js";
 import {
   CT,
   CT_SLICE,
@@ -32,8 +32,8 @@ import {
   EXPLICIT,
   imageAttributes,
   IMPLICIT,
-} from "../../support/dicom.js";
-import { until } from "../../support/until.js";
+} from "../../../support/dicom.js";
+import { until } from "../../../support/until.js";
 
 const SR = "1.2.840.10008.5.1.4.1.1.88.33";
 const LIMITS = { mostData: 16_384, pduTimeout: 20_000, idleTimeout: 20_000 };

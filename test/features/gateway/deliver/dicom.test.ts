@@ -5,16 +5,16 @@ import { once } from "node:events";
 import { rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import t, { type Test } from "tap";
-import { durations, setDurations } from "../../../src/base/durations.js";
-import { COMMITMENT } from "../../../src/features/gateway/deliver/call-back.js";
-import { destinationSchema } from "../../../src/features/gateway/deliver/destination-settings.js";
-import { call } from "../../../src/features/gateway/dimse/requestor.js";
-import { openFile } from "../../../src/images/dicom/dicom-file.js";
-import { TestCa } from "../../support/certificates.js";
-import { DEFLATED, EXPLICIT, IMPLICIT, random } from "../../support/dicom.js";
-import { destinationOf, provedBy, sentTo, slicesToSend } from "../../support/pacs.js";
-import { freePort } from "../../support/server.js";
-import { dicomPeer, type Faults } from "../../support/store-peer.js";
+import { durations, setDurations } from "../../../../src/base/durations.js";
+import { COMMITMENT } from "../../../../src/features/gateway/deliver/call-back.js";
+import { destinationSchema } from "../../../../src/features/gateway/deliver/destination-settings.js";
+import { call } from "../../../../src/features/gateway/dimse/requestor.js";
+import { openFile } from "../../../../src/images/dicom/dicom-file.js";
+import { TestCa } from "../../../support/certificates.js";
+import { DEFLATED, EXPLICIT, IMPLICIT, random } from "../../../support/dicom.js";
+import { destinationOf, provedBy, sentTo, slicesToSend } from "../../../support/pacs.js";
+import { freePort } from "../../../support/server.js";
+import { dicomPeer, type Faults } from "../../../support/store-peer.js";
 
 async function peer(t: Test, faults: Faults = {}, more: object = {}, timeout?: number) {
   const pacs = await dicomPeer(t, faults);

@@ -5,16 +5,16 @@
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import t, { type Test } from "tap";
-import { withImageFile } from "../../src/commands/files.js";
-import { createEngine } from "../../src/engine/engine.js";
-import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/manifest.js";
-import { modelsCheck } from "../../src/commands/models/check.js";
-import { modelsTry } from "../../src/commands/models/try.js";
-import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
-import { folderReading, modelsCanary } from "../../src/commands/models/canary.js";
-import { ADDON, needs } from "../support/needs.js";
-import { channelFolder, rolesFile, type ChannelsOf } from "../support/channel-models.js";
-import { VOLUMES } from "../support/reference-volumes.js";
+import { withImageFile } from "../../../src/commands/files.js";
+import { createEngine } from "../../../src/engine/engine.js";
+import { imageInputs, type ImageInput, type Manifest } from "../../../src/manifest/manifest.js";
+import { modelsCheck } from "../../../src/commands/models/check.js";
+import { modelsTry } from "../../../src/commands/models/try.js";
+import { modelsImport, type ImportOptions } from "../../../src/features/import/import.js";
+import { folderReading, modelsCanary } from "../../../src/commands/models/canary.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { channelFolder, rolesFile, type ChannelsOf } from "../../support/channel-models.js";
+import { VOLUMES } from "../../support/reference-volumes.js";
 
 /** Rounding over a network and its resampling, of numbers from 0 to 1. */
 const ROUNDING = 2e-5;

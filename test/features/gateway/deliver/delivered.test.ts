@@ -2,20 +2,26 @@
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import type { DeliveryInAnswer } from "../../../src/results/receipt/receipt.js";
-import { linesOf } from "../../support/audit.js";
-import { writeSlice } from "../../support/bulk.js";
-import { withDurations } from "../../support/durations.js";
-import { deliveringPlace, deliveryOf, listed, proven, statesOf } from "../../support/deliveries.js";
+import type { DeliveryInAnswer } from "../../../../src/results/receipt/receipt.js";
+import { linesOf } from "../../../support/audit.js";
+import { writeSlice } from "../../../support/bulk.js";
+import { withDurations } from "../../../support/durations.js";
+import {
+  deliveringPlace,
+  deliveryOf,
+  listed,
+  proven,
+  statesOf,
+} from "../../../support/deliveries.js";
 import {
   issueToken,
   radserve,
   startServer,
   type Place,
   type TestServer,
-} from "../../support/server.js";
-import { webPacs } from "../../support/web-pacs.js";
-import { until } from "../../support/until.js";
+} from "../../../support/server.js";
+import { webPacs } from "../../../support/web-pacs.js";
+import { until } from "../../../support/until.js";
 
 async function started(t: Test, place: Place): Promise<TestServer> {
   const server = await startServer(place);

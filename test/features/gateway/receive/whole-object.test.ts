@@ -1,7 +1,7 @@
 /** An object is whole or it is refused, wherever it was cut and however its bytes are cut up. */
 import t from "tap";
-import { RadserveError } from "../../../src/base/errors.js";
-import { WholeObject } from "../../../src/features/gateway/receive/whole-object.js";
+import { RadserveError } from "../../../../src/base/errors.js";
+import { WholeObject } from "../../../../src/features/gateway/receive/whole-object.js";
 
 const EXPLICIT = "1.2.840.10008.1.2.1";
 const IMPLICIT = "1.2.840.10008.1.2";

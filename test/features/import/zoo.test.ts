@@ -6,11 +6,11 @@
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { onnxModel } from "../../scripts/lib/onnx-model.js";
-import { RadserveError } from "../../src/base/errors.js";
-import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
-import { ADDON, needs } from "../support/needs.js";
-import { engine } from "../support/real-engine.js";
+import { onnxModel } from "../../../scripts/lib/onnx-model.js";
+import { RadserveError } from "../../../src/base/errors.js";
+import { modelsImport, type ImportOptions } from "../../../src/features/import/import.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { engine } from "../../support/real-engine.js";
 
 const ZOO = "../shared/zoo";
 

@@ -5,18 +5,18 @@
 import { readFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { modelsTry } from "../../src/commands/models/try.js";
-import { decodeNpy } from "../../src/engine/npy.js";
-import { infer } from "../../src/inference/infer-image.js";
-import { readImage } from "../../src/images/read-image.js";
-import type { Manifest } from "../../src/manifest/manifest.js";
-import { toNumbers } from "../../src/models/compare.js";
-import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
-import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { failure } from "../support/expect.js";
-import { ADDON, needs } from "../support/needs.js";
-import { engine, modelsOf } from "../support/real-engine.js";
-import { seriesFiles, VOLUMES } from "../support/reference-volumes.js";
+import { modelsTry } from "../../../src/commands/models/try.js";
+import { decodeNpy } from "../../../src/engine/npy.js";
+import { infer } from "../../../src/inference/infer-image.js";
+import { readImage } from "../../../src/images/read-image.js";
+import type { Manifest } from "../../../src/manifest/manifest.js";
+import { toNumbers } from "../../../src/models/compare.js";
+import { modelsImport, type ImportOptions } from "../../../src/features/import/import.js";
+import { receiptSchema } from "../../../src/results/receipt/receipt.js";
+import { failure } from "../../support/expect.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { engine, modelsOf } from "../../support/real-engine.js";
+import { seriesFiles, VOLUMES } from "../../support/reference-volumes.js";
 
 const REFERENCE = join(VOLUMES, "nnunet-2d-single");
 /** nnU-Net is told a distance of slices, which a single image does not have. */

@@ -3,16 +3,20 @@
  * slices, rows, columns.
  */
 import t, { type Test } from "tap";
-import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
-import { openInput } from "../../src/files/guarded-paths.js";
-import { ANY_STACK, type Image } from "../../src/images/image.js";
-import { readInput } from "../../src/inference/read-input.js";
-import type { Receipt } from "../../src/results/receipt/receipt.js";
-import type { FrameFacts } from "../../src/features/viewer/messages.js";
-import { sectionAt, sectionFacts, VolumePlanes } from "../../src/features/viewer/volume-planes.js";
-import type { Attributes } from "../support/dicom.js";
-import { failure } from "../support/expect.js";
-import { folderOf, multiFrame, slice } from "../support/series.js";
+import { MemoryPlaces, ProcessMemory } from "../../../src/base/process-memory.js";
+import { openInput } from "../../../src/files/guarded-paths.js";
+import { ANY_STACK, type Image } from "../../../src/images/image.js";
+import { readInput } from "../../../src/inference/read-input.js";
+import type { Receipt } from "../../../src/results/receipt/receipt.js";
+import type { FrameFacts } from "../../../src/features/viewer/messages.js";
+import {
+  sectionAt,
+  sectionFacts,
+  VolumePlanes,
+} from "../../../src/features/viewer/volume-planes.js";
+import type { Attributes } from "../../support/dicom.js";
+import { failure } from "../../support/expect.js";
+import { folderOf, multiFrame, slice } from "../../support/series.js";
 
 const [ROWS, COLUMNS, SLICES] = [4, 6, 3];
 
