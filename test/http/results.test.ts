@@ -7,6 +7,7 @@ import path from "node:path";
 import sharp from "sharp";
 import t, { type Test } from "tap";
 import { receiptText, type Answer, type Receipt } from "../../src/results/receipt/receipt.js";
+import { seal, useResultKeys, type Trust } from "../../src/results/receipt/seal.js";
 import type { DriftView } from "../../src/features/drift/messages.js";
 import type { FrameFacts, Marks, Verification } from "../../src/features/viewer/messages.js";
 import type { PathList } from "../../src/features/viewer/endpoints.js";
@@ -144,9 +145,12 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
   const of = { path: answer.receipt_path, input_path: input };
 
   await t.test("the receipt as it lies there", async (t) => {
-    const { status, body } = await get<Receipt>(server, "/results", { path: answer.receipt_path });
+    const page = { path: answer.receipt_path };
+    const { status, body } = await get<Receipt & { trust: Trust }>(server, "/results", page);
     t.equal(status, 200);
-    t.equal(receiptText(body), readFileSync(answer.receipt_path, "utf8"));
+    const { trust, ...receipt } = body;
+    t.match(trust, { trusted: true });
+    t.equal(receiptText(receipt), readFileSync(answer.receipt_path, "utf8"));
     t.match(body.source, { rows: ROWS, columns: COLUMNS, frames: SLICES });
   });
 
@@ -410,20 +414,22 @@ t.test(
   { skip: needs(ADDON) },
   async (t) => {
     const { place, server } = await started(t);
-    const write = (folder: string, shift: number) => {
+    useResultKeys(path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys"));
+    const write = async (folder: string, shift: number) => {
       mkdirSync(path.join(place.output, folder), { recursive: true });
       for (let week = 0; week < 4; week++)
         for (let study = 0; study < 30; study++) {
           const score = (study * 7 + week) % 30;
           const receipt = receiptOf({ week, study, score: score / 40 + (week === 3 ? shift : 0) });
+          const name = `${week}-${study}`;
           writeFileSync(
-            path.join(place.output, folder, `${week}-${study}.json`),
-            receiptText(receipt),
+            path.join(place.output, folder, `${name}.json`),
+            await seal("receipt", name, receiptText(receipt)),
           );
         }
     };
-    write("still", 0);
-    write("moved", 0.25);
+    await write("still", 0);
+    await write("moved", 0.25);
     const driftOf = async (folder: string, week?: string) => {
       const token = await issueToken(place, "--output-root", path.join(place.output, folder));
       const { body } = await get<DriftView>(
