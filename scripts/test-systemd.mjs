@@ -107,7 +107,7 @@ async function unit() {
 
   check("reload", inside("systemctl reload radserve").status === 0);
   const main = "$(systemctl show -p MainPID --value radserve)";
-  await killed("the serving process", `kill -9 $(pgrep -P ${main} -f serving-process)`);
+  await killed("the serving process", `kill -9 $(pgrep -P ${main} -f src/serving.js)`);
   await killed("the supervisor", `kill -9 ${main}`);
   await killed("all", "systemctl kill -s SIGKILL radserve");
   const places = ["/opt/radserve", "/etc", "/srv/images", "/home"];

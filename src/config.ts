@@ -444,7 +444,7 @@ export interface LoadOptions {
   features?: readonly SettingTopics[];
 }
 
-const packageRoot = fileURLToPath(new URL("../..", import.meta.url));
+const packageRoot = fileURLToPath(new URL("../../", import.meta.url));
 
 function defaultStateDir(environment: Environment): string {
   const base = environment["XDG_STATE_HOME"];

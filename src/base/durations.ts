@@ -104,7 +104,7 @@ export const durations = {
    * series.
    */
   associationIdle: 120_000,
-  /** What is received becomes a job after so long, or ten times `quiet`, though more of it comes. */
+  /** What is received becomes a job after so long, or ten times `quiet`, though more comes. */
   receivedMost: 3_600_000,
   /** How often what has come is told for /metrics and the conditions. */
   doorFigures: 1_000,

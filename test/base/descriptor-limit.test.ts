@@ -59,6 +59,6 @@ t.test("no descriptor left is overloaded, and no fault of the program", (t) => {
       code: "overloaded",
       status: 503,
     });
-  t.equal(asRadserveError(Object.assign(new Error("x"), { code: "EIO" })).code, "internal");
+  t.equal(asRadserveError(Object.assign(new Error("x"), { code: "EPROTO" })).code, "internal");
   t.end();
 });

@@ -170,8 +170,6 @@ from radserve_client.api.jobs import get_job, list_items, submit_job
 from radserve_client.api.operations import get_ready
 from radserve_client.models import Answer, BulkFolderRequest, Error, SingleRequest, SingleRequestPriority
 
-const features = await servingFeatures();
-const PUBLISHED = contractOf(features, routesOf(features));
 
 url, token, given, output = sys.argv[1:]
 client = AuthenticatedClient(base_url=url, token=token, prefix="")

@@ -30,7 +30,7 @@ function partOf(pid: number): Part {
   const command = commandOf(pid);
   if (command.at(-1) === "serve") return "supervisor";
   const runs = (file: string) => command.some((word) => word.endsWith(file));
-  if (runs("serving-process.js")) return "serving";
+  if (runs("serving.js")) return "serving";
   return runs("decoder-process.js") ? "decoders" : "postgresql";
 }
 

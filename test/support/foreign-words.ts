@@ -9,6 +9,6 @@ if (isMainThread)
   process.on("SIGUSR2", () => {
     process.emitWarning("old in /srv/PLANTED^NAME.dcm", "DeprecationWarning", "DEP9999");
     setTimeout(() => undefined, 2 ** 31).unref();
-    if (process.argv[1]?.endsWith("serving-process.js") === true)
+    if (process.argv[1]?.endsWith("serving.js") === true)
       writeSync(2, "libjpeg: damaged '/srv/PLANTED^NAME.jpg'\n\n");
   });

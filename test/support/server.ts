@@ -18,7 +18,7 @@ import { servingFeatures, settingTopics } from "../../src/features.js";
 import { supervise } from "../../src/server/supervisor.js";
 import { inTime } from "./until.js";
 
-export const root = fileURLToPath(new URL("../../..", import.meta.url));
+export const root = fileURLToPath(new URL("../../../", import.meta.url));
 const main = path.join(root, "dist/src/main.js");
 
 /** A white picture of 8 by 8 pixels. */

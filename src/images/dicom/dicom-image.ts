@@ -125,12 +125,12 @@ class DicomImage implements DicomFileImage {
   }
 
   async frame(index: number): Promise<Uint8Array> {
-    await this.settle();
+    if (this.#reader.doubt !== undefined) await this.settle();
     return this.#plausible(await this.#frames.get(checkedFrame(index, this.frameCount)), index);
   }
 
   async frameElsewhere(index: number): Promise<Uint8Array> {
-    await this.settle();
+    if (this.#reader.doubt !== undefined) await this.settle();
     return this.#plausible(
       await this.#reader.read(checkedFrame(index, this.frameCount), true),
       index,

@@ -188,10 +188,12 @@ function checkFramePositions(image: Image): void {
   const perFrame = attributes?.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   if (frameCount < 2 || perFrame.some((group) => group.has("PlanePositionSequence"))) return;
   const first = image.plane(0)?.position;
-  if (first === undefined && attributes?.has("ImagePositionPatient") !== true) return;
+  const isAtTop = attributes?.has("ImagePositionPatient") === true;
+  // A fault of its own says more
+  if (first === undefined && (!isAtTop || image.planeFault?.(0) !== undefined)) return;
   for (let frame = 1; frame < frameCount; frame++) {
     const position = image.plane(frame)?.position;
-    if (position?.some((mm, axis) => mm !== first?.[axis]) === true) return;
+    if ([0, 1, 2].some((axis) => position?.[axis] !== first?.[axis])) return;
   }
   throw seriesInvalid(
     "missing_frame_positions",

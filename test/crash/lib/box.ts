@@ -103,7 +103,7 @@ export class Box {
 
   /** The process that works. */
   serving(): number | undefined {
-    return this.#find("serving-process.js");
+    return this.#find("serving.js");
   }
 
   /** The first process of its private PostgreSQL. */

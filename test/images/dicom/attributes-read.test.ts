@@ -592,7 +592,7 @@ const OF_OUR_OBJECTS = [
   "objects/rtstruct.ts",
   "objects/seg.ts",
   "objects/sr.ts",
-  "viewing/marks.ts",
+  "features/viewer/marks.ts",
 ];
 
 const LISTED = new Set([
