@@ -4,7 +4,7 @@
  */
 import { readdir, readFile, stat } from "node:fs/promises";
 import path from "node:path";
-import { ConfigError } from "../base/errors.js";
+import { ConfigError, RadserveError } from "../base/errors.js";
 import { counted, table } from "../base/table.js";
 import type { Config } from "../config.js";
 import {
@@ -152,8 +152,20 @@ class Adoption {
     private readonly options: AdoptCommand,
   ) {}
 
-  /** @returns undefined where the file is no receipt */
+  /**
+   * What keeps one result from being signed keeps no other.
+   * @returns undefined where the file is no receipt
+   */
   async run(sources: SourceIndex, replaying: Replaying): Promise<Adopted | undefined> {
+    try {
+      return await this.#adopt(sources, replaying);
+    } catch (error) {
+      if (!(error instanceof RadserveError)) throw error;
+      return this.#refused(error.message);
+    }
+  }
+
+  async #adopt(sources: SourceIndex, replaying: Replaying): Promise<Adopted | undefined> {
     const found = await this.#read();
     if (found.kind === "none") return undefined;
     if (found.kind === "foreign")

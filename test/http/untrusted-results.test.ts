@@ -121,6 +121,24 @@ t.test("a result that is not trusted", { skip: needs(ADDON) }, async (t) => {
     t.equal(without.status, 0, without.stderr);
   });
 
+  await t.test("a name that cannot be held keeps no other result from being adopted", async (t) => {
+    const folder = path.join(place.output, "another");
+    const lock = path.join(folder, `.${path.basename(receipt, ".json")}.lock`);
+    mkdirSync(lock, { recursive: true });
+    writeFileSync(path.join(folder, path.basename(receipt)), readFileSync(receipt));
+    const unsigned = written.replace(/,\n {2}"mac": \{[^}]*\}/, "");
+    writeFileSync(receipt, unsigned);
+    const done = await radserve(place, "adopt", folder, receipt, "--without-replay", "--json");
+    t.equal(done.status, 1, done.stderr);
+    t.match(JSON.parse(done.stdout), {
+      results: [
+        { outcome: "refused", why: /lock/ },
+        { path: receipt, outcome: "adopted" },
+      ],
+    });
+    rmSync(folder, { recursive: true });
+  });
+
   await t.test("a newer key signs, and older results are signed again", async (t) => {
     const made = await radserve(place, "key", "new", "--results");
     t.equal(made.status, 0, made.stderr);

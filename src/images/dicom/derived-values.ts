@@ -19,8 +19,13 @@ const TECHNIQUES: readonly (readonly [technique: string, words: RegExp])[] = [
   ["SURFACE_RENDER", /\b(?:3?D?SSD|SURFACE(?: REND\w*)?|SHADED)\b/],
   ["CURVED_MPR", /\b(?:CPR|CURVED)\b/],
 ];
-/** In free text this is mostly a value representation. */
-const SHORT_RENDERING = /\bVR\b/;
+/** Words that say nothing in free text, where VR is mostly a value representation. */
+const TYPE_TECHNIQUES: readonly (readonly [technique: string, words: RegExp])[] = [
+  ["VOLUME_RENDER", /\bVR\b/],
+  // Derived Pixel Contrast (PS3.3 C.8.16.1.4)
+  ["MAX_IP", /^MAXIMUM$/],
+  ["MIN_IP", /^MINIMUM$/],
+];
 
 /** CID 7203. */
 const DERIVATIONS: Readonly<Record<string, string>> = {
@@ -36,15 +41,17 @@ const DERIVATIONS: Readonly<Record<string, string>> = {
 const OTHER_QUANTITIES: readonly string[] = ["129104", "113062", "113046"];
 
 const PERFUSION =
-  /\b(?:R?CBF|R?CBV|MTT|TTP|TMAX|TTD|TTS|PBV|PERMEABILITY|KTRANS|K TRANS|PATLAK|PENUMBRA|BLOOD FLOW|BLOOD VOLUME|FFR|VENTILATION)\b/;
+  /\b(?:R?CBF|R?CBV|MTT|TTP|TMAX|TTD|TTS|PBV|PERMEABILITY|KTRANS|K TRANS|PATLAK|PENUMBRA|BLOOD FLOW|BLOOD VOLUME|FFR ?(?:CT)?|ECV|EXTRACELLULAR VOLUME|VENTILATION|LUNG ?MAP)\b/;
 const SPECTRAL =
-  /\b(?:Z ?EFF(?:ECTIVE)?|EFF(?:ECTIVE)? ATOMIC NUM(?:BER)?|ELECTRON DENSITY|IODINE\w*|URIC ACID|CALCIUM SUPP\w*|COMPTON|PHOTO ?ELECTRIC|XENON|MAT(?:ERIAL)? (?:SPECIFIC|FRACTIONAL|VALUE BASED|MODIFIED|DENSITY|DECOMP\w*))\b/;
+  /\b(?:Z ?EFF(?:ECTIVE)?|EFF(?:ECTIVE)? Z|RHO ?Z|EFF(?:ECTIVE)? ATOMIC NUM(?:BER)?|ELEC(?:TRON)? DENSITY|IODINE\w*|IOD ?MAP|GOUT|URIC ACID|CALC(?:IUM)? SUPP\w*|COMPTON|PHOTO ?ELECTRIC|XENON|MAT(?:ERIAL)? (?:SPECIFIC|FRACTIONAL|VALUE BASED|MODIFIED|DENSITY|DECOMP\w*))\b/;
 
 /** What types call images whose values are another quantity. */
 const QUANTITIES: readonly (readonly [what: string, words: RegExp])[] = [
   ["a map of perfusion or flow", PERFUSION],
   ["a map of materials", SPECTRAL],
   ["a map of materials", /\bWATER\b/],
+  // Derived Pixel Contrast (PS3.3 C.8.16.1.4)
+  ["statistics or arithmetic of images", /^(?:STD DEVIATION|DIVISION|MULTIPLICATION)$/],
   [
     "a page or a picture of a screen",
     /\b(?:PROT(?:OCOL)?|DOSE|REPORT|SCREEN ?(?:SAVE|SHOT)?|CAPTURE|SUMMARY|GRAPH|CURVE|CHART|EVAL\w*)\b/,
@@ -106,8 +113,8 @@ export function calculationTechniques(attributes: Attributes, frame?: number): s
   const texts = [...types, ...descriptionsOf(attributes, frame)];
   const named = TECHNIQUES.filter(([, words]) => texts.some((text) => words.test(text)));
   const codes = codesOf(attributes, frame).flatMap((code) => ownValue(DERIVATIONS, code) ?? []);
-  const rendered = types.some((type) => SHORT_RENDERING.test(type)) ? ["VOLUME_RENDER"] : [];
-  const found = [...stated, ...named.map(([technique]) => technique), ...codes, ...rendered];
+  const typed = TYPE_TECHNIQUES.filter(([, words]) => types.some((type) => words.test(type)));
+  const found = [...stated, ...[...named, ...typed].map(([technique]) => technique), ...codes];
   return [...new Set(found)].filter((technique) => technique !== "");
 }
 

@@ -86,8 +86,11 @@ function follows(one: Unread & FolderPlace, places: readonly FolderPlace[]): boo
   return one.bytes >= least && one.bytes <= most;
 }
 
-/** Endings that packing adds to a name, or a transfer that has not ended. */
-const ADDED = /\.(gz|zip|bz2|xz|zst|7z|part|partial|filepart|crdownload|tmp)$/i;
+/** Endings that packing adds to a name, a copy kept aside, or a transfer that has not ended. */
+const ADDED =
+  /(?:\.(?:gz|zip|bz2|xz|zst|7z|part|partial|filepart|crdownload|download|tmp|bak|old|orig)|~)$/i;
+/** Endings that some writers of slices leave out. */
+const IMAGE_ENDING = /\.(?:dcm|dicom|ima)$/i;
 
 /**
  * Whether a name is one of a row of names: equal but for its digits or for one character, all of
@@ -100,9 +103,12 @@ export function followsNames(name: string, others: readonly string[], byEnding =
   const bare = name.replace(ADDED, "");
   // Packed beside the slice itself
   if (bare !== name && others.includes(bare)) return false;
+  const stem = bare.replace(IMAGE_ENDING, "");
+  const stems = others.map((other) => other.replace(IMAGE_ENDING, ""));
+  const isNumbered = /\d/.test(stem) && !stems.includes(stem);
   return others.some(
-    (other) =>
-      (skeleton(bare) === skeleton(other) && /\d/.test(bare)) ||
+    (other, i) =>
+      (isNumbered && skeleton(stem) === skeleton(stems[i] ?? other)) ||
       isOneApart(bare, other) ||
       (byEnding && ending(bare) !== "" && ending(bare) === ending(other)),
   );

@@ -30,13 +30,16 @@ t.test("types that ct-tissue does not take", async (t) => {
   const units = (
     "CT_SOM5 PROT|PATIENT PROTOCOL|DOSE_INFO|SCREEN SAVE|CTP_CBF|CBV|MTT|TMAX|RCBF|Z_EFFECTIVE|Z_EFF|ZEFF|" +
     "EFF_ATOMIC_NUM|ELECTRON_DENSITY|IODINE_NO_WATER|MAT_SPECIFIC|MAT_FRACTIONAL|MAT_MODIFIED|LOCALIZER|" +
-    "CT_SOM5 TOP|SCOUT|PERFUSION|SUBTRACTION|FUSION"
+    "CT_SOM5 TOP|SCOUT|PERFUSION|SUBTRACTION|FUSION|STD_DEVIATION|DIVISION|MULTIPLICATION|FFRCT|ECV|" +
+    "EFFECTIVE_Z|ELEC_DENSITY|RHO_Z|IODMAP|LUNGMAP|DE_CALC_SUPPR|GOUT"
   ).split("|");
   const techniques: [string, string][] = [
     ["CT_SOM5 MIP", "MAX_IP"],
     ["MIP", "MAX_IP"],
     ["CSA MIP THICK", "MAX_IP"],
     ["MINIP", "MIN_IP"],
+    ["MAXIMUM", "MAX_IP"],
+    ["MINIMUM", "MIN_IP"],
     ["MIN_IP", "MIN_IP"],
     ["VRT", "VOLUME_RENDER"],
     ["VR", "VOLUME_RENDER"],
@@ -122,7 +125,13 @@ t.test("types that stay Hounsfield units", async (t) => {
       type,
     );
   }
-  for (const text of ["Explicit VR", "filtered back projection", "JPEG lossy, colour kept"])
+  for (const text of [
+    "Explicit VR",
+    "maximum",
+    "division of the IOD",
+    "filtered back projection",
+    "JPEG lossy, colour kept",
+  ])
     t.strictSame(warned(await read({ DerivationDescription: text })), [], text);
 });
 

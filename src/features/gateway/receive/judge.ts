@@ -51,7 +51,7 @@ function checkAsRead({ dataSet }: DicomFile, bytes: Uint8Array): void {
     pixels && {
       tag: pixels.tag,
       length: encapsulated === undefined ? pixels.length : UNDEFINED,
-      fragments: 1 + (encapsulated?.fragments.length ?? 0),
+      fragments: 1 + (encapsulated?.fragments.filter(({ length }) => length > 0).length ?? 0),
     },
   );
 }

@@ -162,7 +162,10 @@ export class WholeObject {
     }
     this.#fits(ITEM, length, level);
     if (kind === "fragments") {
-      if (level.tag === this.#pixels?.tag && this.#levels.length === 2) this.#pixels.fragments += 1;
+      // The offset table may be empty, a frame has bytes
+      const counts = length > 0 || this.#pixels?.fragments === 0;
+      if (counts && level.tag === this.#pixels?.tag && this.#levels.length === 2)
+        this.#pixels.fragments += 1;
       this.#skip(level.tag, length);
       return;
     }

@@ -86,7 +86,7 @@ function head(syntax: Syntax, frames = 2): Buffer[] {
 
 const native = (syntax: Syntax, bytes = 48, said?: number) =>
   Buffer.concat([...head(syntax), element(syntax, 0x7fe00010, "OW", Buffer.alloc(bytes, 7), said)]);
-const encapsulated = (fragments: number, end = sequenceEnd(RLE)) =>
+const encapsulated = (fragments: number, end = sequenceEnd(RLE), bytes = 10) =>
   Buffer.concat([
     ...head(RLE),
     element(
@@ -95,7 +95,7 @@ const encapsulated = (fragments: number, end = sequenceEnd(RLE)) =>
       "OB",
       Buffer.concat([
         item(RLE, Buffer.alloc(0)),
-        ...Array.from({ length: fragments }, () => item(RLE, Buffer.alloc(10, 9))),
+        ...Array.from({ length: fragments }, () => item(RLE, Buffer.alloc(bytes, 9))),
         end,
       ]),
       UNDEFINED,
@@ -156,6 +156,12 @@ await t.test("what is missing is named", (t) => {
     ["fewer than the attributes say", EXPLICIT, native(EXPLICIT, 46), "PixelData: 46 of 48 bytes"],
     ["no pixels", EXPLICIT, Buffer.concat(head(EXPLICIT)), "PixelData: missing"],
     ["a frame", RLE, encapsulated(1), "PixelData: 1 fragments for 2 frames"],
+    [
+      "frames without bytes",
+      RLE,
+      encapsulated(2, undefined, 0),
+      "PixelData: 0 fragments for 2 frames",
+    ],
     ["the delimiter", RLE, encapsulated(2, Buffer.alloc(0)), "PixelData (7fe0,0010): no delimiter"],
   ];
   for (const [name, syntax, bytes, expected] of cases)
