@@ -21,15 +21,15 @@ const FLOORS = [
   "results/picture/",
   "results/dicom/",
   "results/commit/",
-  "results/drift/",
   "results/list/",
   "inference/",
   "config\\.ts$",
-  "viewing/",
   "bulk/",
-  "doors/",
   "server/",
   "commands/",
+  "features/",
+  "features\\.ts$",
+  "serving\\.ts$",
   "main\\.ts$",
 ];
 

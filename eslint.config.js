@@ -31,7 +31,7 @@ const NEEDS_TIME_OF_DAY = [
   "audit/folders",
   "audit/verify",
   "commands/job-text",
-  "doors/receive/arrivals",
+  "features/gateway/receive/arrivals",
   "files/certificates",
   ...["handlers", "history", "keys", "overview", "tokens"].map((name) => `server/${name}`),
 ].map((name) => `src/${name}.ts`);

@@ -5,7 +5,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import prettier from "prettier";
-import { doorsJsonSchema } from "../src/doors/settings.js";
+import { doorsJsonSchema } from "../src/features/gateway/settings.js";
 import { packageRoot } from "../src/models/files.js";
 import { isMain } from "./lib/model-folder.js";
 

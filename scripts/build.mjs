@@ -21,12 +21,13 @@ const FOLDERS = ["src", "test", "scripts", "bench"];
  */
 const ENTRIES = [
   "main",
-  "server/serving-process",
+  "serving",
   "inference/worker",
   "bulk/thread",
-  "viewing/thread",
-  "doors/receive/thread",
-  "doors/deliver/thread",
+  "features/viewer/thread",
+  "features/drift/thread",
+  "features/gateway/receive/thread",
+  "features/gateway/deliver/thread",
   "images/dicom/decoder-thread",
   "images/decoder/decoder-process",
 ];

@@ -22,7 +22,13 @@ import { SEGMENTATION } from "../src/results/dicom/objects/seg.js";
 import { LABEL_MAP_SEGMENTATION } from "../src/results/dicom/segments.js";
 import { COMPREHENSIVE_3D_SR } from "../src/results/dicom/objects/sr.js";
 import { openApi } from "../src/server/openapi.js";
-import { ROUTES } from "../src/server/routes.js";
+import { servingFeatures, settingTopics } from "../src/features.js";
+import { partsOf, routesOf } from "../src/server/routes.js";
+
+const FEATURES = await servingFeatures();
+const ROUTES = routesOf(FEATURES);
+const PARTS = partsOf(FEATURES);
+const TOPICS = await settingTopics();
 
 const file = (name: string) => fileURLToPath(new URL(`../../${name}`, import.meta.url));
 
@@ -44,7 +50,7 @@ function settingRows(): string {
   const head = "| Variable | In the file | Default | Meaning |\n| --- | --- | --- | --- |\n";
   const row = (s: SettingRow) =>
     `| \`${s.variable}\` | ${codeCell(s.key ?? "")} | ${codeCell(s.default)} | ${cell(s.meaning)} |`;
-  const all = settingsTable();
+  const all = settingsTable(TOPICS);
   return [...new Set(all.map(({ topic }) => topic))]
     .map(
       (topic) =>
@@ -160,7 +166,7 @@ export function documents(): Map<string, string> {
     filled("docs/operations.md", "settings", settingRows()),
     standards(),
     [file("docs/troubleshooting.md"), troubleshooting()],
-    [file("openapi.yaml"), stringify(openApi(ROUTES), { lineWidth: 110 })],
+    [file("openapi.yaml"), stringify(openApi(ROUTES, PARTS), { lineWidth: 110 })],
   ]);
 }
 

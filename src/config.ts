@@ -39,7 +39,7 @@ export const absolute = z
   )
   .transform((p) => path.resolve(p));
 const A_SIZE = 'Expected a size in bytes, or text like "512MiB" or "8GB"';
-const size = z.union([z.int().min(0), z.string()], A_SIZE).transform((value, context) => {
+export const size = z.union([z.int().min(0), z.string()], A_SIZE).transform((value, context) => {
   const bytes = typeof value === "number" ? value : parseSize(value);
   if (bytes !== undefined) return bytes;
   context.addIssue({ code: "custom", message: A_SIZE });
@@ -86,9 +86,6 @@ const FAILED_TOKENS_MEANING =
 const FILES_BY_HTTP_MEANING =
   "What clients may do over HTTP: upload images into input folders, download results from " +
   "output folders, view results with their images on the page; nothing unless set";
-const DOORS_MEANING =
-  "File with rules for images from modalities and PACS, and for results sent there " +
-  "(docs/doors.md); off unless set";
 const OUTPUTS_MEANING =
   "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); the " +
   "`outputs` of a request override it (default: what each model's manifest says)";
@@ -215,7 +212,6 @@ const topics = {
     upload_limit: size
       .default(MAX_FILE_BYTES)
       .describe("Largest upload; files larger than the default cannot be read"),
-    doors: absolute.optional().describe(DOORS_MEANING),
   },
   Results: {
     outputs: z.array(outputKindSchema).min(1).optional().describe(OUTPUTS_MEANING),
@@ -309,18 +305,40 @@ const topics = {
   },
 };
 
-const settings = {
-  ...topics.Folders,
-  ...topics["Address and TLS"],
-  ...topics.Tokens,
-  ...topics["Files over HTTP, modalities and PACS"],
-  ...topics.Results,
-  ...topics["Work and memory"],
-  ...topics.Jobs,
-  ...topics["Log and stop"],
-};
-const schema = z.strictObject(settings);
-export type Settings = z.output<typeof schema>;
+type Topics = typeof topics;
+type Shape = Topics["Folders"] &
+  Topics["Address and TLS"] &
+  Topics["Tokens"] &
+  Topics["Files over HTTP, modalities and PACS"] &
+  Topics["Results"] &
+  Topics["Work and memory"] &
+  Topics["Jobs"] &
+  Topics["Log and stop"];
+export type Settings = z.output<z.ZodObject<Shape>>;
+
+/** Settings by what they are about, as features bring them. */
+export type SettingTopics = Readonly<Record<string, z.ZodRawShape>>;
+
+/** All settings: those of the core, and in each topic behind them those of features. */
+function withFeatures(features: readonly SettingTopics[]): SettingTopics {
+  const all: Record<string, z.ZodRawShape> = { ...topics };
+  for (const feature of features)
+    for (const [topic, more] of Object.entries(feature)) all[topic] = { ...all[topic], ...more };
+  return all;
+}
+
+const shapeOf = (all: SettingTopics): z.ZodRawShape =>
+  Object.assign({}, ...Object.values(all)) as z.ZodRawShape;
+
+/** The settings of a feature, which loadConfig has checked with all others. */
+export function settingsOf<S extends z.ZodRawShape>(
+  shape: S,
+  config: object,
+): z.output<z.ZodObject<S>> {
+  const all = config as Record<string, unknown>;
+  const own = Object.keys(shape).map((key) => [key, all[key]] as const);
+  return Object.fromEntries(own) as z.output<z.ZodObject<S>>;
+}
 
 export interface Config extends Settings {
   models_dir: string;
@@ -380,9 +398,11 @@ export interface SettingRow {
 }
 
 /** One row a setting, for the README and `radserve doctor`. */
-export function settingsTable(): SettingRow[] {
-  const all = Object.entries(topics).flatMap(([topic, those]) =>
-    Object.entries<z.ZodType>(those).map(([key, type]) => [topic, key, type] as const),
+export function settingsTable(features: readonly SettingTopics[] = []): SettingRow[] {
+  const all = Object.entries(withFeatures(features)).flatMap(([topic, those]) =>
+    Object.entries(those as Record<string, z.ZodType>).map(
+      ([key, type]) => [topic, key, type] as const,
+    ),
   );
   const rows = all.map(([topic, key, type]) => {
     const fallback = type.safeParse(undefined);
@@ -420,9 +440,11 @@ export interface LoadOptions {
   file?: string | undefined;
   environment?: Environment;
   directory?: string;
+  /** Settings beside those of the core. */
+  features?: readonly SettingTopics[];
 }
 
-const packageRoot = fileURLToPath(new URL("../../", import.meta.url));
+const packageRoot = fileURLToPath(new URL("../..", import.meta.url));
 
 function defaultStateDir(environment: Environment): string {
   const base = environment["XDG_STATE_HOME"];
@@ -490,9 +512,9 @@ function readFile(
   return { values: {} };
 }
 
-function fromEnvironment(environment: Environment): Record<string, unknown> {
+function fromEnvironment(environment: Environment, shape: z.ZodRawShape): Record<string, unknown> {
   const values: Record<string, unknown> = {};
-  for (const [key, type] of Object.entries(settings)) {
+  for (const [key, type] of Object.entries(shape)) {
     const variable = variableOf(key);
     const text = environment[variable];
     if (text !== undefined && text !== "") values[key] = valueOf(variable, type, text);
@@ -506,9 +528,9 @@ const PREFIX = "RADSERVE_";
  * Misspelt variables are told, not refused: container platforms set RADSERVE_SERVICE_HOST and the
  * like by themselves.
  */
-function misspelt(environment: Environment): string[] {
+function misspelt(environment: Environment, features: readonly SettingTopics[]): string[] {
   const bare = (name: string) => name.slice(PREFIX.length);
-  const known = settingsTable()
+  const known = settingsTable(features)
     .map((row) => row.variable)
     .filter((name) => name.startsWith(PREFIX));
   return Object.keys(environment)
@@ -532,11 +554,15 @@ function environmentOf(options: LoadOptions): Environment {
 export function loadConfig(options: LoadOptions = {}): Config {
   const environment = environmentOf(options);
   const { file, values } = readFile(options, environment);
-  const overrides = fromEnvironment(environment);
+  const { features = [] } = options;
+  const shape = shapeOf(withFeatures(features));
+  const overrides = fromEnvironment(environment, shape);
   const merged = { ...values, ...overrides };
-  const parsed = schema.safeParse(merged, AS_IT_IS);
+  // The core's own are among them
+  const whole = z.strictObject(shape) as unknown as z.ZodObject<Shape>;
+  const parsed = whole.safeParse(merged, AS_IT_IS);
   if (!parsed.success) {
-    const lines = problemsOf(schema, merged, parsed.error).map(({ field, message }) => {
+    const lines = problemsOf(whole, merged, parsed.error).map(({ field, message }) => {
       const key = field.split(/[.[]/)[0] ?? field;
       // Within a list of names the name itself is quoted; within objects the place helps.
       const place = field.includes(".") ? field.slice(key.length) : "";
@@ -558,7 +584,7 @@ export function loadConfig(options: LoadOptions = {}): Config {
       parsed.data.requests_per_subject ??
       Math.max(FEWEST_OF_SUBJECT, Math.floor(parsed.data.max_queue / 2)),
     ...(file === undefined ? {} : { file }),
-    warnings: misspelt(environment),
+    warnings: misspelt(environment, features),
   };
 }
 

@@ -4,6 +4,8 @@ import { Argument, Command, CommanderError, Option } from "commander";
 import type { Shell } from "./commands/completion.js";
 import type { JobAction } from "./commands/jobs.js";
 import type { Config } from "./config.js";
+import { CommandLine, JSON_HELP, several } from "./commands/command-line.js";
+import { FEATURES, interactions, readSettings, servingFeatures } from "./features.js";
 import { VERSION } from "./base/version.js";
 
 // A reader that has had enough (`| head`) ends the command without a word, with the status of
@@ -38,34 +40,17 @@ function sentenceOf(text: string): string {
   return [/[.?]$/.test(sentence) ? sentence : `${sentence}.`, ...more].join("\n");
 }
 
-// Everything is loaded by the command that needs it: most of a command's start is the loading of
-// modules.
-async function run(command: () => Promise<number>, json?: boolean): Promise<void> {
-  await (await import("./commands/run.js")).run(command, json);
-}
+const line = new CommandLine(program, config, interactions);
+const does = line.does.bind(line);
 
 async function config(): Promise<Config> {
-  const { loadConfig } = await import("./config.js");
-  return loadConfig({ file: program.opts<{ config?: string }>().config });
-}
-
-/** A command: it has the settings, then its arguments in their order, then its options. */
-type Work = (config: Config, ...given: never[]) => Promise<number>;
-
-/** The action of a command, whose options may have `json`. */
-function does(load: () => Promise<Work>): (...given: unknown[]) => Promise<void> {
-  return (...given) => {
-    // Commander gives the command itself last
-    const { json } = given.at(-2) as { json?: boolean };
-    return run(async () => (await load())(await config(), ...(given as never[])), json);
-  };
+  return readSettings({ file: program.opts<{ config?: string }>().config });
 }
 
 const GROUP = new Option(
   "--group <what>",
   "series: treat each series of a folder as one item, also for models of single images",
 ).choices(["series"]);
-const JSON_HELP = "print JSON, for programs";
 
 const BULK_HELP = `
 Ctrl-C detaches: the job continues; radserve jobs shows or cancels it. While the server restarts, the command
@@ -92,10 +77,6 @@ const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
     0: "every result is complete and unchanged, and there is nothing else",
     1: "something differs",
   },
-  "deliver verify": {
-    0: "every object is at its destination, unchanged",
-    1: "one is missing, differs or could not be read back",
-  },
   verify: { 0: "verified", 1: "something differs, is missing or cannot be replayed" },
   "models check": { 0: "no mistake", 1: "there are mistakes, or the folder cannot be read" },
   "models reload": {
@@ -103,39 +84,14 @@ const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
     1: "some failed; their previous versions stay",
   },
   status: { 0: "the server is ready", 1: "it is not ready, or does not answer" },
-  drift: { 0: "no change beyond chance", 1: "a change beyond chance" },
   explain: { 0: "something was found", 1: "nothing was found" },
   doctor: { 0: "no problem", 1: "problems, each with its fix" },
 };
-
-function statusesOf(words: string): string {
-  const meanings = {
-    0: "done",
-    1: "failed; standard error says why",
-    2: "usage or configuration error",
-    ...STATUSES[words],
-  };
-  const lines = Object.entries(meanings).map(
-    ([status, meaning]) => `  ${status.padEnd(4)} ${meaning}`,
-  );
-  return `\nExit status:\n${lines.join("\n")}`;
-}
-
-/**
- * Every help text ends with the exit statuses of its command, or of those below it; a wrong call
- * names that text.
- */
-function tellStatuses(command: Command, words: string[]): void {
-  command.addHelpText("after", statusesOf(words.join(" ")));
-  command.showHelpAfterError(`(see ${["radserve", ...words, "--help"].join(" ")})`);
-  for (const below of command.commands) tellStatuses(below, [...words, below.name()]);
-}
+for (const [words, meanings] of Object.entries(STATUSES)) line.statuses(words, meanings);
 
 /** A command below another: its name, which arguments may follow, and what it does. */
 const command = (above: Command, name: string, description: string): Command =>
   above.command(name).description(description);
-
-const several = (value: string, before: string[] | undefined) => [...(before ?? []), value];
 
 command(program, "init", "create the state directory, the first key and an example configuration")
   .option(
@@ -157,9 +113,9 @@ command(program, "serve", "start the server")
     // It loads its modules while this process loads its own and reads the settings
     const serving = (await import("./server/serving-child.js")).forkServing();
     try {
-      await run(async () => {
+      await line.run(async () => {
         const { supervise } = await import("./server/supervisor.js");
-        return supervise({ ...(await config()), ...options }, serving);
+        return supervise({ ...(await config()), ...options }, await servingFeatures(), serving);
       });
     } finally {
       serving.kill();
@@ -209,11 +165,6 @@ command(audit, "verify", "check that no line was edited, removed, added or moved
   .option("--folder <folder>", "verify these files (default: audit in the state directory)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/audit.js")).auditVerify));
-command(audit, "export", "print FHIR R4 AuditEvents (IHE BALP), one per line")
-  .option("--from <day>", "the first day, for example 2026-11-21 (UTC)")
-  .option("--to <day>", "the last day")
-  .option("--folder <folder>", "export these files (default: audit in the state directory)")
-  .action(does(async () => (await import("./commands/audit.js")).auditExport));
 command(audit, "hash", "print the keyed hash that stands for a patient, a study or a path")
   .option("--patient <PatientID>")
   .option("--study <StudyInstanceUID>")
@@ -284,41 +235,6 @@ command(jobs, "reconcile <job>", "compare a job with the files in its output fol
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
 
-const deliver = program
-  .command("deliver")
-  .description("list, retry and verify deliveries (docs/doors.md)");
-command(
-  deliver,
-  "list",
-  "list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)",
-)
-  .option("--destination <name>", "only this destination")
-  .addOption(new Option("--limit <number>", "how many results").default("50", "50"))
-  .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/deliver.js")).deliverList));
-command(
-  deliver,
-  "retry [id]",
-  "send set-aside objects again, of one result or of all (RADSERVE_URL, RADSERVE_TOKEN)",
-)
-  .option("--destination <name>", "only to this destination")
-  .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/deliver.js")).deliverRetry));
-command(
-  deliver,
-  "verify <paths...>",
-  "read delivered objects back, of receipts (NAME.json) or of folders of them",
-)
-  .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/deliver.js")).deliverVerify));
-command(
-  deliver,
-  "scan [folders...]",
-  "queue undelivered results that no queue has (default: RADSERVE_OUTPUT_ROOTS)",
-)
-  .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/deliver.js")).deliverScan));
-
 command(
   program,
   "inspect [file]",
@@ -343,21 +259,6 @@ command(
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/verify.js")).verify));
 
-command(program, "drift", "compare results of models from week to week, from receipts")
-  .argument("[folders...]", "folders with receipts (default: RADSERVE_OUTPUT_ROOTS)")
-  .option(
-    "--week <day>",
-    "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)",
-  )
-  .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/drift.js")).drift));
-
-command(program, "results", "rebuild the list of results")
-  .command("index")
-  .description("rebuild the list of results from the receipts in output roots")
-  .argument("[roots...]", "output roots (default: RADSERVE_OUTPUT_ROOTS)")
-  .action(does(async () => (await import("./commands/results.js")).indexResults));
-
 const models = program.command("models").description("list, add, check and try models");
 command(models, "list", "list models and the state of their files")
   .option("--json", JSON_HELP)
@@ -366,43 +267,13 @@ command(models, "init <model.onnx>", "write a draft manifest beside a graph")
   .option("--like <name>", "copy accepted images, preparation and outputs from this model")
   .option("--labels <file>", "with --like: one label per line, with its threshold after a comma")
   .action(does(async () => (await import("./commands/models.js")).init));
-command(
-  models,
-  "import <folder>",
-  "write the manifest of an exported network of nnU-Net v2, or of a MONAI bundle",
-)
-  .option(
-    "--configuration <name>",
-    "nnU-Net: which configuration of plans.json, for example 3d_fullres",
-  )
-  .option(
-    "--orientation <letters>",
-    "to which sides depth, height and width of the training images grow: SPL",
-  )
-  .option("--modality <name>", "modality of DICOM, where the files do not say it: MR")
-  .option("--single", "nnU-Net's 2d: a model of single images, and not of the slices of a series")
-  .option("--mirror <axes>", "nnU-Net: all, none, or the network's axes from 0, with commas")
-  .option("--roles <file>", "several channels: which series each is, by tag rules (JSON)")
-  .option(
-    "--previous <name>",
-    "nnU-Net's cascade: the folder's name of the model of the stage before",
-  )
-  .option("--onnx <file>", "the graph, where the folder has several or none")
-  .option("--to <folder>", "the model's folder; the graph's own, where absent")
-  .option("--json", JSON_HELP)
-  .action(does(async () => (await import("./commands/models.js")).importModel));
-command(
-  models,
-  "export-nnunet",
-  "print the Python script that exports a trained network of nnU-Net v2, to run where it was trained",
-).action(does(async () => (await import("./commands/models.js")).exportNnunet));
 command(models, "card <name>", "print a model card in Markdown, from the manifest")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).card));
 command(models, "codes <name...>", "find coded concepts for labels by name")
   .option("--json", JSON_HELP)
   .action((name: string[], options: { json?: boolean }) =>
-    run(
+    line.run(
       async () => (await import("./commands/models.js")).codes(name.join(" "), options),
       options.json,
     ),
@@ -450,8 +321,9 @@ command(program, "explain", "say why a request, an image or a job failed, and wh
 command(program, "doctor", "check everything that serving needs; each problem comes with its fix")
   .option("--json", JSON_HELP)
   .action((options: { json?: boolean }) =>
-    run(
-      async () => (await import("./commands/doctor.js")).doctor(config, options.json === true),
+    line.run(
+      async () =>
+        (await import("./commands/doctor.js")).doctor(config, FEATURES, options.json === true),
       options.json,
     ),
   );
@@ -460,13 +332,14 @@ command(program, "completion", "print a completion script for bash or zsh")
   .addArgument(new Argument("<shell>").choices(["bash", "zsh"]))
   .addHelpText("after", "\nFor example: radserve completion bash > /etc/bash_completion.d/radserve")
   .action((shell: Shell) =>
-    run(async () => {
+    line.run(async () => {
       const { completionScript } = await import("./commands/completion.js");
       (await import("./commands/run.js")).print(completionScript(program, shell));
       return 0;
     }),
   );
-tellStatuses(program, []);
+for (const feature of FEATURES) feature.commands?.(line);
+line.tellStatuses();
 
 try {
   await program.parseAsync();

@@ -1,6 +1,6 @@
 /** How models do from week to week, and which changes are beyond what chance gives. */
 import { useContext, useState } from "preact/hooks";
-import type { DriftView } from "../src/viewing/messages.js";
+import type { DriftView } from "../src/features/drift/messages.js";
 import { call, useLoaded } from "./api.js";
 import { count, milliseconds, percent, words } from "./format.js";
 import { Allowed, Badge, Card, FaultNote, Table } from "./parts.js";

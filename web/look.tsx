@@ -2,7 +2,7 @@
 import { useContext, useState } from "preact/hooks";
 import { stepText } from "../src/images/step-text.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
-import type { Marks, Verification } from "../src/viewing/messages.js";
+import type { Marks, Verification } from "../src/features/viewer/messages.js";
 import { asked, call, judge, saveFile, useLoaded, type Fault } from "./api.js";
 import { baseName, bytes, words } from "./format.js";
 import { Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";

@@ -3,7 +3,7 @@ import { useContext, useEffect, useState } from "preact/hooks";
 import type { Accepted } from "../src/bulk/schema.js";
 import type { Answer } from "../src/results/receipt/receipt.js";
 import type { Overview } from "../src/server/overview.js";
-import type { PathList } from "../src/server/viewing.js";
+import type { PathList } from "../src/features/viewer/endpoints.js";
 import { asked, call, Fault, judge, sendFile } from "./api.js";
 import { counted } from "./format.js";
 import { Allowed, FaultNote } from "./parts.js";

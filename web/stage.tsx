@@ -5,7 +5,7 @@
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import type { Receipt } from "../src/results/receipt/receipt.js";
-import type { Across, FrameFacts, Marks } from "../src/viewing/messages.js";
+import type { Across, FrameFacts, Marks } from "../src/features/viewer/messages.js";
 import { asked, call, callBlob, useLoaded } from "./api.js";
 import { baseName, bytesOf, count } from "./format.js";
 import { Kept } from "./kept.js";

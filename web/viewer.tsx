@@ -3,7 +3,7 @@
  * corners.
  */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Across, FrameFacts } from "../src/viewing/messages.js";
+import type { Across, FrameFacts } from "../src/features/viewer/messages.js";
 import { asked, call, useLoaded } from "./api.js";
 import { bytesOf, count, figure } from "./format.js";
 import { Kept } from "./kept.js";

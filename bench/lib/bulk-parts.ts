@@ -129,6 +129,7 @@ async function direct(
   files: string[],
 ): Promise<Direct> {
   const pool = new InferencePool({
+    delivering: () => undefined,
     threads: os.availableParallelism(),
     itemMs: 300_000,
     memory: usualMemory(),

@@ -7,7 +7,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 
-export const root = fileURLToPath(new URL("../../../", import.meta.url));
+export const root = fileURLToPath(new URL("../../..", import.meta.url));
 
 const FOLDER = "node_modules/";
 

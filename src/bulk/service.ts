@@ -48,7 +48,8 @@ const LONGEST_REST_MS = 86_400_000;
 export interface BulkOptions {
   config: Config;
   roots: { input: string[]; output: string[] };
-  destinations?: KnownDestinations | undefined;
+  /** Those of the settings, once all features have started. */
+  destinations: () => KnownDestinations | undefined;
   pool: InferencePool;
   models: KnownModels & { ready(): boolean; loaded: Promise<void> };
   log: Logger;
@@ -90,7 +91,10 @@ export class BulkService {
       workerData: {
         config,
         roots,
-        destinations,
+        // Read when the thread starts
+        get destinations() {
+          return destinations();
+        },
         crashed,
         processId: randomUUID(),
         window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,

@@ -1,17 +1,14 @@
-/** `radserve audit verify | export | hash`. */
-import { createReadStream } from "node:fs";
+/** `radserve audit verify | hash`, and what looks at the lines of a folder. */
 import path from "node:path";
-import { createInterface } from "node:readline/promises";
 import { saidHead } from "../audit/chain.js";
-import { parseHead, readLine, type Head } from "../audit/entry.js";
-import { auditEvent } from "../audit/fhir.js";
-import { auditFolder, auditPaths, dayOf, hashOf, isDay, readKey } from "../audit/folders.js";
-import { filesFrom, verifyAudit, type Finding, type Verified } from "../audit/verify.js";
+import { parseHead, type Head } from "../audit/entry.js";
+import { auditFolder, auditPaths, hashOf, isDay, readKey } from "../audit/folders.js";
+import { verifyAudit, type Finding, type Verified } from "../audit/verify.js";
 import { ConfigError } from "../base/errors.js";
-import { count, counted } from "../base/table.js";
+import { count } from "../base/table.js";
 import { requireFolder, type Config } from "../config.js";
 import { during } from "./activity.js";
-import { print, remark, type ExitStatus } from "./run.js";
+import { print, type ExitStatus } from "./run.js";
 
 export interface AuditRange {
   folder?: string;
@@ -20,7 +17,7 @@ export interface AuditRange {
 }
 
 /** A day as its file is named. Throws ConfigError for what is none. */
-function dayFile(option: string, day: string | undefined): string | undefined {
+export function dayFile(option: string, day: string | undefined): string | undefined {
   if (day === undefined) return undefined;
   if (isDay(day)) return `${day}.jsonl`;
   throw new ConfigError(`${option}: expected a day such as 2026-11-21; found "${day}".`);
@@ -43,7 +40,8 @@ const HEAD_GONE =
 const NO_HEAD =
   "No head was given, so a cut end would not show. Give the last `audit head` of the log: --head.";
 
-function folderOf({ state_dir }: Config, { folder }: AuditRange): string {
+/** The files of the audit that are meant. @throws ConfigError where there is no such folder */
+export function folderOf({ state_dir }: Config, { folder }: AuditRange): string {
   if (folder === undefined) return auditFolder(state_dir);
   requireFolder(folder, "--folder");
   return path.resolve(folder);
@@ -72,7 +70,7 @@ export async function examined(
 }
 
 /** The findings about the files, notes first. */
-const allTold = ({ notes, faults }: Verified): string[] => [
+export const allTold = ({ notes, faults }: Verified): string[] => [
   ...notes.map((note) => `note  ${told(note)}`),
   ...faults.map((fault) => `FAULT ${told(fault)}`),
 ];
@@ -92,65 +90,6 @@ export async function auditVerify(
     );
   }
   return found.faults.length === 0 ? 0 : 1;
-}
-
-/** Lines that `auditExport` tells of the files; `verify` tells all. */
-const MOST_REMARKS = 20;
-
-/**
- * Tells what `verify` finds in the files that are exported. @returns false where a line may be
- * missing or changed
- */
-async function remarksOfVerify(config: Config, options: AuditRange): Promise<boolean> {
-  try {
-    const found = await examined(config, options);
-    const lines = allTold(found).reverse();
-    for (const line of lines.slice(0, MOST_REMARKS)) remark(line);
-    if (lines.length > MOST_REMARKS) remark("radserve audit verify says the rest.");
-    return found.faults.length === 0;
-  } catch (error) {
-    // An archive may lie where its key is not
-    if (!(error instanceof ConfigError) || options.folder === undefined) throw error;
-    remark(`The lines are exported unverified: ${error.message}`);
-    return true;
-  }
-}
-
-/**
- * One AuditEvent a line, of the days that the lines themselves say: after a clock was set back,
- * lines of many days lie in the file of a later one. Status 1 where the files are not as they were
- * written.
- */
-export async function auditExport(config: Config, options: AuditRange): Promise<ExitStatus> {
-  const folder = folderOf(config, options);
-  const [from, to] = [dayFile("--from", options.from), dayFile("--to", options.to)];
-  const isGood = await remarksOfVerify(config, options);
-  const { interactionOf } = await import("../server/routes.js");
-  let strange = 0;
-  const output = process.stdout;
-  for (const name of filesFrom(folder, from)) {
-    for await (const text of createInterface({
-      input: createReadStream(path.join(folder, name)),
-    })) {
-      const line = readLine(text);
-      if (line === undefined) strange += 1;
-      const day = line === undefined ? "" : `${dayOf(line.entry.time)}.jsonl`;
-      if (
-        line === undefined ||
-        (from !== undefined && day < from) ||
-        (to !== undefined && day > to)
-      )
-        continue;
-      const event = auditEvent(line.entry, interactionOf);
-      if (event !== undefined && !output.write(`${JSON.stringify(event)}\n`))
-        await new Promise((resolve) => output.once("drain", resolve));
-    }
-  }
-  if (strange > 0)
-    remark(
-      `Left out: ${counted(strange, "line")} not of the audit. radserve audit verify says more.`,
-    );
-  return isGood && strange === 0 ? 0 : 1;
 }
 
 /** The keyed hash by which lines name somebody or something. */

@@ -12,13 +12,13 @@ import { models } from "./doctor/models.js";
 import {
   bulkDatabase,
   certificates,
-  doors,
   orphanedDatabases,
   port,
   runningServer,
   token,
 } from "./doctor/service.js";
 import { during } from "./activity.js";
+import type { Feature } from "./feature.js";
 import { print, type ExitStatus } from "./run.js";
 
 function configuration(config: Config): Finding[] {
@@ -32,7 +32,7 @@ function configuration(config: Config): Finding[] {
 }
 
 /** The checks that need the settings; each stands alone. */
-async function everything(config: Config): Promise<Finding[]> {
+async function everything(config: Config, features: readonly Feature[]): Promise<Finding[]> {
   const report = "Report this as a fault of Radserve, with this line.";
   const started = await engine(config);
   const onCpu = started.works || config.providers.includes("cuda");
@@ -47,7 +47,7 @@ async function everything(config: Config): Promise<Finding[]> {
     memory(config),
     ...(await checked(
       "open files",
-      () => openFiles(config),
+      () => openFiles(config, features),
       "Raise it for the server, or lower RADSERVE_THREADS.",
     )),
     ...(await checked("folders", () => folders(config), report)),
@@ -58,7 +58,7 @@ async function everything(config: Config): Promise<Finding[]> {
       "Correct RADSERVE_TOKEN or RADSERVE_URL.",
     )),
     ...(await checked("certificate", () => certificates(config), report)),
-    ...(await checked("doors", () => doors(config), report)),
+    ...(await ofFeatures(config, features, report)),
     ...(await checked("port", () => port(config), report)),
     ...(await checked("bulk database", () => bulkDatabase(config), report)),
     ...(await checked("orphaned database", () => orphanedDatabases(config), report)),
@@ -67,7 +67,21 @@ async function everything(config: Config): Promise<Finding[]> {
   ];
 }
 
-async function settings(load: () => Promise<Config>): Promise<Finding[]> {
+async function ofFeatures(
+  config: Config,
+  features: readonly Feature[],
+  fix: string,
+): Promise<Finding[]> {
+  const each = features.map(async (feature) =>
+    checked(feature.name, async () => (await feature.doctor?.(config)) ?? [], fix),
+  );
+  return (await Promise.all(each)).flat();
+}
+
+async function settings(
+  load: () => Promise<Config>,
+  features: readonly Feature[],
+): Promise<Finding[]> {
   let config;
   try {
     config = await load();
@@ -75,7 +89,7 @@ async function settings(load: () => Promise<Config>): Promise<Finding[]> {
     if (!(error instanceof ConfigError)) throw error;
     return [bad("configuration", error.message, "Correct the setting."), clock("")];
   }
-  return everything(config);
+  return everything(config, features);
 }
 
 function line({ name, ok, found, fix }: Finding): string {
@@ -84,18 +98,25 @@ function line({ name, ok, found, fix }: Finding): string {
 }
 
 /** @param load reads the settings; what is wrong with them is one of the findings */
-export async function doctorFindings(load: () => Promise<Config>): Promise<Finding[]> {
+export async function doctorFindings(
+  load: () => Promise<Config>,
+  features: readonly Feature[],
+): Promise<Finding[]> {
   return [
     ...machine(),
-    ...(await during("Looking at models, folders and database", () => settings(load))),
+    ...(await during("Looking at models, folders and database", () => settings(load, features))),
   ];
 }
 
 export const statusOf = (findings: readonly Finding[]): ExitStatus =>
   findings.every(({ ok }) => ok) ? 0 : 1;
 
-export async function doctor(load: () => Promise<Config>, json: boolean): Promise<ExitStatus> {
-  const findings = await doctorFindings(load);
+export async function doctor(
+  load: () => Promise<Config>,
+  features: readonly Feature[],
+  json: boolean,
+): Promise<ExitStatus> {
+  const findings = await doctorFindings(load, features);
   if (json) print(JSON.stringify(findings, null, 2));
   else for (const finding of findings) print(line(finding));
   return statusOf(findings);

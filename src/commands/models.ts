@@ -1,15 +1,13 @@
 /**
- * `radserve models list | card | init | import | codes | check | try | canary`: what src/models
+ * `radserve models list | card | init | codes | check | try | canary`: what src/models
  * says, with its exit status.
  */
-import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { errors } from "../base/errors.js";
 import type { Config } from "../config.js";
 import type { Image } from "../images/image.js";
 import type { CommandResult } from "../models/command-result.js";
 import type { OnceOptions } from "../inference/infer-once.js";
-import { exportScript, modelsImport, type ImportOptions } from "../models/import/import.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
 import { withEngine } from "../server/start-engine.js";
@@ -22,7 +20,8 @@ import { modelsList } from "./models/list.js";
 import { modelsTry } from "./models/try.js";
 import { print, type JsonOption } from "./run.js";
 
-function say({ text, exitCode, data }: CommandResult, json = false): number {
+/** Prints what a command of models found, and gives its exit status. */
+export function say({ text, exitCode, data }: CommandResult, json = false): number {
   print(json ? JSON.stringify(data, null, 2) : text);
   return exitCode;
 }
@@ -44,17 +43,6 @@ export const init = (
       }),
     ),
   );
-
-export const importModel = (
-  config: Config,
-  folder: string,
-  { json, ...options }: ImportOptions & JsonOption,
-) => withEngine(config, async (engine) => say(await modelsImport(folder, engine, options), json));
-
-export async function exportNnunet(): Promise<number> {
-  print((await readFile(exportScript(), "utf8")).trimEnd());
-  return 0;
-}
 
 export const card = async (config: Config, name: string, { json }: JsonOption) =>
   say(await modelsCard(config.models_dir, name), json);

@@ -1,7 +1,7 @@
 /** `radserve status`: the status of a running server. */
 import { z } from "zod";
 import type { Config } from "../config.js";
-import { conditionSchema, type Condition } from "../server/conditions.js";
+import { conditionSchema, type Condition } from "../server/condition.js";
 import { modelListSchema } from "../server/model-list.js";
 import { openClient } from "./client.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";

@@ -30,6 +30,7 @@ import { monotonic } from "../base/monotonic.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
 import type { Delivery } from "../results/receipt/delivery.js";
+import type { Delivering } from "./delivering.js";
 import type { AnswerText, Summary } from "../results/commit/compose.js";
 
 /** How long a task whose time is over may take to notice before its client is answered. */
@@ -77,11 +78,8 @@ export interface PoolOptions {
   forms?: InferContext["forms"];
   /** Where results are listed; without it they are not. */
   lists?: WorkerOptions["lists"];
-  /**
-   * Resolves when it is kept that a result is to be delivered. @throws RadserveError
-   * delivery_unavailable
-   */
-  intend?: (delivery: Delivery, place: ResultPlace) => Promise<void>;
+  /** Undefined where results are sent nowhere. */
+  delivering: () => Delivering | undefined;
   /** Stops the native part of a task that a thread has already. */
   cancelRunning: (cancelId: number) => void;
   log: Logger;
@@ -202,12 +200,12 @@ export class InferencePool {
   }
 
   async #intend(delivery: Delivery, place: ResultPlace): Promise<void> {
-    const { intend } = this.options;
-    if (intend === undefined)
+    const delivering = this.options.delivering();
+    if (delivering === undefined)
       throw errors.delivery_unavailable(
         "Expected RADSERVE_DOORS to name destinations on this box, as on the one that took the request; it names none. Nothing was written.",
       );
-    await intend(delivery, place);
+    await delivering.intend(delivery, place);
   }
 
   /** Single requests that wait. */

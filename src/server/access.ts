@@ -6,9 +6,9 @@ import type { Config } from "../config.js";
 import { errors, RadserveError } from "../base/errors.js";
 import { LOOPBACK, Networks, plainAddress } from "../base/networks.js";
 import { FailedTokens } from "./failed-tokens.js";
-import type { Context } from "./handlers.js";
+import type { Context } from "./services.js";
 import type { LivingKeyring } from "./keys.js";
-import type { Route } from "./routes.js";
+import type { Route } from "./route.js";
 import { authenticate } from "./tokens.js";
 
 const BURST_SECONDS = 10;

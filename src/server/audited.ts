@@ -5,8 +5,8 @@
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import { asRadserveError } from "../base/errors.js";
-import type { Context } from "./handlers.js";
-import type { Route } from "./routes.js";
+import type { Context } from "./services.js";
+import type { Route } from "./route.js";
 import { TokenRefused } from "./tokens.js";
 
 /**

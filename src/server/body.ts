@@ -8,9 +8,9 @@ import bodyParser from "koa-bodyparser";
 import { errors } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { parseJsonBody } from "../base/json-body.js";
-import type { Context } from "./handlers.js";
+import type { Context } from "./services.js";
 import type { Config } from "../config.js";
-import type { Route } from "./routes.js";
+import type { Route } from "./route.js";
 
 const SINGLE_BODY_LIMIT = 64 * 1024;
 

@@ -4,26 +4,17 @@
  * and of errors are the same words.
  */
 import { constants } from "node:fs";
-import { z } from "zod";
 import { durations } from "../base/durations.js";
 import { ERRORS, type RadserveError } from "../base/errors.js";
 import type { Logger } from "../base/log.js";
 import { counted } from "../base/table.js";
 import type { BulkFigures } from "../bulk/messages.js";
 import type { Config } from "../config.js";
-import type { DeliveryService } from "../doors/deliver/service.js";
-import type { DoorsService } from "../doors/service.js";
+import { conditionsFrom, type Condition } from "./condition.js";
+import type { RunningFeatures } from "./running-features.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault } from "../files/usable.js";
 import { expiryWarning, type WatchedCertificates } from "../files/certificates.js";
-
-export const conditionSchema = z.strictObject({
-  condition: z.string().describe("One word for what is wrong; docs/operations.md lists them"),
-  where: z.string().describe("The model, disk, job or destination that is affected; never a path"),
-  message: z.string(),
-  remedy: z.string().describe("What to do"),
-});
-export type Condition = z.infer<typeof conditionSchema>;
 
 /**
  * The remedy of each condition. A condition that keeps the server from being ready is an error's
@@ -42,29 +33,16 @@ export const REMEDIES = {
     "Let the server's user read the keys folder and its files, or correct or remove the file.",
   model_failed:
     "Run radserve status with a token for the cause, and radserve models check for each mistake.",
-  gpu_lost: "Restart the server to use it again.",
   spool_not_writable:
     "Let the server's user write to the spool of RADSERVE_DOORS, and name it in ReadWritePaths= of a systemd unit.",
-  door_closed:
-    "Stop the program that has the port (EADDRINUSE), allow this user a port below 1024 (EACCES), or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
-  received_waiting:
-    "radserve doctor and the log say more about the code. Radserve tries again by itself.",
-  destination_away:
-    "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
-  delivery_set_aside:
-    "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry.",
+  gpu_lost: "Restart the server to use it again.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
   box_silent: "Check that this machine runs and reaches the database.",
 } as const;
 type Word = keyof typeof REMEDIES;
 
-const of = (condition: Word, where: string, message: string): Condition => ({
-  condition,
-  where,
-  message,
-  remedy: REMEDIES[condition],
-});
+const of = conditionsFrom(REMEDIES);
 
 export const READ = constants.R_OK | constants.X_OK;
 const WRITE = READ | constants.W_OK;
@@ -120,8 +98,7 @@ export interface Sources {
   gpus: () => EngineStats["gpus"];
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
-  doors?: Pick<DoorsService, "spool" | "figures"> | undefined;
-  deliveries?: Pick<DeliveryService, "spool" | "figures"> | undefined;
+  features: RunningFeatures;
   log: Logger;
 }
 
@@ -135,8 +112,8 @@ export class Conditions {
 
   /** Looks now and again, and logs what begins and what ends. */
   async watch(): Promise<void> {
-    const { config, doors, deliveries } = this.sources;
-    this.#folders = await foldersNow(config, doors?.spool ?? deliveries?.spool);
+    const { config, features } = this.sources;
+    this.#folders = await foldersNow(config, features.spool);
     this.#tell();
     if (this.#closed) return;
     this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();
@@ -152,7 +129,7 @@ export class Conditions {
    * seconds ago: nobody waits for a share.
    */
   list(): Condition[] {
-    const { fault, keys, models, gpus, certificates, bulk, doors, deliveries } = this.sources;
+    const { fault, keys, models, gpus, certificates, bulk, features } = this.sources;
     const blocking = fault();
     const refusedKeys = keys();
     const { trouble, paused_for, boxes } = bulk();
@@ -185,33 +162,7 @@ export class Conditions {
           : of("certificate_expires", `certificate ${expiry.certificate}`, message);
       }),
       ...(refused === undefined ? [] : [of("certificate_refused", "new certificates", refused)]),
-      ...(doors?.figures.troubles ?? []).map(({ condition, where, message }) =>
-        of(condition, where, message),
-      ),
-      ...Object.entries(deliveries?.figures ?? {}).flatMap(([name, one]) => {
-        const where = `destination ${name}`;
-        const waiting = one.waiting + one.sent;
-        return [
-          ...(one.away_since === null || waiting === 0
-            ? []
-            : [
-                of(
-                  "destination_away",
-                  where,
-                  `${name} has accepted nothing since ${one.away_since}; waiting: ${counted(waiting, "object")}.`,
-                ),
-              ]),
-          ...(one.set_aside === 0
-            ? []
-            : [
-                of(
-                  "delivery_set_aside",
-                  where,
-                  `${name}: ${counted(one.set_aside, "object")} set aside.`,
-                ),
-              ]),
-        ];
-      }),
+      ...features.all.flatMap((running) => running.conditions?.() ?? []),
       ...(trouble === null
         ? []
         : [

@@ -20,8 +20,8 @@ import { errorCode, errorObjectSchema } from "../base/errors.js";
 import { acceptsSchema } from "../manifest/manifest.js";
 import { code } from "../manifest/texts.js";
 import { answerSchema } from "../results/receipt/receipt.js";
-import { marksSchema } from "../viewing/messages.js";
-import { readySchema, type Named } from "./handlers.js";
+import { readySchema } from "./handlers.js";
+import { type Named } from "./services.js";
 import { modelListSchema } from "./model-list.js";
 
 const { details, ...errorFields } = errorObjectSchema.shape;
@@ -70,7 +70,6 @@ const PARTS = {
   ModelProblem: listed.problems.element,
   ModelWork: listed.models.element.shape.work.unwrap(),
   Accepts: acceptsSchema,
-  Segment: marksSchema.shape.segments.element,
   ReadyModel: readySchema.shape.models.element,
 } satisfies Record<string, z.ZodType>;
 

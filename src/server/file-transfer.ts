@@ -21,7 +21,8 @@ import { isInside, type Root } from "../files/roots.js";
 import { requireFormat, SNIFF_BYTES } from "../images/read-image.js";
 import { clientPath } from "../inference/request.js";
 import { hasAlready } from "./held.js";
-import { callerOf, pageByHttp, rootsOf, type Context, type Services } from "./handlers.js";
+import { callerOf, pageByHttp, rootsOf } from "./handlers.js";
+import { type Context, type Services } from "./services.js";
 
 /** A client that sends nothing of a file for so long has gone. */
 const LONGEST_SILENCE_MS = 60_000;
@@ -116,12 +117,10 @@ async function uploadFolder(
   {
     config: { minimum_free_disk: minimumFreeBytes },
     roots: { output },
-    doors,
-    deliveries,
+    features: { spool },
   }: Services,
 ): Promise<Opened> {
   const options = { side: "input", minimumFreeBytes } as const;
-  const spool = doors?.spool ?? deliveries?.spool;
   const refuse = ({ realPath }: Opened) => {
     if (isInside(realPath, output))
       throw errors.path_not_allowed(

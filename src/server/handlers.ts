@@ -1,118 +1,29 @@
 /** The pages: their work begins once the request is known to be allowed. */
 import { randomUUID } from "node:crypto";
 import path from "node:path";
-import type { ParameterizedContext } from "koa";
 import { z } from "zod";
-import type { Action } from "../audit/action.js";
-import { auditFailed, type Audit } from "../audit/audit.js";
-import type { LivingKeyring } from "./keys.js";
+import { auditFailed } from "../audit/audit.js";
 import { revocationsUnavailable, type Caller } from "./tokens.js";
 import type { OperationName } from "../bulk/api.js";
-import type { BulkService } from "../bulk/service.js";
-import type { Config } from "../config.js";
-import type { DeliveryService } from "../doors/deliver/service.js";
-import type { DoorsService } from "../doors/service.js";
-import { conditionSchema, type Conditions } from "./conditions.js";
-import type { Engine } from "../engine/engine.js";
-import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
+import { conditionSchema } from "./condition.js";
+import { errors, RadserveError } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
-import type { Metrics } from "./metrics.js";
 import { healthOf, modelList, modelListSchema } from "./model-list.js";
-import type { ModelEntry } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { folderOf, narrowRoots, type Root, type Roots } from "../files/roots.js";
-import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
+import { shuttingDown } from "../inference/worker-pool.js";
 import { checkGroup, destinationsFor, singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
 import { monotonic } from "../base/monotonic.js";
 import { deliveriesOf, deliveryOf } from "../results/receipt/delivery.js";
 import { answerSchema, type DeliveryInAnswer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
-import type { AnswerText } from "../results/commit/compose.js";
-import type { History } from "./history.js";
 import { overview, overviewSchema } from "./overview.js";
-import type { ViewingService } from "../viewing/service.js";
+import type { Context, Handler, Page, ServedModels, Services } from "./services.js";
 import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
-
-export interface State {
-  requestId: string;
-  /**
-   * The pattern of the page, for logs and metrics; the path itself may hold what a client likes.
-   */
-  route: string;
-  /**
-   * The client's address, through trusted proxies too; undefined where its connection was gone
-   * before anybody looked.
-   */
-  address?: string | undefined;
-  caller?: Caller;
-  /** Its line of the audit; there is one wherever there is a caller. */
-  action?: Action;
-  /** For the log: the code of the error that was answered. */
-  error?: string;
-  /** For the log: what became of each model. */
-  models?:
-    | (Pick<AnswerText["models"][0], "name" | "status"> & Partial<AnswerText["models"][0]>)[]
-    | undefined;
-}
-export type Context = ParameterizedContext<State>;
-
-/** The models as the server needs them. */
-export interface ServedModels {
-  readonly entries: readonly ModelEntry[];
-  /**
-   * Models that do not serve as their folders say, those without a readable manifest among them.
-   */
-  readonly problems: readonly { name: string; required: boolean; error: ErrorObject }[];
-  /** True when every required model is loaded, warm and its canary passed. */
-  ready(): boolean;
-  /** Resolves when the first loading has ended, well or not. */
-  readonly loaded: Promise<void>;
-  /**
-   * While the first loading goes on: the model that is loaded now, or "" between two of them; then
-   * undefined.
-   */
-  readonly loading: string | undefined;
-}
-
-export interface Services {
-  config: Config;
-  /** Real paths. */
-  roots: { input: string[]; output: string[] };
-  models: ServedModels;
-  engine: Pick<Engine, "stats" | "missing">;
-  pool: InferencePool;
-  bulk: BulkService;
-  /** Undefined where the settings open none. */
-  doors: DoorsService | undefined;
-  /** Undefined where they name no destinations. */
-  deliveries: DeliveryService | undefined;
-  metrics: Metrics;
-  history: History;
-  viewing: ViewingService;
-  audit: Audit;
-  keyring: LivingKeyring;
-  conditions: Conditions;
-  /** True once the server was told to stop. */
-  stopping(): boolean;
-}
-
-export type Handler = (ctx: Context, services: Services) => Promise<void> | void;
-
-/** Schemas by their names in the published contract. */
-export type Named = Readonly<Record<string, z.ZodType>>;
-
-/** A page: the schemas of its body, query and answer, and its work. */
-export interface Page {
-  body?: Named;
-  query?: z.ZodObject;
-  /** A media type where it is no JSON of ours. */
-  answer: Named | "text/plain" | "text/html" | "application/json" | "application/octet-stream";
-  handler: Handler;
-}
 
 /** The uses of HTTP that the setting files_by_http may allow, in words. */
 const BY_HTTP = {
@@ -214,7 +125,7 @@ const inferSingle: Handler = async (ctx, services) => {
   const output = translateIn(body.output_folder_path, path_map);
   ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });
   const caller = callerOf(ctx);
-  const to = destinationsFor(body, services.deliveries?.known, caller.destinations);
+  const to = destinationsFor(body, services.features.delivering?.known, caller.destinations);
   const roots = await rootsOf(caller, services);
   const local = await checkPaths(input.path, output.path, roots, minimum_free_disk, body.group);
   if (services.stopping()) throw shuttingDown();
@@ -268,14 +179,14 @@ const inferSingle: Handler = async (ctx, services) => {
  * @param deadline until when it is waited for what is under way
  */
 async function delivered(
-  { deliveries }: Services,
+  { features: { delivering } }: Services,
   { delivery }: InferTask,
   receipt: string,
   deadline: number | undefined,
 ): Promise<DeliveryInAnswer[] | undefined> {
-  if (deliveries === undefined || delivery === undefined) return undefined;
+  if (delivering === undefined || delivery === undefined) return undefined;
   const ms = deadline === undefined ? undefined : Math.max(0, deadline - monotonic());
-  const outcome = await deliveries.outcome(delivery.id, receipt, ms).catch(() => null);
+  const outcome = await delivering.outcome(delivery.id, receipt, ms).catch(() => null);
   if (outcome === null) return undefined;
   return deliveriesOf(outcome, (name) => path.posix.join(path.posix.dirname(receipt), name)).filter(
     ({ destination }) => destination in delivery.destinations,
@@ -363,7 +274,9 @@ export function healthOfModels({ models, engine }: Pick<Services, "models" | "en
 }
 
 /** Why the server is not ready; undefined where it is. */
-export function unready(services: Omit<Services, "conditions">): RadserveError | undefined {
+export function unready(
+  services: Omit<Services, "conditions" | "contract">,
+): RadserveError | undefined {
   if (services.stopping()) return shuttingDown();
   if (!services.models.ready())
     return errors.model_unavailable(whyNotReady(services.models), {

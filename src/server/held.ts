@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
-import type { Context } from "./handlers.js";
+import type { ParameterizedContext as Context } from "koa";
 
 export interface Held {
   readonly plain: Buffer;

@@ -12,9 +12,9 @@ import Koa from "koa";
 import { z } from "zod";
 import { durations } from "../base/durations.js";
 import { asRadserveError, errors, type RadserveError } from "../base/errors.js";
-import { type Context, type Services, type State } from "./handlers.js";
+import { type Context, type Services, type State } from "./services.js";
 import { faultForLog, type Logger } from "../base/log.js";
-import { ROUTES } from "./routes.js";
+import type { Route } from "./route.js";
 import { accessTo } from "./access.js";
 import { admitted, recorded } from "./audited.js";
 import { drained, jsonBody } from "./body.js";
@@ -24,6 +24,7 @@ import { oneAtATime } from "./pipelining.js";
 import { rawAnswer } from "./raw-answer.js";
 
 export interface ServerOptions extends Services {
+  routes: readonly Route[];
   addresses: ClientAddresses;
   connections: Pick<Connections, "follow" | "tooManyWait">;
   log: Logger;
@@ -54,7 +55,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   const router = new Router<State>();
   const access = accessTo(options);
   const body = jsonBody(options);
-  for (const route of ROUTES) {
+  for (const route of options.routes) {
     router.register(route.path, [route.method], async (ctx) => {
       ctx.state.route = `${route.method} ${route.path}`;
       await admitted(ctx, route, options.audit, () => access.check(ctx, route));
@@ -81,7 +82,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   const settings: http.ServerOptions = {
     headersTimeout: durations.requestHeaders,
     requestTimeout:
-      options.doors !== undefined || options.config.files_by_http.includes("upload")
+      options.features.spool !== undefined || options.config.files_by_http.includes("upload")
         ? LONGEST_UPLOAD_MS
         : durations.requestWhole,
     keepAliveTimeout: 65_000,

@@ -5,10 +5,6 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 import type { BulkService } from "../bulk/service.js";
 import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
-import type { DestinationFigures } from "../doors/deliver/messages.js";
-import type { DoorFigures } from "../doors/receive/messages.js";
-import type { DeliveryService } from "../doors/deliver/service.js";
-import type { DoorsService } from "../doors/service.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";
@@ -16,7 +12,7 @@ import type { Expiry } from "../files/certificates.js";
 import type { Connections } from "./connections.js";
 
 type Labels = Record<string, string>;
-type Sample = readonly [labels: Labels, value: number | EngineHistogram];
+export type Sample = readonly [labels: Labels, value: number | EngineHistogram];
 
 /** A metric that is counted elsewhere, and read when somebody asks. */
 export interface ReadMetric {
@@ -94,8 +90,8 @@ export function register(registry: Registry, metrics: readonly ReadMetric[]): vo
 }
 
 type Row = (name: string, help: string, read: ReadMetric["read"]) => ReadMetric;
-const gauge: Row = (name, help, read) => ({ type: "gauge", name, help, read });
-const counter: Row = (name, help, read) => ({ type: "counter", name, help, read });
+export const gauge: Row = (name, help, read) => ({ type: "gauge", name, help, read });
+export const counter: Row = (name, help, read) => ({ type: "counter", name, help, read });
 const histogram: Row = (name, help, read) => ({ type: "histogram", name, help, read });
 
 /** The parts of the server that count. */
@@ -105,8 +101,8 @@ export interface MetricSources {
   certificates: () => readonly Expiry[];
   models: Parameters<typeof withoutEntry>[0] & { entries: readonly ModelEntry[] };
   bulk: Pick<BulkService, "figures">;
-  doors: Pick<DoorsService, "figures"> | undefined;
-  deliveries: Pick<DeliveryService, "figures"> | undefined;
+  /** Those of features that have started. */
+  features: readonly ReadMetric[];
   engine: () => EngineStats;
 }
 
@@ -116,8 +112,6 @@ function serverMetrics({
   certificates,
   models,
   bulk,
-  doors,
-  deliveries,
 }: MetricSources): ReadMetric[] {
   return [
     gauge("radserve_inferences_queued", "Requests that wait for a worker", () => pool.queued),
@@ -166,8 +160,6 @@ function serverMetrics({
     counter("radserve_bulk_items_total", "Images of bulk jobs that ended in this process", () =>
       Object.entries(bulk.figures.ended).map(([state, count]) => [{ state }, count]),
     ),
-    ...(doors === undefined ? [] : doorMetrics(doors)),
-    ...(deliveries === undefined ? [] : deliveryMetrics(deliveries)),
     gauge("radserve_model_ready", "1 if the model can be used", () => [
       ...models.entries.map(
         ({ name, version, state }) =>
@@ -176,64 +168,6 @@ function serverMetrics({
       ...withoutEntry(models).map(
         ({ name }) => [{ model: name, version: "", state: "failed" }, 0] as const,
       ),
-    ]),
-  ];
-}
-
-function deliveryMetrics(deliveries: Pick<DeliveryService, "figures">): ReadMetric[] {
-  const each = (pick: (figures: DestinationFigures) => readonly Sample[]) => (): Sample[] =>
-    Object.entries(deliveries.figures).flatMap(([destination, figures]) =>
-      pick(figures).map(([labels, value]): Sample => [{ destination, ...labels }, value]),
-    );
-  return [
-    gauge(
-      "radserve_deliveries",
-      "Objects that wait to be sent, wait for proof, or were set aside",
-      each(({ waiting, sent, set_aside }) =>
-        Object.entries({ waiting, sent, set_aside }).map(([state, count]) => [{ state }, count]),
-      ),
-    ),
-    gauge(
-      "radserve_destination_away",
-      "1 while a destination accepts nothing",
-      each(({ away_since }) => [[{}, away_since === null ? 0 : 1]]),
-    ),
-    counter(
-      "radserve_deliveries_total",
-      "Objects by outcome: sent, proven, accepted, refused, unproven",
-      each(({ totals }) => Object.entries(totals).map(([state, count]) => [{ state }, count])),
-    ),
-  ];
-}
-
-function doorMetrics(doors: Pick<DoorsService, "figures">): ReadMetric[] {
-  const by =
-    (label: string, read: (figures: DoorFigures) => Record<string, number>) => (): Sample[] =>
-      Object.entries(read(doors.figures)).map(([key, count]) => [{ [label]: key }, count]);
-  return [
-    gauge(
-      "radserve_door_associations",
-      "Open DICOM associations",
-      () => doors.figures.associations,
-    ),
-    counter(
-      "radserve_door_objects_total",
-      "Objects that were received",
-      by("door", (all) => all.objects),
-    ),
-    counter(
-      "radserve_door_bytes_total",
-      "Bytes of objects that were received",
-      by("door", (all) => all.bytes),
-    ),
-    counter(
-      "radserve_door_refused_total",
-      "Objects and associations that were refused",
-      by("reason", (all) => all.refused),
-    ),
-    gauge("radserve_received_waiting", "Received series and studies that are not yet a job", () => [
-      [{ for: "quiet" }, doors.figures.waiting],
-      [{ for: "rule" }, doors.figures.withoutRule],
     ]),
   ];
 }
@@ -381,7 +315,7 @@ export class Metrics {
       labelNames: ["model", "status", "error"],
       registers,
     });
-    register(this.#registry, serverMetrics(sources));
+    register(this.#registry, [...serverMetrics(sources), ...sources.features]);
     register(
       this.#registry,
       engineMetrics(() => (this.#engine ??= sources.engine())),

@@ -7,7 +7,7 @@ import { ERRORS, type ErrorCode } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
 import { EXAMPLES } from "./contract-examples.js";
 import { contractSchemas, ERROR, plainSchema, reference } from "./contract-schemas.js";
-import type { Named, Page } from "./handlers.js";
+import type { Named, Page } from "./services.js";
 
 const TAGS = {
   files:
@@ -190,8 +190,14 @@ const SERVER = {
   },
 };
 
-/** The document for a table of routes. */
-export function openApi(routes: readonly DescribedRoute[]): Record<string, unknown> {
+/**
+ * The document for a table of routes.
+ * @param parts of their schemas that have names
+ */
+export function openApi(
+  routes: readonly DescribedRoute[],
+  parts: Named = {},
+): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
   const named = routes.flatMap(({ body = {}, answer }) => [
     body,
@@ -221,7 +227,7 @@ export function openApi(routes: readonly DescribedRoute[]): Record<string, unkno
           description: "The JWT alone, without a Bearer prefix; made by `radserve token issue`",
         },
       },
-      schemas: contractSchemas(Object.assign({}, ...named) as Named),
+      schemas: contractSchemas(Object.assign({}, ...named, parts) as Named),
     },
   };
 }

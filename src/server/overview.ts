@@ -15,7 +15,8 @@ import { VERSION } from "../base/version.js";
 import { usualMemory } from "../base/process-memory.js";
 import { freeBytes, totalBytes } from "../files/disk.js";
 import { roomOf } from "../files/usable.js";
-import { conditionSchema, type Conditions } from "./conditions.js";
+import { type Conditions } from "./conditions.js";
+import { conditionSchema } from "./condition.js";
 import { type History, minuteSchema } from "./history.js";
 import { modelList, modelListSchema } from "./model-list.js";
 

@@ -1,8 +1,8 @@
 /**
- * One table of routes: it gives the routing, the published contract, and what the audit calls each
- * page. A page is an entry here and a handler with its schemas.
+ * The routes of the core. A table of routes gives the routing, the published contract, and what the
+ * audit calls each endpoint. Features bring rows of their own.
  */
-import type { Interaction } from "../audit/fhir.js";
+import type { Interaction } from "../audit/interaction.js";
 import type { ErrorCode } from "../base/errors.js";
 import type { OperationName } from "../bulk/api.js";
 import {
@@ -16,8 +16,6 @@ import {
   reconcileQuerySchema,
   reconciliationSchema,
 } from "../bulk/schema.js";
-import { listDeliveries, retryDeliveries } from "./deliveries.js";
-import { complete, stow } from "./doors.js";
 import { download, upload } from "./file-transfer.js";
 import {
   bulk,
@@ -27,32 +25,13 @@ import {
   ready,
   showOverview,
   singleInference,
-  type Handler,
 } from "./handlers.js";
+import { type Named } from "./services.js";
 import { giveHeld, hold, type Held } from "./held.js";
-import { openApi, type DescribedRoute } from "./openapi.js";
+import type { ServingFeature } from "./feature.js";
+import { openApi } from "./openapi.js";
+import { at, PATH_ERRORS, READ_ERRORS, type Route } from "./route.js";
 import { asset, index } from "./page.js";
-import {
-  listPaths,
-  listResults,
-  showDrift,
-  showFrame,
-  showMarks,
-  showPicture,
-  showResult,
-  showVerification,
-} from "./viewing.js";
-
-const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
-const READ_ERRORS = [
-  "unsupported_format",
-  "unsupported_transfer_syntax",
-  "no_pixel_data",
-  "corrupt_image",
-  "truncated_image",
-  "decode_suspect",
-  "series_invalid",
-] as const;
 
 const bulkPage = (operation: OperationName, errors: readonly ErrorCode[] = []) =>
   ({
@@ -60,52 +39,12 @@ const bulkPage = (operation: OperationName, errors: readonly ErrorCode[] = []) =
     errors: [...errors, "bulk_unavailable", "shutting_down"],
     handler: bulk(operation),
   }) as const;
-/** A page that reads results or images for people. */
-const view = { tag: "results" } as const;
 /** A page that every server has, whatever its role. */
 const everywhere = { onWorkers: true, tag: "operations" } as const;
-const VIEW_ERRORS = [
-  "path_not_allowed",
-  "not_found",
-  "file_not_found",
-  "overloaded",
-  "deadline_exceeded",
-  "shutting_down",
-] as const;
-const SOURCE_ERRORS = [
-  ...VIEW_ERRORS,
-  "input_not_found",
-  "result_changed",
-  ...READ_ERRORS,
-] as const;
 const ofJob = (operation: OperationName, errors: readonly ErrorCode[] = []) => ({
   ...bulkPage(operation, ["job_not_found", ...errors]),
   answer: { JobDetails: jobDetailsSchema },
 });
-
-export interface Route extends DescribedRoute {
-  handler: Handler;
-  /** Served if the role is worker, too. */
-  onWorkers?: true;
-  /** A body of megabytes: few of them are in memory at a time, and the bulk thread parses it. */
-  hasLargeBody?: true;
-  /** The kind of its lines in the audit; "page" if absent. */
-  auditedAs?: "inference" | "reconcile";
-  /**
-   * The interaction of FHIR that the audit's export calls it; "read" for GET and else "patch" if
-   * absent.
-   */
-  interaction?: Interaction;
-}
-
-const at = (
-  endpoint: `${Route["method"]} /${string}`,
-  id: string,
-  more: Omit<Route, "method" | "path" | "id">,
-): Route => {
-  const [method, path] = endpoint.split(" ") as [Route["method"], string];
-  return { method, path, id, ...more };
-};
 
 export const ROUTES: readonly Route[] = [
   at("POST /single_inference", "singleInference", {
@@ -219,101 +158,6 @@ export const ROUTES: readonly Route[] = [
     errors: ["path_not_allowed", "not_found", "file_not_found", "range_not_satisfiable"],
     ...download,
   }),
-  at("POST /dicomweb/studies", "storeInstances", {
-    interaction: "create",
-    tag: "files",
-    summary:
-      "Takes DICOM objects (STOW-RS); a series that is complete becomes a job by the rules of the doors",
-    takesFile: "multipart/related",
-    statuses: {
-      200: "The disk has all objects",
-      202: "Some objects were stored; FailedSOPSequence lists the others with the reason",
-      409: "No object was stored; FailedSOPSequence has the reasons",
-    },
-    errors: ["path_not_allowed", "not_found", "unsupported_format", "shutting_down"],
-    ...stow,
-  }),
-  at("POST /doors/received/:study/complete", "completeStudy", {
-    interaction: "create",
-    tag: "files",
-    summary:
-      "Makes jobs of the received images of a study at once, without waiting until it is quiet",
-    errors: [
-      "path_not_allowed",
-      "not_found",
-      "model_not_found",
-      "disk_full",
-      "bulk_unavailable",
-      "shutting_down",
-    ],
-    ...complete,
-  }),
-  at("GET /deliveries", "listDeliveries", {
-    interaction: "search",
-    tag: "results",
-    summary:
-      "Results of this subject that are not delivered yet, or were set aside (all with the claim admin)",
-    errors: ["not_found", "destination_not_found", "shutting_down"],
-    ...listDeliveries,
-  }),
-  at("POST /deliveries/retry", "retryDeliveries", {
-    tag: "results",
-    summary: "Sends objects again that were set aside",
-    errors: ["path_not_allowed", "not_found", "destination_not_found", "shutting_down"],
-    ...retryDeliveries,
-  }),
-  at("GET /results", "getResult", {
-    ...view,
-    summary: "The receipt of a result",
-    errors: VIEW_ERRORS,
-    ...showResult,
-  }),
-  at("GET /results/list", "listResults", {
-    ...view,
-    summary: "Results in the output folders, the latest first",
-    errors: VIEW_ERRORS,
-    ...listResults,
-  }),
-  at("GET /results/picture", "getResultPicture", {
-    ...view,
-    summary: "A frame of the analysed image, drawn with its window",
-    errors: SOURCE_ERRORS,
-    ...showPicture,
-  }),
-  at("GET /results/frame", "getResultFrame", {
-    ...view,
-    summary: "The values of a frame of the analysed image, and what a viewer shows beside them",
-    errors: SOURCE_ERRORS,
-    ...showFrame,
-  }),
-  at("GET /results/marks", "getResultMarks", {
-    ...view,
-    summary: "What a model marked on a frame, from the segmentation that it wrote",
-    errors: SOURCE_ERRORS,
-    ...showMarks,
-  }),
-  at("GET /results/verification", "verifyResult", {
-    ...view,
-    summary:
-      "Verifies a result: files are compared with the receipt, and the models compute it again",
-    errors: SOURCE_ERRORS,
-    ...showVerification,
-  }),
-  at("GET /drift", "getDrift", {
-    ...view,
-    tag: "operations",
-    summary:
-      "Scores, shares and times of models week by week, read from receipts and never from images",
-    errors: VIEW_ERRORS,
-    ...showDrift,
-  }),
-  at("GET /paths", "listPaths", {
-    ...view,
-    tag: "files",
-    summary: "Completes a path: files and folders that begin with the given text",
-    errors: [...VIEW_ERRORS, "input_not_found"],
-    ...listPaths,
-  }),
   at("GET /models", "listModels", {
     ...everywhere,
     tag: "models",
@@ -351,7 +195,7 @@ export const ROUTES: readonly Route[] = [
     auth: "open",
     summary: "This document",
     answer: "application/json",
-    handler: (ctx) => {
+    handler: (ctx, { contract }) => {
       ctx.set("Cache-Control", "no-cache");
       giveHeld(ctx, "json", contract());
     },
@@ -372,19 +216,35 @@ export const ROUTES: readonly Route[] = [
   }),
 ];
 
-let held: Held | undefined;
+/** Those of the core, and those of features. */
+export const routesOf = (features: readonly ServingFeature[]): Route[] => [
+  ...ROUTES,
+  ...features.flatMap(({ endpoints = [] }) => endpoints),
+];
+
+/** Parts of schemas that generated clients have a type for. */
+export const partsOf = (features: readonly ServingFeature[]): Named =>
+  Object.assign({}, ...features.map(({ schemas = {} }) => schemas)) as Named;
+
+const contracts = new WeakMap<readonly Route[], Held>();
+
 /**
  * The published contract as it is served: made once, because its text takes longer than an answer
  * may.
  */
-export function contract(): Held {
-  held ??= hold(Buffer.from(JSON.stringify(openApi(ROUTES))));
+export function contractOf(features: readonly ServingFeature[], routes: readonly Route[]): Held {
+  const made = contracts.get(routes);
+  if (made !== undefined) return made;
+  const held = hold(Buffer.from(JSON.stringify(openApi(routes, partsOf(features)))));
+  contracts.set(routes, held);
   return held;
 }
 
 /**
- * The interaction of a page, as lines of the audit name it; undefined if its route does not say
- * one.
+ * The interaction of an endpoint, as lines of the audit name it; undefined if its route does not
+ * say one.
  */
-export const interactionOf = (endpoint: string): Interaction | undefined =>
-  ROUTES.find(({ method, path }) => `${method} ${path}` === endpoint)?.interaction;
+export const interactionsOf =
+  (routes: readonly Route[]) =>
+  (endpoint: string): Interaction | undefined =>
+    routes.find(({ method, path }) => `${method} ${path}` === endpoint)?.interaction;

@@ -31,7 +31,7 @@ const FILE_THREADS = Math.max(16, Math.min(64, 2 * os.availableParallelism()));
  * error is a pipe: what Node.js, native libraries and decoder processes say there is no JSON.
  */
 export function forkServing(): ChildProcess {
-  const child = fork(fileURLToPath(new URL("./serving-process.js", import.meta.url)), {
+  const child = fork(fileURLToPath(new URL("../serving.js", import.meta.url)), {
     execArgv: [...process.execArgv, ...SERVING_FLAGS],
     // Whoever sets it knows why. libuv asks for it before any code of the child could set it.
     env: { UV_THREADPOOL_SIZE: String(FILE_THREADS), ...process.env },

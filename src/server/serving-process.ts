@@ -13,22 +13,21 @@ import { usualMemory } from "../base/process-memory.js";
 import { listName } from "../results/list/list.js";
 import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
-import { DoorsService } from "../doors/service.js";
-import { DeliveryService } from "../doors/deliver/service.js";
-import { readDoors, receives, type DoorsSettings } from "../doors/settings.js";
 import { VERSION } from "../base/version.js";
 import { WatchedCertificates } from "../files/certificates.js";
 import { ClientAddresses } from "./client-address.js";
 import { Connections } from "./connections.js";
 import { Conditions } from "./conditions.js";
-import { healthOfModels, unready, type ServedModels } from "./handlers.js";
+import { healthOfModels, unready } from "./handlers.js";
+import { type ServedModels } from "./services.js";
 import { WatchedKeys } from "./keys.js";
 import { within } from "../base/waiting.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import type { Engine } from "../engine/engine.js";
-import { ViewingService } from "../viewing/service.js";
+import { type ServingFeature } from "./feature.js";
+import { RunningFeatures } from "./running-features.js";
 import { History } from "./history.js";
 import { Metrics } from "./metrics.js";
 import { loadModels, type ModelSet } from "../models/set.js";
@@ -36,6 +35,7 @@ import { writeReload, type ReloadReport } from "../models/reload-note.js";
 import { rememberMountPoints, resolveRoots } from "../files/roots.js";
 import { InferencePool } from "../inference/worker-pool.js";
 import { createServer } from "./http-server.js";
+import { contractOf, routesOf } from "./routes.js";
 import { startEngine, type StartedEngine } from "./start-engine.js";
 
 /** After the grace time, how long cancelled work may take to notice, and answers to be written. */
@@ -156,7 +156,6 @@ interface Opened {
   connections: Connections;
   crashed: boolean;
   fatal: readonly string[];
-  settings: DoorsSettings | undefined;
 }
 
 class ServingProcess {
@@ -168,7 +167,10 @@ class ServingProcess {
   #reload: (() => Promise<ReloadReport | undefined>) | undefined;
   #stateDir: string | undefined;
 
-  constructor(private readonly log: Logger) {}
+  constructor(
+    private readonly features: readonly ServingFeature[],
+    private readonly log: Logger,
+  ) {}
 
   async start(config: Config, crashed: boolean, fatal: readonly string[]): Promise<void> {
     this.#stateDir = config.state_dir;
@@ -190,19 +192,27 @@ class ServingProcess {
       log: this.log,
     });
     this.#connections = connections;
-    const settings = await readDoors(config);
-    const parts = this.#startParts(config, {
+    const parts = await this.#startParts(config, {
       audit,
       roots,
       certificates,
       connections,
       crashed,
       fatal,
-      settings,
     });
     const { bulk, models, conditions } = parts;
     const tls = certificates?.options;
-    const server = createServer({ ...parts, addresses, connections, log: this.log, tls });
+    const routes = routesOf(this.features);
+    const contract = () => contractOf(this.features, routes);
+    const server = createServer({
+      ...parts,
+      routes,
+      contract,
+      addresses,
+      connections,
+      log: this.log,
+      tls,
+    });
     this.#server = server;
     // Without listen() node starts no watch over slow requests and idle connections; this event
     // starts it.
@@ -218,14 +228,12 @@ class ServingProcess {
     )
       bulk.start();
     this.#stop = async () => {
-      await parts.doors?.close();
-      parts.deliveries?.hurry();
+      await parts.features.leave();
       bulk.stop();
       conditions.close();
       for (const timer of parts.timers) clearInterval(timer);
-      await parts.viewing.close();
       await this.#finish(parts.pool, bulk, config.grace_seconds * 1000);
-      await parts.deliveries?.close();
+      await parts.features.close();
       parts.keyring.close();
       certificates?.close();
       await parts.pool.close();
@@ -245,9 +253,9 @@ class ServingProcess {
   }
 
   /** Starts what works for the requests: engine, models, threads, and what tells of them. */
-  #startParts(
+  async #startParts(
     config: Config,
-    { audit, roots, certificates, connections, crashed, fatal, settings }: Opened,
+    { audit, roots, certificates, connections, crashed, fatal }: Opened,
   ) {
     const { engine, providers, options } = startedEngine(config, this.log);
     const keyring = new WatchedKeys(
@@ -255,16 +263,7 @@ class ServingProcess {
       (message) => this.log.error(message),
       path.join(config.state_dir, "revoked-tokens"),
     );
-    const deliveries =
-      settings === undefined || Object.keys(settings.destinations).length === 0
-        ? undefined
-        : new DeliveryService({
-            config,
-            settings,
-            outputRoots: roots.output,
-            audit,
-            log: this.log,
-          });
+    const features = new RunningFeatures();
     const pool = new InferencePool({
       threads: config.threads,
       maxQueue: config.max_queue,
@@ -275,9 +274,7 @@ class ServingProcess {
       outputs: config.outputs,
       forms: resultForms(config),
       lists: { roots: roots.output, box: listName(config.state_dir) },
-      ...(deliveries === undefined
-        ? {}
-        : { intend: (delivery, place) => deliveries.intend(delivery, place) }),
+      delivering: () => features.delivering,
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });
@@ -308,27 +305,20 @@ class ServingProcess {
       audit,
       progress,
       log: this.log,
-      destinations: deliveries?.known,
+      destinations: () => features.delivering?.known,
     });
-    // A worker takes no requests, of no kind
-    const doors =
-      config.role === "worker" || !receives(settings)
-        ? undefined
-        : new DoorsService({ config, settings, bulk, audit, log: this.log });
-    const viewing = new ViewingService({
-      engine: options,
-      forms: resultForms(config),
-      log: this.log,
-      places: pool.places,
-    });
+    const core = { config, roots, jobs: bulk, audit, places: pool.places, log: this.log };
+    for (const feature of this.features) {
+      const running = await feature.start?.({ ...core, engine: options });
+      if (running !== undefined) features.add(feature.name, running);
+    }
     const metrics = new Metrics({
       pool,
       connections,
       models,
       bulk,
-      doors,
-      deliveries,
       certificates: () => certificates?.expiries ?? [],
+      features: features.all.flatMap((running) => running.metrics ?? []),
       engine: () => engine.stats(),
     });
     const history = new History(() => bulk.figures.ended);
@@ -349,11 +339,9 @@ class ServingProcess {
       engine,
       pool,
       bulk,
-      doors,
-      deliveries,
+      features,
       metrics,
       history,
-      viewing,
       audit,
       keyring,
       stopping,
@@ -368,8 +356,7 @@ class ServingProcess {
       gpus: () => engine.stats().gpus,
       certificates: () => certificates,
       bulk: () => bulk.figures,
-      doors,
-      deliveries,
+      features,
     });
     return { ...parts, conditions, timers };
   }
@@ -467,7 +454,7 @@ function tell(message: FromServing): void {
 }
 
 /** Runs this process under its supervisor until it is told to stop, or the supervisor is gone. */
-function serveUnderSupervisor(): void {
+export function serveUnderSupervisor(features: () => Promise<readonly ServingFeature[]>): void {
   let serving: ServingProcess | undefined;
   // Node would print the message, and messages of the system quote file names.
   process.on("uncaughtException", (error) => {
@@ -481,8 +468,9 @@ function serveUnderSupervisor(): void {
     });
   };
   const start = async (config: Config, crashed: boolean, fatal: readonly string[]) => {
-    serving = new ServingProcess(createLog(config.log_level));
+    const log = createLog(config.log_level);
     try {
+      serving = new ServingProcess(await features(), log);
       await serving.start(config, crashed, fatal);
       // Told to stop while it started, and stopped: what has started since would keep the process
       if (!process.connected) process.exit();
@@ -516,5 +504,3 @@ function serveUnderSupervisor(): void {
     if (process.exitCode === undefined) process.exit(1);
   });
 }
-
-serveUnderSupervisor();

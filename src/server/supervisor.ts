@@ -6,7 +6,7 @@
 import type { ChildProcess } from "node:child_process";
 import net from "node:net";
 import { requireFolder, type Config } from "../config.js";
-import { checkDoors, descriptorsOf, type DoorsSettings } from "../doors/settings.js";
+import type { ServingFeature } from "./feature.js";
 import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
 import { ConfigError } from "../base/errors.js";
 import { readCertificates, refuseOutOfDate } from "../files/certificates.js";
@@ -241,8 +241,15 @@ class Supervisor {
   }
 }
 
-/** Checks the settings before anything is started. Throws ConfigError. */
-async function checkedForServing(config: Config): Promise<DoorsSettings | undefined> {
+/**
+ * Checks the settings before anything is started.
+ * @returns descriptors that features may take
+ * @throws ConfigError
+ */
+async function checkedForServing(
+  config: Config,
+  features: readonly ServingFeature[],
+): Promise<number> {
   for (const [key, list] of [
     ["RADSERVE_INPUT_ROOTS", config.input_roots],
     ["RADSERVE_OUTPUT_ROOTS", config.output_roots],
@@ -260,21 +267,22 @@ async function checkedForServing(config: Config): Promise<DoorsSettings | undefi
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const certificates = await readCertificates(config);
   if (certificates !== undefined) refuseOutOfDate(certificates);
-  const doors = await checkDoors(config);
+  let descriptors = 0;
+  for (const feature of features) descriptors += (await feature.check?.(config)) ?? 0;
   const [exposure] = await exposures(config);
   if (exposure !== undefined)
     throw new ConfigError(
       `${exposure.setting}: expected folders apart from Radserve's own; ${exposure.found}. ${exposure.fix}`,
     );
-  return doors;
+  return descriptors;
 }
 
 /**
  * The settings with no more connections than there are descriptors for. Throws ConfigError where
  * there are too few.
  */
-function withinDescriptors(config: Config, doors: DoorsSettings | undefined): Config {
-  const most = connectionsWithin(descriptorLimit(), config.threads, descriptorsOf(doors));
+function withinDescriptors(config: Config, ofFeatures: number): Config {
+  const most = connectionsWithin(descriptorLimit(), config.threads, ofFeatures);
   if (config.max_connections <= most) return config;
   const warning = `RADSERVE_MAX_CONNECTIONS is ${config.max_connections}, but this process may open ${descriptorLimit()} files: at most ${most} connections are taken. Raise the limit of open files.`;
   return { ...config, max_connections: most, warnings: [...config.warnings, warning] };
@@ -286,8 +294,12 @@ function withinDescriptors(config: Config, doors: DoorsSettings | undefined): Co
  * throws
  * @throws ConfigError before anything serves
  */
-export async function supervise(given: Config, first?: ChildProcess): Promise<number> {
-  const config = withinDescriptors(given, await checkedForServing(given));
+export async function supervise(
+  given: Config,
+  features: readonly ServingFeature[],
+  first?: ChildProcess,
+): Promise<number> {
+  const config = withinDescriptors(given, await checkedForServing(given, features));
   let supervisor: Supervisor | undefined;
   // Before the lock says whom to signal: without it the signal would end the process
   process.on("SIGHUP", () => supervisor?.reload());

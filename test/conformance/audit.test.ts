@@ -4,11 +4,14 @@
 import { spawnSync } from "node:child_process";
 import path from "node:path";
 import t from "tap";
-import { auditEvent } from "../../src/audit/fhir.js";
-import { interactionOf } from "../../src/server/routes.js";
+import { auditEvent } from "../../src/features/fhir-audit/fhir.js";
+import { servingFeatures } from "../../src/features.js";
+import { interactionsOf, routesOf } from "../../src/server/routes.js";
 import { SAMPLES } from "../support/audit-lines.js";
 import { PYTHON, pythonHas } from "../support/needs.js";
 import { root } from "../support/server.js";
+
+const interactionOf = interactionsOf(routesOf(await servingFeatures()));
 
 t.test("AuditEvents are FHIR", { skip: pythonHas("fhir.resources") }, (t) => {
   const events = SAMPLES.map(({ facts }, i) =>

@@ -4,9 +4,9 @@ import path from "node:path";
 import t from "tap";
 import { doorsSchemaText, schemaPath } from "../../scripts/build-doors-schema.js";
 import { ConfigError } from "../../src/base/errors.js";
-import { doors } from "../../src/commands/doctor/service.js";
+import { doctor } from "../../src/features/gateway/doctor.js";
 import type { Config } from "../../src/config.js";
-import { checkDoors, readDoors, stowPeer } from "../../src/doors/settings.js";
+import { checkDoors, readDoors, stowPeer } from "../../src/features/gateway/settings.js";
 
 t.test("the published schema is the one in force", async (t) => {
   t.equal(
@@ -161,9 +161,9 @@ t.test("each mistake has its message", async (t) => {
     read({ ...right, dicom: { port: 104, tls } }).then(() => checkDoors(config)),
     { message: /RADSERVE_DOORS: dicom\.tls\.cert: expected a file in PEM/ },
   );
-  t.match(await doors({ ...config } as Config), [{ name: "doors", ok: false }]);
+  t.match(await doctor({ ...config } as unknown as Config), [{ name: "doors", ok: false }]);
   await read(right);
-  t.match(await doors({ ...config } as Config), [
+  t.match(await doctor({ ...config } as unknown as Config), [
     { name: "doors", ok: true, found: /can be written; rules: all$/ },
   ]);
   mkdirSync(path.join(directory, "folder"));

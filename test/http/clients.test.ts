@@ -14,13 +14,16 @@ import {
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { EXAMPLES } from "../../src/server/contract-examples.js";
-import { contract } from "../../src/server/routes.js";
+import { servingFeatures } from "../../src/features.js";
+import { contractOf, routesOf } from "../../src/server/routes.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { ADDON, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { root, startServer, type TestServer } from "../support/server.js";
 
 const run = promisify(execFile);
 const CONTRACT = path.join(root, "openapi.yaml");
+const features = await servingFeatures();
+const PUBLISHED = contractOf(features, routesOf(features));
 
 t.setTimeout(240_000);
 
@@ -43,7 +46,7 @@ interface Published {
 }
 
 t.test("every operation has a name of its own and a tag, and no schema is false", (t) => {
-  const document = JSON.parse(contract().plain.toString()) as Published;
+  const document = JSON.parse(PUBLISHED.plain.toString()) as Published;
   const operations = Object.values(document.paths).flatMap((page) => Object.values(page));
   const names = operations.map(({ operationId }) => operationId);
   t.equal(new Set(names).size, names.length);
@@ -167,6 +170,9 @@ from radserve_client.api.jobs import get_job, list_items, submit_job
 from radserve_client.api.operations import get_ready
 from radserve_client.models import Answer, BulkFolderRequest, Error, SingleRequest, SingleRequestPriority
 
+const features = await servingFeatures();
+const PUBLISHED = contractOf(features, routesOf(features));
+
 url, token, given, output = sys.argv[1:]
 client = AuthenticatedClient(base_url=url, token=token, prefix="")
 
@@ -205,7 +211,7 @@ t.test(
     });
     const target = path.join(folder, "radserve_client");
     // It has no multipart/related: objects are sent by a client of DICOM
-    const document = JSON.parse(contract().plain.toString()) as { paths: Record<string, unknown> };
+    const document = JSON.parse(PUBLISHED.plain.toString()) as { paths: Record<string, unknown> };
     delete document.paths["/dicomweb/studies"];
     writeFileSync(path.join(folder, "contract.json"), JSON.stringify(document));
     const made = await run(PYTHON, [

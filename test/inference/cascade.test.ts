@@ -9,7 +9,7 @@ import { readInput } from "../../src/inference/read-input.js";
 import { replay } from "../../src/inference/replay.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
-import { modelsImport } from "../../src/models/import/import.js";
+import { modelsImport } from "../../src/features/import/import.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine, modelsOf } from "../support/real-engine.js";

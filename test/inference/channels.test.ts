@@ -14,7 +14,7 @@ import { readInput } from "../../src/inference/read-input.js";
 import { volumeOf } from "../../src/images/dicom/volume.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
-import { modelsImport } from "../../src/models/import/import.js";
+import { modelsImport } from "../../src/features/import/import.js";
 import { folderReading } from "../../src/commands/models/canary.js";
 import { loadSession } from "../../src/models/load.js";
 import { readModelFolder } from "../../src/models/read.js";

@@ -23,7 +23,7 @@ import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.j
 import { checkFiles } from "../../src/results/commit/verify.js";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { planeOf } from "../../src/results/picture/draw-result.js";
-import { MarkReader } from "../../src/viewing/marks.js";
+import { MarkReader } from "../../src/features/viewer/marks.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
 import {

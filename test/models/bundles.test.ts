@@ -12,7 +12,7 @@ import { folderReading } from "../../src/commands/models/canary.js";
 import { decodeNpy } from "../../src/engine/npy.js";
 import { inferOnce } from "../../src/inference/infer-once.js";
 import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
-import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
+import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { ADDON, needs } from "../support/needs.js";

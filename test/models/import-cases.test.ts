@@ -5,10 +5,10 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import t, { type Test } from "tap";
-import { BundleConfig } from "../../src/models/import/bundle-config.js";
+import { BundleConfig } from "../../src/features/import/bundle-config.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsTry } from "../../src/commands/models/try.js";
-import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
+import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";

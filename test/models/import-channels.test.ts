@@ -10,7 +10,7 @@ import { createEngine } from "../../src/engine/engine.js";
 import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/manifest.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsTry } from "../../src/commands/models/try.js";
-import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
+import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
 import { folderReading, modelsCanary } from "../../src/commands/models/canary.js";
 import { ADDON, needs } from "../support/needs.js";
 import { channelFolder, rolesFile, type ChannelsOf } from "../support/channel-models.js";

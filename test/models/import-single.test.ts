@@ -11,7 +11,7 @@ import { infer } from "../../src/inference/infer-image.js";
 import { readImage } from "../../src/images/read-image.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { toNumbers } from "../../src/models/compare.js";
-import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
+import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";

@@ -10,7 +10,7 @@ import type { Image } from "../../src/images/image.js";
 import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/manifest.js";
 import { modelsTry } from "../../src/commands/models/try.js";
 import { toNumbers } from "../../src/models/compare.js";
-import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
+import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
 import { seriesFiles, VOLUMES } from "../support/reference-volumes.js";

@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import t from "tap";
 import { createEngine } from "../../src/engine/engine.js";
-import { modelsImport } from "../../src/models/import/import.js";
+import { modelsImport } from "../../src/features/import/import.js";
 import { loadSession } from "../../src/models/load.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { ADDON, needs } from "../support/needs.js";

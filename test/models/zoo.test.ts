@@ -8,7 +8,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import { RadserveError } from "../../src/base/errors.js";
-import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
+import { modelsImport, type ImportOptions } from "../../src/features/import/import.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
 

@@ -10,7 +10,8 @@ import { z } from "zod";
 import { documents } from "../../scripts/documents.js";
 import { bulkRequestSchema } from "../../src/bulk/schema.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
-import { ROUTES } from "../../src/server/routes.js";
+import { servingFeatures } from "../../src/features.js";
+import { routesOf } from "../../src/server/routes.js";
 import {
   allPages,
   anchorsOf,
@@ -22,6 +23,8 @@ import {
   pageText,
   proseOf,
 } from "../support/pages.js";
+
+const ROUTES = routesOf(await servingFeatures());
 
 const root = fileURLToPath(new URL("../../..", import.meta.url));
 

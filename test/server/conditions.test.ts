@@ -2,7 +2,9 @@
 import { mkdirSync, rmdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { Conditions, foldersNow, type Condition } from "../../src/server/conditions.js";
+import { Conditions, foldersNow } from "../../src/server/conditions.js";
+import { type Condition } from "../../src/server/condition.js";
+import { RunningFeatures } from "../../src/server/running-features.js";
 import { createLog } from "../../src/base/log.js";
 import { loadConfig } from "../../src/config.js";
 import { withDurations } from "../support/durations.js";
@@ -84,6 +86,7 @@ t.test("everything else that may be wrong", async (t) => {
   const box = { name: "b", id: "1", works: true, ready: true, seen_at: "2026-01-01T00:00:00.000Z" };
   const conditions = new Conditions({
     config,
+    features: new RunningFeatures(),
     fault: () => undefined,
     keys: () => "A file cannot be used.",
     models: () => [

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { withImageFile } from "../../src/commands/files.js";
 import type { Engine } from "../../src/engine/engine.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { modelsImport } from "../../src/models/import/import.js";
+import { modelsImport } from "../../src/features/import/import.js";
 import { folderReading, modelsCanary } from "../../src/commands/models/canary.js";
 import { sct, TISSUE } from "./model-parts.js";
 import { seriesFiles, VOLUMES, writeFolder } from "./reference-volumes.js";

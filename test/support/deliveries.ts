@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { deliverySchema, type Delivery } from "../../src/results/receipt/delivery.js";
-import { deliveryListSchema } from "../../src/server/deliveries.js";
+import { deliveryListSchema } from "../../src/features/gateway/deliver/endpoints.js";
 import { ctPlace, writeSlice } from "./bulk.js";
 import { withDurations } from "./durations.js";
 import type { Place, TestServer } from "./server.js";

@@ -4,7 +4,7 @@
  * findings. It ends with its channel.
  */
 import { doctorFindings, statusOf } from "../../src/commands/doctor.js";
-import { loadConfig } from "../../src/config.js";
+import { FEATURES, readSettings } from "../../src/features.js";
 
 export interface DoctorTask {
   environment: Record<string, string>;
@@ -15,8 +15,7 @@ export interface DoctorTask {
 process.on("message", ({ environment, directory }: DoctorTask) => {
   for (const name of Object.keys(process.env)) Reflect.deleteProperty(process.env, name);
   Object.assign(process.env, environment);
-  const load = () => Promise.resolve().then(() => loadConfig({ directory }));
-  void doctorFindings(load).then((findings) =>
+  void doctorFindings(() => readSettings({ directory }), FEATURES).then((findings) =>
     process.send?.({ status: statusOf(findings), findings }),
   );
 });

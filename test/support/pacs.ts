@@ -6,14 +6,14 @@ import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
-import { destinationSchema } from "../../src/doors/deliver/destination-settings.js";
+import { destinationSchema } from "../../src/features/gateway/deliver/destination-settings.js";
 import type {
   Destination,
   ObjectToSend,
   Proved,
   Sent,
-} from "../../src/doors/deliver/destination.js";
-import { openDestination } from "../../src/doors/deliver/open-destination.js";
+} from "../../src/features/gateway/deliver/destination.js";
+import { openDestination } from "../../src/features/gateway/deliver/open-destination.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
 import { object } from "./doors.js";

@@ -13,10 +13,11 @@ import { parseArgs, promisify } from "node:util";
 import { endsWithTest } from "./ends-with-test.js";
 import { newToken } from "../../src/commands/token.js";
 import { ConfigError } from "../../src/base/errors.js";
-import { loadConfig } from "../../src/config.js";
+import { loadConfig, type Config } from "../../src/config.js";
+import { servingFeatures, settingTopics } from "../../src/features.js";
 import { supervise } from "../../src/server/supervisor.js";
 
-export const root = fileURLToPath(new URL("../../../", import.meta.url));
+export const root = fileURLToPath(new URL("../../..", import.meta.url));
 const main = path.join(root, "dist/src/main.js");
 
 /** A white picture of 8 by 8 pixels. */
@@ -103,6 +104,11 @@ export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
   }
 }
 
+const TOPICS = await settingTopics();
+/** The settings of a place, those of features too. */
+export const configOf = ({ environment, directory }: Place): Config =>
+  loadConfig({ environment, directory, features: TOPICS });
+
 /**
  * What `radserve serve` refuses to start with, from the same functions in this process. A few tests
  * run the command, for its status and its streams.
@@ -110,7 +116,7 @@ export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
 export async function refusedStart(place: Place): Promise<string> {
   const before = process.listeners("SIGHUP");
   try {
-    await supervise(loadConfig({ environment: place.environment, directory: place.directory }));
+    await supervise(configOf(place), await servingFeatures());
   } catch (error) {
     if (error instanceof ConfigError) return `${error.message}\n`;
     throw error;
@@ -148,7 +154,7 @@ export async function issueToken(place: Place, ...args: string[]): Promise<strin
     },
   });
   const { "input-root": inputRoot, "output-root": outputRoot, destination, ...rest } = values;
-  const config = loadConfig({ environment: place.environment, directory: place.directory });
+  const config = configOf(place);
   const { token } = await newToken(config, {
     ...rest,
     ...(inputRoot.length === 0 ? {} : { inputRoot }),

@@ -12,17 +12,26 @@ import { createServer as createHttpsServer, type ServerOptions } from "node:http
 import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
 import { createServer as createTlsServer, type TlsOptions } from "node:tls";
 import type { Test } from "tap";
-import { acceptedOf, Association, type Message } from "../../src/doors/dimse/association.js";
-import { COMMANDS, NO_DATA_SET, RESPONSE, type Command } from "../../src/doors/dimse/command.js";
+import {
+  acceptedOf,
+  Association,
+  type Message,
+} from "../../src/features/gateway/dimse/association.js";
+import {
+  COMMANDS,
+  NO_DATA_SET,
+  RESPONSE,
+  type Command,
+} from "../../src/features/gateway/dimse/command.js";
 import {
   encodeAssociateAccept,
   encodeAssociateRequest,
   readAssociateAccept,
   readAssociateRequest,
-} from "../../src/doors/dimse/pdu.js";
-import { PduSocket } from "../../src/doors/dimse/pdu-socket.js";
-import { call } from "../../src/doors/dimse/requestor.js";
-import { Multipart } from "../../src/doors/receive/multipart.js";
+} from "../../src/features/gateway/dimse/pdu.js";
+import { PduSocket } from "../../src/features/gateway/dimse/pdu-socket.js";
+import { call } from "../../src/features/gateway/dimse/requestor.js";
+import { Multipart } from "../../src/features/gateway/receive/multipart.js";
 import { openFile, readFileMeta } from "../../src/images/dicom/dicom-file.js";
 import { dataSetBytes, fileHead, type Dataset } from "../../src/results/dicom/elements.js";
 

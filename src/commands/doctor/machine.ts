@@ -7,7 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { engineSettings, type Config } from "../../config.js";
 import { createEngine } from "../../engine/engine.js";
-import { descriptorsOf, readDoors } from "../../doors/settings.js";
+import type { Feature } from "../feature.js";
 import { connectionsWithin, descriptorLimit } from "../../base/descriptor-limit.js";
 import { usualMemory } from "../../base/process-memory.js";
 import { packageRoot } from "../../models/files.js";
@@ -117,11 +117,15 @@ export function memory({ memory: wanted }: Config): Finding {
 }
 
 /** Of this process; throws where a server under the same limit would not start. */
-export async function openFiles(config: Config): Promise<Finding[]> {
+export async function openFiles(config: Config, features: readonly Feature[]): Promise<Finding[]> {
   const limit = descriptorLimit();
-  // What is wrong with the doors has a line of its own
-  const doors = await readDoors(config).catch(() => undefined);
-  connectionsWithin(limit, config.threads, descriptorsOf(doors));
+  let ofFeatures = 0;
+  for (const feature of features) {
+    const serving = await feature.serving?.();
+    // What is wrong with a feature has a line of its own
+    ofFeatures += (await serving?.check?.(config).catch(() => 0)) ?? 0;
+  }
+  connectionsWithin(limit, config.threads, ofFeatures);
   return [good("open files", limit === Infinity ? "no limit" : `at most ${limit}`)];
 }
 

@@ -12,10 +12,8 @@ import { orphans } from "../../bulk/postgres/orphans.js";
 import { BulkUnavailable } from "../../bulk/database-trouble.js";
 import { clientSettings, type Config } from "../../config.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
-import { checkDoors, receives, type DoorsSettings } from "../../doors/settings.js";
 import { holderHere } from "../../files/state-lock.js";
 import { expiryWarning, readCertificates } from "../../files/certificates.js";
-import { modelFolders } from "../../models/load.js";
 import type { Key } from "../../server/key-file.js";
 import { listen, type Address } from "../../server/listening.js";
 import { isRevoked } from "../../server/token-records.js";
@@ -75,7 +73,7 @@ function nameOfProcess(pid: number): string {
  * Why a server could not listen there; undefined where it could, and the process where a running
  * server of this state directory does.
  */
-async function whyClosed(
+export async function whyClosed(
   address: Address,
   config: Config,
   names?: Parameters<typeof listen>[2],
@@ -125,87 +123,6 @@ export async function certificates(config: Config): Promise<Finding[]> {
     if (!(error instanceof ConfigError)) throw error;
     return [bad("certificate", error.message, "Correct the file or the setting.")];
   }
-}
-
-/**
- * The file of the doors, its folders and certificates, and whether its ports and models are there.
- */
-export async function doors(config: Config): Promise<Finding[]> {
-  try {
-    const found = await checkDoors(config);
-    if (found === undefined) return [];
-    const { rules, destinations } = found;
-    const coming = receives(found)
-      ? `${found.spool} can be written; rules: ${rules.map(({ name }) => name).join(", ")}`
-      : "no images come in";
-    const going = Object.keys(destinations).join(", ");
-    return [
-      good("doors", going === "" ? coming : `${coming}; destinations: ${going}`),
-      ...(await doorPorts(found, config)),
-      ...(await doorModels(found, config)),
-    ];
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    return [bad("doors", error.message, "Correct the file, or what it names.")];
-  }
-}
-
-async function doorPorts(
-  { dicom, destinations }: DoorsSettings,
-  config: Config,
-): Promise<Finding[]> {
-  const ports = [
-    { what: "port for DICOM", at: "dicom", address: dicom },
-    ...Object.entries(destinations).map(([name, one]) => ({
-      what: `port where ${name} calls back`,
-      at: `destinations.${name}.listen`,
-      address: one.type === "dicom" ? one.listen : undefined,
-    })),
-  ];
-  const findings = ports.map(async ({ what, at, address }): Promise<Finding[]> => {
-    if (address === undefined) return [];
-    const names = { port: `RADSERVE_DOORS: ${at}.port`, host: `RADSERVE_DOORS: ${at}.host` };
-    const why = await whyClosed(address, config, names);
-    if (typeof why === "string")
-      return [bad("doors", why, "Set another there, or stop what has the port.")];
-    const where = `${what}, ${address.host}:${address.port}`;
-    return [
-      good(
-        "doors",
-        `${where}${why === undefined ? " is free" : `: this server runs there (process ${why.own})`}`,
-      ),
-    ];
-  });
-  return (await Promise.all(findings)).flat();
-}
-
-/** A series for a model that is not there waits until the model is. */
-async function doorModels(
-  { rules, destinations }: DoorsSettings,
-  { models_dir }: Config,
-): Promise<Finding[]> {
-  // Where the folder of models cannot be read, its own line says so
-  const folders = await modelFolders(models_dir).catch(() => undefined);
-  if (folders === undefined) return [];
-  const there = folders.map((folder) => path.basename(folder));
-  const named = [
-    ...rules.map(({ name, models }) => ({ at: `rules.${name}.models`, models })),
-    ...Object.entries(destinations).map(([name, { models }]) => ({
-      at: `destinations.${name}.models`,
-      models,
-    })),
-  ];
-  return named.flatMap(({ at, models = [] }) =>
-    models
-      .filter((one) => !there.includes(one))
-      .map((one) =>
-        bad(
-          "doors",
-          `${at}: there is no model ${one} in ${models_dir}`,
-          "Correct the name, or put the model there and run radserve models reload.",
-        ),
-      ),
-  );
 }
 
 /** The token of client commands, where one is set, as this server would judge it. */

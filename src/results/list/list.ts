@@ -26,7 +26,7 @@ import { errno } from "../../base/errno.js";
 import { descriptorPath } from "../../files/descriptor.js";
 import type { Opened } from "../../files/guarded-paths.js";
 import { isInside } from "../../files/roots.js";
-import { readReceipts } from "../drift/read.js";
+import { readReceipts } from "../commit/read-receipts.js";
 import { foundIn } from "../commit/compose.js";
 import type { Receipt } from "../receipt/receipt.js";
 

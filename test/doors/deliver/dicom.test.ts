@@ -6,7 +6,7 @@ import { rmSync, writeFileSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { durations, setDurations } from "../../../src/base/durations.js";
-import { destinationSchema } from "../../../src/doors/deliver/destination-settings.js";
+import { destinationSchema } from "../../../src/features/gateway/deliver/destination-settings.js";
 import { openFile } from "../../../src/images/dicom/dicom-file.js";
 import { TestCa } from "../../support/certificates.js";
 import { EXPLICIT, IMPLICIT, random } from "../../support/dicom.js";

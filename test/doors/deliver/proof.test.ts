@@ -1,7 +1,7 @@
 /** What counts as the object that was sent, and what does not. */
 import t from "tap";
-import { compareObjects } from "../../../src/doors/deliver/proof.js";
-import { inImplicitVr } from "../../../src/doors/deliver/recode.js";
+import { compareObjects } from "../../../src/features/gateway/deliver/proof.js";
+import { inImplicitVr } from "../../../src/features/gateway/deliver/recode.js";
 import { openFile } from "../../../src/images/dicom/dicom-file.js";
 import { fileHead } from "../../../src/results/dicom/elements.js";
 import {

@@ -11,7 +11,7 @@ import t, { type Test } from "tap";
 import {
   destinationSchema,
   readCredentials,
-} from "../../../src/doors/deliver/destination-settings.js";
+} from "../../../src/features/gateway/deliver/destination-settings.js";
 import { TestCa } from "../../support/certificates.js";
 import { random } from "../../support/dicom.js";
 import { destinationOf, provedBy, sentTo, slicesToSend } from "../../support/pacs.js";

@@ -8,16 +8,20 @@ import {
   VERIFICATION,
   type AcceptorHandlers,
   type Incoming,
-} from "../../../src/doors/dimse/acceptor.js";
-import { STATUS } from "../../../src/doors/dimse/command.js";
+} from "../../../src/features/gateway/dimse/acceptor.js";
+import { STATUS } from "../../../src/features/gateway/dimse/command.js";
 import {
   dataHeader,
   encodeAssociateRequest,
   readAssociateAccept,
   type AssociateRequest,
-} from "../../../src/doors/dimse/pdu.js";
-import type { PduLimits } from "../../../src/doors/dimse/pdu-socket.js";
-import { AssociationRejected, call, type Caller } from "../../../src/doors/dimse/requestor.js";
+} from "../../../src/features/gateway/dimse/pdu.js";
+import type { PduLimits } from "../../../src/features/gateway/dimse/pdu-socket.js";
+import {
+  AssociationRejected,
+  call,
+  type Caller,
+} from "../../../src/features/gateway/dimse/requestor.js";
 
 const CT = "1.2.840.10008.5.1.4.1.1.2";
 const IMPLICIT = "1.2.840.10008.1.2";

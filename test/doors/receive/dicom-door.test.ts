@@ -8,14 +8,21 @@ import { connect, type AddressInfo } from "node:net";
 import { Writable } from "node:stream";
 import { pino } from "pino";
 import t from "tap";
-import { VERIFICATION } from "../../../src/doors/dimse/acceptor.js";
-import { STATUS } from "../../../src/doors/dimse/command.js";
-import { call, type Caller, type CallOptions } from "../../../src/doors/dimse/requestor.js";
-import { DicomDoor, type DicomDoorOptions } from "../../../src/doors/receive/dicom-door.js";
+import { VERIFICATION } from "../../../src/features/gateway/dimse/acceptor.js";
+import { STATUS } from "../../../src/features/gateway/dimse/command.js";
+import {
+  call,
+  type Caller,
+  type CallOptions,
+} from "../../../src/features/gateway/dimse/requestor.js";
+import {
+  DicomDoor,
+  type DicomDoorOptions,
+} from "../../../src/features/gateway/receive/dicom-door.js";
 import { readCertificates, tlsOptions } from "../../../src/files/certificates.js";
 import { mounts } from "../../support/audit.js";
 import { TestCa } from "../../support/certificates.js";
-import { Spool } from "../../../src/doors/receive/spool.js";
+import { Spool } from "../../../src/features/gateway/receive/spool.js";
 import {
   CT,
   CT_SLICE,

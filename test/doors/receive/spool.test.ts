@@ -3,7 +3,7 @@ import { readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync
 import path from "node:path";
 import t from "tap";
 import { RadserveError } from "../../../src/base/errors.js";
-import { Spool, isUid, type Arriving } from "../../../src/doors/receive/spool.js";
+import { Spool, isUid, type Arriving } from "../../../src/features/gateway/receive/spool.js";
 import { readDicom } from "../../../src/images/dicom/dicom-image.js";
 import {
   CT,

@@ -576,7 +576,7 @@ const CHECKED_ELSEWHERE: Readonly<Record<string, string>> = {
 
 /** What reads only objects that Radserve wrote. */
 const OF_OUR_OBJECTS = [
-  "doors/deliver/",
+  "features/gateway/deliver/",
   "commit/verify.ts",
   "dicom/segmentation-grid.ts",
   "dicom/check.ts",

@@ -8,14 +8,14 @@ import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import t from "tap";
-import { driftOf } from "../../../src/results/drift/compare.js";
+import { driftOf } from "../../../src/features/drift/compare.js";
 import {
   benjaminiHochberg,
   fisher,
   mannWhitney,
   mcNemar,
-} from "../../../src/results/drift/statistics.js";
-import { mondayOf, Weeks } from "../../../src/results/drift/weeks.js";
+} from "../../../src/features/drift/statistics.js";
+import { mondayOf, Weeks } from "../../../src/features/drift/weeks.js";
 import { receiptSchema, receiptText } from "../../../src/results/receipt/receipt.js";
 import { receiptOf } from "../../support/receipts.js";
 import { root } from "../../support/server.js";

@@ -1,0 +1,90 @@
+/**
+ * How commands are said: their names and options are told to commander, and what they do is loaded
+ * when it is needed, because most of a command's start is the loading of modules.
+ */
+import type { Command } from "commander";
+import { Option } from "commander";
+import type { Interaction } from "../audit/interaction.js";
+import type { Config } from "../config.js";
+
+/** A command: it has the settings, then its arguments in their order, then its options. */
+type Work = (config: Config, ...given: never[]) => Promise<number>;
+
+/** Meanings of exit statuses, where they mean more than done and failed. */
+type Statuses = Readonly<Record<number, string>>;
+
+export const JSON_HELP = "print JSON, for programs";
+
+/** For an option that may be given several times. */
+export const several = (value: string, before: string[] | undefined): string[] => [
+  ...(before ?? []),
+  value,
+];
+
+/** The command line: where a feature adds its commands. */
+export class CommandLine {
+  readonly #statuses = new Map<string, Statuses>();
+
+  /**
+   * @param config reads the settings, and throws ConfigError
+   * @param interactions what each endpoint of the server does, in FHIR's words
+   */
+  constructor(
+    readonly program: Command,
+    readonly config: () => Promise<Config>,
+    readonly interactions: () => Promise<(endpoint: string) => Interaction | undefined>,
+  ) {}
+
+  /** A command with subcommands, which several places may add to. */
+  group(name: string, description = ""): Command {
+    const known = this.program.commands.find((one) => one.name() === name);
+    const group = known ?? this.program.command(name);
+    return description === "" ? group : group.description(description);
+  }
+
+  /** The action of a command, whose options may have `json`. */
+  does(load: () => Promise<Work>): (...given: unknown[]) => Promise<void> {
+    return (...given) => {
+      // Commander gives the command itself last
+      const { json } = given.at(-2) as { json?: boolean };
+      return this.run(async () => (await load())(await this.config(), ...(given as never[])), json);
+    };
+  }
+
+  /** Runs it to its exit status; errors become sentences. */
+  async run(command: () => Promise<number>, json?: boolean): Promise<void> {
+    await (await import("./run.js")).run(command, json);
+  }
+
+  /** @param words of the command, for example "jobs reconcile" */
+  statuses(words: string, meanings: Statuses): void {
+    this.#statuses.set(words, meanings);
+  }
+
+  /**
+   * Every help text ends with the exit statuses of its command, or of those below it; a wrong call
+   * names that text.
+   */
+  tellStatuses(command: Command = this.program, words: string[] = []): void {
+    command.addHelpText("after", this.#statusesOf(words.join(" ")));
+    command.showHelpAfterError(`(see ${["radserve", ...words, "--help"].join(" ")})`);
+    for (const below of command.commands) this.tellStatuses(below, [...words, below.name()]);
+  }
+
+  #statusesOf(words: string): string {
+    const meanings = {
+      0: "done",
+      1: "failed; standard error says why",
+      2: "usage or configuration error",
+      ...this.#statuses.get(words),
+    };
+    const lines = Object.entries(meanings).map(
+      ([status, meaning]) => `  ${status.padEnd(4)} ${meaning}`,
+    );
+    return `\nExit status:\n${lines.join("\n")}`;
+  }
+}
+
+/** `--limit` of commands that list, with how many there are without it. */
+export const limitOption = (what: string, usual: string): Option =>
+  new Option("--limit <number>", what).default(usual, usual);

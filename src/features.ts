@@ -1,0 +1,37 @@
+/**
+ * The features that this Radserve has. To be without one, take its line out here and delete its
+ * folder: nothing else names it.
+ */
+import type { Interaction } from "./audit/interaction.js";
+import type { Feature } from "./commands/feature.js";
+import type { Config, LoadOptions, SettingTopics } from "./config.js";
+import { drift } from "./features/drift/feature.js";
+import { fhirAudit } from "./features/fhir-audit/feature.js";
+import { gateway } from "./features/gateway/feature.js";
+import { imports } from "./features/import/feature.js";
+import { viewer } from "./features/viewer/feature.js";
+import type { ServingFeature } from "./server/feature.js";
+
+export const FEATURES: readonly Feature[] = [gateway, viewer, drift, imports, fhirAudit];
+
+/** What they are in a server. */
+export async function servingFeatures(): Promise<ServingFeature[]> {
+  return Promise.all(FEATURES.flatMap((feature) => feature.serving?.() ?? []));
+}
+
+/** Their settings. */
+export async function settingTopics(): Promise<SettingTopics[]> {
+  return Promise.all(FEATURES.flatMap((feature) => feature.settings?.() ?? []));
+}
+
+/** Reads and checks all settings, those of features too. @throws ConfigError */
+export async function readSettings(options: Omit<LoadOptions, "features"> = {}): Promise<Config> {
+  const { loadConfig } = await import("./config.js");
+  return loadConfig({ ...options, features: await settingTopics() });
+}
+
+/** What each endpoint of the server does, in FHIR's words. */
+export async function interactions(): Promise<(endpoint: string) => Interaction | undefined> {
+  const { interactionsOf, routesOf } = await import("./server/routes.js");
+  return interactionsOf(routesOf(await servingFeatures()));
+}

@@ -1,0 +1,366 @@
+/**
+ * Lines of the audit as AuditEvents of FHIR R4, for a record repository (RESTful ATNA, ITI TF-2:
+ * 3.20). What went well follows a profile of IHE's Basic Audit Log Patterns 1.1.3 (BALP), where it
+ * has one for it:
+ *
+ * | What | Profile |
+ * | --- | --- |
+ * | an inference or an item whose image names its patient | PatientCreate: its results |
+ * | the same of an image that names none, and a job that is submitted | Create |
+ * | a job or its items that are looked at or compared with their folders, and the models | Read |
+ * | the list of jobs | Query |
+ * | cancel, retry, pause, resume, and a comparison that lets images run again | Update (patch) |
+ * | purge | Delete |
+ *
+ * BALP leaves errors, refused tokens, starts and stops without a profile ("failures are recorded
+ * differently"): an error has the form of its profile with another outcome and names none; a
+ * refused token is DICOM's User Authentication, and what the server tells of itself is Application
+ * Activity (PS3.15 A.5, PS3.16 CID 400 and 401).
+ */
+import { v5 as uuidV5 } from "uuid";
+import { keepable } from "../../base/validation.js";
+import type { Entry } from "../../audit/entry.js";
+import type { Interaction } from "../../audit/interaction.js";
+
+const BALP = "https://profiles.ihe.net/ITI/BALP";
+
+const DCM = "http://dicom.nema.org/resources/ontology/DCM";
+const EVENT = "http://terminology.hl7.org/CodeSystem/audit-event-type";
+const INTERACTION = "http://hl7.org/fhir/restful-interaction";
+const ENTITY = "http://terminology.hl7.org/CodeSystem/audit-entity-type";
+const ROLE = "http://terminology.hl7.org/CodeSystem/object-role";
+const PARTICIPATION = "http://terminology.hl7.org/CodeSystem/v3-ParticipationType";
+const SOURCE = "http://terminology.hl7.org/CodeSystem/security-source-type";
+
+/** The namespace of the ids: an event that is exported twice has one id. */
+const EVENTS = "5f8a4a51-3c56-5b1e-9d0f-4d1f8a5a7c11";
+
+const coding = (system: string, code: string, display?: string) => ({ system, code, display });
+const concept = (...words: Parameters<typeof coding>) => ({ coding: [coding(...words)] });
+/** A keyed hash: whoever has the key of names can say whose it is. */
+const hashed = (what: string, value: string) => ({ system: `urn:radserve:audit:${what}`, value });
+
+/** The codes of a kind of line in FHIR. */
+interface Pattern {
+  profile: "PatientCreate" | "Create" | "Read" | "Query" | "Update" | "Delete" | undefined;
+  interaction: "create" | "read" | "search" | "patch" | "delete";
+  action: "C" | "R" | "U" | "D" | "E";
+  client: ReturnType<typeof concept>;
+  server: ReturnType<typeof concept>;
+  user: ReturnType<typeof concept>;
+}
+
+const SENDS = concept(DCM, "110153", "Source Role ID");
+const RECEIVES = concept(DCM, "110152", "Destination Role ID");
+const AUTHOR = concept(PARTICIPATION, "AUT", "author (originator)");
+const RECIPIENT = concept(PARTICIPATION, "IRCP", "information recipient");
+
+const CREATE: Pattern = {
+  profile: "Create",
+  interaction: "create",
+  action: "C",
+  client: SENDS,
+  server: RECEIVES,
+  user: AUTHOR,
+};
+const READ: Pattern = {
+  profile: "Read",
+  interaction: "read",
+  action: "R",
+  client: RECEIVES,
+  server: SENDS,
+  user: RECIPIENT,
+};
+const QUERY: Pattern = {
+  profile: "Query",
+  interaction: "search",
+  action: "E",
+  client: SENDS,
+  server: RECEIVES,
+  user: RECIPIENT,
+};
+const UPDATE: Pattern = { ...CREATE, profile: "Update", interaction: "patch", action: "U" };
+const DELETE: Pattern = {
+  profile: "Delete",
+  interaction: "delete",
+  action: "D",
+  client: concept(DCM, "110150", "Application"),
+  server: concept(
+    "http://terminology.hl7.org/CodeSystem/provenance-participant-type",
+    "custodian",
+    "Custodian",
+  ),
+  user: AUTHOR,
+};
+
+/**
+ * As BALP's Read without a patient: who has asked for it is told, and the details name the
+ * destination.
+ */
+const EXPORT: Pattern = { ...READ, profile: undefined };
+
+const PATTERNS = { create: CREATE, read: READ, search: QUERY, patch: UPDATE, delete: DELETE };
+
+/**
+ * Interactions of FHIR by which pages are exported. A comparison reads, or with `retry` changes.
+ */
+/**
+ * @param endpoint method and pattern of a page @returns undefined for what reads by GET and else
+ * patches
+ */
+export type Interactions = (endpoint: string) => Interaction | undefined;
+
+function patternOf(
+  { kind, endpoint = "", query, patient }: Entry,
+  interactionOf: Interactions,
+): Pattern {
+  if (kind === "inference" || kind === "item")
+    return patient === undefined ? CREATE : { ...CREATE, profile: "PatientCreate" };
+  if (kind === "received" || kind === "submitted") return CREATE;
+  if (kind === "removed") return DELETE;
+  if (kind === "delivery") return EXPORT;
+  const interaction = interactionOf(endpoint) ?? (endpoint.startsWith("GET ") ? "read" : "patch");
+  if (interaction !== "compare") return PATTERNS[interaction];
+  return new URLSearchParams(query).get("retry") === "true" ? UPDATE : READ;
+}
+
+const GOOD = new Set(["done", "completed", "partial", "reused", "sent", "accepted", "proven"]);
+
+function outcomeOf({ outcome = "done", kind, reason }: Entry): {
+  outcome: string;
+  outcomeDesc?: string;
+} {
+  if (kind === "refused") return { outcome: "4", outcomeDesc: reason ?? "refused" };
+  if (GOOD.has(outcome))
+    return { outcome: "0", ...(outcome === "done" ? {} : { outcomeDesc: outcome }) };
+  return {
+    outcome: outcome === "internal" || outcome === "audit_failed" ? "8" : "4",
+    outcomeDesc: outcome,
+  };
+}
+
+/** FHIR's network types: 1, a machine's name; 2, an IP address. */
+const named = (address: string) => ({ address, type: "1" });
+const byIp = (address: string) => ({ address: address.replace(/^::ffff:/, ""), type: "2" });
+
+const device = (host: string) => ({ identifier: { system: "urn:radserve:host", value: host } });
+
+/**
+ * Who asked from where, who answered, and for whom. Of an item the client is the box itself: it
+ * goes on by itself.
+ */
+function agents(
+  { host, address, subject, jti }: Entry,
+  { client, server, user }: Pattern,
+): object[] {
+  return [
+    {
+      type: client,
+      who:
+        address === undefined
+          ? device(host)
+          : { identifier: { system: "urn:radserve:client", value: byIp(address).address } },
+      requestor: false,
+      network: address === undefined ? named(host) : byIp(address),
+    },
+    { type: server, who: device(host), requestor: false, network: named(host) },
+    ...(subject === undefined
+      ? []
+      : [
+          {
+            type: user,
+            who: { identifier: { system: "urn:radserve:subject", value: keepable(subject) } },
+            requestor: true,
+            policy: jti && [`urn:ietf:params:oauth:jti:${encodeURIComponent(keepable(jti))}`],
+          },
+        ]),
+  ];
+}
+
+/**
+ * A date without its time tells no more than a string of bits: what the object was is in its
+ * details.
+ */
+function details(entry: Entry): object[] {
+  const { endpoint, job_id, item, study, input, output, models = [], ms } = entry;
+  const { checked, differences, requeued, count, bytes, destination } = entry;
+  const pairs: [string, string | undefined][] = [
+    ["endpoint", endpoint],
+    ["job_id", job_id],
+    ["item", item?.toString()],
+    ["destination", destination],
+    ["study", study],
+    ["input", input],
+    ["output", output],
+    ...models.map(({ name, version, sha256, status }): [string, string] => [
+      "model",
+      `${name} ${version} ${sha256} ${status}`,
+    ]),
+    ["checked", checked?.toString()],
+    ["differences", differences?.toString()],
+    ["requeued", requeued?.toString()],
+    ["objects", count?.toString()],
+    ["bytes", bytes?.toString()],
+    ["milliseconds", ms?.toString()],
+  ];
+  return pairs.flatMap(([type, value]) =>
+    value === undefined ? [] : [{ type, valueString: value }],
+  );
+}
+
+function what({ job_id, output, input, endpoint = "", request_id, seq }: Entry): object {
+  if (output !== undefined || input !== undefined)
+    return { identifier: hashed("path", output ?? input ?? "") };
+  if (job_id !== undefined) return { identifier: { system: "urn:radserve:job", value: job_id } };
+  return {
+    identifier: { system: "urn:radserve:page", value: endpoint || request_id || String(seq) },
+  };
+}
+
+function entities(entry: Entry, { profile }: Pattern): object[] {
+  const { request_id, patient, query = "", endpoint = "", kind, job_id } = entry;
+  const transaction = {
+    what: { identifier: { value: request_id } },
+    type: coding(`${BALP}/CodeSystem/BasicAuditEntityType`, "XrequestId"),
+  };
+  const object = coding(ENTITY, "2", "System Object");
+  const page = endpoint.replace(/^\w+ /, "");
+  const data =
+    profile === "Query"
+      ? {
+          type: object,
+          role: coding(ROLE, "24", "Query"),
+          query: Buffer.from(query === "" ? page : `${page}?${query}`).toString("base64"),
+        }
+      : {
+          what: what(entry),
+          type: object,
+          role:
+            (kind === "page" || kind === "reconcile") && job_id !== undefined
+              ? coding(ROLE, "20", "Job")
+              : coding(ROLE, "4", "Domain Resource"),
+          // Delete knows no details
+          ...(profile === "Delete" ? {} : { detail: details(entry) }),
+        };
+  return [
+    ...(request_id === undefined ? [] : [transaction]),
+    data,
+    ...(patient === undefined
+      ? []
+      : [
+          {
+            what: { type: "Patient", identifier: hashed("patient", patient) },
+            type: coding(ENTITY, "1", "Person"),
+            role: coding(ROLE, "1", "Patient"),
+          },
+        ]),
+  ];
+}
+
+/** The fields that every event has. */
+function common(entry: Entry) {
+  return {
+    resourceType: "AuditEvent",
+    id: uuidV5(`${entry.host} ${entry.seq} ${entry.time}`, EVENTS),
+    recorded: entry.time,
+    source: { observer: device(entry.host), type: [coding(SOURCE, "4", "Application Server")] },
+  };
+}
+
+function ofRequest(entry: Entry, interactionOf: Interactions): object {
+  const pattern = patternOf(entry, interactionOf);
+  const { outcome, outcomeDesc } = outcomeOf(entry);
+  const { id, resourceType, ...rest } = common(entry);
+  return {
+    resourceType,
+    id,
+    ...(outcome === "0" && pattern.profile !== undefined
+      ? { meta: { profile: [`${BALP}/StructureDefinition/IHE.BasicAudit.${pattern.profile}`] } }
+      : {}),
+    type: coding(EVENT, "rest", "RESTful Operation"),
+    subtype: [coding(INTERACTION, pattern.interaction, pattern.interaction)],
+    action: pattern.action,
+    recorded: rest.recorded,
+    outcome,
+    outcomeDesc,
+    agent: agents(entry, pattern),
+    source: rest.source,
+    entity: entities(entry, pattern),
+  };
+}
+
+function ofRefusal(entry: Entry): object {
+  const { address, subject, count } = entry;
+  return {
+    ...common(entry),
+    type: coding(DCM, "110114", "User Authentication"),
+    subtype: [coding(DCM, "110122", "Login")],
+    action: "E",
+    ...outcomeOf(entry),
+    agent: [
+      {
+        who: { identifier: { system: "urn:radserve:subject", value: subject ?? "unknown" } },
+        requestor: true,
+        network: address === undefined ? undefined : byIp(address),
+      },
+    ],
+    ...(count === undefined
+      ? {}
+      : {
+          entity: [
+            { name: "refusals like it", detail: [{ type: "count", valueString: String(count) }] },
+          ],
+        }),
+  };
+}
+
+/** The agent of the server itself, and of commands on its machine. */
+function ofSystem(entry: Entry): object {
+  const { kind, models = [], command, token, kid, version } = entry;
+  const subtype = {
+    start: coding(DCM, "110120", "Application Start"),
+    stop: coding(DCM, "110121", "Application Stop"),
+    command: coding(DCM, "110137", "User security Attributes Changed"),
+  }[kind as "start" | "stop" | "command"] as object | undefined;
+  const said: [string, string | undefined][] = [
+    ["command", command],
+    ["jti", token?.jti],
+    ["subject", token?.subject],
+    ["kid", kid],
+    ["version", version],
+    ...models.map((one): [string, string] => ["model", Object.values(one).join(" ")]),
+  ];
+  const detail = said.flatMap(([type, value]) =>
+    value === undefined ? [] : [{ type, valueString: value }],
+  );
+  return {
+    ...common(entry),
+    type:
+      kind === "start" || kind === "stop"
+        ? coding(DCM, "110100", "Application Activity")
+        : coding(DCM, "110113", "Security Alert"),
+    subtype: [subtype ?? coding("urn:radserve:audit:kind", kind)],
+    action: "E",
+    outcome: kind === "torn" || kind === "trouble" ? "8" : "0",
+    agent: [
+      { type: concept(DCM, "110150", "Application"), who: device(entry.host), requestor: false },
+    ],
+    ...(detail.length === 0 ? {} : { entity: [{ name: kind, detail }] }),
+  };
+}
+
+/** Work for a subject. */
+const REQUESTS = new Set<Entry["kind"]>([
+  ...(["inference", "item", "page", "reconcile", "received", "submitted", "removed"] as const),
+]);
+
+/**
+ * The AuditEvent of a line; undefined of lines that are about the files alone, or that another line
+ * follows up.
+ */
+export function auditEvent(entry: Entry, interactionOf: Interactions): object | undefined {
+  // What came of something that was asked has a line of its own
+  if (entry.kind === "day" || entry.outcome === "asked") return undefined;
+  if (REQUESTS.has(entry.kind)) return ofRequest(entry, interactionOf);
+  return entry.kind === "refused" ? ofRefusal(entry) : ofSystem(entry);
+}

@@ -1,0 +1,128 @@
+/**
+ * What a destination does, whatever its protocol: objects are sent to it, and read back to see that
+ * they are there.
+ */
+
+import { errno } from "../../../base/errno.js";
+import { Gathering } from "../../../base/gathering.js";
+import { readWholeHere } from "../../../files/descriptor.js";
+import { sha256, withPlain } from "../../../files/durable-files.js";
+
+export interface ObjectToSend {
+  path: string;
+  sop_class_uid: string;
+  sop_instance_uid: string;
+  study_instance_uid: string;
+  series_instance_uid: string;
+  transfer_syntax_uid: string;
+  /** Of the whole file, hex; a file with other bytes is not sent. */
+  sha256: string;
+}
+
+/**
+ * What became of sending an object. A reason may quote the peer's own words: it belongs into
+ * answers and the file beside the receipt, and not into the log.
+ */
+export type Sent =
+  /** The peer says that it has it; with the warning that came with that. */
+  | { state: "stored"; warning?: string }
+  /** It will never take this object as it is. */
+  | { state: "refused"; reason: string }
+  /**
+   * It may take it later.
+   * @property answered true where the peer was there and failed with this object: a few more tries
+   * are enough
+   */
+  | { state: "away"; reason: string; answered?: true };
+
+export type Unsent = Exclude<Sent, { state: "stored" }>;
+
+/** What was found when an object was read back. */
+export type Proved =
+  /**
+   * @property at when, in ISO 8601
+   * @property coerced keywords of attributes of the patient and the study that the peer has set
+   * otherwise (PS3.4 annex B.4.1)
+   */
+  | { state: "proven"; how: ProofBy; at: string; coerced?: string[] }
+  | { state: "differs" | "missing"; reason: string }
+  | { state: "away" | "not_provable"; reason: string };
+
+export type ProofBy = "wado-rs" | "c-get" | "c-move" | "commitment";
+
+export interface Destination {
+  /**
+   * Sends objects and tells of each once, in any order. A destination that cannot be reached is no
+   * error: its objects are away. What the signal ends is away, too.
+   */
+  send(
+    objects: readonly ObjectToSend[],
+    signal: AbortSignal,
+  ): AsyncIterable<[sopInstanceUid: string, Sent]>;
+  /** Reads an object back and compares it with its file. */
+  prove(object: ObjectToSend, signal: AbortSignal): Promise<Proved>;
+  /** Ends what is open. */
+  close(): void;
+}
+
+/**
+ * Memory for one object after the other: with one for each, the collector takes longer than
+ * sending.
+ */
+export class Room {
+  #bytes = Buffer.alloc(0);
+
+  of(size: number): Buffer {
+    if (size > this.#bytes.length) this.#bytes = Buffer.allocUnsafeSlow(size);
+    return this.#bytes.subarray(0, size);
+  }
+}
+
+/**
+ * The bytes of an object's file, or why it is not sent. A file that is not there may lie on a share
+ * that is away.
+ * @param room that the bytes take
+ */
+export async function bytesToSend(
+  { path, sha256: expected }: ObjectToSend,
+  room = new Room(),
+): Promise<Buffer | Unsent> {
+  try {
+    const bytes = await withPlain(path, (fd) => readWholeHere(fd, (size) => room.of(size)));
+    if (bytes === undefined)
+      return { state: "away", reason: "The file of the object is not there, or is no plain file." };
+    if (sha256(bytes) === expected) return bytes;
+    return {
+      state: "refused",
+      reason: "The file of the object has other bytes than were committed.",
+    };
+  } catch (error) {
+    return { state: "away", reason: `The file of the object cannot be read (${errno(error)}).` };
+  }
+}
+
+export const NOT_ASKED = "The settings of the destination ask for no proof.";
+
+/**
+ * Milliseconds for which a peer may be silent: it may read all that it was sent before it answers,
+ * and the largest structure sets take Orthanc two seconds for each megabyte.
+ */
+export const patience = ({ timeout }: { timeout: number }, bytes: number): number =>
+  1000 * timeout + bytes / 200;
+
+/** What is kept of an object that is read back, at most: a peer may have decompressed it. */
+export const mostReadBack = (sent: Buffer): number => 4 * sent.length + 256 * 1024 * 1024;
+
+/**
+ * What was read back, piece by piece, each of which holds until the next one is asked for. @throws
+ * Error where it is longer than `most` bytes
+ */
+export async function gathered(pieces: AsyncIterable<Uint8Array>, most: number): Promise<Buffer> {
+  const found = new Gathering();
+  for await (const piece of pieces) {
+    if (found.bytes.length + piece.length > most)
+      throw new Error("The peer sends more than belongs to the object.");
+    found.add(piece);
+  }
+  return found.bytes;
+}

@@ -1,0 +1,432 @@
+/**
+ * A destination that speaks DICOM's network protocol: objects go there by C-STORE, and are read
+ * back by C-GET or C-MOVE, or the peer is asked to commit to them (PS3.4 annexes B, C and J).
+ */
+import { randomUUID } from "node:crypto";
+import { ReadableStream } from "node:stream/web";
+import { setTimeout as delay } from "node:timers/promises";
+import { stat } from "../../../files/disk.js";
+import { ifMissing } from "../../../files/durable-files.js";
+import { sopClassName } from "../../../images/dicom/dictionary.js";
+import { openFile, readFileMeta } from "../../../images/dicom/dicom-file.js";
+import {
+  EXPLICIT_VR_LITTLE_ENDIAN,
+  IMPLICIT_VR_LITTLE_ENDIAN,
+  transferSyntax,
+} from "../../../images/dicom/transfer-syntax.js";
+import { dataSetBytes, fileHead, type Dataset } from "../../../results/dicom/elements.js";
+import { derivedUid } from "../../../results/dicom/uid.js";
+import { durations } from "../../../base/durations.js";
+import { errno } from "../../../base/errno.js";
+import { groupsOf } from "../../../base/groups.js";
+import type { AcceptedContext } from "../dimse/association.js";
+import { STATUS } from "../dimse/command.js";
+import {
+  call,
+  type Answer,
+  type Caller,
+  type CallOptions,
+  type Outgoing,
+} from "../dimse/requestor.js";
+import { CallBack, COMMITMENT, COMMITMENT_INSTANCE, readReport, type Report } from "./call-back.js";
+import {
+  bytesToSend,
+  gathered,
+  mostReadBack,
+  NOT_ASKED,
+  patience,
+  Room,
+  type Destination,
+  type ObjectToSend,
+  type Proved,
+  type Sent,
+  type Unsent,
+} from "./destination.js";
+import { readCredentials, type DicomSettings } from "./destination-settings.js";
+import { proofBy } from "./proof.js";
+import { inImplicitVr } from "./recode.js";
+import { sentBy, statusText } from "./store-status.js";
+
+/** Study Root Query/Retrieve Information Model (PS3.4 annex C.6.2). */
+const GET = "1.2.840.10008.5.1.4.1.2.2.3";
+const MOVE = "1.2.840.10008.5.1.4.1.2.2.2";
+/** Action Type ID of a request for commitment (PS3.4 section J.3.2). */
+const REQUEST_COMMITMENT = 1;
+
+/** Objects of one association: each may need two of its 128 presentation contexts. */
+const MOST_OBJECTS = 64;
+/** Bytes of a P-DATA-TF that peers are told. */
+const MOST_DATA = 256 * 1024;
+const PLAIN = [EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN];
+
+type Tell = (object: ObjectToSend, sent: Sent) => void;
+
+export class DicomDestination implements Destination {
+  readonly #closed = new AbortController();
+  #callBack: CallBack | undefined;
+
+  constructor(
+    private readonly name: string,
+    private readonly settings: DicomSettings,
+  ) {}
+
+  send(objects: readonly ObjectToSend[], signal: AbortSignal): AsyncIterable<[string, Sent]> {
+    const chunks = [...groupsOf(objects, MOST_OBJECTS)];
+    const left = new AbortController();
+    const either = AbortSignal.any([signal, left.signal]);
+    return new ReadableStream<[string, Sent]>({
+      start: (told) => {
+        const tell: Tell = ({ sop_instance_uid: uid }, sent) => {
+          if (!left.signal.aborted) told.enqueue([uid, sent]);
+        };
+        const lane = async () => {
+          for (let chunk = chunks.shift(); chunk !== undefined; chunk = chunks.shift())
+            await this.#sendChunk(chunk, tell, either);
+        };
+        void Promise.all(Array.from({ length: this.settings.associations }, lane)).then(
+          () => left.signal.aborted || told.close(),
+          (error: unknown) => told.error(error),
+        );
+      },
+      cancel: () => left.abort(),
+    });
+  }
+
+  async #sendChunk(
+    objects: readonly ObjectToSend[],
+    tell: Tell,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const left = [...objects];
+    const allAway = (error: unknown) => {
+      for (const object of left.splice(0))
+        tell(object, { state: "away", reason: faultText(error) });
+    };
+    // What an association is lost with is away, and what comes after it gets another one
+    for (let lost = 0; left.length > 0;) {
+      let caller: Caller;
+      const options = { ...this.#options(signal), contexts: proposals(left) };
+      try {
+        caller = await this.#call(options);
+      } catch (error) {
+        allAway(error);
+        return;
+      }
+      let [room, other] = [new Room(), new Room()];
+      let next: ReturnType<typeof bytesToSend> | undefined;
+      for (let object = left.shift(); object !== undefined; object = left.shift()) {
+        try {
+          const bytes = await (next ?? bytesToSend(object, room));
+          // The next one is read while this one is sent
+          [room, other] = [other, room];
+          next = left[0] && bytesToSend(left[0], room);
+          tell(object, await this.#sendOne(caller, object, bytes, options));
+          lost = 0;
+        } catch (error) {
+          tell(object, { state: "away", reason: faultText(error) });
+          lost += 1;
+          // Two in turn: it is not the objects
+          if (lost > 1) allAway(error);
+          break;
+        }
+      }
+      if (left.length === 0) await caller.release().catch(() => caller.abort());
+      else caller.abort();
+    }
+  }
+
+  async #sendOne(
+    caller: Caller,
+    object: ObjectToSend,
+    bytes: Buffer | Unsent,
+    options: CallOptions,
+  ): Promise<Sent> {
+    const {
+      sop_class_uid: sopClassUid,
+      sop_instance_uid: sopInstanceUid,
+      transfer_syntax_uid: own,
+    } = object;
+    if (!Buffer.isBuffer(bytes)) return bytes;
+    const isImplicit = caller.contextOf(sopClassUid, own) === undefined;
+    if (isImplicit && caller.contextOf(sopClassUid, IMPLICIT_VR_LITTLE_ENDIAN) === undefined)
+      return {
+        state: "refused",
+        reason: `The peer does not take ${sopClassName(sopClassUid)} in ${transferSyntax(own).name}.`,
+      };
+    // Read at each use
+    options.idleTimeout = patience(this.settings, bytes.length);
+    const { status, comment } = await caller.store({
+      sopClassUid,
+      sopInstanceUid,
+      transferSyntax: isImplicit ? IMPLICIT_VR_LITTLE_ENDIAN : own,
+      dataSet: isImplicit
+        ? inImplicitVr(openFile(bytes))
+        : [bytes.subarray(readFileMeta(bytes)?.end)],
+    });
+    return sentBy(status, comment);
+  }
+
+  async prove(object: ObjectToSend, signal: AbortSignal): Promise<Proved> {
+    const how = this.settings.prove;
+    if (how === false) return { state: "not_provable", reason: NOT_ASKED };
+    // A peer may say without end that it goes on
+    const whole = AbortSignal.any([signal, AbortSignal.timeout(durations.deliveryWhole)]);
+    try {
+      if (how === "commitment") {
+        // Nothing is compared: its length says how long the peer may take
+        const { size } = await stat(object.path).catch(ifMissing({ size: 0 }));
+        return await this.#commitment(object, this.#options(whole, size));
+      }
+      const sent = await bytesToSend(object);
+      if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
+      const asked = how === "c-get" ? this.#get : this.#move;
+      return await asked.call(this, object, sent, this.#options(whole, sent.length));
+    } catch (error) {
+      return { state: "away", reason: faultText(error) };
+    }
+  }
+
+  async #get(object: ObjectToSend, sent: Buffer, options: CallOptions): Promise<Proved> {
+    const { sop_class_uid: sopClass } = object;
+    const more = { contexts: proposals([object]), roles: [{ sopClass, scu: false, scp: true }] };
+    return this.#asked(GET, "C-GET", { ...options, ...more }, async (caller, context) => {
+      let found: Buffer | undefined;
+      const answer = await caller.get(
+        context,
+        identifier(object, context.transferSyntax),
+        async (one) => {
+          if (one.sopInstanceUid === object.sop_instance_uid)
+            found = await fileOf(one, mostReadBack(sent));
+        },
+      );
+      return retrieved("c-get", answer, sent, found);
+    });
+  }
+
+  async #move(object: ObjectToSend, sent: Buffer, options: CallOptions): Promise<Proved> {
+    const { calling_ae: destination } = this.settings;
+    const callBack = await this.#listening();
+    let found: Buffer | undefined;
+    const stop = callBack.expect(object.sop_instance_uid, async (one) => {
+      found = await fileOf(one, mostReadBack(sent));
+    });
+    try {
+      return await this.#asked(MOVE, "C-MOVE", options, async (caller, context) => {
+        const answer = await caller.move(
+          context,
+          destination,
+          identifier(object, context.transferSyntax),
+        );
+        return retrieved("c-move", answer, sent, found);
+      });
+    } finally {
+      stop();
+    }
+  }
+
+  /** Asks one thing over an association of its own. */
+  async #asked(
+    abstractSyntax: string,
+    what: string,
+    options: CallOptions,
+    ask: (caller: Caller, context: AcceptedContext) => Promise<Proved>,
+  ): Promise<Proved> {
+    const contexts = [{ abstractSyntax, transferSyntaxes: PLAIN }, ...options.contexts];
+    const caller = await this.#call({ ...options, contexts });
+    try {
+      const context = caller.contextOf(abstractSyntax);
+      return context === undefined ? cannot(`does not take ${what}`) : await ask(caller, context);
+    } finally {
+      await caller.release().catch(() => caller.abort());
+    }
+  }
+
+  /** The report may come over this association, or over one that the peer opens. */
+  async #commitment(object: ObjectToSend, options: CallOptions): Promise<Proved> {
+    const callBack = this.settings.listen === undefined ? undefined : await this.#listening();
+    const transaction = derivedUid("transaction", [object.sop_instance_uid, randomUUID()]);
+    let tell: (proved: Proved) => void = () => undefined;
+    const reported = new Promise<Proved>((resolve) => (tell = resolve));
+    const take = (report: Report) => {
+      const proved = committed(transaction, object, report);
+      if (proved !== undefined) tell(proved);
+    };
+    const stop = callBack?.expectReport(take);
+    const caller = await this.#call({
+      ...options,
+      contexts: [{ abstractSyntax: COMMITMENT, transferSyntaxes: PLAIN }],
+    });
+    try {
+      const context = caller.contextOf(COMMITMENT);
+      if (context === undefined) return cannot("does not take Storage Commitment");
+      const referenced = {
+        ReferencedSOPClassUID: object.sop_class_uid,
+        ReferencedSOPInstanceUID: object.sop_instance_uid,
+      };
+      const dataSet = { TransactionUID: transaction, ReferencedSOPSequence: [referenced] };
+      const { status, comment } = await caller.action(
+        context,
+        COMMITMENT_INSTANCE,
+        REQUEST_COMMITMENT,
+        encoded(dataSet, context.transferSyntax),
+      );
+      if (status !== STATUS.success)
+        return {
+          state: "away",
+          reason: `Asking for commitment was answered with ${statusText(status, comment)}.`,
+        };
+      const here = (async () => {
+        for (;;) await caller.event(async (report) => take(await readReport(report)));
+      })();
+      // Without a port to be called at, the end of this association is the end of waiting
+      const ended =
+        callBack === undefined ? here : here.catch(() => new Promise<never>(() => undefined));
+      const late = delay(options.idleTimeout, undefined, { signal: options.signal, ref: false });
+      const silent = late.then((): Proved => ({
+        state: "away",
+        reason: "The peer has not reported its commitment.",
+      }));
+      return await Promise.race([reported, ended, silent]);
+    } finally {
+      stop?.();
+      caller.abort();
+    }
+  }
+
+  async #listening(): Promise<CallBack> {
+    const { listen } = this.settings;
+    if (listen === undefined)
+      throw new Error("The settings name no port for the peer to call back.");
+    this.#callBack ??= new CallBack(this.settings, listen);
+    try {
+      await this.#callBack.open();
+    } catch (error) {
+      const where = `${listen.host}:${listen.port}, where the peer calls back`;
+      const why =
+        errno(error) === "EADDRINUSE"
+          ? "another program has it, perhaps the running server"
+          : faultText(error);
+      throw new Error(`Expected a free port at ${where}; ${why}.`, { cause: error });
+    }
+    return this.#callBack;
+  }
+
+  /** @param bytes that the peer may have to read before it answers */
+  #options(signal: AbortSignal, bytes = 0): CallOptions & { contexts: [] } {
+    return {
+      callingAe: this.settings.calling_ae,
+      calledAe: this.settings.called_ae,
+      contexts: [],
+      mostData: MOST_DATA,
+      pduTimeout: durations.pduWhole,
+      idleTimeout: patience(this.settings, bytes),
+      signal: AbortSignal.any([signal, this.#closed.signal]),
+    };
+  }
+
+  async #call(options: CallOptions): Promise<Caller> {
+    const { tls } = await readCredentials(this.name, this.settings);
+    const { host, port } = this.settings;
+    return call({ host, port, ...(tls === undefined ? {} : { tls }) }, options);
+  }
+
+  close(): void {
+    this.#closed.abort();
+    this.#callBack?.close();
+  }
+}
+
+/**
+ * Each class in the objects' own transfer syntax, and beside Explicit VR Little Endian in the one
+ * that every peer takes.
+ */
+function proposals(objects: readonly ObjectToSend[]) {
+  const pairs = objects.flatMap(({ sop_class_uid: abstractSyntax, transfer_syntax_uid: own }) =>
+    (own === EXPLICIT_VR_LITTLE_ENDIAN ? PLAIN : [own]).map((one) => ({
+      abstractSyntax,
+      transferSyntaxes: [one],
+    })),
+  );
+  return [...new Map(pairs.map((pair) => [JSON.stringify(pair), pair])).values()];
+}
+
+const encoded = (dataSet: Dataset, syntax: string) => Buffer.concat(dataSetBytes(dataSet, syntax));
+
+const identifier = (object: ObjectToSend, syntax: string) =>
+  encoded(
+    {
+      QueryRetrieveLevel: "IMAGE",
+      StudyInstanceUID: object.study_instance_uid,
+      SeriesInstanceUID: object.series_instance_uid,
+      SOPInstanceUID: object.sop_instance_uid,
+    },
+    syntax,
+  );
+
+async function fileOf(
+  {
+    sopClassUid,
+    sopInstanceUid,
+    transferSyntax: syntax,
+    dataSet,
+  }: Outgoing & { dataSet: AsyncIterable<Buffer> },
+  most: number,
+): Promise<Buffer> {
+  return Buffer.concat([
+    fileHead(sopClassUid, sopInstanceUid, syntax),
+    await gathered(dataSet, most),
+  ]);
+}
+
+const cannot = (what: string): Proved => ({ state: "not_provable", reason: `The peer ${what}.` });
+
+/** What a C-GET or C-MOVE has shown (PS3.4 tables C.4-2 and C.4-3). */
+async function retrieved(
+  how: "c-get" | "c-move",
+  { status, comment }: Answer,
+  sent: Buffer,
+  found: Buffer | undefined,
+): Promise<Proved> {
+  if (found !== undefined) return proofBy(how, sent, found);
+  if (status === STATUS.success)
+    return { state: "missing", reason: "The peer has no such object." };
+  const reason = `Reading it back was answered with ${statusText(status, comment)}.`;
+  // Orthanc and others answer so for what they do not have; sending it again does no harm
+  if ((status & 0xf000) === 0xc000) return { state: "missing", reason };
+  // Sub-operations failed, no such destination, an identifier that does not match, or no such class
+  const isLasting = [0xa801, STATUS.dataSetDoesNotMatch, STATUS.sopClassNotSupported].includes(
+    status,
+  );
+  return { state: isLasting ? "not_provable" : "away", reason };
+}
+
+/** Failure Reasons of a commitment that say something of the object (PS3.3 section C.14.1.1). */
+const NO_SUCH_OBJECT = 0x0112;
+const OTHER_CLASS = 0x0119;
+
+/**
+ * What a report says of the object; undefined where it is about another request (PS3.4 section
+ * J.3.3).
+ */
+function committed(
+  transaction: string,
+  { sop_instance_uid: uid }: ObjectToSend,
+  report: Report,
+): Proved | undefined {
+  if (report.string("TransactionUID") !== transaction) return undefined;
+  const named = (keyword: string) =>
+    report.sequence(keyword)?.find((item) => item.string("ReferencedSOPInstanceUID") === uid);
+  const failed = named("FailedSOPSequence");
+  if (failed !== undefined) {
+    const status = failed.number("FailureReason") ?? STATUS.processingFailure;
+    const state =
+      status === NO_SUCH_OBJECT ? "missing" : status === OTHER_CLASS ? "differs" : "away";
+    return { state, reason: `The peer does not commit to it: ${statusText(status)}.` };
+  }
+  if (named("ReferencedSOPSequence") === undefined)
+    return { state: "away", reason: "The peer's report does not name the object." };
+  return { state: "proven", how: "commitment", at: new Date().toISOString() };
+}
+
+const faultText = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);

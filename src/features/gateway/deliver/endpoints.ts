@@ -1,0 +1,99 @@
+/**
+ * What is not delivered yet, and sending again what was set aside; only where there are
+ * destinations.
+ */
+import { z } from "zod";
+import { errors } from "../../../base/errors.js";
+import { parseBody } from "../../../base/json-body.js";
+import { undeliveredSchema, type DeliveryFilter } from "./messages.js";
+import { GATEWAY } from "../running.js";
+import type { DeliveryService } from "./service.js";
+import { folderOf } from "../../../files/roots.js";
+import { callerOf, rootsOf } from "../../../server/handlers.js";
+import { type Context, type Page, type Services } from "../../../server/services.js";
+
+const choice = {
+  id: z.string().max(100).optional().describe("Id of one result in the list"),
+  destination: z.string().max(32).optional().describe("Only objects for this destination"),
+};
+const listQuery = z.strictObject({
+  ...choice,
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(1000)
+    .default(100)
+    .describe("How many at most, the newest first"),
+});
+const retryQuery = z.strictObject(choice);
+
+export const deliveryListSchema = z.object({ deliveries: z.array(undeliveredSchema) });
+export const retriedSchema = z.object({
+  retried: z.int().min(0).describe("Objects that were set aside, and are sent again"),
+});
+
+function deliveriesOf({ features }: Services): DeliveryService {
+  const { deliveries } = features.of(GATEWAY) ?? {};
+  if (deliveries !== undefined) return deliveries;
+  throw errors.not_found(
+    "This server delivers nothing. Destinations in the file of RADSERVE_DOORS let it.",
+  );
+}
+
+/**
+ * The results of a caller: of its subject, in the folders that its token reaches.
+ * @throws RadserveError destination_not_found
+ */
+async function filterOf(
+  ctx: Context,
+  services: Services,
+  { id, destination }: Pick<DeliveryFilter, "id" | "destination">,
+): Promise<DeliveryFilter> {
+  const caller = callerOf(ctx);
+  const { all } = deliveriesOf(services).known;
+  if (destination !== undefined && !all.includes(destination))
+    throw errors.destination_not_found(
+      `Expected the name of a destination; found ${destination}, and there are ${all.join(", ")}.`,
+      { field: "destination" },
+    );
+  const { output } = await rootsOf(caller, services);
+  return {
+    id,
+    destination,
+    within: output.map(folderOf),
+    ...(caller.admin ? {} : { subject: caller.subject }),
+  };
+}
+
+export const listDeliveries: Page = {
+  query: listQuery,
+  answer: { DeliveryList: deliveryListSchema },
+  handler: async (ctx, services) => {
+    const deliveries = deliveriesOf(services);
+    const { limit, ...query } = parseBody(listQuery, { ...ctx.query });
+    const found = await deliveries.list(await filterOf(ctx, services, query), limit);
+    ctx.body = { deliveries: found } satisfies z.infer<typeof deliveryListSchema>;
+  },
+};
+
+export const retryDeliveries: Page = {
+  query: retryQuery,
+  answer: { Retried: retriedSchema },
+  handler: async (ctx, services) => {
+    const deliveries = deliveriesOf(services);
+    const filter = await filterOf(ctx, services, parseBody(retryQuery, { ...ctx.query }));
+    const allowed = callerOf(ctx).destinations;
+    if (
+      allowed !== undefined &&
+      (filter.destination === undefined || !allowed.includes(filter.destination))
+    )
+      throw errors.path_not_allowed(
+        "Expected a destination that this token may send to. Name it, or use another token.",
+        { side: "destination" },
+      );
+    const retried = await deliveries.retry(filter);
+    ctx.state.action?.note({ count: retried });
+    ctx.body = { retried } satisfies z.infer<typeof retriedSchema>;
+  },
+};

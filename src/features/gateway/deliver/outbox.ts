@@ -1,0 +1,540 @@
+/**
+ * Results on their way to destinations, of all boxes that share the folder of the queue.
+ *
+ *     ID.json          a result that is to be delivered: where it lies
+ *     .to-NAME.lock    held by the box that sends to the destination NAME just now
+ *
+ * The file beside a receipt says what was asked for and what became of it; the queue only says
+ * where to look. Its entry is written before the result is decided: after a crash, what was
+ * published is found by it, and where nothing was, the entry is dropped. `radserve deliver scan`
+ * makes lost entries again.
+ */
+import { mkdir, readdir, rm } from "node:fs/promises";
+import path from "node:path";
+import { z } from "zod";
+import { errno } from "../../../base/errno.js";
+import { errors, RadserveError } from "../../../base/errors.js";
+import { faultForLog, type Logger } from "../../../base/log.js";
+import { stat } from "../../../files/disk.js";
+import { readStart } from "../../../files/descriptor.js";
+import { ifMissing, syncFolder, withPlain } from "../../../files/durable-files.js";
+import { holdsSomething } from "../../../files/folder-mark.js";
+import { withInput } from "../../../files/guarded-paths.js";
+import { deliveryName, undeliveredNumber } from "../../../files/helper-names.js";
+import { replaceFile } from "../../../files/new-file.js";
+import { textOfRegular } from "../../../files/regular-file.js";
+import { isInside, isUnmounted } from "../../../files/roots.js";
+import { withName } from "../../../results/commit/commit.js";
+import { readReceipt } from "../../../results/commit/reuse.js";
+import { PREVIOUS, PREVIOUS_DELIVERY } from "../../../results/commit/staging.js";
+import {
+  deliverySchema,
+  deliveryText,
+  readDelivery,
+  type Delivered,
+  type Delivery,
+} from "../../../results/receipt/delivery.js";
+import { receiptName } from "../../../results/receipt/names.js";
+import { objectsOf, type Receipt } from "../../../results/receipt/receipt.js";
+import { readFileMeta } from "../../../images/dicom/dicom-file.js";
+import type { ObjectToSend } from "./destination.js";
+import type { DestinationSettings } from "./destination-settings.js";
+import { isTaken } from "./takes.js";
+
+const AT_ONCE = 8;
+/** In which the File Meta Information of an object lies. */
+const META_BYTES = 4096;
+const NAME_OF_ENTRY = /^([0-9a-f][0-9a-f.-]{0,80})\.json$/;
+
+const entrySchema = z.object({
+  /** Real path of the output folder, and NAME. */
+  folder: z.string(),
+  name: z.string(),
+  /** The result lay there already: what is asked for is added to what its file says. */
+  reused: z.boolean(),
+  delivery: deliverySchema,
+});
+export type Entry = z.infer<typeof entrySchema>;
+
+/** A result that is to be delivered, as it was when it was last looked at. */
+export interface Pending {
+  readonly id: string;
+  readonly folder: string;
+  readonly name: string;
+  delivery: Delivery;
+  study: string;
+  /** Where its objects lie, below the folder; empty beside the receipt. */
+  place: string;
+  /** Older results of a NAME have smaller numbers. */
+  order: number;
+  /** Destinations that it is on its way to just now. */
+  readonly busy: Set<string>;
+  /** When it may be tried again (milliseconds of `monotonic`), by destination. */
+  readonly notBefore: Map<string, number>;
+  /** Called at each change. */
+  readonly waiters: Set<() => void>;
+  work: Promise<unknown>;
+}
+
+export const isUnderway = ({ state }: Delivered): boolean =>
+  state === "waiting" || state === "sent";
+export const isSetAside = ({ state }: Delivered): boolean =>
+  state === "refused" || state === "unproven";
+const all = ({ destinations }: Delivery) => Object.values(destinations);
+const isOpen = (delivery: Delivery) =>
+  all(delivery).some((objects) => objects?.some(isUnderway) !== false);
+const isOver = (delivery: Delivery) =>
+  !isOpen(delivery) &&
+  !all(delivery)
+    .flat()
+    .some((one) => one && isSetAside(one));
+
+/** The objects of a result that have to go to a destination, or to be proven there. */
+export const objectsFor = ({ delivery }: Pending, destination: string): Delivered[] =>
+  (delivery.destinations[destination] ?? []).filter(isUnderway);
+
+/**
+ * An object as it is sent, by its file.
+ * @returns undefined where that is not there @throws what the system says
+ */
+export async function objectToSend(
+  file: string,
+  study_instance_uid: string,
+  object: Delivered,
+): Promise<ObjectToSend | undefined> {
+  const { sop_class_uid, sop_instance_uid, series_instance_uid, sha256 } = object;
+  return withPlain(file, async (fd) => ({
+    path: file,
+    sop_class_uid,
+    sop_instance_uid,
+    series_instance_uid,
+    study_instance_uid,
+    sha256,
+    // A file that is none of DICOM any more has another hash
+    transfer_syntax_uid: readFileMeta(await readStart(fd, META_BYTES))?.transferSyntax ?? "",
+  }));
+}
+
+const PRIORITIES = ["stat", "routine", "bulk"];
+const inOrder = (a: Pending, b: Pending) =>
+  PRIORITIES.indexOf(a.delivery.priority) - PRIORITIES.indexOf(b.delivery.priority) ||
+  a.delivery.asked_at.localeCompare(b.delivery.asked_at);
+
+/** The file of a delivery, and where the objects lie that it is of. */
+interface Located {
+  delivery: Delivery;
+  file: string;
+  place: string;
+  /** Older results of a NAME have smaller numbers. */
+  order: number;
+  receipt: string;
+}
+
+const besideReceipt = (name: string, delivery: Delivery): Located => ({
+  delivery,
+  file: deliveryName(name),
+  receipt: receiptName(name),
+  place: "",
+  order: Infinity,
+});
+
+/**
+ * Finds a delivery by its id, beside the receipt or set aside by a newer result. @param dir any
+ * path of the folder
+ */
+async function locate(dir: string, name: string, id: string): Promise<Located | undefined> {
+  const current = await readDelivery(`${dir}/${deliveryName(name)}`);
+  if (current?.id === id) return besideReceipt(name, current);
+  for (const folder of await readdir(dir)) {
+    const order = undeliveredNumber(folder, name);
+    if (order === undefined) continue;
+    const delivery = await readDelivery(`${dir}/${folder}/${PREVIOUS_DELIVERY}`);
+    if (delivery?.id === id)
+      return {
+        delivery,
+        order,
+        file: `${folder}/${PREVIOUS_DELIVERY}`,
+        place: `${folder}/previous`,
+        receipt: `${folder}/${PREVIOUS}`,
+      };
+  }
+  return undefined;
+}
+
+export interface OutboxOptions {
+  /** Of the queue; made where it is missing. */
+  folder: string;
+  /** Real paths that results may lie in. */
+  outputRoots: readonly string[];
+  destinations: Readonly<Record<string, DestinationSettings>>;
+  minimumFreeBytes: number;
+  log: Logger;
+  /** A result has something for destinations. */
+  found: () => void;
+}
+
+export class Outbox {
+  /** Entries that nobody has looked at. */
+  readonly #entries = new Map<string, Entry>();
+  readonly #adopting = new Map<string, Promise<Pending | undefined>>();
+  readonly #pending = new Map<string, Pending>();
+  /** Entries that could not be looked at, which the log says once. */
+  readonly #told = new Set<string>();
+  #closed = false;
+
+  constructor(private readonly options: OutboxOptions) {}
+
+  get pending(): Iterable<Pending> {
+    return this.#pending.values();
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.answerAll();
+  }
+
+  /** Nobody waits any longer. */
+  answerAll(): void {
+    for (const { waiters } of this.#pending.values()) for (const wake of [...waiters]) wake();
+  }
+
+  /**
+   * Writes an entry; the disk has it when this resolves. @throws RadserveError delivery_unavailable
+   */
+  async keep(entry: Entry): Promise<void> {
+    const { folder, minimumFreeBytes } = this.options;
+    try {
+      const holder = path.dirname(folder);
+      if (isUnmounted(holder, (await stat(holder)).dev))
+        throw new Error("its share is not mounted");
+      if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined)
+        await syncFolder(holder);
+      await replaceFile(
+        folder,
+        `${entry.delivery.id}.json`,
+        JSON.stringify(entry),
+        minimumFreeBytes,
+      );
+    } catch (error) {
+      const why =
+        error instanceof RadserveError ? error.code : errno(error) || "its share is not mounted";
+      throw errors.delivery_unavailable(
+        `The delivery queue cannot be written (${why}), so no result was written. Correct that and send the request again, or send it with deliver none.`,
+        undefined,
+        { cause: error },
+      );
+    }
+    this.#entries.set(entry.delivery.id, entry);
+  }
+
+  /** Looks at an entry; undefined where there is nothing to deliver (any more). */
+  adopt(id: string): Promise<Pending | undefined> {
+    const entry = this.#entries.get(id);
+    if (entry === undefined) return Promise.resolve(this.#pending.get(id));
+    const adopting =
+      this.#adopting.get(id) ?? this.#adopt(entry).finally(() => this.#adopting.delete(id));
+    this.#adopting.set(id, adopting);
+    return adopting;
+  }
+
+  /** Looks through the queue: at entries that are new, and for those that another box has done. */
+  async look(): Promise<void> {
+    const { folder, log } = this.options;
+    const ids = (await readdir(folder).catch(ifMissing([] as string[]))).flatMap(
+      (name) => NAME_OF_ENTRY.exec(name)?.[1] ?? [],
+    );
+    const known = (id: string) => this.#entries.has(id) || this.#pending.has(id);
+    for (const id of ids.filter((one) => !known(one))) {
+      const entry = await this.#read(id);
+      if (entry !== undefined && !known(id)) this.#entries.set(id, entry);
+    }
+    const waiting = [...this.#entries.keys()];
+    for (let i = 0; i < waiting.length && !this.#closed; i += AT_ONCE)
+      await Promise.all(
+        waiting.slice(i, i + AT_ONCE).map((id) => this.adopt(id).catch(() => undefined)),
+      );
+    const there = new Set(ids);
+    for (const pending of this.#pending.values()) {
+      if (pending.busy.size > 0) continue;
+      // Another box may have gone on with it
+      if (!there.has(pending.id) || pending.waiters.size > 0)
+        await this.refresh(pending).catch((error: unknown) =>
+          log.warn(
+            { fault: faultForLog(error) },
+            "a result that is to be delivered cannot be looked at",
+          ),
+        );
+    }
+  }
+
+  async #read(id: string): Promise<Entry | undefined> {
+    try {
+      return entrySchema.parse(
+        JSON.parse(await textOfRegular(`${this.options.folder}/${id}.json`)),
+      );
+    } catch (error) {
+      if (errno(error) !== "ENOENT" && !this.#told.has(id))
+        this.options.log.error({ entry: id }, "an entry of the queue of deliveries cannot be read");
+      this.#told.add(id);
+      return undefined;
+    }
+  }
+
+  async #adopt(entry: Entry): Promise<Pending | undefined> {
+    const { id } = entry.delivery;
+    let found: (Located & { study: string }) | undefined;
+    try {
+      found = await this.#atResult(entry, (dir) => this.#lookedAt(dir, entry));
+    } catch (error) {
+      if (!this.#told.has(id) && !this.#closed)
+        this.options.log.warn(
+          { request_id: entry.delivery.request_id, fault: faultForLog(error) },
+          "a result that is to be delivered cannot be looked at; it is tried again",
+        );
+      this.#told.add(id);
+      throw error;
+    }
+    if (found === undefined) await this.#drop(id);
+    else {
+      const { delivery } = found;
+      if (!isOver(delivery) && delivery.id !== id && !this.#pending.has(delivery.id))
+        await this.keep({ ...entry, reused: true, delivery });
+      if (isOver(delivery) || delivery.id !== id) await this.#drop(id);
+    }
+    this.#entries.delete(id);
+    if (found === undefined) return undefined;
+    const { folder, name } = entry;
+    // It may have replaced them
+    for (const other of this.#pending.values())
+      if (other.folder === folder && other.name === name)
+        await this.refresh(other).catch(() => false);
+    return this.#enter(entry, found);
+  }
+
+  #enter(
+    { folder, name }: Entry,
+    { delivery, place, order, study }: Located & { study: string },
+  ): Pending {
+    const { id } = delivery;
+    this.#entries.delete(id);
+    const pending = this.#pending.get(id) ?? {
+      id,
+      folder,
+      name,
+      delivery,
+      study,
+      place,
+      order,
+      work: Promise.resolve(),
+      busy: new Set<string>(),
+      notBefore: new Map<string, number>(),
+      waiters: new Set<() => void>(),
+    };
+    Object.assign(pending, { delivery, place, order });
+    if (!isOver(delivery)) this.#pending.set(id, pending);
+    if (isOpen(delivery)) this.options.found();
+    return pending;
+  }
+
+  /** While NAME is held: the delivery of an entry, with the objects that each destination takes. */
+  async #lookedAt(dir: string, entry: Entry): Promise<(Located & { study: string }) | undefined> {
+    const { name } = entry;
+    let found = await locate(dir, name, entry.delivery.id);
+    if (found === undefined && entry.reused) {
+      const current = await readDelivery(`${dir}/${deliveryName(name)}`);
+      const delivery = current ?? entry.delivery;
+      for (const destination of Object.keys(entry.delivery.destinations))
+        delivery.destinations[destination] ??= null;
+      found = besideReceipt(name, delivery);
+    }
+    if (found === undefined) return undefined;
+    const receipt = await readReceipt(`${dir}/${found.receipt}`);
+    if (receipt.kind !== "receipt") return undefined;
+    if (this.#expand(found.delivery, receipt.receipt))
+      await replaceFile(dir, found.file, deliveryText(found.delivery));
+    return { ...found, study: receipt.receipt.source.study_instance_uid ?? "" };
+  }
+
+  /**
+   * Lists the objects for each destination of which that is not known. @returns whether something
+   * is new
+   */
+  #expand(delivery: Delivery, receipt: Receipt): boolean {
+    const at = new Date().toISOString();
+    let isNew = false;
+    for (const [name, objects] of Object.entries(delivery.destinations)) {
+      if (objects !== null) continue;
+      isNew = true;
+      const settings = this.options.destinations[name];
+      delivery.destinations[name] = objectsOf(receipt)
+        .filter((object) => settings === undefined || isTaken(object, settings))
+        .map((object) => ({
+          ...object,
+          at,
+          tries: 0,
+          ...(settings === undefined
+            ? { state: "refused", reason: "The settings have no destination of this name." }
+            : { state: "waiting" }),
+        }));
+    }
+    delivery.open = isOpen(delivery);
+    return isNew;
+  }
+
+  /**
+   * Does something while NAME is held, after what a dead process left is published or removed;
+   * undefined where the folder is gone.
+   */
+  async #atResult<T>(
+    { folder, name }: Pick<Entry, "folder" | "name">,
+    work: (dir: string) => Promise<T>,
+  ): Promise<T | undefined> {
+    const check = () => {
+      if (this.#closed) throw errors.shutting_down("The server stops.");
+    };
+    let found: T | undefined;
+    try {
+      found = await withInput(
+        folder,
+        this.options.outputRoots,
+        ({ fdPath }) => withName(fdPath, name, { check }, () => work(fdPath)),
+        "output",
+      );
+    } catch (error) {
+      if (!(error instanceof RadserveError) || error.code !== "file_not_found") throw error;
+    }
+    if (found === undefined) {
+      // The share of a folder that is away has nothing of it now
+      const root = this.options.outputRoots.find((one) => isInside(folder, [one])) ?? folder;
+      if (isUnmounted(root, (await stat(root)).dev) || !(await holdsSomething(root)))
+        throw errors.file_not_found("The share of the results is not mounted.");
+    }
+    return found;
+  }
+
+  /**
+   * Changes what the file beside a receipt says, while NAME is held. A result that is gone is not
+   * to be delivered any more.
+   * @param edit of the newest text
+   */
+  change(pending: Pending, edit: (delivery: Delivery) => void): Promise<void> {
+    const work = pending.work.then(async () => {
+      const found = await this.#atResult(pending, async (dir) => {
+        const located = await locate(dir, pending.name, pending.id);
+        if (located === undefined) return undefined;
+        const { delivery, file, place } = located;
+        const before = deliveryText(delivery);
+        edit(delivery);
+        delivery.open = isOpen(delivery);
+        if (deliveryText(delivery) !== before)
+          await replaceFile(
+            path.dirname(`${dir}/${file}`),
+            path.basename(file),
+            deliveryText(delivery),
+          );
+        // Nobody needs a replaced result any more that has arrived
+        if (isOver(delivery) && place !== "")
+          await rm(path.dirname(`${dir}/${place}`), { recursive: true, force: true });
+        return located;
+      });
+      if (found !== undefined) {
+        const { delivery, place, order } = found;
+        Object.assign(pending, { delivery, place, order });
+      }
+      if (found === undefined || isOver(pending.delivery)) await this.#drop(pending.id);
+      for (const wake of [...pending.waiters]) wake();
+    });
+    pending.work = work.catch(() => undefined);
+    return work;
+  }
+
+  /**
+   * Reads again what another box, or a newer result, may have changed.
+   * @returns false where nothing of it is to be delivered, or it cannot be told while somebody has
+   * NAME
+   */
+  async refresh(pending: Pending): Promise<boolean> {
+    const { folder, name, id } = pending;
+    const found = await withInput(
+      folder,
+      this.options.outputRoots,
+      ({ fdPath }) => locate(fdPath, name, id),
+      "output",
+    );
+    if (found !== undefined) {
+      const { delivery, place, order } = found;
+      Object.assign(pending, { delivery, place, order });
+      if (!isOver(delivery)) return true;
+    }
+    // Not waited for: whoever computes a newer result has NAME
+    void this.change(pending, () => undefined).catch(() => undefined);
+    return false;
+  }
+
+  /**
+   * Whether a result that this one has replaced is still to go to a destination, on whatever box.
+   */
+  async waitsForOlder(
+    { folder, name, order, delivery }: Pending,
+    destination: string,
+  ): Promise<boolean> {
+    if (delivery.replaces?.open !== true) return false;
+    const older = async ({ fdPath }: { fdPath: string }) => {
+      for (const entry of await readdir(fdPath)) {
+        if ((undeliveredNumber(entry, name) ?? Infinity) >= order) continue;
+        const found = await readDelivery(`${fdPath}/${entry}/${PREVIOUS_DELIVERY}`);
+        const objects = found?.destinations[destination];
+        if (found === undefined || (objects !== null && objects?.some(isUnderway) !== true))
+          continue;
+        // Its entry may be lost
+        if (!this.#pending.has(found.id) && !this.#entries.has(found.id))
+          await this.keep({ folder, name, reused: false, delivery: found });
+        return true;
+      }
+      return false;
+    };
+    return withInput(folder, this.options.outputRoots, older, "output");
+  }
+
+  async #drop(id: string): Promise<void> {
+    await rm(`${this.options.folder}/${id}.json`, { force: true });
+    this.#entries.delete(id);
+    this.#pending.delete(id);
+  }
+
+  /**
+   * What is open for a destination. A newer result of a NAME waits for the one that it has
+   * replaced.
+   */
+  #openFor(destination: string): Pending[] {
+    const first = new Map<string, Pending>();
+    for (const one of this.#pending.values()) {
+      if (objectsFor(one, destination).length === 0) continue;
+      const key = `${one.folder}/${one.name}`;
+      const other = first.get(key);
+      if (other === undefined || one.order < other.order) first.set(key, one);
+    }
+    return [...first.values()].filter(({ busy }) => !busy.has(destination));
+  }
+
+  /**
+   * Results that can go to a destination now, of the highest priority that there is, the oldest
+   * first.
+   */
+  due(destination: string, now: number): Pending[] {
+    const ready = this.#openFor(destination)
+      .filter(({ notBefore }) => (notBefore.get(destination) ?? 0) <= now)
+      .sort(inOrder);
+    return ready.filter(({ delivery }) => delivery.priority === ready[0]?.delivery.priority);
+  }
+
+  /**
+   * When the next result can go to a destination (milliseconds of `monotonic`); without end where
+   * none waits.
+   */
+  nextDue(destination: string): number {
+    return Math.min(
+      ...this.#openFor(destination).map(({ notBefore }) => notBefore.get(destination) ?? 0),
+    );
+  }
+}

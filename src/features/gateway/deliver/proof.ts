@@ -1,0 +1,287 @@
+/**
+ * Whether an object that was read back is the one that was sent: each attribute at any depth,
+ * decoded, so that neither the transfer syntax nor the way in which a peer writes a value counts;
+ * and the pixels, byte for byte or decoded.
+ */
+import { RadserveError } from "../../../base/errors.js";
+import { textDecoder, type TextDecode } from "../../../images/dicom/charset.js";
+import {
+  describeTag,
+  dictionaryVr,
+  SINGLE_VALUE_VRS,
+  tagOf,
+  type Tag,
+} from "../../../images/dicom/dictionary.js";
+import { openFile, type DicomFile } from "../../../images/dicom/dicom-file.js";
+import { itemsOf, type DataSet, type Element } from "../../../images/dicom/elements.js";
+import { decimal } from "../../../images/dicom/value-forms.js";
+import { readImage } from "../../../images/read-image.js";
+import type { ProofBy, Proved } from "./destination.js";
+
+/**
+ * What a comparison found. A reason names attributes and quotes no value, which may be a person's.
+ */
+export type Comparison = { equal: true; coerced: string[] } | { equal: false; reason: string };
+
+const tags = (...lines: string[]): ReadonlySet<Tag> =>
+  new Set(lines.flatMap((line) => line.split(" ")).flatMap((keyword) => tagOf(keyword) ?? []));
+
+let lists: { ignored: ReadonlySet<Tag>; coerced: ReadonlySet<Tag> } | undefined;
+
+/** Made when it is needed: the dictionary is large. */
+const attributes = () =>
+  (lists ??= {
+    /**
+     * What says where an object lies and how it is written, and nothing of what it is. Besides
+     * these the File Meta Information, group lengths, padding and private attributes are not looked
+     * at: a peer may write them anew, or leave them out (PS3.4 section B.4.1).
+     */
+    ignored: tags(
+      // Text is compared decoded
+      "SpecificCharacterSet",
+      // Where the peer keeps it, and from where it can be had
+      "RetrieveAETitle RetrieveURL RetrieveURI RetrieveLocationUID InstanceAvailability StorageMediaFileSetID StorageMediaFileSetUID",
+      // What the peer notes of a coercion
+      "InstanceCoercionDateTime OriginalAttributesSequence InstanceOriginStatus",
+      // How the fragments lie
+      "ExtendedOffsetTable ExtendedOffsetTableLengths",
+    ),
+    /**
+     * Of the patient and the study, which a PACS sets to what the hospital knows (PS3.4 section
+     * B.4.1.3). It is told.
+     */
+    coerced: tags(
+      "PatientName PatientID IssuerOfPatientID IssuerOfPatientIDQualifiersSequence TypeOfPatientID OtherPatientIDs",
+      "OtherPatientIDsSequence OtherPatientNames PatientBirthDate PatientBirthTime PatientSex PatientAge PatientComments",
+      "ReferencedPatientSequence EthnicGroup StudyDate StudyTime StudyID StudyDescription AccessionNumber",
+      "IssuerOfAccessionNumberSequence ReferringPhysicianName PhysiciansOfRecord NameOfPhysiciansReadingStudy",
+      "ProcedureCodeSequence ReferencedStudySequence RequestAttributesSequence InstitutionName",
+    ),
+  });
+
+const TEXTS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UR UT".split(" "));
+/** Whose characters are those of Specific Character Set. */
+const IN_CHARSET = new Set(["LO", "LT", "PN", "SH", "ST", "UC", "UT"]);
+/** Bytes that are swapped together in Big Endian. */
+const WIDTHS: Readonly<Record<string, number>> = {
+  AT: 2,
+  OW: 2,
+  SS: 2,
+  US: 2,
+  xs: 2,
+  ox: 2,
+  lt: 2,
+  FL: 4,
+  OF: 4,
+  OL: 4,
+  SL: 4,
+  UL: 4,
+  up: 4,
+  FD: 8,
+  OD: 8,
+  OV: 8,
+  SV: 8,
+  UV: 8,
+};
+const PIXELS: readonly Tag[] = [0x7fe00008, 0x7fe00009, 0x7fe00010];
+const PADDING = 0xfffcfffc;
+/**
+ * What a change between planes and pixels changes beside the pixels, which are then compared
+ * decoded.
+ */
+const OF_CODING = ["PlanarConfiguration", "PhotometricInterpretation"];
+
+interface Side {
+  file: DicomFile;
+  dataSet: DataSet;
+  decode: TextDecode;
+}
+
+/**
+ * Compares two DICOM files.
+ * @param sent what was sent
+ * @param found what the peer has
+ */
+export async function compareObjects(sent: Buffer, found: Buffer): Promise<Comparison> {
+  let files: [DicomFile, DicomFile];
+  try {
+    files = [openFile(sent), openFile(found)];
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    return { equal: false, reason: `What came back is no whole DICOM object (${error.code}).` };
+  }
+  const [a, b] = files.map((file) => sideOf(file, file.dataSet, textDecoder([]))) as [Side, Side];
+  const coerced: string[] = [];
+  try {
+    const pixels = await pixelFault(files, [sent, found]);
+    const different = differing(a, b, pixels === "decoded");
+    const changed = different.filter((tag) => !attributes().coerced.has(tag));
+    if (changed.length > 0) return { equal: false, reason: `Other values in ${listed(changed)}.` };
+    if (pixels !== undefined && pixels !== "decoded") return { equal: false, reason: pixels };
+    coerced.push(...different.map((tag) => describeTag(tag).replace(/ .*/, "")));
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    return { equal: false, reason: `What came back cannot be read to its end (${error.code}).` };
+  }
+  return { equal: true, coerced };
+}
+
+const MOST_NAMED = 5;
+function listed(all: readonly Tag[]): string {
+  const more = all.length > MOST_NAMED ? `, and ${all.length - MOST_NAMED} more` : "";
+  return all.slice(0, MOST_NAMED).map(describeTag).join(", ") + more;
+}
+
+const SPECIFIC_CHARACTER_SET = 0x00080005;
+
+/**
+ * @param decode of the data set around an item, which holds where the item names no character set
+ */
+function sideOf(file: DicomFile, dataSet: DataSet, decode: TextDecode): Side {
+  const charset = dataSet.elements.get(SPECIFIC_CHARACTER_SET);
+  if (charset === undefined) return { file, dataSet, decode };
+  const terms = Buffer.from(bytesOf(file, charset)).toString("latin1").split("\\");
+  return { file, dataSet, decode: textDecoder(terms.map((term) => term.trim())) };
+}
+
+const bytesOf = ({ walk }: DicomFile, { offset, available }: Element): Uint8Array =>
+  walk.bytes.subarray(offset, offset + available);
+
+const isLookedAt = (tag: Tag, recoded: boolean) =>
+  (tag >>> 16) % 2 === 0 &&
+  (tag & 0xffff) !== 0 &&
+  tag !== PADDING &&
+  !attributes().ignored.has(tag) &&
+  !(recoded && OF_CODING.some((keyword) => tagOf(keyword) === tag));
+
+/**
+ * Tags of the attributes, of the outermost data set, in which the two differ. Pixels are left out.
+ */
+function differing(a: Side, b: Side, recoded: boolean): Tag[] {
+  const all = new Set([...a.dataSet.elements.keys(), ...b.dataSet.elements.keys()]);
+  return [...all]
+    .filter((tag) => !PIXELS.includes(tag) && isLookedAt(tag, recoded) && !agree(a, b, tag))
+    .sort((one, other) => one - other);
+}
+
+/** One that is empty is as one that is not there. */
+function agree(a: Side, b: Side, tag: Tag): boolean {
+  const [one, other] = [a.dataSet.elements.get(tag), b.dataSet.elements.get(tag)];
+  const [items, others] = [itemsIn(a, one), itemsIn(b, other)];
+  if (items !== undefined && others !== undefined)
+    return (
+      items.length === others.length &&
+      items.every((item, i) => agreeInItems(a, b, item, others[i] ?? item))
+    );
+  const vr = vrOf(tag, one, other);
+  if (TEXTS.has(vr)) return sameTexts(vr, textsIn(a, one, vr), textsIn(b, other, vr));
+  return Buffer.compare(valueIn(a, one, vr), valueIn(b, other, vr)) === 0;
+}
+
+function agreeInItems(a: Side, b: Side, item: DataSet, other: DataSet): boolean {
+  const [one, two] = [sideOf(a.file, item, a.decode), sideOf(b.file, other, b.decode)];
+  const all = new Set([...item.elements.keys(), ...other.elements.keys()]);
+  return (
+    (other.doubled ?? []).length === 0 &&
+    [...all].every((tag) => !isLookedAt(tag, false) || agree(one, two, tag))
+  );
+}
+
+/** Undefined for what is no sequence; one that is not there has no items. */
+const itemsIn = ({ file }: Side, element: Element | undefined): DataSet[] | undefined =>
+  element === undefined || element.length === 0 ? [] : itemsOf(file.walk, element);
+
+/** That of the file which says it; one that is written as UN, or without, has the other's. */
+function vrOf(tag: Tag, ...elements: (Element | undefined)[]): string {
+  const said = elements.flatMap((one) =>
+    one?.encoding.explicit === true && one.vr !== "UN" ? one.vr : [],
+  );
+  return said[0] ?? dictionaryVr(tag);
+}
+
+function textsIn({ file, decode }: Side, element: Element | undefined, vr: string): string[] {
+  if (element === undefined) return [""];
+  const bytes = bytesOf(file, element);
+  const text = IN_CHARSET.has(vr) ? decode(bytes) : Buffer.from(bytes).toString("latin1");
+  // Blanks at the beginning mean something in text of one value (PS3.5 table 6.2-1)
+  if (SINGLE_VALUE_VRS.has(vr)) return [text.replace(/[\0 ]+$/, "")];
+  const values = text.split("\\").map((value) => value.replace(/^[\0 ]+|[\0 ]+$/g, ""));
+  // Empty groups and components at the end of a name may be left out
+  return vr === "PN" ? values.map((value) => value.replace(/[\^=]+(?==|$)/g, "")) : values;
+}
+
+function sameTexts(vr: string, a: readonly string[], b: readonly string[]): boolean {
+  if (a.length !== b.length) return false;
+  return a.every((text, i) => {
+    const other = b[i] ?? "";
+    if (text === other || (vr !== "DS" && vr !== "IS")) return text === other;
+    const number = decimal(text);
+    return number !== undefined && number === decimal(other);
+  });
+}
+
+/** The bytes of a value in Little Endian. */
+function valueIn({ file }: Side, element: Element | undefined, vr: string): Uint8Array {
+  if (element === undefined) return new Uint8Array(0);
+  const bytes = bytesOf(file, element);
+  const width = element.encoding.littleEndian ? 1 : (WIDTHS[vr] ?? 1);
+  if (width === 1 || bytes.length % width !== 0) return bytes;
+  const swapped = Buffer.from(bytes);
+  if (width === 2) return swapped.swap16();
+  return width === 4 ? swapped.swap32() : swapped.swap64();
+}
+
+/**
+ * What is wrong with the pixels; "decoded" where they are the same, but compressed otherwise;
+ * undefined where they are the same.
+ */
+async function pixelFault(
+  files: readonly [DicomFile, DicomFile],
+  bytes: readonly [Buffer, Buffer],
+): Promise<string | undefined> {
+  const [a, b] = files.map((file) =>
+    PIXELS.map((tag) => file.dataSet.elements.get(tag)).find((element) => element !== undefined),
+  );
+  if (a === undefined && b === undefined) return undefined;
+  if (a === undefined || b === undefined || a.tag !== b.tag)
+    return "Pixels are on one side alone, or of another kind.";
+  const coded = files.map((file, i) => codedPixels(file, i === 0 ? a : b));
+  const isSame = Buffer.compare(coded[0] ?? Buffer.alloc(0), coded[1] ?? Buffer.alloc(0)) === 0;
+  const isNative = a.encapsulated === undefined && b.encapsulated === undefined;
+  if (isNative || (isSame && files[0].transferSyntax.uid === files[1].transferSyntax.uid))
+    return isSame ? undefined : "Other pixels.";
+  const [sent, found] = [await readImage(bytes[0]), await readImage(bytes[1])];
+  if (sent.frameCount !== found.frameCount) return "Another number of frames.";
+  for (let frame = 0; frame < sent.frameCount; frame++)
+    if (Buffer.compare(await sent.frame(frame), await found.frame(frame)) !== 0)
+      return "Other pixels: they were compressed with loss, or changed.";
+  return "decoded";
+}
+
+/** Native pixels in Little Endian, or the fragments behind each other. */
+function codedPixels(file: DicomFile, element: Element): Uint8Array {
+  if (element.encapsulated === undefined)
+    return valueIn(
+      { file, dataSet: file.dataSet, decode: textDecoder([]) },
+      element,
+      vrOf(element.tag, element),
+    );
+  return Buffer.concat(
+    element.encapsulated.fragments.map(({ offset, length }) =>
+      file.walk.bytes.subarray(offset, offset + length),
+    ),
+  );
+}
+
+/** A comparison as the proof of a delivery. */
+export async function proofBy(how: ProofBy, sent: Buffer, found: Buffer): Promise<Proved> {
+  const compared = await compareObjects(sent, found);
+  if (!compared.equal) return { state: "differs", reason: compared.reason };
+  const { coerced } = compared;
+  return {
+    state: "proven",
+    how,
+    at: new Date().toISOString(),
+    ...(coerced.length === 0 ? {} : { coerced }),
+  };
+}

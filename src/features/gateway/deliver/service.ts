@@ -1,0 +1,133 @@
+/**
+ * Deliveries as the serving process sees them: what is asked for is kept by a thread of its own,
+ * which sends it, and tells here what became of it. Off unless the file of doors names
+ * destinations.
+ */
+import path from "node:path";
+import type { Audit } from "../../../audit/audit.js";
+import { errors } from "../../../base/errors.js";
+import { faultForLog, type Logger } from "../../../base/log.js";
+import { ServiceThread, ThreadEnded } from "../../../base/service-thread.js";
+import type { Config } from "../../../config.js";
+import type { KnownDestinations } from "../../../inference/request.js";
+import type { ResultPlace } from "../../../inference/task.js";
+import type { Delivery } from "../../../results/receipt/delivery.js";
+import type { DoorsSettings } from "../settings.js";
+import type {
+  DeliverThreadOptions,
+  DeliveryFigures,
+  DeliveryFilter,
+  FromDeliver,
+  ToDeliver,
+  Undelivered,
+} from "./messages.js";
+
+/**
+ * Where a box keeps what is to be delivered: in the spool, which all boxes see, or else in its
+ * state directory.
+ */
+export const queueOf = (
+  { spool }: DoorsSettings,
+  { state_dir }: Pick<Config, "state_dir">,
+): string => path.join(spool ?? state_dir, "deliveries");
+
+export interface DeliveriesOptions {
+  config: Config;
+  settings: DoorsSettings;
+  /** Real paths. */
+  outputRoots: string[];
+  audit: Audit;
+  log: Logger;
+}
+
+export class DeliveryService {
+  readonly known: KnownDestinations;
+  /** Where the queue is, if not in the state directory. */
+  readonly spool: string | undefined;
+  readonly #thread: ServiceThread<ToDeliver, unknown>;
+  #figures: DeliveryFigures = {};
+
+  constructor(private readonly options: DeliveriesOptions) {
+    const { config, settings, outputRoots, log } = options;
+    const { log_level, minimum_free_disk } = config;
+    this.known = { all: Object.keys(settings.destinations), usual: settings.deliver };
+    this.spool = settings.spool;
+    this.#thread = new ServiceThread({
+      file: new URL("./thread.js", import.meta.url),
+      workerData: {
+        config: { log_level, minimum_free_disk },
+        outputRoots,
+        queue: queueOf(settings, config),
+        destinations: settings.destinations,
+      } satisfies DeliverThreadOptions,
+      stays: true,
+      answering: (message: FromDeliver) => this.#answer(message),
+      failed: (error) =>
+        log.error({ fault: faultForLog(error) }, "the thread that delivers failed"),
+    });
+  }
+
+  get figures(): DeliveryFigures {
+    return this.#figures;
+  }
+
+  /**
+   * Keeps what is to be delivered, before the result is decided. @throws RadserveError
+   * delivery_unavailable, shutting_down
+   */
+  async intend(delivery: Delivery, place: ResultPlace): Promise<void> {
+    await this.#call({ type: "intend", entry: { ...place, delivery } });
+  }
+
+  /**
+   * What the file beside a receipt says of its delivery.
+   * @param ms waits so long until everything is delivered or set aside
+   */
+  async outcome(id: string, receiptPath: string, ms?: number): Promise<Delivery | undefined> {
+    const { dir: folder, name } = path.parse(receiptPath);
+    return (await this.#call({ type: "outcome", id, folder, name, ms })) as Delivery | undefined;
+  }
+
+  async list(filter: DeliveryFilter, most: number): Promise<Undelivered[]> {
+    return (await this.#call({ type: "list", filter, most })) as Undelivered[];
+  }
+
+  /** @returns how many objects that were set aside are sent again */
+  async retry(filter: DeliveryFilter): Promise<number> {
+    return (await this.#call({ type: "retry", filter })) as number;
+  }
+
+  /** Nobody is to wait for an outcome any longer. */
+  hurry(): void {
+    this.#thread.note({ type: "hurry" });
+  }
+
+  /** Sends nothing more; what is not delivered goes on with the next start. */
+  async close(): Promise<void> {
+    await this.#thread.close({ type: "close" });
+  }
+
+  async #call(call: ToDeliver): Promise<unknown> {
+    try {
+      return await this.#thread.call(call);
+    } catch (error) {
+      if (error instanceof ThreadEnded)
+        throw errors.shutting_down("The server stops. Send it again.");
+      throw error;
+    }
+  }
+
+  async #answer(message: FromDeliver): Promise<undefined> {
+    if (message.type === "figures") this.#figures = message.figures;
+    else {
+      const { audit } = this.options;
+      const { study, ...told } = message.told;
+      await audit.record({
+        kind: "delivery",
+        ...told,
+        ...(study === "" ? {} : { study: audit.hash("study", study) }),
+      });
+    }
+    return undefined;
+  }
+}

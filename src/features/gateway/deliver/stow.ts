@@ -1,0 +1,293 @@
+/**
+ * A destination that speaks DICOMweb: objects go there by STOW-RS (PS3.18 section 10.5), and are
+ * read back by WADO-RS (10.4).
+ */
+import { Agent as PlainAgent, request as plainRequest, type IncomingMessage } from "node:http";
+import { Agent as TlsAgent, request as tlsRequest, type RequestOptions } from "node:https";
+import { z } from "zod";
+import { durations } from "../../../base/durations.js";
+import { RadserveError } from "../../../base/errors.js";
+import { Multipart } from "../receive/multipart.js";
+import {
+  bytesToSend,
+  gathered,
+  mostReadBack,
+  NOT_ASKED,
+  patience,
+  type Destination,
+  type ObjectToSend,
+  type Proved,
+  type Sent,
+} from "./destination.js";
+import { readCredentials, type StowSettings } from "./destination-settings.js";
+import { proofBy } from "./proof.js";
+import { sentBy, statusText } from "./store-status.js";
+
+/** One request has so many objects and bytes at most, but one object always. */
+const MOST_OBJECTS = 100;
+const MOST_BYTES = 8 * 1024 * 1024;
+/** Objects that are read beside each other: a thread waits for the disk several times with each. */
+const READ_AHEAD = 4;
+const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
+
+/**
+ * Statuses of HTTP by which a peer says something about what was sent; all others are about itself,
+ * or who calls.
+ */
+const OF_CONTENT = [400, 406, 409, 411, 413, 415, 422];
+
+const uids = z.object({ Value: z.tuple([z.string().trim()]) });
+const item = z.object({
+  "00081155": uids,
+  "00081196": z
+    .object({ Value: z.tuple([z.number()]) })
+    .optional()
+    .catch(undefined),
+  "00081197": z
+    .object({ Value: z.tuple([z.number()]) })
+    .optional()
+    .catch(undefined),
+});
+/** Items that cannot be read name no object. */
+const items = z
+  .object({ Value: z.array(item.or(z.unknown().transform(() => undefined))).default([]) })
+  .optional();
+/** The Store Instances Response Module (PS3.18 annex I), in the DICOM JSON Model. */
+const answerSchema = z.object({ "00081198": items, "00081199": items });
+
+interface Loaded {
+  object: ObjectToSend;
+  bytes: Buffer;
+}
+
+export class StowDestination implements Destination {
+  readonly #agent: PlainAgent | TlsAgent;
+
+  constructor(
+    private readonly name: string,
+    private readonly settings: StowSettings,
+  ) {
+    const Agent = settings.url.startsWith("https:") ? TlsAgent : PlainAgent;
+    this.#agent = new Agent({ keepAlive: true });
+  }
+
+  async *send(
+    objects: readonly ObjectToSend[],
+    signal: AbortSignal,
+  ): AsyncGenerator<[string, Sent]> {
+    const batches = loaded(objects);
+    // The next one is read while this one is sent
+    let next = batches.next();
+    for (let batch = await next; batch.done !== true; batch = await next) {
+      next = batches.next();
+      yield* batch.value.unsent;
+      if (batch.value.objects.length > 0) yield* this.#sendBatch(batch.value.objects, signal);
+    }
+  }
+
+  async *#sendBatch(batch: readonly Loaded[], signal: AbortSignal): AsyncGenerator<[string, Sent]> {
+    const all = (sent: Sent) =>
+      batch.map(({ object }): [string, Sent] => [object.sop_instance_uid, sent]);
+    let status: number;
+    let told: Map<string, Sent>;
+    try {
+      const boundary = `radserve-${batch[0]?.object.sha256.slice(0, 32)}`;
+      const answer = await this.#request("/studies", signal, {
+        accept: "application/dicom+json",
+        type: `multipart/related; type="application/dicom"; boundary=${boundary}`,
+        body: batch
+          .flatMap(({ bytes }) => [
+            Buffer.from(`\r\n--${boundary}\r\nContent-Type: application/dicom\r\n\r\n`),
+            bytes,
+          ])
+          .concat(Buffer.from(`\r\n--${boundary}--\r\n`)),
+      });
+      ({ status } = answer);
+      told = toldIn((await gathered(answer.body, MOST_ANSWER_BYTES)).toString("utf8"));
+    } catch (error) {
+      yield* all({ state: "away", reason: faultText(error) });
+      return;
+    }
+    const isAboutContent = OF_CONTENT.includes(status) || status === 500;
+    if ((status >= 200 && status < 300) || told.size > 0) {
+      const silent = `The answer (${status}) does not name the object.`;
+      for (const [uid, sent] of all({ state: "away", reason: silent, answered: true }))
+        yield [uid, told.get(uid) ?? sent];
+    } else if (isAboutContent && batch.length > 1) {
+      // One of them may be the cause
+      for (const one of batch) yield* this.#sendBatch([one], signal);
+    } else yield* all(ofHttp(status));
+  }
+
+  async prove(object: ObjectToSend, signal: AbortSignal): Promise<Proved> {
+    if (this.settings.prove === false) return { state: "not_provable", reason: NOT_ASKED };
+    const sent = await bytesToSend(object);
+    if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
+    const {
+      study_instance_uid: study,
+      series_instance_uid: series,
+      sop_instance_uid: instance,
+    } = object;
+    try {
+      const { status, type, body } = await this.#request(
+        `/studies/${study}/series/${series}/instances/${instance}`,
+        signal,
+        { accept: 'multipart/related; type="application/dicom"; transfer-syntax=*' },
+      );
+      if (status === 200)
+        return await proofBy("wado-rs", sent, await onlyObject(type, body, mostReadBack(sent)));
+      body.resume();
+      if (status === 404 || status === 410)
+        return { state: "missing", reason: `The peer has no such object (${status}).` };
+      const state = OF_CONTENT.includes(status) ? "not_provable" : "away";
+      return { state, reason: `Reading it back was answered with ${status}.` };
+    } catch (error) {
+      return { state: "away", reason: faultText(error) };
+    }
+  }
+
+  /** Redirects are not followed: the settings name who is called. */
+  async #request(
+    path: string,
+    signal: AbortSignal,
+    { accept, type, body = [] }: { accept: string; type?: string; body?: Buffer[] },
+  ): Promise<{ status: number; type: string; body: IncomingMessage }> {
+    const { tls, authorization } = await readCredentials(this.name, this.settings);
+    const length = body.reduce((sum, { length }) => sum + length, 0);
+    const options: RequestOptions = {
+      ...tls,
+      agent: this.#agent,
+      method: type === undefined ? "GET" : "POST",
+      signal: AbortSignal.any([signal, AbortSignal.timeout(durations.deliveryWhole)]),
+      headers: {
+        Accept: accept,
+        ...(type === undefined ? {} : { "Content-Type": type, "Content-Length": length }),
+        ...(authorization === undefined ? {} : { Authorization: authorization }),
+      },
+    };
+    return new Promise((resolve, reject) => {
+      const send = tls === undefined ? plainRequest : tlsRequest;
+      const request = send(this.settings.url + path, options, (response) => {
+        resolve({
+          status: response.statusCode ?? 0,
+          type: response.headers["content-type"] ?? "",
+          body: response,
+        });
+      });
+      request.setTimeout(patience(this.settings, length), () =>
+        request.destroy(new Error("The peer took too long.")),
+      );
+      request.on("error", reject);
+      for (const piece of body) request.write(piece);
+      request.end();
+    });
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+interface Batch {
+  objects: Loaded[];
+  unsent: [string, Sent][];
+}
+
+async function* loaded(objects: readonly ObjectToSend[]): AsyncGenerator<Batch, undefined> {
+  let batch: Batch = { objects: [], unsent: [] };
+  let bytesOfBatch = 0;
+  const ahead: ReturnType<typeof bytesToSend>[] = [];
+  for (const [i, object] of objects.entries()) {
+    ahead.push(...objects.slice(i + ahead.length, i + READ_AHEAD).map((one) => bytesToSend(one)));
+    const bytes = await (ahead.shift() ?? bytesToSend(object));
+    if (!Buffer.isBuffer(bytes)) {
+      batch.unsent.push([object.sop_instance_uid, bytes]);
+      continue;
+    }
+    if (
+      batch.objects.length >= MOST_OBJECTS ||
+      (bytesOfBatch > 0 && bytesOfBatch + bytes.length > MOST_BYTES)
+    ) {
+      yield batch;
+      [batch, bytesOfBatch] = [{ objects: [], unsent: [] }, 0];
+    }
+    batch.objects.push({ object, bytes });
+    bytesOfBatch += bytes.length;
+  }
+  yield batch;
+}
+
+/** What an answer to STOW-RS says of the objects that it names. */
+function toldIn(text: string): Map<string, Sent> {
+  let parsed;
+  try {
+    const json: unknown = JSON.parse(text);
+    parsed = answerSchema.safeParse(Array.isArray(json) ? json[0] : json);
+  } catch {
+    return new Map();
+  }
+  const told = new Map<string, Sent>();
+  if (!parsed.success) return told;
+  for (const stored of parsed.data["00081199"]?.Value ?? []) {
+    const [warning] = stored?.["00081196"]?.Value ?? [];
+    if (stored !== undefined)
+      told.set(stored["00081155"].Value[0], {
+        state: "stored",
+        ...(warning === undefined ? {} : { warning: statusText(warning) }),
+      });
+  }
+  // Last: what is in both sequences is not stored
+  for (const failed of parsed.data["00081198"]?.Value ?? [])
+    if (failed !== undefined)
+      told.set(failed["00081155"].Value[0], failure(failed["00081197"]?.Value[0]));
+  return told;
+}
+
+function failure(reason = 0x0110): Sent {
+  // A failure is none of the statuses of success
+  const sent = sentBy(reason);
+  return sent.state === "stored" && reason !== 0x0111
+    ? { state: "away", reason: statusText(reason), answered: true }
+    : sent;
+}
+
+function ofHttp(status: number): Sent {
+  if (OF_CONTENT.includes(status)) return { state: "refused", reason: `HTTP ${status}` };
+  const hint =
+    status >= 300 && status < 400
+      ? "; redirects are not followed, the setting url has to name the place itself"
+      : status === 401 || status === 403
+        ? "; it does not take the credentials"
+        : "";
+  return {
+    state: "away",
+    reason: `HTTP ${status}${hint}`,
+    ...(status === 500 ? { answered: true } : {}),
+  };
+}
+
+/** The one object of an answer. @throws Error where it has none, or more */
+async function onlyObject(
+  type: string,
+  body: AsyncIterable<Uint8Array>,
+  most: number,
+): Promise<Buffer> {
+  if (/^application\/dicom\s*(?:;|$)/i.test(type)) return gathered(body, most);
+  const boundary = /;\s*boundary="?([^\s";,]{1,70})"?/i.exec(type)?.[1];
+  if (!/^multipart\/related\s*;/i.test(type) || boundary === undefined)
+    throw new Error("The answer is no multipart/related.");
+  let found: Buffer | undefined;
+  for await (const part of new Multipart(body, boundary).parts()) {
+    if (found !== undefined) throw new Error("The answer has more than one object.");
+    found = await gathered(part.body, most);
+  }
+  if (found === undefined) throw new Error("The answer has no object.");
+  return found;
+}
+
+/** What went wrong, without words of the peer. */
+function faultText(error: unknown): string {
+  if (error instanceof RadserveError && error.code === "bad_request")
+    return "The answer is no whole multipart body.";
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,203 @@
+/**
+ * The thread that delivers: the queue, the ways to the destinations, and whoever waits for an
+ * outcome, so that none of it holds up the thread that serves HTTP.
+ */
+import { workerData } from "node:worker_threads";
+import { durations } from "../../../base/durations.js";
+import { createLog, faultForLog } from "../../../base/log.js";
+import { answerOwner } from "../../../base/service-thread.js";
+import { within } from "../../../base/waiting.js";
+import { deliveryName } from "../../../files/helper-names.js";
+import { receiptName } from "../../../results/receipt/names.js";
+import { readDelivery, type Delivery } from "../../../results/receipt/delivery.js";
+import { isInside } from "../../../files/roots.js";
+import { Lane } from "./lane.js";
+import type {
+  DeliverThreadOptions,
+  DeliveryFigures,
+  DeliveryFilter,
+  FromDeliver,
+  ToDeliver,
+  Undelivered,
+} from "./messages.js";
+import { openDestination } from "./open-destination.js";
+import { isSetAside, isUnderway, Outbox, type Pending } from "./outbox.js";
+
+const { config, outputRoots, queue, destinations } = workerData as DeliverThreadOptions;
+const log = createLog(config.log_level);
+const owner = answerOwner<ToDeliver, unknown, FromDeliver>(answer);
+let hurried = false;
+let told = "";
+
+const lanes = new Map<string, Lane>();
+const outbox = new Outbox({
+  folder: queue,
+  outputRoots,
+  destinations,
+  log,
+  minimumFreeBytes: config.minimum_free_disk,
+  found: () => {
+    for (const lane of lanes.values()) lane.wake();
+  },
+});
+let looking: NodeJS.Timeout | undefined;
+// A share that is away holds up what lies on others no longer than that
+const ready = within(look(), durations.doorRetryMost);
+for (const [name, settings] of Object.entries(destinations))
+  lanes.set(
+    name,
+    new Lane({
+      name,
+      outbox,
+      queue,
+      log,
+      ready,
+      proves: settings.prove !== false,
+      destination: openDestination(name, settings),
+      tell: async (line) => {
+        await owner.call({ type: "tell", told: line });
+      },
+    }),
+  );
+
+const figuring = setInterval(tellFigures, durations.doorFigures).unref();
+async function look(): Promise<void> {
+  try {
+    await outbox.look();
+  } catch (error) {
+    log.warn({ fault: faultForLog(error) }, "the queue of deliveries could not be looked through");
+  }
+  if (!hurried) looking = setTimeout(() => void look(), durations.deliveryLook).unref();
+}
+
+async function answer(call: ToDeliver): Promise<unknown> {
+  switch (call.type) {
+    case "intend":
+      return outbox.keep(call.entry);
+    case "outcome":
+      return outcomeOf(call);
+    case "list":
+      return list(call);
+    case "retry":
+      return retry(call.filter);
+    case "hurry":
+      hurried = true;
+      outbox.answerAll();
+      return undefined;
+    case "close":
+      clearTimeout(looking);
+      clearInterval(figuring);
+      await Promise.all([...lanes.values()].map((lane) => lane.close()));
+      outbox.close();
+      return undefined;
+  }
+}
+
+async function outcomeOf({
+  id,
+  folder,
+  name,
+  ms,
+}: ToDeliver & { type: "outcome" }): Promise<Delivery | undefined> {
+  const pending = await outbox.adopt(id);
+  if (pending === undefined) return readDelivery(`${folder}/${deliveryName(name)}`);
+  if (ms !== undefined) await over(pending, ms);
+  return pending.delivery;
+}
+
+/** Waits until everything of a result is delivered or set aside. */
+function over(pending: Pending, ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      pending.waiters.delete(wake);
+      resolve();
+    };
+    const wake = () => {
+      if (hurried || !pending.delivery.open) end();
+    };
+    const timer = setTimeout(end, ms);
+    pending.waiters.add(wake);
+    wake();
+  });
+}
+
+function chosen({ id, destination, subject, within }: DeliveryFilter): Pending[] {
+  return [...outbox.pending]
+    .filter(
+      (one) =>
+        (id === undefined || one.id === id) &&
+        (destination === undefined || destination in one.delivery.destinations) &&
+        (subject === undefined || one.delivery.subject === subject) &&
+        isInside(one.folder, within),
+    )
+    .sort((a, b) => b.delivery.asked_at.localeCompare(a.delivery.asked_at));
+}
+
+async function list({ filter, most }: ToDeliver & { type: "list" }): Promise<Undelivered[]> {
+  const some = chosen(filter).slice(0, most);
+  // Another box, or a newer result, may have changed them
+  await Promise.all(some.map((one) => outbox.refresh(one).catch(() => false)));
+  return some.map(undelivered);
+}
+
+function undelivered({ id, folder, name, place, delivery }: Pending): Undelivered {
+  const { subject, request_id, asked_at, priority } = delivery;
+  return {
+    id,
+    subject,
+    request_id,
+    asked_at,
+    priority,
+    replaced: place !== "",
+    receipt_path: `${folder}/${receiptName(name)}`,
+    destinations: Object.fromEntries(
+      Object.entries(delivery.destinations).map(([to, objects]) => [
+        to,
+        (objects ?? []).map((one) => ({ ...one, path: `${folder}/${one.path}` })),
+      ]),
+    ),
+  };
+}
+
+/** Sends again what was set aside. */
+async function retry(filter: DeliveryFilter): Promise<number> {
+  let count = 0;
+  for (const pending of chosen(filter)) {
+    await outbox.change(pending, (delivery) => {
+      for (const [name, objects] of Object.entries(delivery.destinations))
+        for (const object of objects ?? []) {
+          if (!isSetAside(object) || (filter.destination ?? name) !== name || !lanes.has(name))
+            continue;
+          count += 1;
+          Object.assign(object, { state: "waiting", tries: 0, at: new Date().toISOString() });
+          pending.notBefore.delete(name);
+        }
+    });
+  }
+  for (const lane of lanes.values()) lane.wake();
+  return count;
+}
+
+function tellFigures(): void {
+  const figures: DeliveryFigures = {};
+  const of = (name: string) =>
+    (figures[name] ??= {
+      waiting: 0,
+      sent: 0,
+      set_aside: 0,
+      away_since: lanes.get(name)?.awaySince?.toISOString() ?? null,
+      totals: { ...lanes.get(name)?.totals },
+    });
+  for (const name of lanes.keys()) of(name);
+  for (const { delivery } of outbox.pending)
+    for (const [name, objects] of Object.entries(delivery.destinations))
+      for (const object of objects ?? []) {
+        if (object.state === "sent") of(name).sent += 1;
+        else if (isUnderway(object)) of(name).waiting += 1;
+        else if (isSetAside(object)) of(name).set_aside += 1;
+      }
+  const text = JSON.stringify(figures);
+  if (text !== told) owner.note({ type: "figures", figures });
+  told = text;
+}

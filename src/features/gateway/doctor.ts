@@ -1,0 +1,89 @@
+/** What doctor looks at of the gateway: its file, its ports, and the models that its rules name. */
+import path from "node:path";
+import { ConfigError } from "../../base/errors.js";
+import { bad, good, type Finding } from "../../commands/doctor/finding.js";
+import { whyClosed } from "../../commands/doctor/service.js";
+import type { Config } from "../../config.js";
+import { modelFolders } from "../../models/load.js";
+import { checkDoors, receives, type DoorsSettings } from "./settings.js";
+
+/**
+ * The file of the doors, its folders and certificates, and whether its ports and models are there.
+ */
+export async function doctor(config: Config): Promise<Finding[]> {
+  try {
+    const found = await checkDoors(config);
+    if (found === undefined) return [];
+    const { rules, destinations } = found;
+    const coming = receives(found)
+      ? `${found.spool} can be written; rules: ${rules.map(({ name }) => name).join(", ")}`
+      : "no images come in";
+    const going = Object.keys(destinations).join(", ");
+    return [
+      good("doors", going === "" ? coming : `${coming}; destinations: ${going}`),
+      ...(await doorPorts(found, config)),
+      ...(await doorModels(found, config)),
+    ];
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return [bad("doors", error.message, "Correct the file, or what it names.")];
+  }
+}
+
+async function doorPorts(
+  { dicom, destinations }: DoorsSettings,
+  config: Config,
+): Promise<Finding[]> {
+  const ports = [
+    { what: "port for DICOM", at: "dicom", address: dicom },
+    ...Object.entries(destinations).map(([name, one]) => ({
+      what: `port where ${name} calls back`,
+      at: `destinations.${name}.listen`,
+      address: one.type === "dicom" ? one.listen : undefined,
+    })),
+  ];
+  const findings = ports.map(async ({ what, at, address }): Promise<Finding[]> => {
+    if (address === undefined) return [];
+    const names = { port: `RADSERVE_DOORS: ${at}.port`, host: `RADSERVE_DOORS: ${at}.host` };
+    const why = await whyClosed(address, config, names);
+    if (typeof why === "string")
+      return [bad("doors", why, "Set another there, or stop what has the port.")];
+    const where = `${what}, ${address.host}:${address.port}`;
+    return [
+      good(
+        "doors",
+        `${where}${why === undefined ? " is free" : `: this server runs there (process ${why.own})`}`,
+      ),
+    ];
+  });
+  return (await Promise.all(findings)).flat();
+}
+
+/** A series for a model that is not there waits until the model is. */
+async function doorModels(
+  { rules, destinations }: DoorsSettings,
+  { models_dir }: Config,
+): Promise<Finding[]> {
+  // Where the folder of models cannot be read, its own line says so
+  const folders = await modelFolders(models_dir).catch(() => undefined);
+  if (folders === undefined) return [];
+  const there = folders.map((folder) => path.basename(folder));
+  const named = [
+    ...rules.map(({ name, models }) => ({ at: `rules.${name}.models`, models })),
+    ...Object.entries(destinations).map(([name, { models }]) => ({
+      at: `destinations.${name}.models`,
+      models,
+    })),
+  ];
+  return named.flatMap(({ at, models = [] }) =>
+    models
+      .filter((one) => !there.includes(one))
+      .map((one) =>
+        bad(
+          "doors",
+          `${at}: there is no model ${one} in ${models_dir}`,
+          "Correct the name, or put the model there and run radserve models reload.",
+        ),
+      ),
+  );
+}

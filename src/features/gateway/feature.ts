@@ -1,0 +1,49 @@
+/**
+ * The gateway: images come in from modalities and PACS (C-STORE, STOW-RS) and become jobs by rules;
+ * results go out to destinations. Off unless the settings name its file.
+ */
+import { JSON_HELP, limitOption, type CommandLine } from "../../commands/command-line.js";
+import type { Feature } from "../../commands/feature.js";
+
+const deliver = () => import("./deliver/commands.js");
+
+function commands(line: CommandLine): void {
+  const group = line.group("deliver", "list, retry and verify deliveries (docs/doors.md)");
+  group
+    .command("list")
+    .description("list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
+    .option("--destination <name>", "only this destination")
+    .addOption(limitOption("how many results", "50"))
+    .option("--json", JSON_HELP)
+    .action(line.does(async () => (await deliver()).deliverList));
+  group
+    .command("retry [id]")
+    .description(
+      "send set-aside objects again, of one result or of all (RADSERVE_URL, RADSERVE_TOKEN)",
+    )
+    .option("--destination <name>", "only to this destination")
+    .option("--json", JSON_HELP)
+    .action(line.does(async () => (await deliver()).deliverRetry));
+  group
+    .command("verify <paths...>")
+    .description("read delivered objects back, of receipts (NAME.json) or of folders of them")
+    .option("--json", JSON_HELP)
+    .action(line.does(async () => (await deliver()).deliverVerify));
+  group
+    .command("scan [folders...]")
+    .description("queue undelivered results that no queue has (default: RADSERVE_OUTPUT_ROOTS)")
+    .option("--json", JSON_HELP)
+    .action(line.does(async () => (await deliver()).deliverScan));
+  line.statuses("deliver verify", {
+    0: "every object is at its destination, unchanged",
+    1: "one is missing, differs or could not be read back",
+  });
+}
+
+export const gateway: Feature = {
+  name: "gateway",
+  settings: async () => (await import("./setting.js")).TOPICS,
+  commands,
+  serving: async () => (await import("./serving.js")).serving,
+  doctor: async (config) => (await import("./doctor.js")).doctor(config),
+};

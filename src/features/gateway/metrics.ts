@@ -1,0 +1,64 @@
+/** Figures of the gateway for Prometheus. */
+import { counter, gauge, type ReadMetric, type Sample } from "../../server/metrics.js";
+import type { DestinationFigures } from "./deliver/messages.js";
+import type { DeliveryService } from "./deliver/service.js";
+import type { DoorFigures } from "./receive/messages.js";
+import type { DoorsService } from "./service.js";
+
+export function deliveryMetrics(deliveries: Pick<DeliveryService, "figures">): ReadMetric[] {
+  const each = (pick: (figures: DestinationFigures) => readonly Sample[]) => (): Sample[] =>
+    Object.entries(deliveries.figures).flatMap(([destination, figures]) =>
+      pick(figures).map(([labels, value]): Sample => [{ destination, ...labels }, value]),
+    );
+  return [
+    gauge(
+      "radserve_deliveries",
+      "Objects that wait to be sent, wait for proof, or were set aside",
+      each(({ waiting, sent, set_aside }) =>
+        Object.entries({ waiting, sent, set_aside }).map(([state, count]) => [{ state }, count]),
+      ),
+    ),
+    gauge(
+      "radserve_destination_away",
+      "1 while a destination accepts nothing",
+      each(({ away_since }) => [[{}, away_since === null ? 0 : 1]]),
+    ),
+    counter(
+      "radserve_deliveries_total",
+      "Objects by outcome: sent, proven, accepted, refused, unproven",
+      each(({ totals }) => Object.entries(totals).map(([state, count]) => [{ state }, count])),
+    ),
+  ];
+}
+
+export function receptionMetrics(doors: Pick<DoorsService, "figures">): ReadMetric[] {
+  const by =
+    (label: string, read: (figures: DoorFigures) => Record<string, number>) => (): Sample[] =>
+      Object.entries(read(doors.figures)).map(([key, count]) => [{ [label]: key }, count]);
+  return [
+    gauge(
+      "radserve_door_associations",
+      "Open DICOM associations",
+      () => doors.figures.associations,
+    ),
+    counter(
+      "radserve_door_objects_total",
+      "Objects that were received",
+      by("door", (all) => all.objects),
+    ),
+    counter(
+      "radserve_door_bytes_total",
+      "Bytes of objects that were received",
+      by("door", (all) => all.bytes),
+    ),
+    counter(
+      "radserve_door_refused_total",
+      "Objects and associations that were refused",
+      by("reason", (all) => all.refused),
+    ),
+    gauge("radserve_received_waiting", "Received series and studies that are not yet a job", () => [
+      [{ for: "quiet" }, doors.figures.waiting],
+      [{ for: "rule" }, doors.figures.withoutRule],
+    ]),
+  ];
+}

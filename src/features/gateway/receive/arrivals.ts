@@ -1,0 +1,543 @@
+/**
+ * What becomes of received objects: a series, or all series of a study that a rule takes, becomes a
+ * job when nothing of it has come for the rule's time, or when somebody says that it is complete;
+ * and is removed when it was kept as long as set and its job has ended.
+ *
+ *     marks/PEER/STUDY/SERIES.json     which objects of a series are of which job
+ *     studies/RULE/PEER/STUDY/...      the objects of a study in one folder, for a rule of studies
+ *     removing/RULE/PEER/STUDY/SERIES  series that are removed just now
+ *
+ * Nothing here is known by memory alone: what has no mark, or came after its mark, is found when
+ * the spool is looked through. The key of a job follows from what it is of, so that boxes which
+ * share a spool, and processes which follow one another, make one job of it.
+ */
+import { closeSync } from "node:fs";
+import { link, lstat, readdir, readFile, rename, rm, rmdir, stat } from "node:fs/promises";
+import path from "node:path";
+import { z } from "zod";
+import { headOf } from "../../../bulk/classify.js";
+import { durations } from "../../../base/durations.js";
+import { errno, ifThere } from "../../../base/errno.js";
+import { asRadserveError } from "../../../base/errors.js";
+import { faultForLog, type Logger } from "../../../base/log.js";
+import { readStart } from "../../../files/descriptor.js";
+import { openPlain } from "../../../files/disk.js";
+import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
+import { replaceFile } from "../../../files/new-file.js";
+import { tagReasons } from "../../../models/acceptance.js";
+import type { Rule } from "../settings.js";
+import { isUid, objectPath, seriesPath, type Kept, type Spool } from "./spool.js";
+
+const FIRST_BYTES = 16 * 1024;
+/** A timer of Node.js that is to run for longer ends at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** A job to be made of received objects. */
+export interface Submission {
+  peer: string;
+  study: string;
+  objects: number;
+  /** Of the bulk page. */
+  request: Record<string, unknown>;
+}
+
+/** What became of a study that was said to be complete. */
+export interface Completed {
+  peer: string;
+  series: string[];
+  /** null where no rule takes the series, so that nothing becomes of it. */
+  rule: string | null;
+  job_id: string | null;
+  objects: number;
+}
+
+/** `gone`: the database does not have it, because it was purged, or was lost with the tables. */
+export type JobState = "open" | "ended" | "gone";
+
+export interface ArrivalsOptions {
+  folder: string;
+  spool: Pick<Spool, "made">;
+  rules: readonly Rule[];
+  /** Seconds. */
+  keep: number;
+  log: Logger;
+  /** @returns the id of the job @throws RadserveError of the bulk page, audit_failed */
+  submit: (submission: Submission) => Promise<string>;
+  jobState: (jobId: string) => Promise<JobState>;
+  /** Writes down what is removed next. @throws RadserveError audit_failed */
+  removing: (removal: { peer: string; study: string; objects: number }) => Promise<void>;
+}
+
+/** Which objects of a series are of which job. */
+const markSchema = z.object({
+  /** SHA-256 over the names of the objects. */
+  objects: z.string(),
+  count: z.int(),
+  rule: z.string(),
+  job_id: z.string(),
+  /** The job was seen to have ended. One that goes before that was lost, and is made again. */
+  ended: z.boolean(),
+  /** Milliseconds since 1970. */
+  at: z.number(),
+});
+type Mark = z.infer<typeof markSchema>;
+
+interface Series {
+  peer: string;
+  study: string;
+  series: string;
+}
+
+/** A series whose objects are all of a job. */
+interface Made {
+  one: Series;
+  names: string[];
+  mark: Mark;
+}
+
+/** Series that become one job. */
+interface Group {
+  peer: string;
+  study: string;
+  rule: Rule;
+  series: Set<string>;
+  /** Objects that are known here; where there are more, another box receives, too. */
+  known: number;
+  /** How often something came. */
+  arrivals: number;
+  timer: NodeJS.Timeout | undefined;
+  failures: number;
+  /** Why it cannot become a job: a code. */
+  fault: string | undefined;
+  /** One step after the other. */
+  work: Promise<unknown>;
+}
+
+const keyOf = ({ peer, study, series }: Series) => `${peer}/${study}/${series}`;
+const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
+
+/** Names in a folder; none where there is none. */
+async function namesIn(folder: string): Promise<string[]> {
+  try {
+    return (await readdir(folder)).sort();
+  } catch (error) {
+    if (errno(error) === "ENOENT" || errno(error) === "ENOTDIR") return [];
+    throw error;
+  }
+}
+
+export class Arrivals {
+  /**
+   * The group of each series that waits; undefined of one that no rule takes, which is told once.
+   */
+  readonly #groups = new Map<string, Promise<Group | undefined>>();
+  readonly #waiting = new Map<string, Group>();
+  #withoutRule = 0;
+  #lookTimer: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(private readonly options: ArrivalsOptions) {}
+
+  /**
+   * Series and studies that wait, series that no rule takes, and why some cannot become jobs:
+   * codes.
+   */
+  get figures(): { waiting: number; withoutRule: number; faults: string[] } {
+    const faults = [...this.#waiting.values()].flatMap(({ fault }) => fault ?? []);
+    return { waiting: this.#waiting.size, withoutRule: this.#withoutRule, faults };
+  }
+
+  /** An object has come. */
+  async arrived(peer: string, kept: Kept): Promise<void> {
+    const one = { peer, study: kept.studyInstanceUid, series: kept.seriesInstanceUid };
+    const isKnown = this.#groups.has(keyOf(one));
+    const group = await this.#groupOf(one);
+    if (group === undefined) return;
+    if (isKnown && kept.fresh) group.known += 1;
+    group.arrivals += 1;
+    this.#wait(group, group.rule.quiet * 1000);
+  }
+
+  /**
+   * Makes jobs of all that has come of a study.
+   * @throws RadserveError where one cannot be made
+   */
+  async complete(study: string): Promise<Completed[]> {
+    const all: Completed[] = [];
+    if (!isUid(study)) return all;
+    const groups = new Set<Group>();
+    for (const peer of await namesIn(this.#path("series")))
+      for (const series of await namesIn(this.#path("series", peer, study))) {
+        const group = await this.#groupOf({ peer, study, series });
+        if (group !== undefined) {
+          groups.add(group);
+          // Should it fail now, it is tried again
+          if (group.timer === undefined) this.#wait(group, group.rule.quiet * 1000);
+        } else {
+          const { length: objects } = await this.#objects({ peer, study, series });
+          all.push({ peer, series: [series], rule: null, job_id: null, objects });
+        }
+      }
+    for (const group of groups) {
+      const made = await this.#inTurn(group, () => this.#submit(group));
+      all.push({ peer: group.peer, rule: group.rule.name, ...made });
+    }
+    return all;
+  }
+
+  /** Looks through the spool now, and again and again. */
+  async look(): Promise<void> {
+    try {
+      for (const [rule = "", peer = "", study = "", series = ""] of await this.#foldersIn(
+        "removing",
+        4,
+      ))
+        await this.#endRemoval(rule, { peer, study, series });
+      const made: Made[] = [];
+      for (const [peer = "", study = "", series = ""] of await this.#foldersIn("series", 3))
+        if (!this.#closed) made.push(...(await this.#lookAt({ peer, study, series })));
+      // After what waits for a job: the database may be away
+      await this.#lookAfter(made).catch((error: unknown) =>
+        this.options.log.warn(
+          { fault: faultForLog(error) },
+          "received images that are of a job could not be looked after; it is tried again",
+        ),
+      );
+    } catch (error) {
+      this.options.log.error(
+        { fault: faultForLog(error) },
+        "the spool could not be looked through",
+      );
+    }
+    if (!this.#closed)
+      this.#lookTimer = setTimeout(() => void this.look(), durations.spoolLook).unref();
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#lookTimer);
+    for (const { timer } of this.#waiting.values()) clearTimeout(timer);
+  }
+
+  #path(...names: readonly string[]): string {
+    return path.join(this.options.folder, ...names);
+  }
+
+  /** The names of folders so deep below one of the spool. */
+  async #foldersIn(name: string, depth: number): Promise<string[][]> {
+    let found: string[][] = [[]];
+    for (let at = 0; at < depth; at++) {
+      const deeper = found.map(async (names) =>
+        (await namesIn(this.#path(name, ...names))).map((one) => [...names, one]),
+      );
+      found = (await Promise.all(deeper)).flat();
+    }
+    return found;
+  }
+
+  async #objects({ peer, study, series }: Series): Promise<string[]> {
+    const names = await namesIn(this.#path(...seriesPath(peer, study, series)));
+    return names.filter((name) => name.endsWith(".dcm") && isUid(name.slice(0, -".dcm".length)));
+  }
+
+  async #markOf({ peer, study, series }: Series): Promise<Mark | undefined> {
+    const file = this.#path("marks", peer, study, `${series}.json`);
+    const text = await readFile(file, "utf8").catch(ifMissing("null"));
+    try {
+      return markSchema.safeParse(JSON.parse(text)).data;
+    } catch {
+      // Damaged: the key of the job finds it again
+      return undefined;
+    }
+  }
+
+  /** @returns the series, if it is of a job already */
+  async #lookAt(one: Series): Promise<Made[]> {
+    if (this.#groups.has(keyOf(one))) return [];
+    const names = await this.#objects(one);
+    const mark = await this.#markOf(one);
+    if (names.length === 0) return [];
+    if (mark?.objects === hashOf(names)) return [{ one, names, mark }];
+    await this.#await(one);
+    return [];
+  }
+
+  async #await(one: Series): Promise<void> {
+    const group = await this.#groupOf(one);
+    if (group !== undefined) this.#wait(group, group.rule.quiet * 1000);
+  }
+
+  /** What becomes of series after their jobs were made. */
+  async #lookAfter(made: readonly Made[]): Promise<void> {
+    for (const { one, names, mark } of made) {
+      if (this.#closed || this.#groups.has(keyOf(one))) continue;
+      const state = mark.ended ? "ended" : await this.options.jobState(mark.job_id);
+      if (state === "gone") await this.#await(one);
+      if (state !== "ended") continue;
+      if (Date.now() - mark.at > this.options.keep * 1000)
+        await this.#remove(one, names, mark.rule);
+      else if (!mark.ended) await this.#writeMark(one, { ...mark, ended: true });
+    }
+  }
+
+  #groupOf(one: Series): Promise<Group | undefined> {
+    const key = keyOf(one);
+    const found = this.#groups.get(key) ?? this.#enter(one);
+    this.#groups.set(key, found);
+    // Asked again when the next object comes
+    found.catch(() => this.#groups.delete(key));
+    return found;
+  }
+
+  async #enter(one: Series): Promise<Group | undefined> {
+    const names = await this.#objects(one);
+    const rule = await this.#ruleOf(one, names[0] ?? "");
+    if (rule === undefined) {
+      this.#withoutRule += 1;
+      this.options.log.warn(
+        { peer: one.peer },
+        "no rule takes a received series: it is kept, and no job is made",
+      );
+      return undefined;
+    }
+    const key = [
+      rule.name,
+      one.peer,
+      one.study,
+      ...(rule.group === "series" ? [one.series] : []),
+    ].join("/");
+    const group = this.#waiting.get(key) ?? {
+      peer: one.peer,
+      study: one.study,
+      rule,
+      series: new Set<string>(),
+      known: 0,
+      arrivals: 0,
+      timer: undefined,
+      failures: 0,
+      fault: undefined,
+      work: Promise.resolve(),
+    };
+    this.#waiting.set(key, group);
+    group.series.add(one.series);
+    group.known += names.length;
+    return group;
+  }
+
+  /** The first rule that takes the series by its sender and the attributes of one object. */
+  async #ruleOf(one: Series, name: string): Promise<Rule | undefined> {
+    const { peer, study, series } = one;
+    const fd = await openPlain(this.#path(...seriesPath(peer, study, series), name));
+    try {
+      const head = await headOf(fd, await readStart(fd, FIRST_BYTES));
+      return this.options.rules.find(
+        ({ from, when }) =>
+          from?.includes(peer) !== false &&
+          when?.every(
+            (rule) =>
+              head !== undefined &&
+              tagReasons({ ...rule, reason: "" }, head.attributes).length === 0,
+          ) !== false,
+      );
+    } finally {
+      closeSync(fd);
+    }
+  }
+
+  #wait(group: Group, ms: number): void {
+    clearTimeout(group.timer);
+    if (this.#closed) return;
+    const now = Math.min(ms, LONGEST_TIMER_MS);
+    const next = () => (now < ms ? this.#wait(group, ms - now) : void this.#due(group));
+    group.timer = setTimeout(next, now).unref();
+  }
+
+  async #due(group: Group): Promise<void> {
+    try {
+      await this.#inTurn(group, async () => {
+        const counts = await Promise.all(
+          [...group.series].map(async (one) => this.#objects(of(group, one))),
+        );
+        const found = counts.flat().length;
+        const more = found > group.known;
+        group.known = found;
+        if (more) this.#wait(group, group.rule.quiet * 1000);
+        else await this.#submit(group);
+      });
+    } catch (thrown) {
+      const error = asRadserveError(thrown);
+      const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
+      this.options.log.warn(
+        { peer: group.peer, rule: group.rule.name, error: error.code, ...fault },
+        "received images could not become a job; it is tried again",
+      );
+      group.fault = error.code;
+      this.#wait(
+        group,
+        Math.min(durations.doorRetryMost, durations.doorRetry * 2 ** group.failures),
+      );
+      group.failures += 1;
+    }
+  }
+
+  #inTurn<T>(group: Group, step: () => Promise<T>): Promise<T> {
+    const work = group.work.then(step);
+    group.work = work.catch(() => undefined);
+    return work;
+  }
+
+  async #submit(group: Group): Promise<{ job_id: string; series: string[]; objects: number }> {
+    const { peer, study, rule, arrivals } = group;
+    // A study is those of its series too that were of a job before, because its folder holds them.
+    // In one order, whichever came first here: the key of the job has to be the same on all boxes
+    const there = rule.group === "study" ? await namesIn(this.#path("series", peer, study)) : [];
+    const looked = await Promise.all(
+      [...new Set([...group.series, ...there])].sort().map(async (series) => {
+        const names = await this.#objects({ peer, study, series });
+        const mark = await this.#markOf({ peer, study, series });
+        return { series, names, objects: hashOf(names), mark };
+      }),
+    );
+    const all = looked.filter(
+      ({ series, mark }) => group.series.has(series) || mark?.rule === rule.name,
+    );
+    const objects = all.flatMap(({ names }) => names);
+    const made = all.every(({ mark, objects }) => mark?.objects === objects)
+      ? all[0]?.mark
+      : undefined;
+    let jobId = made?.job_id;
+    if (made?.ended === false && (await this.options.jobState(made.job_id)) === "gone") {
+      this.options.log.warn(
+        { peer, job: jobId },
+        "the job of received images was lost: it is made again",
+      );
+      jobId = undefined;
+    }
+    if (jobId === undefined) {
+      const { models, outputs, output_folder, deliver } = rule;
+      const request = {
+        input_folder_path: await this.#inputOf(group, all),
+        output_folder_path: path.join(output_folder, peer, study),
+        group: "series",
+        ...(models === undefined ? {} : { models }),
+        ...(outputs === undefined ? {} : { outputs }),
+        ...(deliver === undefined
+          ? {}
+          : deliver.length === 0
+            ? { deliver: "none" }
+            : { destinations: deliver }),
+      };
+      const births = await Promise.all(
+        all.map(({ series, names }) => this.#birth(of(group, series), names)),
+      );
+      const idempotency_key = `received-${sha256(JSON.stringify([request, births, [...objects].sort()]))}`;
+      jobId = await this.options.submit({
+        peer,
+        study,
+        objects: objects.length,
+        request: { ...request, idempotency_key },
+      });
+      for (const { series, names, objects } of all)
+        await this.#writeMark(
+          { peer, study, series },
+          {
+            objects,
+            count: names.length,
+            rule: rule.name,
+            job_id: jobId,
+            ended: false,
+            at: Date.now(),
+          },
+        );
+    }
+    group.fault = undefined;
+    group.failures = 0;
+    if (group.arrivals === arrivals) this.#forget(group);
+    return { job_id: jobId, series: all.map(({ series }) => series), objects: objects.length };
+  }
+
+  /** What came while the job was made is on its way to another; then the group goes on. */
+  #forget(group: Group): void {
+    clearTimeout(group.timer);
+    for (const [key, waiting] of this.#waiting) if (waiting === group) this.#waiting.delete(key);
+    for (const series of group.series) this.#groups.delete(keyOf(of(group, series)));
+  }
+
+  /** When the first object came: those that come again after they were removed are others. */
+  async #birth({ peer, study, series }: Series, [first = ""]: readonly string[]): Promise<number> {
+    return (await stat(this.#path(...seriesPath(peer, study, series), first))).mtimeMs;
+  }
+
+  /**
+   * The folder that the job reads: that of the series, or one with a further name of each object of
+   * the study.
+   */
+  async #inputOf(
+    { peer, study, rule }: Group,
+    all: readonly { series: string; names: string[] }[],
+  ): Promise<string> {
+    if (rule.group === "series")
+      return this.#path(...seriesPath(peer, study, all[0]?.series ?? ""));
+    const folder = await this.options.spool.made("studies", rule.name, peer, study);
+    for (const { series, names } of all)
+      for (const name of names)
+        await link(
+          this.#path(...seriesPath(peer, study, series), name),
+          path.join(folder, name),
+        ).catch(ifThere);
+    await syncFolder(folder);
+    return folder;
+  }
+
+  async #writeMark({ peer, study, series }: Series, mark: Mark): Promise<void> {
+    const folder = await this.options.spool.made("marks", peer, study);
+    await replaceFile(folder, `${series}.json`, JSON.stringify(mark));
+  }
+
+  /**
+   * The series goes as a whole and at once: no job may be made of a part of it. What came meanwhile
+   * stays.
+   */
+  async #remove(one: Series, names: readonly string[], rule: string): Promise<void> {
+    const { peer, study, series } = one;
+    await this.options.removing({ peer, study, objects: names.length });
+    const folder = this.#path(...seriesPath(peer, study, series));
+    const leaving = path.join(await this.options.spool.made("removing", rule, peer, study), series);
+    await rename(folder, leaving);
+    for (const late of (await namesIn(leaving)).filter((name) => !names.includes(name)))
+      await rename(
+        path.join(leaving, late),
+        path.join(await this.options.spool.made(...seriesPath(peer, study, series)), late),
+      );
+    await this.#endRemoval(rule, one);
+    this.options.log.info(
+      { peer, objects: names.length },
+      "received images were removed: their time is over",
+    );
+  }
+
+  /** Removes what lies in the folder of a removal; a process before may have begun it. */
+  async #endRemoval(rule: string, { peer, study, series }: Series): Promise<void> {
+    const leaving = this.#path("removing", rule, peer, study, series);
+    const inStudies = this.#path("studies", rule, peer, study);
+    for (const name of await namesIn(leaving)) {
+      await rm(path.join(inStudies, name), { force: true });
+      // Another peer's series may have it, too
+      const links = (await lstat(path.join(leaving, name)).catch(ifMissing(undefined)))?.nlink ?? 0;
+      if (links <= 2)
+        await rm(this.#path(...objectPath(name.slice(0, -".dcm".length))), { force: true });
+      await rm(path.join(leaving, name), { force: true });
+    }
+    const mark = this.#path("marks", peer, study, `${series}.json`);
+    await rm(mark, { force: true });
+    const ofStudy = [leaving, mark, this.#path(...seriesPath(peer, study, series))].map((file) =>
+      path.dirname(file),
+    );
+    for (const empty of [leaving, inStudies, ...ofStudy])
+      await rmdir(empty).catch((error: unknown) => {
+        if (!["ENOTEMPTY", "EEXIST", "ENOENT"].includes(errno(error))) throw error;
+      });
+  }
+}
+
+const of = ({ peer, study }: Group, series: string): Series => ({ peer, study, series });

@@ -1,0 +1,108 @@
+/**
+ * Images in by HTTP as DICOM has it (STOW-RS), and studies that are said to be complete; only where
+ * there are doors.
+ */
+import { z } from "zod";
+import { errors } from "../../../base/errors.js";
+import { DOORS_SUBJECT, type DoorsService } from "../service.js";
+import { GATEWAY } from "../running.js";
+import { isInside } from "../../../files/roots.js";
+import { shuttingDown } from "../../../inference/worker-pool.js";
+import { piecesOf } from "../../../server/file-transfer.js";
+import { callerOf, rootsOf } from "../../../server/handlers.js";
+import { type Context, type Page, type Services } from "../../../server/services.js";
+
+function doorsOf(services: Services): DoorsService {
+  const { doors } = services.features.of(GATEWAY) ?? {};
+  if (doors === undefined)
+    throw errors.not_found("This server has no doors. The setting RADSERVE_DOORS opens them.");
+  if (services.stopping()) throw shuttingDown();
+  return doors;
+}
+
+/** The boundary of a body of DICOM objects (RFC 2387, PS3.18 section 8.6.1.2). */
+function boundaryOf(ctx: Context): string {
+  const given = ctx.get("Content-Type");
+  const parameter = (name: string) => {
+    const [, quoted, plain] =
+      new RegExp(`;\\s*${name}=(?:"([^"]{1,100})"|([^\\s;"]{1,100}))`, "i").exec(given) ?? [];
+    return quoted ?? plain;
+  };
+  const boundary = parameter("boundary");
+  if (
+    !/^multipart\/related\s*;/i.test(given) ||
+    parameter("type")?.toLowerCase() !== "application/dicom"
+  )
+    throw errors.unsupported_format(
+      'Expected Content-Type multipart/related with type="application/dicom"; found another.',
+    );
+  if (boundary === undefined || !/^[\x20-\x7e]{1,70}$/.test(boundary))
+    throw errors.bad_request(
+      "Expected a boundary of 1 to 70 characters in Content-Type; found none.",
+    );
+  if (!["", "identity"].includes(ctx.get("Content-Encoding")))
+    throw errors.bad_request(
+      "Expected the bytes of the objects as they are; found a Content-Encoding.",
+    );
+  return boundary;
+}
+
+const item = z.record(
+  z.string(),
+  z.object({ vr: z.string(), Value: z.array(z.unknown()).optional() }),
+);
+
+/** POST /dicomweb/studies: objects into the spool. */
+export const stow: Page = {
+  answer: {
+    StoreInstancesResponse: item.describe("A data set in the DICOM JSON Model (PS3.18 annex F)"),
+  },
+  handler: async (ctx, services) => {
+    const doors = doorsOf(services);
+    const caller = callerOf(ctx);
+    if (!isInside(doors.spool, (await rootsOf(caller, services)).input))
+      throw errors.path_not_allowed(
+        "Expected a token whose input roots hold the spool; this one's do not. Ask the administrator for one.",
+        { side: "input" },
+      );
+    const { status, body } = await doors.store(
+      caller.subject,
+      ctx.state.address,
+      boundaryOf(ctx),
+      piecesOf(ctx.req),
+    );
+    ctx.status = status;
+    ctx.body = JSON.stringify(body);
+    ctx.type = "application/dicom+json";
+  },
+};
+
+const completedSchema = z.object({
+  received: z.array(
+    z.object({
+      peer: z.string(),
+      series: z.array(z.string()).describe("SeriesInstanceUIDs"),
+      rule: z
+        .string()
+        .nullable()
+        .describe("null where no rule takes the series: it is kept, and no job is made"),
+      job_id: z.uuid().nullable(),
+      objects: z.int(),
+    }),
+  ),
+});
+
+/** POST /doors/received/:study/complete: jobs of all that has come of a study, now. */
+export const complete: Page = {
+  answer: { Completed: completedSchema },
+  handler: async (ctx, services) => {
+    const doors = doorsOf(services);
+    const { admin, subject } = callerOf(ctx);
+    if (!admin && subject !== DOORS_SUBJECT)
+      throw errors.path_not_allowed(
+        `Expected a token with the claim admin, or for the subject ${DOORS_SUBJECT}; found another.`,
+      );
+    const { study = "" } = ctx["params"] as { study?: string };
+    ctx.body = { received: await doors.complete(study) } satisfies z.infer<typeof completedSchema>;
+  },
+};

@@ -1,0 +1,151 @@
+/**
+ * STOW-RS (PS3.18 section 10.5): the objects of one request into the spool, and the answer that
+ * says what became of each.
+ */
+import { asRadserveError, errors, type RadserveError } from "../../../base/errors.js";
+import { faultForLog, type Logger } from "../../../base/log.js";
+import { readFileMeta } from "../../../images/dicom/dicom-file.js";
+import { STATUS } from "../dimse/command.js";
+import { Multipart, type Part } from "./multipart.js";
+import type { Kept, Spool } from "./spool.js";
+import { isImageClass, isTakenSyntax, statusOf } from "./taken.js";
+
+/** Bytes in which the File Meta Information of a part has to lie. */
+const META_BYTES = 64 * 1024;
+/** Objects of one request: the answer names each. */
+const MOST_PARTS = 20_000;
+
+/** A value of the DICOM JSON Model (PS3.18 annex F). */
+type DicomJson = Record<string, { vr: string; Value?: unknown[] }>;
+
+export interface Stored {
+  /** 200: all are kept; 202: some; 409: none. */
+  status: 200 | 202 | 409;
+  body: DicomJson;
+}
+
+interface StoredObject {
+  sopClassUid: string;
+  sopInstanceUid: string;
+}
+
+export interface StowOptions {
+  peer: string;
+  spool: Pick<Spool, "keep">;
+  kept: (object: Kept) => Promise<void> | void;
+  /** Told of each object that was refused: a code. */
+  refused: (reason: string) => void;
+  log: Logger;
+}
+
+/**
+ * Keeps the objects of a body one after the other. @throws RadserveError bad_request for a body
+ * that is no multipart one
+ */
+export async function storeParts(
+  pieces: AsyncIterable<Uint8Array>,
+  boundary: string,
+  options: StowOptions,
+): Promise<Stored> {
+  const stored: StoredObject[] = [];
+  const failed: { object: StoredObject | undefined; reason: number }[] = [];
+  const multipart = new Multipart(pieces, boundary);
+  for await (const part of multipart.parts()) {
+    if (stored.length + failed.length >= MOST_PARTS)
+      throw errors.body_too_large(
+        `Expected at most ${MOST_PARTS} objects in one request; found more.`,
+      );
+    let object: StoredObject | undefined;
+    try {
+      const arriving = await beginning(part);
+      object = arriving;
+      refuseOthers(arriving);
+      await options.kept(await options.spool.keep(options.peer, arriving));
+      stored.push(object);
+    } catch (error) {
+      // Of the body, and not of this object
+      if (multipart.fault !== undefined) throw multipart.fault;
+      const refusal = asRadserveError(error);
+      if (refusal.code === "internal")
+        options.log.error(
+          { peer: options.peer, fault: faultForLog(error) },
+          "an object could not be kept",
+        );
+      options.refused(refusal.code);
+      failed.push({ object, reason: reasonOf(refusal) });
+    }
+  }
+  if (stored.length + failed.length === 0)
+    throw errors.bad_request("Expected objects in the body; found none.");
+  return {
+    status: failed.length === 0 ? 200 : stored.length === 0 ? 409 : 202,
+    body: {
+      // No object can be fetched from here
+      "00081190": { vr: "UR" },
+      ...sequence(
+        "00081198",
+        failed.flatMap(({ object, reason }) =>
+          object === undefined ? [] : [{ ...names(object), ...because(reason) }],
+        ),
+      ),
+      ...sequence("00081199", stored.map(names)),
+      ...sequence(
+        "0008119A",
+        failed.flatMap(({ object, reason }) => (object === undefined ? [because(reason)] : [])),
+      ),
+    },
+  };
+}
+
+const names = ({ sopClassUid, sopInstanceUid }: StoredObject): DicomJson => ({
+  "00081150": { vr: "UI", Value: [sopClassUid] },
+  "00081155": { vr: "UI", Value: [sopInstanceUid] },
+});
+const because = (reason: number): DicomJson => ({ "00081197": { vr: "US", Value: [reason] } });
+const sequence = (tag: string, items: DicomJson[]): DicomJson =>
+  items.length === 0 ? {} : { [tag]: { vr: "SQ", Value: items } };
+
+/** Failure Reason (PS3.18 table 10.5.3-1). */
+function reasonOf(error: RadserveError): number {
+  if (error.code === "unsupported_format") return STATUS.sopClassNotSupported;
+  return error.code === "unsupported_transfer_syntax"
+    ? STATUS.transferSyntaxNotSupported
+    : statusOf(error);
+}
+
+function refuseOthers({
+  sopClassUid,
+  transferSyntax,
+}: StoredObject & { transferSyntax: string }): void {
+  if (!isImageClass(sopClassUid))
+    throw errors.unsupported_format("Expected an object with an image; found another SOP class.");
+  if (!isTakenSyntax(transferSyntax))
+    throw errors.unsupported_transfer_syntax(
+      "Expected a transfer syntax that is read; found another.",
+    );
+}
+
+/**
+ * What the File Meta Information of a part says, and the data set behind it. @throws RadserveError
+ * corrupt_image
+ */
+async function beginning({ headers, body }: Part) {
+  const type = headers.get("content-type") ?? "application/dicom";
+  let begun = Buffer.alloc(0);
+  while (begun.length < META_BYTES) {
+    const next = await body.next();
+    if (next.done === true) break;
+    begun = Buffer.concat([begun, next.value]);
+  }
+  const meta = readFileMeta(begun);
+  if (meta === undefined || !/^application\/dicom(?:$|[\s;])/i.test(type))
+    throw errors.corrupt_image(
+      "Expected a DICOM file (PS3.10) in each part; found something else.",
+    );
+  const { end, ...rest } = meta;
+  async function* dataSet() {
+    yield begun.subarray(end);
+    yield* body;
+  }
+  return { ...rest, dataSet: dataSet() };
+}

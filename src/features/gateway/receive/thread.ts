@@ -1,0 +1,152 @@
+/**
+ * The thread of the doors: connections of peers, bodies of STOW-RS, the spool and what becomes of
+ * it live here, so that none of it holds up the thread that serves HTTP.
+ */
+import { workerData } from "node:worker_threads";
+import { durations } from "../../../base/durations.js";
+import { createLog, faultForLog } from "../../../base/log.js";
+import { answerOwner } from "../../../base/service-thread.js";
+import { Arrivals, type JobState } from "./arrivals.js";
+import { count, type CameOfSeries } from "./dicom-door.js";
+import { DicomPort } from "./dicom-port.js";
+import type {
+  DoorFigures,
+  DoorsThreadOptions,
+  DoorTrouble,
+  FromDoors,
+  Told,
+  ToDoors,
+} from "./messages.js";
+import { Spool, type Kept } from "./spool.js";
+import { storeParts, type Stored } from "./stow.js";
+
+const { config, settings } = workerData as DoorsThreadOptions;
+const log = createLog(config.log_level);
+const owner = answerOwner<ToDoors, unknown, FromDoors>(answer);
+
+const counts = {
+  objects: { dicom: 0, stow: 0 },
+  bytes: { dicom: 0, stow: 0 },
+  refused: {} as Record<string, number>,
+};
+const refused = (reason: string) => (counts.refused[reason] = (counts.refused[reason] ?? 0) + 1);
+
+const spool = new Spool(settings.spool, {
+  mostBytes: config.upload_limit,
+  minimumFreeBytes: config.minimum_free_disk,
+});
+const arrivals = new Arrivals({
+  folder: settings.spool,
+  spool,
+  rules: settings.rules,
+  keep: settings.keep,
+  log,
+  submit: async (submission) => (await owner.call({ type: "submit", submission })) as string,
+  jobState: async (jobId) => (await owner.call({ type: "state", jobId })) as JobState,
+  removing: async ({ objects: count, ...of }) => tell({ kind: "removed", count, ...of }),
+});
+const door =
+  settings.dicom === undefined
+    ? undefined
+    : new DicomPort(settings.dicom, settings.peers, {
+        spool,
+        log,
+        refused,
+        kept: (object, peer) => arrived("dicom", object, peer),
+        ended: ({ peer, address, series, ms }) => {
+          came(peer, series.values(), { address, ms }).catch((error: unknown) => {
+            log.error(
+              { peer, fault: faultForLog(error) },
+              "what came could not be written into the audit",
+            );
+          });
+        },
+      });
+let told = "";
+
+setInterval(tellFigures, durations.doorFigures).unref();
+void arrivals.look();
+void door?.open();
+
+async function tell(told: Told): Promise<void> {
+  await owner.call({ type: "tell", told });
+}
+
+/**
+ * Objects that came: of one request, or over one association. The objects are there, and the line
+ * of the audit follows.
+ */
+function came(
+  peer: string,
+  all: Iterable<CameOfSeries>,
+  more: Pick<Told, "address" | "ms">,
+): Promise<unknown> {
+  const lines = [...all].map(({ studyInstanceUid: study, objects: count, bytes }) =>
+    tell({ kind: "received", peer, study, count, bytes, ...more }),
+  );
+  return Promise.all(lines);
+}
+
+function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
+  counts.objects[by] += 1;
+  counts.bytes[by] += kept.bytes;
+  arrivals.arrived(peer, kept).catch((error: unknown) => {
+    // It is found when the spool is looked through
+    log.error(
+      { peer, fault: faultForLog(error) },
+      "what came of a received object could not be noted",
+    );
+  });
+}
+
+function tellFigures(): void {
+  const { waiting, withoutRule, faults } = arrivals.figures;
+  const troubles: DoorTrouble[] = [
+    ...(door?.troubles() ?? []),
+    ...[...new Set(faults)].map((code) => ({
+      condition: "received_waiting" as const,
+      where: `received images: ${code}`,
+      message: `Received images wait, because no job can be made of them: ${code}.`,
+    })),
+  ];
+  const associations = door?.associations ?? 0;
+  const figures: DoorFigures = { ...counts, associations, waiting, withoutRule, troubles };
+  const text = JSON.stringify(figures);
+  if (text !== told) owner.note({ type: "figures", figures });
+  told = text;
+}
+
+async function answer(call: ToDoors): Promise<unknown> {
+  switch (call.type) {
+    case "store":
+      return store(call);
+    case "complete":
+      return arrivals.complete(call.study);
+    case "close":
+      arrivals.close();
+      door?.close();
+      return undefined;
+  }
+}
+
+async function store({
+  peer,
+  address,
+  boundary,
+  body,
+}: ToDoors & { type: "store" }): Promise<Stored> {
+  const began = performance.now();
+  const series = new Map<string, CameOfSeries>();
+  const kept = (object: Kept) => {
+    count(series, object);
+    arrived("stow", object, peer);
+  };
+  const pieces = body.values();
+  try {
+    return await storeParts(pieces, boundary, { peer, spool, kept, refused, log });
+  } finally {
+    // Nobody wants the rest of a body that is refused
+    await pieces.return?.().catch(() => undefined);
+    await came(peer, series.values(), { address, ms: Math.round(performance.now() - began) });
+  }
+}

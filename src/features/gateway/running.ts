@@ -1,0 +1,106 @@
+/** The gateway while it runs: what comes in, what goes out, and what is to be said of both. */
+import { counted } from "../../base/table.js";
+import type { Condition } from "../../server/condition.js";
+import { conditionsFrom } from "../../server/condition.js";
+import { type Core } from "../../server/feature.js";
+import { FeatureName, type Running } from "../../server/running-features.js";
+import type { DeliveryService } from "./deliver/service.js";
+import { deliveryMetrics, receptionMetrics } from "./metrics.js";
+import type { DoorsService } from "./service.js";
+import { readDoors, receives } from "./settings.js";
+
+/** The words of its conditions, each with what to do. */
+export const REMEDIES = {
+  door_closed:
+    "Stop the program that has the port (EADDRINUSE), allow this user a port below 1024 (EACCES), or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
+  received_waiting:
+    "radserve doctor and the log say more about the code. Radserve tries again by itself.",
+  destination_away:
+    "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
+  delivery_set_aside:
+    "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry.",
+} as const;
+
+const of = conditionsFrom({
+  ...REMEDIES,
+  // Those of the port for DICOM, with the remedies of the server's own
+  certificate_expires: "Replace the file; a running server reads it within seconds.",
+  certificate_refused: "Correct the file. Until then the server keeps the previous certificates.",
+});
+
+export interface Gateway extends Running {
+  /** Undefined where nothing is received. */
+  doors: DoorsService | undefined;
+  /** Undefined where there are no destinations. */
+  deliveries: DeliveryService | undefined;
+}
+export const GATEWAY = new FeatureName<Gateway>("gateway");
+
+/** Undefined where the settings name no file. @throws ConfigError */
+export async function startGateway(core: Core): Promise<Gateway | undefined> {
+  const { config, roots, audit, jobs, log } = core;
+  const settings = await readDoors(config);
+  if (settings === undefined) return undefined;
+  const outgoing =
+    Object.keys(settings.destinations).length === 0
+      ? undefined
+      : new (await import("./deliver/service.js")).DeliveryService({
+          config,
+          settings,
+          outputRoots: roots.output,
+          audit,
+          log,
+        });
+  // A worker takes no requests, of no kind
+  const incoming =
+    config.role === "worker" || !receives(settings)
+      ? undefined
+      : new (await import("./service.js")).DoorsService({
+          config,
+          settings,
+          bulk: jobs,
+          audit,
+          log,
+        });
+  return {
+    doors: incoming,
+    deliveries: outgoing,
+    delivering: outgoing,
+    spool: settings.spool,
+    metrics: [
+      ...(incoming === undefined ? [] : receptionMetrics(incoming)),
+      ...(outgoing === undefined ? [] : deliveryMetrics(outgoing)),
+    ],
+    conditions: () => [...troublesOf(incoming), ...undelivered(outgoing)],
+    async leave() {
+      await incoming?.close();
+      outgoing?.hurry();
+    },
+    async close() {
+      await outgoing?.close();
+    },
+  };
+}
+
+const troublesOf = (doors: DoorsService | undefined): Condition[] =>
+  (doors?.figures.troubles ?? []).map(({ condition, where, message }) =>
+    of(condition, where, message),
+  );
+
+function undelivered(deliveries: DeliveryService | undefined): Condition[] {
+  return Object.entries(deliveries?.figures ?? {}).flatMap(([name, one]) => {
+    const where = `destination ${name}`;
+    const waiting = one.waiting + one.sent;
+    const found: Condition[] = [];
+    if (one.away_since !== null && waiting > 0) {
+      const objects = counted(waiting, "object");
+      const message = `${name} has accepted nothing since ${one.away_since}; waiting: ${objects}.`;
+      found.push(of("destination_away", where, message));
+    }
+    if (one.set_aside > 0) {
+      const message = `${name}: ${counted(one.set_aside, "object")} set aside.`;
+      found.push(of("delivery_set_aside", where, message));
+    }
+    return found;
+  });
+}

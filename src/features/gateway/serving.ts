@@ -1,0 +1,61 @@
+/** The gateway in a server: its endpoints, and how it starts. */
+import { at } from "../../server/route.js";
+import type { ServingFeature } from "../../server/feature.js";
+import { listDeliveries, retryDeliveries } from "./deliver/endpoints.js";
+import { complete, stow } from "./receive/endpoints.js";
+import { GATEWAY, REMEDIES, startGateway, type Gateway } from "./running.js";
+import { checkDoors, descriptorsOf } from "./settings.js";
+
+const endpoints = [
+  at("POST /dicomweb/studies", "storeInstances", {
+    interaction: "create",
+    tag: "files",
+    summary:
+      "Takes DICOM objects (STOW-RS); a series that is complete becomes a job by the rules of the doors",
+    takesFile: "multipart/related",
+    statuses: {
+      200: "The disk has all objects",
+      202: "Some objects were stored; FailedSOPSequence lists the others with the reason",
+      409: "No object was stored; FailedSOPSequence has the reasons",
+    },
+    errors: ["path_not_allowed", "not_found", "unsupported_format", "shutting_down"],
+    ...stow,
+  }),
+  at("POST /doors/received/:study/complete", "completeStudy", {
+    interaction: "create",
+    tag: "files",
+    summary:
+      "Makes jobs of the received images of a study at once, without waiting until it is quiet",
+    errors: [
+      "path_not_allowed",
+      "not_found",
+      "model_not_found",
+      "disk_full",
+      "bulk_unavailable",
+      "shutting_down",
+    ],
+    ...complete,
+  }),
+  at("GET /deliveries", "listDeliveries", {
+    interaction: "search",
+    tag: "results",
+    summary:
+      "Results of this subject that are not delivered yet, or were set aside (all with the claim admin)",
+    errors: ["not_found", "destination_not_found", "shutting_down"],
+    ...listDeliveries,
+  }),
+  at("POST /deliveries/retry", "retryDeliveries", {
+    tag: "results",
+    summary: "Sends objects again that were set aside",
+    errors: ["path_not_allowed", "not_found", "destination_not_found", "shutting_down"],
+    ...retryDeliveries,
+  }),
+];
+
+export const serving: ServingFeature<Gateway> = {
+  name: GATEWAY,
+  endpoints,
+  remedies: REMEDIES,
+  check: async (config) => descriptorsOf(await checkDoors(config)),
+  start: startGateway,
+};

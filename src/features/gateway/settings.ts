@@ -1,0 +1,315 @@
+/**
+ * The file that the setting `doors` names: who may send images, where they lie until they are
+ * removed, and what becomes of them. It is read at the start; what is wrong with it is refused
+ * there, by name.
+ */
+import { linkSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { randomUUID } from "node:crypto";
+import path from "node:path";
+import { z } from "zod";
+import { errno } from "../../base/errno.js";
+import { ConfigError } from "../../base/errors.js";
+import { LOOPBACK, Networks } from "../../base/networks.js";
+import { problemsOf } from "../../base/validation.js";
+import { absolute, duration, jsonOfFile, network, settingsOf, type Config } from "../../config.js";
+import { sha256 } from "../../files/durable-files.js";
+import { stagingName } from "../../files/helper-names.js";
+import { textOfRegularSync } from "../../files/regular-file.js";
+import { isInside, realPathToBe } from "../../files/roots.js";
+import { readCertificates, refuseOutOfDate, type TlsNames } from "../../files/certificates.js";
+import { destinationSchema, readCredentials } from "./deliver/destination-settings.js";
+import { readableInHead } from "../../images/dicom/dicom-file.js";
+import { choice } from "../../inference/request.js";
+import { tagRule } from "../../manifest/manifest.js";
+import { aeTitle } from "./dimse/ae-title.js";
+import { SETTINGS } from "./setting.js";
+
+/** Of what comes by STOW-RS; no peer of the settings has such a name. */
+const STOW_PREFIX = "stow-";
+/** Text of a subject that can be part of a folder's name as it is. */
+const PLAIN_SUBJECT = /^[a-z0-9][a-z0-9_.-]{0,63}$/;
+const HASHED_SUBJECT = /^=[0-9a-f]{32}$/;
+
+/** The name of whoever sends by STOW-RS: of two subjects never the same. */
+export const stowPeer = (subject: string): string =>
+  STOW_PREFIX + (PLAIN_SUBJECT.test(subject) ? subject : `=${sha256(subject).slice(0, 32)}`);
+
+const NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/;
+const name = z.string().regex(NAME, "Expected a name of a-z, 0-9, _ and -, at most 32 characters");
+const peer = z.strictObject({
+  ae_title: aeTitle.describe("AE title that the peer calls with; it proves no identity"),
+  networks: z
+    .array(network)
+    .min(1)
+    .optional()
+    .describe("Networks that the peer may call from; any if absent"),
+});
+
+const dicom = z.strictObject({
+  port: z.int().min(0).max(65535).describe("TCP port; 0 takes a free one, and the log says which"),
+  host: z
+    .union([z.ipv4(), z.ipv6()])
+    .default("127.0.0.1")
+    .describe(
+      "Address to listen on; beyond this machine only with tls.client_ca, or networks of every peer",
+    ),
+  ae_title: aeTitle.default("RADSERVE").describe("AE title of this server"),
+  tls: z
+    .strictObject({
+      cert: absolute.describe("Certificate in PEM, then those between it and its CA"),
+      key: absolute.describe("Its private key in PEM, not readable by everybody"),
+      client_ca: absolute
+        .optional()
+        .describe("CA certificates in PEM; with it, every peer needs a certificate of one of them"),
+    })
+    .optional(),
+  associations: z
+    .int()
+    .min(1)
+    .max(1000)
+    .default(16)
+    .describe("At a time; one more is rejected for now"),
+});
+
+const rule = z.strictObject({
+  name,
+  from: z
+    .array(z.string())
+    .min(1)
+    .optional()
+    .describe("Names of peers, or stow-SUBJECT for tokens of STOW-RS; everybody if absent"),
+  when: z
+    .array(
+      tagRule.omit({ reason: true }).refine(({ tag }) => readableInHead(tag), {
+        path: ["tag"],
+        message:
+          "Expected the keyword of an attribute up to SeriesInstanceUID, which is what is looked at",
+      }),
+    )
+    .optional()
+    .describe(
+      "All must hold for the first object of the series that came; as accepts.rules of a manifest",
+    ),
+  group: z
+    .enum(["series", "study"])
+    .default("series")
+    .describe("One job has: one series, or all series of a study that this rule takes"),
+  quiet: duration
+    .default(60)
+    .describe(
+      'A series or study is complete when nothing of it has come for so long, for example "60s"',
+    ),
+  ...choice,
+  output_folder: absolute.describe("Results lie in PEER/STUDY below it"),
+  deliver: z
+    .array(name)
+    .optional()
+    .describe("Names of destinations of its results; where absent, the file's own `deliver`"),
+});
+export type Rule = z.output<typeof rule>;
+
+const SPOOL_MEANING =
+  "Folder inside an input root, for received images and for the queue of deliveries; all boxes " +
+  "see it. Without one, nothing is received, and the queue is in the state directory";
+const RULES_MEANING =
+  "The first rule that matches takes a series; a series that no rule takes is kept. Without " +
+  "rules, nothing is received";
+
+const schema = z
+  .strictObject({
+    $schema: z.string().optional(),
+    spool: absolute.optional().describe(SPOOL_MEANING),
+    keep: duration
+      .default(7 * 86_400)
+      .describe(
+        'How long received images stay once they are a job, for example "7d" (the default)',
+      ),
+    dicom: dicom
+      .optional()
+      .describe("The port for C-STORE and C-ECHO; without it, images come by STOW-RS alone"),
+    peers: z.record(name, peer).default({}).describe("Who may call the port for DICOM, by a name"),
+    rules: z.array(rule).default([]).describe(RULES_MEANING),
+    destinations: z
+      .record(name, destinationSchema)
+      .default({})
+      .describe("Peers that results may be sent to, by name. No other peer is ever called"),
+    deliver: z
+      .array(name)
+      .default([])
+      .describe("Default destinations of requests, jobs and rules that name none"),
+  })
+  .superRefine(({ spool, peers, rules, dicom, destinations, deliver }, context) => {
+    const issue = (path: (string | number)[], message: string) =>
+      context.addIssue({ code: "custom", path, message });
+    const names = Object.keys(peers);
+    const places = Object.keys(destinations);
+    if (rules.length === 0 && (dicom !== undefined || places.length === 0))
+      issue(["rules"], "Expected at least one rule, or destinations alone");
+    if (rules.length > 0 && spool === undefined)
+      issue(["spool"], "Expected a folder, because there are rules");
+    const lists = [
+      { at: ["deliver"], list: deliver },
+      ...rules.map((one, i) => ({ at: ["rules", i, "deliver"], list: one.deliver ?? [] })),
+    ];
+    for (const { at, list } of lists)
+      list.forEach((one, n) => {
+        if (!places.includes(one)) issue([...at, n], "Expected a name of destinations");
+      });
+    for (const [i, one] of names.entries()) {
+      if (one.startsWith(STOW_PREFIX))
+        issue(["peers", one], `Expected a name without ${STOW_PREFIX} before it`);
+      const { ae_title: title, networks } = peers[one] ?? {};
+      const other = names.slice(0, i).find((before) => peers[before]?.ae_title === title);
+      if (other !== undefined && (networks === undefined || peers[other]?.networks === undefined))
+        issue(
+          ["peers", one, "ae_title"],
+          `Expected another title than that of ${other}, or networks of both`,
+        );
+    }
+    rules.forEach(({ name: ruleName, from }, i) => {
+      if (rules.findIndex((one) => one.name === ruleName) < i)
+        issue(["rules", i, "name"], "Expected a name that no rule before has");
+      (from ?? []).forEach((one, n) => {
+        if (names.includes(one)) return;
+        const subject = one.slice(STOW_PREFIX.length);
+        if (!one.startsWith(STOW_PREFIX))
+          issue(["rules", i, "from", n], `Expected a name of peers, or ${STOW_PREFIX}SUBJECT`);
+        else if (!HASHED_SUBJECT.test(subject) && stowPeer(subject) !== one)
+          issue(
+            ["rules", i, "from", n],
+            `Expected ${stowPeer(subject)} for that subject; found ${one}`,
+          );
+      });
+    });
+    if (dicom === undefined || new Networks(LOOPBACK).has(dicom.host)) return;
+    const open = names.filter((one) => peers[one]?.networks === undefined);
+    if (dicom.tls?.client_ca === undefined && open.length > 0)
+      issue(
+        ["dicom", "host"],
+        `Expected 127.0.0.1, or tls.client_ca, or networks of every peer: an AE title is no proof of who calls, and ${open.join(", ")} may call from anywhere`,
+      );
+  });
+
+export type DoorsSettings = z.output<typeof schema>;
+/** Those of doors through which images come in. */
+export type ReceivingSettings = DoorsSettings & { spool: string };
+
+/** Images come in. */
+export const receives = (doors: DoorsSettings | undefined): doors is ReceivingSettings =>
+  doors?.spool !== undefined && doors.rules.length > 0;
+
+/** Connections without an association, beside the associations that may be. */
+export const MORE_CONNECTIONS = 64;
+/** The connection, the file that comes, and both of its folders. */
+const FOR_AN_ASSOCIATION = 4;
+
+/** Descriptors that the port for DICOM may take. */
+export const descriptorsOf = (doors: DoorsSettings | undefined): number =>
+  doors?.dicom === undefined ? 0 : MORE_CONNECTIONS + FOR_AN_ASSOCIATION * doors.dicom.associations;
+
+/** The schema of the file, as it is published. */
+export function doorsJsonSchema(): Record<string, unknown> {
+  const { $schema, ...rest } = z.toJSONSchema(schema, { io: "input" });
+  return {
+    $schema,
+    title: "Radserve doors",
+    description: "The file that RADSERVE_DOORS names.",
+    ...rest,
+  };
+}
+
+/** The settings that it is read with. */
+type GatewayConfig = Pick<Config, "input_roots" | "output_roots"> & {
+  readonly doors?: string | undefined;
+};
+
+export const DOORS_TLS: TlsNames = {
+  tls_cert: "RADSERVE_DOORS: dicom.tls.cert",
+  tls_key: "RADSERVE_DOORS: dicom.tls.key",
+  tls_client_ca: "RADSERVE_DOORS: dicom.tls.client_ca",
+};
+
+/**
+ * The doors that the settings name, `spool` as a real path; undefined where they name none.
+ * @throws ConfigError
+ */
+export async function readDoors(config: GatewayConfig): Promise<DoorsSettings | undefined> {
+  const { doors: named } = settingsOf(SETTINGS, config);
+  if (named === undefined) return undefined;
+  const fail = (message: string): never => {
+    throw new ConfigError(`RADSERVE_DOORS: ${message}`);
+  };
+  let text = "";
+  try {
+    text = textOfRegularSync(named);
+  } catch (error) {
+    fail(`expected a file at ${named}; it cannot be read (${errno(error) || "no plain file"}).`);
+  }
+  const value = jsonOfFile(named, text);
+  const parsed = schema.safeParse(value);
+  if (!parsed.success)
+    return fail(
+      problemsOf(schema, value, parsed.error)
+        .map(({ field, message }) => `${field === "" ? "the file" : field}: ${message}.`)
+        .join(" "),
+    );
+  const doors = parsed.data;
+  if (doors.spool === undefined) return doors;
+  const spool = spoolAt(doors.spool, fail);
+  const [inputs, outputs] = [realRoots(config.input_roots), realRoots(config.output_roots)];
+  if (!isInside(spool, inputs) || isInside(spool, outputs))
+    fail(
+      "spool: expected a folder inside one of RADSERVE_INPUT_ROOTS and outside RADSERVE_OUTPUT_ROOTS.",
+    );
+  for (const { name: ruleName, output_folder: folder } of doors.rules) {
+    const real = await realPathToBe(folder);
+    if (real === undefined || !isInside(real, outputs) || isInside(real, [spool]))
+      fail(
+        `rules, ${ruleName}: expected output_folder inside one of RADSERVE_OUTPUT_ROOTS, and not in the spool.`,
+      );
+  }
+  return { ...doors, spool };
+}
+
+/**
+ * The same before anything is started, with the certificates.
+ * @throws ConfigError
+ */
+export async function checkDoors(config: GatewayConfig): Promise<DoorsSettings | undefined> {
+  const doors = await readDoors(config);
+  const { cert: tls_cert, key: tls_key, client_ca: tls_client_ca } = doors?.dicom?.tls ?? {};
+  const found = await readCertificates({ tls_cert, tls_key, tls_client_ca }, DOORS_TLS);
+  if (found !== undefined) refuseOutOfDate(found);
+  for (const [name, one] of Object.entries(doors?.destinations ?? {}))
+    await readCredentials(name, one);
+  return doors;
+}
+
+/** Roots that are not there are refused before, by their own setting. */
+const realRoots = (roots: readonly string[]) =>
+  roots.flatMap((root) =>
+    statSync(root, { throwIfNoEntry: false }) === undefined ? [] : realpathSync(root),
+  );
+
+/** The folder's real path, where files can have several names. */
+function spoolAt(folder: string, fail: (message: string) => never): string {
+  if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true)
+    fail(`spool: expected a folder at ${folder}; found none. Create it or mount it.`);
+  const real = realpathSync(folder);
+  const [first, second] = [stagingName(randomUUID()), stagingName(randomUUID())].map((one) =>
+    path.join(real, one),
+  ) as [string, string];
+  try {
+    writeFileSync(first, "");
+    linkSync(first, second);
+  } catch (error) {
+    const unit =
+      errno(error) === "EROFS" ? " A systemd unit has to name it in ReadWritePaths=." : "";
+    fail(
+      `spool: expected a folder that this user may write to, on a file system with hard links; it refuses (${errno(error)}).${unit}`,
+    );
+  } finally {
+    for (const one of [first, second]) rmSync(one, { force: true });
+  }
+  return real;
+}

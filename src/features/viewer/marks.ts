@@ -1,0 +1,296 @@
+/**
+ * Reads the marks of a model on one frame of a source, or on a plane across its slices, from the
+ * segmentation that it wrote (PS3.3 A.51, A.88). Its frames are found by the instance and frame
+ * that each says it was made from, and never by their order.
+ */
+import { errors } from "../../base/errors.js";
+import type { ProcessMemory } from "../../base/process-memory.js";
+import type { Attributes, Image, PixelFormat, Volume } from "../../images/image.js";
+import { readImage } from "../../images/read-image.js";
+import { fromCieLab } from "../../results/colour.js";
+import { SEGMENTATION } from "../../results/dicom/objects/seg.js";
+import { LABEL_MAP_SEGMENTATION } from "../../results/dicom/segments.js";
+import type { OutputFile, Receipt } from "../../results/receipt/receipt.js";
+import { voxelUnder, type Section } from "../../results/picture/section.js";
+import type { Marks } from "./messages.js";
+import { changed, fileOf, type ResultFolder } from "./result-folder.js";
+import { KEPT_SHARE, noRoom, type KnownVolume } from "./volume-planes.js";
+
+interface Segment {
+  number: number;
+  label: string;
+  colour: readonly [number, number, number];
+}
+
+/** A segmentation, with its frames by what they were made from. */
+interface Segmentation {
+  image: Image;
+  segments: Segment[];
+  isLabelMap: boolean;
+  byPlace: Map<string, { frame: number; segment: number | undefined }[]>;
+}
+
+/** Pixels of one segment or of a label map, as the segmentation has them. */
+interface Layer {
+  segment: number | undefined;
+  values: Uint8Array;
+}
+
+/**
+ * The pixels of a frame of a segmentation from the first that is marked, at this index, to the
+ * last.
+ */
+interface Part extends Layer {
+  first: number;
+}
+
+/** A segmentation unpacked for planes across its slices, by their numbers among the slices. */
+type Unpacked = readonly (readonly Part[])[];
+
+const placeOf = (uid: string, frame: number) => `${uid} ${frame}`;
+
+/** @param frame from 1: of the source, or of the receipt's slices */
+function placeIn(source: Receipt["source"], frame: number): string {
+  const slice = source.slices?.[frame - 1];
+  if (slice === undefined) return placeOf(source.sop_instance_uid ?? "", frame);
+  return placeOf(slice.sop_instance_uid ?? "", slice.frame ?? 1);
+}
+
+export class MarkReader {
+  /** The one that was read last: who looks through a series asks for frame after frame. */
+  #last: { sha256: string; segmentation: Segmentation } | undefined;
+  #unpacked: { of: Segmentation; parts: Unpacked; giveBack: () => void } | undefined;
+
+  constructor(private readonly memory: ProcessMemory) {}
+
+  /**
+   * @param of a frame from 1: of the source, or of the receipt's slices; or a label, of which the
+   * fullest frame is meant
+   * @throws RadserveError file_not_found where the model wrote no segmentation, bad_request,
+   * result_changed
+   */
+  async read(result: ResultFolder, model: string, of: number | string): Promise<Marks> {
+    const { source } = result.receipt;
+    const known = await this.#known(result, model);
+    const frame = typeof of === "number" ? of : await fullest(known, source, of);
+    if (frame > source.frames)
+      throw errors.bad_request(`Expected a frame from 1 to ${source.frames}; found ${frame}.`);
+    const layers: Layer[] = [];
+    for (const { frame: at, segment } of known.byPlace.get(placeIn(source, frame)) ?? [])
+      layers.push({ segment, values: await known.image.frame(at) });
+    return { ...(await draw(known, source, layers)), frame };
+  }
+
+  /**
+   * The same of a plane across the slices.
+   * @throws RadserveError overloaded, too
+   */
+  async readAcross(
+    result: ResultFolder,
+    model: string,
+    { volume }: KnownVolume,
+    section: Section,
+  ): Promise<Marks> {
+    const known = await this.#known(result, model);
+    const { source } = result.receipt;
+    const parts = await this.#parts(known, source, volume);
+    const size = { rows: section.down.count, columns: section.across.count };
+    const layers = new Map<number | undefined, Layer>();
+    const under = voxelUnder(volume.geometry, section);
+    for (let y = 0, at = 0; y < size.rows; y++)
+      for (let x = 0; x < size.columns; x++, at++) {
+        const [slice, row, column] = under(x, y);
+        for (const { segment, first, values } of parts[slice] ?? []) {
+          const value = values[row * source.columns + column - first] ?? 0;
+          if (value === 0) continue;
+          const layer = layers.get(segment) ?? {
+            segment,
+            values: new Uint8Array(size.rows * size.columns),
+          };
+          layer.values[at] = value;
+          layers.set(segment, layer);
+        }
+      }
+    return { ...(await draw(known, size, [...layers.values()])), frame: null };
+  }
+
+  async #parts(
+    known: Segmentation,
+    source: Receipt["source"],
+    { frames }: Volume,
+  ): Promise<Unpacked> {
+    if (this.#unpacked?.of === known) return this.#unpacked.parts;
+    this.#unpacked?.giveBack();
+    this.#unpacked = undefined;
+    const parts: Part[][] = [];
+    let bytes = 0;
+    for (const frame of frames) {
+      const here: Part[] = [];
+      for (const { frame: of, segment } of known.byPlace.get(placeIn(source, frame + 1)) ?? [])
+        here.push({ segment, ...trimmed(await known.image.frame(of)) });
+      parts.push(here);
+      bytes += here.reduce((sum, { values }) => sum + values.length, 0);
+    }
+    const giveBack = this.memory.holdIfRoom("images", bytes, KEPT_SHARE);
+    if (giveBack === undefined) throw noRoom(bytes);
+    this.#unpacked = { of: known, parts, giveBack };
+    return parts;
+  }
+
+  async #known(result: ResultFolder, model: string): Promise<Segmentation> {
+    const { receipt } = result;
+    const file = segmentationOf(receipt, model);
+    if (
+      receipt.models.some(
+        ({ name, segmentation_grid: grid }) => name === model && grid !== undefined,
+      )
+    )
+      throw errors.file_not_found(
+        "This segmentation is in the grid of the network, not in the frames of the source. Open it in a viewer that places it by its frame of reference.",
+      );
+    const known = await this.#segmentation(result, file);
+    const { rows, columns } = known.image.format;
+    const { source } = receipt;
+    if (rows !== source.rows || columns !== source.columns)
+      throw changed(
+        `a segmentation of ${source.columns} x ${source.rows} pixels; found ${columns} x ${rows}.`,
+      );
+    return known;
+  }
+
+  async #segmentation(result: ResultFolder, file: OutputFile): Promise<Segmentation> {
+    if (this.#last?.sha256 === file.sha256) return this.#last.segmentation;
+    this.#last = undefined;
+    const segmentation = segmentationIn(await readImage(await fileOf(result, file)));
+    this.#last = { sha256: file.sha256, segmentation };
+    return segmentation;
+  }
+}
+
+function segmentationOf({ models }: Receipt, name: string): OutputFile {
+  const file = models
+    .find((model) => model.name === name)
+    ?.outputs.find(
+      ({ sop_class_uid: uid }) => uid === SEGMENTATION || uid === LABEL_MAP_SEGMENTATION,
+    );
+  if (file === undefined)
+    throw errors.file_not_found(
+      "Expected a model of the receipt that wrote a segmentation; this one did not. Ask for `seg` among the outputs.",
+    );
+  return file;
+}
+
+function segmentationIn(image: Image): Segmentation {
+  const { attributes } = image;
+  const byPlace: Segmentation["byPlace"] = new Map();
+  (attributes?.sequence("PerFrameFunctionalGroupsSequence") ?? []).forEach((groups, frame) => {
+    const segment = groups
+      .sequence("SegmentIdentificationSequence")?.[0]
+      ?.number("ReferencedSegmentNumber");
+    for (const origin of originsOf(groups)) {
+      const place = placeOf(
+        origin.string("ReferencedSOPInstanceUID") ?? "",
+        origin.number("ReferencedFrameNumber") ?? 1,
+      );
+      byPlace.set(place, [...(byPlace.get(place) ?? []), { frame, segment }]);
+    }
+  });
+  return {
+    image,
+    byPlace,
+    isLabelMap: image.source.sopClassUid === LABEL_MAP_SEGMENTATION,
+    segments: (attributes?.sequence("SegmentSequence") ?? [])
+      .map(segmentIn)
+      .filter(({ number }) => number > 0),
+  };
+}
+
+function originsOf(groups: Attributes): Attributes[] {
+  return (groups.sequence("DerivationImageSequence") ?? []).flatMap(
+    (derivation) => derivation.sequence("SourceImageSequence") ?? [],
+  );
+}
+
+const WHITE_LAB = [65535, 32896, 32896] as const;
+
+function segmentIn(item: Attributes): Segment {
+  const [light = WHITE_LAB[0], a = WHITE_LAB[1], b = WHITE_LAB[2]] =
+    item.numbers("RecommendedDisplayCIELabValue") ?? [];
+  return {
+    number: item.number("SegmentNumber") ?? 0,
+    label: item.string("SegmentLabel") ?? "",
+    colour: fromCieLab([light, a, b]),
+  };
+}
+
+/** The frame, from 1, on which a label has the most pixels: the first of equals. */
+async function fullest(
+  { image, segments, byPlace, isLabelMap }: Segmentation,
+  source: Receipt["source"],
+  wanted: string,
+): Promise<number> {
+  const number = segments.find(({ label }) => label === wanted)?.number;
+  if (number === undefined)
+    throw errors.bad_request("Expected a label of the model's segmentation; it has no such.");
+  let best = { frame: 1, pixels: 0 };
+  for (let frame = 1; frame <= source.frames; frame++) {
+    let pixels = 0;
+    for (const { frame: at, segment } of byPlace.get(placeIn(source, frame)) ?? [])
+      if (isLabelMap || segment === number)
+        for (const value of await image.frame(at))
+          if (isLabelMap ? value === number : value > 0) pixels++;
+    if (pixels > best.pixels) best = { frame, pixels };
+  }
+  return best.frame;
+}
+
+function trimmed(values: Uint8Array): Omit<Part, "segment"> {
+  let [first, end] = [0, values.length];
+  while (first < end && values[first] === 0) first++;
+  while (end > first && values[end - 1] === 0) end--;
+  return { first, values: values.slice(first, end) };
+}
+
+async function draw(
+  { image, segments, isLabelMap }: Segmentation,
+  { rows, columns }: Pick<PixelFormat, "rows" | "columns">,
+  layers: readonly Layer[],
+): Promise<Omit<Marks, "frame">> {
+  const colours = new Map(segments.map(({ number, colour }) => [number, colour]));
+  const pixels = new Map<number, number>();
+  const rgba = Buffer.alloc(rows * columns * 4);
+  const most = image.format.bitsStored === 1 ? 1 : 255;
+  for (const { segment, values } of layers) {
+    for (let at = 0; at < values.length; at++) {
+      const value = values[at] ?? 0;
+      if (value === 0) continue;
+      const number = isLabelMap ? value : (segment ?? 0);
+      const colour = colours.get(number);
+      if (colour === undefined) continue;
+      pixels.set(number, (pixels.get(number) ?? 0) + 1);
+      const alpha = isLabelMap ? 255 : Math.round((255 * value) / most);
+      // Where segments overlap the stronger is shown
+      if (alpha <= (rgba[4 * at + 3] ?? 0)) continue;
+      rgba.set([...colour, alpha], 4 * at);
+    }
+  }
+  return {
+    rows,
+    columns,
+    segments: segments.map(({ number, label, colour }) => ({
+      number,
+      label,
+      pixels: pixels.get(number) ?? 0,
+      colour: `#${colour.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`,
+    })),
+    png: pixels.size === 0 ? null : (await packed(rgba, columns, rows)).toString("base64"),
+  };
+}
+
+async function packed(rgba: Buffer, width: number, height: number): Promise<Buffer> {
+  // Loaded by the first picture
+  const { default: sharp } = await import("sharp");
+  return sharp(rgba, { raw: { width, height, channels: 4 } })
+    .png({ compressionLevel: 3, palette: false })
+    .toBuffer();
+}

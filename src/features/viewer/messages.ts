@@ -1,0 +1,152 @@
+/** Questions of the server to its viewing threads, and their answers. */
+import { z } from "zod";
+import type { MemoryPlace } from "../../base/process-memory.js";
+import type { EngineOptions } from "../../engine/types.js";
+import type { Root } from "../../files/roots.js";
+import type { SharedModels } from "../../models/shared.js";
+import type { ResultForms } from "../../results/forms.js";
+import type { Wanted } from "../../results/list/list.js";
+
+export interface ThreadOptions {
+  engine: EngineOptions;
+  memory: MemoryPlace;
+  forms: ResultForms;
+}
+
+/** A receipt, and who may look at it. Paths are those of this machine. */
+interface OfResult {
+  receiptPath: string;
+  roots: { input: readonly Root[]; output: readonly Root[] };
+}
+
+/**
+ * A plane across the slices of a volume is meant, through this of each slice; `frame` is then its
+ * number, from 1.
+ */
+export type Across = "row" | "column" | undefined;
+
+interface OfPlace extends OfResult {
+  inputPath: string;
+  frame: number;
+  across: Across;
+}
+
+export type View =
+  | ({ kind: "receipt" } & OfResult)
+  | ({ kind: "frame" } & OfPlace)
+  /** Of a model: the picture that it wrote. */
+  | ({ kind: "picture"; model: string | undefined } & OfPlace)
+  /** Of a label: those of the frame on which it has the most pixels. */
+  | ({ kind: "marks"; model: string; fullest: string | undefined } & OfPlace)
+  | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
+  | {
+      kind: "list";
+      /** The server's output roots, and the folders of them that the caller may see; real paths. */
+      roots: readonly string[];
+      folders: readonly string[];
+      wanted: Wanted;
+      limit: number;
+      cursor: string | undefined;
+    };
+
+const text = z.string().nullable();
+const side = z.strictObject({ along: z.enum(["slice", "row", "column"]), reversed: z.boolean() });
+const WINDOW_MEANING =
+  "The file's window, by which the picture is drawn; null if the file has a table or a curve " +
+  "instead, or none of them";
+
+export const frameFactsSchema = z.strictObject({
+  rows: z.int(),
+  columns: z.int(),
+  pixel_aspect: z.number().describe("Height of a pixel divided by its width"),
+  inverted: z.boolean().describe("Small values are shown bright"),
+  window: z
+    .strictObject({
+      center: z.number(),
+      width: z.number(),
+      exact: z.boolean().describe("VOI LUT Function LINEAR_EXACT; otherwise LINEAR"),
+    })
+    .nullable()
+    .describe(WINDOW_MEANING),
+  unit: text.describe("Unit of the values, for example HU; null if it is not known"),
+  spacing: z
+    .array(z.number())
+    .length(2)
+    .nullable()
+    .describe("Millimetres in the patient between rows, then between columns"),
+  sides: z
+    .strictObject({ left: z.string(), right: z.string(), top: z.string(), bottom: z.string() })
+    .nullable()
+    .describe("Which part of the patient lies towards each edge"),
+  position: z.array(z.number()).length(3).nullable().describe("ImagePositionPatient"),
+  patient_name: text,
+  patient_id: text,
+  study_date: text,
+  series_description: text,
+  instance_number: text,
+  across: z
+    .strictObject({
+      name: z.string().describe("axial, coronal or sagittal; oblique before it where it is turned"),
+      right: side.describe(
+        "The index of the volume that changes to the right, and whether it decreases",
+      ),
+      down: side,
+    })
+    .nullable()
+    .describe("How a plane across the slices lies; null for a frame"),
+  values: z
+    .strictObject({
+      type: z.enum(["int16", "uint16", "float32"]),
+      slope: z.number(),
+      intercept: z.number(),
+      base64: z
+        .string()
+        .describe("Stored values, little endian, rows from the top; NaN is padding"),
+    })
+    .nullable()
+    .describe(
+      "Null for colours, for integers of more than 16 bits, and if a lookup table gives the values their meaning",
+    ),
+});
+export type FrameFacts = z.infer<typeof frameFactsSchema>;
+
+const segment = z.strictObject({
+  number: z.int().min(1),
+  label: z.string(),
+  colour: z.string().regex(/^#[0-9a-f]{6}$/),
+  pixels: z.int().min(0).describe("Pixels of the frame that belong to the segment"),
+});
+
+export const marksSchema = z.strictObject({
+  frame: z
+    .int()
+    .min(1)
+    .nullable()
+    .describe("Number of the frame; null for a plane across the slices"),
+  rows: z.int(),
+  columns: z.int(),
+  segments: z.array(segment),
+  png: z
+    .string()
+    .nullable()
+    .describe(
+      "PNG in base64: pixels have the colour of their segment, and others are transparent; null if no pixel is marked",
+    ),
+});
+export type Marks = z.infer<typeof marksSchema>;
+
+export const verificationSchema = z.strictObject({
+  equal: z.boolean().describe("Every file and every replayed result is equal"),
+  checks: z.array(
+    z.strictObject({
+      what: z
+        .string()
+        .describe(
+          "Name of a file, of a model, or `source` and `receipt`; the version of a known fault",
+        ),
+      verdict: z.enum(["ok", "differs", "missing", "not_replayed", "known_fault"]),
+      detail: z.string(),
+    }),
+  ),
+});
+export type Verification = z.infer<typeof verificationSchema>;

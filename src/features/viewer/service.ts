@@ -1,0 +1,54 @@
+/**
+ * Answers people who look at results, on threads of their own: one for pictures and marks, one for
+ * planes across slices, and one for what takes long. Each is started when it is needed, does one
+ * thing after the other, is ended where that takes too long, and goes when nobody has asked for a
+ * while.
+ */
+import { Lane } from "../../base/lane.js";
+import type { Logger } from "../../base/log.js";
+import type { MemoryPlaces } from "../../base/process-memory.js";
+import type { ThreadOptions, View } from "./messages.js";
+
+const LONGEST_LOOK_MS = 30_000;
+/** A volume is read whole before its first plane is there. */
+const LONGEST_PLANE_MS = 120_000;
+const LONGEST_STUDY_MS = 300_000;
+
+export interface ViewingOptions {
+  engine: ThreadOptions["engine"];
+  forms: ThreadOptions["forms"];
+  /** Where its threads count their memory. */
+  places: MemoryPlaces;
+  log: Logger;
+}
+
+export class ViewingService {
+  readonly #looks: Lane<View>;
+  readonly #planes: Lane<View>;
+  readonly #studies: Lane<View>;
+
+  constructor({ engine, forms, places, log }: ViewingOptions) {
+    const file = new URL("./thread.js", import.meta.url);
+    const workerData = { engine, forms } satisfies Omit<ThreadOptions, "memory">;
+    const lane = (longestMs: number) =>
+      new Lane<View>({ file, workerData, places, longestMs, log });
+    this.#looks = lane(LONGEST_LOOK_MS);
+    this.#planes = lane(LONGEST_PLANE_MS);
+    this.#studies = lane(LONGEST_STUDY_MS);
+  }
+
+  /**
+   * @param left whether nobody waits for the answer any more
+   * @returns what the thread gives for this kind of view
+   * @throws RadserveError overloaded, deadline_exceeded, shutting_down; what the view throws
+   */
+  ask(view: View, left: () => boolean): Promise<unknown> {
+    const takesLong = view.kind === "verify";
+    const isAcross = "across" in view && view.across !== undefined;
+    return (takesLong ? this.#studies : isAcross ? this.#planes : this.#looks).ask(view, left);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#looks, this.#planes, this.#studies].map((lane) => lane.close()));
+  }
+}

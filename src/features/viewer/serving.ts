@@ -1,0 +1,77 @@
+/** The viewer in a server: its endpoints, and how it starts. */
+import { at, READ_ERRORS, VIEW_ERRORS } from "../../server/route.js";
+import type { ServingFeature } from "../../server/feature.js";
+import {
+  listPaths,
+  listResults,
+  showFrame,
+  showMarks,
+  showPicture,
+  showResult,
+  showVerification,
+} from "./endpoints.js";
+import { marksSchema } from "./messages.js";
+import { startViewer, VIEWER, type Viewer } from "./running.js";
+
+const SOURCE_ERRORS = [
+  ...VIEW_ERRORS,
+  "input_not_found",
+  "result_changed",
+  ...READ_ERRORS,
+] as const;
+/** A page that reads results or images for people. */
+const view = { tag: "results" } as const;
+
+const endpoints = [
+  at("GET /results", "getResult", {
+    ...view,
+    summary: "The receipt of a result",
+    errors: VIEW_ERRORS,
+    ...showResult,
+  }),
+  at("GET /results/list", "listResults", {
+    ...view,
+    summary: "Results in the output folders, the latest first",
+    errors: VIEW_ERRORS,
+    ...listResults,
+  }),
+  at("GET /results/picture", "getResultPicture", {
+    ...view,
+    summary: "A frame of the analysed image, drawn with its window",
+    errors: SOURCE_ERRORS,
+    ...showPicture,
+  }),
+  at("GET /results/frame", "getResultFrame", {
+    ...view,
+    summary: "The values of a frame of the analysed image, and what a viewer shows beside them",
+    errors: SOURCE_ERRORS,
+    ...showFrame,
+  }),
+  at("GET /results/marks", "getResultMarks", {
+    ...view,
+    summary: "What a model marked on a frame, from the segmentation that it wrote",
+    errors: SOURCE_ERRORS,
+    ...showMarks,
+  }),
+  at("GET /results/verification", "verifyResult", {
+    ...view,
+    summary:
+      "Verifies a result: files are compared with the receipt, and the models compute it again",
+    errors: SOURCE_ERRORS,
+    ...showVerification,
+  }),
+  at("GET /paths", "listPaths", {
+    ...view,
+    tag: "files",
+    summary: "Completes a path: files and folders that begin with the given text",
+    errors: [...VIEW_ERRORS, "input_not_found"],
+    ...listPaths,
+  }),
+];
+
+export const serving: ServingFeature<Viewer> = {
+  name: VIEWER,
+  endpoints,
+  schemas: { Segment: marksSchema.shape.segments.element },
+  start: startViewer,
+};

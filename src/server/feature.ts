@@ -1,0 +1,45 @@
+/**
+ * What the server knows of a feature: its endpoints, what it starts, and what it has to say of
+ * itself while it runs. The core imports no feature: the list comes from src/features.ts.
+ */
+import type { Audit } from "../audit/audit.js";
+import type { Logger } from "../base/log.js";
+import type { MemoryPlaces } from "../base/process-memory.js";
+import type { BulkService } from "../bulk/service.js";
+import type { Config } from "../config.js";
+import type { EngineOptions } from "../engine/types.js";
+import type { Named } from "./services.js";
+import type { Route } from "./route.js";
+import type { FeatureName, Running } from "./running-features.js";
+
+/** The parts of the core that a feature may ask for when it starts. */
+export interface Core {
+  config: Config;
+  /** Real paths. */
+  roots: { input: string[]; output: string[] };
+  jobs: Pick<BulkService, "call">;
+  audit: Audit;
+  engine: EngineOptions;
+  /** Where its threads count their memory. */
+  places: MemoryPlaces;
+  log: Logger;
+}
+
+export interface ServingFeature<R extends Running = Running> {
+  /** The name of its folder. */
+  readonly name: FeatureName<R>;
+  /** Served whether it is on or off: off, they say which setting turns it on. */
+  readonly endpoints?: readonly Route[];
+  /** Parts of their schemas that generated clients should have a type for. */
+  readonly schemas?: Named;
+  /** The words of its conditions, and what to do about each. */
+  readonly remedies?: Readonly<Record<string, string>>;
+  /**
+   * Checks its settings before anything is started.
+   * @returns how many descriptors it may take beside those of the core
+   * @throws ConfigError
+   */
+  check?(config: Config): Promise<number>;
+  /** Undefined where its settings leave it off. @throws ConfigError */
+  start?(core: Core): Promise<R | undefined>;
+}

@@ -1,0 +1,62 @@
+/** The features that have started, and what the server may ask of them. */
+import type { Delivering } from "../inference/delivering.js";
+import type { Condition } from "./condition.js";
+import type { ReadMetric } from "./metrics.js";
+
+/** A feature that has started. */
+export interface Running {
+  /** Set where it sends results on. */
+  delivering?: Delivering | undefined;
+  /** A folder that it writes into, which is looked at as the roots are; nobody uploads there. */
+  spool?: string | undefined;
+  /** What is wrong now. */
+  conditions?(): Condition[];
+  metrics?: readonly ReadMetric[];
+  /** Takes nothing more from outside. What it gave to the core before is finished. */
+  leave(): Promise<void>;
+  /** Ends what the core's last work may still have needed. */
+  close(): Promise<void>;
+}
+
+/** The name of a feature, which says what it is while it runs. */
+export class FeatureName<R extends Running = Running> {
+  /** Only a name of R finds an R. */
+  declare private readonly running: R;
+
+  constructor(readonly text: string) {}
+}
+
+/** The features that have started, for whoever has the name of one. */
+export class RunningFeatures {
+  readonly #all = new Map<string, Running>();
+
+  add(name: FeatureName, running: Running): void {
+    this.#all.set(name.text, running);
+  }
+
+  /** Undefined where it is off. */
+  of<R extends Running>(name: FeatureName<R>): R | undefined {
+    return this.#all.get(name.text) as R | undefined;
+  }
+
+  get all(): readonly Running[] {
+    return [...this.#all.values()];
+  }
+
+  /** The one that sends results on. */
+  get delivering(): Delivering | undefined {
+    return this.all.find(({ delivering }) => delivering !== undefined)?.delivering;
+  }
+
+  get spool(): string | undefined {
+    return this.all.find(({ spool }) => spool !== undefined)?.spool;
+  }
+
+  async leave(): Promise<void> {
+    await Promise.all(this.all.map((running) => running.leave()));
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.all.map((running) => running.close()));
+  }
+}
