@@ -53,7 +53,8 @@ const sharer = new ModelSharer();
 async function ask<T>(ctx: Context, services: Services, view: View): Promise<T> {
   const viewer = services.features.of(VIEWER);
   if (viewer === undefined) throw errors.not_found("This server shows no results.");
-  return (await viewer.service.ask(view, () => ctx.req.socket.destroyed)) as T;
+  const left = () => ctx.req.socket.destroyed;
+  return (await viewer.service.ask(view, callerOf(ctx).subject, left)) as T;
 }
 
 /** The paths of a result on this machine, and the folders that the caller may see. */
