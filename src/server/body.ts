@@ -1,9 +1,8 @@
 /**
- * Request bodies on their way from the socket: bounded, read as JSON, and drained where they are
- * refused.
+ * Request bodies on their way from the socket: bounded, read as JSON, and where they are refused
+ * read no further than it takes to be understood.
  */
 import type { IncomingMessage } from "node:http";
-import { finished } from "node:stream/promises";
 import bodyParser from "koa-bodyparser";
 import { errors } from "../base/errors.js";
 import { count } from "../base/table.js";
@@ -80,18 +79,67 @@ function refuseBody(error: Error, limit: number): never {
   );
 }
 
-const LONGEST_DRAIN_MS = 10_000;
+/** What is read and dropped of a body that nobody wants, and for how long. */
+interface Unwanted {
+  bytes: number;
+  ms: number;
+}
+/** Of whoever has shown no token, or sends too much. */
+const OF_STRANGERS: Unwanted = { bytes: 64 * 1024, ms: 1_000 };
+/** Of whoever may send: a program that reads no answer before it has sent all still gets it. */
+const OF_CALLERS: Unwanted = { bytes: 256 * 1024 * 1024, ms: 10_000 };
+/** A client whose body is read no further has so long to read its answer. */
+const LAST_LOOK_MS = 1_000;
 
 /**
- * Reads and drops what is left of a body: a client that is still sending when the connection closes
- * sees a broken pipe and not its answer. False where that would take too long.
+ * Says what becomes of a body that was not read when its answer is ready. The answer goes first.
+ * Then a little of the body is read away: closed with unread bytes, TCP would take the answer back.
+ * A connection whose body ends within that goes on; of any other the sending side is closed, and
+ * soon after the whole.
  */
-export async function drained(request: IncomingMessage): Promise<boolean> {
+export function leaveUnread(ctx: Context): void {
+  const { req: request, res: response, state } = ctx;
+  const { "content-length": length = "0", "transfer-encoding": coding } = request.headers;
+  if (request.complete || (coding === undefined && Number(length) === 0)) return;
+  const isCaller = state.caller !== undefined && state.error !== "rate_limited";
+  const most = isCaller ? OF_CALLERS : OF_STRANGERS;
+  if (Number(length) > most.bytes) ctx.set("Connection", "close");
+  const { socket } = request;
+  let closes = false;
+  // By this Node.js closes behind the last answer, whatever is unread
+  socket.destroySoon = () => {
+    closes = true;
+    socket.end();
+  };
+  response.once("finish", () =>
+    readAway(request, most, () => {
+      Reflect.deleteProperty(socket, "destroySoon");
+      if (closes) socket.destroySoon();
+    }),
+  );
+}
+
+/** @param done told when the body has ended, or its connection */
+function readAway(request: IncomingMessage, most: Unwanted, done: () => void): void {
+  const { socket } = request;
+  let bytes = 0;
+  let late = setTimeout(() => socket.destroy(), most.ms);
+  const count = (piece: Buffer) => {
+    bytes += piece.length;
+    if (bytes <= most.bytes) return;
+    socket.off("data", count).pause().end();
+    clearTimeout(late);
+    late = setTimeout(() => socket.destroy(), LAST_LOOK_MS);
+  };
+  const over = () => {
+    request.off("end", over).off("close", over);
+    clearTimeout(late);
+    socket.off("data", count);
+    done();
+  };
+  if (request.complete) return over();
+  request.once("end", over).once("close", over);
+  socket.on("data", count);
   request.unpipe();
   request.resume();
-  const limit = { signal: AbortSignal.timeout(LONGEST_DRAIN_MS) };
-  return finished(request, limit).then(
-    () => true,
-    () => false,
-  );
 }
