@@ -210,7 +210,7 @@ function identify(options: ServerOptions): Middleware {
     });
     await next();
     if (options.stopping()) ctx.set("Connection", "close");
-    leaveUnread(ctx);
+    await leaveUnread(ctx);
   };
 }
 

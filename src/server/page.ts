@@ -9,7 +9,7 @@ import { errors } from "../base/errors.js";
 import type { Context, Page } from "./services.js";
 import { giveHeld, hold, type Held } from "./held.js";
 
-const FOLDER = fileURLToPath(new URL("../../web", import.meta.url));
+const FOLDER = fileURLToPath(new URL("../../web/", import.meta.url));
 
 /**
  * Nothing inline, nothing from elsewhere; what the page cannot do, a text that slips into it cannot

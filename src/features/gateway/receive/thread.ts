@@ -17,6 +17,7 @@ import type {
   Told,
   ToDoors,
 } from "./messages.js";
+import { reaches } from "./reach.js";
 import { Spool, type Kept } from "./spool.js";
 import { storeParts, type Stored } from "./stow.js";
 
@@ -121,7 +122,7 @@ async function answer(call: ToDoors): Promise<unknown> {
     case "store":
       return store(call);
     case "complete":
-      return arrivals.complete(call.study);
+      return arrivals.complete(call.study, (one, rule) => reaches(call.reach, settings, one, rule));
     case "close":
       arrivals.close();
       door?.close();
