@@ -44,6 +44,7 @@ const showDrift = pageByHttp(
 
 const endpoints = [
   at("GET /drift", "getDrift", {
+    claims: ["output_roots"],
     tag: "operations",
     summary:
       "Scores, shares and times of models week by week, read from receipts and never from images",
