@@ -16,7 +16,7 @@ import {
   reconcileQuerySchema,
   reconciliationSchema,
 } from "../bulk/schema.js";
-import { download, upload } from "./file-transfer.js";
+import { download, pathHeader, upload } from "./file-transfer.js";
 import {
   bulk,
   listModels,
@@ -153,6 +153,7 @@ export const ROUTES: readonly Route[] = [
     tag: "files",
     summary: "Writes an image into an input folder, whole or not at all",
     takesFile: true,
+    headers: pathHeader,
     statuses: {
       201: "The file is written and synced to the disk",
       200: "The same bytes were there already, or another file was replaced",
@@ -165,6 +166,7 @@ export const ROUTES: readonly Route[] = [
     tag: "files",
     summary: "Gives a file of an output folder, or a part of it",
     headers: {
+      ...pathHeader,
       Range:
         "One range of bytes, for example bytes=1000-; a request for several ranges gets the whole file",
       "If-Range": "ETag of the earlier answer: the range is used only if the file is unchanged",

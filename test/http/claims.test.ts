@@ -175,6 +175,13 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
     listResults: call("GET", "/results/list", undefined, (body: { results: unknown[] }) =>
       body.results.length > 0 ? "some" : "none",
     ),
+    searchResults: call(
+      "POST",
+      "/results/search",
+      { text: "jobs" },
+      (body: { results: unknown[] }) => body.results.length > 0,
+    ),
+    findResult: call("POST", "/results/find", { receipt_path: shown.path }),
     getResultPicture: bytes("GET", asked("/results/picture", shown)),
     getResultFrame: call("GET", asked("/results/frame", shown)),
     getResultMarks: call(
@@ -190,6 +197,10 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
     listPaths: both(
       call("GET", "/paths?side=input", undefined, (body: object) => body),
       call("GET", "/paths?side=output", undefined, (body: object) => body),
+    ),
+    completePath: both(
+      call("POST", "/paths", { side: "input" }, (body: object) => body),
+      call("POST", "/paths", { side: "output" }, (body: object) => body),
     ),
     getDrift: call(
       "GET",

@@ -2,8 +2,11 @@
 import { at, READ_ERRORS, VIEW_ERRORS } from "../../server/route.js";
 import type { ServingFeature } from "../../server/feature.js";
 import {
+  completePath,
+  findResult,
   listPaths,
   listResults,
+  searchResults,
   showFrame,
   showMarks,
   showPicture,
@@ -38,6 +41,22 @@ const endpoints = [
     summary: "Results in the output folders, the latest first",
     errors: VIEW_ERRORS,
     ...listResults,
+  }),
+  at("POST /results/search", "searchResults", {
+    ...view,
+    claims: ["output_roots"],
+    interaction: "search",
+    summary: "The same, asked for in a body: no patient and no path stands in an address",
+    errors: VIEW_ERRORS,
+    ...searchResults,
+  }),
+  at("POST /results/find", "findResult", {
+    ...view,
+    claims: ["output_roots"],
+    interaction: "read",
+    summary: "The opaque names of a result for addresses, and its paths",
+    errors: VIEW_ERRORS,
+    ...findResult,
   }),
   at("GET /results/picture", "getResultPicture", {
     claims: READS_BOTH,
@@ -75,6 +94,15 @@ const endpoints = [
     summary: "Completes a path: files and folders that begin with the given text",
     errors: [...VIEW_ERRORS, "input_not_found"],
     ...listPaths,
+  }),
+  at("POST /paths", "completePath", {
+    ...view,
+    claims: READS_BOTH,
+    interaction: "search",
+    tag: "files",
+    summary: "The same, asked for in a body",
+    errors: [...VIEW_ERRORS, "input_not_found"],
+    ...completePath,
   }),
 ];
 

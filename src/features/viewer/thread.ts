@@ -73,6 +73,14 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
           );
     case "verify":
       return verification(view);
+    case "input":
+      return Promise.resolve(
+        listed(
+          view.roots,
+          { text: view.receiptPath },
+          { limit: 1, sees: (receipt) => receipt === view.receiptPath },
+        ).results[0]?.input,
+      );
     case "list":
       return Promise.resolve(
         listed(view.roots, view.wanted, {
