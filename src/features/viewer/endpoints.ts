@@ -15,7 +15,7 @@ import { folderOf, isInside, type Root } from "../../files/roots.js";
 import { clientPath } from "../../inference/request.js";
 import { ModelSharer } from "../../models/shared.js";
 import { listedSchema } from "../../results/list/list.js";
-import { opaqueName, ResultNames } from "../../results/result-name.js";
+import { opaqueName, ResultNames } from "../../results/list/result-name.js";
 import { receiptSchema, type Receipt } from "../../results/receipt/receipt.js";
 import {
   frameFactsSchema,

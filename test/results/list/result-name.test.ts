@@ -2,7 +2,7 @@
 import { cpSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { ResultNames, sealed, unsealed } from "../../src/results/result-name.js";
+import { ResultNames, sealed, unsealed } from "../../../src/results/list/result-name.js";
 
 const root = t.testdir({ one: { patient: { "a.json": "{}" } }, empty: {} });
 const [one, other, empty] = ["one", "other", "empty"].map((name) => path.join(root, name)) as [
@@ -34,7 +34,7 @@ t.test("a result has one name on every box, which leads back to it", async (t) =
   );
 });
 
-t.test("a name that nobody gave fits no key", async (t) => {
+t.test("a name that nobody gave fits no key", (t) => {
   const key = "ab".repeat(32);
   const name = sealed(key, "receipt", RECEIPT);
   t.equal(unsealed(key, "receipt", name), RECEIPT);
