@@ -22,6 +22,7 @@ import { SEGMENTATION } from "../src/results/dicom/objects/seg.js";
 import { LABEL_MAP_SEGMENTATION } from "../src/results/dicom/segments.js";
 import { COMPREHENSIVE_3D_SR } from "../src/results/dicom/objects/sr.js";
 import { openApi } from "../src/server/openapi.js";
+import { CLAIMS, type Route } from "../src/server/route.js";
 import { servingFeatures, settingTopics } from "../src/features.js";
 import { partsOf, routesOf } from "../src/server/routes.js";
 
@@ -60,6 +61,25 @@ function settingRows(): string {
           .join("\n")}`,
     )
     .join("\n\n");
+}
+
+/** What each endpoint asks of a token. */
+function claimRows(): string {
+  const asked = ({ auth, claims }: Route): string[] =>
+    auth === "open"
+      ? ["no token", ...CLAIMS.map(() => "")]
+      : [
+          auth === "local" ? "away from this machine" : "yes",
+          ...CLAIMS.map((claim) => (claims.includes(claim) ? "yes" : "")),
+        ];
+  const row = (route: Route) =>
+    `| \`${route.method} ${route.path.replaceAll(/:(\w+)/g, "{$1}")}\` | ${asked(route).join(" | ")} |`;
+  const head = ["Endpoint", "Token", ...CLAIMS.map((claim) => `\`${claim}\``)];
+  return [
+    `| ${head.join(" | ")} |`,
+    `| ${head.map(() => "---").join(" | ")} |`,
+    ...ROUTES.map(row),
+  ].join("\n");
 }
 
 interface PublishedSchema {
@@ -164,6 +184,7 @@ export function documents(): Map<string, string> {
     filled("docs/api.md", "errors", errorRows()),
     filled("docs/manifest.md", "outputs", outputRows()),
     filled("docs/operations.md", "settings", settingRows()),
+    filled("docs/security.md", "claims", claimRows()),
     standards(),
     [file("docs/troubleshooting.md"), troubleshooting()],
     [file("openapi.yaml"), stringify(openApi(ROUTES, PARTS), { lineWidth: 110 })],

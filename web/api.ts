@@ -65,12 +65,19 @@ export async function call<T>(
   throw toldFault(response.status, answer as Told);
 }
 
+/** No path stands in an address, which browsers and proxies keep. */
+const withPath = (path: string) => ({ "Radserve-Path": encodeURIComponent(path) });
+
 /** A file that the server gives. @throws Fault */
-export async function callBlob(page: string, signal?: AbortSignal): Promise<Blob> {
+export async function callBlob(
+  page: string,
+  signal?: AbortSignal,
+  headers: Record<string, string> = {},
+): Promise<Blob> {
   let response: Response;
   try {
     response = await fetch(`.${page}`, {
-      headers: { Authorization: storedToken() ?? "" },
+      headers: { Authorization: storedToken() ?? "", ...headers },
       ...(signal === undefined ? {} : { signal }),
     });
     if (response.ok) return await response.blob();
@@ -83,7 +90,7 @@ export async function callBlob(page: string, signal?: AbortSignal): Promise<Blob
 
 /** Saves a file of an output folder where the browser saves files. @throws Fault */
 export async function saveFile(path: string): Promise<void> {
-  const url = URL.createObjectURL(await callBlob(asked("/files", { path })));
+  const url = URL.createObjectURL(await callBlob("/files", undefined, withPath(path)));
   const link = document.createElement("a");
   link.href = url;
   link.download = path.replace(/^.*\//, "");
@@ -93,9 +100,13 @@ export async function saveFile(path: string): Promise<void> {
 
 /** Sends a file to a path in an input folder. @throws Fault */
 export async function sendFile(path: string, file: File): Promise<void> {
-  const response = await fetch(asked("/files", { path }), {
+  const response = await fetch("./files", {
     method: "PUT",
-    headers: { Authorization: storedToken() ?? "", "Content-Type": "application/octet-stream" },
+    headers: {
+      Authorization: storedToken() ?? "",
+      "Content-Type": "application/octet-stream",
+      ...withPath(path),
+    },
     body: file,
   }).catch(() => {
     throw away();
@@ -185,12 +196,15 @@ export interface Polled<T> {
  * shown stays while the server is away.
  * @param page null: nothing is asked
  * @param pause milliseconds by what came last; null: it is not asked again
+ * @param question asked in a body, as JSON; absent: with GET
  */
 export function usePoll<T>(
   page: string | null,
   pause: (data: T | undefined) => number | null,
+  question?: string,
 ): Polled<T> {
-  const [state, setState] = useState<{ page: string | null; data?: T; fault?: Fault }>({ page });
+  const key = page === null ? null : `${page} ${question ?? ""}`;
+  const [state, setState] = useState<{ key: string | null; data?: T; fault?: Fault }>({ key });
   const [round, setRound] = useState(0);
   const paused = useRef(pause);
   paused.current = pause;
@@ -205,13 +219,16 @@ export function usePoll<T>(
       asking = true;
       window.clearTimeout(timer);
       try {
-        const data = await call<T>("GET", page, { signal: end.signal });
+        const { signal } = end;
+        const data = await (question === undefined
+          ? call<T>("GET", page, { signal })
+          : call<T>("POST", page, { signal, body: JSON.parse(question) as unknown }));
         last = data;
-        setState({ page, data });
+        setState({ key, data });
       } catch (thrown) {
         if (end.signal.aborted) return;
         const fault = judge(thrown);
-        setState((before) => ({ ...(before.page === page ? before : { page }), fault }));
+        setState((before) => ({ ...(before.key === key ? before : { key }), fault }));
       } finally {
         asking = false;
       }
@@ -229,9 +246,9 @@ export function usePoll<T>(
       window.clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);
     };
-  }, [page, round]);
+  }, [key, round]);
   const again = useCallback(() => setRound((n) => n + 1), []);
   // Items of another page are not shown for this one
-  const mine = state.page === page;
+  const mine = state.key === key;
   return { data: mine ? state.data : undefined, fault: mine ? state.fault : undefined, again };
 }

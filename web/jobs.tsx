@@ -1,7 +1,7 @@
 /** Jobs: the list, and one job with its images. */
 import type { Item, Job, JobDetails } from "../src/bulk/schema.js";
 import { useContext, useEffect, useState } from "preact/hooks";
-import { Look } from "./look.js";
+import { LookAt } from "./look.js";
 import { call, judge, saveFile, usePoll, type Fault } from "./api.js";
 import { baseName, count, counted, moment, percent, span, words } from "./format.js";
 import {
@@ -507,7 +507,7 @@ export function ItemView({ id, index }: { id: string; index: number }) {
       {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {item?.receipt_path !== undefined && (
-        <Look receiptPath={item.receipt_path} inputPath={item.input_image_path} />
+        <LookAt receiptPath={item.receipt_path} inputPath={item.input_image_path} />
       )}
       {item !== undefined && item.receipt_path === undefined && <p>This image has no result.</p>}
     </>

@@ -104,8 +104,8 @@ function Verify({ paths }: { paths: Paths }) {
     setFault(undefined);
     try {
       const page = asked("/results/verification", {
-        path: paths.receiptPath,
-        input_path: paths.inputPath,
+        id: paths.id,
+        input_id: paths.inputId,
       });
       setFound(await call<Verification>("GET", page, { patient: true }));
     } catch (thrown) {
@@ -165,8 +165,8 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
   const { url, fault } = usePng(
     open && isThere
       ? asked("/results/picture", {
-          path: paths.receiptPath,
-          input_path: paths.inputPath,
+          id: paths.id,
+          input_id: paths.inputId,
           model: model.name,
         })
       : null,
@@ -183,8 +183,36 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
   );
 }
 
+interface Found {
+  id: string;
+  input_id?: string;
+  receipt_path: string;
+  input_path?: string;
+}
+
+/** The names and paths of a result, which is asked for by one of them. */
+export function useFound(question: {
+  id?: string;
+  receipt_path?: string;
+  input_path?: string | undefined;
+}) {
+  return useLoaded(JSON.stringify(question), (signal) =>
+    call<Found>("POST", "/results/find", { body: question, signal }),
+  );
+}
+
+/** A result whose paths are known. */
+export function LookAt(paths: Pick<Paths, "receiptPath" | "inputPath">) {
+  const { receiptPath, inputPath } = paths;
+  const question = { receipt_path: receiptPath, input_path: inputPath };
+  const { data, fault, busy } = useFound(question);
+  if (fault !== undefined) return <FaultNote fault={fault} />;
+  if (data?.input_id === undefined || busy) return <p class="quiet">Loading…</p>;
+  return <Look {...paths} id={data.id} inputId={data.input_id} />;
+}
+
 export function Look(paths: Paths) {
-  const page = asked("/results", { path: paths.receiptPath });
+  const page = asked("/results", { id: paths.id });
   const {
     data: receipt,
     fault,
@@ -217,7 +245,7 @@ export function Look(paths: Paths) {
           : await call<Marks>(
               "GET",
               asked("/results/marks", {
-                path: paths.receiptPath,
+                id: paths.id,
                 model: where.model,
                 fullest: where.label,
               }),

@@ -2,7 +2,7 @@
 import type { Answer } from "../src/results/receipt/receipt.js";
 import type { ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";
-import { Look } from "./look.js";
+import { LookAt } from "./look.js";
 import { baseName, bytes, counted, figure, grouped, milliseconds, words } from "./format.js";
 import { Allowed, Badge, Card, Copy, Deliveries, NoPictures, Table } from "./parts.js";
 
@@ -362,7 +362,7 @@ export function Result({ answer }: { answer: Answer }) {
         </p>
       </Card>
       {looks ? (
-        <Look
+        <LookAt
           key={answer.request_id}
           receiptPath={answer.receipt_path}
           inputPath={answer.input_image_path}

@@ -1,14 +1,17 @@
 /** The list of results, and one of them with the way to the next. */
 import { useContext, useState } from "preact/hooks";
-import type { z } from "zod";
-import type { listedSchema, Row } from "../src/results/list/list.js";
+import type { ListedRow } from "../src/results/list/list.js";
 import type { Overview } from "../src/server/overview.js";
-import { asked, usePoll } from "./api.js";
+import { usePoll } from "./api.js";
 import { baseName, moment } from "./format.js";
-import { Look } from "./look.js";
+import { Look, useFound } from "./look.js";
 import { Allowed, Badge, FaultNote, FoundBy, NoPictures, Pager, Table } from "./parts.js";
 
-type Listed = z.infer<typeof listedSchema>;
+type Named = ListedRow & { id?: string };
+interface Listed {
+  results: Named[];
+  next_cursor: string | null;
+}
 
 const LOOK_MS = 10_000;
 const PAGE = 50;
@@ -26,18 +29,18 @@ type Filters = typeof NOTHING;
 
 /**
  * What the list showed last: who comes back finds it so, and a result knows its neighbours. The
- * address of a result is its place in it, since a browser keeps addresses, and a path may hold a
- * name.
+ * address of a result is its opaque name: a path may hold a person's, and a place in a list that
+ * changes would show another patient to who comes back.
  */
-const last: { filters: Filters; cursors: string[]; rows: Row[] } = {
+const last: { filters: Filters; cursors: string[]; rows: Named[] } = {
   filters: NOTHING,
   cursors: [],
   rows: [],
 };
 
-const linkTo = (place: number): string => `#/results/${place + 1}`;
+const linkTo = ({ id = "" }: Named): string => `#/results/${id}`;
 
-const nameOf = ({ receipt }: Row): string => baseName(receipt).replace(/\.json$/, "");
+const nameOf = (receipt: string): string => baseName(receipt).replace(/\.json$/, "");
 
 const FIELDS: [name: keyof Filters, label: string, type: "search" | "date"][] = [
   ["text", "Path or UID", "search"],
@@ -135,8 +138,9 @@ function List({ overview }: { overview: Overview | undefined }) {
   const given = Object.fromEntries(
     Object.entries(filters).filter(([, value]) => value.trim() !== ""),
   );
-  const page = asked("/results/list", { ...given, limit: PAGE, cursor: cursors.at(-1) });
-  const { data, fault } = usePoll<Listed>(page, () => (cursors.length === 0 ? LOOK_MS : null));
+  const question = JSON.stringify({ ...given, limit: PAGE, cursor: cursors.at(-1) });
+  const pause = () => (cursors.length === 0 ? LOOK_MS : null);
+  const { data, fault } = usePoll<Listed>("/results/search", pause, question);
   if (data !== undefined) last.rows = data.results;
   return (
     <>
@@ -158,13 +162,17 @@ function List({ overview }: { overview: Overview | undefined }) {
       )}
       {data !== undefined && data.results.length > 0 && (
         <Table label="Results" stacks head={["Written", "Image", "Modality", "Found", "Status"]}>
-          {data.results.map((row, place) => (
+          {data.results.map((row) => (
             <tr key={row.receipt}>
               <td class="figure">{moment(row.at)}</td>
               <th scope="row" class="path">
-                <a href={linkTo(place)} title={row.receipt}>
-                  {nameOf(row)}
-                </a>
+                {row.id === undefined ? (
+                  nameOf(row.receipt)
+                ) : (
+                  <a href={linkTo(row)} title={row.receipt}>
+                    {nameOf(row.receipt)}
+                  </a>
+                )}
               </th>
               <td data-label="Modality ">{row.modality ?? "–"}</td>
               <td>{row.trust.trusted ? <FoundBy models={row.models} /> : "not trusted"}</td>
@@ -184,18 +192,25 @@ function List({ overview }: { overview: Overview | undefined }) {
   );
 }
 
-function One({ row, place }: { row: Row; place: number }) {
-  const [input, give] = useState(row.input);
+function One({ id }: { id: string }) {
+  const [input, give] = useState<string>();
   const [typed, type] = useState("");
+  const { data: found, fault, busy } = useFound({ id, input_path: input });
+  const place = last.rows.findIndex((row) => row.id === id);
+  const [before, after] = [last.rows[place - 1], place < 0 ? undefined : last.rows[place + 1]];
   return (
     <>
       <p class="back">
         <a href="#/results">All results</a>
-        {place > 0 && <a href={linkTo(place - 1)}>Previous result</a>}
-        {place + 1 < last.rows.length && <a href={linkTo(place + 1)}>Next result</a>}
+        {before !== undefined && <a href={linkTo(before)}>Previous result</a>}
+        {after !== undefined && <a href={linkTo(after)}>Next result</a>}
       </p>
-      <h1 class="path">{nameOf(row)}</h1>
-      {input === undefined ? (
+      <h1 class="path">{found === undefined ? "Result" : nameOf(found.receipt_path)}</h1>
+      {fault !== undefined ? (
+        <FaultNote fault={fault} />
+      ) : found === undefined || busy ? (
+        <p class="quiet">Loading…</p>
+      ) : found.input_id === undefined || found.input_path === undefined ? (
         <form
           class="card"
           onSubmit={(event) => {
@@ -217,7 +232,12 @@ function One({ row, place }: { row: Row; place: number }) {
           </button>
         </form>
       ) : (
-        <Look receiptPath={row.receipt} inputPath={input} />
+        <Look
+          id={found.id}
+          inputId={found.input_id}
+          receiptPath={found.receipt_path}
+          inputPath={found.input_path}
+        />
       )}
     </>
   );
@@ -225,8 +245,7 @@ function One({ row, place }: { row: Row; place: number }) {
 
 export function ResultsView({ hash, overview }: { hash: string; overview: Overview | undefined }) {
   const looks = useContext(Allowed).includes("view");
-  const place = Number(/^#\/results\/(\d{1,4})$/.exec(hash)?.[1] ?? 0) - 1;
-  const row = last.rows[place];
+  const id = /^#\/results\/([\w-]+)$/.exec(hash)?.[1];
   if (overview === undefined) return <p class="quiet">Loading…</p>;
   if (!looks)
     return (
@@ -235,9 +254,5 @@ export function ResultsView({ hash, overview }: { hash: string; overview: Overvi
         <NoPictures />
       </>
     );
-  return row === undefined ? (
-    <List overview={overview} />
-  ) : (
-    <One key={row.receipt} row={row} place={place} />
-  );
+  return id === undefined ? <List overview={overview} /> : <One key={id} id={id} />;
 }

@@ -4,7 +4,7 @@ import type { Accepted } from "../src/bulk/schema.js";
 import type { Answer } from "../src/results/receipt/receipt.js";
 import type { Overview } from "../src/server/overview.js";
 import type { PathList } from "../src/features/viewer/endpoints.js";
-import { asked, call, Fault, judge, sendFile } from "./api.js";
+import { call, Fault, judge, sendFile } from "./api.js";
 import { counted } from "./format.js";
 import { Allowed, FaultNote } from "./parts.js";
 import { Result } from "./result.js";
@@ -64,7 +64,7 @@ function usePaths(side: string, typed: string): PathList["paths"] {
     if (!looks) return;
     const end = new AbortController();
     const ask = () =>
-      call<PathList>("GET", asked("/paths", { side, path: typed }), { signal: end.signal }).then(
+      call<PathList>("POST", "/paths", { body: { side, path: typed }, signal: end.signal }).then(
         (answer) => setPaths(answer.paths),
         // A path that cannot be completed is told when it is sent
         () => setPaths([]),
@@ -127,7 +127,7 @@ async function folderFor(typed: string, looks: boolean): Promise<string> {
   const [first] =
     beside !== "" || !looks
       ? []
-      : (await call<PathList>("GET", asked("/paths", { side: "input" }))).paths;
+      : (await call<PathList>("POST", "/paths", { body: { side: "input" } })).paths;
   const folder = beside === "" ? first?.path : beside;
   if (folder === undefined)
     throw new Fault(

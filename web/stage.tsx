@@ -56,17 +56,17 @@ export function usePng(page: string | null) {
   };
 }
 
-function useMarks({ receiptPath, inputPath }: Paths, model: Model | undefined, place: Place) {
+function useMarks({ id, inputId }: Paths, model: Model | undefined, place: Place) {
   const { across } = place;
   const page =
     model === undefined || !hasMasks(model)
       ? null
       : asked("/results/marks", {
-          path: receiptPath,
+          id,
           model: model.name,
           frame: placeIn(place),
           across,
-          input_path: across === undefined ? undefined : inputPath,
+          input_id: across === undefined ? undefined : inputId,
         });
   const loaded = useLoaded(page, async (signal) => ({
     page,
@@ -335,8 +335,8 @@ export function Stage({
     seen.frame === undefined || window !== undefined
       ? null
       : asked("/results/picture", {
-          path: paths.receiptPath,
-          input_path: paths.inputPath,
+          id: paths.id,
+          input_id: paths.inputId,
           frame: at,
           across,
         }),

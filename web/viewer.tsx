@@ -8,7 +8,10 @@ import { asked, call, useLoaded } from "./api.js";
 import { bytesOf, count, figure } from "./format.js";
 import { Kept } from "./kept.js";
 
+/** A result and its image: their names for addresses, and their paths for people. */
 export interface Paths {
+  id: string;
+  inputId: string;
   receiptPath: string;
   inputPath: string;
 }
@@ -66,8 +69,8 @@ export function useFrame(paths: Paths, place: Place) {
   const kept = useMemo(() => new Kept<Frame>(), []);
   const { across } = place;
   const page = asked("/results/frame", {
-    path: paths.receiptPath,
-    input_path: paths.inputPath,
+    id: paths.id,
+    input_id: paths.inputId,
     frame: placeIn(place),
     across,
   });

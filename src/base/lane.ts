@@ -1,66 +1,117 @@
 /**
- * A thread that does one thing after the other, and those who wait for it: started when it is
- * needed, ended where one thing takes too long, and gone when nobody has asked for a while.
+ * Threads that do one thing after the other each, and those who wait for them: subjects take turns,
+ * and none has more than one thing in work at a time, so that a second thread is there for somebody
+ * else. A thread is started when it is needed, ended where one thing takes too long, and gone when
+ * nobody has asked for a while.
  */
 import { errors, type RadserveError } from "./errors.js";
+import { FairQueue } from "./fair-queue.js";
 import { faultForLog, type Logger } from "./log.js";
 import type { MemoryPlaces } from "./process-memory.js";
 import { ServiceThread, ThreadEnded } from "./service-thread.js";
 import { within } from "./waiting.js";
 
-const MOST_WAITING = 32;
+/** The second runs only while two subjects ask. */
+const THREADS = 2;
+const MOST_OF_SUBJECT = 32;
+/** Of all subjects together: sixteen that ask as much as they may. */
+const MOST_WAITING = 16 * MOST_OF_SUBJECT;
 const IDLE_MS = 30_000;
 
 export interface LaneOptions {
-  /** Of the thread, which answers by `answerOwner`. */
+  /** Of the threads, which answer by `answerOwner`. */
   file: URL;
   workerData: object;
-  /** Where it counts its memory. */
+  /** Where they count their memory. */
   places: MemoryPlaces;
   /** How long one thing may take. */
   longestMs: number;
   log: Logger;
 }
 
+interface Waiting<Question> {
+  question: Question;
+  subject: string;
+  /** Whether nobody waits for the answer any more. */
+  left: () => boolean;
+  answer: (answer: Promise<unknown>) => void;
+}
+
+type Thread<Question> = ServiceThread<Question, unknown>;
+
 export class Lane<Question> {
-  readonly #thread: ServiceThread<Question, unknown>;
-  #waiting = 0;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #queue = new FairQueue<Waiting<Question>>();
+  readonly #waitingOf = new Map<string, number>();
+  /** Whom each thread works for. */
+  readonly #threads = new Map<Thread<Question>, string | undefined>();
   #isClosed = false;
 
   constructor(private readonly options: LaneOptions) {
     const { file, workerData, places, log } = options;
-    this.#thread = new ServiceThread({
-      file,
-      workerData,
-      places,
-      idleMs: IDLE_MS,
-      failed: (error) => log.error({ fault: faultForLog(error) }, "a reading thread failed"),
-    });
+    for (let i = 0; i < THREADS; i++) {
+      const thread: Thread<Question> = new ServiceThread({
+        file,
+        workerData,
+        places,
+        idleMs: IDLE_MS,
+        failed: (error) => log.error({ fault: faultForLog(error) }, "a reading thread failed"),
+      });
+      this.#threads.set(thread, undefined);
+    }
   }
 
   /**
+   * @param subject who asks
    * @param left whether nobody waits for the answer any more
    * @throws RadserveError overloaded, deadline_exceeded, shutting_down; what the thread throws
    */
-  ask(question: Question, left: () => boolean): Promise<unknown> {
-    if (this.#waiting >= MOST_WAITING)
-      throw errors.overloaded(
-        `The viewer is busy: ${MOST_WAITING} questions are waiting. Try again shortly.`,
+  ask(question: Question, subject: string, left: () => boolean): Promise<unknown> {
+    const own = this.#waitingOf.get(subject) ?? 0;
+    if (own >= MOST_OF_SUBJECT || this.#queue.length >= MOST_WAITING)
+      return Promise.reject(
+        errors.overloaded(
+          own >= MOST_OF_SUBJECT
+            ? `Expected at most ${MOST_OF_SUBJECT} questions of one subject to wait; found more. Try again shortly.`
+            : `The viewer is busy: ${MOST_WAITING} questions are waiting. Try again shortly.`,
+        ),
       );
-    this.#waiting += 1;
-    const answer = this.#last.then(() => {
-      this.#waiting -= 1;
-      return this.#answer(question, left);
+    return new Promise((answer) => {
+      this.#waitingOf.set(subject, own + 1);
+      this.#queue.add({ question, subject, left, answer }, subject);
+      this.#next();
     });
-    this.#last = answer.catch(() => undefined);
-    return answer;
   }
 
-  async #answer(question: Question, left: () => boolean): Promise<unknown> {
+  /** Gives waiting questions to threads that are free. */
+  #next(): void {
+    for (const [thread, busyWith] of this.#threads) {
+      if (busyWith !== undefined) continue;
+      const inWork = new Set(this.#threads.values());
+      const waiting = this.#queue.take(({ subject }) => !inWork.has(subject));
+      if (waiting === undefined) return;
+      const { question, subject, left } = waiting;
+      const others = (this.#waitingOf.get(subject) ?? 1) - 1;
+      if (others > 0) this.#waitingOf.set(subject, others);
+      else this.#waitingOf.delete(subject);
+      this.#threads.set(thread, subject);
+      const answer = this.#answer(thread, question, left);
+      waiting.answer(answer);
+      const free = () => {
+        this.#threads.set(thread, undefined);
+        this.#next();
+      };
+      answer.then(free, free);
+    }
+  }
+
+  async #answer(
+    thread: Thread<Question>,
+    question: Question,
+    left: () => boolean,
+  ): Promise<unknown> {
     if (this.#isClosed) throw stopping();
     if (left()) throw errors.cancelled("The client has gone.");
-    const answer = this.#thread.call(question);
+    const answer = thread.call(question);
     try {
       if (await within(answer, this.options.longestMs)) return await answer;
     } catch (error) {
@@ -69,7 +120,7 @@ export class Lane<Question> {
       throw errors.internal("The thread that reads results ended. Try again.");
     }
     answer.catch(() => undefined);
-    void this.#thread.end();
+    void thread.end();
     throw errors.deadline_exceeded(
       `Reading took longer than ${this.options.longestMs / 1000} s and was stopped.`,
     );
@@ -78,7 +129,7 @@ export class Lane<Question> {
   /** Waiting calls are refused as their turn comes. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    await this.#thread.close();
+    await Promise.all([...this.#threads.keys()].map((thread) => thread.close()));
   }
 }
 

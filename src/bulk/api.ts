@@ -5,6 +5,7 @@ import { deliveriesOf, readDelivery } from "../results/receipt/delivery.js";
 import { translateIn, type PathMapping } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import { parseBody } from "../base/json-body.js";
+import { requireMaySend } from "../inference/request.js";
 import { within } from "../base/waiting.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
@@ -228,6 +229,14 @@ async function shown({ job, database, context, progress }: JobCall): Promise<Bul
   return answer(await detailsOf(database.readPool, job, jobOf(job, troubles.of(job.id)), progress));
 }
 
+/**
+ * Whoever sets a job to work has its results sent.
+ * @throws RadserveError path_not_allowed
+ */
+function requireMayDeliver({ job, caller }: Pick<JobCall, "job" | "caller">): void {
+  requireMaySend(job.request.destinations ?? [], caller.destinations);
+}
+
 /** A change of a job, answered with the job as it is then. */
 const change = (
   perform: (pool: Database["pool"], call: JobCall) => Promise<unknown>,
@@ -297,6 +306,7 @@ function marking({ config, roots }: ApiContext): MarkFolders {
 async function reconciled({ job, query, caller, database, context }: JobCall): Promise<BulkAnswer> {
   const { limit, cursor, retry } = parseBody(reconcileQuerySchema, query);
   const { pool } = database;
+  if (retry === "true") requireMayDeliver({ job, caller });
   const { lacking, ...found } = await reconcile(pool, job, { limit, cursor }, context);
   const requeued =
     retry === "true" && lacking.length > 0
@@ -341,10 +351,14 @@ export const OPERATIONS = {
   reconcile: { perform: ofJob(reconciled), wakes: true },
   purge: { perform: ofJob(purged), wakes: false },
   cancel: change((pool, { caller, job }) => cancelJob(pool, caller, job.id)),
-  retry: change((pool, { caller, job, context }) =>
-    retryJob(pool, caller, job.id, marking(context)),
-  ),
+  retry: change((pool, call) => {
+    requireMayDeliver(call);
+    return retryJob(pool, call.caller, call.job.id, marking(call.context));
+  }),
   pause: change((pool, { caller, job }) => setPaused(pool, caller, job.id, true)),
-  resume: change((pool, { caller, job }) => setPaused(pool, caller, job.id, false)),
+  resume: change((pool, call) => {
+    requireMayDeliver(call);
+    return setPaused(pool, call.caller, call.job.id, false);
+  }),
 } satisfies Record<string, Operation>;
 export type OperationName = keyof typeof OPERATIONS;

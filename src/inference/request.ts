@@ -76,6 +76,24 @@ export interface KnownDestinations {
 }
 
 /**
+ * Every way to results that are sent on asks this: requests, jobs that go on, received images.
+ * @param to destinations
+ * @param allowed those of the token; all if undefined
+ * @throws RadserveError path_not_allowed
+ */
+export function requireMaySend(
+  to: readonly string[],
+  allowed: readonly string[] | undefined,
+): void {
+  const forbidden = to.filter((name) => allowed?.includes(name) === false);
+  if (forbidden.length === 0) return;
+  throw errors.path_not_allowed(
+    `This token may not send to ${forbidden.join(", ")}. Leave that out, or use a token that may (radserve token issue --destination).`,
+    { side: "destination", destinations: forbidden },
+  );
+}
+
+/**
  * Where the objects of a request go.
  * @param allowed those that its token may send to; all if undefined
  * @throws RadserveError destination_not_found, path_not_allowed
@@ -99,14 +117,8 @@ export function destinationsFor(
       "destinations",
       `Expected names of destinations; found ${unknown.join(", ")}, and ${known}.`,
     );
-  const may = (name: string) => allowed?.includes(name) !== false;
-  const forbidden = (named ?? []).filter((name) => !may(name));
-  if (forbidden.length > 0)
-    throw errors.path_not_allowed(
-      `This token may not send to ${forbidden.join(", ")}. Leave that out, or use a token that may (radserve token issue --destination).`,
-      { side: "destination", destinations: forbidden },
-    );
-  const chosen = named ?? usual.filter(may);
+  requireMaySend(named ?? [], allowed);
+  const chosen = named ?? usual.filter((name) => allowed?.includes(name) !== false);
   if (chosen.length === 0 && deliver !== undefined)
     throw refuse(
       "destinations",

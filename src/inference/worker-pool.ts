@@ -7,7 +7,7 @@
 import type { EngineOptions } from "../engine/types.js";
 import type { FromWorker, WorkerOptions } from "./worker.js";
 import { TASKS_PER_THREAD, ThreadPool, type WorkerThread } from "./thread-pool.js";
-import { FairQueue } from "./fair-queue.js";
+import { FairQueue } from "../base/fair-queue.js";
 import type { Trail } from "../audit/action.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
@@ -157,7 +157,7 @@ export class InferencePool {
   readonly #memory: ProcessMemory;
 
   constructor(private readonly options: PoolOptions) {
-    this.places = new MemoryPlaces(2 * options.threads + 5, options.memory);
+    this.places = new MemoryPlaces(2 * options.threads + 9, options.memory);
     this.#memory = new ProcessMemory(this.places.take());
     this.#single = this.#threadPool(SINGLE);
     this.#bulk = this.#threadPool(BULK);

@@ -1,12 +1,12 @@
 /**
- * Request bodies on their way from the socket: bounded, read as JSON, and drained where they are
- * refused.
+ * Request bodies on their way from the socket: bounded, read as JSON, and where they are refused
+ * read no further than it takes to be understood.
  */
 import type { IncomingMessage } from "node:http";
-import { finished } from "node:stream/promises";
 import bodyParser from "koa-bodyparser";
 import { errors } from "../base/errors.js";
 import { count } from "../base/table.js";
+import { within } from "../base/waiting.js";
 import { parseJsonBody } from "../base/json-body.js";
 import type { Context } from "./services.js";
 import type { Config } from "../config.js";
@@ -80,18 +80,67 @@ function refuseBody(error: Error, limit: number): never {
   );
 }
 
-const LONGEST_DRAIN_MS = 10_000;
+/** What is read and dropped of a body that nobody wants, and for how long. */
+interface Unwanted {
+  bytes: number;
+  ms: number;
+}
+/** Of whoever has shown no token, or sends too much. */
+const OF_STRANGERS: Unwanted = { bytes: 64 * 1024, ms: 1_000 };
+/** Of whoever may send. */
+const OF_CALLERS: Unwanted = { bytes: 256 * 1024 * 1024, ms: 10_000 };
+/** A client whose body is read no further has so long to read its answer. */
+const LAST_LOOK_MS = 1_000;
 
 /**
- * Reads and drops what is left of a body: a client that is still sending when the connection closes
- * sees a broken pipe and not its answer. False where that would take too long.
+ * What becomes of a body that was not read when its answer is ready. Closed with unread bytes, TCP
+ * would take the answer back; so a little of the body is read away. A caller's is read before the
+ * answer, because programs that send do not all read meanwhile; a stranger's after it. A connection
+ * whose body ends within that goes on; of any other the sending side is closed behind the answer,
+ * and soon after the whole.
  */
-export async function drained(request: IncomingMessage): Promise<boolean> {
-  request.unpipe();
-  request.resume();
-  const limit = { signal: AbortSignal.timeout(LONGEST_DRAIN_MS) };
-  return finished(request, limit).then(
-    () => true,
-    () => false,
-  );
+export async function leaveUnread(ctx: Context): Promise<void> {
+  const { req: request, res: response, state } = ctx;
+  const { "content-length": length = "0", "transfer-encoding": coding } = request.headers;
+  if (request.complete || (coding === undefined && Number(length) === 0)) return;
+  const isCaller = state.caller !== undefined && state.error !== "rate_limited";
+  const most = isCaller ? OF_CALLERS : OF_STRANGERS;
+  const isLong = Number(length) > most.bytes;
+  const ended = readAway(request, most);
+  if (isCaller && !isLong && (await within(ended, most.ms)) && (await ended)) return;
+  if (isCaller || isLong) ctx.set("Connection", "close");
+  const { socket } = request;
+  let closes = false;
+  // By this Node.js closes behind the last answer, whatever is unread
+  socket.destroySoon = () => {
+    closes = true;
+    socket.end();
+  };
+  response.once("finish", () => void lastLook());
+  const lastLook = async () => {
+    const late = setTimeout(() => socket.destroy(), most.ms);
+    const isWhole = await ended;
+    clearTimeout(late);
+    Reflect.deleteProperty(socket, "destroySoon");
+    if (!isWhole) {
+      socket.end();
+      setTimeout(() => socket.destroy(), LAST_LOOK_MS).unref();
+    } else if (closes) socket.destroySoon();
+  };
+}
+
+/** Reads and drops so much at most. Resolves with whether the body has ended, or its connection. */
+function readAway(request: IncomingMessage, most: Unwanted): Promise<boolean> {
+  return new Promise((resolve) => {
+    let bytes = 0;
+    const count = (piece: Buffer) => {
+      bytes += piece.length;
+      if (bytes <= most.bytes) return;
+      request.off("data", count).pause();
+      resolve(false);
+    };
+    request.once("end", () => resolve(true)).once("close", () => resolve(true));
+    request.unpipe();
+    request.on("data", count).resume();
+  });
 }

@@ -21,6 +21,8 @@ import { isInside, type Root } from "../files/roots.js";
 import { requireFormat, SNIFF_BYTES } from "../images/read-image.js";
 import { clientPath } from "../inference/request.js";
 import { hasAlready } from "./held.js";
+import { parseBody } from "../base/json-body.js";
+import { LIST_FOLDER } from "../results/list/files.js";
 import { callerOf, pageByHttp, rootsOf } from "./handlers.js";
 import { type Context, type Services } from "./services.js";
 
@@ -37,8 +39,33 @@ const filePath = clientPath.refine(
   "Expected UTF-8, percent-encoded; found bytes that are none, or U+FFFD",
 );
 
+/** A path in a header: addresses are kept by browsers and proxies. */
+const PATH_HEADER = "Radserve-Path";
+export const pathHeader = {
+  [PATH_HEADER]: "The path, percent-encoded as in an address, instead of `path`",
+};
+const pathInAddress = (what: string) =>
+  filePath.optional().describe(`${what}; deprecated: Radserve-Path`).meta({ deprecated: true });
+
+/** @throws RadserveError bad_request where it stands nowhere, or twice */
+function pathOf(ctx: Context, inAddress: string | undefined): string {
+  const given = ctx.get(PATH_HEADER);
+  if ((given === "") === (inAddress === undefined))
+    throw errors.bad_request(
+      `Expected the path in the header ${PATH_HEADER}, or in the query as path; found ${given === "" ? "none" : "both"}.`,
+    );
+  if (inAddress !== undefined) return inAddress;
+  let decoded = "\ufffd";
+  try {
+    decoded = decodeURIComponent(given);
+  } catch {
+    // No UTF-8, which the schema tells
+  }
+  return parseBody(z.strictObject({ path: filePath }), { path: decoded }).path;
+}
+
 const uploadQuerySchema = z.strictObject({
-  path: filePath.describe(
+  path: pathInAddress(
     "Path of the new file in an input folder; folders that are missing are created",
   ),
   overwrite: z
@@ -52,7 +79,7 @@ const uploadQuerySchema = z.strictObject({
     .describe("SHA-256 of the file; one that came with other bytes is refused"),
 });
 const downloadQuerySchema = z.strictObject({
-  path: filePath.describe("A file in an output folder, as `receipt_path` and `outputs` name it"),
+  path: pathInAddress("A file in an output folder, as `receipt_path` and `outputs` name it"),
 });
 export const uploadedSchema = z.object({
   path: z.string(),
@@ -70,7 +97,8 @@ export const upload = pageByHttp(
   { Uploaded: uploadedSchema },
   async (ctx, services, query) => {
     const { config } = services;
-    const target = translateIn(query.path, config.path_map).path;
+    const named = pathOf(ctx, query.path);
+    const target = translateIn(named, config.path_map).path;
     ctx.state.action?.note({ inputPath: target });
     const name = path.posix.basename(target);
     checkHeaders(ctx, config.upload_limit);
@@ -97,9 +125,7 @@ export const upload = pageByHttp(
       ctx.state.action?.note({ bytes: file.bytes, sha256: file.sha256 });
       ctx.status = file.outcome === "created" ? 201 : 200;
       const { outcome, bytes, sha256 } = file;
-      ctx.body = { path: query.path, bytes, sha256, outcome } satisfies z.infer<
-        typeof uploadedSchema
-      >;
+      ctx.body = { path: named, bytes, sha256, outcome } satisfies z.infer<typeof uploadedSchema>;
     } finally {
       made.close();
     }
@@ -230,7 +256,7 @@ export const download = pageByHttp(
   downloadQuerySchema,
   "application/octet-stream",
   async (ctx, services, query) => {
-    const target = translateIn(query.path, services.config.path_map).path;
+    const target = translateIn(pathOf(ctx, query.path), services.config.path_map).path;
     ctx.state.action?.note({ outputPath: target });
     const roots = await rootsOf(callerOf(ctx), services);
     const opened = await openInput(target, roots.output, [], undefined, "output");
@@ -251,7 +277,9 @@ export const download = pageByHttp(
 
 /** Files of staging folders and files that help to make results are not given out. */
 function isHidden(realPath: string): boolean {
-  return realPath.split("/").some((part) => nameOfHelper(part) !== undefined || isMarkName(part));
+  return realPath
+    .split("/")
+    .some((part) => part === LIST_FOLDER || nameOfHelper(part) !== undefined || isMarkName(part));
 }
 
 /** Answers with the bytes of an open file; from here on the stream owns the descriptor. */

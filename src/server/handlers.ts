@@ -42,16 +42,42 @@ export function pageByHttp<T>(
   answer: Page["answer"],
   work: (ctx: Context, services: Services, query: T) => Promise<void>,
 ): Page {
+  const fields = query.shape as Readonly<Record<string, z.ZodType | undefined>>;
+  const isDeprecated = (name: string) => fields[name]?.meta()?.deprecated === true;
   const handler: Handler = (ctx, services) => {
-    if (!services.config.files_by_http.includes(setting))
-      throw errors.not_found(
-        `This server does not ${BY_HTTP[setting]}. RADSERVE_FILES_BY_HTTP=${setting} allows it.`,
-      );
-    // A file is given out to the last moment
-    if (setting !== "download" && services.stopping()) throw shuttingDown();
-    return work(ctx, services, parseBody(query, { ...ctx.query }));
+    requireByHttp(setting, services);
+    const asked = parseBody(query, { ...ctx.query });
+    if (Object.keys(ctx.query).some(isDeprecated)) ctx.set("Deprecation", DEPRECATED);
+    return work(ctx, services, asked);
   };
   return { query, answer, handler };
+}
+
+/** Since when names, paths and patients in addresses are deprecated (RFC 9745): 2026-11-28. */
+const DEPRECATED = "@1795824000";
+
+/** The same for what is asked for in a body, so that it stands in no address. */
+export function postedByHttp<T>(
+  setting: keyof typeof BY_HTTP,
+  name: string,
+  schema: z.ZodType<T>,
+  answer: Page["answer"],
+  work: (ctx: Context, services: Services, asked: T) => Promise<void>,
+): Page {
+  const handler: Handler = (ctx, services) => {
+    requireByHttp(setting, services);
+    return work(ctx, services, parseBody(schema, ctx.request.body));
+  };
+  return { body: { [name]: schema }, answer, handler };
+}
+
+function requireByHttp(setting: keyof typeof BY_HTTP, services: Services): void {
+  if (!services.config.files_by_http.includes(setting))
+    throw errors.not_found(
+      `This server does not ${BY_HTTP[setting]}. RADSERVE_FILES_BY_HTTP=${setting} allows it.`,
+    );
+  // A file is given out to the last moment
+  if (setting !== "download" && services.stopping()) throw shuttingDown();
 }
 
 /**

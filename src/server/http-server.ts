@@ -17,7 +17,7 @@ import { faultForLog, type Logger } from "../base/log.js";
 import type { Route } from "./route.js";
 import { accessTo } from "./access.js";
 import { admitted, recorded } from "./audited.js";
-import { drained, jsonBody } from "./body.js";
+import { jsonBody, leaveUnread } from "./body.js";
 import type { ClientAddresses } from "./client-address.js";
 import type { Connections } from "./connections.js";
 import { oneAtATime } from "./pipelining.js";
@@ -113,7 +113,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   return server;
 }
 
-/** Whether a request's body is of files, which may take long and need not be read to its end. */
+/** Whether a request's body is of files, which may take long. */
 const sendsFile = ({ method, url = "" }: http.IncomingMessage): boolean =>
   method === "PUT" || (method === "POST" && url.startsWith("/dicomweb/"));
 
@@ -210,6 +210,7 @@ function identify(options: ServerOptions): Middleware {
     });
     await next();
     if (options.stopping()) ctx.set("Connection", "close");
+    await leaveUnread(ctx);
   };
 }
 
@@ -235,8 +236,6 @@ function answerErrors({ log, conditions }: ServerOptions): Middleware {
       if (typeof wait === "number") ctx.set("Retry-After", String(wait));
       if (error.code === "method_not_allowed" && typeof allowed === "string")
         ctx.set("Allow", allowed);
-      const unread = error.code === "body_too_large" || (sendsFile(ctx.req) && !ctx.req.complete);
-      if (unread && !(await drained(ctx.req))) ctx.set("Connection", "close");
     }
   };
 }

@@ -122,13 +122,14 @@ function pathParameters(path: string) {
 function queryParameters(query: z.ZodObject | undefined) {
   if (query === undefined) return [];
   const { properties, required = [] } = plainSchema(query) as {
-    properties: Record<string, { description?: string }>;
+    properties: Record<string, { description?: string; deprecated?: boolean }>;
     required?: string[];
   };
-  return Object.entries(properties).map(([name, { description, ...schema }]) => ({
+  return Object.entries(properties).map(([name, { description, deprecated, ...schema }]) => ({
     name,
     in: "query",
     required: required.includes(name),
+    ...(deprecated === undefined ? {} : { deprecated }),
     ...(description === undefined ? {} : { description }),
     schema,
   }));

@@ -32,8 +32,18 @@ export const VIEW_ERRORS = [
   "shutting_down",
 ] as const;
 
+/**
+ * What an endpoint asks of a token that is valid. `subject`: it is of what its subject asked for,
+ * or of all with the claim admin. `admin`: it needs that claim, or a subject of its own. The
+ * others narrow what it does to folders and destinations.
+ */
+export const CLAIMS = ["subject", "admin", "input_roots", "output_roots", "destinations"] as const;
+export type Claim = (typeof CLAIMS)[number];
+
 export interface Route extends DescribedRoute {
   handler: Handler;
+  /** None where there is nothing of anybody. What is asked stands in docs/security.md. */
+  claims: readonly Claim[];
   /** Served if the role is worker, too. */
   onWorkers?: true;
   /** A body of megabytes: few of them are in memory at a time, and the bulk thread parses it. */

@@ -16,7 +16,7 @@ import {
   reconcileQuerySchema,
   reconciliationSchema,
 } from "../bulk/schema.js";
-import { download, upload } from "./file-transfer.js";
+import { download, pathHeader, upload } from "./file-transfer.js";
 import {
   bulk,
   listModels,
@@ -46,8 +46,13 @@ const ofJob = (operation: OperationName, errors: readonly ErrorCode[] = []) => (
   answer: { JobDetails: jobDetailsSchema },
 });
 
+const OF_JOB = ["subject", "input_roots", "output_roots"] as const;
+/** Results of what is set to work are sent on. */
+const SETS_TO_WORK = [...OF_JOB, "destinations"] as const;
+
 export const ROUTES: readonly Route[] = [
   at("POST /single_inference", "singleInference", {
+    claims: ["input_roots", "output_roots", "destinations"],
     tag: "inference",
     summary: "Runs the models that accept one image, and writes their results",
     auditedAs: "inference",
@@ -68,6 +73,7 @@ export const ROUTES: readonly Route[] = [
     ...singleInference,
   }),
   at("POST /bulk_inference", "submitJob", {
+    claims: ["input_roots", "output_roots", "destinations"],
     summary: "Takes many images as one job",
     body: { BulkRequest: bulkRequestSchema },
     hasLargeBody: true,
@@ -86,37 +92,48 @@ export const ROUTES: readonly Route[] = [
     ]),
   }),
   at("GET /bulk_inference", "listJobs", {
+    claims: OF_JOB,
     interaction: "search",
     summary: "This subject's jobs, newest first (all subjects' with the claim admin)",
     query: jobQuerySchema,
     answer: { JobList: jobListSchema },
     ...bulkPage("list"),
   }),
-  at("GET /bulk_inference/:id", "getJob", { summary: "One job", ...ofJob("show") }),
+  at("GET /bulk_inference/:id", "getJob", {
+    claims: OF_JOB,
+    summary: "One job",
+    ...ofJob("show"),
+  }),
   at("GET /bulk_inference/:id/items", "listItems", {
+    claims: OF_JOB,
     summary: "The images of a job, in their order",
     query: itemQuerySchema,
     ...bulkPage("items", ["job_not_found"]),
     answer: { ItemList: itemListSchema },
   }),
   at("DELETE /bulk_inference/:id", "cancelJob", {
+    claims: OF_JOB,
     summary:
       "Cancels a job: waiting images never start, running images finish or stop, results stay",
     ...ofJob("cancel"),
   }),
   at("POST /bulk_inference/:id/retry", "retryJob", {
+    claims: SETS_TO_WORK,
     summary: "Runs a job's failed images again, and the cancelled images of a cancelled job",
     ...ofJob("retry", ["job_state", ...PATH_ERRORS]),
   }),
   at("POST /bulk_inference/:id/pause", "pauseJob", {
+    claims: OF_JOB,
     summary: "Pauses a job: no more of its images start until it is resumed",
     ...ofJob("pause", ["job_state"]),
   }),
   at("POST /bulk_inference/:id/resume", "resumeJob", {
+    claims: SETS_TO_WORK,
     summary: "Resumes a paused job at once, whatever its reason",
     ...ofJob("resume", ["job_state"]),
   }),
   at("POST /bulk_inference/:id/reconcile", "reconcileJob", {
+    claims: SETS_TO_WORK,
     auditedAs: "reconcile",
     interaction: "compare",
     summary: "Compares a job with the files in its output folders, page by page",
@@ -125,15 +142,18 @@ export const ROUTES: readonly Route[] = [
     answer: { Reconciliation: reconciliationSchema },
   }),
   at("POST /bulk_inference/:id/purge", "purgeJob", {
+    claims: OF_JOB,
     interaction: "delete",
     summary: "Deletes a job that has ended from the database; its results stay",
     ...ofJob("purge", ["job_state"]),
   }),
   at("PUT /files", "uploadFile", {
+    claims: ["input_roots"],
     interaction: "create",
     tag: "files",
     summary: "Writes an image into an input folder, whole or not at all",
     takesFile: true,
+    headers: pathHeader,
     statuses: {
       201: "The file is written and synced to the disk",
       200: "The same bytes were there already, or another file was replaced",
@@ -142,9 +162,11 @@ export const ROUTES: readonly Route[] = [
     ...upload,
   }),
   at("GET /files", "downloadFile", {
+    claims: ["output_roots"],
     tag: "files",
     summary: "Gives a file of an output folder, or a part of it",
     headers: {
+      ...pathHeader,
       Range:
         "One range of bytes, for example bytes=1000-; a request for several ranges gets the whole file",
       "If-Range": "ETag of the earlier answer: the range is used only if the file is unchanged",
@@ -159,12 +181,14 @@ export const ROUTES: readonly Route[] = [
     ...download,
   }),
   at("GET /models", "listModels", {
+    claims: [],
     ...everywhere,
     tag: "models",
     summary: "Lists each model: what it takes, its status, and the time and memory it uses",
     ...listModels,
   }),
   at("GET /overview", "getOverview", {
+    claims: ["output_roots"],
     ...everywhere,
     summary:
       "State of the server, its problems, and its load now and in the last hour; no data of any image",
@@ -172,12 +196,14 @@ export const ROUTES: readonly Route[] = [
     ...showOverview,
   }),
   at("GET /health/live", "getLive", {
+    claims: [],
     ...everywhere,
     auth: "open",
     summary: "The process answers",
     ...live,
   }),
   at("GET /health/ready", "getReady", {
+    claims: [],
     ...everywhere,
     auth: "open",
     summary: "Every required model is loaded and checked",
@@ -185,12 +211,14 @@ export const ROUTES: readonly Route[] = [
     ...ready,
   }),
   at("GET /metrics", "getMetrics", {
+    claims: [],
     ...everywhere,
     auth: "local",
     summary: "Figures for Prometheus",
     ...metrics,
   }),
   at("GET /openapi.json", "getContract", {
+    claims: [],
     ...everywhere,
     auth: "open",
     summary: "This document",
@@ -201,6 +229,7 @@ export const ROUTES: readonly Route[] = [
     },
   }),
   at("GET /", "getIndex", {
+    claims: [],
     ...everywhere,
     auth: "open",
     summary: "A page for people",
@@ -208,6 +237,7 @@ export const ROUTES: readonly Route[] = [
     ...index,
   }),
   at("GET /assets/:name", "getAsset", {
+    claims: [],
     ...everywhere,
     auth: "open",
     summary: "A part of the page for people",

@@ -4,16 +4,18 @@
  */
 import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { blocksOf } from "../support/pages.js";
 import { databaseUrl } from "../support/postgres.js";
+import { until } from "../support/until.js";
 import { freePort, makePlace, PNG, radserve, startServer } from "../support/server.js";
 
 const page = "docs/operations.md";
+const format = blocksOf(page).find(({ lines }) => lines[0]?.startsWith("log_format "));
 const location = blocksOf(page).find(({ lines }) => lines[0]?.startsWith("location /radserve/"));
 
 t.setTimeout(300_000);
@@ -33,14 +35,17 @@ t.test("below a path of nginx", { skip: needs(ADDON) || commandsAre("nginx") }, 
   const port = await freePort();
   const file = path.join(folder, "nginx.conf");
   const written =
-    location?.lines.join("\n").replace("127.0.0.1:8500", `127.0.0.1:${server.port}`) ?? "";
+    location?.lines
+      .join("\n")
+      .replace("127.0.0.1:8500", `127.0.0.1:${server.port}`)
+      .replace("/var/log/nginx", folder) ?? "";
   const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
     (name) => `${name}_temp_path ${folder}/${name};`,
   );
   writeFileSync(
     file,
     `pid ${folder}/pid; error_log ${folder}/error.log; events {}
-http { access_log off; ${temporary.join(" ")} server { listen 127.0.0.1:${port}; ${written} } }`,
+http { ${format?.lines.join("\n") ?? ""} access_log off; ${temporary.join(" ")} server { listen 127.0.0.1:${port}; ${written} } }`,
   );
   const nginx = (...words: string[]) =>
     spawnSync("nginx", ["-p", folder, "-c", file, ...words], { encoding: "utf8" });
@@ -50,6 +55,11 @@ http { access_log off; ${temporary.join(" ")} server { listen 127.0.0.1:${port};
   t.teardown(() => nginx("-s", "stop"));
   const url = `http://127.0.0.1:${port}/radserve`;
   const headers = { Authorization: server.token };
+
+  await fetch(`${url}/results/list?patient=SECRET-4711&text=Doe`, { headers });
+  const logged = () => readFileSync(path.join(folder, "radserve.log"), "utf8");
+  await until("nginx logs a line", () => logged().includes("/results/list"));
+  t.notMatch(logged(), /SECRET|Doe|\?/, "its log has no query");
 
   const shown = await fetch(url);
   t.equal(shown.url, `${url}/`, "a slash is put behind the path");

@@ -152,15 +152,23 @@ export async function issueToken(place: Place, ...args: string[]): Promise<strin
       "input-root": { type: "string", multiple: true, default: [] },
       "output-root": { type: "string", multiple: true, default: [] },
       destination: { type: "string", multiple: true, default: [] },
+      "no-deliver": { type: "boolean", default: false },
     },
   });
-  const { "input-root": inputRoot, "output-root": outputRoot, destination, ...rest } = values;
+  const {
+    "input-root": inputRoot,
+    "output-root": outputRoot,
+    destination,
+    "no-deliver": never,
+    ...rest
+  } = values;
   const config = configOf(place);
   const { token } = await newToken(config, {
     ...rest,
     ...(inputRoot.length === 0 ? {} : { inputRoot }),
     ...(outputRoot.length === 0 ? {} : { outputRoot }),
     ...(destination.length === 0 ? {} : { destination }),
+    ...(never ? { deliver: false } : {}),
   });
   return token;
 }

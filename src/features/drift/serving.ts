@@ -31,18 +31,20 @@ const showDrift = pageByHttp(
   }),
   { Drift: driftSchema },
   async (ctx, services, { week }) => {
-    const { output } = await rootsOf(callerOf(ctx), services);
+    const caller = callerOf(ctx);
+    const { output } = await rootsOf(caller, services);
     const folders = output.map(folderOf);
     const drift = services.features.of(DRIFT);
     if (drift === undefined) throw errors.not_found("This server compares no weeks.");
     const question = { folders, most: MOST_RECEIPTS, week };
     const left = () => ctx.req.socket.destroyed;
-    ctx.body = await drift.lane.ask(question, left);
+    ctx.body = await drift.lane.ask(question, caller.subject, left);
   },
 );
 
 const endpoints = [
   at("GET /drift", "getDrift", {
+    claims: ["output_roots"],
     tag: "operations",
     summary:
       "Scores, shares and times of models week by week, read from receipts and never from images",

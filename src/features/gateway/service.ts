@@ -12,6 +12,7 @@ import { ServiceThread, ThreadEnded } from "../../base/service-thread.js";
 import type { BulkService } from "../../bulk/service.js";
 import type { Job } from "../../bulk/schema.js";
 import type { Config } from "../../config.js";
+import { isInside } from "../../files/roots.js";
 import type { Completed, JobState, Submission } from "./receive/arrivals.js";
 import type {
   DoorFigures,
@@ -20,6 +21,7 @@ import type {
   Told,
   ToDoors,
 } from "./receive/messages.js";
+import { ruleBeyond, type Reach } from "./receive/reach.js";
 import type { Stored } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
 
@@ -75,6 +77,25 @@ export class DoorsService {
   }
 
   /**
+   * Refuses a token that does not reach what becomes of the images that it sends.
+   * @throws RadserveError path_not_allowed
+   */
+  async requireReach(subject: string, reach: Reach): Promise<void> {
+    const { settings } = this.options;
+    if (!isInside(this.spool, reach.input))
+      throw errors.path_not_allowed(
+        "Expected a token whose input roots hold the spool; this one's do not. Ask the administrator for one.",
+        { side: "input" },
+      );
+    const rule = await ruleBeyond(reach, settings, stowPeer(subject));
+    if (rule !== undefined)
+      throw errors.path_not_allowed(
+        `Expected a token whose output roots hold the results of the rule ${rule}; this one's do not. Ask the administrator for one.`,
+        { side: "output" },
+      );
+  }
+
+  /**
    * Keeps the objects of a body of STOW-RS.
    * @throws RadserveError bad_request, body_too_large, and what the pieces throw
    */
@@ -111,8 +132,8 @@ export class DoorsService {
   }
 
   /** @throws RadserveError not_found; what the page of jobs throws */
-  async complete(study: string): Promise<Completed[]> {
-    const all = (await this.#call({ type: "complete", study })) as Completed[];
+  async complete(study: string, reach: Reach): Promise<Completed[]> {
+    const all = (await this.#call({ type: "complete", study, reach })) as Completed[];
     if (all.length > 0) return all;
     throw errors.not_found(
       "Expected a StudyInstanceUID of received images; found none of it here.",

@@ -8,6 +8,7 @@ import { checkDoors, descriptorsOf } from "./settings.js";
 
 const endpoints = [
   at("POST /dicomweb/studies", "storeInstances", {
+    claims: ["input_roots", "output_roots", "destinations"],
     interaction: "create",
     tag: "files",
     summary:
@@ -22,6 +23,7 @@ const endpoints = [
     ...stow,
   }),
   at("POST /doors/received/:study/complete", "completeStudy", {
+    claims: ["admin", "input_roots", "output_roots", "destinations"],
     interaction: "create",
     tag: "files",
     summary:
@@ -37,6 +39,7 @@ const endpoints = [
     ...complete,
   }),
   at("GET /deliveries", "listDeliveries", {
+    claims: ["subject", "output_roots"],
     interaction: "search",
     tag: "results",
     summary:
@@ -45,12 +48,14 @@ const endpoints = [
     ...listDeliveries,
   }),
   at("POST /deliveries/retry", "retryDeliveries", {
+    claims: ["subject", "output_roots", "destinations"],
     tag: "results",
     summary: "Sends objects again that were set aside, or to another destination",
     errors: ["path_not_allowed", "not_found", "destination_not_found", "shutting_down"],
     ...retryDeliveries,
   }),
   at("POST /deliveries/drop", "dropDeliveries", {
+    claims: ["subject", "output_roots", "destinations"],
     tag: "results",
     summary: "Gives up objects that were set aside: they are not sent any more",
     errors: [

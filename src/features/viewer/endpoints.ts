@@ -11,10 +11,11 @@ import { isMarkName } from "../../files/folder-mark.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
 import { nameOfHelper } from "../../files/helper-names.js";
 import { translateIn } from "../../files/path-map.js";
-import { folderOf, type Root } from "../../files/roots.js";
+import { folderOf, isInside, type Root } from "../../files/roots.js";
 import { clientPath } from "../../inference/request.js";
 import { ModelSharer } from "../../models/shared.js";
 import { listedSchema } from "../../results/list/list.js";
+import { opaqueName, ResultNames } from "../../results/list/result-name.js";
 import {
   frameFactsSchema,
   marksSchema,
@@ -26,7 +27,7 @@ import {
   type ShownReceipt,
 } from "./messages.js";
 import { VIEWER } from "./running.js";
-import { callerOf, pageByHttp, rootsOf } from "../../server/handlers.js";
+import { callerOf, pageByHttp, postedByHttp, rootsOf } from "../../server/handlers.js";
 import { type Context, type Services } from "../../server/services.js";
 
 const MOST_NAMES = 50;
@@ -35,6 +36,17 @@ const MOST_ENTRIES = 20_000;
 
 const receiptPath = clientPath.describe("Path of a receipt: `receipt_path` of the answer");
 const inputPath = clientPath.describe("Path of the image or folder that was analysed");
+/** Which result is meant. */
+const ofResult = {
+  id: opaqueName.optional().describe("`id` of a result, as the list and `findResult` give it"),
+  path: receiptPath.optional().meta({ deprecated: true }),
+};
+const ofInput = {
+  input_id: opaqueName
+    .optional()
+    .describe("`input_id` of a result; beside `id` what the list has counts where it is absent"),
+  input_path: inputPath.optional().meta({ deprecated: true }),
+};
 const frame = z.coerce
   .number()
   .int()
@@ -54,24 +66,77 @@ const sharer = new ModelSharer();
 async function ask<T>(ctx: Context, services: Services, view: View): Promise<T> {
   const viewer = services.features.of(VIEWER);
   if (viewer === undefined) throw errors.not_found("This server shows no results.");
-  return (await viewer.service.ask(view, () => ctx.req.socket.destroyed)) as T;
+  const left = () => ctx.req.socket.destroyed;
+  return (await viewer.service.ask(view, callerOf(ctx).subject, left)) as T;
+}
+
+/**
+ * One of two ways to say something.
+ * @throws RadserveError bad_request where both are there
+ */
+function oneOf(names: [string, string], first: unknown, second: unknown): void {
+  if (first !== undefined && second !== undefined)
+    throw errors.bad_request(`Expected ${names.join(" or ")}; found both.`);
+}
+
+interface Asked {
+  id?: string | undefined;
+  path?: string | undefined;
+  input_id?: string | undefined;
+  input_path?: string | undefined;
+}
+
+/** Where the receipt lies on this machine. */
+async function receiptOf(services: Services, { id, path: given }: Asked): Promise<string> {
+  oneOf(["id", "the path of a receipt"], id, given);
+  if (given !== undefined) return translateIn(given, services.config.path_map).path;
+  if (id === undefined) throw errors.bad_request("Expected id of a result; found none.");
+  const found = await new ResultNames(services.roots.output).find("receipt", id);
+  if (found !== undefined) return found;
+  throw errors.file_not_found(
+    "Expected the id of a result of this server; no output root has one of this name.",
+  );
+}
+
+/** Where its image lies, as far as the request says it, or the list. */
+async function inputOf(
+  ctx: Context,
+  services: Services,
+  receipt: string,
+  asked: Asked,
+): Promise<string | undefined> {
+  const { input_id: id, input_path: given } = asked;
+  oneOf(["input_id", "input_path"], id, given);
+  if (given !== undefined) return translateIn(given, services.config.path_map).path;
+  if (id !== undefined) {
+    const found = await new ResultNames(services.roots.output).find("input", id);
+    if (found !== undefined) return found;
+    throw errors.file_not_found("Expected the input_id of a result of this server.");
+  }
+  if (asked.id === undefined) return undefined;
+  const roots = services.roots.output;
+  return ask<string | undefined>(ctx, services, { kind: "input", receiptPath: receipt, roots });
 }
 
 /** The paths of a result on this machine, and the folders that the caller may see. */
 async function lookedAt(
   ctx: Context,
   services: Services,
-  query: { path: string; input_path?: string | undefined },
+  asked: Asked,
+  needsInput: "input" | "no input" = "input",
 ) {
-  const { path_map } = services.config;
-  const receipt = translateIn(query.path, path_map).path;
-  const input =
-    query.input_path === undefined ? undefined : translateIn(query.input_path, path_map).path;
-  ctx.state.action?.note({
-    outputPath: receipt,
-    ...(input === undefined ? {} : { inputPath: input }),
-  });
-  return { receiptPath: receipt, input, roots: await rootsOf(callerOf(ctx), services) };
+  const receipt = await receiptOf(services, asked);
+  ctx.state.action?.note({ outputPath: receipt });
+  const roots = await rootsOf(callerOf(ctx), services);
+  // What lies outside is told nothing of, not even that the list has it
+  if (asked.id !== undefined && !isInside(receipt, roots.output))
+    throw errors.path_not_allowed(
+      "Expected a result in an output root of this token; found one outside.",
+      { side: "output" },
+    );
+  const input = needsInput === "input" ? await inputOf(ctx, services, receipt, asked) : undefined;
+  if (input !== undefined) ctx.state.action?.note({ inputPath: input });
+  return { receiptPath: receipt, input, roots };
 }
 
 const ACROSS_MEANING =
@@ -80,7 +145,12 @@ const ACROSS_MEANING =
 
 const across = z.enum(["row", "column"]).optional().describe(ACROSS_MEANING);
 
-const ofFrame = z.strictObject({ path: receiptPath, input_path: inputPath, frame, across });
+const ofFrame = z.strictObject({ ...ofResult, ...ofInput, frame, across });
+
+const noInput = () =>
+  errors.bad_request(
+    "Expected input_id or input_path, because the list has no path for the image of this result; found none.",
+  );
 
 /** Something of a frame of the image that a result is of. */
 async function askOfFrame(
@@ -89,8 +159,9 @@ async function askOfFrame(
   services: Services,
   query: z.infer<typeof ofFrame> & { model?: string | undefined },
 ): Promise<Buffer> {
-  const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
+  const { receiptPath, roots, input } = await lookedAt(ctx, services, query);
   const { frame, across, model } = query;
+  if (input === undefined) throw noInput();
   const view = { kind, receiptPath, inputPath: input, frame, across, model, roots };
   const { buffer, byteOffset, byteLength } = await ask<Uint8Array>(ctx, services, view);
   return Buffer.from(buffer, byteOffset, byteLength);
@@ -99,10 +170,10 @@ async function askOfFrame(
 /** GET /results: the receipt, as text that the thread has made of it. */
 export const showResult = pageByHttp(
   "view",
-  z.strictObject({ path: receiptPath }),
+  z.strictObject(ofResult),
   { ShownReceipt: shownSchema },
   async (ctx, services, query) => {
-    const { receiptPath, roots } = await lookedAt(ctx, services, query);
+    const { receiptPath, roots } = await lookedAt(ctx, services, query, "no input");
     const shown = await ask<ShownReceipt>(ctx, services, { kind: "receipt", receiptPath, roots });
     const { study, json } = shown;
     ctx.state.action?.wasOf({ studyInstanceUid: study });
@@ -154,9 +225,9 @@ export const showFrame = pageByHttp(
 export const showMarks = pageByHttp(
   "view",
   z.strictObject({
-    path: receiptPath,
+    ...ofResult,
     model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
-    input_path: inputPath.optional().describe("Path of the image or folder; needed with `across`"),
+    ...ofInput,
     frame,
     across,
     fullest: z
@@ -167,10 +238,11 @@ export const showMarks = pageByHttp(
   }),
   { Marks: marksSchema },
   async (ctx, services, query) => {
-    const { receiptPath, roots, input: inputPath = "" } = await lookedAt(ctx, services, query);
     const { model, frame, across, fullest } = query;
-    if (across !== undefined && inputPath === "")
-      throw errors.bad_request("Expected input_path beside across; found none.");
+    const needs = across === undefined ? "no input" : "input";
+    const { receiptPath, roots, input } = await lookedAt(ctx, services, query, needs);
+    if (across !== undefined && input === undefined) throw noInput();
+    const inputPath = input ?? "";
     const view = {
       kind: "marks",
       receiptPath,
@@ -189,10 +261,8 @@ export const showMarks = pageByHttp(
 export const showVerification = pageByHttp(
   "view",
   z.strictObject({
-    path: receiptPath,
-    input_path: inputPath
-      .optional()
-      .describe("Path of the image or folder; without it nothing is computed again"),
+    ...ofResult,
+    ...ofInput,
   }),
   { Verification: verificationSchema },
   async (ctx, services, query) => {
@@ -208,82 +278,190 @@ export const showVerification = pageByHttp(
   },
 );
 
+const wantedOf = {
+  model: z.string().max(200).optional().describe("Name of a model that accepted the image"),
+  finding: z.string().max(200).optional().describe("A label that is present"),
+  status: z.enum(["completed", "partial"]).optional().describe("Status of the result"),
+  modality: z.string().max(16).optional().describe("Modality of the image, for example CT"),
+  text: z
+    .string()
+    .max(200)
+    .optional()
+    .describe(
+      "Part of the path of the receipt or the image, or a whole Study or Series Instance UID",
+    ),
+  patient: z
+    .string()
+    .max(64)
+    .optional()
+    .describe("PatientID; finds only results that this box wrote"),
+  from: z.iso.date().optional().describe("UTC"),
+  to: z.iso.date().optional().describe("UTC; the day is included"),
+  cursor: z.string().max(64).optional().describe("`next_cursor` of the page before"),
+};
+const limit = z.int().min(1).max(200).describe("Results of a page");
+const searchSchema = z.strictObject({ ...wantedOf, limit: limit.default(50) });
+
+async function search(
+  ctx: Context,
+  services: Services,
+  { limit, cursor, patient, to, ...wanted }: z.infer<typeof searchSchema>,
+): Promise<void> {
+  const { output } = await rootsOf(callerOf(ctx), services);
+  if (patient !== undefined) ctx.state.action?.wasOf({ patientId: patient });
+  const { results, ...more } = await ask<z.infer<typeof listedSchema>>(ctx, services, {
+    kind: "list",
+    roots: services.roots.output,
+    folders: output.map(folderOf),
+    wanted: {
+      ...wanted,
+      patient: patient === undefined ? undefined : services.audit.hash("patient", patient),
+      to: to === undefined ? undefined : `${to}T24`,
+    },
+    limit,
+    cursor,
+  });
+  const names = new ResultNames(services.roots.output);
+  const named = results.map(async (row) => ({
+    ...row,
+    ...(await names.of(row.receipt, row.input)),
+  }));
+  ctx.body = { results: await Promise.all(named), ...more } satisfies z.infer<
+    typeof resultListSchema
+  >;
+}
+
+const nameOfResult = opaqueName.describe(
+  "For addresses: it stays as long as the result does, and is the same on all boxes of a share",
+);
+const nameOfInput = opaqueName.optional().describe("The same for the path of its image");
+
+const resultListSchema = listedSchema.extend({
+  results: z.array(
+    listedSchema.shape.results.element.extend({
+      id: nameOfResult.optional(),
+      input_id: nameOfInput,
+    }),
+  ),
+});
+
 /** GET /results/list: the results that were written here, the latest first. */
 export const listResults = pageByHttp(
   "view",
   z.strictObject({
-    model: z.string().max(200).optional().describe("Name of a model that accepted the image"),
-    finding: z.string().max(200).optional().describe("A label that is present"),
-    status: z.enum(["completed", "partial"]).optional().describe("Status of the result"),
-    modality: z.string().max(16).optional().describe("Modality of the image, for example CT"),
-    text: z
-      .string()
-      .max(200)
-      .optional()
-      .describe(
-        "Part of the path of the receipt or the image, or a whole Study or Series Instance UID",
-      ),
-    patient: z
-      .string()
-      .max(64)
-      .optional()
-      .describe("PatientID; finds only results that this box wrote"),
-    from: z.iso.date().optional().describe("UTC"),
-    to: z.iso.date().optional().describe("UTC; the day is included"),
-    limit: z.coerce.number().int().min(1).max(200).default(50).describe("Results of a page"),
-    cursor: z.string().max(64).optional().describe("`next_cursor` of the page before"),
+    ...wantedOf,
+    text: wantedOf.text.meta({ deprecated: true }),
+    patient: wantedOf.patient.meta({ deprecated: true }),
+    limit: z.coerce.number().pipe(limit).default(50).describe("Results of a page"),
   }),
-  { ResultList: listedSchema },
-  async (ctx, services, { limit, cursor, patient, to, ...wanted }) => {
-    const { output } = await rootsOf(callerOf(ctx), services);
-    if (patient !== undefined) ctx.state.action?.wasOf({ patientId: patient });
-    ctx.body = await ask<z.infer<typeof listedSchema>>(ctx, services, {
-      kind: "list",
-      roots: services.roots.output,
-      folders: output.map(folderOf),
-      wanted: {
-        ...wanted,
-        patient: patient === undefined ? undefined : services.audit.hash("patient", patient),
-        to: to === undefined ? undefined : `${to}T24`,
-      },
-      limit,
-      cursor,
-    });
+  { ResultList: resultListSchema },
+  search,
+);
+
+/** POST /results/search: the same, and nothing of it stands in an address. */
+export const searchResults = postedByHttp(
+  "view",
+  "ResultSearch",
+  searchSchema,
+  { ResultList: resultListSchema },
+  search,
+);
+
+/** POST /results/find: the names of a result for addresses, and its paths. */
+export const findResult = postedByHttp(
+  "view",
+  "ResultQuestion",
+  z.strictObject({
+    id: opaqueName.optional().describe("`id` of a result"),
+    receipt_path: receiptPath.optional().describe("Instead of `id`: the path of its receipt"),
+    input_path: inputPath.optional(),
+  }),
+  {
+    ResultFound: z.strictObject({
+      id: nameOfResult,
+      input_id: nameOfInput,
+      receipt_path: z.string(),
+      input_path: z
+        .string()
+        .optional()
+        .describe("As the request or the list has it; absent where neither does"),
+    }),
+  },
+  async (ctx, services, { id, receipt_path: given, input_path: inputGiven }) => {
+    const receipt = await receiptOf(services, { id, path: given });
+    ctx.state.action?.note({ outputPath: receipt });
+    const roots = await rootsOf(callerOf(ctx), services);
+    // There is a receipt, and the caller may read it
+    await ask<ShownReceipt>(ctx, services, { kind: "receipt", receiptPath: receipt, roots });
+    const all = services.roots.output;
+    const input =
+      inputGiven === undefined
+        ? await ask<string | undefined>(ctx, services, {
+            kind: "input",
+            receiptPath: receipt,
+            roots: all,
+          })
+        : translateIn(inputGiven, services.config.path_map).path;
+    const names = await new ResultNames(all).of(receipt, input);
+    if (names === undefined)
+      throw errors.file_not_found("The output root of this result has no key for names.");
+    ctx.body = {
+      ...names,
+      receipt_path: given ?? receipt,
+      ...(input === undefined ? {} : { input_path: inputGiven ?? input }),
+    };
   },
 );
+
+const pathsQuery = {
+  side: z
+    .enum(["input", "output"])
+    .describe("Whether the folders of images or those of results are meant"),
+  path: z
+    .string()
+    .max(4096)
+    .default("")
+    .describe("The first part of a path; without it, the folders that the token may use"),
+};
+const pathsSchema = z.strictObject(pathsQuery);
 
 /** GET /paths: names that go on from what was typed. */
 export const listPaths = pageByHttp(
   "view",
-  z.strictObject({
-    side: z
-      .enum(["input", "output"])
-      .describe("Whether the folders of images or those of results are meant"),
-    path: z
-      .string()
-      .max(4096)
-      .default("")
-      .describe("The first part of a path; without it, the folders that the token may use"),
-  }),
+  z.strictObject({ ...pathsQuery, path: pathsQuery.path.meta({ deprecated: true }) }),
   { PathList: pathListSchema },
-  async (ctx, services, query) => {
-    const roots = (await rootsOf(callerOf(ctx), services))[query.side];
-    const { path: typed, back } = translateIn(query.path, services.config.path_map);
-    ctx.state.action?.note(query.side === "input" ? { inputPath: typed } : { outputPath: typed });
-    const folders = roots.map(folderOf);
-    // Above the roots nothing is listed but the roots themselves
-    const below = folders.filter((folder) => folder.startsWith(typed));
-    const answer =
-      typed === "" ||
-      (below.length > 0 && !folders.some((folder) => typed.startsWith(`${folder}/`)))
-        ? { paths: below.map((folder) => ({ path: folder, kind: "folder" as const })), more: false }
-        : await namesUnder(typed, roots, query.side);
-    ctx.body = {
-      ...answer,
-      paths: answer.paths.map(({ path: local, kind }) => ({ path: back(local), kind })),
-    } satisfies z.infer<typeof pathListSchema>;
-  },
+  completed,
 );
+
+/** POST /paths: the same, and nothing of it stands in an address. */
+export const completePath = postedByHttp(
+  "view",
+  "PathBegin",
+  pathsSchema,
+  { PathList: pathListSchema },
+  completed,
+);
+
+async function completed(
+  ctx: Context,
+  services: Services,
+  query: z.infer<typeof pathsSchema>,
+): Promise<void> {
+  const roots = (await rootsOf(callerOf(ctx), services))[query.side];
+  const { path: typed, back } = translateIn(query.path, services.config.path_map);
+  ctx.state.action?.note(query.side === "input" ? { inputPath: typed } : { outputPath: typed });
+  const folders = roots.map(folderOf);
+  // Above the roots nothing is listed but the roots themselves
+  const below = folders.filter((folder) => folder.startsWith(typed));
+  const answer =
+    typed === "" || (below.length > 0 && !folders.some((folder) => typed.startsWith(`${folder}/`)))
+      ? { paths: below.map((folder) => ({ path: folder, kind: "folder" as const })), more: false }
+      : await namesUnder(typed, roots, query.side);
+  ctx.body = {
+    ...answer,
+    paths: answer.paths.map(({ path: local, kind }) => ({ path: back(local), kind })),
+  } satisfies z.infer<typeof pathListSchema>;
+}
 
 async function namesUnder(typed: string, roots: readonly Root[], side: "input" | "output") {
   const slash = typed.lastIndexOf("/");

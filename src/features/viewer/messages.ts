@@ -42,6 +42,8 @@ export type View =
   /** Of a label: those of the frame on which it has the most pixels. */
   | ({ kind: "marks"; model: string; fullest: string | undefined } & OfPlace)
   | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
+  /** The path of the image of a receipt, as the list has it. */
+  | { kind: "input"; receiptPath: string; roots: readonly string[] }
   | {
       kind: "list";
       /** The server's output roots, and the folders of them that the caller may see; real paths. */

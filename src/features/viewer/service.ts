@@ -1,8 +1,6 @@
 /**
- * Answers people who look at results, on threads of their own: one for pictures and marks, one for
- * planes across slices, and one for what takes long. Each is started when it is needed, does one
- * thing after the other, is ended where that takes too long, and goes when nobody has asked for a
- * while.
+ * Answers people who look at results, on threads of their own: a lane for pictures and marks, one
+ * for planes across slices, and one for what takes long.
  */
 import { Lane } from "../../base/lane.js";
 import type { Logger } from "../../base/log.js";
@@ -38,14 +36,16 @@ export class ViewingService {
   }
 
   /**
+   * @param subject who asks
    * @param left whether nobody waits for the answer any more
    * @returns what the thread gives for this kind of view
    * @throws RadserveError overloaded, deadline_exceeded, shutting_down; what the view throws
    */
-  ask(view: View, left: () => boolean): Promise<unknown> {
+  ask(view: View, subject: string, left: () => boolean): Promise<unknown> {
     const takesLong = view.kind === "verify";
     const isAcross = "across" in view && view.across !== undefined;
-    return (takesLong ? this.#studies : isAcross ? this.#planes : this.#looks).ask(view, left);
+    const lane = takesLong ? this.#studies : isAcross ? this.#planes : this.#looks;
+    return lane.ask(view, subject, left);
   }
 
   async close(): Promise<void> {

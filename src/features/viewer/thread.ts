@@ -76,6 +76,8 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
           );
     case "verify":
       return verification(view);
+    case "input":
+      return inputOf(view);
     case "list":
       return listed(view.roots, view.wanted, {
         ...view,
@@ -83,6 +85,20 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
         read: (receipt) => readWithin(receipt, view.folders),
       });
   }
+}
+
+/** The path of the image of a result, as the list has it. */
+async function inputOf({ roots, receiptPath }: Of<"input">): Promise<string | undefined> {
+  const { results } = await listed(
+    roots,
+    { text: receiptPath },
+    {
+      limit: 1,
+      sees: (receipt) => receipt === receiptPath,
+      read: (receipt) => readWithin(receipt, roots),
+    },
+  );
+  return results[0]?.input;
 }
 
 /** The picture that a model wrote. */

@@ -64,7 +64,7 @@ const listedRow = rowSchema.extend({
     "Whether the receipt is this installation's; of one that is not, nothing that was found is told",
   ),
 });
-type ListedRow = z.infer<typeof listedRow>;
+export type ListedRow = z.infer<typeof listedRow>;
 
 export const listedSchema = z.strictObject({
   results: z.array(listedRow.strict()),

@@ -182,16 +182,21 @@ export class Arrivals {
   }
 
   /**
-   * Makes jobs of all that has come of a study.
+   * Makes jobs of all that has come of a study, and that somebody reaches: nothing of it is made
+   * where that throws.
    * @throws RadserveError where one cannot be made
    */
-  async complete(study: string): Promise<Completed[]> {
+  async complete(
+    study: string,
+    reaches: (one: Series, rule: Rule | undefined) => Promise<boolean>,
+  ): Promise<Completed[]> {
     const all: Completed[] = [];
     if (!isUid(study)) return all;
     const groups = new Set<Group>();
     for (const peer of await namesIn(this.#path("series")))
       for (const series of await namesIn(this.#path("series", peer, study))) {
         const group = await this.#groupIfThere({ peer, study, series });
+        if (!(await reaches({ peer, study, series }, group?.rule))) continue;
         if (group !== undefined) {
           groups.add(group);
           // Should it fail now, it is tried again

@@ -6,11 +6,12 @@ import { z } from "zod";
 import { errors } from "../../../base/errors.js";
 import { DOORS_SUBJECT, type DoorsService } from "../service.js";
 import { GATEWAY } from "../running.js";
-import { isInside } from "../../../files/roots.js";
 import { shuttingDown } from "../../../inference/worker-pool.js";
 import { piecesOf } from "../../../server/file-transfer.js";
 import { callerOf, rootsOf } from "../../../server/handlers.js";
 import { type Context, type Page, type Services } from "../../../server/services.js";
+import type { Caller } from "../../../server/tokens.js";
+import type { Reach } from "./reach.js";
 
 function doorsOf(services: Services): DoorsService {
   const { doors } = services.features.of(GATEWAY) ?? {};
@@ -19,6 +20,11 @@ function doorsOf(services: Services): DoorsService {
   if (services.stopping()) throw shuttingDown();
   return doors;
 }
+
+const reachOf = async (caller: Caller, services: Services): Promise<Reach> => ({
+  ...(await rootsOf(caller, services)),
+  destinations: caller.destinations,
+});
 
 /** The boundary of a body of DICOM objects (RFC 2387, PS3.18 section 8.6.1.2). */
 function boundaryOf(ctx: Context): string {
@@ -60,11 +66,7 @@ export const stow: Page = {
   handler: async (ctx, services) => {
     const doors = doorsOf(services);
     const caller = callerOf(ctx);
-    if (!isInside(doors.spool, (await rootsOf(caller, services)).input))
-      throw errors.path_not_allowed(
-        "Expected a token whose input roots hold the spool; this one's do not. Ask the administrator for one.",
-        { side: "input" },
-      );
+    await doors.requireReach(caller.subject, await reachOf(caller, services));
     const { status, body } = await doors.store(
       caller.subject,
       ctx.state.address,
@@ -97,12 +99,16 @@ export const complete: Page = {
   answer: { Completed: completedSchema },
   handler: async (ctx, services) => {
     const doors = doorsOf(services);
-    const { admin, subject } = callerOf(ctx);
+    const caller = callerOf(ctx);
+    const { admin, subject } = caller;
     if (!admin && subject !== DOORS_SUBJECT)
       throw errors.path_not_allowed(
         `Expected a token with the claim admin, or for the subject ${DOORS_SUBJECT}; found another.`,
       );
+    const reach = await reachOf(caller, services);
     const { study = "" } = ctx["params"] as { study?: string };
-    ctx.body = { received: await doors.complete(study) } satisfies z.infer<typeof completedSchema>;
+    ctx.body = { received: await doors.complete(study, reach) } satisfies z.infer<
+      typeof completedSchema
+    >;
   },
 };

@@ -3,6 +3,7 @@ import type { ReadableStream } from "node:stream/web";
 import type { Config } from "../../../config.js";
 import type { ReceivingSettings } from "../settings.js";
 import type { Submission } from "./arrivals.js";
+import type { Reach } from "./reach.js";
 
 export interface DoorsThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk" | "upload_limit" | "state_dir">;
@@ -19,7 +20,7 @@ export type ToDoors =
       body: ReadableStream<Uint8Array>;
     }
   /** Answered with what became of the study. */
-  | { type: "complete"; study: string }
+  | { type: "complete"; study: string; reach: Reach }
   /** Takes no more. */
   | { type: "close" };
 

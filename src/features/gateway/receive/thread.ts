@@ -20,6 +20,7 @@ import type {
   Told,
   ToDoors,
 } from "./messages.js";
+import { reaches } from "./reach.js";
 import { isOddUid, Spool, type Kept } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
 import { storeParts, type Stored } from "./stow.js";
@@ -158,7 +159,7 @@ async function answer(call: ToDoors): Promise<unknown> {
     case "store":
       return store(call);
     case "complete":
-      return arrivals.complete(call.study);
+      return arrivals.complete(call.study, (one, rule) => reaches(call.reach, settings, one, rule));
     case "close":
       arrivals.close();
       door?.close();
