@@ -286,7 +286,7 @@ function volumeReasons(image: Image, tolerance?: StackTolerance): Reason[] {
  * A model that is given several slices at once compares their values. Stored values of slices with
  * rescales of their own, as PET has them, are no values of one scale.
  */
-function storedReasons(manifest: Manifest, image: Image): Reason[] {
+export function storedReasons(manifest: Manifest, image: Image): Reason[] {
   const isStored = imageInputs(manifest).some(({ values }) => values.kind === "stored");
   if (!isStored || !takesWhole(manifest) || !differInMeaning(interpretations(image))) return [];
   const message =

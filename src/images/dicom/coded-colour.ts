@@ -50,7 +50,12 @@ export function decodedColour(
   if (componentTransform) {
     if (isTransform(tag)) return "RGB";
     if (told !== "RGB") return { doubt: "the compressed frames have a transform to RGB" };
-    return believed("RGB");
+    warn(
+      warnings,
+      "photometric_mismatch",
+      "PhotometricInterpretation is RGB but the compressed frames have a component transform, which YBR_RCT or YBR_ICT names; it was undone, and the colours are RGB.",
+    );
+    return "RGB";
   }
   // JPEG XL undoes its own, and other codings have none of these without a transform
   const isForeign = kind !== "jpeg-xl" && (isTransform(tag) || tag === "XYB");

@@ -9,8 +9,12 @@
  * attribute or the manifest's field first, then what was wrong, and what to do if it is more than
  * to run the image again. Entries are appended, so that texts keep their order.
  */
+import { storedReasons } from "../../models/acceptance.js";
 import type { Image } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
+import { isThicknessAssumed } from "../dicom/frame-positions.js";
+import { sourcePlaces } from "../dicom/grid.js";
+import { phasesIn } from "../dicom/objects.js";
 import type { Receipt, ReceiptModel } from "../receipt/receipt.js";
 
 /** The evidence that a result can be judged by. */
@@ -45,6 +49,30 @@ const withAreas = (evidence: Evidence) =>
 
 const isWarned = ({ image }: Evidence, ...codes: string[]): boolean =>
   image?.warnings.some(({ code }) => codes.includes(code)) === true;
+
+const isTold = ({ warnings }: Receipt, ...codes: string[]): boolean =>
+  warnings.some(({ code }) => codes.includes(code));
+
+/** Whether a model has written a file of these endings, in the grid of the source. */
+const hasWritten = (evidence: Evidence, endings: RegExp): boolean =>
+  succeeded(evidence).some(
+    ({ outputs, segmentation_grid: own }) =>
+      own === undefined && outputs.some(({ path }) => endings.test(path)),
+  );
+
+/** Whether 0.6 left places out of a segmentation for want of a thickness. */
+function lacksThickness({ image }: Evidence): boolean {
+  const attributes = image?.attributes;
+  if (image === undefined || attributes === undefined) return false;
+  const whole = { image, attributes, phases: undefined };
+  return isThicknessAssumed(whole, sourcePlaces(image, attributes));
+}
+
+/** Whether the values of the frames decide now which colours they have. */
+const hasColoursByValues = ({ image }: Evidence): boolean =>
+  image?.warnings.some(
+    ({ code, message }) => code === "photometric_mismatch" && message.includes("by their values: "),
+  ) === true;
 
 /**
  * Whether SUV were computed with another factor than this version takes for the first frame, or has
@@ -229,6 +257,63 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     text:
       "VolumeBasedCalculationTechnique or ImageType says that values are not Hounsfield units of one slice " +
       "(MIP, VRT, maps, pages): they were taken for those.",
+  },
+  {
+    before: "0.7.0",
+    shows: (evidence) =>
+      hasWritten(evidence, /\.(?:seg|rtstruct)\.dcm$/) &&
+      evidence.image !== undefined &&
+      phasesIn(evidence.image, undefined) !== undefined,
+    text:
+      "ImagePositionPatient is the same in several frames (times, echoes, b-values): the RTSTRUCT has their contours in one " +
+      "region, and programs that read the SEG by its places unite their masks.",
+  },
+  {
+    before: "0.7.0",
+    shows: (evidence) => hasWritten(evidence, /\.seg\.dcm$/) && lacksThickness(evidence),
+    text: "SliceThickness is empty or absent, and frames are at no one distance: the SEG does not say where they lie.",
+  },
+  {
+    before: "0.7.0",
+    shows: (evidence) => succeeded(evidence).length > 0 && isWarned(evidence, "quadruped"),
+    text:
+      "AnatomicalOrientationType or PatientSpeciesDescription says that the patient is an animal: pictures have the sides of a " +
+      "human, and objects may have Laterality.",
+  },
+  {
+    before: "0.7.0",
+    shows: (evidence) =>
+      succeeded(evidence).some((model) => {
+        const manifest = evidence.manifestOf?.(model);
+        const { image } = evidence;
+        if (manifest === undefined || image === undefined) return false;
+        return storedReasons(manifest, image).length > 0;
+      }),
+    text:
+      "inputs.values is stored, and RescaleSlope or RescaleIntercept differ from slice to slice: the model compared numbers of " +
+      "different scales. Let it take modality values.",
+  },
+  {
+    // A source that this version reads has all of its slices
+    before: "0.7.0",
+    shows: ({ receipt, image }) =>
+      image === undefined &&
+      receipt.source.slices !== undefined &&
+      isTold(receipt, "left_out_no_image", "left_out_not_dicom"),
+    text:
+      "PixelData or more was missing in files that were left out of the series (left_out_no_image, left_out_not_dicom): where " +
+      "those were its slices at an end, the volume is too short. Verify it with the folder, which is refused if they are.",
+  },
+  {
+    // Those that 0.6 told of are the first entry's
+    before: "0.7.0",
+    shows: (evidence) =>
+      succeeded(evidence).length > 0 &&
+      hasColoursByValues(evidence) &&
+      !isTold(evidence.receipt, "photometric_mismatch"),
+    text:
+      "Colours contradict the frames (PhotometricInterpretation, markers, component transform): they were taken without a look " +
+      "at the values, and models may have seen wrong ones.",
   },
 ];
 

@@ -9,7 +9,7 @@ import type { Attributes, PlanePosition, Spacing } from "../../images/image.js";
 import { alongNormal } from "../../images/vectors.js";
 import { codeItem } from "./codes.js";
 import type { Dataset } from "./elements.js";
-import { declaredThickness, type Grid } from "./grid.js";
+import { declaredThickness, type Grid, type Places } from "./grid.js";
 import type { Part } from "./segments.js";
 import { slideGeometry, type SlideGeometry, type TilePosition } from "./slide.js";
 import { analysed, referenced, takeOver, type SourceFrame } from "./source.js";
@@ -189,7 +189,7 @@ function assumedThickness(positions: readonly FramePosition[]): number {
  */
 export function isThicknessAssumed(
   { image, attributes, phases }: Pick<Subject, "image" | "attributes" | "phases">,
-  grid: Grid,
+  grid: Places,
 ): boolean {
   const all = Array.from({ length: grid.frames }, (_, frame) => frame);
   if (all.every((frame) => grid.thickness(frame) !== undefined)) return false;

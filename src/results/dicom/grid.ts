@@ -35,6 +35,19 @@ export interface Masks {
   outputs: FrameOutputs;
 }
 
+/** Where the frames of a grid lie. */
+export type Places = Pick<Grid, "frames" | "plane" | "spacing" | "thickness" | "hasOwnPositions">;
+
+export function sourcePlaces(image: Image, attributes: Attributes): Places {
+  return {
+    frames: image.frameCount,
+    plane: (frame) => image.plane(frame),
+    spacing: (frame) => image.spacing(frame),
+    thickness: (frame) => declaredThickness(image, attributes, frame),
+    hasOwnPositions: hasOwnPositions(image, attributes),
+  };
+}
+
 export function sourceGrid({
   image,
   attributes,
@@ -42,13 +55,9 @@ export function sourceGrid({
 }: Pick<Subject, "image" | "attributes" | "ids">): Grid {
   const frameOf = frameFinder(ids);
   return {
+    ...sourcePlaces(image, attributes),
     rows: image.format.rows,
     columns: image.format.columns,
-    frames: image.frameCount,
-    plane: (frame) => image.plane(frame),
-    spacing: (frame) => image.spacing(frame),
-    thickness: (frame) => declaredThickness(image, attributes, frame),
-    hasOwnPositions: hasOwnPositions(image, attributes),
     sources: ids.frames,
     frameOf: (groups) =>
       frameOf(

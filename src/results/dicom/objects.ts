@@ -94,7 +94,7 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
 }
 
 /** The frames by phases, as the objects part them; a grid of its own is one phase. */
-function phasesIn(image: Image, ownGrid: ObjectsRequest["ownGrid"]): Subject["phases"] {
+export function phasesIn(image: Image, ownGrid: ObjectsRequest["ownGrid"]): Subject["phases"] {
   const { attributes } = image;
   if (attributes === undefined || ownGrid !== undefined || isAdrift(image)) return undefined;
   if (!hasOwnPositions(image, attributes)) return undefined;
