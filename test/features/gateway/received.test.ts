@@ -447,8 +447,8 @@ await t.test(
       comment: "PatientID: its study has another PatientID",
     });
     const conflicts = async () => {
-      const { body } = await doors.send("GET", "/status");
-      const { conditions } = body as { conditions: { condition: string }[] };
+      const { body } = await doors.send("GET", "/health/ready");
+      const { conditions = [] } = body as { conditions?: { condition: string }[] };
       return conditions.filter(({ condition }) => condition === "received_conflict");
     };
     const told = await until("the condition is told", async () => {

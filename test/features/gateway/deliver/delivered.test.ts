@@ -207,7 +207,7 @@ function forge({ output }: Place): void {
 await t.test("a forged SR whose hash stands in the receipt is not delivered", async (t) => {
   const pacs = await webPacs(t);
   const place = deliveringPlace({ pacs });
-  const server = await started(t, place);
+  const server = await started(t, { ...place, remove: () => undefined });
   const isForged = () =>
     [...pacs.kept.values()].some((bytes) => Buffer.from(bytes).includes("Carcinoma!"));
   await t.test("when it is asked for again: it is computed again", async (t) => {
@@ -229,7 +229,7 @@ await t.test("a forged SR whose hash stands in the receipt is not delivered", as
     await server.stop();
     forge(place);
     await pacs.start();
-    const again = await started(t, { ...place, remove: () => undefined });
+    const again = await started(t, place);
     await until("the condition is told", async () =>
       (await conditions(again)).some(({ condition }) => condition === "result_untrusted"),
     );
@@ -246,7 +246,7 @@ await t.test("what waited under version 0.6 is delivered once it is adopted", as
   const pacs = await webPacs(t);
   await pacs.stop();
   const place = deliveringPlace({ pacs });
-  const before = await started(t, place);
+  const before = await started(t, { ...place, remove: () => undefined });
   await infer(before, { deliver: "queue" });
   await before.stop();
   // As 0.6 leaves it: no MAC, and no keys of results
@@ -260,7 +260,7 @@ await t.test("what waited under version 0.6 is delivered once it is adopted", as
     recursive: true,
   });
   await pacs.start();
-  const server = await started(t, { ...place, remove: () => undefined });
+  const server = await started(t, place);
   await until("the condition is told", async () =>
     (await conditions(server)).some(({ condition }) => condition === "result_untrusted"),
   );
