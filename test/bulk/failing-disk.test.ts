@@ -38,8 +38,8 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
   const bulk = await startBulk(t, place);
   const many = path.join(place.input, "many");
   writeSlices(many, IMAGES);
-  const begin = (name: "EDQUOT" | "EROFS" | "EFBIG") =>
-    writeFileSync(fault, String(constants.errno[name]));
+  const begin = (name: "EDQUOT" | "EROFS" | "EFBIG" | "EIO", sign = 1) =>
+    writeFileSync(fault, String(sign * constants.errno[name]));
   const end = () => rmSync(fault);
 
   await t.test("a quota that is used up, for single requests and a new job", async (t) => {
@@ -79,23 +79,59 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
     end();
   });
 
-  for (const [name, code] of [
-    ["EDQUOT", "disk_full"],
-    ["EROFS", "output_not_writable"],
+  await t.test("a disk that fails, for single requests and a new job", async (t) => {
+    const before = resultsIn(place.output);
+    const refused = {
+      status: 503,
+      body: { error: "share_unavailable", details: { errno: "EIO" } },
+    };
+    for (const sign of [1, -1]) {
+      begin("EIO", sign);
+      t.match(
+        await bulk.send("POST", "/single_inference", {
+          input_image_path: path.join(many, nameOf(0)),
+          output_folder_path: place.output,
+        }),
+        refused,
+        sign < 0 ? "while it writes" : "when a file is made",
+      );
+      t.match(
+        await bulk.send("POST", "/bulk_inference", {
+          input_folder_path: many,
+          output_folder_path: path.join(place.output, `job${sign}`),
+        }),
+        refused,
+      );
+    }
+    // The folder of a job whose mark could not be synced stays, without a result
+    const files = resultsIn(place.output).filter((name) => !/^job|^\.radserve-results/.test(name));
+    t.strictSame(files, before);
+    end();
+  });
+
+  for (const [name, code, sign] of [
+    ["EDQUOT", "disk_full", 1],
+    ["EROFS", "output_not_writable", 1],
+    ["EIO", "share_unavailable", 1],
+    ["EIO", "share_unavailable", -1],
   ] as const)
-    await t.test(`${name} in the middle of a job`, async (t) => {
-      const output = path.join(place.output, name);
+    await t.test(`${name} in the middle of a job${sign < 0 ? ", from fsync" : ""}`, async (t) => {
+      const output = path.join(place.output, `${name}${sign}`);
       const held = Array.from({ length: IMAGES - BEFORE }, (_, i) => nameOf(BEFORE + i));
       const release = await hold(t, output, held);
       const id = await bulk.submit({ input_folder_path: many, output_folder_path: output });
       await bulk.until(id, ({ counts }) => counts.succeeded === BEFORE);
-      begin(name);
+      begin(name, sign);
       await release();
       const waiting = await bulk.until(id, ({ paused_reason }) => paused_reason !== null);
       t.match(waiting, { state: "paused", paused_reason: { code }, counts: { failed: 0 } });
-      t.match(await radserve(place, "doctor"), {
-        stdout: new RegExp(`problem {2}(?:output root|disk): .*${name}`),
-      });
+      // Nobody sees a disk that fails in fsync alone but by writing to it
+      if (sign > 0)
+        t.match(await radserve(place, "doctor"), {
+          stdout: new RegExp(`problem {2}(?:output root|disk): .*${name}`),
+        });
+      if (code === "share_unavailable")
+        t.match(JSON.stringify(await bulk.send("GET", "/health/ready")), /share_unavailable/);
       end();
       t.match(await bulk.ended(id), {
         state: "completed",

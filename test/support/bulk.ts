@@ -262,6 +262,9 @@ export async function startWorker(
       RADSERVE_ROLE: "worker",
       RADSERVE_INPUT_ROOTS: input,
       RADSERVE_OUTPUT_ROOTS: output,
+      // Boxes with one share trust each other's results
+      RADSERVE_KEYS_DIR:
+        environment["RADSERVE_KEYS_DIR"] ?? path.join(environment["RADSERVE_STATE_DIR"]!, "keys"),
     }),
   );
   t.teardown(() => worker.stop());

@@ -16,6 +16,8 @@ export const REMEDIES = {
     "Stop the program that has the port (EADDRINUSE), allow this user a port below 1024 (EACCES), or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
   received_waiting:
     "radserve doctor and the log say more about the code. Radserve tries again by itself.",
+  received_conflict:
+    "The objects were not kept: their sender has them. Correct PatientID or the UIDs there and send again. If what lies in the spool is wrong, remove its study from series, marks and again (docs/doors.md); the condition ends then.",
   destination_away:
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:

@@ -430,3 +430,38 @@ await t.test(
     await send(port, [object(1)]);
   },
 );
+
+await t.test(
+  "a second patient in a study is refused, told as a condition, and settled",
+  async (t) => {
+    const { place, spool } = doorsPlace(t);
+    const doors = await startDoors(t, place);
+    const series = (n: number, PatientID: string) =>
+      object(n, { SeriesInstanceUID: `1.2.3.4.${n}`, PatientID });
+    await send(doors.port(), [series(1, "A")]);
+    const [job] = await jobsOnce(doors, 1);
+    t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
+    const caller = await associate(doors.port());
+    t.match(await caller.store(series(2, "B")), {
+      status: 0xa900,
+      comment: "PatientID: its study has another PatientID",
+    });
+    const conflicts = async () => {
+      const { body } = await doors.send("GET", "/health/ready");
+      const { conditions = [] } = body as { conditions?: { condition: string }[] };
+      return conditions.filter(({ condition }) => condition === "received_conflict");
+    };
+    const told = await until("the condition is told", async () => {
+      const found = await conflicts();
+      return found.length > 0 && found;
+    });
+    t.match(told, [{ where: /^ct1: study [0-9a-f]{16}$/, message: /1 object, .*PatientID/ }]);
+    t.notMatch(JSON.stringify(told), STUDY);
+    for (const folder of ["series", "marks", "again"])
+      rmSync(path.join(spool, folder, "ct1", STUDY), { recursive: true, force: true });
+    await until("the condition has ended", async () => (await conflicts()).length === 0);
+    t.match(await caller.store(series(2, "B")), { status: 0 });
+    await caller.release();
+    await jobsOnce(doors, 2);
+  },
+);

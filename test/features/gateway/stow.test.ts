@@ -70,7 +70,7 @@ await t.test("objects are kept, and each that is not is named with its reason", 
   t.match(all, { status: 200, type: "application/dicom+json" });
   t.same(stored(all.body), [one.sopInstanceUid, two.sopInstanceUid]);
   t.same(failures(all.body), []);
-  const other = object(1, { PatientID: "Nobody else" });
+  const other = object(1, { Manufacturer: "other" });
   const report = object(8, {
     SOPClassUID: "1.2.840.10008.5.1.4.1.1.88.33",
     SOPInstanceUID: "1.2.88",

@@ -26,7 +26,12 @@ export type ToDoors =
 
 /** Something that is wrong with a door, in the words of the conditions. */
 export interface DoorTrouble {
-  condition: "door_closed" | "received_waiting" | "certificate_expires" | "certificate_refused";
+  condition:
+    | "door_closed"
+    | "received_waiting"
+    | "received_conflict"
+    | "certificate_expires"
+    | "certificate_refused";
   where: string;
   message: string;
 }

@@ -8,7 +8,8 @@
  *     objects/3f/1.2.840.113619.2.55.dcm                 its second name, of version 0.6
  *
  * All names are UIDs that were checked and names of peers from the settings, never other text of an
- * object. The file is whole, walked to its end and synced before it has a name.
+ * object. The file is whole, walked to its end and synced before it has a name. A study of a peer
+ * is of one patient: an object of another one is refused, and told as a condition.
  */
 import { createHash } from "node:crypto";
 import { closeSync, constants, readlinkSync } from "node:fs";
@@ -24,7 +25,9 @@ import { receiveFile } from "../../../files/new-file.js";
 import { isUnmounted } from "../../../files/roots.js";
 import { readHead, type DicomHead } from "../../../images/dicom/dicom-file.js";
 import { fileHead } from "../../../results/dicom/elements.js";
+import { Conflicts } from "./conflicts.js";
 import { checkOdd, isDamaged } from "./judge.js";
+import { Patients } from "./patients.js";
 import { WholeObject } from "./whole-object.js";
 
 /** Bytes of an object in which its UIDs have to lie; they come before everything that is large. */
@@ -107,17 +110,22 @@ interface Folder {
 
 export class Spool {
   #judging: Promise<unknown> = Promise.resolve();
+  readonly #patients = new Patients();
+  readonly conflicts: Conflicts;
 
   constructor(
     private readonly folder: string,
     private readonly limits: SpoolLimits,
-  ) {}
+  ) {
+    this.conflicts = new Conflicts(folder);
+  }
 
   /**
    * Keeps an object: when this resolves, the disk has it, and it is whole.
    * @param peer a name from the settings
    * @throws RadserveError bad_request for UIDs that are missing, malformed or not those that were
-   * announced; file_exists for another whole object of this peer, study, series and instance;
+   * announced, and for a study that lies there under another PatientID; file_exists for another
+   * whole object of this peer, study, series and instance;
    * body_too_large, disk_full, corrupt_image, truncated_image
    */
   async keep(peer: string, object: Arriving): Promise<Kept> {
@@ -142,6 +150,15 @@ export class Spool {
     const { head, begun, headBytes } = await readBeginning(object, pieces);
     const { studyInstanceUid, seriesInstanceUid } = namesOf(head, object);
     const names = [peer, studyInstanceUid, seriesInstanceUid] as const;
+    const own = path.join(this.folder, ...seriesPath(...names), `${sopInstanceUid}.dcm`);
+    const study = path.dirname(path.dirname(own));
+    if (!(await this.#patients.isOf(study, own, head.attributes))) {
+      this.conflicts.note(peer, studyInstanceUid, "PatientID");
+      throw errors.bad_request(
+        "Expected the PatientID under which the study lies in the spool; found another. Correct PatientID or the UIDs at the source, or remove the study from the spool.",
+        { attribute: "PatientID", found: "its study has another PatientID" },
+      );
+    }
     const series = await this.#open(dev, ...seriesPath(...names));
     try {
       const walk = new WholeObject(object.transferSyntax);
@@ -189,11 +206,13 @@ export class Spool {
     names: readonly [string, string, string],
     sha256: string,
   ): Promise<boolean> {
-    if (!(await this.#oneAtATime(() => isDamaged(there))))
+    if (!(await this.#oneAtATime(() => isDamaged(there)))) {
+      this.conflicts.note(names[0], names[1], "SOPInstanceUID");
       throw errors.file_exists(
         "Expected no object of that SOPInstanceUID in the series; found a whole one with other bytes.",
         { attribute: "SOPInstanceUID", found: "another whole object has it" },
       );
+    }
     const again = await this.made(...againPath(...names));
     await writeFile(path.join(again, `${sopInstanceUid}.${sha256.slice(0, 16)}`), "");
     await syncFolder(again);

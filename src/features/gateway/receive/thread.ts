@@ -141,6 +141,7 @@ function tellFigures(): void {
   const { waiting, withoutRule, faults } = arrivals.figures;
   const troubles: DoorTrouble[] = [
     ...(door?.troubles() ?? []),
+    ...spool.conflicts.troubles(),
     ...[...new Set(faults)].map((code) => ({
       condition: "received_waiting" as const,
       where: `received images: ${code}`,
@@ -152,6 +153,7 @@ function tellFigures(): void {
   const text = JSON.stringify(figures);
   if (text !== told) owner.note({ type: "figures", figures });
   told = text;
+  void spool.conflicts.forgetRemoved();
 }
 
 async function answer(call: ToDoors): Promise<unknown> {

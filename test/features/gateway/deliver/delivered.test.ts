@@ -1,4 +1,5 @@
 /** From a request to the PACS and back: real server and files, and a PACS over HTTP. */
+import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -185,6 +186,85 @@ await t.test("kill -9 between the result and sending, and between sending and pr
   go();
   await until("the objects are proven", () => proven(place));
   t.equal(pacs.sent.length, 2, "what was sent is not sent again");
+});
+
+/** Another text of equal length in an SR, and its hash in the receipt: no hash contradicts it. */
+function forge({ output }: Place): void {
+  const [sr, receipt] = ["image.dcm.ct-tissue.sr.dcm", "image.dcm.json"].map((name) =>
+    path.join(output, name),
+  ) as [string, string];
+  const hashOf = () => createHash("sha256").update(readFileSync(sr)).digest("hex");
+  const before = hashOf();
+  const text = readFileSync(sr, "latin1");
+  const forged = text.replaceAll("Soft tissue", "Carcinoma! ");
+  if (forged === text) throw new Error("There is nothing to forge in the SR");
+  writeFileSync(sr, forged, "latin1");
+  const said = readFileSync(receipt, "utf8");
+  if (!said.includes(before)) throw new Error("The receipt has no hash of the SR");
+  writeFileSync(receipt, said.replaceAll(before, hashOf()));
+}
+
+await t.test("a forged SR whose hash stands in the receipt is not delivered", async (t) => {
+  const pacs = await webPacs(t);
+  const place = deliveringPlace({ pacs });
+  const server = await started(t, { ...place, remove: () => undefined });
+  const isForged = () =>
+    [...pacs.kept.values()].some((bytes) => Buffer.from(bytes).includes("Carcinoma!"));
+  await t.test("when it is asked for again: it is computed again", async (t) => {
+    t.equal((await infer(server, { deliver: "none" })).status, 200);
+    forge(place);
+    rmSync(path.join(place.output, ".image.dcm.delivery.json"), { force: true });
+    const { body } = await infer(server, { deliver: "wait", destinations: ["pacs"] });
+    t.match(body, { reused: false, deliveries: [{ state: "proven" }, { state: "proven" }] });
+    t.equal(pacs.kept.size, 2);
+    t.notOk(isForged());
+  });
+  await t.test("while it waits: it is a condition", async (t) => {
+    await pacs.stop();
+    pacs.kept.clear();
+    rmSync(path.join(place.output, "image.dcm.json"));
+    for (const name of readdirSync(place.output).filter((one) => one.includes("image.dcm")))
+      rmSync(path.join(place.output, name), { recursive: true });
+    t.match((await infer(server, { deliver: "queue" })).body, { reused: false });
+    await server.stop();
+    forge(place);
+    await pacs.start();
+    const again = await started(t, place);
+    await until("the condition is told", async () =>
+      (await conditions(again)).some(({ condition }) => condition === "result_untrusted"),
+    );
+    t.equal(pacs.kept.size, 0);
+  });
+});
+
+await t.test("what waited under version 0.6 is delivered once it is adopted", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  const before = await started(t, { ...place, remove: () => undefined });
+  await infer(before, { deliver: "queue" });
+  await before.stop();
+  // As 0.6 leaves it: no MAC, and no keys of results
+  for (const name of ["image.dcm.json", ".image.dcm.delivery.json"]) {
+    const file = path.join(place.output, name);
+    const { mac, ...said } = JSON.parse(readFileSync(file, "utf8")) as { mac?: object };
+    t.ok(mac, name);
+    writeFileSync(file, `${JSON.stringify(said, null, 2)}\n`);
+  }
+  rmSync(path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys", "results"), {
+    recursive: true,
+  });
+  await pacs.start();
+  const server = await started(t, place);
+  await until("the condition is told", async () =>
+    (await conditions(server)).some(({ condition }) => condition === "result_untrusted"),
+  );
+  t.equal(pacs.kept.size, 0);
+  const adopted = await radserve(place, "adopt", "--without-replay");
+  t.equal(adopted.status, 0, adopted.stderr);
+  await until("both are proven", () => proven(place));
+  t.equal(pacs.kept.size, 2);
+  await until("the condition has ended", async () => (await conditions(server)).length === 0);
 });
 
 await t.test("what waits is delivered when the share of the results is back", async (t) => {

@@ -143,7 +143,7 @@ await t.test("each refusal has its status, and the association goes on", async (
   const caller = await called(port);
   t.equal(await stored(caller, 1), STATUS.success);
   t.equal(await stored(caller, 1), STATUS.success, "the same again");
-  t.equal(await stored(caller, 1, { PatientID: "other" }), STATUS.duplicateInstance);
+  t.equal(await stored(caller, 1, { Manufacturer: "other" }), STATUS.duplicateInstance);
   t.equal(await stored(caller, 2, { SOPInstanceUID: "1.2.9" }), STATUS.dataSetDoesNotMatch);
   t.equal(await stored(caller, 3, { StudyInstanceUID: "" }), STATUS.dataSetDoesNotMatch);
   t.equal(

@@ -4,6 +4,7 @@ import {
   mkdirSync,
   readFileSync,
   readdirSync,
+  rmSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -115,8 +116,8 @@ await t.test("the same object again is the same file", async (t) => {
 
 await t.test("nobody keeps a UID from another peer, study or series", async (t) => {
   const { folder, spool } = spoolIn(t);
-  await spool.keep("ct1", arriving({ PatientID: "squatter" }));
-  t.match(await spool.keep("ct2", arriving()), { fresh: true });
+  await spool.keep("ct1", arriving());
+  t.match(await spool.keep("ct2", arriving({ PatientID: "squatter" })), { fresh: true });
   for (const attributes of [
     { StudyInstanceUID: `${STUDY}.9` },
     { SeriesInstanceUID: `${SERIES}.9` },
@@ -124,11 +125,57 @@ await t.test("nobody keeps a UID from another peer, study or series", async (t) 
     t.match(await spool.keep("ct1", arriving(attributes)), { fresh: true });
   const before = filesIn(folder);
   t.equal(before.length, 4);
-  await t.rejects(spool.keep("ct1", arriving({ PatientID: "other" })), {
+  await t.rejects(spool.keep("ct1", arriving({ Manufacturer: "other" })), {
     code: "file_exists",
     details: { attribute: "SOPInstanceUID" },
   });
   t.same(filesIn(folder), before, "nothing of it stays");
+  t.match(spool.conflicts.troubles(), [
+    { condition: "received_conflict", where: /^ct1: study [0-9a-f]{16}$/, message: /1 object,/ },
+  ]);
+});
+
+await t.test(
+  "a study of a peer has one patient, and another one is refused and told",
+  async (t) => {
+    const { folder, spool } = spoolIn(t);
+    await spool.keep("ct1", arriving({ PatientID: "A" }));
+    const before = filesIn(folder);
+    const others: Attributes[] = [
+      { PatientID: "B" },
+      { PatientID: "B", SeriesInstanceUID: `${SERIES}.9` },
+      { PatientID: "" },
+    ];
+    for (const one of [spool, new Spool(folder, LIMITS)]) {
+      for (const attributes of others)
+        await t.rejects(one.keep("ct1", arriving(attributes)), {
+          code: "bad_request",
+          details: { attribute: "PatientID" },
+        });
+      t.match(one.conflicts.troubles(), [
+        { message: /^Refused: 3 objects, because .*PatientID\.$/ },
+      ]);
+      t.same(filesIn(folder), before, "nothing of them stays");
+      t.match(await one.keep("ct1", arriving({ PatientID: "A" })), { fresh: false });
+      await one.conflicts.forgetRemoved();
+      t.equal(one.conflicts.troubles().length, 1, "until the study has left the spool");
+    }
+    rmSync(path.join(folder, "series/ct1", STUDY), { recursive: true });
+    await spool.conflicts.forgetRemoved();
+    t.same(spool.conflicts.troubles(), []);
+    t.match(await spool.keep("ct1", arriving({ PatientID: "B" })), { fresh: true });
+  },
+);
+
+await t.test("of two patients that come at one moment under one study, one is kept", async (t) => {
+  const { folder, spool } = spoolIn(t);
+  const sent = await Promise.allSettled(
+    ["A", "B"].map((PatientID, at) =>
+      spool.keep("ct1", arriving({ PatientID, SeriesInstanceUID: `${SERIES}.${at + 1}` })),
+    ),
+  );
+  t.same(sent.map(({ status }) => status).sort(), ["fulfilled", "rejected"]);
+  t.equal(filesIn(folder).length, 1);
 });
 
 await t.test("a whole object takes the place of a damaged one", async (t) => {
@@ -154,7 +201,9 @@ await t.test("a whole object takes the place of a damaged one", async (t) => {
       new RegExp(`^again/ct1/${STUDY}/${SERIES}/${SOP}\\.[0-9a-f]{16}$`),
       `series/ct1/${STUDY}/${SERIES}/${SOP}.dcm`,
     ]);
-    await t.rejects(spool.keep("ct1", arriving({ PatientID: "other" })), { code: "file_exists" });
+    await t.rejects(spool.keep("ct1", arriving({ Manufacturer: "other" })), {
+      code: "file_exists",
+    });
   }
 });
 
@@ -171,7 +220,7 @@ await t.test("objects that come side by side are each whole, and one of a UID wi
   const { folder, spool } = spoolIn(t);
   const results = await Promise.allSettled(
     Array.from({ length: 20 }, (_, i) =>
-      spool.keep("ct1", arriving({ PatientID: `p${i % 2}` }, {}, 50 + i)),
+      spool.keep("ct1", arriving({ Manufacturer: `m${i % 2}` }, {}, 50 + i)),
     ),
   );
   const kept = results.filter(({ status }) => status === "fulfilled");
