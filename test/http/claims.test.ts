@@ -72,9 +72,11 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
   const job = await jobAt("a");
   const [item] = await items(job);
   const deliveries = async () => listed({ url: server.url, token: full });
-  const delivery = (await deliveries()).find(
-    ({ receipt_path: at }) => at === item?.receipt_path,
-  )?.id;
+  // A job ends a moment before its deliveries are listed
+  const delivery = await until("the delivery is listed", async () => {
+    const all = await deliveries();
+    return all.find(({ receipt_path: at }) => at === item?.receipt_path)?.id;
+  });
   const isSetAside = async () =>
     (await deliveries()).some(
       ({ id, destinations }) =>

@@ -325,8 +325,11 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
         SOPClassUID: "1.2.840.10008.5.1.4.1.1.6.1",
         Modality: "US",
         PixelSpacing: undefined,
+        PixelRepresentation: 0,
+        RescaleIntercept: "-1000",
+        RescaleSlope: "1",
       };
-      const pixels = Int16Array.from({ length: 24 }, (_, i) => row[i % 6]!);
+      const pixels = Uint16Array.from({ length: 24 }, (_, i) => row[i % 6]! + 1000);
       return slice({
         z: 0,
         attributes: { ...source, SequenceOfUltrasoundRegions: regions },

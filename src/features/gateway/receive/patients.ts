@@ -74,8 +74,9 @@ export class Patients {
   readonly #known = new Map<string, Patient>();
 
   /**
-   * Whether an object may come into the folder of its study, as the file `own`. Two boxes that receive the first
-   * objects of a study at one moment may both say yes; the series is refused by its reader then.
+   * Whether an object may come into the folder of its study, as the file `own`. Two boxes that
+   * receive the first objects of a study at one moment may both say yes; the series is refused by
+   * its reader then.
    */
   async isOf(folder: string, own: string, attributes: Attributes): Promise<boolean> {
     const coming = patientOf(attributes);
