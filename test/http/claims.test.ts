@@ -72,17 +72,17 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
   const job = await jobAt("a");
   const [item] = await items(job);
   const deliveries = async () => listed({ url: server.url, token: full });
-  // A job ends a moment before its deliveries are listed
-  const delivery = await until("the delivery is listed", async () => {
-    const all = await deliveries();
-    return all.find(({ receipt_path: at }) => at === item?.receipt_path)?.id;
-  });
-  const isSetAside = async () =>
-    (await deliveries()).some(
-      ({ id, destinations }) =>
-        id === delivery && destinations["pacs"]?.every(({ state }) => state === "refused"),
+  /** The id of what the PACS has refused of a result. */
+  const setAside = async (receipt: string | undefined) => {
+    const { id } = await until("the PACS has refused", async () =>
+      (await deliveries()).find(
+        ({ receipt_path: at, destinations }) =>
+          at === receipt && destinations["pacs"]?.every(({ state }) => state === "refused"),
+      ),
     );
-  await until("the object is set aside", isSetAside);
+    return id;
+  };
+  const delivery = await setAside(item?.receipt_path);
 
   const asked = (page: string, query: Record<string, string>) =>
     `${page}?${new URLSearchParams(query).toString()}`;
@@ -120,6 +120,7 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
   const single = { input_image_path: at("image.dcm"), output_folder_path: out("single") };
   const bulkBody = { input_folder_path: at("jobs"), output_folder_path: out("jobs", "a") };
 
+  let drops = 0;
   const tries: Record<string, Try> = {
     singleInference: call("POST", "/single_inference", {
       ...single,
@@ -165,12 +166,23 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
       (body: { deliveries: { id: string }[] }) => body.deliveries.some(({ id }) => id === delivery),
     ),
     retryDeliveries: async (token) => {
-      await until("the object is set aside", isSetAside);
+      const id = await setAside(item?.receipt_path);
       return call(
         "POST",
-        `/deliveries/retry?id=${delivery}&destination=pacs`,
+        `/deliveries/retry?id=${id}&destination=pacs`,
         undefined,
         ({ retried }: { retried: number }) => retried > 0,
+      )(token);
+    },
+    dropDeliveries: async (token) => {
+      // What is given up is not there for the next token
+      const [dropped] = await items(await jobAt(`drop-${(drops += 1)}`));
+      const id = await setAside(dropped?.receipt_path);
+      return call(
+        "POST",
+        `/deliveries/drop?id=${id}&destination=pacs`,
+        undefined,
+        (body: { dropped: number }) => body.dropped > 0,
       )(token);
     },
     getResult: call("GET", asked("/results", { path: shown.path })),
