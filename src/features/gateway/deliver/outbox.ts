@@ -530,6 +530,9 @@ export class Outbox {
         const objects = found?.destinations[destination];
         if (found === undefined || (objects !== null && objects?.some(isUnderway) !== true))
           continue;
+        // What is not trusted may never go: it must not hold up what was computed in its place
+        const receipt = await readReceipt(`${fdPath}/${entry}/${PREVIOUS}`, name);
+        if (receipt.kind !== "receipt" || !receipt.trust.trusted) continue;
         // Its entry may be lost
         if (!this.#pending.has(found.id) && !this.#entries.has(found.id))
           await this.keep({ folder, name, reused: false, delivery: found });
@@ -557,9 +560,15 @@ export class Outbox {
       if (objectsFor(one, destination).length === 0) continue;
       const key = `${one.folder}/${one.name}`;
       const other = first.get(key);
-      if (other === undefined || one.order < other.order) first.set(key, one);
+      if (other === undefined || this.#goesBefore(one, other)) first.set(key, one);
     }
     return [...first.values()].filter(({ busy }) => !busy.has(destination));
+  }
+
+  /** Older results go first, but for those that may never go, because they are not trusted. */
+  #goesBefore(one: Pending, other: Pending): boolean {
+    const [untrusted, otherUntrusted] = [one, other].map(({ id }) => this.#untrusted.has(id));
+    return untrusted === otherUntrusted ? one.order < other.order : otherUntrusted === true;
   }
 
   /**

@@ -219,7 +219,7 @@ await t.test("a forged SR whose hash stands in the receipt is not delivered", as
     t.equal(pacs.kept.size, 2);
     t.notOk(isForged());
   });
-  await t.test("while it waits: it is a condition", async (t) => {
+  await t.test("while it waits: it is a condition, and holds up no other", async (t) => {
     await pacs.stop();
     pacs.kept.clear();
     rmSync(path.join(place.output, "image.dcm.json"));
@@ -234,6 +234,12 @@ await t.test("a forged SR whose hash stands in the receipt is not delivered", as
       (await conditions(again)).some(({ condition }) => condition === "result_untrusted"),
     );
     t.equal(pacs.kept.size, 0);
+    const { body } = await infer(again, { deliver: "wait" });
+    t.match(body, { reused: false, deliveries: [{ state: "proven" }, { state: "proven" }] });
+    t.equal(pacs.kept.size, 2);
+    t.notOk(isForged());
+    // Somebody has to look at the forged one
+    t.match(await conditions(again), [{ condition: "result_untrusted" }]);
   });
 });
 
