@@ -113,6 +113,8 @@ command(program, "serve", "start the server")
     ).choices(["api", "worker", "both"]),
   )
   .action(async (options: { role?: Config["role"] }) => {
+    // Until the supervisor reloads on it: without a listener the signal would end the process
+    process.on("SIGHUP", () => undefined);
     // It loads its modules while this process loads its own and reads the settings
     const serving = (await import("./server/serving-child.js")).forkServing();
     try {

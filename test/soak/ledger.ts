@@ -32,6 +32,12 @@ export interface Answer {
 const codeOf = (body: unknown): string =>
   typeof body === "object" && body !== null && "error" in body ? String(body.error) : "";
 
+/** fetch says "fetch failed", and its cause what happened. */
+function wordsOfFault(error: unknown): string {
+  const { cause } = error as { cause?: { code?: string; message?: string } };
+  return `${String(error)} (${cause?.code ?? cause?.message ?? "no cause"})`;
+}
+
 export class Ledger {
   /** How often each kind of request ended how, for example "single 200". */
   readonly counts: Map<string, number>;
@@ -88,9 +94,7 @@ export class Ledger {
     const end = performance.now() + LONGEST_REPETITION_MS;
     while (performance.now() < end) {
       const began = performance.now();
-      const answer = await this.#send(method, page, body, token).catch((error: unknown) =>
-        String(error),
-      );
+      const answer = await this.#send(method, page, body, token).catch(wordsOfFault);
       if (typeof answer === "string") {
         const explained = this.#kills.some(
           ({ at, ready }) => ready >= began - AFTERMATH_MS && at <= performance.now(),

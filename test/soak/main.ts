@@ -305,7 +305,8 @@ async function reloads(boxes: readonly Box[], ledger: Ledger, models: string) {
       renameSync(`${manifest}.new`, manifest);
     }
     for (const box of boxes) {
-      const pid = box.supervisor();
+      // As `models reload` does, which finds its pid where a supervisor that listens has written it
+      const pid = box.serving() === undefined ? undefined : box.supervisor();
       if (pid !== undefined && slay(pid, "SIGHUP"))
         ledger.count(killing() ? "model reload" : "model reload with a new version");
     }
