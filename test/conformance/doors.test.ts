@@ -106,13 +106,13 @@ async function compared(
   folder: string,
   sent: readonly { file: string; sopInstanceUid: string; transferSyntax: string }[],
 ) {
-  const arrived = filesBelow(path.join(folder, "objects"));
+  const arrived = filesBelow(path.join(folder, "series"));
   const syntaxes = new Set<string>();
   for (const { file, sopInstanceUid, transferSyntax } of sent) {
     const found = arrived.find((name) => path.basename(name) === `${sopInstanceUid}.dcm`);
     t.ok(found, `${path.basename(file)} arrived`);
     if (found === undefined) continue;
-    const there = path.join(folder, "objects", found);
+    const there = path.join(folder, "series", found);
     t.same(await pixelsOf(there), await pixelsOf(file), path.basename(file));
     const syntax = readFileMeta(readFileSync(there))?.transferSyntax ?? "";
     // DCMTK proposes and writes native pixels in what it likes

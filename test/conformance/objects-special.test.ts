@@ -3,6 +3,7 @@
  * colour and multi-frame sources too, and of a report that follows another: against dciodvfy,
  * dcentvfy, dsrdump, pydicom and highdicom.
  */
+import "../support/result-keys.js";
 import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";

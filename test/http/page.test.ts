@@ -10,6 +10,7 @@ import t from "tap";
 import { ctSeries, samples } from "../../scripts/demo/samples.js";
 import { bulkOf, privatePlace, writeMany, writeSlice } from "../support/bulk.js";
 import { receiptText } from "../../src/results/receipt/receipt.js";
+import { seal, useResultKeys } from "../../src/results/receipt/seal.js";
 import { receiptOf } from "../support/receipts.js";
 import { CHROMIUM, look, startBrowser } from "../support/looks.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -326,11 +327,14 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("link", { name: "Over time" }).click();
     await page.getByRole("heading", { name: "Nothing could be compared yet" }).waitFor();
     mkdirSync(path.join(place.output, "weeks"));
+    useResultKeys(path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys"));
     for (let week = 0; week < 4; week++)
       for (let study = 0; study < 30; study++) {
         const score = ((study * 7 + week) % 30) / 40 + (week === 3 ? 0.25 : 0);
+        const name = `${week}-${study}`;
         const receipt = receiptText(receiptOf({ week, study, score }));
-        writeFileSync(path.join(place.output, "weeks", `${week}-${study}.json`), receipt);
+        const signed = await seal("receipt", name, receipt);
+        writeFileSync(path.join(place.output, "weeks", `${name}.json`), signed);
       }
     await page.getByRole("button", { name: "Refresh" }).click();
     // The results of today lie in a later week than the planted ones
