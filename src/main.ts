@@ -4,7 +4,7 @@ import { Argument, Command, CommanderError, Option } from "commander";
 import type { Shell } from "./commands/completion.js";
 import type { JobAction } from "./commands/jobs.js";
 import type { Config } from "./config.js";
-import { CommandLine, JSON_HELP, several } from "./commands/command-line.js";
+import { CommandLine, JSON_HELP, limitOption, several } from "./commands/command-line.js";
 import { FEATURES, interactions, readSettings, servingFeatures } from "./features.js";
 import { VERSION } from "./base/version.js";
 
@@ -215,12 +215,12 @@ const jobs = program
   .description("list and control bulk jobs of a running server (RADSERVE_URL, RADSERVE_TOKEN)");
 command(jobs, "list", "list jobs, newest first")
   .option("--state <state>", "scanning, running, paused, completed or cancelled")
-  .addOption(new Option("--limit <number>", "how many").default("50", "50"))
+  .addOption(limitOption("how many", "50"))
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsList));
 command(jobs, "items <job>", "list the images of a job, each with its outcome")
   .option("--state <state>", "queued, running, succeeded, partial, failed, skipped or cancelled")
-  .addOption(new Option("--limit <number>", "how many").default("50", "50"))
+  .addOption(limitOption("how many", "50"))
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsItems));
 for (const [action, description] of Object.entries({
@@ -329,7 +329,7 @@ command(program, "explain", "say why a request, an image or a job failed, and wh
     "a request id, the id of a job, or the path of an image, an output folder or a receipt",
   )
   .option("--output <folder>", "with the path of an image: its output folder")
-  .addOption(new Option("--limit <number>", "number of latest events").default("10", "10"))
+  .addOption(limitOption("number of latest events", "10"))
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/explain.js")).explain));
 

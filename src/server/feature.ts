@@ -32,8 +32,6 @@ export interface ServingFeature<R extends Running = Running> {
   readonly endpoints?: readonly Route[];
   /** Parts of their schemas that generated clients should have a type for. */
   readonly schemas?: Named;
-  /** The words of its conditions, and what to do about each. */
-  readonly remedies?: Readonly<Record<string, string>>;
   /**
    * Checks its settings before anything is started.
    * @returns how many descriptors it may take beside those of the core

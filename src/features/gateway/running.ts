@@ -1,9 +1,9 @@
 /** The gateway while it runs: what comes in, what goes out, and what is to be said of both. */
 import { ERRORS } from "../../base/errors.js";
 import { counted } from "../../base/table.js";
-import type { Condition } from "../../server/condition.js";
-import { conditionsFrom } from "../../server/condition.js";
-import { type Core } from "../../server/feature.js";
+import { conditionsFrom, type Condition } from "../../server/condition.js";
+import { REMEDIES as OF_SERVER } from "../../server/conditions.js";
+import type { Core } from "../../server/feature.js";
 import { FeatureName, type Running } from "../../server/running-features.js";
 import { delivers, DeliveryService } from "./deliver/service.js";
 import { deliveryMetrics, receptionMetrics } from "./metrics.js";
@@ -11,7 +11,7 @@ import { DoorsService } from "./service.js";
 import { NO_DOORS, readDoors, receives } from "./settings.js";
 
 /** The words of its conditions, each with what to do. */
-export const REMEDIES = {
+const REMEDIES = {
   door_closed:
     "Stop the program that has the port (EADDRINUSE), allow this user a port below 1024 (EACCES), or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
   received_waiting:
@@ -27,9 +27,9 @@ export const REMEDIES = {
 
 const of = conditionsFrom({
   ...REMEDIES,
-  // Those of the port for DICOM, with the remedies of the server's own
-  certificate_expires: "Replace the file; a running server reads it within seconds.",
-  certificate_refused: "Correct the file. Until then the server keeps the previous certificates.",
+  // The port for DICOM has certificates, too
+  certificate_expires: OF_SERVER.certificate_expires,
+  certificate_refused: OF_SERVER.certificate_refused,
 });
 
 export interface Gateway extends Running {
@@ -40,7 +40,7 @@ export interface Gateway extends Running {
 }
 export const GATEWAY = new FeatureName<Gateway>("gateway");
 
-/** Undefined where the settings name no file. @throws ConfigError */
+/** Undefined where nothing comes in, and nothing goes out or waits for that. @throws ConfigError */
 export async function startGateway(core: Core): Promise<Gateway | undefined> {
   const { config, roots, audit, jobs, log } = core;
   const settings = (await readDoors(config)) ?? NO_DOORS;

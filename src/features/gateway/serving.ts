@@ -3,7 +3,7 @@ import { at } from "../../server/route.js";
 import type { ServingFeature } from "../../server/feature.js";
 import { dropDeliveries, listDeliveries, retryDeliveries } from "./deliver/endpoints.js";
 import { complete, stow } from "./receive/endpoints.js";
-import { GATEWAY, REMEDIES, startGateway, type Gateway } from "./running.js";
+import { GATEWAY, startGateway, type Gateway } from "./running.js";
 import { checkDoors, descriptorsOf } from "./settings.js";
 
 const endpoints = [
@@ -72,7 +72,6 @@ const endpoints = [
 export const serving: ServingFeature<Gateway> = {
   name: GATEWAY,
   endpoints,
-  remedies: REMEDIES,
   check: async (config) => descriptorsOf(await checkDoors(config)),
   start: startGateway,
 };
