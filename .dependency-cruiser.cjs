@@ -30,6 +30,7 @@ const FLOORS = [
   "features/",
   "features\\.ts$",
   "serving\\.ts$",
+  "jobs-thread\\.ts$",
   "main\\.ts$",
 ];
 

@@ -22,8 +22,8 @@ const FOLDERS = ["src", "test", "scripts", "bench"];
 const ENTRIES = [
   "main",
   "serving",
+  "jobs-thread",
   "inference/worker",
-  "bulk/thread",
   "features/viewer/thread",
   "features/drift/thread",
   "features/gateway/receive/thread",

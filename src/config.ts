@@ -119,9 +119,6 @@ const POSTGRES_BIN_MEANING =
 const JOBS_PER_SUBJECT_MEANING =
   "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 " +
   "rate_limited until one has ended";
-const JOB_REPORTS_MEANING =
-  "Report in the output folder when a bulk job ends: a page and a table with small pictures, " +
-  "without pictures (text), or none (off)";
 
 /**
  * The settings as the configuration file spells them, by what they are about. The published tables
@@ -284,10 +281,6 @@ const topics = {
         "Pause a bulk job (repeated_failures) after so many consecutive images fail for one reason; 0: never",
       ),
     jobs_per_subject: z.int().min(1).default(1000).describe(JOBS_PER_SUBJECT_MEANING),
-    job_reports: z
-      .enum(["off", "text", "pictures"])
-      .default("pictures")
-      .describe(JOB_REPORTS_MEANING),
   },
   "Log and stop": {
     log_level: z

@@ -3,20 +3,27 @@
  * folder: nothing else names it.
  */
 import type { Interaction } from "./audit/interaction.js";
+import type { JobsFeature } from "./bulk/feature.js";
 import type { Feature } from "./commands/feature.js";
 import type { Config, LoadOptions, SettingTopics } from "./config.js";
 import { drift } from "./features/drift/feature.js";
 import { fhirAudit } from "./features/fhir-audit/feature.js";
 import { gateway } from "./features/gateway/feature.js";
 import { imports } from "./features/import/feature.js";
+import { reports } from "./features/reports/feature.js";
 import { viewer } from "./features/viewer/feature.js";
 import type { ServingFeature } from "./server/feature.js";
 
-export const FEATURES: readonly Feature[] = [gateway, viewer, drift, imports, fhirAudit];
+export const FEATURES: readonly Feature[] = [gateway, viewer, reports, drift, imports, fhirAudit];
 
 /** What they are in a server. */
 export async function servingFeatures(): Promise<ServingFeature[]> {
   return Promise.all(FEATURES.flatMap((feature) => feature.serving?.() ?? []));
+}
+
+/** What they do in the thread of jobs. */
+export async function jobsFeatures(): Promise<JobsFeature[]> {
+  return Promise.all(FEATURES.flatMap((feature) => feature.jobs?.() ?? []));
 }
 
 /** Their settings. */

@@ -13,7 +13,7 @@ import { receiptName } from "../results/receipt/names.js";
 import { namesIn, readReceipt } from "../results/receipt/read-receipt.js";
 import { nameOfHelper, stagingName } from "../files/helper-names.js";
 import { isMarkName } from "../files/folder-mark.js";
-import { isReportName } from "./report/names.js";
+import { isReportName } from "./report-names.js";
 
 export interface WhySkipped {
   code: string;

@@ -8,26 +8,30 @@ import { asRadserveError, errors } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
 import { asUnavailable } from "./database.js";
 import { unmarkEnded } from "./job-folders.js";
-import { claimReport, renewClaim, settleReport, type Claim } from "./report/claims.js";
-import { ReportLeft, writeReport, type ReportContext } from "./report/write.js";
+import { ReportLeft, type ReportContext, type WriteReport } from "./feature.js";
+import { claimReport, renewClaim, settleReport, type Claim } from "./report-claims.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 /**
  * Ends what can be ended. Failures are logged: the next round tries again, and a job ends without a
  * report too.
+ * @param writeReport undefined where jobs have no reports
  */
-export async function conclude(context: ReportContext): Promise<void> {
+export async function conclude(
+  context: ReportContext,
+  writeReport: WriteReport | undefined,
+): Promise<void> {
   const { config, database, log, stopped } = context;
   try {
-    if (config.job_reports !== "off") while (!stopped() && (await reportOne(context)));
+    if (writeReport !== undefined) while (!stopped() && (await reportOne(context, writeReport)));
   } catch (error) {
     log.debug({ fault: faultForLog(error) }, "reports of jobs that ended could not be written now");
   }
-  await unmarkEnded(database, config, log);
+  await unmarkEnded(database, config, log, writeReport !== undefined);
 }
 
 /** @returns false if no report is due */
-async function reportOne(context: ReportContext): Promise<boolean> {
+async function reportOne(context: ReportContext, writeReport: WriteReport): Promise<boolean> {
   const { pool } = context.database;
   const claim = await claimReport(pool, randomUUID());
   if (claim === undefined) return false;

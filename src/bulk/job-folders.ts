@@ -86,9 +86,15 @@ export async function inFolder<T>(
 /**
  * Takes the marks of jobs that have ended out of their folders. The job is locked meanwhile, so
  * that none is set to work again in between.
+ * @param reports a job has ended only when its report is there
  */
-export async function unmarkEnded({ pool }: Database, config: Config, log: Logger): Promise<void> {
-  const reported = config.job_reports === "off" ? "true" : "report is not null";
+export async function unmarkEnded(
+  { pool }: Database,
+  config: Config,
+  log: Logger,
+  reports: boolean,
+): Promise<void> {
+  const reported = reports ? "report is not null" : "true";
   const one = () =>
     transaction(pool, async (client) => {
       const { rows } = await client.query<

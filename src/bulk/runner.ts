@@ -25,6 +25,7 @@ import {
   type Instance,
 } from "./boxes.js";
 import { conclude } from "./conclude.js";
+import type { WriteReport } from "./feature.js";
 import { asUnavailable, isTableLoss } from "./database.js";
 import { BulkUnavailable } from "./database-trouble.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
@@ -70,6 +71,8 @@ export interface RunnerOptions extends BoxContext {
   repair: (jobs: readonly string[]) => Promise<void>;
   /** Says so if the tables are not those that this box knew. */
   recognise: () => Promise<void>;
+  /** Undefined where jobs have no reports. */
+  writeReport: WriteReport | undefined;
 }
 
 /** An item that a worker thread has, or is about to get. */
@@ -297,7 +300,8 @@ export class Runner {
   #conclude(): void {
     const { config, roots, database, log } = this.options;
     const stopped = () => this.#closing.signal.aborted;
-    this.#concluding ??= conclude({ config, roots, database, log, stopped }).finally(
+    const context = { config, roots, database, log, stopped };
+    this.#concluding ??= conclude(context, this.options.writeReport).finally(
       () => (this.#concluding = undefined),
     );
   }

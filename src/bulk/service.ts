@@ -87,7 +87,7 @@ export class BulkService {
   constructor(private readonly options: BulkOptions) {
     const { config, roots, destinations, pool, crashed, log } = options;
     this.#thread = new ServiceThread({
-      file: new URL("./thread.js", import.meta.url),
+      file: new URL("../jobs-thread.js", import.meta.url),
       workerData: {
         config,
         roots,

@@ -22,6 +22,7 @@ import { OPERATIONS, type OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
+import type { JobsFeature } from "./feature.js";
 import type { FromThread, ThreadOptions, ToThread } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
@@ -42,6 +43,13 @@ const memory = new ProcessMemory(options.memory);
 const PATIENCE_MS = 60_000;
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 10_000;
+
+/** What features do here, once the thread's entry has given it. */
+let giveFeatures: (features: readonly JobsFeature[]) => void;
+const features = new Promise<readonly JobsFeature[]>((resolve) => (giveFeatures = resolve));
+
+/** Works with these features. */
+export const serveJobs = (all: readonly JobsFeature[]): void => giveFeatures(all);
 
 const service = answerOwner<ToThread, BulkAnswer | undefined, FromThread>(answer);
 const send = (message: FromThread) => service.note(message);
@@ -74,6 +82,7 @@ const closing = new AbortController();
 const clock = new RunningClock(runningClockOf(config));
 
 async function open(): Promise<Parts> {
+  const given = await features;
   const database = await openDatabase(config, log);
   const shared = { config, roots, database, log, troubles };
   const scanner = new Scanner({
@@ -105,6 +114,9 @@ async function open(): Promise<Parts> {
       ready: () => modelsReady,
       repair,
       recognise: () => recognise(database),
+      writeReport: given
+        .map((feature) => feature.reports?.(config))
+        .find((one) => one !== undefined),
     });
     runner.start();
     return { database, scanner, runner };

@@ -3,6 +3,7 @@
  * all of itself in one feature.ts, of this shape; src/features.ts lists them, and nothing else
  * imports one. Every part is loaded when it is needed.
  */
+import type { JobsFeature } from "../bulk/feature.js";
 import type { Config, SettingTopics } from "../config.js";
 import type { ServingFeature } from "../server/feature.js";
 import type { CommandLine } from "./command-line.js";
@@ -17,6 +18,8 @@ export interface Feature {
   commands?(line: CommandLine): void;
   /** What it is in a server. */
   serving?(): Promise<ServingFeature>;
+  /** What it does in the thread of jobs. */
+  jobs?(): Promise<JobsFeature>;
   /** What `radserve doctor` says of it. @throws what becomes a finding */
   doctor?(config: Config): Promise<Finding[]>;
 }

@@ -3,10 +3,10 @@
  * renewed meanwhile, so that another box takes over what a dead one has begun. The job counts as
  * ended when its report is there.
  */
-import { durations } from "../../base/durations.js";
+import { durations } from "../base/durations.js";
 import type { Pool } from "pg";
-import { isOver, jsonb } from "../database.js";
-import type { JobDetails } from "../schema.js";
+import { isOver, jsonb } from "./database.js";
+import type { JobDetails } from "./schema.js";
 
 export interface Claim {
   job: string;

@@ -1,7 +1,7 @@
 /** The table of a job, with what strangers may have written into names and labels. */
 import t from "tap";
-import { rowsOf } from "../../src/bulk/report/rows.js";
-import { receiptOf } from "../support/receipts.js";
+import { rowsOf } from "../../../src/features/reports/rows.js";
+import { receiptOf } from "../../support/receipts.js";
 
 const image = { index: 0, state: "succeeded", receiptLost: false } as const;
 

@@ -1,4 +1,7 @@
-/** Names of the report of a job, beside its results. */
+/**
+ * Names of the report of a job, beside its results. The core knows them where reports are off, too:
+ * a scan takes no report of an earlier job for an image.
+ */
 const PREFIX = "radserve-report-";
 const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
 

@@ -20,14 +20,13 @@ import { narrowRoots, type Root } from "../../files/roots.js";
 import { readReceipt } from "../../results/receipt/read-receipt.js";
 import { distrust } from "../../results/receipt/seal.js";
 import type { Summary } from "../../results/commit/compose.js";
-import { itemOf, jobOf } from "../api.js";
-import type { BoxContext } from "../boxes.js";
-import { findJob, listItems, type ItemRow, type JobRow } from "../jobs.js";
-import { pathsOf, type ItemPaths } from "../item-paths.js";
-import { inFolder } from "../job-folders.js";
-import type { JobDetails } from "../schema.js";
-import { renewClaim, type Claim } from "./claims.js";
-import { reportName, unfinishedName } from "./names.js";
+import { itemOf, jobOf } from "../../bulk/api.js";
+import { ReportLeft, type Report, type ReportContext } from "../../bulk/feature.js";
+import { findJob, listItems, type ItemRow, type JobRow } from "../../bulk/jobs.js";
+import { pathsOf, type ItemPaths } from "../../bulk/item-paths.js";
+import { inFolder } from "../../bulk/job-folders.js";
+import { renewClaim, type Claim } from "../../bulk/report-claims.js";
+import { reportName, unfinishedName } from "../../bulk/report-names.js";
 import { pageOf, type Thumbnail } from "./page.js";
 import { HEAD_ROW, rowsOf } from "./rows.js";
 import { Tally, type ReportedImage } from "./tally.js";
@@ -38,19 +37,13 @@ const RECEIPTS_AT_ONCE = 8;
 /** In the page: some 20 KiB each. */
 const MOST_PICTURES = 24;
 
-export interface ReportContext extends Pick<BoxContext, "config" | "roots" | "database" | "log"> {
-  /** This box is to end: what was begun is left to another. */
-  stopped: () => boolean;
+interface Context extends ReportContext {
+  /** The page has small pictures. */
+  pictures: boolean;
 }
 
-/** The claim is no longer this box's, or the box is to end. */
-export class ReportLeft extends Error {}
-
 /** @throws ReportLeft; RadserveError path_not_allowed, disk_full, input_not_found */
-export async function writeReport(
-  claim: Claim,
-  context: ReportContext,
-): Promise<NonNullable<JobDetails["report"]>> {
+export async function writeReport(claim: Claim, context: Context): Promise<Report> {
   const { config } = context;
   const { pool } = context.database;
   const row = await findJob(pool, { subject: claim.subject, admin: true }, claim.job);
@@ -91,7 +84,7 @@ class Reporter {
 
   constructor(
     private readonly claim: Claim,
-    private readonly context: ReportContext,
+    private readonly context: Context,
     private readonly row: JobRow,
     private readonly roots: readonly Root[],
     /** The path of the report's folder, from which links begin. */
@@ -168,7 +161,7 @@ class Reporter {
   }
 
   async #pictures(): Promise<Thumbnail[]> {
-    if (this.context.config.job_reports !== "pictures") return [];
+    if (!this.context.pictures) return [];
     const found: Thumbnail[] = [];
     for (const candidate of this.#tally.candidates(MOST_PICTURES)) {
       await this.#stillMine();
