@@ -54,7 +54,7 @@ const GROUPS = {
       "bulk/database-faults.test.js",
       "bulk/failing-disk.test.js",
       "bulk/faults.test.js",
-      "bulk/postgres.test.js",
+      "features/local-postgres/postgres.test.js",
       "http/supervisor.test.js",
       "teardown/teardown.test.js",
     ],

@@ -113,9 +113,6 @@ const GPUS_MEANING =
 const MODEL_IDLE_MEANING =
   'Idle time after which a model is unloaded from CPU and GPU memory, for example "30m"; the ' +
   "next request loads it again and waits (default: never)";
-const POSTGRES_BIN_MEANING =
-  "Folder of PostgreSQL's programs for the private database (default: the newest of the " +
-  "distribution, else the npm package's)";
 const JOBS_PER_SUBJECT_MEANING =
   "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 " +
   "rate_limited until one has ended";
@@ -272,7 +269,6 @@ const topics = {
       .describe(
         "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
       ),
-    postgres_bin: absolute.optional().describe(POSTGRES_BIN_MEANING),
     pause_after_failures: z
       .int()
       .min(0)

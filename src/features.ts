@@ -10,11 +10,20 @@ import { drift } from "./features/drift/feature.js";
 import { fhirAudit } from "./features/fhir-audit/feature.js";
 import { gateway } from "./features/gateway/feature.js";
 import { imports } from "./features/import/feature.js";
+import { localPostgres } from "./features/local-postgres/feature.js";
 import { reports } from "./features/reports/feature.js";
 import { viewer } from "./features/viewer/feature.js";
 import type { ServingFeature } from "./server/feature.js";
 
-export const FEATURES: readonly Feature[] = [gateway, viewer, reports, drift, imports, fhirAudit];
+export const FEATURES: readonly Feature[] = [
+  gateway,
+  viewer,
+  reports,
+  localPostgres,
+  drift,
+  imports,
+  fhirAudit,
+];
 
 /** What they are in a server. */
 export async function servingFeatures(): Promise<ServingFeature[]> {

@@ -12,7 +12,7 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
 import { table } from "../../src/base/table.js";
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
+import { databaseFolders } from "../../src/features/local-postgres/folders.js";
 import { acceptedSchema, itemListSchema, jobSchema } from "../../src/bulk/schema.js";
 import { Client } from "../../src/commands/client.js";
 import { hasEnded, summaryText, whyOf } from "../../src/commands/job-text.js";

@@ -1,6 +1,6 @@
 /**
- * The database of the bulk queue: the one that DATABASE_URL names, or the private one. Both look
- * the same from here on. Whatever goes wrong with a connection is `bulk_unavailable` with what to
+ * The database of the bulk queue: the one that DATABASE_URL names, or the node's own. Both look the
+ * same from here on. Whatever goes wrong with a connection is `bulk_unavailable` with what to
  * do; nothing else is changed by it.
  *
  * Waiting for an answer is limited everywhere, because a network that swallows packets never tells.
@@ -13,11 +13,11 @@ import { RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { within } from "../base/waiting.js";
 import { keepable } from "../base/validation.js";
-import { OLDEST_POSTGRES } from "./postgres/binaries.js";
-import { inspectPostgres, PrivatePostgres } from "./postgres.js";
+import { noDatabase, type LocalDatabase, type LocalDatabases } from "./local-database.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
-export type DatabaseSettings = Pick<Config, "state_dir" | "postgres_bin" | "database_url">;
+/** The oldest PostgreSQL that the queue's SQL runs on. */
+export const OLDEST_POSTGRES = 13;
 
 /** How to connect; pg and pg-boss take it as it is. It may hold a password: it is never logged. */
 export type Connection = pg.ClientConfig;
@@ -36,9 +36,9 @@ export interface Database {
   readonly readPool: pg.Pool;
   /** For example 15.18. */
   readonly version: string;
-  /** Why the private database is down now, if it is. */
+  /** Why the node's own database is down now, if it is. */
   problem(): BulkUnavailable | undefined;
-  /** Ends the pool, and the private database. */
+  /** Ends the pool, and the node's own database. */
   close(): Promise<void>;
 }
 
@@ -58,7 +58,7 @@ const LONGEST_CLOSE_MS = 5_000;
 const MOST_CLIENTS = 7;
 const MOST_READING = 3;
 
-/** Host and port, or the private database; never a user or a password. */
+/** Host and port, or the folder of a socket; never a user or a password. */
 function nameOf(connection: Connection): string {
   const { host, port } = new pg.Client(connection);
   return host.startsWith("/") ? `the socket in ${host}` : `${host}:${port}`;
@@ -326,15 +326,27 @@ function urlConnection(url: string): Connection {
 }
 
 /**
- * Opens the database and proves that it answers. Throws BulkUnavailable; a later call may succeed.
+ * Opens the database that DATABASE_URL names, or the node's own, and proves that it answers.
+ * @throws BulkUnavailable; a later call may succeed
  */
-export async function openDatabase(settings: DatabaseSettings, log: Logger): Promise<Database> {
-  const { database_url: url } = settings;
-  const own = url === undefined ? await PrivatePostgres.start(settings, log) : undefined;
-  const connection =
-    own === undefined
-      ? urlConnection(url ?? "")
-      : { ...own.connection, application_name: "radserve" };
+export async function openDatabase(
+  config: Config,
+  log: Logger,
+  local: LocalDatabases | undefined,
+): Promise<Database> {
+  const { database_url: url } = config;
+  if (url !== undefined) return openSharedDatabase(url, log);
+  if (local === undefined) throw noDatabase();
+  const own = await local.start(config, log);
+  return opened({ ...own.connection, application_name: "radserve" }, log, own);
+}
+
+/** Opens the database of a URL. @throws BulkUnavailable; a later call may succeed */
+export async function openSharedDatabase(url: string, log: Logger): Promise<Database> {
+  return opened(urlConnection(url), log);
+}
+
+async function opened(connection: Connection, log: Logger, own?: LocalDatabase): Promise<Database> {
   let version: string;
   try {
     version = await versionOf(connection);
@@ -369,8 +381,15 @@ export async function openDatabase(settings: DatabaseSettings, log: Logger): Pro
  * BulkUnavailable.
  * @param look at the tables of a shared one, with a client of it
  */
-export async function inspectDatabase(settings: DatabaseSettings, look: Look): Promise<string> {
-  if (settings.database_url === undefined) return inspectPostgres(settings);
-  const connection = urlConnection(settings.database_url);
+export async function inspectDatabase(
+  config: Config,
+  look: Look,
+  local: LocalDatabases | undefined,
+): Promise<string> {
+  if (config.database_url === undefined) {
+    if (local === undefined) throw noDatabase();
+    return local.inspect(config);
+  }
+  const connection = urlConnection(config.database_url);
   return `PostgreSQL ${await versionOf(connection, look)} at ${nameOf(connection)}`;
 }

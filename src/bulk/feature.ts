@@ -4,6 +4,7 @@
  */
 import type { Config } from "../config.js";
 import type { BoxContext } from "./boxes.js";
+import type { LocalDatabases } from "./local-database.js";
 import type { Claim } from "./report-claims.js";
 import type { JobDetails } from "./schema.js";
 
@@ -25,6 +26,12 @@ export class ReportLeft extends Error {}
 export type WriteReport = (claim: Claim, context: ReportContext) => Promise<Report>;
 
 export interface JobsFeature {
+  /** For jobs where DATABASE_URL names no database. */
+  databases?: LocalDatabases;
   /** Undefined where its settings leave reports off. */
   reports?(config: Config): WriteReport | undefined;
 }
+
+/** Those of the one feature that gives them. */
+export const databasesOf = (features: readonly JobsFeature[]): LocalDatabases | undefined =>
+  features.find(({ databases }) => databases !== undefined)?.databases;

@@ -31,6 +31,7 @@ import type {
   ToThread,
 } from "./messages.js";
 import { BulkUnavailable } from "./database-trouble.js";
+import { noDatabase } from "./local-database.js";
 
 const FIRST_DELAY_MS = 200;
 const LONGEST_DELAY_MS = 30_000;
@@ -50,6 +51,8 @@ export interface BulkOptions {
   roots: { input: string[]; output: string[] };
   /** Those of the settings, once all features have started. */
   destinations: () => KnownDestinations | undefined;
+  /** Whether there is one for jobs, once all features have started. */
+  hasDatabase: () => boolean;
   pool: InferencePool;
   models: KnownModels & { ready(): boolean; loaded: Promise<void> };
   log: Logger;
@@ -129,6 +132,7 @@ export class BulkService {
 
   /** @throws RadserveError what the page documents */
   async call(operation: OperationName, call: Omit<BulkCall, "progress">): Promise<BulkAnswer> {
+    if (!this.options.hasDatabase()) throw noDatabase();
     this.#calledAt = monotonic();
     // One that goes to rest is not to be asked; the next takes over the database
     await this.#leaving;
@@ -170,7 +174,7 @@ export class BulkService {
   }
 
   /**
-   * Ends the thread when all is written down, and the private database with it. Repeated calls wait
+   * Ends the thread when all is written down, and the node's own database with it. Repeated calls wait
    * for the same end.
    */
   #leave(): Promise<void> {

@@ -22,7 +22,7 @@ import { OPERATIONS, type OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
-import type { JobsFeature } from "./feature.js";
+import { databasesOf, type JobsFeature } from "./feature.js";
 import type { FromThread, ThreadOptions, ToThread } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
@@ -83,7 +83,7 @@ const clock = new RunningClock(runningClockOf(config));
 
 async function open(): Promise<Parts> {
   const given = await features;
-  const database = await openDatabase(config, log);
+  const database = await openDatabase(config, log, databasesOf(given));
   const shared = { config, roots, database, log, troubles };
   const scanner = new Scanner({
     ...shared,

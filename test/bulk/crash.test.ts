@@ -5,8 +5,8 @@
 import { readdirSync, readFileSync, renameSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
-import { postmasterOf } from "../../src/bulk/postgres/process.js";
+import { databaseFolders } from "../../src/features/local-postgres/folders.js";
+import { postmasterOf } from "../../src/features/local-postgres/process.js";
 import { lockName } from "../../src/files/helper-names.js";
 import { parseOwner } from "../../src/files/lock-owner.js";
 import { hashFile } from "../../src/files/durable-files.js";
@@ -20,12 +20,12 @@ import {
   bulkPlace,
   hold,
   nameOf,
-  privatePlace,
   startBulk,
   startWorker,
   writeSlice,
   writeSlices,
 } from "../support/bulk.js";
+import { privatePlace } from "../support/private-postgres.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
 import { until } from "../support/until.js";

@@ -3,15 +3,17 @@
  * can fail.
  */
 import net from "node:net";
+import os from "node:os";
 import pg from "pg";
 import { pino } from "pino";
 import t, { type Test } from "tap";
-import { openDatabase, transaction, type Database } from "../../src/bulk/database.js";
-import { databaseFolders, socketOf } from "../../src/bulk/postgres/folders.js";
+import { openSharedDatabase, transaction, type Database } from "../../src/bulk/database.js";
+import { databaseFolders, socketOf } from "../../src/features/local-postgres/folders.js";
 import { loadConfig } from "../../src/config.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
-import { privateDatabase, silent, stateDirectory } from "../support/postgres.js";
+import { silent } from "../support/postgres.js";
+import { privateDatabase } from "../support/private-postgres.js";
 import { makePlace, radserve } from "../support/server.js";
 import { until } from "../support/until.js";
 
@@ -125,8 +127,7 @@ t.test("DATABASE_URL", async (t) => {
   const relay = await relayTo(t, socket);
   const lines: string[] = [];
   const log = pino({ level: "trace" }, { write: (line: string) => lines.push(line) });
-  const settings = { state_dir: stateDirectory(t), postgres_bin: undefined };
-  const database = await openDatabase({ ...settings, database_url: relay.url() }, log);
+  const database = await openSharedDatabase(relay.url(), log);
   t.teardown(() => database.close());
   await behaves(t, database);
 
@@ -140,13 +141,11 @@ t.test("DATABASE_URL", async (t) => {
   t.match(cut.message, new RegExp(`PostgreSQL at 127.0.0.1:${relay.port} cannot be used`));
   t.equal(await countOf(database), 1);
 
-  const refused = await failure(
-    openDatabase({ ...settings, database_url: relay.url("other") }, log),
-  );
+  const refused = await failure(openSharedDatabase(relay.url("other"), log));
   t.match(refused.message, /\(28000\)\. Correct the user and password of DATABASE_URL/);
 
   relay.mode = "swallow";
-  const unheard = await failure(openDatabase({ ...settings, database_url: relay.url() }, log));
+  const unheard = await failure(openSharedDatabase(relay.url(), log));
   t.match(
     unheard,
     { code: "bulk_unavailable", message: /radserve doctor/ },
@@ -177,15 +176,12 @@ t.test("the private one", async (t) => {
 });
 
 t.test("DATABASE_URL that leads nowhere", async (t) => {
-  const settings = { state_dir: stateDirectory(t), postgres_bin: undefined };
   const closed = net.createServer();
   await new Promise<void>((resolve) => closed.listen(0, "127.0.0.1", resolve));
   const { port } = closed.address() as net.AddressInfo;
   await new Promise((resolve) => closed.close(resolve));
   const open = (host: string) =>
-    failure(
-      openDatabase({ ...settings, database_url: `postgres://u:hunter2@${host}:${port}/x` }, silent),
-    );
+    failure(openSharedDatabase(`postgres://u:hunter2@${host}:${port}/x`, silent));
   for (const [host, code] of [
     ["127.0.0.1", "ECONNREFUSED"],
     ["localhost", "ECONNREFUSED"],
@@ -202,7 +198,7 @@ t.test("DATABASE_URL that leads nowhere", async (t) => {
     t.notMatch(JSON.stringify(error.toObject()), /hunter2/);
   }
   const wrong = (database_url: string) =>
-    loadConfig({ directory: settings.state_dir, environment: { DATABASE_URL: database_url } });
+    loadConfig({ directory: os.tmpdir(), environment: { DATABASE_URL: database_url } });
   for (const url of ["mysql://u:hunter2@db/x", "db:5432", "postgres://u:hunter2@db:port/x"])
     t.throws(() => wrong(url), { message: /^DATABASE_URL: Expected postgres:\/\/(?!.*hunter2)/ });
   t.equal(wrong("postgresql:///x?host=/run/postgresql").database_url?.length, 36);

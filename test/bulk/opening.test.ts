@@ -3,7 +3,8 @@
  */
 import path from "node:path";
 import t from "tap";
-import { privatePlace, JOB_PAGES, startBulk, writeSlice } from "../support/bulk.js";
+import { JOB_PAGES, startBulk, writeSlice } from "../support/bulk.js";
+import { privatePlace } from "../support/private-postgres.js";
 import { gatedInitdb } from "../support/gated-initdb.js";
 import { ADDON, needs } from "../support/needs.js";
 

@@ -7,7 +7,7 @@ import os from "node:os";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
-import { openDatabase } from "../../src/bulk/database.js";
+import { openSharedDatabase } from "../../src/bulk/database.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import { Scanner } from "../../src/bulk/scanner.js";
 import { DatabaseTroubles } from "../../src/bulk/database-trouble.js";
@@ -21,8 +21,7 @@ function boxes(t: Test) {
   const said: unknown[] = [];
   const log = pino({ level: "error" }, { write: (line) => said.push(line) });
   const open = async (works: boolean) => {
-    const settings = { database_url: url, state_dir: "", postgres_bin: undefined };
-    const database = await openDatabase(settings, log);
+    const database = await openSharedDatabase(url, log);
     t.teardown(() => database.close());
     const scanner = new Scanner({
       clock: { before: () => undefined },

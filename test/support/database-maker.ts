@@ -5,7 +5,8 @@
  */
 import { workerData, type MessagePort } from "node:worker_threads";
 import pg from "pg";
-import { ROLE, RUN_POSTGRES, startRunPostgres, TEMPLATE, urlOf } from "./run-postgres.js";
+import { ROLE, RUN_POSTGRES, TEMPLATE, urlOf } from "./run-database.js";
+import { startRunPostgres } from "./run-postgres.js";
 
 export interface MakerData {
   /** Tasks come and answers go here. */

@@ -19,7 +19,7 @@ import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { VERSION } from "../../src/base/version.js";
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
+import { databaseFolders } from "../../src/features/local-postgres/folders.js";
 import { acceptedSchema, jobSchema, type Job } from "../../src/bulk/schema.js";
 import { Client } from "../../src/commands/client.js";
 import { hasEnded } from "../../src/commands/job-text.js";
@@ -29,7 +29,7 @@ import { descendants, slay } from "../crash/lib/processes.js";
 import { verify } from "../crash/lib/verify.js";
 import { linesOf } from "../support/audit.js";
 import { filesBelow } from "../support/doors.js";
-import { removePlace } from "../support/postgres.js";
+import { removePlace } from "../support/private-postgres.js";
 import { makePlace, radserve, type Place } from "../support/server.js";
 import { webPacs } from "../support/web-pacs.js";
 

@@ -22,10 +22,8 @@ import path from "node:path";
 import { promisify } from "node:util";
 import { z } from "zod";
 import { errno } from "../../base/errno.js";
-import { BulkUnavailable } from "../database-trouble.js";
-
-/** The oldest PostgreSQL that the queue's SQL runs on. */
-export const OLDEST_POSTGRES = 13;
+import { OLDEST_POSTGRES } from "../../bulk/database.js";
+import { BulkUnavailable } from "../../bulk/database-trouble.js";
 
 const DISTRIBUTION = "/usr/lib/postgresql";
 

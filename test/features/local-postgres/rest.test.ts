@@ -4,12 +4,13 @@
  */
 import path from "node:path";
 import t, { type Test } from "tap";
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
-import { postmasterOf } from "../../src/bulk/postgres/process.js";
-import { privatePlace, startBulk, writeMany, writeSlice, type Bulk } from "../support/bulk.js";
-import { withDurations } from "../support/durations.js";
-import { ADDON, needs } from "../support/needs.js";
-import { until } from "../support/until.js";
+import { databaseFolders } from "../../../src/features/local-postgres/folders.js";
+import { postmasterOf } from "../../../src/features/local-postgres/process.js";
+import { startBulk, writeMany, writeSlice, type Bulk } from "../../support/bulk.js";
+import { privatePlace } from "../../support/private-postgres.js";
+import { withDurations } from "../../support/durations.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { until } from "../../support/until.js";
 
 /** Enough to be open when the other server's database rests. */
 const MANY = 20;

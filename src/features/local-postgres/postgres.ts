@@ -5,14 +5,13 @@
  */
 import { copyFileSync, existsSync, statSync, truncateSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Config } from "../config.js";
-import { ConfigError } from "../base/errors.js";
-import { errno } from "../base/errno.js";
-import { lockState, type StateLock } from "../files/state-lock.js";
-import { faultForLog, type Logger } from "../base/log.js";
-import { monotonic } from "../base/monotonic.js";
-import { findBinaries, type Binaries } from "./postgres/binaries.js";
-import { createData, dataVersion } from "./postgres/cluster.js";
+import { ConfigError } from "../../base/errors.js";
+import { errno } from "../../base/errno.js";
+import { lockState, type StateLock } from "../../files/state-lock.js";
+import { faultForLog, type Logger } from "../../base/log.js";
+import { monotonic } from "../../base/monotonic.js";
+import { findBinaries, type Binaries } from "./binaries.js";
+import { createData, dataVersion } from "./cluster.js";
 import {
   checkWritable,
   connectionOf,
@@ -21,7 +20,7 @@ import {
   socketOf,
   writeSettings,
   type DatabaseFolders,
-} from "./postgres/folders.js";
+} from "./folders.js";
 import {
   adoptPostmaster,
   endPostmaster,
@@ -29,10 +28,13 @@ import {
   logFile,
   postmasterOf,
   startPostmaster,
-} from "./postgres/process.js";
-import { BulkUnavailable } from "./database-trouble.js";
+} from "./process.js";
+import { BulkUnavailable } from "../../bulk/database-trouble.js";
 
-export type PostgresSettings = Pick<Config, "state_dir" | "postgres_bin">;
+export interface PostgresSettings {
+  state_dir: string;
+  postgres_bin?: string | undefined;
+}
 
 const POLL_MS = 250;
 const FIRST_DELAY_MS = 100;

@@ -25,20 +25,23 @@ import path from "node:path";
 import { Worker } from "node:worker_threads";
 import pg from "pg";
 import t, { type Test } from "tap";
-import { inspectPostgres, PrivatePostgres } from "../../src/bulk/postgres.js";
-import { databaseFolders, socketOf } from "../../src/bulk/postgres/folders.js";
-import { isPostmaster, logFile, postmasterOf } from "../../src/bulk/postgres/process.js";
-import { errno } from "../../src/base/errno.js";
+import { inspectPostgres, PrivatePostgres } from "../../../src/features/local-postgres/postgres.js";
+import { databaseFolders, socketOf } from "../../../src/features/local-postgres/folders.js";
+import {
+  isPostmaster,
+  logFile,
+  postmasterOf,
+} from "../../../src/features/local-postgres/process.js";
+import { errno } from "../../../src/base/errno.js";
+import { isRoot, silent } from "../../support/postgres.js";
 import {
   BIN_FOLDERS,
   childrenOf,
-  isRoot,
   postgresChild,
-  silent,
   stateDirectory,
-} from "../support/postgres.js";
-import { until } from "../support/until.js";
-import { gatedInitdb } from "../support/gated-initdb.js";
+} from "../../support/private-postgres.js";
+import { until } from "../../support/until.js";
+import { gatedInitdb } from "../../support/gated-initdb.js";
 
 const NOBODY = { uid: 65534, gid: 65534 };
 const needsRoot = isRoot ? false : "only root can become another user";
@@ -224,7 +227,8 @@ t.test("one state directory, several things that happen", async (t) => {
   });
 
   await t.test("in a worker thread", async (t) => {
-    const module = new URL("../../src/bulk/postgres.js", import.meta.url).href;
+    const module = new URL("../../../src/features/local-postgres/postgres.js", import.meta.url)
+      .href;
     const worker = new Worker(
       `const { workerData, parentPort } = require("node:worker_threads");
        void (async () => {
