@@ -52,6 +52,12 @@ module.exports = {
       to: {},
     },
     {
+      name: "features-know-no-other-feature",
+      severity: "error",
+      from: { path: "^src/features/([^/]+)/" },
+      to: { path: "^src/features/", pathNot: "^src/features/$1/" },
+    },
+    {
       name: "product-imports-no-tests",
       severity: "error",
       from: { path: "^src/" },

@@ -13,7 +13,7 @@ import { imports } from "./features/import/feature.js";
 import { localPostgres } from "./features/local-postgres/feature.js";
 import { reports } from "./features/reports/feature.js";
 import { viewer } from "./features/viewer/feature.js";
-import type { ServingFeature } from "./server/feature.js";
+import type { CheckSettings, ServingFeature } from "./server/feature.js";
 
 export const FEATURES: readonly Feature[] = [
   gateway,
@@ -39,6 +39,9 @@ export async function jobsFeatures(): Promise<JobsFeature[]> {
 export async function settingTopics(): Promise<SettingTopics[]> {
   return Promise.all(FEATURES.flatMap((feature) => feature.settings?.() ?? []));
 }
+
+/** The checks of their settings, for a server that is about to start. */
+export const checks: readonly CheckSettings[] = FEATURES.flatMap(({ check }) => check ?? []);
 
 /** Reads and checks all settings, those of features too. @throws ConfigError */
 export async function readSettings(options: Omit<LoadOptions, "features"> = {}): Promise<Config> {

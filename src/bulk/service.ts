@@ -174,8 +174,8 @@ export class BulkService {
   }
 
   /**
-   * Ends the thread when all is written down, and the node's own database with it. Repeated calls wait
-   * for the same end.
+   * Ends the thread when all is written down, and the node's own database with it. Repeated calls
+   * wait for the same end.
    */
   #leave(): Promise<void> {
     if (!this.#thread.isRunning && this.#leaving === undefined) return Promise.resolve();

@@ -5,7 +5,7 @@
  */
 import type { JobsFeature } from "../bulk/feature.js";
 import type { Config, SettingTopics } from "../config.js";
-import type { ServingFeature } from "../server/feature.js";
+import type { CheckSettings, ServingFeature } from "../server/feature.js";
 import type { CommandLine } from "./command-line.js";
 import type { Finding } from "./doctor/finding.js";
 
@@ -14,6 +14,8 @@ export interface Feature {
   readonly name: string;
   /** Its settings, by the topics of the published table. */
   settings?(): Promise<SettingTopics>;
+  /** Checks them before a server starts anything. */
+  readonly check?: CheckSettings;
   /** Adds its commands. */
   commands?(line: CommandLine): void;
   /** What it is in a server. */

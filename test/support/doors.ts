@@ -4,7 +4,7 @@ import path from "node:path";
 import type { Test } from "tap";
 import { errno } from "../../src/base/errno.js";
 import { call, type Caller, type CallOptions } from "../../src/features/gateway/dimse/requestor.js";
-import { DOORS_SUBJECT } from "../../src/features/gateway/service.js";
+import { DOORS_SUBJECT } from "../../src/features/gateway/subject.js";
 import { fileHead } from "../../src/results/dicom/elements.js";
 import { jobListSchema, type Job } from "../../src/bulk/schema.js";
 import { bulkOf, bulkPlace, type Bulk } from "./bulk.js";

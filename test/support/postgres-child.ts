@@ -1,7 +1,8 @@
 /**
  * A process of its own that holds a private PostgreSQL until it is killed or its standard input
- * ends, for test/features/local-postgres/postgres.test.ts. Its argument is the JSON of ChildTask; it says one line of
- * JSON, ChildAnswer. The modules are loaded before it becomes another user, who may not reach them.
+ * ends, for test/features/local-postgres/postgres.test.ts. Its argument is the JSON of ChildTask;
+ * it says one line of JSON, ChildAnswer. The modules are loaded before it becomes another user, who
+ * may not reach them.
  */
 import os from "node:os";
 import pg from "pg";

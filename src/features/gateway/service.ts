@@ -24,9 +24,8 @@ import type {
 import { ruleBeyond, type Reach } from "./receive/reach.js";
 import type { Stored } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
+import { DOORS_SUBJECT } from "./subject.js";
 
-/** Whose jobs they are that received images become. */
-export const DOORS_SUBJECT = "doors";
 const CALLER = {
   subject: DOORS_SUBJECT,
   admin: false,
