@@ -24,7 +24,7 @@ const FLOORS = [
   "results/list/",
   "inference/",
   "config\\.ts$",
-  "bulk/",
+  "jobs/",
   "server/",
   "commands/",
   "features/",

@@ -50,10 +50,10 @@ const GROUPS = {
     files: [
       "results/commit/commit-kill.test.js",
       "results/commit/commit-crash.test.js",
-      "bulk/crash.test.js",
-      "bulk/database-faults.test.js",
-      "bulk/failing-disk.test.js",
-      "bulk/faults.test.js",
+      "jobs/crash.test.js",
+      "jobs/database-faults.test.js",
+      "jobs/failing-disk.test.js",
+      "jobs/faults.test.js",
       "features/local-postgres/postgres.test.js",
       "http/supervisor.test.js",
       "teardown/teardown.test.js",
@@ -117,7 +117,7 @@ const QUICK = [
   "results/dicom/objects.test.js",
   "results/findings/findings.test.js",
   "http/inference.test.js",
-  "bulk/outcome.test.js",
+  "jobs/outcome.test.js",
   // What is generated: tables of the pages, the contract, and the schemas of doors and receipts
   // (the model's: manifest)
   "scripts/pages.test.js",

@@ -3,7 +3,7 @@
  * folder: nothing else names it.
  */
 import type { Interaction } from "./audit/interaction.js";
-import type { JobsFeature } from "./bulk/feature.js";
+import type { JobsFeature } from "./jobs/feature.js";
 import type { Feature } from "./commands/feature.js";
 import type { Config, LoadOptions, SettingTopics } from "./config.js";
 import { drift } from "./features/drift/feature.js";

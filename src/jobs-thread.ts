@@ -1,5 +1,5 @@
 /** What the thread of jobs starts with: the jobs, and what features do for them. */
-import { serveJobs } from "./bulk/thread.js";
+import { serveJobs } from "./jobs/thread.js";
 import { jobsFeatures } from "./features.js";
 
 serveJobs(await jobsFeatures());

@@ -13,7 +13,7 @@ import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
 import { table } from "../../src/base/table.js";
 import { databaseFolders } from "../../src/features/local-postgres/folders.js";
-import { acceptedSchema, itemListSchema, jobSchema } from "../../src/bulk/schema.js";
+import { acceptedSchema, itemListSchema, jobSchema } from "../../src/jobs/schema.js";
 import { Client } from "../../src/commands/client.js";
 import { hasEnded, summaryText, whyOf } from "../../src/commands/job-text.js";
 import { answerSchema, type Answer } from "../../src/results/receipt/receipt.js";

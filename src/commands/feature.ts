@@ -3,7 +3,7 @@
  * all of itself in one feature.ts, of this shape; src/features.ts lists them, and nothing else
  * imports one. Every part is loaded when it is needed.
  */
-import type { JobsFeature } from "../bulk/feature.js";
+import type { JobsFeature } from "../jobs/feature.js";
 import type { Config, SettingTopics } from "../config.js";
 import type { CheckSettings, ServingFeature } from "../server/feature.js";
 import type { CommandLine } from "./command-line.js";

@@ -5,7 +5,7 @@
 import type { Audit } from "../audit/audit.js";
 import type { Logger } from "../base/log.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
-import type { BulkService } from "../bulk/service.js";
+import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { Named } from "./services.js";

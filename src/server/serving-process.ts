@@ -7,7 +7,7 @@ import https from "node:https";
 import { Socket } from "node:net";
 import path from "node:path";
 import { Audit } from "../audit/audit.js";
-import { BulkService } from "../bulk/service.js";
+import { BulkService } from "../jobs/service.js";
 import { usualMemory } from "../base/process-memory.js";
 import { listName } from "../results/list/list.js";
 import { signingKeyId, useResultKeys } from "../results/receipt/seal.js";

@@ -17,7 +17,7 @@ import {
   jobDetailsSchema,
   type Item,
   type JobDetails,
-} from "../../src/bulk/schema.js";
+} from "../../src/jobs/schema.js";
 import { slice } from "./series.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, type Attributes } from "./dicom.js";
 import { isMarkName } from "../../src/files/folder-mark.js";

@@ -6,7 +6,7 @@ import { errno } from "../../src/base/errno.js";
 import { call, type Caller, type CallOptions } from "../../src/features/gateway/dimse/requestor.js";
 import { DOORS_SUBJECT } from "../../src/features/gateway/subject.js";
 import { fileHead } from "../../src/results/dicom/elements.js";
-import { jobListSchema, type Job } from "../../src/bulk/schema.js";
+import { jobListSchema, type Job } from "../../src/jobs/schema.js";
 import { bulkOf, bulkPlace, type Bulk } from "./bulk.js";
 import { withDurations } from "./durations.js";
 import { CT, EXPLICIT } from "./dicom.js";

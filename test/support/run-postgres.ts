@@ -28,11 +28,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { pino } from "pino";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
-import { openSharedDatabase } from "../../src/bulk/database.js";
-import { migrate } from "../../src/bulk/migrations.js";
+import { openSharedDatabase } from "../../src/jobs/database.js";
+import { migrate } from "../../src/jobs/migrations.js";
 import { findBinaries } from "../../src/features/local-postgres/binaries.js";
-import { Scanner } from "../../src/bulk/scanner.js";
-import { DatabaseTroubles } from "../../src/bulk/database-trouble.js";
+import { Scanner } from "../../src/jobs/scanner.js";
+import { DatabaseTroubles } from "../../src/jobs/database-trouble.js";
 import { loadConfig } from "../../src/config.js";
 import { ROLE, RUN_POSTGRES, TEMPLATE, urlOf } from "./run-database.js";
 

@@ -20,7 +20,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { VERSION } from "../../src/base/version.js";
 import { databaseFolders } from "../../src/features/local-postgres/folders.js";
-import { acceptedSchema, jobSchema, type Job } from "../../src/bulk/schema.js";
+import { acceptedSchema, jobSchema, type Job } from "../../src/jobs/schema.js";
 import { Client } from "../../src/commands/client.js";
 import { hasEnded } from "../../src/commands/job-text.js";
 import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.js";

@@ -22,8 +22,8 @@ import path from "node:path";
 import { promisify } from "node:util";
 import { z } from "zod";
 import { errno } from "../../base/errno.js";
-import { OLDEST_POSTGRES } from "../../bulk/database.js";
-import { BulkUnavailable } from "../../bulk/database-trouble.js";
+import { OLDEST_POSTGRES } from "../../jobs/database.js";
+import { BulkUnavailable } from "../../jobs/database-trouble.js";
 
 const DISTRIBUTION = "/usr/lib/postgresql";
 

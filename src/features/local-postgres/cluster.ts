@@ -5,7 +5,7 @@ import path from "node:path";
 import { promisify } from "node:util";
 import { errno } from "../../base/errno.js";
 import { syncFolder } from "../../files/durable-files.js";
-import { BulkUnavailable } from "../../bulk/database-trouble.js";
+import { BulkUnavailable } from "../../jobs/database-trouble.js";
 import { BARE_ENVIRONMENT, type Account, type Binaries } from "./binaries.js";
 import { ROLE, type DatabaseFolders } from "./folders.js";
 

@@ -1,5 +1,5 @@
 /** What doctor says of private databases that nobody looks after. */
-import { BulkUnavailable } from "../../bulk/database-trouble.js";
+import { BulkUnavailable } from "../../jobs/database-trouble.js";
 import { advice, type Finding } from "../../commands/doctor/finding.js";
 import type { Config } from "../../config.js";
 import { orphans } from "./orphans.js";

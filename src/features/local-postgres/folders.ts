@@ -28,7 +28,7 @@ import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { errno, tried } from "../../base/errno.js";
-import { BulkUnavailable } from "../../bulk/database-trouble.js";
+import { BulkUnavailable } from "../../jobs/database-trouble.js";
 import type { Account } from "./binaries.js";
 
 /** Where root's databases lie. */

@@ -29,7 +29,7 @@ import {
   postmasterOf,
   startPostmaster,
 } from "./process.js";
-import { BulkUnavailable } from "../../bulk/database-trouble.js";
+import { BulkUnavailable } from "../../jobs/database-trouble.js";
 
 export interface PostgresSettings {
   state_dir: string;

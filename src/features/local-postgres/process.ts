@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { errno, tried } from "../../base/errno.js";
 import { monotonic } from "../../base/monotonic.js";
-import { BulkUnavailable } from "../../bulk/database-trouble.js";
+import { BulkUnavailable } from "../../jobs/database-trouble.js";
 import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
 import { connectionOf, socketOf, type DatabaseFolders } from "./folders.js";
 

@@ -1,5 +1,5 @@
 /** Reports in the thread of jobs. */
-import type { JobsFeature } from "../../bulk/feature.js";
+import type { JobsFeature } from "../../jobs/feature.js";
 import { settingsOf } from "../../config.js";
 import { SETTINGS } from "./setting.js";
 

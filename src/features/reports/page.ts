@@ -7,7 +7,7 @@ import { harmless } from "../../base/harmless.js";
 import { ERRORS } from "../../base/errors.js";
 import type { Distribution } from "../../base/distribution.js";
 import { count, counted } from "../../base/table.js";
-import type { Job } from "../../bulk/schema.js";
+import type { Job } from "../../jobs/schema.js";
 import type { Candidate, LabelFacts, ModelFacts, Reason, Tally } from "./tally.js";
 
 export interface Thumbnail extends Candidate {

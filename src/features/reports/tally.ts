@@ -7,7 +7,7 @@ import { Distribution } from "../../base/distribution.js";
 import type { ErrorObject } from "../../base/errors.js";
 import { observedIn, scannerOf, workTime, type Observed } from "../../results/receipt/observed.js";
 import type { Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
-import type { Item } from "../../bulk/schema.js";
+import type { Item } from "../../jobs/schema.js";
 
 /** One image of the job, as its end was written down, with its receipt if that could be read. */
 export interface ReportedImage extends Pick<

@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { scanFolder } from "../../src/bulk/scan.js";
+import { scanFolder } from "../../src/jobs/scan.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";

@@ -2,9 +2,9 @@
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { pathsOf } from "../../src/bulk/item-paths.js";
-import type { LeasedItem } from "../../src/bulk/leases.js";
-import { judge } from "../../src/bulk/outcome.js";
+import { pathsOf } from "../../src/jobs/item-paths.js";
+import type { LeasedItem } from "../../src/jobs/leases.js";
+import { judge } from "../../src/jobs/outcome.js";
 
 t.test(
   "an image that was not found, and is there when that is judged, is no failure",

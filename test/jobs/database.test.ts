@@ -7,7 +7,7 @@ import os from "node:os";
 import pg from "pg";
 import { pino } from "pino";
 import t, { type Test } from "tap";
-import { openSharedDatabase, transaction, type Database } from "../../src/bulk/database.js";
+import { openSharedDatabase, transaction, type Database } from "../../src/jobs/database.js";
 import { databaseFolders, socketOf } from "../../src/features/local-postgres/folders.js";
 import { loadConfig } from "../../src/config.js";
 import { failure } from "../support/expect.js";

@@ -1,7 +1,7 @@
 /** What is told of a job: its state, why it waits, how fast it is and when it will have ended. */
 import t from "tap";
-import { jobOf } from "../../src/bulk/api.js";
-import type { JobRow } from "../../src/bulk/jobs.js";
+import { jobOf } from "../../src/jobs/api.js";
+import type { JobRow } from "../../src/jobs/jobs.js";
 
 const NOW = new Date("2026-11-22T12:00:00.000Z");
 const ago = (seconds: number) => new Date(NOW.getTime() - seconds * 1000);

@@ -7,7 +7,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
-import { jobListSchema } from "../../src/bulk/schema.js";
+import { jobListSchema } from "../../src/jobs/schema.js";
 import {
   bulkPlace,
   nameOf,

@@ -9,7 +9,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { reconciliationSchema, type Reconciliation } from "../../src/bulk/schema.js";
+import { reconciliationSchema, type Reconciliation } from "../../src/jobs/schema.js";
 import { linesOf } from "../support/audit.js";
 import { bulkPlace, startBulk, unmarked, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
