@@ -5,8 +5,7 @@ import { pino } from "pino";
 import type { Test } from "tap";
 import { openSharedDatabase, type Database } from "../../src/jobs/database.js";
 import type { Logger } from "../../src/base/log.js";
-import type { MakerAnswer, MakerData, MakerTask } from "./database-maker.js";
-import { urlOf } from "./run-database.js";
+import { urlOf, type MakerAnswer, type MakerData, type MakerTask } from "./run-database.js";
 
 export const silent: Logger = pino({ level: "silent" });
 
