@@ -121,6 +121,27 @@ t.test("routes, fields, npm scripts and codes in the pages are those that there 
   t.end();
 });
 
+t.test("the page of the architecture has a row for every room", (t) => {
+  const rows = pageText("docs/architecture.md")
+    .split("\n")
+    .map((line) => /^\| (`.*?`) \|/.exec(line)?.[1] ?? "");
+  const roomsOf = (folder: string) =>
+    readdirSync(path.join(root, folder), { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map(({ name }) => name);
+  const rooms = [
+    ...roomsOf("src").map((name) => `${name}/`),
+    ...roomsOf("src/features").map((name) => `features/${name}/`),
+    ...roomsOf("native").map((name) => (name === "test" ? "native/test/" : `${name}/`)),
+  ];
+  for (const room of rooms)
+    t.ok(
+      rows.some((row) => row.includes(`\`${room}\``)),
+      room,
+    );
+  t.end();
+});
+
 t.test("tests that the page of security names are there", (t) => {
   const folders = readdirSync(path.join(root, "test"), { withFileTypes: true }).map(
     ({ name }) => name,
