@@ -8,6 +8,7 @@ import type { MemoryPlaces } from "../base/process-memory.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
 import type { EngineOptions } from "../engine/types.js";
+import type { ResultPartName } from "../inference/result-hook.js";
 import type { Named } from "./services.js";
 import type { Route } from "./route.js";
 import type { FeatureName, Running } from "./running-features.js";
@@ -38,6 +39,11 @@ export interface ServingFeature<R extends Running = Running> {
    * @throws ConfigError
    */
   check?(config: Config): Promise<number>;
+  /**
+   * Its part at the commit of results, of the threads that make them, which run before it is
+   * started; undefined where its settings leave it off.
+   */
+  resultPart?(core: Pick<Core, "config" | "roots">): ResultPartName | undefined;
   /** Undefined where its settings leave it off. @throws ConfigError */
   start?(core: Core): Promise<R | undefined>;
 }

@@ -10,7 +10,6 @@ import path from "node:path";
 import { Audit } from "../audit/audit.js";
 import { BulkService } from "../bulk/service.js";
 import { usualMemory } from "../base/process-memory.js";
-import { listName } from "../results/list/list.js";
 import { signingKeyId, useResultKeys } from "../results/receipt/seal.js";
 import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
@@ -282,8 +281,8 @@ class ServingProcess {
       engine: options,
       outputs: config.outputs,
       forms: resultForms(config),
-      lists: { roots: roots.output, box: listName(config.state_dir) },
-      delivering: () => features.delivering,
+      resultParts: this.features.flatMap((one) => one.resultPart?.({ config, roots }) ?? []),
+      sending: () => features.sending,
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });
@@ -314,7 +313,7 @@ class ServingProcess {
       audit,
       progress,
       log: this.log,
-      destinations: () => features.delivering?.known,
+      destinations: () => features.sending?.destinations,
     });
     const core = { config, roots, jobs: bulk, audit, places: pool.places, log: this.log };
     for (const feature of this.features) {

@@ -6,17 +6,17 @@ import { mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 
 import path from "node:path";
 import sharp from "sharp";
 import t, { type Test } from "tap";
-import { receiptText, type Answer, type Receipt } from "../../src/results/receipt/receipt.js";
-import { seal, useResultKeys, type Trust } from "../../src/results/receipt/seal.js";
-import type { DriftView } from "../../src/features/drift/messages.js";
-import type { FrameFacts, Marks, Verification } from "../../src/features/viewer/messages.js";
-import type { PathList } from "../../src/features/viewer/endpoints.js";
-import { linesOf, textOf } from "../support/audit.js";
-import { bulkOf, bulkPlace } from "../support/bulk.js";
-import { ADDON, needs } from "../support/needs.js";
-import { receiptOf } from "../support/receipts.js";
-import { slice } from "../support/series.js";
-import { issueToken, startServer, type Place, type TestServer } from "../support/server.js";
+import { receiptText, type Answer, type Receipt } from "../../../src/results/receipt/receipt.js";
+import { seal, useResultKeys, type Trust } from "../../../src/results/receipt/seal.js";
+import type { DriftView } from "../../../src/features/drift/messages.js";
+import type { FrameFacts, Marks, Verification } from "../../../src/features/viewer/messages.js";
+import type { PathList } from "../../../src/features/viewer/endpoints.js";
+import { linesOf, textOf } from "../../support/audit.js";
+import { bulkOf, bulkPlace } from "../../support/bulk.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { receiptOf } from "../../support/receipts.js";
+import { slice } from "../../support/series.js";
+import { issueToken, startServer, type Place, type TestServer } from "../../support/server.js";
 
 const [ROWS, COLUMNS, SLICES] = [4, 6, 5];
 const [BONE_HU, WATER_HU] = [600, 40];

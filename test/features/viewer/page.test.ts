@@ -7,14 +7,14 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Page } from "playwright-core";
 import t from "tap";
-import { ctSeries, samples } from "../../scripts/demo/samples.js";
-import { bulkOf, privatePlace, writeMany, writeSlice } from "../support/bulk.js";
-import { receiptText } from "../../src/results/receipt/receipt.js";
-import { seal, useResultKeys } from "../../src/results/receipt/seal.js";
-import { receiptOf } from "../support/receipts.js";
-import { CHROMIUM, look, startBrowser } from "../support/looks.js";
-import { ADDON, needs } from "../support/needs.js";
-import { freePort, PNG, issueToken, startServer, type TestServer } from "../support/server.js";
+import { ctSeries, samples } from "../../../scripts/demo/samples.js";
+import { bulkOf, privatePlace, writeMany, writeSlice } from "../../support/bulk.js";
+import { receiptText } from "../../../src/results/receipt/receipt.js";
+import { seal, useResultKeys } from "../../../src/results/receipt/seal.js";
+import { receiptOf } from "../../support/receipts.js";
+import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { freePort, PNG, issueToken, startServer, type TestServer } from "../../support/server.js";
 
 /** Images of the job that is looked at while it runs. */
 const MANY = 3_000;
