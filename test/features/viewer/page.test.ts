@@ -9,9 +9,8 @@ import type { Page } from "playwright-core";
 import t from "tap";
 import { ctSeries, samples } from "../../../scripts/demo/samples.js";
 import { bulkOf, privatePlace, writeMany, writeSlice } from "../../support/bulk.js";
-import { receiptText } from "../../../src/results/receipt/receipt.js";
-import { seal, useResultKeys } from "../../../src/results/receipt/seal.js";
-import { receiptOf } from "../../support/receipts.js";
+import { useResultKeys } from "../../../src/results/receipt/seal.js";
+import { receiptOf, writeReceipt } from "../../support/receipts.js";
 import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { freePort, PNG, issueToken, startServer, type TestServer } from "../../support/server.js";
@@ -332,9 +331,8 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       for (let study = 0; study < 30; study++) {
         const score = ((study * 7 + week) % 30) / 40 + (week === 3 ? 0.25 : 0);
         const name = `${week}-${study}`;
-        const receipt = receiptText(receiptOf({ week, study, score }));
-        const signed = await seal("receipt", name, receipt);
-        writeFileSync(path.join(place.output, "weeks", `${name}.json`), signed);
+        const receipt = receiptOf({ week, study, score });
+        await writeReceipt(path.join(place.output, "weeks"), name, receipt);
       }
     await page.getByRole("button", { name: "Refresh" }).click();
     // The results of today lie in a later week than the planted ones
