@@ -12,6 +12,7 @@ import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
 import { AS_IT_IS, found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
+import { merged } from "./base/merged.js";
 import { MAX_FILE_BYTES } from "./files/descriptor.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
 import { textOfRegularSync } from "./files/regular-file.js";
@@ -316,8 +317,7 @@ function withFeatures(features: readonly SettingTopics[]): SettingTopics {
   return all;
 }
 
-const shapeOf = (all: SettingTopics): z.ZodRawShape =>
-  Object.assign({}, ...Object.values(all)) as z.ZodRawShape;
+const shapeOf = (all: SettingTopics): z.ZodRawShape => merged(Object.values(all));
 
 /** The settings of a feature, which loadConfig has checked with all others. */
 export function settingsOf<S extends z.ZodRawShape>(
