@@ -26,7 +26,7 @@ import type { Stored } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
 
 /** Whose jobs they are that received images become. */
-export const DOORS_SUBJECT = "doors";
+export const DOORS_SUBJECT = "gateway";
 const CALLER = {
   subject: DOORS_SUBJECT,
   admin: false,
