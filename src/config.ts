@@ -402,17 +402,16 @@ function underNewNames(
   nameOf: (key: string) => string,
   warn: (warning: string) => void,
 ): Record<string, unknown> {
-  const now = { ...values };
+  let now: Record<string, unknown> = { ...values };
   for (const [earlier, key] of Object.entries(EARLIER_NAMES)) {
     if (!(earlier in now)) continue;
-    const value = now[earlier];
-    delete now[earlier];
-    if (key in now && now[key] !== value)
+    const { [earlier]: value, ...others } = now;
+    if (key in others && others[key] !== value)
       throw new ConfigError(
         `${nameOf(key)}: expected the value of ${nameOf(earlier)}, which is the earlier name of the same setting; ` +
           `found another. Remove ${nameOf(earlier)}.`,
       );
-    now[key] = value;
+    now = { ...others, [key]: value };
     warn(
       `${nameOf(earlier)} is now called ${nameOf(key)}. Rename it: the next version will not know the earlier name.`,
     );
