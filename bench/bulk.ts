@@ -1,5 +1,5 @@
 /**
- * `npm run bench:bulk -- [--quick] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices
+ * `npm run bench -- bulk [--quick] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices
  * and of 200 radiographs (or of as many as is said), with receipts alone and with all objects,
  * against the limit of this machine, computed before and after it in the same run from the parts of
  * one image on one core, once with every core at it and once with one alone. Also: what the queue

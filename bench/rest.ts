@@ -1,5 +1,5 @@
 /**
- * `npm run bench:rest -- [--quick]`: what the installed server costs while nobody asks for
+ * `npm run bench -- rest [--quick]`: what the installed server costs while nobody asks for
  * anything, against its goals: the time until it is ready, its memory and its processor time at
  * rest, each also after bulk work. The full run takes about five minutes; --quick shows in one that
  * it works, and its idle times are too short to mean anything.

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:scan -- [--files N]`: the scan of a large folder after the 202, without its images
+ * `npm run bench -- scan [--files N]`: the scan of a large folder after the 202, without its images
  * being run (the job is held). All files lie in one folder, then the same number in folders of 500:
  * files a second, resident memory along the way, the longest time that HTTP was silent, and how
  * long the whole job takes to be cancelled.

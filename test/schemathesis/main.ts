@@ -1,5 +1,5 @@
 /**
- * `npm run test:schemathesis -- [--examples N] [--seed N]`: the published contract against a
+ * `npm run trial -- schemathesis [--examples N] [--seed N]`: the published contract against a
  * running server, by Schemathesis with all its checks and a valid token. The interpreter is that of
  * RADSERVE_PYTHON.
  */

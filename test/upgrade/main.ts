@@ -1,6 +1,6 @@
 /**
- * `npm run test:upgrade -- FOLDER [IMAGES]`: the state of an older version, whose built clone is in
- * FOLDER, is taken over by this one in the middle of a job, given back, and taken over again.
+ * `npm run trial -- upgrade FOLDER [IMAGES]`: the state of an older version, whose built clone is
+ * in FOLDER, is taken over by this one in the middle of a job, given back, and taken over again.
  * Prints what was looked at, and ends with 1 if anything is not as it should be.
  */
 import { spawn, type ChildProcess } from "node:child_process";
