@@ -19,7 +19,6 @@ import {
 import net from "node:net";
 import os from "node:os";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
@@ -38,7 +37,7 @@ import {
   removePlace,
   sharedDatabase,
 } from "../support/postgres.js";
-import { freePort, issueToken, radserve, root, type Place } from "../support/server.js";
+import { expiredToken, freePort, radserve, root, type Place } from "../support/server.js";
 
 interface Finding {
   name: string;
@@ -419,8 +418,7 @@ const PLANTED: Planted[] = [
   {
     fault: "a token that has expired",
     plant: async (place) => {
-      place.environment["RADSERVE_TOKEN"] = await issueToken(place, "--expires", "1s");
-      await delay(1_500);
+      place.environment["RADSERVE_TOKEN"] = await expiredToken(place);
     },
     finding: "token",
     found: /Token expired/,
