@@ -75,6 +75,19 @@ export function holdDecoding(t: Test, place: Place): HeldDecoding {
 }
 
 /**
+ * The same in this process, which has to be a test's own: what it loads from now on has other
+ * timers.
+ * @returns ends all that are running
+ */
+export async function holdHoursHere(t: Test): Promise<() => void> {
+  const ended = path.join(t.testdir(), "ended");
+  mkdirSync(ended);
+  process.env["TEST_HOURS"] = path.dirname(ended);
+  await import("./hold-hours.js");
+  return () => writeFileSync(path.join(ended, String(readdirSync(ended).length)), "");
+}
+
+/**
  * Timers of an hour in a server of this place wait for the test, not for the hour.
  * @returns ends all that are running
  */
