@@ -14,7 +14,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs, promisify } from "node:util";
 import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "../src/commands/client.js";
-import { acceptedSchema, jobSchema, type Job } from "../src/bulk/schema.js";
+import { acceptedSchema, jobSchema, type Job } from "../src/jobs/schema.js";
 import { done, hasEnded } from "../src/commands/job-text.js";
 import { modelFolder } from "../scripts/lib/model-folder.js";
 import { SERVING_FLAGS } from "../src/server/serving-child.js";

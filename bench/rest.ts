@@ -7,7 +7,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { acceptedSchema, jobSchema } from "../src/bulk/schema.js";
+import { acceptedSchema, jobSchema } from "../src/jobs/schema.js";
 import { Client } from "../src/commands/client.js";
 import { hasEnded } from "../src/commands/job-text.js";
 import { descendants } from "../test/crash/lib/processes.js";

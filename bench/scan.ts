@@ -9,7 +9,7 @@ import os from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { acceptedSchema, jobListSchema, jobSchema, type Job } from "../src/bulk/schema.js";
+import { acceptedSchema, jobListSchema, jobSchema, type Job } from "../src/jobs/schema.js";
 import { Client } from "../src/commands/client.js";
 import { writeCt } from "./lib/bulk-images.js";
 import { memoryOf, startServer, type BenchServer } from "./lib/server.js";

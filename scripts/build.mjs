@@ -31,7 +31,7 @@ const ENTRIES = [
   ["main"],
   ["serving"],
   ["inference/worker", ...RESULT_PARTS],
-  ["bulk/thread"],
+  ["jobs-thread"],
   ...ofFeatures("thread").map((thread) => [thread]),
   ["images/dicom/decoder-thread"],
   ["images/decoder/decoder-process"],

@@ -5,7 +5,7 @@
 import type { Interaction } from "../audit/interaction.js";
 import type { ErrorCode } from "../base/errors.js";
 import { merged } from "../base/merged.js";
-import type { OperationName } from "../bulk/api.js";
+import type { OperationName } from "../jobs/api.js";
 import {
   acceptedSchema,
   bulkRequestSchema,
@@ -16,7 +16,7 @@ import {
   jobQuerySchema,
   reconcileQuerySchema,
   reconciliationSchema,
-} from "../bulk/schema.js";
+} from "../jobs/schema.js";
 import { download, pathHeader, upload } from "./file-transfer.js";
 import {
   bulk,

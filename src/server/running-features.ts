@@ -9,6 +9,11 @@ export interface Running {
   sending?: Sending | undefined;
   /** A folder that it writes into, which is looked at as the roots are; nobody uploads there. */
   spool?: string | undefined;
+  /**
+   * Set where it gives jobs a database of this node's own, which holds jobs of before only if it is
+   * made.
+   */
+  localDatabase?: { isMade: boolean } | undefined;
   /** What is wrong now, as far as it has looked. */
   conditions?(): Condition[];
   /** Looks at files for its conditions; called now and again. */
@@ -54,6 +59,10 @@ export class RunningFeatures {
   /** The one that sends results on. */
   get sending(): Sending | undefined {
     return this.all.find(({ sending }) => sending !== undefined)?.sending;
+  }
+
+  get localDatabase(): Running["localDatabase"] {
+    return this.all.find(({ localDatabase }) => localDatabase !== undefined)?.localDatabase;
   }
 
   get spool(): string | undefined {

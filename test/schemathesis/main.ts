@@ -10,7 +10,7 @@ import os from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { z } from "zod";
-import { acceptedSchema } from "../../src/bulk/schema.js";
+import { acceptedSchema } from "../../src/jobs/schema.js";
 import { PYTHON, pythonHas } from "../support/needs.js";
 import { writeImages } from "../crash/lib/images.js";
 import { makePlace, root, startServer, type TestServer } from "../support/server.js";

@@ -8,7 +8,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import t from "tap";
 import { z } from "zod";
 import { documents } from "../../scripts/documents.js";
-import { bulkRequestSchema } from "../../src/bulk/schema.js";
+import { bulkRequestSchema } from "../../src/jobs/schema.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { servingFeatures } from "../../src/features.js";
 import { routesOf } from "../../src/server/routes.js";
