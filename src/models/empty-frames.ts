@@ -92,7 +92,7 @@ function paddingCaveats(
   return [{ code: "padding_only", message: `${found}: nothing of them is image.` }];
 }
 
-/** Those of the frames that have others on both sides in the stack; none where there is no stack. */
+/** Blank frames between others of the stack, in its order; none where there is no stack. */
 function betweenOthers(image: Image, blank: readonly number[]): number[] {
   const order = stackOf(image);
   const full = order.flatMap((frame, place) => (blank.includes(frame) ? [] : [place]));

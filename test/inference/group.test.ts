@@ -323,7 +323,7 @@ t.test("slices of one value among others", { skip: needs(ADDON) }, async (t) => 
   const tissue: Partial<InferTask> = { models: ["tissue"], ...group };
   const ran = async (folder: string, more = tissue) => {
     const { models: answered } = await run(models, folder, join(folder, "..", "out"), more);
-    return answered[0]?.warnings?.map(({ code }) => code);
+    return answered[0]?.warnings.map(({ code }) => code);
   };
   const all = [body, body, body, body];
   t.notOk((await ran(stack(all)))?.includes("blank_frame"), "none");
