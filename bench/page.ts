@@ -1,5 +1,5 @@
 /**
- * `npm run bench:page -- [--results N]`: the list of results on the page, in Debian's Chromium,
+ * `npm run bench -- page [--results N]`: the list of results on the page, in Debian's Chromium,
  * with many results that are there: from the address to the first paint and to the rows of the
  * list, and the list's requests by themselves. Beside each time stands the processor time of
  * server, browser and bench together, which other work of the machine does not change.
@@ -11,7 +11,7 @@ import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
 import type { z } from "zod";
 import { descriptorPath } from "../src/files/descriptor.js";
-import { ListWriter, type listedSchema } from "../src/results/list/list.js";
+import { ListWriter, type listedSchema } from "../src/features/viewer/list/list.js";
 import { receiptText } from "../src/results/receipt/receipt.js";
 import { CHROMIUM } from "../test/support/looks.js";
 import { receiptOf } from "../test/support/receipts.js";

@@ -5,9 +5,10 @@
 import type { Audit } from "../audit/audit.js";
 import type { Logger } from "../base/log.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
-import type { BulkService } from "../bulk/service.js";
+import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
 import type { EngineOptions } from "../engine/types.js";
+import type { ResultPartName } from "../inference/result-hook.js";
 import type { Named } from "./services.js";
 import type { Route } from "./route.js";
 import type { FeatureName, Running } from "./running-features.js";
@@ -25,6 +26,13 @@ export interface Core {
   log: Logger;
 }
 
+/**
+ * Checks the settings of a feature before anything is started.
+ * @returns how many descriptors it may take beside those of the core
+ * @throws ConfigError
+ */
+export type CheckSettings = (config: Config) => Promise<number>;
+
 export interface ServingFeature<R extends Running = Running> {
   /** The name of its folder. */
   readonly name: FeatureName<R>;
@@ -33,11 +41,10 @@ export interface ServingFeature<R extends Running = Running> {
   /** Parts of their schemas that generated clients should have a type for. */
   readonly schemas?: Named;
   /**
-   * Checks its settings before anything is started.
-   * @returns how many descriptors it may take beside those of the core
-   * @throws ConfigError
+   * Its part at the commit of results, of the threads that make them, which run before it is
+   * started; undefined where its settings leave it off.
    */
-  check?(config: Config): Promise<number>;
+  resultPart?(core: Pick<Core, "config" | "roots">): ResultPartName | undefined;
   /** Undefined where its settings leave it off. @throws ConfigError */
   start?(core: Core): Promise<R | undefined>;
 }

@@ -4,7 +4,8 @@
  */
 import type { Interaction } from "../audit/interaction.js";
 import type { ErrorCode } from "../base/errors.js";
-import type { OperationName } from "../bulk/api.js";
+import { merged } from "../base/merged.js";
+import type { OperationName } from "../jobs/api.js";
 import {
   acceptedSchema,
   bulkRequestSchema,
@@ -15,7 +16,7 @@ import {
   jobQuerySchema,
   reconcileQuerySchema,
   reconciliationSchema,
-} from "../bulk/schema.js";
+} from "../jobs/schema.js";
 import { download, pathHeader, upload } from "./file-transfer.js";
 import {
   bulk,
@@ -254,7 +255,7 @@ export const routesOf = (features: readonly ServingFeature[]): Route[] => [
 
 /** Parts of schemas that generated clients have a type for. */
 export const partsOf = (features: readonly ServingFeature[]): Named =>
-  Object.assign({}, ...features.map(({ schemas = {} }) => schemas)) as Named;
+  merged(features.map(({ schemas = {} }) => schemas));
 
 const contracts = new WeakMap<readonly Route[], Held>();
 

@@ -1,21 +1,34 @@
 /** The features that have started, and what the server may ask of them. */
-import type { Delivering } from "../inference/delivering.js";
+import type { Sending } from "../inference/result-hook.js";
 import type { Condition } from "./condition.js";
 import type { ReadMetric } from "./metrics.js";
 
 /** A feature that has started. */
 export interface Running {
   /** Set where it sends results on. */
-  delivering?: Delivering | undefined;
+  sending?: Sending | undefined;
   /** A folder that it writes into, which is looked at as the roots are; nobody uploads there. */
   spool?: string | undefined;
-  /** What is wrong now. */
+  /**
+   * Set where it gives jobs a database of this node's own, which holds jobs of before only if it is
+   * made.
+   */
+  localDatabase?: { isMade: boolean } | undefined;
+  /** What is wrong now, as far as it has looked. */
   conditions?(): Condition[];
+  /** Looks at files for its conditions; called now and again. */
+  look?(): Promise<void>;
   metrics?: readonly ReadMetric[];
-  /** Takes nothing more from outside. What it gave to the core before is finished. */
-  leave(): Promise<void>;
-  /** Ends what the core's last work may still have needed. */
-  close(): Promise<void>;
+  /**
+   * The first step of a stop, before the core finishes what was admitted: takes nothing more from
+   * outside, and answers who waits. Results are still made after it, and `sending` still works.
+   */
+  leave?(): Promise<void>;
+  /**
+   * The last step, when the core makes no more results: ends its threads. Nothing calls the feature
+   * afterwards.
+   */
+  close?(): Promise<void>;
 }
 
 /** The name of a feature, which says what it is while it runs. */
@@ -44,19 +57,27 @@ export class RunningFeatures {
   }
 
   /** The one that sends results on. */
-  get delivering(): Delivering | undefined {
-    return this.all.find(({ delivering }) => delivering !== undefined)?.delivering;
+  get sending(): Sending | undefined {
+    return this.all.find(({ sending }) => sending !== undefined)?.sending;
+  }
+
+  get localDatabase(): Running["localDatabase"] {
+    return this.all.find(({ localDatabase }) => localDatabase !== undefined)?.localDatabase;
   }
 
   get spool(): string | undefined {
     return this.all.find(({ spool }) => spool !== undefined)?.spool;
   }
 
+  async look(): Promise<void> {
+    await Promise.all(this.all.flatMap((running) => running.look?.() ?? []));
+  }
+
   async leave(): Promise<void> {
-    await Promise.all(this.all.map((running) => running.leave()));
+    await Promise.all(this.all.flatMap((running) => running.leave?.() ?? []));
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.all.map((running) => running.close()));
+    await Promise.all(this.all.flatMap((running) => running.close?.() ?? []));
   }
 }

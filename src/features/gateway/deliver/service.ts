@@ -3,7 +3,6 @@
  * which sends it, and tells here what became of it. Off unless the file of doors names
  * destinations.
  */
-import { readdirSync } from "node:fs";
 import path from "node:path";
 import type { Audit } from "../../../audit/audit.js";
 import { errors } from "../../../base/errors.js";
@@ -11,8 +10,9 @@ import { faultForLog, type Logger } from "../../../base/log.js";
 import { ServiceThread, ThreadEnded } from "../../../base/service-thread.js";
 import type { Config } from "../../../config.js";
 import type { KnownDestinations } from "../../../inference/request.js";
-import type { ResultPlace } from "../../../inference/task.js";
+import type { ResultPlace, Sending } from "../../../inference/result-hook.js";
 import type { Delivery } from "../../../results/receipt/delivery.js";
+import { holdsDeliveries, queueWithoutSpool } from "../setting.js";
 import type { DoorsSettings } from "../settings.js";
 import type {
   DeliverThreadOptions,
@@ -30,7 +30,8 @@ import type {
 export const queueOf = (
   { spool }: DoorsSettings,
   { state_dir }: Pick<Config, "state_dir">,
-): string => path.join(spool ?? state_dir, "deliveries");
+): string =>
+  spool === undefined ? queueWithoutSpool({ state_dir }) : path.join(spool, "deliveries");
 
 /**
  * Whether there is something to deliver, or something that was to be delivered when the settings
@@ -38,11 +39,7 @@ export const queueOf = (
  */
 export const delivers = (settings: DoorsSettings, config: Pick<Config, "state_dir">): boolean => {
   if (Object.keys(settings.destinations).length > 0) return true;
-  try {
-    return readdirSync(queueOf(settings, config)).some((name) => name.endsWith(".json"));
-  } catch {
-    return false;
-  }
+  return holdsDeliveries(queueOf(settings, config));
 };
 
 export interface DeliveriesOptions {
@@ -54,8 +51,8 @@ export interface DeliveriesOptions {
   log: Logger;
 }
 
-export class DeliveryService {
-  readonly known: KnownDestinations;
+export class DeliveryService implements Sending {
+  readonly destinations: KnownDestinations;
   /** Where the queue is, if not in the state directory. */
   readonly spool: string | undefined;
   readonly #thread: ServiceThread<ToDeliver, unknown>;
@@ -65,7 +62,7 @@ export class DeliveryService {
   constructor(private readonly options: DeliveriesOptions) {
     const { config, settings, outputRoots, log } = options;
     const { log_level, minimum_free_disk } = config;
-    this.known = { all: Object.keys(settings.destinations), usual: settings.deliver };
+    this.destinations = { all: Object.keys(settings.destinations), usual: settings.deliver };
     this.spool = settings.spool;
     this.#thread = new ServiceThread({
       file: new URL("./thread.js", import.meta.url),
@@ -92,10 +89,9 @@ export class DeliveryService {
   }
 
   /**
-   * Keeps what is to be delivered, before the result is decided. @throws RadserveError
-   * delivery_unavailable, shutting_down
+   * Keeps what is to be delivered. @throws RadserveError delivery_unavailable, shutting_down
    */
-  async intend(delivery: Delivery, place: ResultPlace): Promise<void> {
+  async staged(delivery: Delivery, place: ResultPlace): Promise<void> {
     await this.#call({ type: "intend", entry: { ...place, delivery } });
   }
 
@@ -103,7 +99,7 @@ export class DeliveryService {
    * What the file beside a receipt says of its delivery.
    * @param ms waits so long until everything is delivered or set aside
    */
-  async outcome(id: string, receiptPath: string, ms?: number): Promise<Delivery | undefined> {
+  async published(id: string, receiptPath: string, ms?: number): Promise<Delivery | undefined> {
     const { dir: folder, name } = path.parse(receiptPath);
     return (await this.#call({ type: "outcome", id, folder, name, ms })) as Delivery | undefined;
   }

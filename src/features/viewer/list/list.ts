@@ -1,0 +1,443 @@
+/**
+ * The list of results: `.radserve-results` in each output root, with a file of lines of JSON for
+ * each box that writes there, so that all boxes of a share see all results and nobody has to walk
+ * its folders. A line is appended before its receipt appears, and counts while the receipt is
+ * there; of several lines about one receipt the last counts. Nothing waits for the disk: lines that
+ * a power cut took are made again from the receipts (`rebuild`).
+ */
+import { createHash } from "node:crypto";
+import {
+  closeSync,
+  constants,
+  existsSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readlinkSync,
+  unlinkSync,
+  writeSync,
+} from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { z } from "zod";
+import { errno, tried } from "../../../base/errno.js";
+import { descriptorPath } from "../../../files/descriptor.js";
+import type { Opened } from "../../../files/guarded-paths.js";
+import { LIST_FOLDER } from "../../../files/helper-names.js";
+import { isInside } from "../../../files/roots.js";
+import { readReceipts } from "../../../results/commit/read-receipts.js";
+import { foundIn } from "../../../results/commit/compose.js";
+import type { Existing } from "../../../results/receipt/read-receipt.js";
+import type { Receipt } from "../../../results/receipt/receipt.js";
+import { trustSchema, type Trust } from "../../../results/receipt/seal.js";
+import { LINES, linesFromEnd, LONGEST_LINE, openLists } from "./files.js";
+
+/** The file that `rebuild` writes. */
+const REBUILT = `rebuilt${LINES}`;
+
+const rowSchema = z.object({
+  at: z.string().describe("When it was written, ISO 8601"),
+  receipt: z.string().describe("Path of the receipt"),
+  input: z
+    .string()
+    .optional()
+    .describe("Path of the image or folder; absent if only the receipt is known"),
+  status: z.enum(["completed", "partial"]),
+  modality: z.string().optional(),
+  study: z.string().optional().describe("StudyInstanceUID"),
+  series: z.string().optional().describe("SeriesInstanceUID"),
+  patient: z.string().optional().describe("Keyed hash of PatientID, as in the audit of its box"),
+  models: z.array(
+    z.object({
+      name: z.string(),
+      version: z.string(),
+      status: z.enum(["succeeded", "failed", "not_accepted"]),
+      shadow: z.literal(true).optional(),
+      found: z.array(z.string()).describe("Labels that are present"),
+    }),
+  ),
+});
+/** A result in the list. In its file `receipt` is relative to the root. */
+export type Row = z.infer<typeof rowSchema>;
+
+const listedRow = rowSchema.extend({
+  trust: trustSchema.describe(
+    "Whether the receipt is this installation's; of one that is not, nothing that was found is told",
+  ),
+});
+export type ListedRow = z.infer<typeof listedRow>;
+
+export const listedSchema = z.strictObject({
+  results: z.array(listedRow.strict()),
+  next_cursor: z.string().nullable(),
+});
+
+/** What a result has to be, to be given; what is absent is not asked for. */
+export interface Wanted {
+  model?: string | undefined;
+  /** A label that is present. */
+  finding?: string | undefined;
+  status?: Row["status"] | undefined;
+  modality?: string | undefined;
+  /** A part of the path of the receipt or the image, or one of its UIDs. */
+  text?: string | undefined;
+  patient?: string | undefined;
+  /** ISO 8601; `to` is not included. */
+  from?: string | undefined;
+  to?: string | undefined;
+}
+
+/** A line about a receipt. */
+export function rowOf(receipt: Receipt, known: Pick<Row, "receipt" | "input" | "patient">): Row {
+  const { source, models, timings, status } = receipt;
+  return {
+    at: timings.finished_at,
+    ...known,
+    status,
+    modality: source.modality,
+    study: source.study_instance_uid,
+    series: source.series_instance_uid,
+    models: models.map(({ name, version, status, shadow, findings }) => ({
+      name,
+      version,
+      status,
+      found: foundIn(findings),
+      ...(shadow === undefined ? {} : { shadow }),
+    })),
+  };
+}
+
+/** A name for the files of the box that has this state directory. */
+export function listName(stateDir: string): string {
+  const host = os.hostname().replace(/[^\w.-]/g, "_");
+  return `${host}-${createHash("sha256").update(stateDir).digest("hex").slice(0, 8)}`;
+}
+
+function inFolder<T>(root: string, use: (at: (name: string) => string) => T): T {
+  const fd = openSync(path.join(root, LIST_FOLDER), constants.O_DIRECTORY | constants.O_NOFOLLOW);
+  try {
+    return use((name) => `${descriptorPath(fd)}/${name}`);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Appends lines to the files of a box. */
+export class ListWriter {
+  /**
+   * @param roots real paths of the output roots
+   * @param box a name that no other box has, and that is one of a file
+   */
+  constructor(
+    private readonly roots: readonly string[],
+    private readonly box: string,
+  ) {}
+
+  /**
+   * Where nothing can be written the result appears all the same: it is in its folder, and
+   * `rebuild` lists it. Nothing stays open, so that a share can be unmounted.
+   * @param folder the folder that the receipt appears in, held open, and its real path; one in no
+   * root is not listed
+   */
+  add(
+    { fdPath, realPath }: Pick<Opened, "fdPath" | "realPath">,
+    receipt: Receipt,
+    { name, ...known }: Pick<Row, "input" | "patient"> & { name: string },
+  ): void {
+    const root = this.roots
+      .filter((one) => isInside(realPath, [one]))
+      .sort((a, b) => b.length - a.length)[0];
+    if (root === undefined) return;
+    const parts = path.relative(root, realPath).split("/").filter(Boolean);
+    const row = rowOf(receipt, { ...known, receipt: [...parts, name].join("/") });
+    const { O_DIRECTORY, O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW } = constants;
+    try {
+      // Up from the folder that is held: where the root's share has gone, its mount point is
+      // another folder
+      const above = openSync(`${fdPath}${"/..".repeat(parts.length)}`, O_DIRECTORY);
+      try {
+        if (readlinkSync(descriptorPath(above)) !== root) return;
+        makeFolder(descriptorPath(above));
+        const flags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW;
+        const isGone = () =>
+          inFolder(descriptorPath(above), (at) => {
+            const fd = openSync(at(`${this.box}${LINES}`), flags, 0o600);
+            try {
+              writeSync(fd, lineOf(row));
+              return fstatSync(fd).nlink === 0;
+            } finally {
+              closeSync(fd);
+            }
+          });
+        // A list that is made again removes this file: then the line goes into a new one, too
+        while (isGone());
+      } finally {
+        closeSync(above);
+      }
+    } catch {
+      // It is listed when the list is made again
+    }
+  }
+}
+
+/** A line, with fewer labels where it would be longer than any that is read. */
+function lineOf(row: Row): string {
+  const line = `${JSON.stringify(row)}\n`;
+  if (Buffer.byteLength(line) < LONGEST_LINE) return line;
+  return `${JSON.stringify({ ...row, models: row.models.map((one) => ({ ...one, found: [] })) })}\n`;
+}
+
+function makeFolder(root: string): void {
+  const folder = path.join(root, LIST_FOLDER);
+  try {
+    // To throw EEXIST for each result takes longer than to look
+    if (!existsSync(folder)) mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    if (errno(error) !== "EEXIST") throw error;
+  }
+}
+
+/** A line of a file that is not parsed yet. */
+interface Line {
+  at: string;
+  root: string;
+  text: string;
+  /** The whole path of its receipt, as JSON has it. */
+  receipt: string;
+}
+/** What a line of ours begins with: a time in UTC. */
+const HEAD = /^\{"at":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)"/;
+const RECEIPT = '"receipt":"';
+/** The rest of a text of JSON, after its first quote. */
+const TEXT = /(?:[^"\\]|\\.)*(?=")/y;
+const inJson = (text: string) => JSON.stringify(text).slice(1, -1);
+
+/** Time and receipt of a line, found in one pass: most lines of a search are never parsed. */
+function headOf(text: string): Pick<Line, "at" | "receipt"> | undefined {
+  const at = HEAD.exec(text)?.[1];
+  const key = text.indexOf(RECEIPT);
+  if (at === undefined || key < 0 || !text.endsWith("}")) return undefined;
+  TEXT.lastIndex = key + RECEIPT.length;
+  const receipt = TEXT.exec(text)?.[0];
+  return receipt === undefined ? undefined : { at, receipt };
+}
+
+/** The lines of a file from its end; two that a power cut made one are left out. */
+function* linesOf(fd: number, root: string): Generator<Line> {
+  const folder = inJson(root);
+  for (const text of linesFromEnd(fd)) {
+    const head = headOf(text);
+    if (head === undefined || text.lastIndexOf('{"at":"') > 0) continue;
+    yield { at: head.at, root, text, receipt: `${folder}/${head.receipt}` };
+  }
+}
+
+/**
+ * A row with its receipt's whole path; undefined where a line is none, or where its fields are not
+ * those that were seen before it was parsed, because it has one twice.
+ */
+function parsed({ at, text, root, receipt }: Line): Row | undefined {
+  const row = tried(() => rowSchema.parse(JSON.parse(text)));
+  if (row?.at !== at || `${inJson(root)}/${inJson(row.receipt)}` !== receipt) return undefined;
+  return { ...row, receipt: path.join(root, row.receipt) };
+}
+
+type Dated = Pick<Row, "at" | "receipt">;
+const isLater = (a: Dated, b: Dated) => a.at > b.at || (a.at === b.at && a.receipt > b.receipt);
+
+/** All lines of roots, the latest first, as far as each file is in order. */
+async function* allLines(roots: readonly string[]): AsyncGenerator<Line> {
+  const files: { root: string; fd: number }[] = [];
+  try {
+    for (const root of roots)
+      files.push(...(await openLists(root)).files.map(({ fd }) => ({ root, fd })));
+    const heads = files.flatMap(({ root, fd }) => {
+      const lines = linesOf(fd, root);
+      const first = lines.next();
+      return first.done === true ? [] : { line: first.value, lines };
+    });
+    while (heads.length > 0) {
+      const latest = heads.reduce((a, b) => (isLater(b.line, a.line) ? b : a));
+      yield latest.line;
+      const next = latest.lines.next();
+      if (next.done === true) heads.splice(heads.indexOf(latest), 1);
+      else latest.line = next.value;
+    }
+  } finally {
+    files.forEach(({ fd }) => closeSync(fd));
+  }
+}
+
+function fits(row: Row, wanted: Wanted): boolean {
+  const { model, finding, status, modality, text, patient, from, to } = wanted;
+  const models = model === undefined ? row.models : row.models.filter(({ name }) => name === model);
+  return (
+    (model === undefined || models.some((one) => one.status !== "not_accepted")) &&
+    (finding === undefined || models.some(({ found }) => found.includes(finding))) &&
+    (status === undefined || row.status === status) &&
+    (modality === undefined || row.modality === modality) &&
+    (patient === undefined || row.patient === patient) &&
+    (from === undefined || row.at >= from) &&
+    (to === undefined || row.at < to) &&
+    (text === undefined ||
+      [row.receipt, row.input ?? ""].some((one) =>
+        one.toLowerCase().includes(text.toLowerCase()),
+      ) ||
+      [row.study, row.series].includes(text))
+  );
+}
+
+/**
+ * Whether a line may fit by its text alone: to parse every line takes most of the time of a search.
+ */
+function sieve({
+  text,
+  to,
+  model,
+  finding,
+  status,
+  modality,
+  patient,
+}: Wanted): (line: Line) => boolean {
+  const words = [model, finding, status, modality, patient].filter((word) => word !== undefined);
+  const found = words.map((word) => JSON.stringify(word));
+  const part = text === undefined ? undefined : inJson(text).toLowerCase();
+  return (line) =>
+    (to === undefined || line.at < to) &&
+    found.every((word) => line.text.includes(word)) &&
+    (part === undefined || `${line.receipt} ${line.text}`.toLowerCase().includes(part));
+}
+
+/** Short, because it stands in an address, and no path. */
+const cursorOf = ({ at, receipt }: Row) =>
+  `${at} ${createHash("sha256").update(receipt).digest("hex").slice(0, 16)}`;
+
+interface Page {
+  limit: number;
+  /** `next_cursor` of the page before. */
+  cursor?: string | undefined;
+  /** Whether the caller may see a receipt at this path. */
+  sees: (receipt: string) => boolean;
+  /** The receipt at a path, inside the folders that the caller may see. */
+  read: (receipt: string) => Promise<Existing>;
+}
+
+/**
+ * A row as its receipt says it: anybody may have written the line. Of a receipt that is not trusted
+ * nothing is told but that it is there.
+ * @returns undefined where there is no receipt (any more)
+ */
+async function told(row: Row, read: Page["read"]): Promise<ListedRow | undefined> {
+  const found = await read(row.receipt);
+  if (found.kind === "none") return undefined;
+  const trust: Trust =
+    found.kind === "receipt" ? found.trust : { trusted: false, why: "no_receipt" };
+  if (found.kind === "receipt" && trust.trusted) {
+    const { receipt, input, patient } = row;
+    const known = {
+      receipt,
+      ...(input === undefined ? {} : { input }),
+      ...(patient === undefined ? {} : { patient }),
+    };
+    return { ...rowOf(found.receipt, known), trust };
+  }
+  const models = row.models.map(({ name, version, status }) => ({
+    name,
+    version,
+    status,
+    found: [],
+  }));
+  return { ...row, models, trust };
+}
+
+/**
+ * Results of roots, the latest first.
+ * @returns rows with whole paths
+ */
+export async function listed(
+  roots: readonly string[],
+  wanted: Wanted,
+  { limit, cursor, sees, read }: Page,
+): Promise<z.infer<typeof listedSchema>> {
+  const results: ListedRow[] = [];
+  const seen = new Set<string>();
+  // Lines are in order but for those that were written at the same time: an hour is more than any
+  // of them took
+  const from =
+    wanted.from === undefined ? "" : new Date(Date.parse(wanted.from) - 3_600_000).toISOString();
+  const mayFit = sieve(wanted);
+  let before = cursor;
+  let last: Row | undefined;
+  for await (const line of allLines(roots)) {
+    if (line.at < from) break;
+    const isNew = !seen.has(line.receipt);
+    seen.add(line.receipt);
+    if (before?.startsWith(line.at) === false || (before === undefined && !(isNew && mayFit(line))))
+      continue;
+    const row = parsed(line);
+    if (row === undefined) continue;
+    if (before !== undefined) {
+      if (before === cursorOf(row)) before = undefined;
+      continue;
+    }
+    if (!sees(row.receipt) || !fits(row, wanted)) continue;
+    const shown = await told(row, read);
+    if (shown === undefined || !fits(shown, wanted)) continue;
+    if (results.length === limit)
+      return { results, next_cursor: last === undefined ? null : cursorOf(last) };
+    last = row;
+    results.push(shown);
+  }
+  return { results, next_cursor: null };
+}
+
+/**
+ * Makes the list of a root again from the receipts in its folders. What lines of before knew beyond
+ * a receipt is kept.
+ * @returns how many results there are, how many had no line, and how many lines had no result
+ */
+export async function rebuild(
+  root: string,
+  unreadable: (folder: string, why: string | undefined) => void,
+): Promise<{ results: number; added: number; gone: number }> {
+  const rows = new Map<string, Row>();
+  const found = {
+    get looked() {
+      return rows.size;
+    },
+    add(receipt: Receipt, at: string) {
+      rows.set(at, rowOf(receipt, { receipt: at }));
+    },
+  };
+  await readReceipts(root, found, { unreadable });
+  makeFolder(root);
+  const before = new Map<string, Row>();
+  const { files, bad } = await openLists(root);
+  for (const { name, why } of bad) unreadable(path.join(root, name), why);
+  inFolder(root, (at) => {
+    const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
+    // Whoever writes meanwhile finds its file gone, and writes its line again into a new one
+    files.forEach(({ name }) => unlinkSync(at(name)));
+    for (const { fd } of files) {
+      for (const line of linesOf(fd, root)) {
+        const row = parsed(line);
+        if (row !== undefined && !before.has(row.receipt)) before.set(row.receipt, row);
+      }
+      closeSync(fd);
+    }
+    for (const [receipt, row] of before)
+      if (existsSync(receipt) && (rows.get(receipt)?.at ?? row.at) <= row.at)
+        rows.set(receipt, row);
+    const sorted = [...rows.values()].sort((a, b) => (isLater(a, b) ? 1 : -1));
+    const fd = openSync(at(REBUILT), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+    try {
+      for (const row of sorted)
+        writeSync(fd, lineOf({ ...row, receipt: path.relative(root, row.receipt) }));
+    } finally {
+      closeSync(fd);
+    }
+  });
+  const added = [...rows.keys()].filter((receipt) => !before.has(receipt)).length;
+  const gone = [...before.keys()].filter((receipt) => !rows.has(receipt)).length;
+  return { results: rows.size, added, gone };
+}

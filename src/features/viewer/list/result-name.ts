@@ -1,0 +1,137 @@
+/**
+ * Opaque names of results, for addresses: a path may hold a person's name, and addresses are kept
+ * by browsers and proxies. A name is the path of the receipt below its output root, encrypted by a
+ * key that lies in that root: so it is the same on every box of a share, wherever that is mounted,
+ * stays as long as the result is there, and is found again without any list. Equal paths have equal
+ * names, because the initial vector follows from the path (as in RFC 5297, with HMAC); a name that
+ * somebody made up fits no key. It opens nothing: what it stands for is judged as a path is.
+ */
+import {
+  createCipheriv,
+  createDecipheriv,
+  createHmac,
+  randomBytes,
+  timingSafeEqual,
+} from "node:crypto";
+import { mkdir, open, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { z } from "zod";
+import { errno } from "../../../base/errno.js";
+import { PLAIN } from "../../../files/disk.js";
+import { holdsSomething } from "../../../files/folder-mark.js";
+import { LIST_FOLDER } from "../../../files/helper-names.js";
+import { createPrivately } from "../../../files/private-file.js";
+import { isInside } from "../../../files/roots.js";
+
+const KEY_FILE = "names.key";
+const KEY = /^[0-9a-f]{64}\n?$/;
+const LONGEST_KEY_FILE = 128;
+const IV_BYTES = 16;
+
+export const opaqueName = z
+  .string()
+  .regex(/^[\w-]{23,8000}$/, "Expected a name as the list of results gives it");
+
+/** What a name stands for: one of each never reads as one of the other. */
+type Of = "receipt" | "input";
+
+function keysOf(key: string, of: Of) {
+  const both = createHmac("sha512", Buffer.from(key, "hex")).update(of).digest();
+  return { mac: both.subarray(0, 32), cipher: both.subarray(32) };
+}
+const vectorOf = (mac: Buffer, text: Buffer) =>
+  createHmac("sha256", mac).update(text).digest().subarray(0, IV_BYTES);
+
+export function sealed(key: string, of: Of, text: string): string {
+  const { mac, cipher } = keysOf(key, of);
+  const bytes = Buffer.from(text);
+  const iv = vectorOf(mac, bytes);
+  const encrypted = createCipheriv("aes-256-ctr", cipher, iv).update(bytes);
+  return Buffer.concat([iv, encrypted]).toString("base64url");
+}
+
+/** Undefined where another key made the name, or nobody did. */
+export function unsealed(key: string, of: Of, name: string): string | undefined {
+  const { mac, cipher } = keysOf(key, of);
+  const all = Buffer.from(name, "base64url");
+  const iv = all.subarray(0, IV_BYTES);
+  if (iv.length < IV_BYTES || all.toString("base64url") !== name) return undefined;
+  const bytes = createDecipheriv("aes-256-ctr", cipher, iv).update(all.subarray(IV_BYTES));
+  return timingSafeEqual(vectorOf(mac, bytes), iv) ? bytes.toString("utf8") : undefined;
+}
+
+const keyFile = (root: string) => path.join(root, LIST_FOLDER, KEY_FILE);
+
+/** The key of a root; undefined where there is none, or something else has its place. */
+async function keyOf(root: string): Promise<string | undefined> {
+  let handle;
+  try {
+    handle = await open(keyFile(root), PLAIN);
+    const found = await handle.stat();
+    if (!found.isFile() || found.size > LONGEST_KEY_FILE) return undefined;
+    const text = await handle.readFile("utf8");
+    return KEY.test(text) ? text.trim() : undefined;
+  } catch {
+    return undefined;
+  } finally {
+    await handle?.close();
+  }
+}
+
+/**
+ * The key of a root in which results lie, made where there is none. An empty root is left alone: it
+ * may be the mount point of a share that is away.
+ */
+async function keyToBe(root: string): Promise<string | undefined> {
+  const known = await keyOf(root);
+  if (known !== undefined || !(await holdsSomething(root))) return known;
+  const text = `${randomBytes(32).toString("hex")}\n`;
+  try {
+    await mkdir(path.dirname(keyFile(root)), { mode: 0o700 }).catch((error: unknown) => {
+      if (errno(error) !== "EEXIST") throw error;
+    });
+    await createPrivately(keyFile(root), text).catch(async (error: unknown) => {
+      // A share without hard links
+      if (errno(error) !== "EEXIST")
+        await writeFile(keyFile(root), text, { flag: "wx", mode: 0o600, flush: true });
+    });
+  } catch {
+    // Another box was faster, or nothing can be written: then results have no names
+  }
+  return keyOf(root);
+}
+
+/** The innermost root, as the list has it. */
+const rootOf = (receipt: string, roots: readonly string[]): string | undefined =>
+  roots.filter((root) => isInside(receipt, [root])).sort((a, b) => b.length - a.length)[0];
+
+/** Gives names to results of some roots (real paths); each key is read once. */
+export class ResultNames {
+  readonly #keys = new Map<string, Promise<string | undefined>>();
+
+  constructor(private readonly roots: readonly string[]) {}
+
+  /** Names of a result and of its image; undefined where its root has no key. */
+  async of(receipt: string, input: string | undefined) {
+    const root = rootOf(receipt, this.roots);
+    if (root === undefined) return undefined;
+    const reading = this.#keys.get(root) ?? keyToBe(root);
+    this.#keys.set(root, reading);
+    const key = await reading;
+    if (key === undefined) return undefined;
+    return {
+      id: sealed(key, "receipt", path.relative(root, receipt)),
+      ...(input === undefined ? {} : { input_id: sealed(key, "input", input) }),
+    };
+  }
+
+  /** What a name stands for: the path of a receipt or of an image; undefined where no key fits. */
+  async find(of: Of, name: string): Promise<string | undefined> {
+    for (const root of this.roots) {
+      const key = await keyOf(root);
+      const text = key === undefined ? undefined : unsealed(key, of, name);
+      if (text !== undefined) return of === "receipt" ? path.join(root, text) : text;
+    }
+    return undefined;
+  }
+}

@@ -1,0 +1,296 @@
+/**
+ * The bulk thread: the database, bodies of megabytes, scans of folders and the taking of items live
+ * here, so that none of it holds up the thread that serves HTTP. The images themselves are read and
+ * inferred by the worker threads.
+ */
+import { randomUUID } from "node:crypto";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import os from "node:os";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { workerData } from "node:worker_threads";
+import { durations } from "../base/durations.js";
+import { errno, ifThere } from "../base/errno.js";
+import { RadserveError } from "../base/errors.js";
+import { createLog, faultForLog } from "../base/log.js";
+import { ProcessMemory } from "../base/process-memory.js";
+import { answerOwner } from "../base/service-thread.js";
+import { within } from "../base/waiting.js";
+import { RunningClock, runningClockOf } from "../files/running-clock.js";
+import type { KnownModels } from "../models/entry.js";
+import { OPERATIONS, type OperationName } from "./api.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
+import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
+import { depth } from "./leases.js";
+import { databasesOf, type JobsFeature } from "./feature.js";
+import type { FromThread, ThreadOptions, ToThread } from "./messages.js";
+import { keepLoss, migrate } from "./migrations.js";
+import { Runner } from "./runner.js";
+import { Scanner } from "./scanner.js";
+import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
+import { allBoxes } from "./job-details.js";
+
+const options = workerData as ThreadOptions;
+const { config, roots } = options;
+const log = createLog(config.log_level);
+const works = config.role !== "api";
+const memory = new ProcessMemory(options.memory);
+
+/**
+ * How long a call waits for a database that is being made or started. One that cannot be used shows
+ * within seconds.
+ */
+const PATIENCE_MS = 60_000;
+const FIRST_DELAY_MS = 250;
+const LONGEST_DELAY_MS = 10_000;
+
+/** What features do here, once the thread's entry has given it. */
+let giveFeatures: (features: readonly JobsFeature[]) => void;
+const features = new Promise<readonly JobsFeature[]>((resolve) => (giveFeatures = resolve));
+
+/** Works with these features. */
+export const serveJobs = (all: readonly JobsFeature[]): void => giveFeatures(all);
+
+const service = answerOwner<ToThread, BulkAnswer | undefined, FromThread>(answer);
+const send = (message: FromThread) => service.note(message);
+
+/** Where the version before kept the number; it stays there for the way back. */
+const earlierIdFile = path.join(config.state_dir, "box");
+
+/** The number of a state directory. By it nodes know which processes followed one another. */
+async function nodeId(): Promise<string> {
+  const file = path.join(config.state_dir, "node-id");
+  await mkdir(config.state_dir, { recursive: true, mode: 0o700 });
+  const earlier = await readFile(earlierIdFile, "utf8").catch((error: unknown) => {
+    if (errno(error) === "ENOENT") return "";
+    throw error;
+  });
+  const id = earlier.trim() || randomUUID();
+  await writeFile(file, `${id}\n`, { flag: "wx" }).catch(ifThere);
+  return (await readFile(file, "utf8")).trim();
+}
+
+interface Parts {
+  database: Database;
+  scanner: Scanner;
+  runner: Runner;
+}
+
+/**
+ * Resolves when the models were loaded for the first time; then each loading gives another promise.
+ */
+let models: Promise<KnownModels>;
+let resolveModels: (known: KnownModels) => void;
+models = new Promise((resolve) => (resolveModels = resolve));
+let modelsReady = false;
+
+const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
+const troubles = new DatabaseTroubles();
+const closing = new AbortController();
+const clock = new RunningClock(runningClockOf(config));
+
+async function open(): Promise<Parts> {
+  const given = await features;
+  const database = await openDatabase(config, log, databasesOf(given));
+  const shared = { config, roots, database, log, troubles };
+  const scanner = new Scanner({
+    ...shared,
+    clock,
+    works,
+    box: os.hostname(),
+    onLost: () => void repair([]).catch(() => undefined),
+    models: () => models,
+    memory,
+    onFound: () => state.parts?.runner.wake(),
+  });
+  try {
+    await recognise(database);
+    await scanner.start();
+    const box = await nodeId();
+    const runner = new Runner({
+      ...shared,
+      window: options.window,
+      instance: () => ({
+        id: randomUUID(),
+        box,
+        name: os.hostname(),
+        process: options.processId,
+        afterCrash: options.crashed,
+        works,
+      }),
+      send,
+      ready: () => modelsReady,
+      repair,
+      recognise: () => recognise(database),
+      writeReport: given
+        .map((feature) => feature.reports?.(config))
+        .find((one) => one !== undefined),
+    });
+    runner.start();
+    return { database, scanner, runner };
+  } catch (error) {
+    await scanner.stop().catch(() => undefined);
+    await database.close().catch(() => undefined);
+    throw asUnavailable(error, database.connection);
+  }
+}
+
+/** The file that keeps by which row this box knows the tables. */
+const originFile = path.join(config.state_dir, "bulk-origin");
+
+/**
+ * Brings the tables up to date, and says so if they are not those that this box knew: jobs of
+ * before are gone with those.
+ * @param jobs of which it is known that they are lost
+ */
+async function recognise({ pool }: Database, jobs: readonly string[] = []): Promise<void> {
+  const { origin, made, setAside } = await migrate(pool);
+  const known = (await readFile(originFile, "utf8").catch(() => "")).trim();
+  if (setAside !== undefined || (known !== "" && known !== origin)) {
+    log.error(
+      {
+        lost_jobs: [...new Set([...jobs, ...(setAside?.jobs ?? [])])],
+        ...(setAside === undefined ? {} : { kept_as: setAside.schema }),
+      },
+      "the bulk tables were lost, or DATABASE_URL names others; they were made again, and jobs of before are gone: send them again, only what is missing is computed",
+    );
+    if (made) await keepLoss(pool);
+  }
+  if (known !== origin) await writeFile(originFile, `${origin}\n`, { mode: 0o600 });
+}
+
+let repairing: Promise<void> | undefined;
+
+/** Makes tables that are gone anew; once, whoever asks meanwhile. */
+function repair(jobs: readonly string[]): Promise<void> {
+  repairing ??= makeAgain(jobs).finally(() => (repairing = undefined));
+  return repairing;
+}
+
+async function makeAgain(jobs: readonly string[]): Promise<void> {
+  const { parts } = state;
+  if (parts === undefined || closing.signal.aborted) return;
+  const { database, scanner } = parts;
+  await recognise(database, jobs);
+  await scanner.restart();
+}
+
+let attempt = open();
+
+/** Opens the queue, as often as that fails. */
+async function openPatiently(): Promise<Parts> {
+  for (let wait = FIRST_DELAY_MS; ; wait = Math.min(LONGEST_DELAY_MS, wait * 2)) {
+    try {
+      const parts = await attempt;
+      if (state.stopped) parts.runner.stop();
+      state.parts = parts;
+      delete state.fault;
+      return parts;
+    } catch (error) {
+      state.fault = error;
+      log.error({ fault: faultForLog(error) }, "the bulk queue cannot be opened; trying again");
+      await delay(wait, undefined, { signal: closing.signal }).catch(() => undefined);
+    }
+    if (closing.signal.aborted) throw unavailable();
+    attempt = open();
+  }
+}
+const opened = openPatiently();
+opened.catch(() => undefined);
+
+/** The error that a client is told if the database cannot be had. */
+function unavailable(): RadserveError {
+  if (state.fault instanceof RadserveError) return state.fault;
+  return new BulkUnavailable("The bulk queue cannot be opened.", "The server's log says why.", {
+    cause: state.fault,
+  });
+}
+
+/** The parts. A database that starts is waited for; one that fails is told at once. */
+async function available(): Promise<Parts> {
+  if (state.parts === undefined && state.fault === undefined)
+    await within(attempt, PATIENCE_MS).catch(() => undefined);
+  if (state.parts === undefined) throw unavailable();
+  return state.parts;
+}
+
+const context = {
+  config,
+  roots,
+  destinations: options.destinations,
+  troubles,
+  models: () => models,
+  database: async () => (await available()).database,
+  scanner: async () => (await available()).scanner,
+};
+
+async function answerCall(name: OperationName, call: BulkCall): Promise<BulkAnswer> {
+  const { perform, wakes } = OPERATIONS[name];
+  try {
+    return await perform(call, context);
+  } catch (thrown) {
+    if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
+    throw state.parts === undefined
+      ? thrown
+      : asUnavailable(thrown, state.parts.database.connection);
+  } finally {
+    // Other boxes see it when they look next, within seconds
+    if (wakes) {
+      state.parts?.scanner.wake();
+      state.parts?.runner.wake(true);
+    }
+  }
+}
+
+async function close(): Promise<void> {
+  closing.abort();
+  clearInterval(figures);
+  const parts = await opened.catch(() => undefined);
+  if (parts !== undefined) {
+    await parts.scanner.stop().catch(() => undefined);
+    await parts.runner.close();
+    await parts.database.close();
+  }
+}
+
+const reasonOf = (error: unknown) =>
+  error instanceof BulkUnavailable ? error.reason : "database_unavailable";
+
+const figures = setInterval(() => {
+  const { parts, fault } = state;
+  if (parts === undefined) {
+    if (fault !== undefined) send({ type: "trouble", trouble: reasonOf(fault) });
+    return;
+  }
+  const { database, runner } = parts;
+  Promise.all([depth(database.pool), allBoxes(database.pool)]).then(
+    ([found, boxes]) => {
+      const trouble = troubles.ofAll?.code ?? null;
+      send({ type: "figures", figures: { ...found, boxes, trouble }, ended: runner.takeCounts() });
+    },
+    (error: unknown) =>
+      send({ type: "trouble", trouble: reasonOf(asUnavailable(error, database.connection)) }),
+  );
+}, durations.bulkFigures);
+
+function answer(message: ToThread): Promise<BulkAnswer | undefined> | undefined {
+  switch (message.type) {
+    case "call":
+      return answerCall(message.operation, message.call);
+    case "models":
+      resolveModels(message.models);
+      models = Promise.resolve(message.models);
+      modelsReady = message.ready;
+      state.parts?.runner.wake();
+      return undefined;
+    case "ended":
+      void state.parts?.runner.ended(message.id, message.outcome);
+      return undefined;
+    case "stop":
+      state.stopped = true;
+      state.parts?.runner.stop();
+      return undefined;
+    case "close":
+      return close().then(() => undefined);
+  }
+}

@@ -1,0 +1,108 @@
+/** The list of results, with what somebody else may have put into its folder. */
+import "../../../support/result-keys.js";
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { withName } from "../../../../src/results/commit/commit.js";
+import { badLists } from "../../../../src/features/viewer/list/files.js";
+import { LIST_FOLDER } from "../../../../src/files/helper-names.js";
+import { listed, rebuild, rowOf } from "../../../../src/features/viewer/list/list.js";
+import { readReceipt } from "../../../../src/results/receipt/read-receipt.js";
+import { receiptOf } from "../../../support/receipts.js";
+
+const LIST = { limit: 50, sees: () => true, read: (file: string) => readReceipt(file) };
+const list = (root: string) => listed([root], {}, LIST);
+const descriptors = () => readdirSync("/proc/self/fd").length;
+
+/** A root with a result `x.dcm`, and its line in the list. */
+async function rootWith(dir: string): Promise<string> {
+  const receipt = receiptOf({ week: 0, study: 1, score: 0.9 });
+  await withName(dir, "x.dcm", {}, (held) => held.commit([], receipt));
+  mkdirSync(path.join(dir, LIST_FOLDER));
+  write(dir, "box", JSON.stringify(rowOf(receipt, { receipt: "x.dcm.json", input: "/in/x.dcm" })));
+  return dir;
+}
+
+const fileOf = (dir: string, name: string) => path.join(dir, LIST_FOLDER, `${name}.jsonl`);
+const write = (dir: string, name: string, ...lines: string[]) =>
+  writeFileSync(fileOf(dir, name), lines.map((line) => `${line}\n`).join(""));
+
+t.test("a file that cannot be used hides no other, is told, and keeps nothing open", async (t) => {
+  const dir = await rootWith(t.testdir());
+  symlinkSync("/nowhere", fileOf(dir, "dangling"));
+  symlinkSync("/etc/passwd", fileOf(dir, "link"));
+  mkdirSync(fileOf(dir, "folder"));
+  const before = descriptors();
+  for (let i = 0; i < 20; i++) t.equal((await list(dir)).results.length, 1);
+  t.equal(descriptors(), before);
+  t.same(await badLists(dir), [
+    { name: `${LIST_FOLDER}/dangling.jsonl`, why: "a symbolic link" },
+    { name: `${LIST_FOLDER}/folder.jsonl`, why: "a folder" },
+    { name: `${LIST_FOLDER}/link.jsonl`, why: "a symbolic link" },
+  ]);
+  const told: string[] = [];
+  t.match(await rebuild(dir, (file) => told.push(path.basename(file))), { results: 1 });
+  t.same(told, ["dangling.jsonl", "folder.jsonl", "link.jsonl"]);
+  t.equal((await list(dir)).results.length, 1);
+});
+
+t.test("lines of strangers take linear time, and are left out", async (t) => {
+  const dir = await rootWith(t.testdir());
+  const repeated = `{"at":"2027-01-01T00:00:00.000Z",${'"receipt":"a",'.repeat(80_000)}x`;
+  write(dir, "repeated", repeated, repeated, repeated);
+  write(dir, "long", `{"at":"2027-01-01T00:00:00Z","receipt":"${"a".repeat(30_000_000)}"}`);
+  write(dir, "escaped", `{"at":"2027-01-01T00:00:00Z","receipt":"${'\\"'.repeat(100_000)}`);
+  // Of the processor: others may have it for long
+  const before = process.cpuUsage();
+  const found = await list(dir);
+  const { user, system } = process.cpuUsage(before);
+  t.ok(user + system < 10e6);
+  t.same(
+    found.results.map(({ receipt }) => receipt),
+    [path.join(dir, "x.dcm.json")],
+  );
+});
+
+t.test("a field that a line has twice, or a time that is none, is no line", async (t) => {
+  const dir = await rootWith(t.testdir());
+  const good = readFileSync(fileOf(dir, "box"), "utf8").trim();
+  write(
+    dir,
+    "twice",
+    good.replace('"receipt":"x.dcm.json"', '"receipt":"y","receipt":"x.dcm.json"'),
+  );
+  write(dir, "time", good.replace(/"at":"[^"]*"/, '"at":"9999"'));
+  write(dir, "outside", good.replace('"receipt":"x', '"receipt":"../../x'));
+  t.equal((await list(dir)).results.length, 1);
+});
+
+t.test("what is told of a result is its receipt's, whatever its line says", async (t) => {
+  const dir = await rootWith(t.testdir());
+  const good = readFileSync(fileOf(dir, "box"), "utf8").trim();
+  write(dir, "box", good.replaceAll('"mass"', '"nothing"').replace("completed", "partial"));
+  const [row] = (await list(dir)).results;
+  t.match(row, { status: "completed", trust: { trusted: true }, input: "/in/x.dcm" });
+  t.same(row?.models[0]?.found, ["mass"]);
+  const search = listed([dir], { finding: "nothing" }, LIST);
+  t.same((await search).results, [], "it is not found by what the line says");
+});
+
+t.test("of a result that is not trusted nothing is told but that it is there", async (t) => {
+  const dir = await rootWith(t.testdir());
+  const file = path.join(dir, "x.dcm.json");
+  writeFileSync(file, readFileSync(file, "utf8").replace('"mass"', '"forged"'));
+  t.match((await list(dir)).results, [{ trust: { trusted: false, why: "wrong_mac" } }]);
+  t.same(
+    (await list(dir)).results[0]?.models.flatMap(({ found }) => found),
+    [],
+  );
+  truncateSync(file, 10);
+  t.match((await list(dir)).results, [{ trust: { trusted: false, why: "no_receipt" } }]);
+});

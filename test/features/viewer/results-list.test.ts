@@ -1,0 +1,167 @@
+/**
+ * The list of results: what was written, the latest first, for those who may see it; made again
+ * from receipts.
+ */
+import { existsSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import type { z } from "zod";
+import type { listedSchema } from "../../../src/features/viewer/list/list.js";
+import type { Answer } from "../../../src/results/receipt/receipt.js";
+import { textOf } from "../../support/audit.js";
+import { bulkPlace } from "../../support/bulk.js";
+import { CT_SLICE, dicomFile, imageAttributes } from "../../support/dicom.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { issueToken, radserve, startServer } from "../../support/server.js";
+
+type Listed = z.infer<typeof listedSchema>;
+
+t.setTimeout(300_000);
+
+t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0", RADSERVE_FILES_BY_HTTP: "view" });
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  const folder = path.join(place.output, "a");
+  mkdirSync(folder);
+  const list = async (query: Record<string, string> = {}, token = server.token) => {
+    const headers = { Authorization: token };
+    const answer = await fetch(
+      `${server.url}/results/list?${new URLSearchParams(query).toString()}`,
+      {
+        headers,
+      },
+    );
+    return { status: answer.status, body: (await answer.json()) as Listed & { error?: string } };
+  };
+  const names = async (query: Record<string, string> = {}, token = server.token) =>
+    (await list(query, token)).body.results.map(({ receipt }) => path.basename(receipt));
+  const infer = async (
+    name: string,
+    attributes: object,
+    output: string,
+    models = ["ct-tissue"],
+  ) => {
+    const input_image_path = path.join(place.input, name);
+    if (!existsSync(input_image_path))
+      writeFileSync(
+        input_image_path,
+        dicomFile({
+          attributes: imageAttributes({ ...CT_SLICE, ...attributes }),
+          pixels: Buffer.alloc(512),
+        }),
+      );
+    const request = { input_image_path, output_folder_path: output, models };
+    const answer = await server.post("/single_inference", request);
+    t.equal(answer.status, 200);
+    return (await answer.json()) as Answer;
+  };
+  const size = { Rows: 16, Columns: 16 };
+
+  t.strictSame((await list()).body, { results: [], next_cursor: null }, "nothing was written yet");
+  const first = await infer(
+    "one.dcm",
+    { ...size, PatientID: "P1", StudyInstanceUID: "1.2.3" },
+    place.output,
+  );
+  await infer("two.dcm", { ...size, PatientID: "P2", StudyInstanceUID: "1.2.4" }, folder);
+  await infer("three.dcm", { ...size, PatientID: "P1", StudyInstanceUID: "1.2.3" }, folder);
+  const all = ["three.dcm.json", "two.dcm.json", "one.dcm.json"];
+
+  await t.test("has each once, the latest first, with what was found", async (t) => {
+    t.ok(
+      (await infer("one.dcm", {}, place.output)).reused,
+      "what is there already is not written again",
+    );
+    t.strictSame(await names(), all);
+    const row = (await list()).body.results.at(-1)!;
+    t.match(row, {
+      receipt: first.receipt_path,
+      input: path.join(place.input, "one.dcm"),
+      status: "completed",
+      modality: "CT",
+      study: "1.2.3",
+    });
+    const present = first.models[0]!.findings.filter((one) => one.present).map(
+      ({ label }) => label,
+    );
+    t.strictSame(row.models[0]!.found, present);
+    t.notMatch(JSON.stringify(row), "P1");
+    const file = path.join(place.output, ".radserve-results");
+    t.equal(statSync(file).mode & 0o777, 0o700);
+  });
+
+  await t.test("by page, and by what is asked for", async (t) => {
+    const seen: string[] = [];
+    let cursor: string | null = "";
+    while (cursor !== null) {
+      const { body }: { body: Listed } = await list({
+        limit: "1",
+        ...(cursor === "" ? {} : { cursor }),
+      });
+      seen.push(...body.results.map(({ receipt }) => path.basename(receipt)));
+      cursor = body.next_cursor;
+    }
+    t.strictSame(seen, all);
+    t.strictSame(await names({ patient: "P1" }), ["three.dcm.json", "one.dcm.json"]);
+    t.strictSame(await names({ text: "1.2.4" }), ["two.dcm.json"]);
+    t.strictSame(await names({ text: "/A/T" }), ["three.dcm.json", "two.dcm.json"]);
+    t.strictSame(await names({ model: "ct-tissue", modality: "CT", status: "completed" }), all);
+    t.strictSame(await names({ model: "burned-in-text" }), []);
+    t.strictSame(await names({ finding: "no such label" }), []);
+    const today = new Date().toISOString().slice(0, 10);
+    t.strictSame(await names({ from: today, to: today }), all);
+    t.strictSame(await names({ to: "2020-01-01" }), []);
+    t.strictSame(await names({ from: "2999-01-01" }), []);
+    t.match(await list({ from: "yesterday" }), { status: 400, body: { error: "bad_request" } });
+  });
+
+  await t.test("and who was looked for stands in the audit as a hash", (t) => {
+    t.match(textOf(place), /"GET \/results\/list".*"patient":"[0-9a-f]{32}"/);
+    t.notMatch(textOf(place), /P1|1\.2\.4/);
+    t.end();
+  });
+
+  await t.test("for those who may see it", async (t) => {
+    const narrowed = await issueToken(place, "--subject", "narrow", "--output-root", folder);
+    t.strictSame(await names({}, narrowed), ["three.dcm.json", "two.dcm.json"]);
+    t.equal((await list({}, "")).status, 401);
+  });
+
+  await t.test("without results that are gone, and again from receipts", async (t) => {
+    rmSync(path.join(folder, "two.dcm.json"));
+    t.strictSame(await names(), ["three.dcm.json", "one.dcm.json"]);
+    const index = () => radserve(place, "results", "index");
+    t.match((await index()).stdout, /: 2 results listed, 0 new, 1 gone$/m);
+    t.strictSame(
+      await names({ patient: "P1" }),
+      ["three.dcm.json", "one.dcm.json"],
+      "it knows what it knew",
+    );
+    await infer("four.dcm", { ...size, PatientID: "P4" }, folder);
+    t.strictSame(
+      await names(),
+      ["four.dcm.json", "three.dcm.json", "one.dcm.json"],
+      "the server goes on",
+    );
+    rmSync(path.join(place.output, ".radserve-results"), { recursive: true });
+    t.strictSame(await names(), []);
+    t.match((await index()).stdout, /: 3 results listed, 3 new, 0 gone$/m);
+    t.strictSame(await names(), ["four.dcm.json", "three.dcm.json", "one.dcm.json"]);
+    await infer("five.dcm", { ...size, PatientID: "P5" }, folder);
+    t.strictSame(
+      await names({ limit: "1" }),
+      ["five.dcm.json"],
+      "the writer sees that its file is gone",
+    );
+  });
+});
+
+t.test("a server that shows no results has no list", { skip: needs(ADDON) }, async (t) => {
+  const server = await startServer(bulkPlace(t));
+  t.teardown(() => server.stop());
+  const answer = await fetch(`${server.url}/results/list`, {
+    headers: { Authorization: server.token },
+  });
+  t.equal(answer.status, 404);
+});
