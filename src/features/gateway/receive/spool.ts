@@ -28,6 +28,7 @@ import { fileHead } from "../../../results/dicom/elements.js";
 import { Conflicts } from "./conflicts.js";
 import { checkOdd, isDamaged } from "./judge.js";
 import { Patients } from "./patients.js";
+import { Shares, type Coming } from "./shares.js";
 import { WholeObject } from "./whole-object.js";
 
 /** Bytes of an object in which its UIDs have to lie; they come before everything that is large. */
@@ -66,6 +67,8 @@ export interface SpoolLimits {
   mostBytes: number;
   /** disk_full where the file system would have less left. */
   minimumFreeBytes: number;
+  /** Part of the disk that one peer may fill, as `Shares` has it. */
+  peerShare: number;
 }
 
 /**
@@ -112,12 +115,15 @@ export class Spool {
   #judging: Promise<unknown> = Promise.resolve();
   readonly #patients = new Patients();
   readonly conflicts: Conflicts;
+  readonly shares: Shares;
 
   constructor(
     private readonly folder: string,
     private readonly limits: SpoolLimits,
   ) {
     this.conflicts = new Conflicts(folder);
+    const { minimumFreeBytes, peerShare: part } = limits;
+    this.shares = new Shares({ folder, part, minimumFreeBytes });
   }
 
   /**
@@ -126,14 +132,22 @@ export class Spool {
    * @throws RadserveError bad_request for UIDs that are missing, malformed or not those that were
    * announced, and for a study that lies there under another PatientID; file_exists for another
    * whole object of this peer, study, series and instance;
-   * body_too_large, disk_full, corrupt_image, truncated_image
+   * body_too_large, disk_full, spool_share_full, corrupt_image, truncated_image
    */
   async keep(peer: string, object: Arriving): Promise<Kept> {
     const { dev } = await stat(this.folder);
     if (isUnmounted(this.folder, dev))
       throw errors.input_not_found("The spool's share is not mounted. Send it again later.");
     try {
-      return await this.#kept(peer, object, dev);
+      const coming = await this.shares.begin(peer);
+      let fresh = false;
+      try {
+        const kept = await this.#kept(peer, object, dev, coming);
+        fresh = kept.fresh;
+        return kept;
+      } finally {
+        coming.end(fresh);
+      }
     } catch (error) {
       const explained = explainedFault(error, "input");
       const isOfDisk =
@@ -143,10 +157,10 @@ export class Spool {
     }
   }
 
-  async #kept(peer: string, object: Arriving, dev: number): Promise<Kept> {
+  async #kept(peer: string, object: Arriving, dev: number, coming: Coming): Promise<Kept> {
     const { sopInstanceUid } = object;
     if (!isUid(sopInstanceUid)) throw badUid("SOPInstanceUID", sopInstanceUid);
-    const pieces = object.dataSet[Symbol.asyncIterator]();
+    const pieces = weighed(object.dataSet, coming);
     const { head, begun, headBytes } = await readBeginning(object, pieces);
     const { studyInstanceUid, seriesInstanceUid } = namesOf(head, object);
     const names = [peer, studyInstanceUid, seriesInstanceUid] as const;
@@ -345,6 +359,17 @@ function namesOf(
   if (studyInstanceUid === undefined || seriesInstanceUid === undefined)
     throw badUid("StudyInstanceUID", undefined);
   return { studyInstanceUid, seriesInstanceUid };
+}
+
+/** The same pieces, as far as there is room for them. */
+async function* weighed(
+  pieces: AsyncIterable<Buffer>,
+  coming: Coming,
+): AsyncGenerator<Buffer, void, undefined> {
+  for await (const piece of pieces) {
+    await coming.add(piece.length);
+    yield piece;
+  }
 }
 
 async function* resumed(

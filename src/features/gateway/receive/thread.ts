@@ -39,6 +39,7 @@ const refused = (reason: string) => (counts.refused[reason] = (counts.refused[re
 const spool = new Spool(settings.spool, {
   mostBytes: config.upload_limit,
   minimumFreeBytes: config.minimum_free_disk,
+  peerShare: settings.peer_share,
 });
 const clock = new RunningClock(runningClockOf(config));
 const arrivals = new Arrivals({
@@ -71,7 +72,9 @@ const rested = givingBack();
 const MOST_ODD_UIDS = 10_000;
 
 setInterval(tellFigures, durations.doorFigures).unref();
+setInterval(countShares, durations.spoolLook).unref();
 void arrivals.look();
+countShares();
 void door?.open();
 
 async function tell(told: Told): Promise<void> {
@@ -142,6 +145,7 @@ function tellFigures(): void {
   const troubles: DoorTrouble[] = [
     ...(door?.troubles() ?? []),
     ...spool.conflicts.troubles(),
+    ...spool.shares.troubles(),
     ...[...new Set(faults)].map((code) => ({
       condition: "received_waiting" as const,
       where: `received images: ${code}`,
@@ -154,6 +158,18 @@ function tellFigures(): void {
   if (text !== told) owner.note({ type: "figures", figures });
   told = text;
   void spool.conflicts.forgetRemoved();
+  void spool.shares.forgetRefused();
+}
+
+function countShares(): void {
+  spool.shares
+    .look()
+    .catch((error: unknown) =>
+      log.warn(
+        { fault: faultForLog(error) },
+        "what each peer holds of the spool could not be counted; it is tried again",
+      ),
+    );
 }
 
 async function answer(call: ToDoors): Promise<unknown> {

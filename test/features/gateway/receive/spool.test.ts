@@ -39,7 +39,7 @@ const NAMES = {
   StudyInstanceUID: STUDY,
   SeriesInstanceUID: SERIES,
 };
-const LIMITS = { mostBytes: 50_000_000, minimumFreeBytes: 0 };
+const LIMITS = { mostBytes: 50_000_000, minimumFreeBytes: 0, peerShare: 1 };
 
 function* cut(bytes: Buffer, each: number): Generator<Buffer> {
   for (let at = 0; at < bytes.length; at += each) yield bytes.subarray(at, at + each);
