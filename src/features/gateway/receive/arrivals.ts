@@ -12,7 +12,7 @@
  * share a spool, and processes which follow one another, make one job of it.
  */
 import { closeSync } from "node:fs";
-import { link, lstat, readdir, readFile, rename, rm, rmdir, stat } from "node:fs/promises";
+import { link, lstat, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { headOf } from "../../../bulk/classify.js";
@@ -21,10 +21,12 @@ import { errno } from "../../../base/errno.js";
 import { asRadserveError, errors } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { monotonic } from "../../../base/monotonic.js";
+import { storedJson } from "../../../base/stored-json.js";
 import { readStart } from "../../../files/descriptor.js";
 import { openPlain } from "../../../files/disk.js";
 import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
+import { textOfRegular } from "../../../files/regular-file.js";
 import type { RunningClock } from "../../../files/running-clock.js";
 import { tagReasons } from "../../../models/acceptance.js";
 import type { Rule } from "../settings.js";
@@ -280,13 +282,9 @@ export class Arrivals {
 
   async #markOf({ peer, study, series }: Series): Promise<Mark | undefined> {
     const file = this.#path("marks", peer, study, `${series}.json`);
-    const text = await readFile(file, "utf8").catch(ifMissing("null"));
-    try {
-      return markSchema.safeParse(JSON.parse(text)).data;
-    } catch {
-      // Damaged: the key of the job finds it again
-      return undefined;
-    }
+    const text = await textOfRegular(file).catch(ifMissing("null"));
+    // Where it is damaged, the key of the job finds it again
+    return markSchema.safeParse(storedJson(text)).data;
   }
 
   async #looked(one: Series): Promise<Looked> {
