@@ -21,13 +21,11 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 export function storedJson(bytes: Uint8Array | string): unknown {
   const text = typeof bytes === "string" ? bytes : tried(() => decoder.decode(bytes));
   if (text === undefined || jsonFault(text, DEEPEST) !== undefined) return undefined;
-  let isFinite = true;
-  const value = tried(
+  return tried(
     () =>
       JSON.parse(text, (_, one: unknown) => {
-        isFinite &&= typeof one !== "number" || Number.isFinite(one);
+        if (typeof one === "number" && !Number.isFinite(one)) throw new Error("No double holds it");
         return one;
       }) as unknown,
   );
-  return isFinite ? value : undefined;
 }

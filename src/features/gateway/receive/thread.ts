@@ -20,6 +20,7 @@ import type {
   Told,
   ToDoors,
 } from "./messages.js";
+import { studyOf } from "./patients.js";
 import { reaches } from "./reach.js";
 import { isOddUid, Spool, type Kept } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
@@ -51,7 +52,8 @@ const arrivals = new Arrivals({
   log,
   submit: async (submission) => (await owner.call({ type: "submit", submission })) as string,
   jobState: async (jobId) => (await owner.call({ type: "state", jobId })) as JobState,
-  removing: async ({ objects: count, ...of }) => tell({ kind: "removed", count, ...of }),
+  removing: async ({ objects: count, ...of }) =>
+    tell({ kind: "removed", count, ...of, study: studyOf(of.study) }),
 });
 const door =
   settings.dicom === undefined
@@ -157,7 +159,7 @@ function tellFigures(): void {
   const text = JSON.stringify(figures);
   if (text !== told) owner.note({ type: "figures", figures });
   told = text;
-  void spool.conflicts.forgetRemoved();
+  void spool.conflicts.look();
   void spool.shares.forgetRefused();
 }
 
