@@ -173,7 +173,6 @@ export class Spool {
       [seriesInstanceUid, file],
       head.attributes,
     );
-    if (study !== studyInstanceUid) await this.conflicts.note(peer, study, "PatientID");
     const names = [peer, study, seriesInstanceUid] as const;
     const series = await this.#open(dev, ...seriesPath(...names));
     try {
@@ -195,6 +194,8 @@ export class Spool {
         },
       );
       await syncFolder(series.path);
+      // Both folders are there now: one that is not ends what is told
+      if (study !== studyInstanceUid) await this.conflicts.note(peer, study, "PatientID");
       const { bytes, sha256, outcome } = written;
       const fresh = outcome === "created";
       return {
