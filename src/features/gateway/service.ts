@@ -21,6 +21,7 @@ import type {
   Told,
   ToDoors,
 } from "./receive/messages.js";
+import { studyOf } from "./receive/patients.js";
 import { ruleBeyond, type Reach } from "./receive/reach.js";
 import type { Stored } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
@@ -174,7 +175,7 @@ export class DoorsService {
       subject: peer,
       count: objects,
     });
-    action.wasOf({ studyInstanceUid: study });
+    action.wasOf({ studyInstanceUid: studyOf(study) });
     await action.asked();
     const { body, note = {} } = await this.options.bulk.call("submit", {
       caller: CALLER,

@@ -37,6 +37,34 @@ export const undeliveredSchema = z.object({
 });
 export type Undelivered = z.infer<typeof undeliveredSchema>;
 
+/** What became of set-aside objects that somebody chose. */
+export const changedSchema = z.object({
+  results: z
+    .array(
+      z.object({
+        id: z.string(),
+        receipt_path: z.string(),
+        destination: z.string().describe("That they were set aside for"),
+        objects: z.int().min(1),
+      }),
+    )
+    .describe("The results that they are of"),
+  waiting: z
+    .int()
+    .min(0)
+    .describe("Objects of the chosen results that are on their way; nothing is changed of them"),
+  without_destination: z
+    .int()
+    .min(0)
+    .describe(
+      "Objects that stay set aside, because the settings do not name their destination; `to` moves them",
+    ),
+});
+/** `chosen`: how many results of the queue the filter has. */
+export type Changed = z.infer<typeof changedSchema> & { chosen: number };
+export const objectsIn = ({ results }: Pick<Changed, "results">): number =>
+  results.reduce((sum, { objects }) => sum + objects, 0);
+
 export type ToDeliver =
   /** Answered when the disk has it. */
   | { type: "intend"; entry: Entry }
@@ -47,9 +75,9 @@ export type ToDeliver =
   | { type: "outcome"; id: string; folder: string; name: string; ms: number | undefined }
   /** Answered with Undelivered[]. */
   | { type: "list"; filter: DeliveryFilter; most: number }
-  /** Answered with how many objects are tried again, at `to` in place of the one they were for. */
+  /** Answered with Changed: they are tried again, at `to` in place of the one they were for. */
   | { type: "retry"; filter: DeliveryFilter; to: string | undefined }
-  /** Answered with how many objects that were set aside are dropped. */
+  /** Answered with Changed: they are dropped. */
   | { type: "drop"; filter: DeliveryFilter }
   /** Nobody waits for an outcome any longer. */
   | { type: "hurry" }

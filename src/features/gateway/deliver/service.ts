@@ -15,6 +15,7 @@ import type { Delivery } from "../../../results/receipt/delivery.js";
 import { holdsDeliveries, queueWithoutSpool } from "../setting.js";
 import type { DoorsSettings } from "../settings.js";
 import type {
+  Changed,
   DeliverThreadOptions,
   DeliveryFigures,
   DeliveryFilter,
@@ -108,14 +109,14 @@ export class DeliveryService implements Sending {
     return (await this.#call({ type: "list", filter, most })) as Undelivered[];
   }
 
-  /** @returns how many objects that were set aside are sent again, or to another destination */
-  async retry(filter: DeliveryFilter, to?: string): Promise<number> {
-    return (await this.#call({ type: "retry", filter, to })) as number;
+  /** Sends set-aside objects again, or to another destination. */
+  async retry(filter: DeliveryFilter, to?: string): Promise<Changed> {
+    return (await this.#call({ type: "retry", filter, to })) as Changed;
   }
 
-  /** @returns how many objects that were set aside are not to be sent any more */
-  async drop(filter: DeliveryFilter): Promise<number> {
-    return (await this.#call({ type: "drop", filter })) as number;
+  /** Gives set-aside objects up. */
+  async drop(filter: DeliveryFilter): Promise<Changed> {
+    return (await this.#call({ type: "drop", filter })) as Changed;
   }
 
   /** Whether something is in the queue for a destination, which the settings may not name. */

@@ -20,6 +20,7 @@ import type {
   Told,
   ToDoors,
 } from "./messages.js";
+import { studyOf } from "./patients.js";
 import { reaches } from "./reach.js";
 import { isOddUid, Spool, type Kept } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
@@ -39,6 +40,7 @@ const refused = (reason: string) => (counts.refused[reason] = (counts.refused[re
 const spool = new Spool(settings.spool, {
   mostBytes: config.upload_limit,
   minimumFreeBytes: config.minimum_free_disk,
+  peerShare: settings.peer_share,
 });
 const clock = new RunningClock(runningClockOf(config));
 const arrivals = new Arrivals({
@@ -50,7 +52,8 @@ const arrivals = new Arrivals({
   log,
   submit: async (submission) => (await owner.call({ type: "submit", submission })) as string,
   jobState: async (jobId) => (await owner.call({ type: "state", jobId })) as JobState,
-  removing: async ({ objects: count, ...of }) => tell({ kind: "removed", count, ...of }),
+  removing: async ({ objects: count, ...of }) =>
+    tell({ kind: "removed", count, ...of, study: studyOf(of.study) }),
 });
 const door =
   settings.dicom === undefined
@@ -71,7 +74,9 @@ const rested = givingBack();
 const MOST_ODD_UIDS = 10_000;
 
 setInterval(tellFigures, durations.doorFigures).unref();
+setInterval(countShares, durations.spoolLook).unref();
 void arrivals.look();
+countShares();
 void door?.open();
 
 async function tell(told: Told): Promise<void> {
@@ -142,6 +147,7 @@ function tellFigures(): void {
   const troubles: DoorTrouble[] = [
     ...(door?.troubles() ?? []),
     ...spool.conflicts.troubles(),
+    ...spool.shares.troubles(),
     ...[...new Set(faults)].map((code) => ({
       condition: "received_waiting" as const,
       where: `received images: ${code}`,
@@ -153,7 +159,19 @@ function tellFigures(): void {
   const text = JSON.stringify(figures);
   if (text !== told) owner.note({ type: "figures", figures });
   told = text;
-  void spool.conflicts.forgetRemoved();
+  void spool.conflicts.look();
+  void spool.shares.forgetRefused();
+}
+
+function countShares(): void {
+  spool.shares
+    .look()
+    .catch((error: unknown) =>
+      log.warn(
+        { fault: faultForLog(error) },
+        "what each peer holds of the spool could not be counted; it is tried again",
+      ),
+    );
 }
 
 async function answer(call: ToDoors): Promise<unknown> {
