@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/spec.h"
+#include "postprocess/output.h"
 #include "postprocess/turned.h"
 #include "prepare/geometry.h"
 

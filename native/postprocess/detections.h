@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "base/description.h"
-#include "base/spec.h"
 #include "base/tensor.h"
 #include "postprocess/boxes.h"
+#include "postprocess/output.h"
 #include "postprocess/postprocess.h"
 #include "prepare/geometry.h"
 

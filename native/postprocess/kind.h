@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/description.h"
-#include "base/spec.h"
+#include "postprocess/output.h"
 #include "postprocess/postprocess.h"
 
 namespace radserve {

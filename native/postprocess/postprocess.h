@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "base/spec.h"
 #include "base/tensor.h"
 #include "base/thread_team.h"
 #include "postprocess/boxes.h"
+#include "postprocess/output.h"
 #include "prepare/geometry.h"
 #include "prepare/volume.h"
 #include "tiling/tiling.h"
