@@ -118,8 +118,9 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   model.inputs = o.List("inputs", [&](const Given& input) {
     return ReadInputSpec(ReadDescription(input.value()), roles);
   });
-  model.outputs =
-      o.List("outputs", [](const Given& v) { return ReadOutputSpec(ReadDescription(v.value())); });
+  model.outputs = o.List("outputs", [&](const Given& output) {
+    return ReadOutputSpec(ReadDescription(output.value()), model.inputs);
+  });
   model.environment = Here(info).id();
   o.Into("name", model.name, "version", model.version);
   if (o.Has("tiling")) model.tiling = ReadTilingSpec(ReadDescription(o.At("tiling")));

@@ -65,6 +65,11 @@ class Fields {
   std::vector<double> Numbers(const char* field) const {
     return List(field, [&](const Self& item) { return double{item.template Get<double>(field)}; });
   }
+  std::vector<std::string> Texts(const char* field) const {
+    return List(field, [&](const Self& item) {
+      return std::string(item.template Get<std::string>(field));
+    });
+  }
   std::vector<int> Ints(const char* field) const {
     return List(field, [&](const Self& item) {
       return static_cast<int>(item.template Get<double>(field));

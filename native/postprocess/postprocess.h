@@ -103,6 +103,9 @@ using TensorByName = std::function<const Tensor&(const std::string&)>;
 OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors,
                          const SourceGrid& grid, std::span<const double> thresholds);
 
+/// Number of the detection table that finds the boxes of a segmentation by prototypes.
+size_t TableOf(const OutputSpec& spec, std::span<const OutputSpec> outputs);
+
 /// Boxes of a detection table, and the thresholds of its labels.
 struct TableOfBoxes {
   const OutputSpec& spec;

@@ -19,25 +19,12 @@ import type {
 import { release } from "../addon/bytes.js";
 import type { Tensor } from "../base/tensor.js";
 import type { VolumeGeometry } from "../images/image.js";
-import { inputOf, type Manifest, type ModelInput } from "../manifest/manifest.js";
-import type { NativeFields } from "../manifest/outputs/kind.js";
-import { kindOf, labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
+import type { Manifest, ModelInput } from "../manifest/manifest.js";
+import type { ModelOutput } from "../manifest/outputs/outputs.js";
 import type { Tiling } from "../manifest/tiling.js";
 
-/**
- * An output of a manifest as the addon reads it: what all kinds have, beside the fields of its own.
- */
-interface NativeOutput extends NativeFields {
-  kind: string;
-  /** Number of the input on whose grid it is. */
-  input: number;
-  labels: number;
-  /** One a label; NaN for a label without a threshold. */
-  thresholds: number[];
-}
-
 /** Options of which the addon needs some that callers of the engine may leave out. */
-type Given<Key extends keyof InferOptions> = InferOptions & Required<Pick<InferOptions, Key>>;
+type OptionsWith<Key extends keyof InferOptions> = InferOptions & Required<Pick<InferOptions, Key>>;
 
 /**
  * Numbers come as lists, because an object costs the thread that serves requests a microsecond for
@@ -80,11 +67,14 @@ export interface EngineAddon {
     hashes: readonly { path: string; sha256: string }[];
     timeoutMs: number | undefined;
     cancelId: number | undefined;
-    /** As the manifest has them: each step of native/prepare reads the fields that it uses. */
+    /**
+     * Both as the manifest has them: each step of native/prepare, and each kind of
+     * native/postprocess, reads the fields that it uses.
+     */
     inputs: readonly ModelInput[];
+    outputs: readonly ModelOutput[];
     /** Names of the model's roles, in the manifest's order. */
     roles: readonly string[];
-    outputs: NativeOutput[];
   }): Promise<Omit<LoadedModel, "provider">>;
   keepCanary(id: number, canary: CanaryTensors): void;
   leaveIdle(milliseconds: number): void;
@@ -92,9 +82,9 @@ export interface EngineAddon {
   infer(
     id: number,
     planes: readonly Plane[],
-    options: Given<"priority" | "dump">,
+    options: OptionsWith<"priority" | "dump">,
   ): Promise<NativeInference>;
-  runTensors(id: number, options: Given<"priority"> & { feeds: Tensor[] }): Promise<Tensor[]>;
+  runTensors(id: number, options: OptionsWith<"priority"> & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
   progress(cancelId: number): Progress | undefined;
@@ -164,18 +154,4 @@ export function inferenceOf(native: NativeInference): InferResult {
   const timings = { queueMs, prepareMs, runMs, postprocessMs };
   const result = { outputs, rawSha256, preparation: preparationOf(native), timings };
   return tensors === undefined ? result : { ...result, tensors };
-}
-
-export function nativeOutput(
-  output: ModelOutput,
-  model: Pick<Manifest, "inputs" | "outputs">,
-): NativeOutput {
-  const labels = labelsOf(output);
-  return {
-    ...kindOf(output).native(output, model.outputs),
-    kind: output.kind,
-    input: inputOf(model, output),
-    labels: labels.length,
-    thresholds: labels.map((l) => l.threshold ?? NaN),
-  };
 }

@@ -5,7 +5,7 @@
 import os from "node:os";
 import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender } from "./checks.js";
 import { engineStatsSchema, type EngineStats } from "./stats.js";
-import { inferenceOf, nativeOutput, type EngineAddon } from "./engine-addon.js";
+import { inferenceOf, type EngineAddon } from "./engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { requireRegular } from "../files/regular-file.js";
 import { asRadserveError, ERRORS, errors, RadserveError, type ErrorCode } from "../base/errors.js";
@@ -111,7 +111,7 @@ export class Engine {
         cancelId: options.cancelId,
         inputs: options.inputs,
         roles: options.roles ?? [],
-        outputs: options.outputs.map((output) => nativeOutput(output, options)),
+        outputs: options.outputs,
       });
       this.#loaded.add(id);
       return { id, inputs, outputs, provider, ...(gpu === undefined ? {} : { gpu }), sessions };
