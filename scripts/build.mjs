@@ -17,8 +17,8 @@ const FOLDERS = ["src", "test", "scripts", "bench"];
 /**
  * What a process or a thread starts with. Loading hundreds of modules takes longer than all else at
  * a start, so each is bundled with the packages that it needs; its own file in dist/src loads that
- * bundle. Tests import the other files as they are: no thread has a module twice. Of a feature, each
- * thread.ts is one.
+ * bundle. Tests import the other files as they are: no thread has a module twice. Each thread.ts of
+ * a feature is one.
  */
 const ENTRIES = [
   "main",
