@@ -29,7 +29,7 @@ export interface LaneOptions {
   log: Logger;
 }
 
-interface Waiting<Question> {
+interface WaitingQuestion<Question> {
   question: Question;
   subject: string;
   /** Whether nobody waits for the answer any more. */
@@ -40,7 +40,7 @@ interface Waiting<Question> {
 type Thread<Question> = ServiceThread<Question, unknown>;
 
 export class Lane<Question> {
-  readonly #queue = new FairQueue<Waiting<Question>>();
+  readonly #queue = new FairQueue<WaitingQuestion<Question>>();
   readonly #waitingOf = new Map<string, number>();
   /** Whom each thread works for. */
   readonly #threads = new Map<Thread<Question>, string | undefined>();

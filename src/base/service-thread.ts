@@ -26,7 +26,7 @@ interface Refusal {
 }
 
 /** A note is a call that nobody waits for. */
-type Message =
+type ThreadMessage =
   | "loaded"
   | { type: "note"; call: unknown }
   | { type: "call"; id: number; call: unknown }
@@ -52,18 +52,18 @@ export class ThreadEnded extends Error {
   }
 }
 
-interface Waiting {
+interface PendingCall {
   resolve: (answer: unknown) => void;
   reject: (error: Error) => void;
 }
 
 /** One side of a port. */
 class Calls {
-  readonly #waiting = new Map<number, Waiting>();
+  readonly #waiting = new Map<number, PendingCall>();
   #lastId = 0;
 
   constructor(
-    private readonly post: (message: Message, transfer: Transferable[]) => void,
+    private readonly post: (message: ThreadMessage, transfer: Transferable[]) => void,
     private readonly answering: Answering<never, unknown>,
   ) {}
 
@@ -83,7 +83,7 @@ class Calls {
     this.post({ type: "note", call }, []);
   }
 
-  async hear(message: Exclude<Message, "loaded">): Promise<void> {
+  async hear(message: Exclude<ThreadMessage, "loaded">): Promise<void> {
     if (message.type === "note") await this.answering(message.call as never, []);
     else if (message.type === "call") await this.#answer(message.id, message.call);
     else {
@@ -130,7 +130,7 @@ function errorOf({ error, errno, fault }: Refusal): RadserveError {
 }
 
 /** How a service thread calls the thread that started it. */
-export interface Owner<Call> {
+export interface ThreadOwner<Call> {
   call(call: Call): Promise<unknown>;
   note(call: Call): void;
 }
@@ -138,13 +138,13 @@ export interface Owner<Call> {
 /** From now on this thread answers its owner. To be called while its modules are evaluated. */
 export function answerOwner<Call, Answer, Back = never>(
   answering: Answering<Call, Answer>,
-): Owner<Back> {
+): ThreadOwner<Back> {
   const port = parentPort;
   if (port === null) throw new Error("This file is the start of a worker thread.");
   const calls = new Calls((message, transfer) => port.postMessage(message, transfer), answering);
-  port.on("message", (message: Exclude<Message, "loaded">) => void calls.hear(message));
+  port.on("message", (message: Exclude<ThreadMessage, "loaded">) => void calls.hear(message));
   // Node.js has a last step to do when the modules were evaluated; then the thread can be ended
-  setImmediate(() => port.postMessage("loaded" satisfies Message));
+  setImmediate(() => port.postMessage("loaded" satisfies ThreadMessage));
   return calls;
 }
 
@@ -264,7 +264,7 @@ export class ServiceThread<Call, Answer> {
     let loaded: () => void = () => undefined;
     const whenLoaded = new Promise<void>((resolve) => (loaded = resolve));
     const life: Life = { worker, calls, memory, isLoaded: false, loaded: whenLoaded };
-    worker.on("message", (message: Message) => {
+    worker.on("message", (message: ThreadMessage) => {
       if (message === "loaded") {
         life.isLoaded = true;
         loaded();

@@ -5,7 +5,7 @@
 import os from "node:os";
 import { workerData } from "node:worker_threads";
 import { giveBack } from "../addon/bytes.js";
-import type { Verdict, Whose } from "../audit/action.js";
+import type { AuditOutcome, PatientAndStudy } from "../audit/action.js";
 import { dropGrownCodecs } from "../images/dicom/codecs.js";
 import { shareDecoding } from "../images/dicom/decoders.js";
 import { operateAtOnce } from "../files/disk.js";
@@ -54,9 +54,9 @@ export type FromWorker =
    * It will commit something: answered when that is written down, and what is to be delivered of
    * it.
    */
-  | { type: "will-commit"; cancelId: number; verdict: Verdict; place: ResultPlace | undefined }
+  | { type: "will-commit"; cancelId: number; verdict: AuditOutcome; place: ResultPlace | undefined }
   /** It failed, and its image is of that person. */
-  | { type: "was-of"; cancelId: number; whose: Whose };
+  | { type: "was-of"; cancelId: number; whose: PatientAndStudy };
 
 /**
  * Bytes of decoded pixels that the images of bulk work on one thread may have in memory together.
@@ -150,7 +150,7 @@ async function inferred({
 }: WorkerTask): Promise<AnswerText | Summary> {
   setSign(signs, "begun");
   const { cancelId } = task;
-  let whose: Whose | undefined;
+  let whose: PatientAndStudy | undefined;
   try {
     const { outputs, forms } = options;
     const context: InferContext = {

@@ -27,7 +27,7 @@ import type {
   FromThread,
   ItemOutcome,
   ItemToRun,
-  ThreadOptions,
+  BulkThreadOptions,
   ToThread,
 } from "./messages.js";
 import { BulkUnavailable } from "./database-trouble.js";
@@ -77,7 +77,7 @@ export class BulkService {
     paused: 0,
     paused_for: {},
     ended: {},
-    boxes: [],
+    nodes: [],
     trouble: null,
   };
   #calledAt = 0;
@@ -101,7 +101,7 @@ export class BulkService {
         crashed,
         processId: randomUUID(),
         window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,
-      } satisfies Omit<ThreadOptions, "memory">,
+      } satisfies Omit<BulkThreadOptions, "memory">,
       places: pool.places,
       answering: (message: FromThread) => this.#hear(message),
       failed: (error) => log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
@@ -130,7 +130,7 @@ export class BulkService {
     });
   }
 
-  /** @throws RadserveError what the page documents */
+  /** @throws RadserveError what the endpoint documents */
   async call(operation: OperationName, call: Omit<BulkCall, "progress">): Promise<BulkAnswer> {
     if (!this.options.hasDatabase()) throw noDatabase();
     this.#calledAt = monotonic();
@@ -187,7 +187,7 @@ export class BulkService {
       await this.#thread.end();
       this.#forget();
       // It is alive no more
-      this.#figures = { ...this.#figures, boxes: [] };
+      this.#figures = { ...this.#figures, nodes: [] };
       this.#leaving = undefined;
     })();
     return this.#leaving;

@@ -23,14 +23,14 @@ import type { BulkAnswer, BulkCall } from "./call.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
-import type { FromThread, ThreadOptions, ToThread } from "./messages.js";
+import type { FromThread, BulkThreadOptions, ToThread } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
-import { allBoxes } from "./job-details.js";
+import { allNodes } from "./job-details.js";
 
-const options = workerData as ThreadOptions;
+const options = workerData as BulkThreadOptions;
 const { config, roots } = options;
 const log = createLog(config.log_level);
 const works = config.role !== "api";
@@ -51,7 +51,7 @@ const features = new Promise<readonly JobsFeature[]>((resolve) => (giveFeatures 
 /** Works with these features. */
 export const serveJobs = (all: readonly JobsFeature[]): void => giveFeatures(all);
 
-const service = answerOwner<ToThread, BulkAnswer | undefined, FromThread>(answer);
+const service = answerOwner<ToThread, BulkAnswer | undefined, FromThread>(handleCall);
 const send = (message: FromThread) => service.note(message);
 
 /** Where the version before kept the number; it stays there for the way back. */
@@ -70,7 +70,7 @@ async function nodeId(): Promise<string> {
   return (await readFile(file, "utf8")).trim();
 }
 
-interface Parts {
+interface BulkParts {
   database: Database;
   scanner: Scanner;
   runner: Runner;
@@ -84,12 +84,12 @@ let resolveModels: (known: KnownModels) => void;
 models = new Promise((resolve) => (resolveModels = resolve));
 let modelsReady = false;
 
-const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
+const state: { parts?: BulkParts; fault?: unknown; stopped: boolean } = { stopped: false };
 const troubles = new DatabaseTroubles();
 const closing = new AbortController();
 const clock = new RunningClock(runningClockOf(config));
 
-async function open(): Promise<Parts> {
+async function open(): Promise<BulkParts> {
   const given = await features;
   const database = await openDatabase(config, log, databasesOf(given));
   const shared = { config, roots, database, log, troubles };
@@ -97,7 +97,7 @@ async function open(): Promise<Parts> {
     ...shared,
     clock,
     works,
-    box: os.hostname(),
+    node: os.hostname(),
     onLost: () => void repair([]).catch(() => undefined),
     models: () => models,
     memory,
@@ -106,13 +106,13 @@ async function open(): Promise<Parts> {
   try {
     await recognise(database);
     await scanner.start();
-    const box = await nodeId();
+    const node = await nodeId();
     const runner = new Runner({
       ...shared,
       window: options.window,
       instance: () => ({
         id: randomUUID(),
-        box,
+        node,
         name: os.hostname(),
         process: options.processId,
         afterCrash: options.crashed,
@@ -135,12 +135,12 @@ async function open(): Promise<Parts> {
   }
 }
 
-/** The file that keeps by which row this box knows the tables. */
+/** The file that keeps by which row this node knows the tables. */
 const originFile = path.join(config.state_dir, "bulk-origin");
 
 /**
- * Brings the tables up to date, and says so if they are not those that this box knew: jobs of
- * before are gone with those.
+ * Brings the tables up to date. If they are not the tables that this node knew, it logs that
+ * earlier jobs are gone.
  * @param jobs of which it is known that they are lost
  */
 async function recognise({ pool }: Database, jobs: readonly string[] = []): Promise<void> {
@@ -178,7 +178,7 @@ async function makeAgain(jobs: readonly string[]): Promise<void> {
 let attempt = open();
 
 /** Opens the queue, as often as that fails. */
-async function openPatiently(): Promise<Parts> {
+async function openPatiently(): Promise<BulkParts> {
   for (let wait = FIRST_DELAY_MS; ; wait = Math.min(LONGEST_DELAY_MS, wait * 2)) {
     try {
       const parts = await attempt;
@@ -207,7 +207,7 @@ function unavailable(): RadserveError {
 }
 
 /** The parts. A database that starts is waited for; one that fails is told at once. */
-async function available(): Promise<Parts> {
+async function available(): Promise<BulkParts> {
   if (state.parts === undefined && state.fault === undefined)
     await within(attempt, PATIENCE_MS).catch(() => undefined);
   if (state.parts === undefined) throw unavailable();
@@ -234,7 +234,7 @@ async function answerCall(name: OperationName, call: BulkCall): Promise<BulkAnsw
       ? thrown
       : asUnavailable(thrown, state.parts.database.connection);
   } finally {
-    // Other boxes see it when they look next, within seconds
+    // Other nodes see it when they look next, within seconds
     if (wakes) {
       state.parts?.scanner.wake();
       state.parts?.runner.wake(true);
@@ -263,17 +263,17 @@ const figures = setInterval(() => {
     return;
   }
   const { database, runner } = parts;
-  Promise.all([depth(database.pool), allBoxes(database.pool)]).then(
-    ([found, boxes]) => {
+  Promise.all([depth(database.pool), allNodes(database.pool)]).then(
+    ([found, nodes]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      send({ type: "figures", figures: { ...found, boxes, trouble }, ended: runner.takeCounts() });
+      send({ type: "figures", figures: { ...found, nodes, trouble }, ended: runner.takeCounts() });
     },
     (error: unknown) =>
       send({ type: "trouble", trouble: reasonOf(asUnavailable(error, database.connection)) }),
   );
 }, durations.bulkFigures);
 
-function answer(message: ToThread): Promise<BulkAnswer | undefined> | undefined {
+function handleCall(message: ToThread): Promise<BulkAnswer | undefined> | undefined {
   switch (message.type) {
     case "call":
       return answerCall(message.operation, message.call);

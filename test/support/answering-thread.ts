@@ -2,12 +2,12 @@
 import { threadId, workerData } from "node:worker_threads";
 import { RadserveError } from "../../src/base/errors.js";
 import { systemError } from "../../src/base/errno.js";
-import { answerOwner, type Owner } from "../../src/base/service-thread.js";
+import { answerOwner, type ThreadOwner } from "../../src/base/service-thread.js";
 
 const { fails } = workerData as { fails?: boolean };
 if (fails === true) throw new TypeError("planted: it cannot load");
 
-const owner: Owner<string> = answerOwner<string, unknown, string>(async (call, transfer) => {
+const owner: ThreadOwner<string> = answerOwner<string, unknown, string>(async (call, transfer) => {
   switch (call) {
     case "id":
       return threadId;

@@ -5,7 +5,7 @@ import { driftOf, FALSE_MARKS, FEWEST_STUDIES } from "./compare.js";
 import type { DriftQuestion, DriftView } from "./messages.js";
 import { mondayOf, Weeks } from "./weeks.js";
 
-async function answer({ folders, most, week }: DriftQuestion): Promise<DriftView> {
+async function handleQuestion({ folders, most, week }: DriftQuestion): Promise<DriftView> {
   const weeks = new Weeks();
   let whole = true;
   for (const folder of folders) whole = (await readReceipts(folder, weeks, { most })) && whole;
@@ -13,4 +13,4 @@ async function answer({ folders, most, week }: DriftQuestion): Promise<DriftView
   return { ...found, whole, folders, fewest_studies: FEWEST_STUDIES, false_marks: FALSE_MARKS };
 }
 
-answerOwner(answer);
+answerOwner(handleQuestion);

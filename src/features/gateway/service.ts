@@ -1,6 +1,6 @@
 /**
- * The doors as the serving process sees them: their thread receives, and asks here for jobs and for
- * lines of the audit. Off unless the settings name a file of doors.
+ * The gateway's reception as the serving process sees it: its thread receives, and asks here for
+ * jobs and for lines of the audit. Off unless the settings name a file of the gateway.
  */
 import { ReadableStream } from "node:stream/web";
 import type { Transferable } from "node:worker_threads";
@@ -15,27 +15,27 @@ import type { Config } from "../../config.js";
 import { isInside } from "../../files/roots.js";
 import type { Completed, JobState, Submission } from "./receive/arrivals.js";
 import type {
-  DoorFigures,
-  DoorsThreadOptions,
-  FromDoors,
-  Told,
-  ToDoors,
+  ReceptionFigures,
+  ReceptionThreadOptions,
+  FromReception,
+  ReceptionRecord,
+  ToReception,
 } from "./receive/messages.js";
 import { studyOf } from "./receive/patients.js";
 import { ruleBeyond, type Reach } from "./receive/reach.js";
-import type { Stored } from "./receive/stow.js";
+import type { StowAnswer } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
-import { DOORS_SUBJECT } from "./subject.js";
+import { GATEWAY_SUBJECT } from "./subject.js";
 
 const CALLER = {
-  subject: DOORS_SUBJECT,
+  subject: GATEWAY_SUBJECT,
   admin: false,
   inputRoots: undefined,
   outputRoots: undefined,
 };
 /** Pieces of a body that go over together; each has at most 64 KiB. */
 const PIECES_AT_ONCE = 16;
-export interface DoorsOptions {
+export interface ReceptionOptions {
   config: Config;
   settings: ReceivingSettings;
   bulk: Pick<BulkService, "call">;
@@ -43,10 +43,10 @@ export interface DoorsOptions {
   log: Logger;
 }
 
-export class DoorsService {
+export class ReceptionService {
   readonly spool: string;
-  readonly #thread: ServiceThread<ToDoors, unknown>;
-  #figures: DoorFigures = {
+  readonly #thread: ServiceThread<ToReception, unknown>;
+  #figures: ReceptionFigures = {
     associations: 0,
     objects: {},
     bytes: {},
@@ -56,7 +56,7 @@ export class DoorsService {
     troubles: [],
   };
 
-  constructor(private readonly options: DoorsOptions) {
+  constructor(private readonly options: ReceptionOptions) {
     const { config, settings, log } = options;
     const { log_level, minimum_free_disk, upload_limit, state_dir } = config;
     this.spool = settings.spool;
@@ -65,14 +65,15 @@ export class DoorsService {
       workerData: {
         settings,
         config: { log_level, minimum_free_disk, upload_limit, state_dir },
-      } satisfies DoorsThreadOptions,
+      } satisfies ReceptionThreadOptions,
       stays: true,
-      answering: (message: FromDoors) => this.#answer(message),
-      failed: (error) => log.error({ fault: faultForLog(error) }, "the thread of the doors failed"),
+      answering: (message: FromReception) => this.#answer(message),
+      failed: (error) =>
+        log.error({ fault: faultForLog(error) }, "the thread of the gateway's reception failed"),
     });
   }
 
-  get figures(): DoorFigures {
+  get figures(): ReceptionFigures {
     return this.#figures;
   }
 
@@ -104,7 +105,7 @@ export class DoorsService {
     address: string | undefined,
     boundary: string,
     pieces: AsyncIterable<Buffer>,
-  ): Promise<Stored> {
+  ): Promise<StowAnswer> {
     let fault: unknown;
     // Each step over to the thread takes a turn of both; so few of them
     async function* gathered() {
@@ -125,13 +126,13 @@ export class DoorsService {
     const body = ReadableStream.from<Uint8Array>(gathered());
     try {
       const call = { type: "store", peer: stowPeer(subject), address, boundary, body } as const;
-      return (await this.#call(call, [body])) as Stored;
+      return (await this.#call(call, [body])) as StowAnswer;
     } catch (error) {
       throw fault ?? error;
     }
   }
 
-  /** @throws RadserveError not_found; what the page of jobs throws */
+  /** @throws RadserveError not_found; what the endpoint of jobs throws */
   async complete(study: string, reach: Reach): Promise<Completed[]> {
     const all = (await this.#call({ type: "complete", study, reach })) as Completed[];
     if (all.length > 0) return all;
@@ -145,17 +146,17 @@ export class DoorsService {
     await this.#thread.close({ type: "close" });
   }
 
-  async #call(call: ToDoors, transfer: Transferable[] = []): Promise<unknown> {
+  async #call(call: ToReception, transfer: Transferable[] = []): Promise<unknown> {
     try {
       return await this.#thread.call(call, transfer);
     } catch (error) {
       if (error instanceof ThreadEnded)
-        throw errors.shutting_down("The doors close. Send it again.");
+        throw errors.shutting_down("The gateway closes. Send it again.");
       throw error;
     }
   }
 
-  async #answer(message: FromDoors): Promise<unknown> {
+  async #answer(message: FromReception): Promise<unknown> {
     switch (message.type) {
       case "submit":
         return this.#submit(message.submission);
@@ -204,7 +205,7 @@ export class DoorsService {
     }
   }
 
-  async #tell({ kind, outcome = "done", peer, study, ...more }: Told): Promise<void> {
+  async #tell({ kind, outcome = "done", peer, study, ...more }: ReceptionRecord): Promise<void> {
     const { audit } = this.options;
     await audit.record({
       kind,

@@ -1,2 +1,2 @@
 /** Whose jobs they are that received images become. */
-export const DOORS_SUBJECT = "gateway";
+export const GATEWAY_SUBJECT = "gateway";

@@ -5,12 +5,12 @@ import type { EngineOptions } from "../../engine/types.js";
 import type { Root } from "../../files/roots.js";
 import type { SharedModels } from "../../models/shared.js";
 import type { ResultForms } from "../../results/forms.js";
-import type { Wanted } from "./list/list.js";
+import type { ListQuery } from "./list/list.js";
 import { VERDICTS } from "../../results/commit/verify.js";
 import { receiptSchema } from "../../results/receipt/receipt.js";
 import { trustSchema } from "../../results/receipt/seal.js";
 
-export interface ThreadOptions {
+export interface ViewerThreadOptions {
   engine: EngineOptions;
   memory: MemoryPlace;
   forms: ResultForms;
@@ -34,7 +34,7 @@ interface OfPlace extends OfResult {
   across: Across;
 }
 
-export type View =
+export type ViewCall =
   | ({ kind: "receipt" } & OfResult)
   | ({ kind: "frame" } & OfPlace)
   /** Of a model: the picture that it wrote. */
@@ -49,7 +49,7 @@ export type View =
       /** The server's output roots, and the folders of them that the caller may see; real paths. */
       roots: readonly string[];
       folders: readonly string[];
-      wanted: Wanted;
+      wanted: ListQuery;
       limit: number;
       cursor: string | undefined;
     };
@@ -138,7 +138,7 @@ export const marksSchema = z.strictObject({
       "PNG in base64: pixels have the colour of their segment, and others are transparent; null if no pixel is marked",
     ),
 });
-export type Marks = z.infer<typeof marksSchema>;
+export type ResultMarks = z.infer<typeof marksSchema>;
 
 export const verificationSchema = z.strictObject({
   equal: z.boolean().describe("Every file and every replayed result is equal, and no MAC is wrong"),

@@ -21,12 +21,12 @@ import { SliceMemory, withFile } from "../../inference/reading-memory.js";
 import { replay } from "../../inference/replay.js";
 import { checkResult } from "../../inference/verify-result.js";
 import { ModelReader } from "../../models/shared.js";
-import { listed } from "./list/list.js";
+import { listResults } from "./list/list.js";
 import type { Section } from "../../results/picture/section.js";
-import { areEqual, type Check } from "../../results/commit/verify.js";
+import { areEqual, type ReceiptCheck } from "../../results/commit/verify.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
 import { MarkReader } from "./marks.js";
-import type { ShownReceipt, ThreadOptions, Verification, View } from "./messages.js";
+import type { ShownReceipt, ViewerThreadOptions, Verification, ViewCall } from "./messages.js";
 import { fileOf, readWithin, withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
 import {
@@ -37,7 +37,7 @@ import {
   type KnownVolume,
 } from "./volume-planes.js";
 
-const { engine: engineOptions, memory: place, forms } = workerData as ThreadOptions;
+const { engine: engineOptions, memory: place, forms } = workerData as ViewerThreadOptions;
 const engine = createEngine(engineOptions);
 const memory = new ProcessMemory(place, dropGrownCodecs);
 const models = new ModelReader();
@@ -46,9 +46,9 @@ const planes = new VolumePlanes(memory);
 const marks = new MarkReader(memory);
 const PATIENT = { patient: true, check: () => undefined };
 
-type Of<Kind extends View["kind"]> = Extract<View, { kind: Kind }>;
+type ViewOf<Kind extends ViewCall["kind"]> = Extract<ViewCall, { kind: Kind }>;
 
-function answer(view: View, transfer: Transferable[]): Promise<unknown> {
+function handleCall(view: ViewCall, transfer: Transferable[]): Promise<unknown> {
   switch (view.kind) {
     case "receipt":
       return withResult(view.receiptPath, view.roots.output, ({ receipt, trust }) =>
@@ -79,7 +79,7 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
     case "input":
       return inputOf(view);
     case "list":
-      return listed(view.roots, view.wanted, {
+      return listResults(view.roots, view.wanted, {
         ...view,
         sees: (receipt) => isInside(receipt, view.folders),
         read: (receipt) => readWithin(receipt, view.folders),
@@ -88,8 +88,8 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
 }
 
 /** The path of the image of a result, as the list has it. */
-async function inputOf({ roots, receiptPath }: Of<"input">): Promise<string | undefined> {
-  const { results } = await listed(
+async function inputOf({ roots, receiptPath }: ViewOf<"input">): Promise<string | undefined> {
+  const { results } = await listResults(
     roots,
     { text: receiptPath },
     {
@@ -102,7 +102,7 @@ async function inputOf({ roots, receiptPath }: Of<"input">): Promise<string | un
 }
 
 /** The picture that a model wrote. */
-function written({ receiptPath, roots }: Of<"picture">, model: string): Promise<Uint8Array> {
+function written({ receiptPath, roots }: ViewOf<"picture">, model: string): Promise<Uint8Array> {
   return withResult(receiptPath, roots.output, (result) => {
     const { outputs = [] } = result.receipt.models.find(({ name }) => name === model) ?? {};
     const png = outputs.find(({ media_type: type }) => type === "image/png");
@@ -122,7 +122,7 @@ function packed(value: unknown, transfer: Transferable[]): Uint8Array {
 
 /** Something of a plane across the slices. */
 function ofSection<T>(
-  { receiptPath, inputPath, roots, frame, across = "row" }: Of<"picture" | "frame" | "marks">,
+  { receiptPath, inputPath, roots, frame, across = "row" }: ViewOf<"picture" | "frame" | "marks">,
   use: (known: KnownVolume, section: Section, result: ResultFolder) => T | Promise<T>,
 ): Promise<T> {
   return withResult(receiptPath, roots.output, (result) =>
@@ -137,7 +137,7 @@ function ofSection<T>(
 }
 
 function ofFrame<T>(
-  { receiptPath, inputPath, roots, frame }: Of<"picture" | "frame">,
+  { receiptPath, inputPath, roots, frame }: ViewOf<"picture" | "frame">,
   use: (source: OpenedInput, receipt: Receipt, frame: number) => Promise<T>,
 ): Promise<T> {
   return withResult(receiptPath, roots.output, ({ receipt }) =>
@@ -145,7 +145,7 @@ function ofFrame<T>(
   );
 }
 
-function verification(view: Of<"verify">): Promise<Verification> {
+function verification(view: ViewOf<"verify">): Promise<Verification> {
   return withResult(view.receiptPath, view.roots.output, async (result) => {
     const bytes = await withPlain(`${result.folder}/${result.name}`, readWhole);
     const checks = await checkResult({
@@ -161,9 +161,9 @@ function verification(view: Of<"verify">): Promise<Verification> {
 }
 
 async function replayed(
-  { inputPath, roots, ...view }: Of<"verify">,
+  { inputPath, roots, ...view }: ViewOf<"verify">,
   { receipt }: ResultFolder,
-): Promise<Check[]> {
+): Promise<ReceiptCheck[]> {
   if (inputPath === undefined)
     throw errors.input_not_found("The path of the source was not given.");
   const entries = models.read(view.models);
@@ -199,4 +199,4 @@ async function withSource<T>(
   );
 }
 
-answerOwner(answer);
+answerOwner(handleCall);

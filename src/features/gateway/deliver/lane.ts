@@ -1,5 +1,5 @@
 /**
- * The way to one destination: what is due is sent, and read back, some objects at a time. One box
+ * The way to one destination: what is due is sent, and read back, some objects at a time. One node
  * at a time sends to a destination, so that what is urgent goes first whoever has it. A destination
  * that is away delays nothing but its own.
  */
@@ -25,10 +25,10 @@ const MOST_TRIES = 5;
 const PROVED_AT_ONCE = 4;
 
 /** What becomes of an object by an answer. */
-type Change = Pick<Delivered, "state"> &
+type DeliveryChange = Pick<Delivered, "state"> &
   Partial<Pick<Delivered, "how" | "reason" | "warning" | "coerced">> & { failed?: boolean };
 
-function afterSending(sent: Sent, proves: boolean): Change {
+function afterSending(sent: Sent, proves: boolean): DeliveryChange {
   if (sent.state === "stored")
     return {
       state: proves ? "sent" : "accepted",
@@ -42,7 +42,7 @@ function afterSending(sent: Sent, proves: boolean): Change {
   };
 }
 
-function afterProof(proved: Proved): Change {
+function afterProof(proved: Proved): DeliveryChange {
   switch (proved.state) {
     case "proven": {
       const { how, coerced } = proved;
@@ -62,7 +62,7 @@ function afterProof(proved: Proved): Change {
  * Writes an answer down. What failed too often is set aside: unproven if the destination said once
  * that it has it.
  */
-function apply(object: Delivered, { failed, ...change }: Change): void {
+function apply(object: Delivered, { failed, ...change }: DeliveryChange): void {
   const { state } = object;
   const tries = object.tries + (failed === true ? 1 : 0);
   const next: DeliveryState =
@@ -78,7 +78,7 @@ function apply(object: Delivered, { failed, ...change }: Change): void {
 }
 
 const backOff = (failures: number) =>
-  Math.min(durations.doorRetryMost, durations.doorRetry * 2 ** failures);
+  Math.min(durations.gatewayRetryMost, durations.gatewayRetry * 2 ** failures);
 
 /** A result on its way. */
 interface Going {
@@ -91,9 +91,9 @@ interface Going {
   written: Promise<void>;
 }
 
-const GONE: Change = { state: "refused", reason: "Its file is not there any more." };
+const GONE: DeliveryChange = { state: "refused", reason: "Its file is not there any more." };
 
-export interface LaneOptions {
+export interface DestinationLaneOptions {
   name: string;
   destination: Destination;
   /** What it is sent is read back. */
@@ -112,7 +112,7 @@ export interface LaneOptions {
   tell: (told: DeliveryTold) => Promise<void>;
 }
 
-export class Lane {
+export class DestinationLane {
   /** Objects by what became of them, since the thread began. */
   readonly totals: Partial<Record<DeliveryState, number>> = {};
   #failures = 0;
@@ -125,7 +125,7 @@ export class Lane {
   readonly #writing = new Set<Promise<void>>();
   readonly #loop: Promise<void>;
 
-  constructor(private readonly options: LaneOptions) {
+  constructor(private readonly options: DestinationLaneOptions) {
     this.#loop = this.#run();
   }
 
@@ -174,12 +174,12 @@ export class Lane {
 
   /** Waits until something is due; while the destination is away, until it is tried again. */
   async #rest(): Promise<void> {
-    // Another box may reach what this one does not, but would send again what does not stand beside
-    // its receipt yet
+    // Another node may reach what this one does not, but would send again what does not stand
+    // beside its receipt yet
     if (this.#writing.size === 0) await this.#release();
     const next = this.options.outbox.nextDue(this.options.name);
     const until = this.#failures > 0 ? backOff(this.#failures - 1) : next - monotonic();
-    const ms = Math.max(0, Math.min(until, durations.doorRetryMost));
+    const ms = Math.max(0, Math.min(until, durations.gatewayRetryMost));
     const signal = this.#failures > 0 ? this.#closing.signal : this.#alarm.signal;
     await delay(ms, undefined, { signal }).catch(() => undefined);
     this.#waited = true;
@@ -233,8 +233,8 @@ export class Lane {
   async #objectsOf(pending: Pending): Promise<Map<string, ObjectToSend>> {
     const { outbox, name, log } = this.options;
     const found = new Map<string, ObjectToSend>();
-    const gone: [string, Change][] = [];
-    const later = durations.doorRetry;
+    const gone: [string, DeliveryChange][] = [];
+    const later = durations.gatewayRetry;
     try {
       if (!(await outbox.refresh(pending)) || (await outbox.waitsForOlder(pending, name)))
         pending.notBefore.set(name, monotonic() + later);
@@ -320,7 +320,7 @@ export class Lane {
   async #proveOne(one: Going): Promise<void> {
     const { destination } = this.options;
     const { signal } = this.#closing;
-    const changes: [string, Change][] = [];
+    const changes: [string, DeliveryChange][] = [];
     for (const [uid, object] of one.objects) {
       if (one.unstored.has(uid) || signal.aborted) continue;
       const proved = await destination.prove(object, signal);
@@ -353,12 +353,12 @@ export class Lane {
    * Writes answers into the file beside the receipt, and what is new of them into the audit. It
    * never throws.
    */
-  async #write(pending: Pending, answers: Iterable<[string, Change]>): Promise<void> {
+  async #write(pending: Pending, answers: Iterable<[string, DeliveryChange]>): Promise<void> {
     const { outbox, name, log } = this.options;
     const { request_id } = pending.delivery;
     const known = new Map(objectsFor(pending, name).map((one) => [one.sop_instance_uid, one]));
     // What says again that the destination is away need not wait for who has NAME
-    const isNew = ([uid, { failed, state, reason }]: [string, Change]) =>
+    const isNew = ([uid, { failed, state, reason }]: [string, DeliveryChange]) =>
       failed === true || state !== known.get(uid)?.state || reason !== known.get(uid)?.reason;
     const changes = new Map([...answers].filter(isNew));
     if (changes.size === 0) return;
@@ -382,7 +382,7 @@ export class Lane {
         { destination: name, request_id, fault: faultForLog(error) },
         "what became of a result could not be written down",
       );
-      pending.notBefore.set(name, monotonic() + durations.doorRetryMost);
+      pending.notBefore.set(name, monotonic() + durations.gatewayRetryMost);
     }
     if (tries > 0) pending.notBefore.set(name, monotonic() + backOff(tries - 1));
     for (const [state, count] of Object.entries(news) as [DeliveryState, number][]) {

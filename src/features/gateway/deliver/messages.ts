@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { Config } from "../../../config.js";
 import { deliveredSchema } from "../../../results/receipt/delivery.js";
 import type { DestinationSettings } from "./destination-settings.js";
-import type { Entry } from "./outbox.js";
+import type { OutboxEntry } from "./outbox.js";
 
 export interface DeliverThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk">;
@@ -67,7 +67,7 @@ export const objectsIn = ({ results }: Pick<Changed, "results">): number =>
 
 export type ToDeliver =
   /** Answered when the disk has it. */
-  | { type: "intend"; entry: Entry }
+  | { type: "intend"; entry: OutboxEntry }
   /**
    * Answered with the Delivery, or undefined: when it is over if `ms` is there, but so long after
    * at the latest.

@@ -12,7 +12,7 @@ import { deliveryName } from "../../../files/helper-names.js";
 import { receiptName } from "../../../results/receipt/names.js";
 import { readDelivery, type Delivered, type Delivery } from "../../../results/receipt/delivery.js";
 import { isInside } from "../../../files/roots.js";
-import { Lane } from "./lane.js";
+import { DestinationLane } from "./lane.js";
 import type {
   Changed,
   DeliverThreadOptions,
@@ -27,12 +27,12 @@ import { isSetAside, isUnderway, Outbox, type Pending } from "./outbox.js";
 
 const { config, outputRoots, queue, destinations } = workerData as DeliverThreadOptions;
 const log = createLog(config.log_level);
-const owner = answerOwner<ToDeliver, unknown, FromDeliver>(answer);
+const owner = answerOwner<ToDeliver, unknown, FromDeliver>(handleCall);
 let hurried = false;
 let told = "";
 
 const rested = givingBack();
-const lanes = new Map<string, Lane>();
+const lanes = new Map<string, DestinationLane>();
 const outbox = new Outbox({
   folder: queue,
   outputRoots,
@@ -45,11 +45,11 @@ const outbox = new Outbox({
 });
 let looking: NodeJS.Timeout | undefined;
 // A share that is away holds up what lies on others no longer than that
-const ready = within(look(), durations.doorRetryMost);
+const ready = within(look(), durations.gatewayRetryMost);
 for (const [name, settings] of Object.entries(destinations))
   lanes.set(
     name,
-    new Lane({
+    new DestinationLane({
       name,
       outbox,
       queue,
@@ -64,7 +64,7 @@ for (const [name, settings] of Object.entries(destinations))
     }),
   );
 
-const figuring = setInterval(tellFigures, durations.doorFigures).unref();
+const figuring = setInterval(tellFigures, durations.gatewayFigures).unref();
 async function look(): Promise<void> {
   try {
     await outbox.look();
@@ -74,7 +74,7 @@ async function look(): Promise<void> {
   if (!hurried) looking = setTimeout(() => void look(), durations.deliveryLook).unref();
 }
 
-async function answer(call: ToDeliver): Promise<unknown> {
+async function handleCall(call: ToDeliver): Promise<unknown> {
   switch (call.type) {
     case "intend":
       return outbox.keep(call.entry);
@@ -107,12 +107,12 @@ async function outcomeOf({
 }: ToDeliver & { type: "outcome" }): Promise<Delivery | undefined> {
   const pending = await outbox.adopt(id);
   if (pending === undefined) return readDelivery(`${folder}/${deliveryName(name)}`, name);
-  if (ms !== undefined) await over(pending, ms);
+  if (ms !== undefined) await untilSettled(pending, ms);
   return pending.delivery;
 }
 
 /** Waits until everything of a result is delivered or set aside. */
-function over(pending: Pending, ms: number): Promise<void> {
+function untilSettled(pending: Pending, ms: number): Promise<void> {
   return new Promise((resolve) => {
     const end = () => {
       clearTimeout(timer);
@@ -142,7 +142,7 @@ function chosen({ id, destination, subject, within }: DeliveryFilter): Pending[]
 
 async function list({ filter, most }: ToDeliver & { type: "list" }): Promise<Undelivered[]> {
   const some = chosen(filter).slice(0, most);
-  // Another box, or a newer result, may have changed them
+  // Another node, or a newer result, may have changed them
   await Promise.all(some.map((one) => outbox.refresh(one).catch(() => false)));
   return some.map(undelivered);
 }

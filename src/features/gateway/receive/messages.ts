@@ -1,16 +1,16 @@
-/** The messages between the thread that serves HTTP and the thread of the doors. */
+/** The messages between the thread that serves HTTP and the thread of the gateway's reception. */
 import type { ReadableStream } from "node:stream/web";
 import type { Config } from "../../../config.js";
 import type { ReceivingSettings } from "../settings.js";
 import type { Submission } from "./arrivals.js";
 import type { Reach } from "./reach.js";
 
-export interface DoorsThreadOptions {
+export interface ReceptionThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk" | "upload_limit" | "state_dir">;
   settings: ReceivingSettings;
 }
 
-export type ToDoors =
+export type ToReception =
   /** Objects of one request; answered with what became of them. */
   | {
       type: "store";
@@ -24,10 +24,10 @@ export type ToDoors =
   /** Takes no more. */
   | { type: "close" };
 
-/** Something that is wrong with a door, in the words of the conditions. */
-export interface DoorTrouble {
+/** Something that is wrong with the reception, in the words of the conditions. */
+export interface ReceptionTrouble {
   condition:
-    | "door_closed"
+    | "dicom_port_closed"
     | "received_waiting"
     | "received_conflict"
     | "received_share_full"
@@ -37,7 +37,7 @@ export interface DoorTrouble {
   message: string;
 }
 
-export interface DoorFigures {
+export interface ReceptionFigures {
   associations: number;
   /** Since the thread began, by `dicom` and `stow`. */
   objects: Record<string, number>;
@@ -46,11 +46,11 @@ export interface DoorFigures {
   refused: Record<string, number>;
   waiting: number;
   withoutRule: number;
-  troubles: DoorTrouble[];
+  troubles: ReceptionTrouble[];
 }
 
 /** Objects of a series that came, or go. */
-export interface Told {
+export interface ReceptionRecord {
   kind: "received" | "removed";
   /** `asked` before the first of them is kept. */
   outcome?: "asked" | "done";
@@ -62,11 +62,11 @@ export interface Told {
   ms?: number;
 }
 
-export type FromDoors =
+export type FromReception =
   /** Answered with the id of the job. */
   | { type: "submit"; submission: Submission }
   /** Answered with what has become of it. */
   | { type: "state"; jobId: string }
   /** Answered when the audit has its line. */
-  | { type: "tell"; told: Told }
-  | { type: "figures"; figures: DoorFigures };
+  | { type: "tell"; told: ReceptionRecord }
+  | { type: "figures"; figures: ReceptionFigures };

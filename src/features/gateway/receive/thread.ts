@@ -1,6 +1,6 @@
 /**
- * The thread of the doors: connections of peers, bodies of STOW-RS, the spool and what becomes of
- * it live here, so that none of it holds up the thread that serves HTTP.
+ * The thread of the gateway's reception: connections of peers, bodies of STOW-RS, the spool and
+ * what becomes of it live here, so that none of it holds up the thread that serves HTTP.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
@@ -10,25 +10,25 @@ import { createLog, faultForLog } from "../../../base/log.js";
 import { answerOwner } from "../../../base/service-thread.js";
 import { RunningClock, runningClockOf } from "../../../files/running-clock.js";
 import { Arrivals, type JobState } from "./arrivals.js";
-import { count, type CameOfSeries } from "./dicom-door.js";
+import { count, type CameOfSeries } from "./dicom-listener.js";
 import { DicomPort } from "./dicom-port.js";
 import type {
-  DoorFigures,
-  DoorsThreadOptions,
-  DoorTrouble,
-  FromDoors,
-  Told,
-  ToDoors,
+  ReceptionFigures,
+  ReceptionThreadOptions,
+  ReceptionTrouble,
+  FromReception,
+  ReceptionRecord,
+  ToReception,
 } from "./messages.js";
 import { studyOf } from "./patients.js";
 import { reaches } from "./reach.js";
-import { isOddUid, Spool, type Kept } from "./spool.js";
+import { isOddUid, Spool, type KeptObject } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
-import { storeParts, type Stored } from "./stow.js";
+import { storeParts, type StowAnswer } from "./stow.js";
 
-const { config, settings } = workerData as DoorsThreadOptions;
+const { config, settings } = workerData as ReceptionThreadOptions;
 const log = createLog(config.log_level);
-const owner = answerOwner<ToDoors, unknown, FromDoors>(answer);
+const owner = answerOwner<ToReception, unknown, FromReception>(handleCall);
 
 const counts = {
   objects: { dicom: 0, stow: 0 },
@@ -55,7 +55,7 @@ const arrivals = new Arrivals({
   removing: async ({ objects: count, ...of }) =>
     tell({ kind: "removed", count, ...of, study: studyOf(of.study) }),
 });
-const door =
+const listener =
   settings.dicom === undefined
     ? undefined
     : new DicomPort(settings.dicom, settings.peers, {
@@ -73,17 +73,17 @@ let told = "";
 const rested = givingBack();
 const MOST_ODD_UIDS = 10_000;
 
-setInterval(tellFigures, durations.doorFigures).unref();
+setInterval(tellFigures, durations.gatewayFigures).unref();
 setInterval(countShares, durations.spoolLook).unref();
 void arrivals.look();
 countShares();
-void door?.open();
+void listener?.open();
 
-async function tell(told: Told): Promise<void> {
+async function tell(told: ReceptionRecord): Promise<void> {
   await owner.call({ type: "tell", told });
 }
 
-/** Says that objects of a study come; nobody is told that they are kept before that. */
+/** Writes to the audit that objects of a study are coming. No sender gets SUCCESS before that. */
 function coming(peer: string, study: string, address: string | undefined): Promise<void> {
   return tell({ kind: "received", outcome: "asked", peer, study, address });
 }
@@ -92,12 +92,16 @@ function coming(peer: string, study: string, address: string | undefined): Promi
  * Objects that came: of one request, or over one association. The objects are there, and that they
  * come stands in the audit; how many follows, however long that takes.
  */
-function came(peer: string, all: Iterable<CameOfSeries>, more: Pick<Told, "address" | "ms">): void {
+function came(
+  peer: string,
+  all: Iterable<CameOfSeries>,
+  more: Pick<ReceptionRecord, "address" | "ms">,
+): void {
   for (const { studyInstanceUid: study, objects: count, bytes } of all)
     void tellAtLast({ kind: "received", peer, study, count, bytes, ...more });
 }
 
-async function tellAtLast(told: Told): Promise<void> {
+async function tellAtLast(told: ReceptionRecord): Promise<void> {
   for (let tries = 0; ; tries++)
     try {
       await tell(told);
@@ -112,7 +116,7 @@ async function tellAtLast(told: Told): Promise<void> {
     }
 }
 
-function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
+function arrived(by: "dicom" | "stow", kept: KeptObject, peer: string): void {
   tellOddUids(peer, kept);
   counts.objects[by] += 1;
   counts.bytes[by] += kept.bytes;
@@ -128,7 +132,7 @@ function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
 /** UIDs that were told; each is told once, as long as there are not very many. */
 const oddUids = new Set<string>();
 
-function tellOddUids(peer: string, uids: Kept): void {
+function tellOddUids(peer: string, uids: KeptObject): void {
   for (const attribute of ["studyInstanceUid", "seriesInstanceUid", "sopInstanceUid"] as const) {
     if (!isOddUid(uids[attribute])) continue;
     const uid = sha256(uids[attribute]).slice(0, 16);
@@ -144,8 +148,8 @@ function tellOddUids(peer: string, uids: Kept): void {
 
 function tellFigures(): void {
   const { waiting, withoutRule, faults } = arrivals.figures;
-  const troubles: DoorTrouble[] = [
-    ...(door?.troubles() ?? []),
+  const troubles: ReceptionTrouble[] = [
+    ...(listener?.troubles() ?? []),
     ...spool.conflicts.troubles(),
     ...spool.shares.troubles(),
     ...[...new Set(faults)].map((code) => ({
@@ -154,8 +158,8 @@ function tellFigures(): void {
       message: `Received images wait, because no job can be made of them: ${code}.`,
     })),
   ];
-  const associations = door?.associations ?? 0;
-  const figures: DoorFigures = { ...counts, associations, waiting, withoutRule, troubles };
+  const associations = listener?.associations ?? 0;
+  const figures: ReceptionFigures = { ...counts, associations, waiting, withoutRule, troubles };
   const text = JSON.stringify(figures);
   if (text !== told) owner.note({ type: "figures", figures });
   told = text;
@@ -174,7 +178,7 @@ function countShares(): void {
     );
 }
 
-async function answer(call: ToDoors): Promise<unknown> {
+async function handleCall(call: ToReception): Promise<unknown> {
   switch (call.type) {
     case "store":
       return store(call);
@@ -182,7 +186,7 @@ async function answer(call: ToDoors): Promise<unknown> {
       return arrivals.complete(call.study, (one, rule) => reaches(call.reach, settings, one, rule));
     case "close":
       arrivals.close();
-      door?.close();
+      listener?.close();
       return undefined;
   }
 }
@@ -192,10 +196,10 @@ async function store({
   address,
   boundary,
   body,
-}: ToDoors & { type: "store" }): Promise<Stored> {
+}: ToReception & { type: "store" }): Promise<StowAnswer> {
   const began = performance.now();
   const series = new Map<string, CameOfSeries>();
-  const kept = (object: Kept) => {
+  const kept = (object: KeptObject) => {
     count(series, object);
     arrived("stow", object, peer);
   };
