@@ -2,14 +2,13 @@
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { z } from "zod";
-import { auditFailed } from "../audit/audit.js";
-import { revocationsUnavailable, type Caller } from "./tokens.js";
+import { type Caller } from "./tokens.js";
 import type { OperationName } from "../jobs/api.js";
 import { conditionSchema } from "./condition.js";
 import { errors, RadserveError } from "../base/errors.js";
+import type { Sending } from "../inference/result-hook.js";
 import type { InferTask } from "../inference/task.js";
-import { healthOf, modelList, modelListSchema } from "./model-list.js";
-import { withoutEntry } from "../models/set.js";
+import { modelList, modelListSchema } from "./model-list.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { folderOf, narrowRoots, type Root, type Roots } from "../files/roots.js";
@@ -21,7 +20,8 @@ import { deliveriesOf, deliveryOf } from "../results/receipt/delivery.js";
 import { answerSchema, type DeliveryInAnswer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import { overview, overviewSchema } from "./overview.js";
-import type { Context, Handler, Endpoint, ServedModels, Services } from "./services.js";
+import { healthOfModels } from "./readiness.js";
+import type { Context, Handler, Endpoint, Services } from "./services.js";
 import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
 
@@ -71,13 +71,16 @@ export function postedByHttp<T>(
   return { body: { [name]: schema }, answer, handler };
 }
 
-function requireByHttp(setting: keyof typeof BY_HTTP, services: Services): void {
-  if (!services.config.files_by_http.includes(setting))
+function requireByHttp(
+  setting: keyof typeof BY_HTTP,
+  { config, stopping }: Pick<Services, "config" | "stopping">,
+): void {
+  if (!config.files_by_http.includes(setting))
     throw errors.not_found(
       `This server does not ${BY_HTTP[setting]}. RADSERVE_FILES_BY_HTTP=${setting} allows it.`,
     );
   // A file is given out to the last moment
-  if (setting !== "download" && services.stopping()) throw shuttingDown();
+  if (setting !== "download" && stopping()) throw shuttingDown();
 }
 
 /**
@@ -97,10 +100,13 @@ export interface RootsOfCaller {
   output: readonly Root[];
 }
 
-export async function rootsOf(caller: Caller, services: Services): Promise<RootsOfCaller> {
+export async function rootsOf(
+  caller: Caller,
+  { roots }: Pick<Services, "roots">,
+): Promise<RootsOfCaller> {
   const [input, output] = await Promise.all([
-    narrowRoots(services.roots.input, caller.inputRoots),
-    narrowRoots(services.roots.output, caller.outputRoots),
+    narrowRoots(roots.input, caller.inputRoots),
+    narrowRoots(roots.output, caller.outputRoots),
   ]);
   return { input, output };
 }
@@ -129,9 +135,12 @@ async function checkPaths(
   return looks.every((look) => look.status === "fulfilled" && look.value.local);
 }
 
-async function waitForModels(services: Services, deadline: number): Promise<void> {
+async function waitForModels(
+  { loaded }: Services["inference"]["models"],
+  deadline: number,
+): Promise<void> {
   const left = deadline - monotonic();
-  if (await within(services.models.loaded, Math.min(LONGEST_LOADING_WAIT_MS, left))) return;
+  if (await within(loaded, Math.min(LONGEST_LOADING_WAIT_MS, left))) return;
   // Not by the clock again: a timer may end a moment before its time by that clock
   throw left <= LONGEST_LOADING_WAIT_MS
     ? errors.deadline_exceeded(
@@ -142,21 +151,22 @@ async function waitForModels(services: Services, deadline: number): Promise<void
       );
 }
 
-const inferSingle: Handler = async (ctx, services) => {
+const inferSingle: Handler = async (ctx, { config, roots: all, inference, features, stopping }) => {
+  const { models, pool } = inference;
   const body = parseBody(singleRequestSchema, ctx.request.body);
   const admitted = Date.now();
-  const { path_map, minimum_free_disk, deadline_seconds } = services.config;
+  const { path_map, minimum_free_disk, deadline_seconds } = config;
   const deadline = monotonic() + (body.timeout_ms ?? deadline_seconds * 1000);
   const input = translateIn(body.input_image_path, path_map);
   const output = translateIn(body.output_folder_path, path_map);
   ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });
   const caller = callerOf(ctx);
-  const to = destinationsFor(body, services.features.sending?.destinations, caller.destinations);
-  const roots = await rootsOf(caller, services);
+  const to = destinationsFor(body, features.sending?.destinations, caller.destinations);
+  const roots = await rootsOf(caller, { roots: all });
   const local = await checkPaths(input.path, output.path, roots, minimum_free_disk, body.group);
-  if (services.stopping()) throw shuttingDown();
-  await waitForModels(services, deadline);
-  candidatesOf(services.models.entries, body.models, services.models.problems);
+  if (stopping()) throw shuttingDown();
+  await waitForModels(models, deadline);
+  candidatesOf(models.entries, body.models, models.problems);
   const { requestId } = ctx.state;
   const startedAt = new Date(admitted).toISOString();
   const { priority = "routine" } = body;
@@ -168,7 +178,7 @@ const inferSingle: Handler = async (ctx, services) => {
     inputPath: input.path,
     outputFolder: output.path,
     named: { input: body.input_image_path, output: body.output_folder_path, pathMap: path_map },
-    cancelId: services.pool.newCancelId(),
+    cancelId: pool.newCancelId(),
     roots,
     local,
     deadline,
@@ -181,18 +191,15 @@ const inferSingle: Handler = async (ctx, services) => {
     ...(to.length === 0 ? {} : { delivery: deliveryOf({ ...asked, subject: caller.subject }, to) }),
   };
   const leave = () => {
-    if (!ctx.res.writableFinished) services.pool.cancel(task.cancelId);
+    if (!ctx.res.writableFinished) pool.cancel(task.cancelId);
   };
   ctx.res.once("close", leave);
   if (ctx.req.socket.destroyed) throw errors.cancelled("The client has gone.");
-  const { json, receiptPath, models } = await services.pool.run(
-    task,
-    caller.subject,
-    ctx.state.action,
-  );
-  ctx.state.models = models;
+  const answer = await pool.run(task, caller.subject, ctx.state.action);
+  const { json, receiptPath } = answer;
+  ctx.state.models = answer.models;
   const until = body.deliver === "wait" ? deadline : undefined;
-  const deliveries = await delivered(services, task, receiptPath, until);
+  const deliveries = await delivered(features.sending, task, receiptPath, until);
   const named = deliveries?.map((one) => ({ ...one, path: output.back(one.path) }));
   ctx.type = "json";
   ctx.body =
@@ -205,7 +212,7 @@ const inferSingle: Handler = async (ctx, services) => {
  * @param deadline until when it is waited for what is under way
  */
 async function delivered(
-  { features: { sending } }: Services,
+  sending: Sending | undefined,
   { delivery }: InferTask,
   receipt: string,
   deadline: number | undefined,
@@ -227,11 +234,11 @@ export const singleInference: Endpoint = {
 
 /** An endpoint of the bulk queue: everything about it is done in the bulk thread. */
 export function bulk(operation: OperationName): Handler {
-  return async (ctx, services) => {
-    if (services.stopping()) throw shuttingDown();
+  return async (ctx, { jobs, stopping }) => {
+    if (stopping()) throw shuttingDown();
     const { subject, admin, inputRoots, outputRoots, destinations } = callerOf(ctx);
     const { id = "" } = ctx["params"] as { id?: string };
-    const answer = await services.bulk.call(operation, {
+    const answer = await jobs.call(operation, {
       caller: { subject, admin, inputRoots, outputRoots, destinations },
       jobId: id,
       query: { ...ctx.query },
@@ -247,7 +254,7 @@ export function bulk(operation: OperationName): Handler {
 
 export const listModels: Endpoint = {
   answer: { ModelList: modelListSchema },
-  handler: (ctx, { models, engine }) => {
+  handler: (ctx, { inference: { models, engine } }) => {
     ctx.body = modelList(models.entries, models.problems, engine.stats());
   },
 };
@@ -258,67 +265,6 @@ export const live: Endpoint = {
     ctx.body = { status: "live", version: VERSION };
   },
 };
-
-/**
- * Names of what keeps the server from being ready: the model that is loaded now, or required models
- * that failed.
- */
-function waitsFor({ loading, problems }: ServedModels): string[] {
-  if (loading !== undefined) return loading === "" ? [] : [loading];
-  return problems.filter(({ required }) => required).map(({ name }) => name);
-}
-
-function whyNotReady(models: ServedModels): string {
-  const names = waitsFor(models).join(", ");
-  if (models.loading !== undefined)
-    return `The models are still being loaded${names === "" ? "" : `: now ${names}`}. Ask again shortly.`;
-  return names === ""
-    ? "Expected a readable folder of models; found none. The server's log and radserve doctor say why."
-    : `Expected every required model to be loaded and checked; these are not: ${names}. radserve status says why.`;
-}
-
-/** How each model is, with names and codes alone. */
-export function healthOfModels({ models, engine }: Pick<Services, "models" | "engine">) {
-  const missing = engine.missing();
-  const loaded = models.entries.map((entry) => {
-    const { health, error } = healthOf(entry, missing.get(entry.nativeId ?? 0));
-    const { name, manifest } = entry;
-    return {
-      name,
-      required: manifest.required,
-      health,
-      ...(error === undefined ? {} : { error: error.error }),
-    };
-  });
-  const unreadable = withoutEntry(models).map(({ name, required, error }) => ({
-    name,
-    required,
-    health: "failed" as const,
-    error: error.error,
-  }));
-  return [...loaded, ...unreadable].sort((a, b) => (a.name < b.name ? -1 : 1));
-}
-
-/** Why the server is not ready; undefined where it is. */
-export function unready(
-  services: Omit<Services, "conditions" | "contract">,
-): RadserveError | undefined {
-  if (services.stopping()) return shuttingDown();
-  if (!services.models.ready())
-    return errors.model_unavailable(whyNotReady(services.models), {
-      waits_for: waitsFor(services.models),
-      models: healthOfModels(services),
-      problems: services.models.problems.map(({ name, error }) => ({ name, error: error.error })),
-    });
-  if (!services.keyring.listsRevoked()) return revocationsUnavailable();
-  if (services.audit.isFailing) return auditFailed();
-  if (services.pool.isStuck)
-    return errors.overloaded(
-      "Expected a worker thread for single requests to go on; none has for 10 seconds, because each is held by an image. They are ended when the deadlines of these images are over.",
-      { threads_stuck: services.pool.threadsStuck },
-    );
-  return undefined;
-}
 
 export const readySchema = z.object({
   status: z.literal("ready"),
@@ -343,14 +289,14 @@ export const readySchema = z.object({
  */
 export const ready: Endpoint = {
   answer: { Ready: readySchema },
-  handler: (ctx, services) => {
-    const fault = unready(services);
-    const conditions = services.conditions.list();
+  handler: (ctx, { inference, monitoring }) => {
+    const fault = monitoring.fault();
+    const conditions = monitoring.conditions.list();
     if (fault !== undefined) {
       const details = { ...fault.details, conditions };
       throw new RadserveError(fault.code, fault.message, details, { cause: fault.cause });
     }
-    ctx.body = { status: "ready", models: healthOfModels(services), conditions };
+    ctx.body = { status: "ready", models: healthOfModels(inference), conditions };
   },
 };
 
@@ -358,14 +304,14 @@ export const showOverview: Endpoint = {
   answer: { Overview: overviewSchema },
   handler: async (ctx, services) => {
     const output = await narrowRoots(services.roots.output, callerOf(ctx).outputRoots);
-    ctx.body = await overview(services, unready(services), output.map(folderOf));
+    ctx.body = await overview(services, output.map(folderOf));
   },
 };
 
 export const metrics: Endpoint = {
   answer: "text/plain",
-  handler: async (ctx, services) => {
-    ctx.type = services.metrics.contentType;
-    ctx.body = await services.metrics.text();
+  handler: async (ctx, { monitoring: { metrics: figures } }) => {
+    ctx.type = figures.contentType;
+    ctx.body = await figures.text();
   },
 };

@@ -19,11 +19,13 @@ import { accessTo } from "./access.js";
 import { admitted, recorded } from "./audited.js";
 import { jsonBody, leaveUnread } from "./body.js";
 import type { ClientAddresses } from "./client-address.js";
+import type { LivingKeyring } from "./keys.js";
 import type { Connections } from "./connections.js";
 import { oneAtATime } from "./pipelining.js";
 import { rawAnswer } from "./raw-answer.js";
 
 export interface ServerOptions extends Services {
+  keyring: LivingKeyring;
   routes: readonly Route[];
   addresses: ClientAddresses;
   connections: Pick<Connections, "follow" | "tooManyWait">;
@@ -183,7 +185,8 @@ function checkHead({ req }: Context): void {
 type Middleware = Koa.Middleware<RequestState>;
 
 function identify(options: ServerOptions): Middleware {
-  const { log, metrics: figures, history } = options;
+  const { metrics: figures, history } = options.monitoring;
+  const { log } = options;
   return async (ctx, next) => {
     const start = performance.now();
     ctx.state.requestId = requestIdOf(ctx.get("X-Request-Id"));
@@ -215,7 +218,7 @@ function identify(options: ServerOptions): Middleware {
 }
 
 /** The one place where errors become answers. */
-function answerErrors({ log, conditions }: ServerOptions): Middleware {
+function answerErrors({ log, monitoring }: ServerOptions): Middleware {
   return async (ctx, next) => {
     try {
       await next();
@@ -226,7 +229,7 @@ function answerErrors({ log, conditions }: ServerOptions): Middleware {
           { request_id: ctx.state.requestId, fault: faultForLog(error.cause) },
           "unexpected failure",
         );
-      conditions.noteFault(error);
+      monitoring.conditions.noteFault(error);
       ctx.state.error = error.code;
       ctx.state.models ??= refusedModels(error);
       ctx.status = error.status;

@@ -4,21 +4,15 @@
  */
 import { z } from "zod";
 import { nodeSchema } from "../jobs/schema.js";
-import type { BulkService } from "../jobs/service.js";
-import type { Config } from "../config.js";
-import type { Engine } from "../engine/engine.js";
-import type { InferencePool } from "../inference/worker-pool.js";
-import type { ModelEntry } from "../models/entry.js";
-import type { ModelProblem } from "../models/set.js";
-import { errorObjectSchema, type RadserveError } from "../base/errors.js";
+import { errorObjectSchema } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
 import { usualMemory } from "../base/process-memory.js";
 import { freeBytes, totalBytes } from "../files/disk.js";
 import { roomOf } from "../files/usable.js";
-import { type Conditions } from "./conditions.js";
 import { conditionSchema } from "./condition.js";
-import { type History, minuteSchema } from "./history.js";
+import { minuteSchema } from "./history.js";
 import { modelList, modelListSchema } from "./model-list.js";
+import type { Services } from "./services.js";
 
 const count = z.int().min(0);
 const { name, version, release, required, health, provider, gpu, error } =
@@ -97,28 +91,20 @@ async function diskOf(folder: string, least: number): Promise<Overview["disks"][
 
 const started = new Date(Date.now() - performance.now()).toISOString();
 
-interface OverviewParts {
-  config: Config;
-  models: { readonly entries: readonly ModelEntry[]; readonly problems: readonly ModelProblem[] };
-  engine: Pick<Engine, "stats">;
-  pool: InferencePool;
-  bulk: BulkService;
-  history: History;
-  conditions: Conditions;
-}
-
 /** @param folders for results, real paths, that the caller reaches */
 export async function overview(
-  { config, models, engine, pool, bulk, history, conditions }: OverviewParts,
-  fault: RadserveError | undefined,
+  { config, inference, jobs, monitoring }: Services,
   folders: readonly string[],
 ): Promise<Overview> {
+  const { models, engine, pool } = inference;
+  const { history, conditions } = monitoring;
+  const fault = monitoring.fault();
   const {
     models: listed,
     gpus,
     problems,
   } = modelList(models.entries, models.problems, engine.stats());
-  const { queued, running, paused, nodes } = bulk.figures;
+  const { queued, running, paused, nodes } = jobs.figures;
   return {
     version: VERSION,
     now: new Date().toISOString(),
@@ -148,7 +134,7 @@ export async function overview(
     problems,
     gpus,
     requests: { waiting: pool.queued, running: pool.running, most_waiting: config.max_queue },
-    jobs: { open: bulk.isOpen, queued, running, paused },
+    jobs: { open: jobs.isOpen, queued, running, paused },
     memory: {
       images_bytes: pool.memory,
       images_limit_bytes: config.memory ?? usualMemory(),

@@ -51,7 +51,8 @@ const OF_JOB = ["subject", "input_roots", "output_roots"] as const;
 /** Results of what is set to work are sent on. */
 const SETS_TO_WORK = [...OF_JOB, "destinations"] as const;
 
-export const ROUTES: readonly Route[] = [
+/** @param contract the published one, of all routes */
+const routesOfCore = (contract: () => HeldFile): Route[] => [
   at("POST /single_inference", "singleInference", {
     claims: ["input_roots", "output_roots", "destinations"],
     tag: "inference",
@@ -224,7 +225,7 @@ export const ROUTES: readonly Route[] = [
     auth: "open",
     summary: "This document",
     answer: "application/json",
-    handler: (ctx, { contract }) => {
+    handler: (ctx) => {
       ctx.set("Cache-Control", "no-cache");
       giveHeld(ctx, "json", contract());
     },
@@ -248,10 +249,13 @@ export const ROUTES: readonly Route[] = [
 ];
 
 /** Those of the core, and those of features. */
-export const routesOf = (features: readonly ServingFeature[]): Route[] => [
-  ...ROUTES,
-  ...features.flatMap(({ endpoints = [] }) => endpoints),
-];
+export function routesOf(features: readonly ServingFeature[]): Route[] {
+  const routes: Route[] = [
+    ...routesOfCore(() => contractOf(features, routes)),
+    ...features.flatMap(({ endpoints = [] }) => endpoints),
+  ];
+  return routes;
+}
 
 /** Parts of schemas that generated clients have a type for. */
 export const partsOf = (features: readonly ServingFeature[]): NamedSchemas =>

@@ -3,18 +3,11 @@ import type { ParameterizedContext } from "koa";
 import type { z } from "zod";
 import type { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
-import type { ErrorObject } from "../base/errors.js";
 import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
-import type { Engine } from "../engine/engine.js";
-import type { InferencePool } from "../inference/worker-pool.js";
-import type { ModelEntry } from "../models/entry.js";
 import type { AnswerText } from "../results/commit/compose.js";
-import type { Conditions } from "./conditions.js";
-import type { HeldFile } from "./held.js";
-import type { History } from "./history.js";
-import type { LivingKeyring } from "./keys.js";
-import type { Metrics } from "./metrics.js";
+import type { InferenceService } from "./inference-service.js";
+import type { Monitoring } from "./monitoring.js";
 import type { RunningFeatures } from "./running-features.js";
 import type { Caller } from "./tokens.js";
 
@@ -42,40 +35,16 @@ export interface RequestState {
 }
 export type Context = ParameterizedContext<RequestState>;
 
-/** The models as the server needs them. */
-export interface ServedModels {
-  readonly entries: readonly ModelEntry[];
-  /**
-   * Models that do not serve as their folders say, those without a readable manifest among them.
-   */
-  readonly problems: readonly { name: string; required: boolean; error: ErrorObject }[];
-  /** True when every required model is loaded, warm and its canary passed. */
-  ready(): boolean;
-  /** Resolves when the first loading has ended, well or not. */
-  readonly loaded: Promise<void>;
-  /**
-   * While the first loading goes on: the model that is loaded now, or "" between two of them; then
-   * undefined.
-   */
-  readonly loading: string | undefined;
-}
-
+/** The parts of the server, of which a handler takes what it works with. */
 export interface Services {
   config: Config;
   /** Real paths. */
   roots: { input: string[]; output: string[] };
-  models: ServedModels;
-  engine: Pick<Engine, "stats" | "missing">;
-  pool: InferencePool;
-  bulk: BulkService;
-  features: RunningFeatures;
-  /** The published contract. */
-  contract: () => HeldFile;
-  metrics: Metrics;
-  history: History;
   audit: Audit;
-  keyring: LivingKeyring;
-  conditions: Conditions;
+  inference: Pick<InferenceService, "engine" | "models" | "pool">;
+  jobs: BulkService;
+  features: RunningFeatures;
+  monitoring: Monitoring;
   /** True once the server was told to stop. */
   stopping(): boolean;
 }

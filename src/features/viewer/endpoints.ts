@@ -267,7 +267,7 @@ export const showVerification = pageByHttp(
   { Verification: verificationSchema },
   async (ctx, services, query) => {
     const { receiptPath, roots, input: inputPath } = await lookedAt(ctx, services, query);
-    const models = sharer.share(services.models.entries);
+    const models = sharer.share(services.inference.models.entries);
     ctx.body = await ask<Verification>(ctx, services, {
       kind: "verify",
       receiptPath,

@@ -1,0 +1,85 @@
+/** Whether a server is ready, and how each of its models is. */
+import { auditFailed, type Audit } from "../audit/audit.js";
+import { errors, type RadserveError } from "../base/errors.js";
+import { shuttingDown } from "../inference/worker-pool.js";
+import { withoutEntry } from "../models/set.js";
+import type { InferenceService } from "./inference-service.js";
+import type { Keyring } from "./keys.js";
+import { healthOf } from "./model-list.js";
+import type { ServedModels } from "./served-models.js";
+import { revocationsUnavailable } from "./tokens.js";
+
+type LoadedModels = Pick<ServedModels, "entries" | "problems" | "loading" | "ready">;
+
+/**
+ * Names of what keeps the server from being ready: the model that is loaded now, or required models
+ * that failed.
+ */
+function waitsFor({ loading, problems }: LoadedModels): string[] {
+  if (loading !== undefined) return loading === "" ? [] : [loading];
+  return problems.filter(({ required }) => required).map(({ name }) => name);
+}
+
+function whyNotReady(models: LoadedModels): string {
+  const names = waitsFor(models).join(", ");
+  if (models.loading !== undefined)
+    return `The models are still being loaded${names === "" ? "" : `: now ${names}`}. Ask again shortly.`;
+  return names === ""
+    ? "Expected a readable folder of models; found none. The server's log and radserve doctor say why."
+    : `Expected every required model to be loaded and checked; these are not: ${names}. radserve status says why.`;
+}
+
+/** How each model is, with names and codes alone. */
+export function healthOfModels({ models, engine }: Pick<InferenceService, "models" | "engine">) {
+  const missing = engine.missing();
+  const loaded = models.entries.map((entry) => {
+    const { health, error } = healthOf(entry, missing.get(entry.nativeId ?? 0));
+    const { name, manifest } = entry;
+    return {
+      name,
+      required: manifest.required,
+      health,
+      ...(error === undefined ? {} : { error: error.error }),
+    };
+  });
+  const unreadable = withoutEntry(models).map(({ name, required, error }) => ({
+    name,
+    required,
+    health: "failed" as const,
+    error: error.error,
+  }));
+  return [...loaded, ...unreadable].sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/** What may keep a server from being ready. */
+export interface Needed {
+  inference: Pick<InferenceService, "engine" | "models" | "pool">;
+  keyring: Pick<Keyring, "listsRevoked">;
+  audit: Pick<Audit, "isFailing">;
+  stopping: () => boolean;
+}
+
+/** Why the server is not ready; undefined where it is. */
+export function unready({
+  inference,
+  keyring,
+  audit,
+  stopping,
+}: Needed): RadserveError | undefined {
+  const { models, pool } = inference;
+  if (stopping()) return shuttingDown();
+  if (!models.ready())
+    return errors.model_unavailable(whyNotReady(models), {
+      waits_for: waitsFor(models),
+      models: healthOfModels(inference),
+      problems: models.problems.map(({ name, error }) => ({ name, error: error.error })),
+    });
+  if (!keyring.listsRevoked()) return revocationsUnavailable();
+  if (audit.isFailing) return auditFailed();
+  if (pool.isStuck)
+    return errors.overloaded(
+      "Expected a worker thread for single requests to go on; none has for 10 seconds, because each is held by an image. They are ended when the deadlines of these images are over.",
+      { threads_stuck: pool.threadsStuck },
+    );
+  return undefined;
+}
