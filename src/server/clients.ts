@@ -1,6 +1,6 @@
 /**
- * The clients of a serving process: their connections, which the supervisor hands over, certificates
- * where it speaks TLS, and the HTTP server that answers them.
+ * The clients of a serving process: their connections, which the supervisor hands over,
+ * certificates where it speaks TLS, and the HTTP server that answers them.
  */
 import type http from "node:http";
 import https from "node:https";

@@ -1,4 +1,4 @@
-/** What a server knows of itself: whether it is ready, what is wrong, its figures, its last hour. */
+/** What a server knows of itself: whether it is ready, what is wrong, figures, the last hour. */
 import type { Audit } from "../audit/audit.js";
 import type { RadserveError } from "../base/errors.js";
 import type { Logger } from "../base/log.js";

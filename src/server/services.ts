@@ -46,7 +46,7 @@ export interface Services {
   features: RunningFeatures;
   monitoring: Monitoring;
   /** True once the server was told to stop. */
-  stopping(): boolean;
+  stopping: () => boolean;
 }
 
 export type Handler = (ctx: Context, services: Services) => Promise<void> | void;
