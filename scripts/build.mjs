@@ -92,6 +92,13 @@ const inBundle = {
         .replace('import { z } from "zod"', 'import * as z from "zod"');
       return { contents, loader: "ts" };
     });
+    // Koa asks whether an answer is a Response, which loads all of fetch; none of ours is one
+    bundler.onLoad({ filter: /koa\/lib\/(?:application|response)\.js$/ }, ({ path: file }) => {
+      const source = readFileSync(file, "utf8");
+      const contents = source.replace(/\b(?:val|body) instanceof Response\b/, "false");
+      if (contents === source) throw new Error(`${file}: expected "instanceof Response".`);
+      return { contents, loader: "js" };
+    });
     // An import reads everything that node:http exports, and so loads all of fetch for its
     // WebSocket
     bundler.onResolve({ filter: /^(?:node:)?https?$/ }, ({ path: name }) => ({
