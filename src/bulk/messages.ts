@@ -1,4 +1,4 @@
-/** The messages between the thread that serves HTTP and the bulk thread. */
+/** What the thread that serves HTTP and the bulk thread have to say to one another. */
 import type { MemoryPlace } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
@@ -7,7 +7,7 @@ import type { InferTask } from "../inference/task.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
-import type { BulkCall } from "./call.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
 import type { Depth } from "./leases.js";
 import type { Box } from "./schema.js";
 
@@ -48,20 +48,25 @@ export interface ItemToRun {
   task: Omit<InferTask, "cancelId" | "priority">;
 }
 
-export type ToThread =
-  /** Answered with a BulkAnswer. */
-  | { type: "call"; operation: OperationName; call: BulkCall }
-  | { type: "models"; models: KnownModels; ready: boolean }
-  | { type: "ended"; id: number; outcome: ItemOutcome }
+/** What the thread that serves HTTP asks the bulk thread, and tells it. */
+export interface BulkThread {
+  perform(operation: OperationName, call: BulkCall): Promise<BulkAnswer>;
+  /** The models as they are now. @param ready every required one passed its check */
+  useModels(models: KnownModels, ready: boolean): void;
+  /** A worker thread is done with an item. */
+  ended(id: number, outcome: ItemOutcome): void;
   /** Take no more items; `close` follows when those in flight have ended. */
-  | { type: "stop" }
-  /** Answered when all is written down and the database closed. */
-  | { type: "close" };
+  stop(): void;
+  /** Resolves when all is written down and the database closed. */
+  close(): Promise<void>;
+}
 
-export type FromThread =
-  | { type: "run"; items: readonly ItemToRun[] }
-  | { type: "cancel"; id: number }
-  /** `ended`: how many items ended in each state since the figures before. */
-  | { type: "figures"; figures: Omit<BulkFigures, "ended">; ended: Record<string, number> }
-  /** The database cannot say the figures: a code. */
-  | { type: "trouble"; trouble: string };
+/** What the bulk thread tells the thread that serves HTTP. */
+export interface BulkOwner {
+  run(items: readonly ItemToRun[]): void;
+  cancel(id: number): void;
+  /** @param ended how many items ended in each state since the figures before */
+  figures(figures: Omit<BulkFigures, "ended">, ended: Record<string, number>): void;
+  /** The database cannot say the figures. @param code why */
+  trouble(code: string): void;
+}

@@ -5,10 +5,12 @@
  */
 import { stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
+import { backOff, spread, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
 import { asRadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
+import type { Notes } from "../base/remote.js";
 import { within } from "../base/waiting.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
@@ -40,16 +42,14 @@ import {
   type Settled,
 } from "./leases.js";
 import { LookAhead } from "./look-ahead.js";
-import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
+import type { BulkOwner, ItemOutcome, ItemToRun } from "./messages.js";
 import { judge, NOT_RUN, withinBase, type Pause } from "./outcome.js";
 
-/** The first wait before the database is tried again; each further one is twice as long. */
-const FIRST_RETRY_MS = 200;
 /**
- * With the wait for a lock before it, this is shorter than the time after which a box counts as
- * silent.
+ * When the database is tried again. With the wait for a lock before it, the longest is shorter than
+ * the time after which a box counts as silent.
  */
-const LONGEST_RETRY_MS = 2_000;
+const RETRY: BackOff = { first: 200, most: 2_000 };
 /**
  * How long what a dead process left may take to remove: longer than the lease of an owner on
  * another machine.
@@ -63,7 +63,7 @@ const LAST_REPORT_MS = 1_000;
 export interface RunnerOptions extends BoxContext {
   window: number;
   instance: () => Instance;
-  send: (message: FromThread) => void;
+  owner: Pick<Notes<BulkOwner>, "run" | "cancel">;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
   /** Makes tables that are gone anew. @param jobs those that this box worked on */
@@ -202,9 +202,7 @@ export class Runner {
 
   async #rest(): Promise<void> {
     const failing = this.#failures > 0;
-    const milliseconds = failing
-      ? Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** (this.#failures - 1))
-      : durations.bulkPoll;
+    const milliseconds = failing ? spread(backOff(this.#failures, RETRY)) : durations.bulkPoll;
     // While the database fails only close() ends the wait, and after it nothing does
     const signal = failing ? this.#closing.signal : this.#alarm.signal;
     const options = failing && signal.aborted ? {} : { signal };
@@ -233,7 +231,7 @@ export class Runner {
    * anew.
    */
   async #alive(): Promise<Instance> {
-    const { database, log, ready, send, recognise } = this.options;
+    const { database, log, ready, owner, recognise } = this.options;
     const at = monotonic();
     if (this.#instance !== undefined) {
       if (at - this.#beatAt < durations.boxBeat) return this.#instance;
@@ -245,7 +243,7 @@ export class Runner {
         { items: this.#inFlight.size },
         "silent for too long: the items went to other boxes",
       );
-      for (const id of this.#inFlight.keys()) send({ type: "cancel", id });
+      for (const id of this.#inFlight.keys()) owner.cancel(id);
       this.#inFlight.clear();
       this.#settled.length = 0;
       this.#instance = undefined;
@@ -335,7 +333,7 @@ export class Runner {
     if (this.#inFlight.size === 0) return;
     const cancelled = await cancelledAmong(this.options.database.pool, [...this.#jobs()]);
     for (const [id, { item }] of this.#inFlight)
-      if (cancelled.has(item.job_id)) this.options.send({ type: "cancel", id });
+      if (cancelled.has(item.job_id)) this.options.owner.cancel(id);
   }
 
   /** Items that the database gave to this box in an answer that was lost wait again. */
@@ -357,7 +355,7 @@ export class Runner {
 
   /** Suspects run one by one with nothing beside them; while one waits, nothing else is begun. */
   async #take(instance: Instance): Promise<void> {
-    const { database, log, send } = this.options;
+    const { database, log, owner } = this.options;
     const busy = [...this.#inFlight.values()];
     if (busy.length >= this.#lookAhead.low || busy.some(({ item }) => item.alone)) return;
     const suspects = await someSuspect(database.pool);
@@ -373,7 +371,7 @@ export class Runner {
     const bounds = new Map<string, Promise<Bounds>>();
     const prepared = await Promise.all(items.map((item) => this.#prepare(item, bounds)));
     const toRun = prepared.filter((one) => one !== undefined);
-    if (toRun.length > 0) send({ type: "run", items: toRun });
+    if (toRun.length > 0) owner.run(toRun);
   }
 
   /**

@@ -9,6 +9,7 @@ import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
+import { backOff, spread, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
 import { ifThere } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
@@ -22,7 +23,7 @@ import { OPERATIONS, type OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
-import type { FromThread, ThreadOptions, ToThread } from "./messages.js";
+import type { BulkOwner, BulkThread, ThreadOptions } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
@@ -40,11 +41,26 @@ const memory = new ProcessMemory(options.memory);
  * within seconds.
  */
 const PATIENCE_MS = 60_000;
-const FIRST_DELAY_MS = 250;
-const LONGEST_DELAY_MS = 10_000;
+/** Nodes whose shared database is away do not all come back at the same moment. */
+const OPENING: BackOff = { first: 250, most: 10_000 };
 
-const service = answerOwner<ToThread, BulkAnswer | undefined, FromThread>(answer);
-const send = (message: FromThread) => service.note(message);
+const methods: BulkThread = {
+  perform,
+  useModels(known, ready) {
+    resolveModels(known);
+    models = Promise.resolve(known);
+    modelsReady = ready;
+    state.parts?.runner.wake();
+  },
+  ended: (id, outcome) => void state.parts?.runner.ended(id, outcome),
+  stop() {
+    state.stopped = true;
+    state.parts?.runner.stop();
+  },
+  close,
+};
+
+const { note: owner } = answerOwner<BulkOwner>(methods);
 
 /** The number of a state directory. By it boxes know which processes followed one another. */
 async function boxId(): Promise<string> {
@@ -101,7 +117,7 @@ async function open(): Promise<Parts> {
         afterCrash: options.crashed,
         works,
       }),
-      send,
+      owner,
       ready: () => modelsReady,
       repair,
       recognise: () => recognise(database),
@@ -159,7 +175,7 @@ let attempt = open();
 
 /** Opens the queue, as often as that fails. */
 async function openPatiently(): Promise<Parts> {
-  for (let wait = FIRST_DELAY_MS; ; wait = Math.min(LONGEST_DELAY_MS, wait * 2)) {
+  for (let failures = 1; ; failures++) {
     try {
       const parts = await attempt;
       if (state.stopped) parts.runner.stop();
@@ -169,6 +185,7 @@ async function openPatiently(): Promise<Parts> {
     } catch (error) {
       state.fault = error;
       log.error({ fault: faultForLog(error) }, "the bulk queue cannot be opened; trying again");
+      const wait = spread(backOff(failures, OPENING));
       await delay(wait, undefined, { signal: closing.signal }).catch(() => undefined);
     }
     if (closing.signal.aborted) throw unavailable();
@@ -204,10 +221,10 @@ const context = {
   scanner: async () => (await available()).scanner,
 };
 
-async function answerCall(name: OperationName, call: BulkCall): Promise<BulkAnswer> {
-  const { perform, wakes } = OPERATIONS[name];
+async function perform(name: OperationName, call: BulkCall): Promise<BulkAnswer> {
+  const operation = OPERATIONS[name];
   try {
-    return await perform(call, context);
+    return await operation.perform(call, context);
   } catch (thrown) {
     if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
     throw state.parts === undefined
@@ -215,7 +232,7 @@ async function answerCall(name: OperationName, call: BulkCall): Promise<BulkAnsw
       : asUnavailable(thrown, state.parts.database.connection);
   } finally {
     // Other boxes see it when they look next, within seconds
-    if (wakes) {
+    if (operation.wakes) {
       state.parts?.scanner.wake();
       state.parts?.runner.wake(true);
     }
@@ -239,38 +256,15 @@ const reasonOf = (error: unknown) =>
 const figures = setInterval(() => {
   const { parts, fault } = state;
   if (parts === undefined) {
-    if (fault !== undefined) send({ type: "trouble", trouble: reasonOf(fault) });
+    if (fault !== undefined) owner.trouble(reasonOf(fault));
     return;
   }
   const { database, runner } = parts;
   Promise.all([depth(database.pool), allBoxes(database.pool)]).then(
     ([found, boxes]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      send({ type: "figures", figures: { ...found, boxes, trouble }, ended: runner.takeCounts() });
+      owner.figures({ ...found, boxes, trouble }, runner.takeCounts());
     },
-    (error: unknown) =>
-      send({ type: "trouble", trouble: reasonOf(asUnavailable(error, database.connection)) }),
+    (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
   );
 }, durations.bulkFigures);
-
-function answer(message: ToThread): Promise<BulkAnswer | undefined> | undefined {
-  switch (message.type) {
-    case "call":
-      return answerCall(message.operation, message.call);
-    case "models":
-      resolveModels(message.models);
-      models = Promise.resolve(message.models);
-      modelsReady = message.ready;
-      state.parts?.runner.wake();
-      return undefined;
-    case "ended":
-      void state.parts?.runner.ended(message.id, message.outcome);
-      return undefined;
-    case "stop":
-      state.stopped = true;
-      state.parts?.runner.stop();
-      return undefined;
-    case "close":
-      return close().then(() => undefined);
-  }
-}

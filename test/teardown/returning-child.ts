@@ -44,7 +44,7 @@ function poolOf(): ThreadPool {
       forms: RESULT_FORMS,
     },
     failed: (error) => console.error(error),
-    answering: () => undefined,
+    owner: { willCommit: () => Promise.resolve(undefined), wasOf: () => undefined },
   });
 }
 

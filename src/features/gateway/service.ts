@@ -3,12 +3,12 @@
  * lines of the audit. Off unless the settings name a file of doors.
  */
 import { ReadableStream } from "node:stream/web";
-import type { Transferable } from "node:worker_threads";
 import { Action } from "../../audit/action.js";
 import type { Audit } from "../../audit/audit.js";
 import { errors, RadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
-import { ServiceThread, ThreadEnded } from "../../base/service-thread.js";
+import { moved, ThreadEnded } from "../../base/remote.js";
+import { ServiceThread } from "../../base/service-thread.js";
 import type { BulkService } from "../../bulk/service.js";
 import type { Job } from "../../bulk/schema.js";
 import type { Config } from "../../config.js";
@@ -16,6 +16,8 @@ import { isInside } from "../../files/roots.js";
 import type { Completed, JobState, Submission } from "./receive/arrivals.js";
 import type {
   DoorFigures,
+  DoorsOwner,
+  DoorsThread,
   DoorsThreadOptions,
   FromDoors,
   Told,
@@ -45,7 +47,7 @@ export interface DoorsOptions {
 
 export class DoorsService {
   readonly spool: string;
-  readonly #thread: ServiceThread<ToDoors, unknown>;
+  readonly #thread: ServiceThread<DoorsThread, DoorsOwner>;
   #figures: DoorFigures = {
     associations: 0,
     objects: {},
@@ -67,7 +69,7 @@ export class DoorsService {
         config: { log_level, minimum_free_disk, upload_limit, state_dir },
       } satisfies DoorsThreadOptions,
       stays: true,
-      answering: (message: FromDoors) => this.#answer(message),
+      owner: { ask: (message: FromDoors) => this.#answer(message) },
       failed: (error) => log.error({ fault: faultForLog(error) }, "the thread of the doors failed"),
     });
   }
@@ -125,7 +127,7 @@ export class DoorsService {
     const body = ReadableStream.from<Uint8Array>(gathered());
     try {
       const call = { type: "store", peer: stowPeer(subject), address, boundary, body } as const;
-      return (await this.#call(call, [body])) as Stored;
+      return (await this.#call(moved(call, [body]))) as Stored;
     } catch (error) {
       throw fault ?? error;
     }
@@ -142,12 +144,12 @@ export class DoorsService {
 
   /** Takes nothing more; what was not answered is sent again by its sender. */
   async close(): Promise<void> {
-    await this.#thread.close({ type: "close" });
+    await this.#thread.close((call) => call.ask({ type: "close" }));
   }
 
-  async #call(call: ToDoors, transfer: Transferable[] = []): Promise<unknown> {
+  async #call(call: ToDoors): Promise<unknown> {
     try {
-      return await this.#thread.call(call, transfer);
+      return await this.#thread.call.ask(call);
     } catch (error) {
       if (error instanceof ThreadEnded)
         throw errors.shutting_down("The doors close. Send it again.");

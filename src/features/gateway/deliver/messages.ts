@@ -37,6 +37,14 @@ export const undeliveredSchema = z.object({
 });
 export type Undelivered = z.infer<typeof undeliveredSchema>;
 
+export interface DeliverThread {
+  ask(call: ToDeliver): Promise<unknown>;
+}
+
+export interface DeliverOwner {
+  ask(call: FromDeliver): Promise<unknown>;
+}
+
 export type ToDeliver =
   /** Answered when the disk has it. */
   | { type: "intend"; entry: Entry }

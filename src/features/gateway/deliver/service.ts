@@ -8,13 +8,16 @@ import path from "node:path";
 import type { Audit } from "../../../audit/audit.js";
 import { errors } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
-import { ServiceThread, ThreadEnded } from "../../../base/service-thread.js";
+import { ThreadEnded } from "../../../base/remote.js";
+import { ServiceThread } from "../../../base/service-thread.js";
 import type { Config } from "../../../config.js";
 import type { KnownDestinations } from "../../../inference/request.js";
 import type { ResultPlace } from "../../../inference/task.js";
 import type { Delivery } from "../../../results/receipt/delivery.js";
 import type { DoorsSettings } from "../settings.js";
 import type {
+  DeliverOwner,
+  DeliverThread,
   DeliverThreadOptions,
   DeliveryFigures,
   DeliveryFilter,
@@ -58,7 +61,7 @@ export class DeliveryService {
   readonly known: KnownDestinations;
   /** Where the queue is, if not in the state directory. */
   readonly spool: string | undefined;
-  readonly #thread: ServiceThread<ToDeliver, unknown>;
+  readonly #thread: ServiceThread<DeliverThread, DeliverOwner>;
   #figures: DeliveryFigures = {};
   #untrusted = 0;
 
@@ -76,7 +79,7 @@ export class DeliveryService {
         destinations: settings.destinations,
       } satisfies DeliverThreadOptions,
       stays: true,
-      answering: (message: FromDeliver) => this.#answer(message),
+      owner: { ask: (message: FromDeliver) => this.#answer(message) },
       failed: (error) =>
         log.error({ fault: faultForLog(error) }, "the thread that delivers failed"),
     });
@@ -130,17 +133,17 @@ export class DeliveryService {
 
   /** Nobody is to wait for an outcome any longer. */
   hurry(): void {
-    this.#thread.note({ type: "hurry" });
+    this.#thread.note.ask({ type: "hurry" });
   }
 
   /** Sends nothing more; what is not delivered goes on with the next start. */
   async close(): Promise<void> {
-    await this.#thread.close({ type: "close" });
+    await this.#thread.close((call) => call.ask({ type: "close" }));
   }
 
   async #call(call: ToDeliver): Promise<unknown> {
     try {
-      return await this.#thread.call(call);
+      return await this.#thread.call.ask(call);
     } catch (error) {
       if (error instanceof ThreadEnded)
         throw errors.shutting_down("The server stops. Send it again.");

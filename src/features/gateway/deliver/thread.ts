@@ -17,7 +17,8 @@ import type {
   DeliverThreadOptions,
   DeliveryFigures,
   DeliveryFilter,
-  FromDeliver,
+  DeliverOwner,
+  DeliverThread,
   ToDeliver,
   Undelivered,
 } from "./messages.js";
@@ -26,7 +27,7 @@ import { isSetAside, isUnderway, Outbox, type Pending } from "./outbox.js";
 
 const { config, outputRoots, queue, destinations } = workerData as DeliverThreadOptions;
 const log = createLog(config.log_level);
-const owner = answerOwner<ToDeliver, unknown, FromDeliver>(answer);
+const owner = answerOwner<DeliverOwner>({ ask: answer } satisfies DeliverThread);
 let hurried = false;
 let told = "";
 
@@ -58,7 +59,7 @@ for (const [name, settings] of Object.entries(destinations))
       proves: settings.prove !== false,
       destination: openDestination(name, settings),
       tell: async (line) => {
-        await owner.call({ type: "tell", told: line });
+        await owner.call.ask({ type: "tell", told: line });
       },
     }),
   );
@@ -242,6 +243,6 @@ function tellFigures(): void {
       }
   const { untrusted } = outbox;
   const text = JSON.stringify([figures, untrusted]);
-  if (text !== told) owner.note({ type: "figures", figures, untrusted });
+  if (text !== told) owner.note.ask({ type: "figures", figures, untrusted });
   told = text;
 }

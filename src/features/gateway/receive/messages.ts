@@ -10,6 +10,14 @@ export interface DoorsThreadOptions {
   settings: ReceivingSettings;
 }
 
+export interface DoorsThread {
+  ask(call: ToDoors): Promise<unknown>;
+}
+
+export interface DoorsOwner {
+  ask(call: FromDoors): Promise<unknown>;
+}
+
 export type ToDoors =
   /** Objects of one request; answered with what became of them. */
   | {

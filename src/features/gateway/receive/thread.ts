@@ -16,7 +16,8 @@ import type {
   DoorFigures,
   DoorsThreadOptions,
   DoorTrouble,
-  FromDoors,
+  DoorsOwner,
+  DoorsThread,
   Told,
   ToDoors,
 } from "./messages.js";
@@ -27,7 +28,7 @@ import { storeParts, type Stored } from "./stow.js";
 
 const { config, settings } = workerData as DoorsThreadOptions;
 const log = createLog(config.log_level);
-const owner = answerOwner<ToDoors, unknown, FromDoors>(answer);
+const owner = answerOwner<DoorsOwner>({ ask: answer } satisfies DoorsThread);
 
 const counts = {
   objects: { dicom: 0, stow: 0 },
@@ -48,8 +49,8 @@ const arrivals = new Arrivals({
   keep: settings.keep,
   clock,
   log,
-  submit: async (submission) => (await owner.call({ type: "submit", submission })) as string,
-  jobState: async (jobId) => (await owner.call({ type: "state", jobId })) as JobState,
+  submit: async (submission) => (await owner.call.ask({ type: "submit", submission })) as string,
+  jobState: async (jobId) => (await owner.call.ask({ type: "state", jobId })) as JobState,
   removing: async ({ objects: count, ...of }) => tell({ kind: "removed", count, ...of }),
 });
 const door =
@@ -75,7 +76,7 @@ void arrivals.look();
 void door?.open();
 
 async function tell(told: Told): Promise<void> {
-  await owner.call({ type: "tell", told });
+  await owner.call.ask({ type: "tell", told });
 }
 
 /** Says that objects of a study come; nobody is told that they are kept before that. */
@@ -151,7 +152,7 @@ function tellFigures(): void {
   const associations = door?.associations ?? 0;
   const figures: DoorFigures = { ...counts, associations, waiting, withoutRule, troubles };
   const text = JSON.stringify(figures);
-  if (text !== told) owner.note({ type: "figures", figures });
+  if (text !== told) owner.note.ask({ type: "figures", figures });
   told = text;
   void spool.conflicts.forgetRemoved();
 }
