@@ -3,7 +3,7 @@ import type { MemoryPlace } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { KnownDestinations } from "../inference/request.js";
-import type { InferTask } from "../inference/task.js";
+import type { NewTask } from "../inference/task.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
@@ -45,7 +45,7 @@ export interface ItemToRun {
   id: number;
   /** For the audit: whose job it is of, and which item. */
   item: { subject: string; job_id: string; item: number };
-  task: Omit<InferTask, "cancelId" | "priority">;
+  task: NewTask;
 }
 
 /** What the thread that serves HTTP asks the bulk thread, and tells it. */

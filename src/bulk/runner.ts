@@ -15,8 +15,8 @@ import { within } from "../base/waiting.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
+import { taskOf } from "../inference/task.js";
 import { withName } from "../results/commit/commit.js";
-import { deliveryOf } from "../results/receipt/delivery.js";
 import {
   beat,
   enter,
@@ -403,31 +403,26 @@ export class Runner {
         this.#clear(item);
         return undefined;
       }
+      const { series, isCase } = paths;
       const { models, outputs, group, destinations } = request;
       const requestId = `${job_id}.${index}`;
-      const asked_at = item.created_at.toISOString();
-      const asked = {
-        id: requestId,
-        request_id: requestId,
-        subject,
-        asked_at,
-        priority: "bulk",
-      } as const;
-      const task = {
+      const task = taskOf({
         requestId,
+        subject,
+        priority: "bulk",
+        startedAt: item.created_at.toISOString(),
         inputPath: paths.input,
         outputFolder: paths.outputFolder,
-        startedAt: asked_at,
+        name: series !== undefined || isCase ? paths.name : undefined,
         roots: { input, output },
-        ...(paths.series === undefined
-          ? {}
-          : { seriesInstanceUid: paths.series, name: paths.name }),
-        ...(paths.isCase ? { asCase: true, name: paths.name } : {}),
-        ...(group === undefined || paths.isCase ? {} : { group }),
-        ...(models === undefined ? {} : { models }),
-        ...(outputs === undefined ? {} : { outputs }),
-        ...(destinations === undefined ? {} : { delivery: deliveryOf(asked, destinations) }),
-      };
+        seriesInstanceUid: series,
+        asCase: isCase,
+        group: isCase ? undefined : group,
+        models,
+        outputs,
+        destinations,
+        deliveryId: requestId,
+      });
       return { id, item: { subject, job_id, item: index }, task };
     } catch (error) {
       await this.ended(id, { ok: false, error: asRadserveError(error).toObject() });

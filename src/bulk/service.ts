@@ -258,8 +258,7 @@ export class BulkService {
     this.#running.set(id, { cancelId, item });
     let outcome: ItemOutcome;
     try {
-      const run = { ...task, cancelId, priority: "bulk" as const };
-      outcome = { ok: true, result: await pool.runForSummary(run, action) };
+      outcome = { ok: true, result: await pool.runForSummary({ ...task, cancelId }, action) };
     } catch (thrown) {
       const error = asRadserveError(thrown);
       const code = errno(error.cause);
