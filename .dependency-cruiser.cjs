@@ -24,12 +24,13 @@ const FLOORS = [
   "results/list/",
   "inference/",
   "config\\.ts$",
-  "bulk/",
+  "jobs/",
   "server/",
   "commands/",
   "features/",
   "features\\.ts$",
   "serving\\.ts$",
+  "jobs-thread\\.ts$",
   "main\\.ts$",
 ];
 
@@ -49,6 +50,12 @@ module.exports = {
       severity: "error",
       from: { path: "^src/", pathNot: FLOORS.map((floor) => `^src/${floor}`) },
       to: {},
+    },
+    {
+      name: "features-know-no-other-feature",
+      severity: "error",
+      from: { path: "^src/features/([^/]+)/" },
+      to: { path: "^src/features/", pathNot: "^src/features/$1/" },
     },
     {
       name: "product-imports-no-tests",

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:bulk -- [--quick] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices
+ * `npm run bench -- bulk [--quick] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices
  * and of 200 radiographs (or of as many as is said), with receipts alone and with all objects,
  * against the limit of this machine, computed before and after it in the same run from the parts of
  * one image on one core, once with every core at it and once with one alone. Also: what the queue
@@ -14,7 +14,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs, promisify } from "node:util";
 import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "../src/commands/client.js";
-import { acceptedSchema, jobSchema, type Job } from "../src/bulk/schema.js";
+import { acceptedSchema, jobSchema, type Job } from "../src/jobs/schema.js";
 import { done, hasEnded } from "../src/commands/job-text.js";
 import { modelFolder } from "../scripts/lib/model-folder.js";
 import { SERVING_FLAGS } from "../src/server/serving-child.js";

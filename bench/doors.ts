@@ -1,5 +1,5 @@
 /**
- * `npm run bench:doors -- [--slices 800] [--rounds 3]`: a CT of 800 slices of 512 by 512 pixels
+ * `npm run bench -- doors [--slices 800] [--rounds 3]`: a CT of 800 slices of 512 by 512 pixels
  * comes in by storescu, beside DCMTK's storescp and the fsyncs that a spool needs, against the goal
  * of 1.2 times the two, and beside itself without the walk over elements (1.1); and goes out over
  * one association beside storescu, and by STOW-RS beside curl, against the goal of 0.8 of their

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:engine -- [--quick]`: the engine against ONNX Runtime in a plain C++ loop, and
+ * `npm run bench -- engine [--quick]`: the engine against ONNX Runtime in a plain C++ loop, and
  * against onnxruntime-node, on this machine's CPU. Everything is a ratio or in the unit that its
  * name ends with; at the end stand the goals. Alone on a quiet machine it takes ten to twenty
  * minutes; --quick shows in two that it works, and its figures mean nothing.

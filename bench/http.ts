@@ -1,5 +1,5 @@
 /**
- * `npm run bench:http -- [--requests 200]`: that many single requests at once, each for another
+ * `npm run bench -- http [--requests 200]`: that many single requests at once, each for another
  * file; every answer is compared with the painted truth, and the delay of the event loop that
  * serves HTTP is read from /metrics.
  */

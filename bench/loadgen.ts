@@ -1,5 +1,5 @@
 /**
- * `npm run bench:loadgen -- [--quick] [--outputs json|all] [--rounds N] [--seconds N] [--threads N]
+ * `npm run bench -- loadgen [--quick] [--outputs json|all] [--rounds N] [--seconds N] [--threads N]
  * [--latency MS]`: Radserve asked by a load generator that others wrote, MLCommons' loadgen
  * (mlcommons-loadgen on PyPI), with CT slices of 512 x 512: SingleStream (one after the other),
  * Offline (all at once) over single requests and as a bulk job, and Server (at random times, a

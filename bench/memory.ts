@@ -1,5 +1,5 @@
 /**
- * `npm run bench:memory -- [--memory 4GiB] [--only NAME,NAME]`: what files that were made to take
+ * `npm run bench -- memory [--memory 4GiB] [--only NAME,NAME]`: what files that were made to take
  * memory take of a server's, above what it takes at rest, and what is still held when they are
  * done.
  */

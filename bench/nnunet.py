@@ -1,4 +1,4 @@
-"""The other side of `bench:nnunet`, where nnunetv2, torch for the CPU and SimpleITK are installed.
+"""The other side of `bench nnunet`, where nnunetv2, torch for the CPU and SimpleITK are installed.
 
 make CASE SIDE FOLDER: a trained folder of nnU-Net with random weights, and a CT: case_0000.nii.gz, its voxels as ct.i16,
 and drawn.json. serve FOLDER: a JSON request a line on stdin, an answer a line on stdout.

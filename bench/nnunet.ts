@@ -1,5 +1,5 @@
 /**
- * `npm run bench:nnunet -- [--only small-25,...] [--rounds 3] [--side 1]`: nnU-Net's own predictor
+ * `npm run bench -- nnunet [--only small-25,...] [--rounds 3] [--side 1]`: nnU-Net's own predictor
  * (nnunetv2, PyTorch on the CPU) from an image file to the file of a label map, beside Radserve
  * from a DICOM series to a SEG over HTTP: one network of random weights, which comes to Radserve as
  * a trained one does, the same cores, by turns. RADSERVE_PYTHON names a Python with nnunetv2;
@@ -208,5 +208,5 @@ if (spawnSync(PYTHON, ["-c", "import nnunetv2, torch, SimpleITK"]).status === 0)
     console.log(JSON.stringify(await measure(name), undefined, 1));
 } else
   console.log(
-    `bench:nnunet is skipped: ${PYTHON} has no nnunetv2. RADSERVE_PYTHON names one that has.`,
+    `bench nnunet is skipped: ${PYTHON} has no nnunetv2. RADSERVE_PYTHON names one that has.`,
   );

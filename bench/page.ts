@@ -1,5 +1,5 @@
 /**
- * `npm run bench:page -- [--results N]`: the list of results on the page, in Debian's Chromium,
+ * `npm run bench -- page [--results N]`: the list of results on the page, in Debian's Chromium,
  * with many results that are there: from the address to the first paint and to the rows of the
  * list, and the list's requests by themselves. Beside each time stands the processor time of
  * server, browser and bench together, which other work of the machine does not change.

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:peers -- [--quick] [--only ct,dx,dxj2k,us,volume] [--outputs json,all] [--peers
+ * `npm run bench -- peers [--quick] [--only ct,dx,dxj2k,us,volume] [--outputs json,all] [--peers
  * radserve,script,...] [--at 1,4,16,64] [--against CHECKOUT] [--rounds N] [--seconds N] [--write]`:
  * Radserve and what somebody would run instead, by turns. `--against` names another checkout that
  * has been built: it takes turns too, under the name "before". `--write` puts tables and chart into
@@ -109,7 +109,7 @@ function whatRan(): string {
   const { commit, node, cpu } = machine();
   const loads = [loadBefore, os.loadavg()[0] ?? 0].map((value) => value.toFixed(0));
   return (
-    `\`npm run bench:peers -- ${process.argv.slice(2).join(" ")}\` at commit ${commit} on ${new Date().toISOString().slice(0, 10)}: ` +
+    `\`npm run bench -- peers ${process.argv.slice(2).join(" ")}\` at commit ${commit} on ${new Date().toISOString().slice(0, 10)}: ` +
     `${rounds} ${rounds === 1 ? "round" : "rounds"}, ${seconds} s a turn, by turns; ${cpu}, Node.js ${node}. The load average of the machine was ` +
     `${loads[0]} at the beginning and ${loads[1]} at the end, the bench itself among it.`
   );

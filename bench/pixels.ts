@@ -1,5 +1,5 @@
 /**
- * `npm run bench:pixels -- [--rounds 5] [--only preparation|decoding|cines]`: how long one image
+ * `npm run bench -- pixels [--rounds 5] [--only preparation|decoding|cines]`: how long one image
  * takes from stored values to tensor and from compressed frame to stored values, on one thread,
  * with other libraries measured by turns in the same run. Rivals come from Python (RADSERVE_PYTHON
  * or python3: opencv-python-headless, numpy, python-gdcm, pylibjpeg-openjpeg, pyjpegls,

@@ -1,9 +1,9 @@
 /**
- * `npm run bench:readers`: connections without a token that send requests one behind the other and
- * never read an answer, against two goals: GET /health/live of another client answers within 100 ms
- * at the 99th percentile, and the server's memory grows by at most 200 MiB. Rounds: nobody beside,
- * 10 and 100 such connections that ask for the contract, and 100 that ask for its head, for a page
- * that is not there, and with a token that is none. It takes about a minute and a half.
+ * `npm run bench -- readers`: connections without a token that send requests one behind the other
+ * and never read an answer, against two goals: GET /health/live of another client answers within
+ * 100 ms at the 99th percentile, and the server's memory grows by at most 200 MiB. Rounds: nobody
+ * beside, 10 and 100 such connections that ask for the contract, and 100 that ask for its head, for
+ * a page that is not there, and with a token that is none. It takes about a minute and a half.
  */
 import { fork } from "node:child_process";
 import { once } from "node:events";

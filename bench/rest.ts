@@ -1,5 +1,5 @@
 /**
- * `npm run bench:rest -- [--quick]`: what the installed server costs while nobody asks for
+ * `npm run bench -- rest [--quick]`: what the installed server costs while nobody asks for
  * anything, against its goals: the time until it is ready, its memory and its processor time at
  * rest, each also after bulk work. The full run takes about five minutes; --quick shows in one that
  * it works, and its idle times are too short to mean anything.
@@ -7,7 +7,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { acceptedSchema, jobSchema } from "../src/bulk/schema.js";
+import { acceptedSchema, jobSchema } from "../src/jobs/schema.js";
 import { Client } from "../src/commands/client.js";
 import { hasEnded } from "../src/commands/job-text.js";
 import { descendants } from "../test/crash/lib/processes.js";

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:scan -- [--files N]`: the scan of a large folder after the 202, without its images
+ * `npm run bench -- scan [--files N]`: the scan of a large folder after the 202, without its images
  * being run (the job is held). All files lie in one folder, then the same number in folders of 500:
  * files a second, resident memory along the way, the longest time that HTTP was silent, and how
  * long the whole job takes to be cancelled.
@@ -9,7 +9,7 @@ import os from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { acceptedSchema, jobListSchema, jobSchema, type Job } from "../src/bulk/schema.js";
+import { acceptedSchema, jobListSchema, jobSchema, type Job } from "../src/jobs/schema.js";
 import { Client } from "../src/commands/client.js";
 import { writeCt } from "./lib/bulk-images.js";
 import { memoryOf, startServer, type BenchServer } from "./lib/server.js";

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:series -- [--slices 300] [--requests 5] [--only native,jpeg-ls,...]`: how long a
+ * `npm run bench -- series [--slices 300] [--requests 5] [--only native,jpeg-ls,...]`: how long a
  * server takes to read, sort and decode a CT series of 512 x 512, beside the decodes of its slices
  * one after the other, shared out over the cores. The network sees 64 x 64 x 64 voxels, so that the
  * time is that of the series.

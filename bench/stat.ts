@@ -1,5 +1,5 @@
 /**
- * `npm run bench:stat -- [--images 32] [--coder jpeg2000|jpeg-lossless]`: how long a small stat
+ * `npm run bench -- stat [--images 32] [--coder jpeg2000|jpeg-lossless]`: how long a small stat
  * request takes while that many images of 4096 x 4096 samples of 16 bits wait, against the
  * processor time of one of these images.
  */

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:volume -- [--slices 800] [--window 96] [--network one|unet]`: time and memory of a
+ * `npm run bench -- volume [--slices 800] [--window 96] [--network one|unet]`: time and memory of a
  * CT of 512 x 512 pixels at 0.75 mm and 1 mm between slices, that a network of 105 classes sees at
  * 1.5 mm in nnU-Net's windows. Memory is the peak of the process above what it has with the source
  * and the model in memory. `one` is a network of one convolution, whose labels can be told; `unet`

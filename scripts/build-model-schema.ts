@@ -1,6 +1,5 @@
 /**
- * Writes models/model.schema.json from the manifest's schema. `npm run build && node
- * dist/scripts/build-model-schema.js`
+ * Writes models/model.schema.json from the manifest's schema. `npm run write -- model-schema`
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -17,19 +17,19 @@ const FOLDERS = ["src", "test", "scripts", "bench"];
 /**
  * What a process or a thread starts with. Loading hundreds of modules takes longer than all else at
  * a start, so each is bundled with the packages that it needs; its own file in dist/src loads that
- * bundle. Tests import the other files as they are: no thread has a module twice.
+ * bundle. Tests import the other files as they are: no thread has a module twice. Of a feature, each
+ * thread.ts is one.
  */
 const ENTRIES = [
   "main",
   "serving",
+  "jobs-thread",
   "inference/worker",
-  "bulk/thread",
-  "features/viewer/thread",
-  "features/drift/thread",
-  "features/gateway/receive/thread",
-  "features/gateway/deliver/thread",
   "images/dicom/decoder-thread",
   "images/decoder/decoder-process",
+  ...filesOf(path.join(root, "src/features"), /(^|\/)thread\.ts$/).map((file) =>
+    path.relative(path.join(root, "src"), file).replace(/\.ts$/, ""),
+  ),
 ];
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [

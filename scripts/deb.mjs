@@ -1,5 +1,5 @@
 /**
- * `npm run pack:deb [-- FOLDER]`: makes radserve_VERSION_amd64.deb: the tarball's content with its
+ * `npm run pack -- deb [FOLDER]`: makes radserve_VERSION_amd64.deb: the tarball's content with its
  * packages in /opt/radserve, a Node.js of its own, the unit, a configuration, and a user who owns
  * the state directory.
  */

@@ -1,5 +1,5 @@
 /**
- * `npm run pack:tarball [-- FOLDER]`: makes radserve-VERSION.tgz, which installs without a
+ * `npm run pack -- tarball [FOLDER]`: makes radserve-VERSION.tgz, which installs without a
  * compiler: what is built, the models, the pages and the sources of the addon, without tests. Its
  * dependencies are those of package-lock.json.
  */

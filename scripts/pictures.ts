@@ -1,5 +1,5 @@
 /**
- * `npm run docs:pictures`: draws the pictures of the pages again. The product draws them, from
+ * `npm run write -- pictures`: draws the pictures of the pages again. The product draws them, from
  * phantoms alone; they are written to docs/ at a smaller size.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";

@@ -1,5 +1,5 @@
 /**
- * `npm run test:container [-- SUITE [DEB]]`: builds deploy/container/Containerfile as written with
+ * `npm run trial -- container [SUITE [DEB]]`: builds deploy/container/Containerfile as written with
  * buildah, over a root that debootstrap makes (SUITE: bookworm, or bullseye for glibc 2.31; a DEB
  * after it is used as it is; nothing comes from a registry of images), and runs what the compose
  * files describe: one box with its private PostgreSQL, then a box for requests and a worker over

@@ -1,8 +1,8 @@
-// `npm run test:cuda`: the CUDA path without a GPU. Fetches the provider as setup:gpu does, builds
-// a stand-in for the CUDA libraries (native/test/cuda), and runs the C++ program test_cuda with it.
-// All of it lies in build-cuda-test/. --build stops before the program is run; --program FILTER
-// runs the tests whose names contain the text. --tsan builds the program under ThreadSanitizer, in
-// a folder of its own.
+// `npm run trial -- cuda`: the CUDA path without a GPU. Fetches the provider as setup:gpu does,
+// builds a stand-in for the CUDA libraries (native/test/cuda), and runs the C++ program test_cuda
+// with it. All of it lies in build-cuda-test/. --build stops before the program is run; --program
+// FILTER runs the tests whose names contain the text. --tsan builds the program under
+// ThreadSanitizer, in a folder of its own.
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync, existsSync } from "node:fs";
 import path from "node:path";

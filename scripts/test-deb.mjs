@@ -1,7 +1,7 @@
 /**
- * `npm run test:deb [-- DEB]`: makes the Debian package (or takes DEB), installs it with dpkg in an
- * empty root, runs the demo with the package's own Node.js, upgrades from an older version in the
- * middle of a job, goes back to it, and removes it again. Needs root, as dpkg does. Ends with 1
+ * `npm run trial -- deb [DEB]`: makes the Debian package (or takes DEB), installs it with dpkg in
+ * an empty root, runs the demo with the package's own Node.js, upgrades from an older version in
+ * the middle of a job, goes back to it, and removes it again. Needs root, as dpkg does. Ends with 1
  * where something is not as it should be.
  */
 import { spawnSync } from "node:child_process";

@@ -1,5 +1,5 @@
 /**
- * `npm run test:node -- [LINE...]`: a selection of the tests under other versions of Node.js than
+ * `npm run trial -- node [LINE...]`: a selection of the tests under other versions of Node.js than
  * the one that comes with Radserve, with the addon as it is built (Node-API is the same for all).
  * Without a line: all of them. The binaries come from npm, in exactly the versions of
  * node-versions.mjs, and stay in ~/.cache/radserve/node.

@@ -1,7 +1,7 @@
 /**
- * `npm run test:package`: makes the tarball, installs it in an empty folder on a machine without a
- * compiler (as far as it can be told here: none is found), and runs the demo from there. Ends with
- * 1 where something is not as it should be.
+ * `npm run trial -- package`: makes the tarball, installs it in an empty folder on a machine
+ * without a compiler (as far as it can be told here: none is found), and runs the demo from there.
+ * Ends with 1 where something is not as it should be.
  */
 import { spawnSync } from "node:child_process";
 import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";

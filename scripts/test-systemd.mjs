@@ -1,5 +1,5 @@
 /**
- * `npm run test:systemd [-- DEB]`: installs the Debian package over this machine's own root (an
+ * `npm run trial -- systemd [DEB]`: installs the Debian package over this machine's own root (an
  * overlay, which goes away again), starts systemd there as process 1 (systemd-nspawn), and tries
  * the unit: start, reload, restart, stop, kill -9 of each process, wrong settings, a job that a
  * restart interrupts, commands of root, upgrades, and what it may write to. Needs root, and

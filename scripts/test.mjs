@@ -21,6 +21,7 @@ import { clearTimeout, setTimeout } from "node:timers";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { QUICK } from "./quick-tests.mjs";
 import { nodeBinary } from "./runtime.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
@@ -50,11 +51,11 @@ const GROUPS = {
     files: [
       "results/commit/commit-kill.test.js",
       "results/commit/commit-crash.test.js",
-      "bulk/crash.test.js",
-      "bulk/database-faults.test.js",
-      "bulk/failing-disk.test.js",
-      "bulk/faults.test.js",
-      "bulk/postgres.test.js",
+      "jobs/crash.test.js",
+      "jobs/database-faults.test.js",
+      "jobs/failing-disk.test.js",
+      "jobs/faults.test.js",
+      "features/local-postgres/postgres.test.js",
       "http/supervisor.test.js",
       "teardown/teardown.test.js",
     ],
@@ -90,40 +91,6 @@ const GROUPS = {
     environment: { RADSERVE_TEST_GPU_SETUP: "1" },
   },
 };
-
-/**
- * What `npm run test:quick` runs beside types: a file of each layer, from a pixel to an answer and
- * to a job's end.
- */
-const QUICK = [
-  "config.test.js",
-  "addon/bytes.test.js",
-  "manifest/manifest.test.js",
-  "files/guarded-paths.test.js",
-  "images/read-image.test.js",
-  "images/dicom/attributes.test.js",
-  "images/dicom/encapsulated.test.js",
-  "images/dicom/interpretation.test.js",
-  "images/dicom/native.test.js",
-  "images/dicom/series.test.js",
-  "engine/engine.test.js",
-  "engine/geometry.test.js",
-  "inference/infer-image.test.js",
-  "inference/values.test.js",
-  "models/transform-steps.test.js",
-  "results/guards.test.js",
-  "results/commit/commit.test.js",
-  "results/dicom/elements.test.js",
-  "results/dicom/objects.test.js",
-  "results/findings/findings.test.js",
-  "http/inference.test.js",
-  "bulk/outcome.test.js",
-  // What is generated: tables of the pages, the contract, and the schemas of doors and receipts
-  // (the model's: manifest)
-  "scripts/pages.test.js",
-  "features/gateway/settings.test.js",
-  "results/receipt/receipt-schema.test.js",
-];
 
 /**
  * What stands in no file that shares a process: it changes what all of a process have, or looks at

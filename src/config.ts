@@ -113,15 +113,9 @@ const GPUS_MEANING =
 const MODEL_IDLE_MEANING =
   'Idle time after which a model is unloaded from CPU and GPU memory, for example "30m"; the ' +
   "next request loads it again and waits (default: never)";
-const POSTGRES_BIN_MEANING =
-  "Folder of PostgreSQL's programs for the private database (default: the newest of the " +
-  "distribution, else the npm package's)";
 const JOBS_PER_SUBJECT_MEANING =
   "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 " +
   "rate_limited until one has ended";
-const JOB_REPORTS_MEANING =
-  "Report in the output folder when a bulk job ends: a page and a table with small pictures, " +
-  "without pictures (text), or none (off)";
 
 /**
  * The settings as the configuration file spells them, by what they are about. The published tables
@@ -275,7 +269,6 @@ const topics = {
       .describe(
         "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
       ),
-    postgres_bin: absolute.optional().describe(POSTGRES_BIN_MEANING),
     pause_after_failures: z
       .int()
       .min(0)
@@ -284,10 +277,6 @@ const topics = {
         "Pause a bulk job (repeated_failures) after so many consecutive images fail for one reason; 0: never",
       ),
     jobs_per_subject: z.int().min(1).default(1000).describe(JOBS_PER_SUBJECT_MEANING),
-    job_reports: z
-      .enum(["off", "text", "pictures"])
-      .default("pictures")
-      .describe(JOB_REPORTS_MEANING),
   },
   "Log and stop": {
     log_level: z

@@ -5,7 +5,7 @@ import type { Shell } from "./commands/completion.js";
 import type { JobAction } from "./commands/jobs.js";
 import type { Config } from "./config.js";
 import { CommandLine, JSON_HELP, limitOption, several } from "./commands/command-line.js";
-import { FEATURES, interactions, readSettings, servingFeatures } from "./features.js";
+import { FEATURES, checks, interactions, readSettings } from "./features.js";
 import { VERSION } from "./base/version.js";
 
 // A reader that has had enough (`| head`) ends the command without a word, with the status of
@@ -120,7 +120,7 @@ command(program, "serve", "start the server")
     try {
       await line.run(async () => {
         const { supervise } = await import("./server/supervisor.js");
-        return supervise({ ...(await config()), ...options }, await servingFeatures(), serving);
+        return supervise({ ...(await config()), ...options }, checks, serving);
       });
     } finally {
       serving.kill();

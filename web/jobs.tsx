@@ -1,5 +1,5 @@
 /** Jobs: the list, and one job with its images. */
-import type { Item, Job, JobDetails } from "../src/bulk/schema.js";
+import type { Item, Job, JobDetails } from "../src/jobs/schema.js";
 import { useContext, useEffect, useState } from "preact/hooks";
 import { LookAt } from "./look.js";
 import { call, judge, saveFile, usePoll, type Fault } from "./api.js";

@@ -1,6 +1,6 @@
 /** One image, series or folder sent by its path, and what came of it. */
 import { useContext, useEffect, useState } from "preact/hooks";
-import type { Accepted } from "../src/bulk/schema.js";
+import type { Accepted } from "../src/jobs/schema.js";
 import type { Answer } from "../src/results/receipt/receipt.js";
 import type { Overview } from "../src/server/overview.js";
 import type { PathList } from "../src/features/viewer/endpoints.js";

@@ -1,4 +1,4 @@
-/** The goals of bench:engine, and what a run found beside each. */
+/** The goals of bench engine, and what a run found beside each. */
 
 export interface AgainstRaw {
   tensors: { throughput: number; lone_call_more_ms: number };

@@ -1,5 +1,5 @@
 /**
- * The measurements of `npm run bench:engine`. Ours and theirs are taken by turns; ratios are
+ * The measurements of `npm run bench -- engine`. Ours and theirs are taken by turns; ratios are
  * medians of the pairs.
  */
 import { readFileSync, writeFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-"""The other side of `bench:pixels`: one JSON request a line on stdin, one JSON answer a line on stdout.
+"""The other side of `bench pixels`: one JSON request a line on stdin, one JSON answer a line on stdout.
 
 Everything runs on one thread. Every library is optional; `hello` says which are there.
 """

@@ -13,10 +13,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
 
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
-import { postmasterOf } from "../../src/bulk/postgres/process.js";
+import { databaseFolders } from "../../src/features/local-postgres/folders.js";
+import { postmasterOf } from "../../src/features/local-postgres/process.js";
 import { commandOf, descendants } from "../../test/crash/lib/processes.js";
-import { removePlace } from "../../test/support/postgres.js";
+import { removePlace } from "../../test/support/private-postgres.js";
 import { freePort } from "../../test/support/server.js";
 import { sum } from "./statistics.js";
 

@@ -1,4 +1,4 @@
-/** The goals of bench:peers, for CT slices, and what a run found beside each. */
+/** The goals of bench peers, for CT slices, and what a run found beside each. */
 import { median } from "../lib/statistics.js";
 import type { Table } from "./report.js";
 import type { Turn } from "./turns.js";

@@ -1,4 +1,4 @@
-/** The table and the chart of a run of bench:peers, as they stand in docs/benchmarks.md. */
+/** The table and the chart of a run of bench peers, as they stand in docs/benchmarks.md. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { root } from "../lib/server.js";
@@ -144,7 +144,7 @@ export interface Titles {
   peers: Readonly<Record<string, string>>;
 }
 
-const BEGIN = "<!-- what npm run bench:peers wrote -->";
+const BEGIN = "<!-- what npm run bench -- peers wrote -->";
 const END = "<!-- its end -->";
 
 /** What a run found, for the page. */

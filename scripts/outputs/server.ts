@@ -10,8 +10,8 @@ import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
-import { removePlace } from "../../test/support/postgres.js";
+import { databaseFolders } from "../../src/features/local-postgres/folders.js";
+import { removePlace } from "../../test/support/private-postgres.js";
 import { freePort } from "../../test/support/server.js";
 import type { Workplace } from "./workplace.js";
 

@@ -1,5 +1,5 @@
 /**
- * `npm run sbom`: writes sbom.cdx.json (CycloneDX 1.5) and THIRD_PARTY_NOTICES.txt beside
+ * `npm run pack -- sbom`: writes sbom.cdx.json (CycloneDX 1.5) and THIRD_PARTY_NOTICES.txt beside
  * package.json.
  */
 import { writeFileSync } from "node:fs";

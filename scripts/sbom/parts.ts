@@ -1,7 +1,7 @@
 /**
  * What npm does not know: libraries, models and fonts inside npm packages. Each list is of one
- * version of its package; with another one `npm run sbom` fails until somebody has looked again at
- * what is in it.
+ * version of its package; with another one `npm run pack -- sbom` fails until somebody has looked
+ * again at what is in it.
  */
 
 export interface Part {

@@ -10,7 +10,7 @@ import {
   jobSchema,
   type Accepted,
   type Job,
-} from "../bulk/schema.js";
+} from "../jobs/schema.js";
 import type { Config } from "../config.js";
 import { asRadserveError, type RadserveError } from "../base/errors.js";
 import { clientWithToken, type Client } from "./client.js";

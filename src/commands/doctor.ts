@@ -9,14 +9,7 @@ import { bad, checked, good, type Finding } from "./doctor/finding.js";
 import { folders, keys } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory, openFiles } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
-import {
-  bulkDatabase,
-  certificates,
-  orphanedDatabases,
-  port,
-  runningServer,
-  token,
-} from "./doctor/service.js";
+import { bulkDatabase, certificates, port, runningServer, token } from "./doctor/service.js";
 import { during } from "./activity.js";
 import type { Feature } from "./feature.js";
 import { print, type ExitStatus } from "./run.js";
@@ -60,8 +53,7 @@ async function everything(config: Config, features: readonly Feature[]): Promise
     ...(await checked("certificate", () => certificates(config), report)),
     ...(await ofFeatures(config, features, report)),
     ...(await checked("port", () => port(config), report)),
-    ...(await checked("bulk database", () => bulkDatabase(config), report)),
-    ...(await checked("orphaned database", () => orphanedDatabases(config), report)),
+    ...(await checked("bulk database", () => bulkDatabase(config, features), report)),
     ...(await checked("server", () => runningServer(config), report)),
     clock(newest.at(-1) ?? ""),
   ];

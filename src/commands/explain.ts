@@ -10,7 +10,7 @@ import { createInterface } from "node:readline/promises";
 import { readLine, type Entry } from "../audit/entry.js";
 import { auditFolder, auditPaths, dayFiles, hashOf, readKey } from "../audit/folders.js";
 import { asRadserveError, ConfigError, ERRORS, type ErrorCode } from "../base/errors.js";
-import { itemListSchema, jobDetailsSchema, type Item, type JobDetails } from "../bulk/schema.js";
+import { itemListSchema, jobDetailsSchema, type Item, type JobDetails } from "../jobs/schema.js";
 import type { Config } from "../config.js";
 import { translateIn } from "../files/path-map.js";
 import { readReceipt } from "../results/receipt/read-receipt.js";

@@ -3,8 +3,9 @@
  * all of itself in one feature.ts, of this shape; src/features.ts lists them, and nothing else
  * imports one. Every part is loaded when it is needed.
  */
+import type { JobsFeature } from "../jobs/feature.js";
 import type { Config, SettingTopics } from "../config.js";
-import type { ServingFeature } from "../server/feature.js";
+import type { CheckSettings, ServingFeature } from "../server/feature.js";
 import type { CommandLine } from "./command-line.js";
 import type { Finding } from "./doctor/finding.js";
 
@@ -13,10 +14,14 @@ export interface Feature {
   readonly name: string;
   /** Its settings, by the topics of the published table. */
   settings?(): Promise<SettingTopics>;
+  /** Checks them before a server starts anything. */
+  readonly check?: CheckSettings;
   /** Adds its commands. */
   commands?(line: CommandLine): void;
   /** What it is in a server. */
   serving?(): Promise<ServingFeature>;
+  /** What it does in the thread of jobs. */
+  jobs?(): Promise<JobsFeature>;
   /** What `radserve doctor` says of it. @throws what becomes a finding */
   doctor?(config: Config): Promise<Finding[]>;
 }

@@ -5,7 +5,7 @@ import {
   type Job,
   type JobDetails,
   type Reconciliation,
-} from "../bulk/schema.js";
+} from "../jobs/schema.js";
 import { count, counted, duration, table } from "../base/table.js";
 
 /** Images whose fate is settled. */

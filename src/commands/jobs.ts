@@ -12,7 +12,7 @@ import {
   jobListSchema,
   reconciliationSchema,
   type Reconciliation,
-} from "../bulk/schema.js";
+} from "../jobs/schema.js";
 import { differencesTable, itemsTable, jobsTable, jobText } from "./job-text.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 

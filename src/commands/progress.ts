@@ -2,7 +2,7 @@
  * Progress of a job: a bar that is drawn over itself on a terminal, a plain line every few seconds
  * elsewhere.
  */
-import type { Job } from "../bulk/schema.js";
+import type { Job } from "../jobs/schema.js";
 import type { RadserveError } from "../base/errors.js";
 import { progressBar, progressText } from "./job-text.js";
 

@@ -9,7 +9,7 @@ import { ERRORS, type RadserveError } from "../base/errors.js";
 import type { Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { counted } from "../base/table.js";
-import type { BulkFigures } from "../bulk/messages.js";
+import type { BulkFigures } from "../jobs/messages.js";
 import type { Config } from "../config.js";
 import { conditionsFrom, type Condition } from "./condition.js";
 import type { RunningFeatures } from "./running-features.js";

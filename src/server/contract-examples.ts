@@ -4,7 +4,7 @@ import type {
   acceptedSchema,
   bulkFolderRequestSchema,
   bulkItemsRequestSchema,
-} from "../bulk/schema.js";
+} from "../jobs/schema.js";
 import type { singleRequestSchema } from "../inference/request.js";
 import type { Answer } from "../results/receipt/receipt.js";
 

@@ -15,7 +15,7 @@ import {
   reportSchema,
   skipReasonSchema,
   waitingSchema,
-} from "../bulk/schema.js";
+} from "../jobs/schema.js";
 import { errorCode, errorObjectSchema } from "../base/errors.js";
 import { acceptsSchema } from "../manifest/manifest.js";
 import { code } from "../manifest/texts.js";

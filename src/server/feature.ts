@@ -5,7 +5,7 @@
 import type { Audit } from "../audit/audit.js";
 import type { Logger } from "../base/log.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
-import type { BulkService } from "../bulk/service.js";
+import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { Named } from "./services.js";
@@ -25,6 +25,13 @@ export interface Core {
   log: Logger;
 }
 
+/**
+ * Checks the settings of a feature before anything is started.
+ * @returns how many descriptors it may take beside those of the core
+ * @throws ConfigError
+ */
+export type CheckSettings = (config: Config) => Promise<number>;
+
 export interface ServingFeature<R extends Running = Running> {
   /** The name of its folder. */
   readonly name: FeatureName<R>;
@@ -32,12 +39,6 @@ export interface ServingFeature<R extends Running = Running> {
   readonly endpoints?: readonly Route[];
   /** Parts of their schemas that generated clients should have a type for. */
   readonly schemas?: Named;
-  /**
-   * Checks its settings before anything is started.
-   * @returns how many descriptors it may take beside those of the core
-   * @throws ConfigError
-   */
-  check?(config: Config): Promise<number>;
   /** Undefined where its settings leave it off. @throws ConfigError */
   start?(core: Core): Promise<R | undefined>;
 }

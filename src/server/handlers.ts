@@ -4,7 +4,7 @@ import path from "node:path";
 import { z } from "zod";
 import { auditFailed } from "../audit/audit.js";
 import { revocationsUnavailable, type Caller } from "./tokens.js";
-import type { OperationName } from "../bulk/api.js";
+import type { OperationName } from "../jobs/api.js";
 import { conditionSchema } from "./condition.js";
 import { errors, RadserveError } from "../base/errors.js";
 import { taskOf, type InferTask } from "../inference/task.js";

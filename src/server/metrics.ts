@@ -3,7 +3,7 @@
  * subjects, paths or anything of a patient.
  */
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
-import type { BulkService } from "../bulk/service.js";
+import type { BulkService } from "../jobs/service.js";
 import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type { ModelEntry } from "../models/entry.js";

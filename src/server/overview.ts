@@ -3,8 +3,8 @@
  * nothing of any image.
  */
 import { z } from "zod";
-import { boxSchema } from "../bulk/schema.js";
-import type { BulkService } from "../bulk/service.js";
+import { boxSchema } from "../jobs/schema.js";
+import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
 import type { Engine } from "../engine/engine.js";
 import type { InferencePool } from "../inference/worker-pool.js";

@@ -4,7 +4,7 @@
  */
 import type { Interaction } from "../audit/interaction.js";
 import type { ErrorCode } from "../base/errors.js";
-import type { OperationName } from "../bulk/api.js";
+import type { OperationName } from "../jobs/api.js";
 import {
   acceptedSchema,
   bulkRequestSchema,
@@ -15,7 +15,7 @@ import {
   jobQuerySchema,
   reconcileQuerySchema,
   reconciliationSchema,
-} from "../bulk/schema.js";
+} from "../jobs/schema.js";
 import { download, pathHeader, upload } from "./file-transfer.js";
 import {
   bulk,

@@ -9,13 +9,18 @@ export interface Running {
   delivering?: Delivering | undefined;
   /** A folder that it writes into, which is looked at as the roots are; nobody uploads there. */
   spool?: string | undefined;
+  /**
+   * Set where it gives jobs a database of this node's own, which holds jobs of before only if it is
+   * made.
+   */
+  localDatabase?: { isMade: boolean } | undefined;
   /** What is wrong now. */
   conditions?(): Condition[];
   metrics?: readonly ReadMetric[];
   /** Takes nothing more from outside. What it gave to the core before is finished. */
-  leave(): Promise<void>;
+  leave?(): Promise<void>;
   /** Ends what the core's last work may still have needed. */
-  close(): Promise<void>;
+  close?(): Promise<void>;
 }
 
 /** The name of a feature, which says what it is while it runs. */
@@ -48,15 +53,19 @@ export class RunningFeatures {
     return this.all.find(({ delivering }) => delivering !== undefined)?.delivering;
   }
 
+  get localDatabase(): Running["localDatabase"] {
+    return this.all.find(({ localDatabase }) => localDatabase !== undefined)?.localDatabase;
+  }
+
   get spool(): string | undefined {
     return this.all.find(({ spool }) => spool !== undefined)?.spool;
   }
 
   async leave(): Promise<void> {
-    await Promise.all(this.all.map((running) => running.leave()));
+    await Promise.all(this.all.map(async (running) => running.leave?.()));
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.all.map((running) => running.close()));
+    await Promise.all(this.all.map(async (running) => running.close?.()));
   }
 }

@@ -4,7 +4,7 @@ import type { z } from "zod";
 import type { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import type { ErrorObject } from "../base/errors.js";
-import type { BulkService } from "../bulk/service.js";
+import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
 import type { Engine } from "../engine/engine.js";
 import type { InferencePool } from "../inference/worker-pool.js";

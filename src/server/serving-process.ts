@@ -2,13 +2,12 @@
  * The serving process: engine, models, worker threads and HTTP. It does not listen; the supervisor
  * hands it connections, so that they wait, and are not refused, while it is replaced after a crash.
  */
-import { existsSync } from "node:fs";
 import type http from "node:http";
 import https from "node:https";
 import { Socket } from "node:net";
 import path from "node:path";
 import { Audit } from "../audit/audit.js";
-import { BulkService } from "../bulk/service.js";
+import { BulkService } from "../jobs/service.js";
 import { usualMemory } from "../base/process-memory.js";
 import { listName } from "../results/list/list.js";
 import { signingKeyId, useResultKeys } from "../results/receipt/seal.js";
@@ -230,12 +229,10 @@ class ServingProcess {
       server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
       await certificates?.watch(server);
     }
-    // A database of many boxes may hold jobs of the others; a private one those of before
-    if (
-      config.role !== "api" &&
-      (config.database_url !== undefined || existsSync(path.join(config.state_dir, "postgres")))
-    )
-      bulk.start();
+    // A database of many boxes may hold jobs of the others; the node's own those of before
+    const holdsJobs =
+      config.database_url !== undefined || parts.features.localDatabase?.isMade === true;
+    if (config.role !== "api" && holdsJobs) bulk.start();
     this.#stop = async () => {
       await parts.features.leave();
       bulk.stop();
@@ -315,6 +312,7 @@ class ServingProcess {
       progress,
       log: this.log,
       destinations: () => features.delivering?.known,
+      hasDatabase: () => config.database_url !== undefined || features.localDatabase !== undefined,
     });
     const core = { config, roots, jobs: bulk, audit, places: pool.places, log: this.log };
     for (const feature of this.features) {

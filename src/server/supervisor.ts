@@ -6,7 +6,7 @@
 import type { ChildProcess } from "node:child_process";
 import net from "node:net";
 import { requireFolder, type Config } from "../config.js";
-import type { ServingFeature } from "./feature.js";
+import type { CheckSettings } from "./feature.js";
 import { backOff, type BackOff } from "../base/back-off.js";
 import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
 import { ConfigError } from "../base/errors.js";
@@ -249,7 +249,7 @@ class Supervisor {
  */
 async function checkedForServing(
   config: Config,
-  features: readonly ServingFeature[],
+  checks: readonly CheckSettings[],
 ): Promise<number> {
   for (const [key, list] of [
     ["RADSERVE_INPUT_ROOTS", config.input_roots],
@@ -269,7 +269,7 @@ async function checkedForServing(
   const certificates = await readCertificates(config);
   if (certificates !== undefined) refuseOutOfDate(certificates);
   let descriptors = 0;
-  for (const feature of features) descriptors += (await feature.check?.(config)) ?? 0;
+  for (const check of checks) descriptors += await check(config);
   const [exposure] = await exposures(config);
   if (exposure !== undefined)
     throw new ConfigError(
@@ -297,10 +297,10 @@ function withinDescriptors(config: Config, ofFeatures: number): Config {
  */
 export async function supervise(
   given: Config,
-  features: readonly ServingFeature[],
+  checks: readonly CheckSettings[],
   first?: ChildProcess,
 ): Promise<number> {
-  const config = withinDescriptors(given, await checkedForServing(given, features));
+  const config = withinDescriptors(given, await checkedForServing(given, checks));
   let supervisor: Supervisor | undefined;
   // Before the lock says whom to signal: without it the signal would end the process
   process.on("SIGHUP", () => supervisor?.reload());

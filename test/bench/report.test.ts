@@ -1,4 +1,4 @@
-/** The table and the chart of bench:peers: medians over rounds, a bar for each row. */
+/** The table and the chart of bench peers: medians over rounds, a bar for each row. */
 import t from "tap";
 import { chart, markdown, rowsOf, withReport, type Titles } from "../../bench/peers/report.js";
 import type { Turn } from "../../bench/peers/turns.js";
@@ -54,7 +54,7 @@ t.test("bars are as long as their medians to each other", (t) => {
 
 t.test("the page has the new report in place of the old one, and all else as it was", (t) => {
   const page =
-    "Before.\n\n<!-- what npm run bench:peers wrote -->\n\nold\n\n<!-- its end -->\n\nAfter.\n";
+    "Before.\n\n<!-- what npm run bench -- peers wrote -->\n\nold\n\n<!-- its end -->\n\nAfter.\n";
   const made = withReport(page, { said: ["What ran."], turns }, titles);
   t.match(made, /^Before\.\n\n<!-- what[^]*What ran\.\n\n!\[[^]*<!-- its end -->\n\nAfter\.\n$/);
   t.notMatch(made, "old");

@@ -3,7 +3,7 @@ import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { itemListSchema, jobListSchema, jobSchema } from "../../src/bulk/schema.js";
+import { itemListSchema, jobListSchema, jobSchema } from "../../src/jobs/schema.js";
 import { Box } from "../crash/lib/box.js";
 import { writeImages } from "../crash/lib/images.js";
 import { slay } from "../crash/lib/processes.js";

@@ -23,21 +23,18 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
-import { databaseFolders, type DatabaseFolders } from "../../src/bulk/postgres/folders.js";
+import {
+  databaseFolders,
+  type DatabaseFolders,
+} from "../../src/features/local-postgres/folders.js";
 import { SharedPostgres } from "../crash/lib/postgres.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { privatePlace } from "../support/bulk.js";
+import { postgresChild, privatePlace, removePlace } from "../support/private-postgres.js";
 import { TestCa } from "../support/certificates.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import type { DoctorTask } from "../support/doctor-child.js";
-import {
-  databaseUrl,
-  isRoot,
-  postgresChild,
-  removePlace,
-  sharedDatabase,
-} from "../support/postgres.js";
+import { databaseUrl, isRoot, sharedDatabase } from "../support/postgres.js";
 import { freePort, issueToken, radserve, root, type Place } from "../support/server.js";
 
 interface Finding {

@@ -1,5 +1,5 @@
 import t from "tap";
-import type { Item, JobDetails } from "../../src/bulk/schema.js";
+import type { Item, JobDetails } from "../../src/jobs/schema.js";
 import {
   countsText,
   hasEnded,

@@ -1,5 +1,5 @@
 /**
- * `npm run test:crash -- [SCENARIO...] [--items N] [--kills N] [--seed N] [--quick]`: bulk work
+ * `npm run trial -- crash [SCENARIO...] [--items N] [--kills N] [--seed N] [--quick]`: bulk work
  * under faults, with real servers, real PostgreSQL and real signals. Each scenario prints one line;
  * --quick is for every run of the checks.
  */

@@ -2,7 +2,7 @@
 import { mkdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { jobListSchema } from "../../src/bulk/schema.js";
+import { jobListSchema } from "../../src/jobs/schema.js";
 import { bulkPlace, JOB_PAGES, startBulk, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { issueToken } from "../support/server.js";

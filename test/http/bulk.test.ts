@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { itemListSchema, jobListSchema } from "../../src/bulk/schema.js";
+import { itemListSchema, jobListSchema } from "../../src/jobs/schema.js";
 import { isMarkName } from "../../src/files/folder-mark.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";

@@ -10,7 +10,7 @@ import {
   bulkFolderRequestSchema,
   bulkItemsRequestSchema,
   bulkRequestSchema,
-} from "../../src/bulk/schema.js";
+} from "../../src/jobs/schema.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { EXAMPLES } from "../../src/server/contract-examples.js";

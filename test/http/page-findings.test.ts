@@ -9,7 +9,7 @@ import t from "tap";
 import { float, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { ctSeries, samples } from "../../scripts/demo/samples.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
-import { privatePlace } from "../support/bulk.js";
+import { privatePlace } from "../support/private-postgres.js";
 import { CHROMIUM, look, startBrowser } from "../support/looks.js";
 import { copyModel } from "../support/manifests.js";
 import { writeDraft } from "../support/drafts.js";

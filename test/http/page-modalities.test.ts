@@ -6,7 +6,7 @@ import { copyFileSync, cpSync, existsSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import type { Answer } from "../../src/results/receipt/receipt.js";
-import { privatePlace } from "../support/bulk.js";
+import { privatePlace } from "../support/private-postgres.js";
 import { writeDraft } from "../support/drafts.js";
 import { CHROMIUM, look, startBrowser } from "../support/looks.js";
 import { constant } from "../support/model-parts.js";

@@ -5,8 +5,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { seriesPath } from "../../src/bulk/item-paths.js";
-import { scanFolder, type Found } from "../../src/bulk/scan.js";
+import { seriesPath } from "../../src/jobs/item-paths.js";
+import { scanFolder, type Found } from "../../src/jobs/scan.js";
 import { infer } from "../../src/inference/infer-image.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { manifestSchema } from "../../src/manifest/rules.js";

@@ -1,5 +1,5 @@
 import t from "tap";
-import { bulkRequestSchema } from "../../src/bulk/schema.js";
+import { bulkRequestSchema } from "../../src/jobs/schema.js";
 import { outputKindSchema } from "../../src/manifest/manifest.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { parseBody } from "../../src/base/json-body.js";

@@ -1,5 +1,5 @@
 /**
- * `npm run test:schemathesis -- [--examples N] [--seed N]`: the published contract against a
+ * `npm run trial -- schemathesis [--examples N] [--seed N]`: the published contract against a
  * running server, by Schemathesis with all its checks and a valid token. The interpreter is that of
  * RADSERVE_PYTHON.
  */
@@ -10,7 +10,7 @@ import os from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { z } from "zod";
-import { acceptedSchema } from "../../src/bulk/schema.js";
+import { acceptedSchema } from "../../src/jobs/schema.js";
 import { PYTHON, pythonHas } from "../support/needs.js";
 import { writeImages } from "../crash/lib/images.js";
 import { makePlace, root, startServer, type TestServer } from "../support/server.js";

@@ -38,15 +38,21 @@ const NOT_RUN: readonly [RegExp, string][] = [
     "needs a trained network; test/models/import.test.ts imports small ones",
   ],
   [/^psql /, "needs the right to change a PostgreSQL server"],
-  [/^npm run pack:deb/, "takes minutes; npm run test:deb and npm run test:container make it"],
-  [/^docker /, "needs an engine of containers; npm run test:container builds and starts the same"],
-  [/^npm run setup:gpu/, "downloads the CUDA libraries; npm run test:gpu-setup runs it"],
+  [
+    /^npm run pack -- deb/,
+    "takes minutes; npm run trial -- deb and npm run trial -- container make it",
+  ],
+  [
+    /^docker /,
+    "needs an engine of containers; npm run trial -- container builds and starts the same",
+  ],
+  [/^npm run setup:gpu/, "downloads the CUDA libraries; npm test -- --group gpu-setup runs it"],
   [/^export RADSERVE_PROVIDERS=cuda/, "needs a GPU"],
   [/^bench\/gpu\.sh/, "needs a GPU"],
   [/^bench\/gpu-pack\.sh/, "downloads the CUDA libraries and packs for minutes"],
-  [/^npm run bench:/, "takes minutes on a quiet machine"],
+  [/^npm run bench/, "takes minutes on a quiet machine"],
   [/^npm run setup(?!:)/, "builds the clone that this test runs in; .ci/run tries it in another"],
-  [/^npm run test:crash/, "takes minutes; .ci/run runs the short form"],
+  [/^npm run trial -- crash/, "takes minutes; .ci/run runs the short form"],
 ];
 
 t.setTimeout(900_000);

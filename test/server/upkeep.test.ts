@@ -9,19 +9,13 @@ import path from "node:path";
 import pg from "pg";
 import t from "tap";
 import { VERSION } from "../../src/base/version.js";
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
-import { PrivatePostgres } from "../../src/bulk/postgres.js";
+import { databaseFolders } from "../../src/features/local-postgres/folders.js";
+import { PrivatePostgres } from "../../src/features/local-postgres/postgres.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import {
-  bulkOf,
-  bulkPlace,
-  privatePlace,
-  startBulk,
-  writeMany,
-  writeSlice,
-} from "../support/bulk.js";
+import { bulkOf, bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { BIN_FOLDERS, privatePlace, stateDirectory } from "../support/private-postgres.js";
 import { ADDON, needs } from "../support/needs.js";
-import { BIN_FOLDERS, sharedDatabase, silent, stateDirectory } from "../support/postgres.js";
+import { sharedDatabase, silent } from "../support/postgres.js";
 import {
   issueToken,
   radserve,

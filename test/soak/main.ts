@@ -1,10 +1,10 @@
 /**
- * `npm run test:soak -- [--minutes N] [--seed N] [--only LOAD,LOAD]`: two boxes with one PostgreSQL
- * under mixed load and under faults. For the first half their processes, the PostgreSQL and a PACS
- * are killed or go away again and again; in the second half nothing is, so that memory and
- * descriptors can be told. Prints how every kind of request ended, what each process took in each
- * minute, the trends, and what was wrong. With one kind of load alone, it shows which of them takes
- * memory.
+ * `npm run trial -- soak [--minutes N] [--seed N] [--only LOAD,LOAD]`: two boxes with one
+ * PostgreSQL under mixed load and under faults. For the first half their processes, the PostgreSQL
+ * and a PACS are killed or go away again and again; in the second half nothing is, so that memory
+ * and descriptors can be told. Prints how every kind of request ended, what each process took in
+ * each minute, the trends, and what was wrong. With one kind of load alone, it shows which of them
+ * takes memory.
  */
 import { execFileSync } from "node:child_process";
 import {

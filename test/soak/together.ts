@@ -7,7 +7,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import path from "node:path";
 import { Client } from "../../src/commands/client.js";
-import { DOORS_SUBJECT } from "../../src/features/gateway/service.js";
+import { DOORS_SUBJECT } from "../../src/features/gateway/subject.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { writeImages, writeSlice, type TestImage } from "../crash/lib/images.js";
 import { CrashJob } from "../crash/lib/job.js";

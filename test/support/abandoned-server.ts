@@ -2,8 +2,8 @@
  * Starts a server with a private database, prints what runs then (JSON), and waits to be killed.
  */
 import path from "node:path";
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
-import { postmasterOf } from "../../src/bulk/postgres/process.js";
+import { databaseFolders } from "../../src/features/local-postgres/folders.js";
+import { postmasterOf } from "../../src/features/local-postgres/process.js";
 import { bulkOf } from "./bulk.js";
 import { decodersOf } from "./processes.js";
 import { makePlace, startServer } from "./server.js";

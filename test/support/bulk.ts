@@ -17,30 +17,18 @@ import {
   jobDetailsSchema,
   type Item,
   type JobDetails,
-} from "../../src/bulk/schema.js";
+} from "../../src/jobs/schema.js";
 import { slice } from "./series.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, type Attributes } from "./dicom.js";
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { isMarkName } from "../../src/files/folder-mark.js";
 import { NameLock } from "../../src/files/name-lock.js";
-import { databaseUrl, removePlace } from "./postgres.js";
+import { databaseUrl } from "./postgres.js";
 import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
 import { until as untilHolds, Wait } from "./until.js";
 
 /** Folders with the model ct-tissue alone, and a fresh database unless `extra` names one. */
 export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
   return ctPlace({ ...extra, DATABASE_URL: extra["DATABASE_URL"] ?? databaseUrl(t) });
-}
-
-/**
- * Folders with the model ct-tissue alone, for a server that starts and ends a private database.
- * What runs there ends with the test.
- */
-export function privatePlace(t: Test, extra: Record<string, string> = {}): Place {
-  const place = ctPlace(extra);
-  const database = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);
-  t.teardown(() => removePlace(database));
-  return place;
 }
 
 export function ctPlace(extra: Record<string, string>): Place {

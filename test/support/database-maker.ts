@@ -3,27 +3,18 @@
  * giving way. It uses the run's PostgreSQL, or starts one where there is none; that one ends with
  * this process.
  */
-import { workerData, type MessagePort } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
 import pg from "pg";
-import { ROLE, RUN_POSTGRES, startRunPostgres, TEMPLATE, urlOf } from "./run-postgres.js";
-
-export interface MakerData {
-  /** Tasks come and answers go here. */
-  port: MessagePort;
-  /** Counts the answers. */
-  answers: Int32Array;
-}
-
-export interface MakerTask {
-  create?: { name: string; empty: boolean };
-  drop?: string;
-}
-
-export interface MakerAnswer {
-  /** The folder of the socket. */
-  socket?: string;
-  error?: string;
-}
+import {
+  ROLE,
+  RUN_POSTGRES,
+  TEMPLATE,
+  urlOf,
+  type MakerAnswer,
+  type MakerData,
+  type MakerTask,
+} from "./run-database.js";
+import { startRunPostgres } from "./run-postgres.js";
 
 const { port, answers } = workerData as MakerData;
 

@@ -4,7 +4,9 @@
  */
 import { spawn } from "node:child_process";
 import type { Writable } from "node:stream";
-import { ROOTS_PLACE } from "../../src/bulk/postgres/folders.js";
+
+/** Where root's private databases lie. */
+export const ROOTS_PLACE = "/var/lib/radserve-postgres";
 
 /**
  * Reads names of folders until its standard input ends, which only this process holds open. Then it

@@ -3,7 +3,7 @@ import { chmodSync, cpSync, mkdtempSync, renameSync, rmSync, writeFileSync } fro
 import os from "node:os";
 import path from "node:path";
 import type { Test } from "tap";
-import { BIN_FOLDERS } from "./postgres.js";
+import { BIN_FOLDERS } from "./private-postgres.js";
 
 /**
  * PostgreSQL's programs, of which `initdb` waits until `open` was called.

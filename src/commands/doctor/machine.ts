@@ -113,11 +113,9 @@ export function memory({ memory: wanted }: Config): Finding {
 export async function openFiles(config: Config, features: readonly Feature[]): Promise<Finding[]> {
   const limit = descriptorLimit();
   let ofFeatures = 0;
-  for (const feature of features) {
-    const serving = await feature.serving?.();
+  for (const { check } of features)
     // What is wrong with a feature has a line of its own
-    ofFeatures += (await serving?.check?.(config).catch(() => 0)) ?? 0;
-  }
+    ofFeatures += (await check?.(config).catch(() => 0)) ?? 0;
   connectionsWithin(limit, config.threads, ofFeatures);
   return [good("open files", limit === Infinity ? "no limit" : `at most ${limit}`)];
 }

@@ -6,10 +6,10 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import { tried } from "../../base/errno.js";
-import { inspectDatabase } from "../../bulk/database.js";
-import { checkTables } from "../../bulk/migrations.js";
-import { orphans } from "../../bulk/postgres/orphans.js";
-import { BulkUnavailable } from "../../bulk/database-trouble.js";
+import { inspectDatabase } from "../../jobs/database.js";
+import { checkTables } from "../../jobs/migrations.js";
+import { BulkUnavailable } from "../../jobs/database-trouble.js";
+import { databasesOf } from "../../jobs/feature.js";
 import { clientSettings, type Config } from "../../config.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
 import { holderHere } from "../../files/state-lock.js";
@@ -19,6 +19,7 @@ import { listen, type Address } from "../../server/listening.js";
 import { isRevoked } from "../../server/token-records.js";
 import { authenticate } from "../../server/tokens.js";
 import { openClient } from "../client.js";
+import type { Feature } from "../feature.js";
 import { conditionsOf } from "../status.js";
 import { advice, bad, good, type Finding } from "./finding.js";
 
@@ -155,23 +156,17 @@ export function token(config: Config, keys: readonly Key[]): Finding[] {
   }
 }
 
-export async function bulkDatabase(config: Config): Promise<Finding[]> {
+export async function bulkDatabase(
+  config: Config,
+  features: readonly Feature[],
+): Promise<Finding[]> {
+  const forJobs = await Promise.all(features.flatMap((feature) => feature.jobs?.() ?? []));
   try {
-    return [good("bulk database", await inspectDatabase(config, checkTables))];
+    const found = await inspectDatabase(config, checkTables, databasesOf(forJobs));
+    return [good("bulk database", found)];
   } catch (error) {
     if (!(error instanceof BulkUnavailable)) throw error;
     return [bad("bulk database", error.found, error.fix)];
-  }
-}
-
-/** Private databases that nobody looks after; they harm no server, and take memory and disk. */
-export function orphanedDatabases(config: Config): Finding[] {
-  try {
-    return orphans(config).map(({ found, fix }) => advice("orphaned database", found, fix));
-  } catch (error) {
-    // The finding about the bulk database has told it.
-    if (error instanceof BulkUnavailable) return [];
-    throw error;
   }
 }
 

@@ -68,7 +68,6 @@ export const serving: ServingFeature<Comparing> = {
     return Promise.resolve({
       lane,
       leave: () => lane.close(),
-      close: () => Promise.resolve(),
     });
   },
 };

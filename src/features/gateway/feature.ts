@@ -53,6 +53,7 @@ export const gateway: Feature = {
   name: "gateway",
   settings: async () => (await import("./setting.js")).TOPICS,
   commands,
+  check: async (config) => (await import("./check.js")).check(config),
   serving: async () => (await import("./serving.js")).serving,
   doctor: async (config) => (await import("./doctor.js")).doctor(config),
 };

@@ -4,8 +4,8 @@ import { counted } from "../../base/table.js";
 import { conditionsFrom, type Condition } from "../../server/condition.js";
 import { REMEDIES as OF_SERVER } from "../../server/conditions.js";
 import type { Core } from "../../server/feature.js";
-import { FeatureName, type Running } from "../../server/running-features.js";
 import { delivers, DeliveryService } from "./deliver/service.js";
+import type { Gateway } from "./gateway.js";
 import { deliveryMetrics, receptionMetrics } from "./metrics.js";
 import { DoorsService } from "./service.js";
 import { NO_DOORS, readDoors, receives } from "./settings.js";
@@ -31,14 +31,6 @@ const of = conditionsFrom({
   certificate_expires: OF_SERVER.certificate_expires,
   certificate_refused: OF_SERVER.certificate_refused,
 });
-
-export interface Gateway extends Running {
-  /** Undefined where nothing is received. */
-  doors: DoorsService | undefined;
-  /** Undefined where there are no destinations. */
-  deliveries: DeliveryService | undefined;
-}
-export const GATEWAY = new FeatureName<Gateway>("gateway");
 
 /** Undefined where nothing comes in, and nothing goes out or waits for that. @throws ConfigError */
 export async function startGateway(core: Core): Promise<Gateway | undefined> {

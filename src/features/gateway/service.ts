@@ -9,8 +9,8 @@ import { errors, RadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { moved, ThreadEnded } from "../../base/remote.js";
 import { ServiceThread } from "../../base/service-thread.js";
-import type { BulkService } from "../../bulk/service.js";
-import type { Job } from "../../bulk/schema.js";
+import type { BulkService } from "../../jobs/service.js";
+import type { Job } from "../../jobs/schema.js";
 import type { Config } from "../../config.js";
 import { isInside } from "../../files/roots.js";
 import type { Completed, JobState, Submission } from "./receive/arrivals.js";
@@ -26,9 +26,8 @@ import type {
 import { ruleBeyond, type Reach } from "./receive/reach.js";
 import type { Stored } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
+import { DOORS_SUBJECT } from "./subject.js";
 
-/** Whose jobs they are that received images become. */
-export const DOORS_SUBJECT = "doors";
 const CALLER = {
   subject: DOORS_SUBJECT,
   admin: false,

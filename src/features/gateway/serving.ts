@@ -3,8 +3,8 @@ import { at } from "../../server/route.js";
 import type { ServingFeature } from "../../server/feature.js";
 import { dropDeliveries, listDeliveries, retryDeliveries } from "./deliver/endpoints.js";
 import { complete, stow } from "./receive/endpoints.js";
-import { GATEWAY, startGateway, type Gateway } from "./running.js";
-import { checkDoors, descriptorsOf } from "./settings.js";
+import { GATEWAY, type Gateway } from "./gateway.js";
+import { isOn } from "./setting.js";
 
 const endpoints = [
   at("POST /dicomweb/studies", "storeInstances", {
@@ -72,6 +72,6 @@ const endpoints = [
 export const serving: ServingFeature<Gateway> = {
   name: GATEWAY,
   endpoints,
-  check: async (config) => descriptorsOf(await checkDoors(config)),
-  start: startGateway,
+  start: async (core) =>
+    isOn(core.config) ? (await import("./running.js")).startGateway(core) : undefined,
 };

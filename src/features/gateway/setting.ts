@@ -1,5 +1,7 @@
 /** The setting that opens the gateway. */
-import { absolute, type SettingTopics } from "../../config.js";
+import { readdirSync } from "node:fs";
+import path from "node:path";
+import { absolute, settingsOf, type Config, type SettingTopics } from "../../config.js";
 
 const DOORS_MEANING =
   "File with rules for images from modalities and PACS, and for results sent there " +
@@ -7,3 +9,23 @@ const DOORS_MEANING =
 
 export const SETTINGS = { doors: absolute.optional().describe(DOORS_MEANING) };
 export const TOPICS: SettingTopics = { "Files over HTTP, modalities and PACS": SETTINGS };
+
+/** Whether a folder has entries of the queue of deliveries. */
+export function holdsDeliveries(queue: string): boolean {
+  try {
+    return readdirSync(queue).some((name) => name.endsWith(".json"));
+  } catch {
+    return false;
+  }
+}
+
+/** Where a box without a spool keeps what is to be delivered. */
+export const queueWithoutSpool = ({ state_dir }: Pick<Config, "state_dir">): string =>
+  path.join(state_dir, "deliveries");
+
+/**
+ * Whether there is a gateway: its setting is set, or something waits that was to be delivered when
+ * it was. That is not to wait in silence.
+ */
+export const isOn = (config: Config): boolean =>
+  settingsOf(SETTINGS, config).doors !== undefined || holdsDeliveries(queueWithoutSpool(config));

@@ -14,6 +14,5 @@ export function startViewer({ config, engine, places, log }: Core): Promise<View
   return Promise.resolve({
     service,
     leave: () => service.close(),
-    close: () => Promise.resolve(),
   });
 }

@@ -6,10 +6,10 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { rmSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { databaseFolders } from "../../../src/bulk/postgres/folders.js";
-import { postmasterOf } from "../../../src/bulk/postgres/process.js";
+import { databaseFolders } from "../../../src/features/local-postgres/folders.js";
+import { postmasterOf } from "../../../src/features/local-postgres/process.js";
 import { Client } from "../../../src/commands/client.js";
-import { removePlace } from "../../support/postgres.js";
+import { removePlace } from "../../support/private-postgres.js";
 import {
   freePort,
   issueToken,

@@ -7,7 +7,7 @@ import {
   jobSchema,
   type Item,
   type Job,
-} from "../../../src/bulk/schema.js";
+} from "../../../src/jobs/schema.js";
 import { hasEnded } from "../../../src/commands/job-text.js";
 import type { Box } from "./box.js";
 

@@ -8,7 +8,7 @@ import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
-import { findBinaries } from "../../../src/bulk/postgres/binaries.js";
+import { findBinaries } from "../../../src/features/local-postgres/binaries.js";
 import { slay } from "./processes.js";
 
 /** PostgreSQL refuses root: the user that owns it then. */

@@ -1,5 +1,5 @@
 /** What every scenario takes and gives. */
-import type { Job } from "../../../src/bulk/schema.js";
+import type { Job } from "../../../src/jobs/schema.js";
 import { countsText } from "../../../src/commands/job-text.js";
 
 export interface Options {

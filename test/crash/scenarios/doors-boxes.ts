@@ -8,7 +8,7 @@ import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "../../../src/commands/client.js";
-import { DOORS_SUBJECT } from "../../../src/features/gateway/service.js";
+import { DOORS_SUBJECT } from "../../../src/features/gateway/subject.js";
 import { deliveryName } from "../../../src/files/helper-names.js";
 import { readDeliveryFile } from "../../../src/results/receipt/delivery.js";
 import { filesBelow } from "../../support/doors.js";

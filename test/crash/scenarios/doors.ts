@@ -5,9 +5,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { jobListSchema, type Job } from "../../../src/bulk/schema.js";
+import { jobListSchema, type Job } from "../../../src/jobs/schema.js";
 import { Client } from "../../../src/commands/client.js";
-import { DOORS_SUBJECT } from "../../../src/features/gateway/service.js";
+import { DOORS_SUBJECT } from "../../../src/features/gateway/subject.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { linesOf } from "../../support/audit.js";
 import { associate, filesBelow, object } from "../../support/doors.js";

@@ -8,7 +8,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import type { Job } from "../../../src/bulk/schema.js";
+import type { Job } from "../../../src/jobs/schema.js";
 import { done } from "../../../src/commands/job-text.js";
 import { root } from "../../support/server.js";
 import { Box } from "../lib/box.js";

@@ -6,8 +6,8 @@ import { copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "nod
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { samples } from "../../../scripts/demo/samples.js";
-import { databaseFolders } from "../../../src/bulk/postgres/folders.js";
-import { removePlace } from "../../support/postgres.js";
+import { databaseFolders } from "../../../src/features/local-postgres/folders.js";
+import { removePlace } from "../../support/private-postgres.js";
 import { makePlace, radserve, root, startServer } from "../../support/server.js";
 import { random } from "../../support/dicom.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";

@@ -6,7 +6,7 @@ import { z } from "zod";
 import { errors } from "../../../base/errors.js";
 import { parseBody } from "../../../base/json-body.js";
 import { undeliveredSchema, type DeliveryFilter } from "./messages.js";
-import { GATEWAY } from "../running.js";
+import { GATEWAY } from "../gateway.js";
 import type { DeliveryService } from "./service.js";
 import { folderOf } from "../../../files/roots.js";
 import { callerOf, rootsOf } from "../../../server/handlers.js";

@@ -3,7 +3,6 @@
  * which sends it, and tells here what became of it. Off unless the file of doors names
  * destinations.
  */
-import { readdirSync } from "node:fs";
 import path from "node:path";
 import type { Audit } from "../../../audit/audit.js";
 import { errors } from "../../../base/errors.js";
@@ -14,6 +13,7 @@ import type { Config } from "../../../config.js";
 import type { KnownDestinations } from "../../../inference/request.js";
 import type { ResultPlace } from "../../../inference/task.js";
 import type { Delivery } from "../../../results/receipt/delivery.js";
+import { holdsDeliveries, queueWithoutSpool } from "../setting.js";
 import type { DoorsSettings } from "../settings.js";
 import type {
   DeliverOwner,
@@ -33,7 +33,8 @@ import type {
 export const queueOf = (
   { spool }: DoorsSettings,
   { state_dir }: Pick<Config, "state_dir">,
-): string => path.join(spool ?? state_dir, "deliveries");
+): string =>
+  spool === undefined ? queueWithoutSpool({ state_dir }) : path.join(spool, "deliveries");
 
 /**
  * Whether there is something to deliver, or something that was to be delivered when the settings
@@ -41,11 +42,7 @@ export const queueOf = (
  */
 export const delivers = (settings: DoorsSettings, config: Pick<Config, "state_dir">): boolean => {
   if (Object.keys(settings.destinations).length > 0) return true;
-  try {
-    return readdirSync(queueOf(settings, config)).some((name) => name.endsWith(".json"));
-  } catch {
-    return false;
-  }
+  return holdsDeliveries(queueOf(settings, config));
 };
 
 export interface DeliveriesOptions {

@@ -15,7 +15,7 @@ import { closeSync } from "node:fs";
 import { link, lstat, readdir, readFile, rename, rm, rmdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
-import { headOf } from "../../../bulk/classify.js";
+import { headOf } from "../../../jobs/classify.js";
 import { durations } from "../../../base/durations.js";
 import { errno } from "../../../base/errno.js";
 import { asRadserveError, errors } from "../../../base/errors.js";

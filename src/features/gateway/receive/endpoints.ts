@@ -4,8 +4,9 @@
  */
 import { z } from "zod";
 import { errors } from "../../../base/errors.js";
-import { DOORS_SUBJECT, type DoorsService } from "../service.js";
-import { GATEWAY } from "../running.js";
+import { GATEWAY } from "../gateway.js";
+import type { DoorsService } from "../service.js";
+import { DOORS_SUBJECT } from "../subject.js";
 import { shuttingDown } from "../../../inference/worker-pool.js";
 import { piecesOf } from "../../../server/file-transfer.js";
 import { callerOf, rootsOf } from "../../../server/handlers.js";

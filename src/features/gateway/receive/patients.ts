@@ -6,7 +6,7 @@ import { closeSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../../base/errno.js";
-import { headOf } from "../../../bulk/classify.js";
+import { headOf } from "../../../jobs/classify.js";
 import { readStart } from "../../../files/descriptor.js";
 import { openPlain } from "../../../files/disk.js";
 import type { Attributes } from "../../../images/image.js";

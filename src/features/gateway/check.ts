@@ -1,0 +1,13 @@
+/** The check of the gateway's file before anything is started. */
+import { settingsOf, type Config } from "../../config.js";
+import { SETTINGS } from "./setting.js";
+
+/**
+ * @returns how many descriptors the gateway may take
+ * @throws ConfigError
+ */
+export async function check(config: Config): Promise<number> {
+  if (settingsOf(SETTINGS, config).doors === undefined) return 0;
+  const { checkDoors, descriptorsOf } = await import("./settings.js");
+  return descriptorsOf(await checkDoors(config));
+}

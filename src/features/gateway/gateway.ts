@@ -1,0 +1,12 @@
+/** The gateway while it runs, as its endpoints find it. */
+import { FeatureName, type Running } from "../../server/running-features.js";
+import type { DeliveryService } from "./deliver/service.js";
+import type { DoorsService } from "./service.js";
+
+export interface Gateway extends Running {
+  /** Undefined where nothing is received. */
+  doors: DoorsService | undefined;
+  /** Undefined where there are no destinations. */
+  deliveries: DeliveryService | undefined;
+}
+export const GATEWAY = new FeatureName<Gateway>("gateway");

@@ -1,0 +1,2 @@
+/** Whose jobs they are that received images become. */
+export const DOORS_SUBJECT = "doors";

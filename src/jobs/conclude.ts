@@ -1,0 +1,67 @@
+/**
+ * The end of jobs of which nothing waits or runs any more: their reports are written, and then
+ * their marks are removed.
+ */
+import { randomUUID } from "node:crypto";
+import { errno } from "../base/errno.js";
+import { asRadserveError, errors } from "../base/errors.js";
+import { faultForLog } from "../base/log.js";
+import { asUnavailable } from "./database.js";
+import { unmarkEnded } from "./job-folders.js";
+import { ReportLeft, type ReportContext, type WriteReport } from "./feature.js";
+import { claimReport, renewClaim, settleReport, type Claim } from "./report-claims.js";
+import { BulkUnavailable } from "./database-trouble.js";
+
+/**
+ * Ends what can be ended. Failures are logged: the next round tries again, and a job ends without a
+ * report too.
+ * @param writeReport undefined where jobs have no reports
+ */
+export async function conclude(
+  context: ReportContext,
+  writeReport: WriteReport | undefined,
+): Promise<void> {
+  const { config, database, log, stopped } = context;
+  try {
+    if (writeReport !== undefined) while (!stopped() && (await reportOne(context, writeReport)));
+  } catch (error) {
+    log.debug({ fault: faultForLog(error) }, "reports of jobs that ended could not be written now");
+  }
+  await unmarkEnded(database, config, log, writeReport !== undefined);
+}
+
+/** @returns false if no report is due */
+async function reportOne(context: ReportContext, writeReport: WriteReport): Promise<boolean> {
+  const { pool } = context.database;
+  const claim = await claimReport(pool, randomUUID());
+  if (claim === undefined) return false;
+  try {
+    await settleReport(pool, claim, await writeReport(claim, context));
+  } catch (error) {
+    if (error instanceof ReportLeft) await renewClaim(pool, claim, 0);
+    else await giveUp(claim, error, context);
+  }
+  return true;
+}
+
+/**
+ * The fault of a folder or of a receipt ends the report and not the job; that of the database is
+ * met again.
+ */
+async function giveUp(
+  claim: Claim,
+  thrown: unknown,
+  { database: { pool }, log }: ReportContext,
+): Promise<void> {
+  if (asUnavailable(thrown, pool.options) instanceof BulkUnavailable) throw thrown;
+  const error = asRadserveError(thrown);
+  log.warn(
+    { job: claim.job, error: error.code, errno: errno(thrown), fault: faultForLog(thrown) },
+    "the report of a job could not be written; the job ends without it",
+  );
+  const told =
+    error.code === "internal"
+      ? errors.internal("The report could not be written; the server's log says why.")
+      : error;
+  await settleReport(pool, claim, { html_path: null, csv_path: null, error: told.toObject() });
+}

@@ -1,0 +1,72 @@
+/** What the thread that serves HTTP and the bulk thread have to say to one another. */
+import type { MemoryPlace } from "../base/process-memory.js";
+import type { Config } from "../config.js";
+import type { ErrorObject } from "../base/errors.js";
+import type { KnownDestinations } from "../inference/request.js";
+import type { NewTask } from "../inference/task.js";
+import type { Summary } from "../results/commit/compose.js";
+import type { KnownModels } from "../models/entry.js";
+import type { OperationName } from "./api.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
+import type { Depth } from "./leases.js";
+import type { Box } from "./schema.js";
+
+export type ItemOutcome =
+  | { ok: true; result: Summary }
+  /** `errno` if the system refused something. */
+  | { ok: false; error: ErrorObject; errno?: string };
+
+/** Figures for Prometheus and the page, which the bulk thread sends every few seconds. */
+export interface BulkFigures extends Depth {
+  /** Why the database cannot be used: a code. */
+  trouble: string | null;
+  /** How many items ended in each state since this process began. */
+  ended: Record<string, number>;
+  /** The servers on this database. */
+  boxes: Omit<Box, "running">[];
+}
+
+export interface ThreadOptions {
+  config: Config;
+  /** Real paths. */
+  roots: { input: string[]; output: string[] };
+  destinations?: KnownDestinations | undefined;
+  /** Identifies this serving process. */
+  processId: string;
+  /** The process before this one ended by its own fault. */
+  crashed: boolean;
+  /** Items that may be at the worker threads at once, those waiting for one included. */
+  window: number;
+  /** Where the folders that it looks into are counted. */
+  memory: MemoryPlace;
+}
+
+export interface ItemToRun {
+  id: number;
+  /** For the audit: whose job it is of, and which item. */
+  item: { subject: string; job_id: string; item: number };
+  task: NewTask;
+}
+
+/** What the thread that serves HTTP asks the bulk thread, and tells it. */
+export interface JobsThread {
+  perform(operation: OperationName, call: BulkCall): Promise<BulkAnswer>;
+  /** The models as they are now. @param ready every required one passed its check */
+  useModels(models: KnownModels, ready: boolean): void;
+  /** A worker thread is done with an item. */
+  ended(id: number, outcome: ItemOutcome): void;
+  /** Take no more items; `close` follows when those in flight have ended. */
+  stop(): void;
+  /** Resolves when all is written down and the database closed. */
+  close(): Promise<void>;
+}
+
+/** What the bulk thread tells the thread that serves HTTP. */
+export interface JobsOwner {
+  run(items: readonly ItemToRun[]): void;
+  cancel(id: number): void;
+  /** @param ended how many items ended in each state since the figures before */
+  figures(figures: Omit<BulkFigures, "ended">, ended: Record<string, number>): void;
+  /** The database cannot say the figures. @param code why */
+  trouble(code: string): void;
+}

@@ -1,0 +1,68 @@
+/**
+ * Which box writes the report of a job that has ended. A claim holds for some seconds and is
+ * renewed meanwhile, so that another box takes over what a dead one has begun. The job counts as
+ * ended when its report is there.
+ */
+import { durations } from "../base/durations.js";
+import type { Pool } from "pg";
+import { isOver, jsonb } from "./database.js";
+import type { JobDetails } from "./schema.js";
+
+export interface Claim {
+  job: string;
+  subject: string;
+  finishedAt: Date;
+  token: string;
+  /** The token of the box that began a report of the job before. */
+  before: string | null;
+}
+
+/** Takes a job whose report is due; undefined if there is none. */
+export async function claimReport(pool: Pool, token: string): Promise<Claim | undefined> {
+  const { rows } = await pool.query<Omit<Claim, "token">>(
+    `with due as materialized (
+       select id, report_token as before from radserve.job
+       where marked and finished_at is not null and report is null
+         and ${isOver("report_until")}
+       order by seq limit 1 for update skip locked
+     )
+     update radserve.job j set report_token = $1, report_until = now() + make_interval(secs => $2)
+     from due where j.id = due.id
+     returning j.id as job, j.subject, j.finished_at as "finishedAt", due.before`,
+    [token, durations.reportClaim / 1000],
+  );
+  const [row] = rows;
+  return row === undefined ? undefined : { ...row, token };
+}
+
+const MINE = "id = $1 and report_token = $2 and finished_at = $3 and report is null";
+
+/**
+ * @param milliseconds for how long it holds from now on; 0 gives a claim back
+ * @returns false if the job was set to work again, or another box has taken over
+ */
+export async function renewClaim(
+  pool: Pool,
+  { job, token, finishedAt }: Claim,
+  milliseconds = durations.reportClaim,
+): Promise<boolean> {
+  const { rowCount } = await pool.query(
+    `update radserve.job set report_until = now() + make_interval(secs => $4) where ${MINE}`,
+    [job, token, finishedAt, milliseconds / 1000],
+  );
+  return rowCount === 1;
+}
+
+/** Writes down that the report is there, or why there is none. */
+export async function settleReport(
+  pool: Pool,
+  { job, token, finishedAt }: Claim,
+  report: NonNullable<JobDetails["report"]>,
+): Promise<void> {
+  await pool.query(`update radserve.job set report = $4, report_until = null where ${MINE}`, [
+    job,
+    token,
+    finishedAt,
+    jsonb(report),
+  ]);
+}

@@ -1,0 +1,461 @@
+/**
+ * Keeps this box busy with items: takes as many as the worker threads can hold, sends them there,
+ * and writes down what became of them. It runs in the bulk thread; the images are read and inferred
+ * elsewhere.
+ */
+import { stat } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { backOff, spread, type BackOff } from "../base/back-off.js";
+import { durations } from "../base/durations.js";
+import { asRadserveError } from "../base/errors.js";
+import { faultForLog } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
+import type { Notes } from "../base/remote.js";
+import { within } from "../base/waiting.js";
+import { openOutputFolder } from "../files/guarded-paths.js";
+import { NameLock } from "../files/name-lock.js";
+import { narrowRoots, type Root } from "../files/roots.js";
+import { taskOf } from "../inference/task.js";
+import { withName } from "../results/commit/commit.js";
+import {
+  beat,
+  enter,
+  freeSilent,
+  leave,
+  type BoxContext,
+  type FreedItem,
+  type Instance,
+} from "./boxes.js";
+import { conclude } from "./conclude.js";
+import type { WriteReport } from "./feature.js";
+import { asUnavailable, isTableLoss } from "./database.js";
+import { BulkUnavailable } from "./database-trouble.js";
+import { pathsOf, type ItemPaths } from "./item-paths.js";
+import {
+  cancelledAmong,
+  lease,
+  ownItems,
+  pauseJob,
+  settle,
+  someSuspect,
+  tidy,
+  type LeasedItem,
+  type Settled,
+} from "./leases.js";
+import { LookAhead } from "./look-ahead.js";
+import type { JobsOwner, ItemOutcome, ItemToRun } from "./messages.js";
+import { judge, NOT_RUN, withinBase, type Pause } from "./outcome.js";
+
+/**
+ * When the database is tried again. With the wait for a lock before it, the longest is shorter than
+ * the time after which a box counts as silent.
+ */
+const RETRY: BackOff = { first: 200, most: 2_000 };
+/**
+ * How long what a dead process left may take to remove: longer than the lease of an owner on
+ * another machine.
+ */
+const CLEAR_MS = 60_000;
+/** How an image ends that did not stop by itself, too. */
+const STOPPED = new Set(["cancelled", "deadline_exceeded"]);
+/** How long the box waits, when it stops, until a report that was begun is given up. */
+const LAST_REPORT_MS = 1_000;
+
+export interface RunnerOptions extends BoxContext {
+  window: number;
+  instance: () => Instance;
+  owner: Pick<Notes<JobsOwner>, "run" | "cancel">;
+  /** The models are loaded and every required one passed its check. */
+  ready: () => boolean;
+  /** Makes tables that are gone anew. @param jobs those that this box worked on */
+  repair: (jobs: readonly string[]) => Promise<void>;
+  /** Says so if the tables are not those that this box knew. */
+  recognise: () => Promise<void>;
+  /** Undefined where jobs have no reports. */
+  writeReport: WriteReport | undefined;
+}
+
+/** An item that a worker thread has, or is about to get. */
+interface ItemInFlight {
+  item: LeasedItem;
+  paths: ItemPaths;
+}
+
+/** Where an item may read and write, or why its job has to wait. */
+interface Bounds {
+  input: Root[];
+  output: Root[] | Pause;
+}
+
+let lastId = 0;
+
+export class Runner {
+  readonly #inFlight = new Map<number, ItemInFlight>();
+  /** Items that have ended and are not written down yet. */
+  readonly #settled: Settled[] = [];
+  readonly #lookAhead: LookAhead;
+  readonly #pauses = new Map<string, Pause>();
+  #counts: Record<string, number> = {};
+  #instance: Instance | undefined;
+  #stopping = false;
+  readonly #closing = new AbortController();
+  /** Aborted when the next round is to begin. */
+  #alarm = new AbortController();
+  #writeSoon: NodeJS.Timeout | undefined;
+  #failures = 0;
+  #beatAt = 0;
+  #tidyAt = 0;
+  #checkCancelled = false;
+  #concluding: Promise<void> | undefined;
+  #loop: Promise<void> | undefined;
+
+  constructor(private readonly options: RunnerOptions) {
+    this.#lookAhead = new LookAhead(options.window);
+  }
+
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  /**
+   * Begins a round at once, unless the database fails. @param cancelled jobs may have been
+   * cancelled
+   */
+  wake(cancelled = false): void {
+    this.#checkCancelled ||= cancelled;
+    this.#alarm.abort();
+  }
+
+  /** How many items ended in each state since the last call. */
+  takeCounts(): Record<string, number> {
+    const counts = this.#counts;
+    this.#counts = {};
+    return counts;
+  }
+
+  /** Takes no more items. */
+  stop(): void {
+    this.#stopping = true;
+    this.wake();
+  }
+
+  /** Writes down what has ended, gives back what has not, and leaves. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    this.stop();
+    await this.#loop;
+  }
+
+  /** A worker thread is done with an item. */
+  async ended(id: number, outcome: ItemOutcome): Promise<void> {
+    const found = this.#inFlight.get(id);
+    if (found === undefined) return;
+    const { roots, log } = this.options;
+    try {
+      const { ending, pause } = await judge(outcome, { ...found, roots });
+      this.#end(id, ending, pause);
+      // Its thread may have been ended in the midst of it, and nobody takes its name again
+      if (!outcome.ok && ending.state !== "queued" && STOPPED.has(outcome.error.error))
+        this.#clear(found.item);
+    } catch (error) {
+      log.error({ fault: faultForLog(error) }, "an item's end could not be judged");
+      this.#end(id, { state: "queued", afterSeconds: 5, counts: true });
+    }
+  }
+
+  #end(id: number, ending: Settled["ending"], pause?: Pause): void {
+    const item = this.#inFlight.get(id)?.item;
+    if (item === undefined) return;
+    this.#inFlight.delete(id);
+    this.#settled.push({ item, ending });
+    if (pause !== undefined) this.#pauses.set(item.job_id, pause);
+    if (ending.state !== "queued")
+      this.#counts[ending.state] = (this.#counts[ending.state] ?? 0) + 1;
+    // Written down with others, unless the threads will soon want more
+    if (this.#inFlight.size < this.#lookAhead.low) this.wake();
+    else this.#writeSoon ??= setTimeout(() => this.wake(), durations.itemsAhead);
+  }
+
+  async #run(): Promise<void> {
+    for (;;) {
+      this.#alarm = new AbortController();
+      try {
+        await this.#round();
+        this.#failures = 0;
+        this.options.troubles.well();
+      } catch (error) {
+        await this.#failed(error);
+      }
+      if (this.#closing.signal.aborted && (await this.#leave())) return;
+      await this.#rest();
+    }
+  }
+
+  async #failed(error: unknown): Promise<void> {
+    const { database, log, troubles, repair } = this.options;
+    this.#failures += 1;
+    log.warn({ fault: faultForLog(error) }, "the database of the bulk queue failed; trying again");
+    const known = asUnavailable(error, database.connection);
+    if (known instanceof BulkUnavailable) troubles.failed(database.problem() ?? known);
+    if (!isTableLoss(error)) return;
+    await repair([...this.#jobs()]).catch((fault: unknown) =>
+      log.error({ fault: faultForLog(fault) }, "the bulk tables could not be made again"),
+    );
+  }
+
+  async #rest(): Promise<void> {
+    const failing = this.#failures > 0;
+    const milliseconds = failing ? spread(backOff(this.#failures, RETRY)) : durations.bulkPoll;
+    // While the database fails only close() ends the wait, and after it nothing does
+    const signal = failing ? this.#closing.signal : this.#alarm.signal;
+    const options = failing && signal.aborted ? {} : { signal };
+    await delay(milliseconds, undefined, options).catch(() => undefined);
+  }
+
+  /** One round of the loop; nothing else speaks to the database for this runner. */
+  async #round(): Promise<void> {
+    const { database, ready } = this.options;
+    const instance = await this.#alive();
+    await this.#settle(instance);
+    const isTidyDue = monotonic() - this.#tidyAt > durations.boxBeat;
+    if (this.#checkCancelled || isTidyDue) await this.#stopCancelled();
+    if (isTidyDue) {
+      this.#tidyAt = monotonic();
+      this.#clearEnded(await freeSilent(database.pool, instance));
+      await tidy(database.pool);
+      await this.#giveBackUnheard(instance);
+      if (instance.works) this.#conclude();
+    }
+    if (instance.works && !this.#stopping && ready()) await this.#take(instance);
+  }
+
+  /**
+   * Says that this box lives. If it was taken for dead, its items are others' now and it begins
+   * anew.
+   */
+  async #alive(): Promise<Instance> {
+    const { database, log, ready, owner, recognise } = this.options;
+    const at = monotonic();
+    if (this.#instance !== undefined) {
+      if (at - this.#beatAt < durations.boxBeat) return this.#instance;
+      if (await beat(database.pool, this.#instance, ready())) {
+        this.#beatAt = at;
+        return this.#instance;
+      }
+      log.warn(
+        { items: this.#inFlight.size },
+        "silent for too long: the items went to other boxes",
+      );
+      for (const id of this.#inFlight.keys()) owner.cancel(id);
+      this.#inFlight.clear();
+      this.#settled.length = 0;
+      this.#instance = undefined;
+      await recognise();
+    }
+    const instance = this.options.instance();
+    this.#beatAt = monotonic();
+    const freed = await enter(database.pool, instance, ready());
+    this.#instance = instance;
+    if (freed.length > 0)
+      log.warn({ items: freed.length }, "items of a process that ended run again");
+    this.#clearEnded(freed);
+    return instance;
+  }
+
+  /** Nobody will take the names of items that do not run again. */
+  #clearEnded(freed: readonly FreedItem[]): void {
+    for (const item of freed) if (item.state !== "queued") this.#clear(item);
+  }
+
+  /**
+   * Takes the name of an item, and so removes what a dead process left under it; nothing waits for
+   * that.
+   */
+  #clear(item: Pick<FreedItem, "input" | "output" | "request">): void {
+    this.#takeName(item).catch((error: unknown) =>
+      this.options.log.warn(
+        { fault: faultForLog(error) },
+        "what a dead process left could not be removed",
+      ),
+    );
+  }
+
+  async #takeName(item: Pick<FreedItem, "input" | "output" | "request">): Promise<void> {
+    const { config, roots } = this.options;
+    const { name, outputFolder } = pathsOf(item.request, item, config.path_map);
+    const found = await stat(outputFolder).catch(() => undefined);
+    if (found?.isDirectory() !== true) return;
+    const output = await openOutputFolder(outputFolder, roots.output, { create: false });
+    try {
+      const limits = { deadline: monotonic() + CLEAR_MS };
+      await withName(output.fdPath, name, limits, () => Promise.resolve());
+    } finally {
+      output.close();
+    }
+  }
+
+  /** Nothing waits for it: the folders may lie on a share that does not answer. */
+  #conclude(): void {
+    const { config, roots, database, log } = this.options;
+    const stopped = () => this.#closing.signal.aborted;
+    const context = { config, roots, database, log, stopped };
+    this.#concluding ??= conclude(context, this.options.writeReport).finally(
+      () => (this.#concluding = undefined),
+    );
+  }
+
+  async #settle(instance: Instance): Promise<void> {
+    const { database, log, config } = this.options;
+    clearTimeout(this.#writeSoon);
+    this.#writeSoon = undefined;
+    if (this.#settled.length === 0) return;
+    const settled = [...this.#settled];
+    this.#lookAhead.ended(settled.length);
+    for (const [job, pause] of Array.from(this.#pauses)) {
+      await pauseJob(database.pool, job, pause, instance.name);
+      this.#pauses.delete(job);
+      log.warn({ job, reason: pause.code }, "a bulk job waits");
+    }
+    const busy = this.#jobs(settled.length);
+    await settle(database.pool, instance, settled, busy, config.pause_after_failures);
+    this.#settled.splice(0, settled.length);
+    // The last item of a job may have been among them
+    if (this.#inFlight.size === 0) this.#conclude();
+  }
+
+  /**
+   * The jobs of items in flight, and of those that are not written down yet but for the first
+   * `from`.
+   */
+  #jobs(from = 0): Set<string> {
+    const items = [...this.#inFlight.values(), ...this.#settled.slice(from)];
+    return new Set(items.map(({ item }) => item.job_id));
+  }
+
+  async #stopCancelled(): Promise<void> {
+    this.#checkCancelled = false;
+    if (this.#inFlight.size === 0) return;
+    const cancelled = await cancelledAmong(this.options.database.pool, [...this.#jobs()]);
+    for (const [id, { item }] of this.#inFlight)
+      if (cancelled.has(item.job_id)) this.options.owner.cancel(id);
+  }
+
+  /** Items that the database gave to this box in an answer that was lost wait again. */
+  async #giveBackUnheard(instance: Instance): Promise<void> {
+    const items = await ownItems(this.options.database.pool, instance);
+    const keyOf = ({ job_id, index }: LeasedItem) => `${job_id} ${index}`;
+    const known = new Set(
+      [...this.#inFlight.values(), ...this.#settled].map(({ item }) => keyOf(item)),
+    );
+    const unheard = items.filter((item) => !known.has(keyOf(item)));
+    if (unheard.length === 0) return;
+    this.options.log.warn(
+      { items: unheard.length },
+      "items whose giving was not heard of wait again",
+    );
+    this.#settled.push(...unheard.map((item) => ({ item, ending: NOT_RUN })));
+    await this.#settle(instance);
+  }
+
+  /** Suspects run one by one with nothing beside them; while one waits, nothing else is begun. */
+  async #take(instance: Instance): Promise<void> {
+    const { database, log, owner } = this.options;
+    const busy = [...this.#inFlight.values()];
+    if (busy.length >= this.#lookAhead.low || busy.some(({ item }) => item.alone)) return;
+    const suspects = await someSuspect(database.pool);
+    if (suspects && busy.length > 0) return;
+    const room = suspects ? 1 : this.#lookAhead.most - busy.length;
+    let items = await lease(database.pool, instance, room, suspects);
+    // Another box may have taken the last suspect.
+    if (suspects && items.length === 0)
+      items = await lease(database.pool, instance, this.#lookAhead.most, false);
+    const begun = items.filter(({ started_at }) => started_at === null);
+    for (const [job, subject] of new Map(begun.map((item) => [item.job_id, item.subject])))
+      log.info({ job, subject }, "a bulk job began");
+    const bounds = new Map<string, Promise<Bounds>>();
+    const prepared = await Promise.all(items.map((item) => this.#prepare(item, bounds)));
+    const toRun = prepared.filter((one) => one !== undefined);
+    if (toRun.length > 0) owner.run(toRun);
+  }
+
+  /**
+   * @param known bounds of each output folder of each job, which items that were taken together
+   * share
+   * @returns what a worker thread is told; undefined if the item has to wait or has ended
+   */
+  async #prepare(
+    item: LeasedItem,
+    known: Map<string, Promise<Bounds>>,
+  ): Promise<ItemToRun | undefined> {
+    const { job_id, index, subject, request } = item;
+    const id = (lastId += 1);
+    const paths = pathsOf(request, item, this.options.config.path_map);
+    this.#inFlight.set(id, { item, paths });
+    try {
+      const folder = `${job_id} ${paths.clientOutputBase}`;
+      const bounds = known.get(folder) ?? this.#boundsOf(item, paths);
+      known.set(folder, bounds);
+      const { input, output } = await bounds;
+      if ("code" in output) {
+        this.#end(id, NOT_RUN, output);
+        return undefined;
+      }
+      // Nothing runs beside a suspect: while it waited for a frozen box, every other item would
+      // wait with it
+      if (item.alone && (await NameLock.isTaken(paths.outputFolder, paths.name))) {
+        this.#end(id, { ...NOT_RUN, afterSeconds: durations.itemName / 1000, why: "name_locked" });
+        this.#clear(item);
+        return undefined;
+      }
+      const { series, isCase } = paths;
+      const { models, outputs, group, destinations } = request;
+      const requestId = `${job_id}.${index}`;
+      const task = taskOf({
+        requestId,
+        subject,
+        priority: "bulk",
+        startedAt: item.created_at.toISOString(),
+        inputPath: paths.input,
+        outputFolder: paths.outputFolder,
+        name: series !== undefined || isCase ? paths.name : undefined,
+        roots: { input, output },
+        seriesInstanceUid: series,
+        asCase: isCase,
+        group: isCase ? undefined : group,
+        models,
+        outputs,
+        destinations,
+        deliveryId: requestId,
+      });
+      return { id, item: { subject, job_id, item: index }, task };
+    } catch (error) {
+      await this.ended(id, { ok: false, error: asRadserveError(error).toObject() });
+      return undefined;
+    }
+  }
+
+  /** The roots that the job's token allowed, as they are now. */
+  async #boundsOf(item: LeasedItem, paths: ItemPaths): Promise<Bounds> {
+    const { roots } = this.options;
+    const [input, output] = await Promise.all([
+      narrowRoots(roots.input, item.input_roots ?? undefined),
+      narrowRoots(roots.output, item.output_roots ?? undefined),
+    ]);
+    return { input, output: await withinBase(item, paths, output) };
+  }
+
+  /** @returns false if the database does not answer and it should be tried again */
+  async #leave(): Promise<boolean> {
+    if (this.#instance === undefined) return true;
+    for (const id of this.#inFlight.keys()) this.#end(id, NOT_RUN);
+    try {
+      await this.#settle(this.#instance);
+      await leave(this.options.database.pool, this.#instance);
+      // It gives a report up that it has begun
+      if (this.#concluding !== undefined) await within(this.#concluding, LAST_REPORT_MS);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}

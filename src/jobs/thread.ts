@@ -1,0 +1,282 @@
+/**
+ * The bulk thread: the database, bodies of megabytes, scans of folders and the taking of items live
+ * here, so that none of it holds up the thread that serves HTTP. The images themselves are read and
+ * inferred by the worker threads.
+ */
+import { randomUUID } from "node:crypto";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import os from "node:os";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { workerData } from "node:worker_threads";
+import { backOff, spread, type BackOff } from "../base/back-off.js";
+import { durations } from "../base/durations.js";
+import { ifThere } from "../base/errno.js";
+import { RadserveError } from "../base/errors.js";
+import { createLog, faultForLog } from "../base/log.js";
+import { ProcessMemory } from "../base/process-memory.js";
+import { answerOwner } from "../base/service-thread.js";
+import { within } from "../base/waiting.js";
+import { RunningClock, runningClockOf } from "../files/running-clock.js";
+import type { KnownModels } from "../models/entry.js";
+import { OPERATIONS, type OperationName } from "./api.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
+import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
+import { depth } from "./leases.js";
+import { databasesOf, type JobsFeature } from "./feature.js";
+import type { JobsOwner, JobsThread, ThreadOptions } from "./messages.js";
+import { keepLoss, migrate } from "./migrations.js";
+import { Runner } from "./runner.js";
+import { Scanner } from "./scanner.js";
+import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
+import { allBoxes } from "./job-details.js";
+
+const options = workerData as ThreadOptions;
+const { config, roots } = options;
+const log = createLog(config.log_level);
+const works = config.role !== "api";
+const memory = new ProcessMemory(options.memory);
+
+/**
+ * How long a call waits for a database that is being made or started. One that cannot be used shows
+ * within seconds.
+ */
+const PATIENCE_MS = 60_000;
+/** Nodes whose shared database is away do not all come back at the same moment. */
+const OPENING: BackOff = { first: 250, most: 10_000 };
+
+/** What features do here, once the thread's entry has given it. */
+let giveFeatures: (features: readonly JobsFeature[]) => void;
+const features = new Promise<readonly JobsFeature[]>((resolve) => (giveFeatures = resolve));
+
+/** Works with these features. */
+export const serveJobs = (all: readonly JobsFeature[]): void => giveFeatures(all);
+
+const methods: JobsThread = {
+  perform,
+  useModels(known, ready) {
+    resolveModels(known);
+    models = Promise.resolve(known);
+    modelsReady = ready;
+    state.parts?.runner.wake();
+  },
+  ended: (id, outcome) => void state.parts?.runner.ended(id, outcome),
+  stop() {
+    state.stopped = true;
+    state.parts?.runner.stop();
+  },
+  close,
+};
+
+const { note: owner } = answerOwner<JobsOwner>(methods);
+
+/** The number of a state directory. By it boxes know which processes followed one another. */
+async function boxId(): Promise<string> {
+  const file = path.join(config.state_dir, "box");
+  await mkdir(config.state_dir, { recursive: true, mode: 0o700 });
+  await writeFile(file, `${randomUUID()}\n`, { flag: "wx" }).catch(ifThere);
+  return (await readFile(file, "utf8")).trim();
+}
+
+interface Parts {
+  database: Database;
+  scanner: Scanner;
+  runner: Runner;
+}
+
+/**
+ * Resolves when the models were loaded for the first time; then each loading gives another promise.
+ */
+let models: Promise<KnownModels>;
+let resolveModels: (known: KnownModels) => void;
+models = new Promise((resolve) => (resolveModels = resolve));
+let modelsReady = false;
+
+const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
+const troubles = new DatabaseTroubles();
+const closing = new AbortController();
+const clock = new RunningClock(runningClockOf(config));
+
+async function open(): Promise<Parts> {
+  const given = await features;
+  const database = await openDatabase(config, log, databasesOf(given));
+  const shared = { config, roots, database, log, troubles };
+  const scanner = new Scanner({
+    ...shared,
+    clock,
+    works,
+    box: os.hostname(),
+    onLost: () => void repair([]).catch(() => undefined),
+    models: () => models,
+    memory,
+    onFound: () => state.parts?.runner.wake(),
+  });
+  try {
+    await recognise(database);
+    await scanner.start();
+    const box = await boxId();
+    const runner = new Runner({
+      ...shared,
+      window: options.window,
+      instance: () => ({
+        id: randomUUID(),
+        box,
+        name: os.hostname(),
+        process: options.processId,
+        afterCrash: options.crashed,
+        works,
+      }),
+      owner,
+      ready: () => modelsReady,
+      repair,
+      recognise: () => recognise(database),
+      writeReport: given
+        .map((feature) => feature.reports?.(config))
+        .find((one) => one !== undefined),
+    });
+    runner.start();
+    return { database, scanner, runner };
+  } catch (error) {
+    await scanner.stop().catch(() => undefined);
+    await database.close().catch(() => undefined);
+    throw asUnavailable(error, database.connection);
+  }
+}
+
+/** The file that keeps by which row this box knows the tables. */
+const originFile = path.join(config.state_dir, "bulk-origin");
+
+/**
+ * Brings the tables up to date, and says so if they are not those that this box knew: jobs of
+ * before are gone with those.
+ * @param jobs of which it is known that they are lost
+ */
+async function recognise({ pool }: Database, jobs: readonly string[] = []): Promise<void> {
+  const { origin, made, setAside } = await migrate(pool);
+  const known = (await readFile(originFile, "utf8").catch(() => "")).trim();
+  if (setAside !== undefined || (known !== "" && known !== origin)) {
+    log.error(
+      {
+        lost_jobs: [...new Set([...jobs, ...(setAside?.jobs ?? [])])],
+        ...(setAside === undefined ? {} : { kept_as: setAside.schema }),
+      },
+      "the bulk tables were lost, or DATABASE_URL names others; they were made again, and jobs of before are gone: send them again, only what is missing is computed",
+    );
+    if (made) await keepLoss(pool);
+  }
+  if (known !== origin) await writeFile(originFile, `${origin}\n`, { mode: 0o600 });
+}
+
+let repairing: Promise<void> | undefined;
+
+/** Makes tables that are gone anew; once, whoever asks meanwhile. */
+function repair(jobs: readonly string[]): Promise<void> {
+  repairing ??= makeAgain(jobs).finally(() => (repairing = undefined));
+  return repairing;
+}
+
+async function makeAgain(jobs: readonly string[]): Promise<void> {
+  const { parts } = state;
+  if (parts === undefined || closing.signal.aborted) return;
+  const { database, scanner } = parts;
+  await recognise(database, jobs);
+  await scanner.restart();
+}
+
+let attempt = open();
+
+/** Opens the queue, as often as that fails. */
+async function openPatiently(): Promise<Parts> {
+  for (let failures = 1; ; failures++) {
+    try {
+      const parts = await attempt;
+      if (state.stopped) parts.runner.stop();
+      state.parts = parts;
+      delete state.fault;
+      return parts;
+    } catch (error) {
+      state.fault = error;
+      log.error({ fault: faultForLog(error) }, "the bulk queue cannot be opened; trying again");
+      const wait = spread(backOff(failures, OPENING));
+      await delay(wait, undefined, { signal: closing.signal }).catch(() => undefined);
+    }
+    if (closing.signal.aborted) throw unavailable();
+    attempt = open();
+  }
+}
+const opened = openPatiently();
+opened.catch(() => undefined);
+
+/** The error that a client is told if the database cannot be had. */
+function unavailable(): RadserveError {
+  if (state.fault instanceof RadserveError) return state.fault;
+  return new BulkUnavailable("The bulk queue cannot be opened.", "The server's log says why.", {
+    cause: state.fault,
+  });
+}
+
+/** The parts. A database that starts is waited for; one that fails is told at once. */
+async function available(): Promise<Parts> {
+  if (state.parts === undefined && state.fault === undefined)
+    await within(attempt, PATIENCE_MS).catch(() => undefined);
+  if (state.parts === undefined) throw unavailable();
+  return state.parts;
+}
+
+const context = {
+  config,
+  roots,
+  destinations: options.destinations,
+  troubles,
+  models: () => models,
+  database: async () => (await available()).database,
+  scanner: async () => (await available()).scanner,
+};
+
+async function perform(name: OperationName, call: BulkCall): Promise<BulkAnswer> {
+  const operation = OPERATIONS[name];
+  try {
+    return await operation.perform(call, context);
+  } catch (thrown) {
+    if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
+    throw state.parts === undefined
+      ? thrown
+      : asUnavailable(thrown, state.parts.database.connection);
+  } finally {
+    // Other boxes see it when they look next, within seconds
+    if (operation.wakes) {
+      state.parts?.scanner.wake();
+      state.parts?.runner.wake(true);
+    }
+  }
+}
+
+async function close(): Promise<void> {
+  closing.abort();
+  clearInterval(figures);
+  const parts = await opened.catch(() => undefined);
+  if (parts !== undefined) {
+    await parts.scanner.stop().catch(() => undefined);
+    await parts.runner.close();
+    await parts.database.close();
+  }
+}
+
+const reasonOf = (error: unknown) =>
+  error instanceof BulkUnavailable ? error.reason : "database_unavailable";
+
+const figures = setInterval(() => {
+  const { parts, fault } = state;
+  if (parts === undefined) {
+    if (fault !== undefined) owner.trouble(reasonOf(fault));
+    return;
+  }
+  const { database, runner } = parts;
+  Promise.all([depth(database.pool), allBoxes(database.pool)]).then(
+    ([found, boxes]) => {
+      const trouble = troubles.ofAll?.code ?? null;
+      owner.figures({ ...found, boxes, trouble }, runner.takeCounts());
+    },
+    (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
+  );
+}, durations.bulkFigures);

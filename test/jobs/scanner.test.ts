@@ -1,0 +1,81 @@
+/**
+ * The scanners of boxes that start at one moment; roles.test.ts tests scans of shares that are
+ * away.
+ */
+import { randomUUID } from "node:crypto";
+import os from "node:os";
+import { pino } from "pino";
+import t, { type Test } from "tap";
+import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
+import { openSharedDatabase } from "../../src/jobs/database.js";
+import { migrate } from "../../src/jobs/migrations.js";
+import { Scanner } from "../../src/jobs/scanner.js";
+import { DatabaseTroubles } from "../../src/jobs/database-trouble.js";
+import { loadConfig } from "../../src/config.js";
+import { databaseUrl } from "../support/postgres.js";
+import { until } from "../support/until.js";
+
+/** Opens boxes on one fresh database. What they complain of is in `said`. */
+function boxes(t: Test) {
+  const url = databaseUrl(t, { empty: true });
+  const said: unknown[] = [];
+  const log = pino({ level: "error" }, { write: (line) => said.push(line) });
+  const open = async (works: boolean) => {
+    const database = await openSharedDatabase(url, log);
+    t.teardown(() => database.close());
+    const scanner = new Scanner({
+      clock: { before: () => undefined },
+      config: loadConfig({ directory: os.tmpdir(), environment: {} }),
+      roots: { input: [], output: [] },
+      database,
+      log,
+      works,
+      box: "",
+      troubles: new DatabaseTroubles(),
+      onLost: () => said.push("lost"),
+      models: () => Promise.resolve({ entries: [], problems: [] }),
+      memory: new ProcessMemory(new MemoryPlaces(1, 2 ** 30).take()),
+      onFound: () => undefined,
+    });
+    t.teardown(() => scanner.stop());
+    await migrate(database.pool);
+    await scanner.start();
+    return { scanner, pool: database.pool };
+  };
+  return { open, said };
+}
+
+t.test("boxes that open a fresh database at one moment", async (t) => {
+  const { open, said } = boxes(t);
+  await Promise.all([true, false, true, false].map(open));
+  t.strictSame(said, []);
+});
+
+t.test(
+  "scans that were queued, or begun by a box that died, while the database's clock was 20 years ahead",
+  async (t) => {
+    const { open } = boxes(t);
+    const { scanner, pool } = await open(false);
+    const jobs = [randomUUID(), randomUUID()];
+    for (const job_id of jobs) await scanner.enqueue({ job_id }, pool);
+    const [waiting, begun] = jobs;
+    const queue = "radserve_queue.job";
+    const later = "now() + interval '20 years'";
+    await pool.query(`update ${queue} set start_after = ${later} where data->>'job_id' = $1`, [
+      waiting,
+    ]);
+    await pool.query(
+      `update ${queue} set state = 'active', started_on = ${later}, heartbeat_on = ${later} where data->>'job_id' = $1`,
+      [begun],
+    );
+    await open(true);
+    // Neither is of a job that there is, so that a scan of it ends at once
+    const left = async () => {
+      const { rows } = await pool.query<{ left: number }>(
+        `select count(*)::int as left from ${queue} where name = 'radserve-scan' and state <> 'completed'`,
+      );
+      return rows[0]?.left;
+    };
+    await until("no scan is left", async () => (await left()) === 0);
+  },
+);
