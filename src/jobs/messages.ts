@@ -1,4 +1,5 @@
 /** What the thread that serves HTTP and the bulk thread have to say to one another. */
+import type { MessagePort } from "node:worker_threads";
 import type { MemoryPlace } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
@@ -7,7 +8,7 @@ import type { NewTask } from "../inference/task.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
-import type { BulkAnswer, BulkCall } from "./call.js";
+import type { BulkAnswer, BulkCall, Caller, JobEnd, Submitted } from "./call.js";
 import type { Depth } from "./leases.js";
 import type { Box } from "./schema.js";
 
@@ -51,6 +52,10 @@ export interface ItemToRun {
 /** What the thread that serves HTTP asks the bulk thread, and tells it. */
 export interface JobsThread {
   perform(operation: OperationName, call: BulkCall): Promise<BulkAnswer>;
+  /** Keeps a job that the server itself makes. */
+  submit(caller: Caller, request: Record<string, unknown>): Promise<Submitted>;
+  /** Answers another thread on this port from now on. */
+  answerOn(port: MessagePort): void;
   /** The models as they are now. @param ready every required one passed its check */
   useModels(models: KnownModels, ready: boolean): void;
   /** A worker thread is done with an item. */
@@ -59,6 +64,11 @@ export interface JobsThread {
   stop(): void;
   /** Resolves when all is written down and the database closed. */
   close(): Promise<void>;
+}
+
+/** What other threads may ask the bulk thread, on lines of their own. */
+export interface JobsAside {
+  stateOf(caller: Caller, jobId: string): Promise<JobEnd>;
 }
 
 /** What the bulk thread tells the thread that serves HTTP. */

@@ -4,6 +4,7 @@
  * again when it dies.
  */
 import { randomUUID } from "node:crypto";
+import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { giveBackOfThread } from "../addon/bytes.js";
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
@@ -14,7 +15,7 @@ import { errno } from "../base/errno.js";
 import { asRadserveError, errors } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
-import { ThreadEnded } from "../base/remote.js";
+import { moved, ThreadEnded } from "../base/remote.js";
 import { ServiceThread } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import type { Progress } from "../engine/types.js";
@@ -23,7 +24,7 @@ import type { KnownDestinations } from "../inference/request.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
-import type { BulkAnswer, BulkCall } from "./call.js";
+import type { BulkAnswer, BulkCall, Caller, Submitted } from "./call.js";
 import type {
   BulkFigures,
   JobsOwner,
@@ -129,7 +130,28 @@ export class BulkService {
   }
 
   /** @throws RadserveError what the page documents */
-  async call(operation: OperationName, call: Omit<BulkCall, "progress">): Promise<BulkAnswer> {
+  call(operation: OperationName, call: Omit<BulkCall, "progress">): Promise<BulkAnswer> {
+    return this.#ask(() => {
+      const whole = { ...call, progress: this.#progressOf(call.jobId) };
+      return this.#thread.call.perform(operation, whole);
+    });
+  }
+
+  /** Keeps a job that the server itself makes. @throws RadserveError of the page of jobs */
+  submit(caller: Caller, request: Record<string, unknown>): Promise<Submitted> {
+    return this.#ask(() => this.#thread.call.submit(caller, request));
+  }
+
+  /** A line for another thread to that of the jobs, which ends with it. */
+  line(): Promise<MessagePort> {
+    return this.#ask(() => {
+      const { port1, port2 } = new MessageChannel();
+      this.#thread.note.answerOn(moved(port1, [port1]));
+      return Promise.resolve(moved(port2, [port2]));
+    });
+  }
+
+  async #ask<T>(question: () => Promise<T>): Promise<T> {
     if (!this.options.hasDatabase()) throw noDatabase();
     this.#calledAt = monotonic();
     // One that goes to rest is not to be asked; the next takes over the database
@@ -137,8 +159,7 @@ export class BulkService {
     if (this.#stopping) throw errors.shutting_down("The server is stopping.");
     this.start();
     try {
-      const whole = { ...call, progress: this.#progressOf(call.jobId) };
-      return await this.#thread.call.perform(operation, whole);
+      return await question();
     } catch (error) {
       if (!(error instanceof ThreadEnded)) throw error;
       throw new BulkUnavailable(

@@ -15,16 +15,16 @@ import { ifThere } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
+import { onPort } from "../base/remote.js";
 import { answerOwner } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
-import { OPERATIONS, type OperationName } from "./api.js";
-import type { BulkAnswer, BulkCall } from "./call.js";
+import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
-import type { JobsOwner, JobsThread, ThreadOptions } from "./messages.js";
+import type { JobsAside, JobsOwner, JobsThread, ThreadOptions } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
@@ -53,7 +53,12 @@ const features = new Promise<readonly JobsFeature[]>((resolve) => (giveFeatures 
 export const serveJobs = (all: readonly JobsFeature[]): void => giveFeatures(all);
 
 const methods: JobsThread = {
-  perform,
+  perform: (name, call) => {
+    const { perform, wakes } = OPERATIONS[name];
+    return answered(() => perform(call, context), wakes);
+  },
+  submit: (caller, request) => answered(() => submitJob(caller, request, context), true),
+  answerOn: (port) => void onPort(port, aside),
   useModels(known, ready) {
     resolveModels(known);
     models = Promise.resolve(known);
@@ -66,6 +71,10 @@ const methods: JobsThread = {
     state.parts?.runner.stop();
   },
   close,
+};
+
+const aside: JobsAside = {
+  stateOf: (caller, jobId) => answered(() => stateOfJob(caller, jobId, context), false),
 };
 
 const { note: owner } = answerOwner<JobsOwner>(methods);
@@ -233,10 +242,10 @@ const context = {
   scanner: async () => (await available()).scanner,
 };
 
-async function perform(name: OperationName, call: BulkCall): Promise<BulkAnswer> {
-  const operation = OPERATIONS[name];
+/** @param wakes boxes may have something to do, or to stop, after it */
+async function answered<T>(work: () => Promise<T>, wakes: boolean): Promise<T> {
   try {
-    return await operation.perform(call, context);
+    return await work();
   } catch (thrown) {
     if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
     throw state.parts === undefined
@@ -244,7 +253,7 @@ async function perform(name: OperationName, call: BulkCall): Promise<BulkAnswer>
       : asUnavailable(thrown, state.parts.database.connection);
   } finally {
     // Other boxes see it when they look next, within seconds
-    if (operation.wakes) {
+    if (wakes) {
       state.parts?.scanner.wake();
       state.parts?.runner.wake(true);
     }

@@ -7,7 +7,7 @@ import path from "node:path";
 import type { Audit } from "../../../audit/audit.js";
 import { errors } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
-import { ThreadEnded } from "../../../base/remote.js";
+import { ThreadEnded, type Calls } from "../../../base/remote.js";
 import { ServiceThread } from "../../../base/service-thread.js";
 import type { Config } from "../../../config.js";
 import type { KnownDestinations } from "../../../inference/request.js";
@@ -15,14 +15,14 @@ import type { ResultPlace } from "../../../inference/task.js";
 import type { Delivery } from "../../../results/receipt/delivery.js";
 import { holdsDeliveries, queueWithoutSpool } from "../setting.js";
 import type { DoorsSettings } from "../settings.js";
+import { keepEntry } from "./entry.js";
 import type {
   DeliverOwner,
   DeliverThread,
   DeliverThreadOptions,
   DeliveryFigures,
   DeliveryFilter,
-  FromDeliver,
-  ToDeliver,
+  DeliveryTold,
   Undelivered,
 } from "./messages.js";
 
@@ -76,7 +76,14 @@ export class DeliveryService {
         destinations: settings.destinations,
       } satisfies DeliverThreadOptions,
       stays: true,
-      owner: { ask: (message: FromDeliver) => this.#answer(message) },
+      owner: {
+        asked: (told) => this.#tell(told),
+        became: (told) => void this.#tell(told).catch(() => undefined),
+        figures: (figures, untrusted) => {
+          this.#figures = figures;
+          this.#untrusted = untrusted;
+        },
+      },
       failed: (error) =>
         log.error({ fault: faultForLog(error) }, "the thread that delivers failed"),
     });
@@ -96,7 +103,9 @@ export class DeliveryService {
    * delivery_unavailable, shutting_down
    */
   async intend(delivery: Delivery, place: ResultPlace): Promise<void> {
-    await this.#call({ type: "intend", entry: { ...place, delivery } });
+    const { config, settings } = this.options;
+    const entry = { ...place, delivery };
+    await keepEntry(queueOf(settings, config), entry, config.minimum_free_disk);
   }
 
   /**
@@ -105,21 +114,21 @@ export class DeliveryService {
    */
   async outcome(id: string, receiptPath: string, ms?: number): Promise<Delivery | undefined> {
     const { dir: folder, name } = path.parse(receiptPath);
-    return (await this.#call({ type: "outcome", id, folder, name, ms })) as Delivery | undefined;
+    return this.#ask((call) => call.outcome(id, { folder, name }, ms));
   }
 
   async list(filter: DeliveryFilter, most: number): Promise<Undelivered[]> {
-    return (await this.#call({ type: "list", filter, most })) as Undelivered[];
+    return this.#ask((call) => call.list(filter, most));
   }
 
   /** @returns how many objects that were set aside are sent again, or to another destination */
   async retry(filter: DeliveryFilter, to?: string): Promise<number> {
-    return (await this.#call({ type: "retry", filter, to })) as number;
+    return this.#ask((call) => call.retry(filter, to));
   }
 
   /** @returns how many objects that were set aside are not to be sent any more */
   async drop(filter: DeliveryFilter): Promise<number> {
-    return (await this.#call({ type: "drop", filter })) as number;
+    return this.#ask((call) => call.drop(filter));
   }
 
   /** Whether something is in the queue for a destination, which the settings may not name. */
@@ -130,17 +139,17 @@ export class DeliveryService {
 
   /** Nobody is to wait for an outcome any longer. */
   hurry(): void {
-    this.#thread.note.ask({ type: "hurry" });
+    this.#thread.note.hurry();
   }
 
   /** Sends nothing more; what is not delivered goes on with the next start. */
   async close(): Promise<void> {
-    await this.#thread.close((call) => call.ask({ type: "close" }));
+    await this.#thread.close((call) => call.close());
   }
 
-  async #call(call: ToDeliver): Promise<unknown> {
+  async #ask<T>(question: (call: Calls<DeliverThread>) => Promise<T>): Promise<T> {
     try {
-      return await this.#thread.call.ask(call);
+      return await question(this.#thread.call);
     } catch (error) {
       if (error instanceof ThreadEnded)
         throw errors.shutting_down("The server stops. Send it again.");
@@ -148,19 +157,12 @@ export class DeliveryService {
     }
   }
 
-  async #answer(message: FromDeliver): Promise<undefined> {
-    if (message.type === "figures") {
-      this.#figures = message.figures;
-      this.#untrusted = message.untrusted;
-    } else {
-      const { audit } = this.options;
-      const { study, ...told } = message.told;
-      await audit.record({
-        kind: "delivery",
-        ...told,
-        ...(study === "" ? {} : { study: audit.hash("study", study) }),
-      });
-    }
-    return undefined;
+  async #tell({ study, ...told }: DeliveryTold): Promise<void> {
+    const { audit } = this.options;
+    await audit.record({
+      kind: "delivery",
+      ...told,
+      ...(study === "" ? {} : { study: audit.hash("study", study) }),
+    });
   }
 }

@@ -12,6 +12,7 @@ import { deliveryName } from "../../../files/helper-names.js";
 import { receiptName } from "../../../results/receipt/names.js";
 import { readDelivery, type Delivered, type Delivery } from "../../../results/receipt/delivery.js";
 import { isInside } from "../../../files/roots.js";
+import type { Entry } from "./entry.js";
 import { Lane } from "./lane.js";
 import type {
   DeliverThreadOptions,
@@ -19,7 +20,6 @@ import type {
   DeliveryFilter,
   DeliverOwner,
   DeliverThread,
-  ToDeliver,
   Undelivered,
 } from "./messages.js";
 import { openDestination } from "./open-destination.js";
@@ -27,7 +27,23 @@ import { isSetAside, isUnderway, Outbox, type Pending } from "./outbox.js";
 
 const { config, outputRoots, queue, destinations } = workerData as DeliverThreadOptions;
 const log = createLog(config.log_level);
-const owner = answerOwner<DeliverOwner>({ ask: answer } satisfies DeliverThread);
+const methods: DeliverThread = {
+  outcome,
+  list,
+  retry,
+  drop,
+  hurry() {
+    hurried = true;
+    outbox.answerAll();
+  },
+  async close() {
+    clearTimeout(looking);
+    clearInterval(figuring);
+    await Promise.all([...lanes.values()].map((lane) => lane.close()));
+    outbox.close();
+  },
+};
+const owner = answerOwner<DeliverOwner>(methods);
 let hurried = false;
 let told = "";
 
@@ -58,9 +74,8 @@ for (const [name, settings] of Object.entries(destinations))
       rested,
       proves: settings.prove !== false,
       destination: openDestination(name, settings),
-      tell: async (line) => {
-        await owner.call.ask({ type: "tell", told: line });
-      },
+      asked: (told) => owner.call.asked(told),
+      became: (told) => owner.note.became(told),
     }),
   );
 
@@ -74,37 +89,11 @@ async function look(): Promise<void> {
   if (!hurried) looking = setTimeout(() => void look(), durations.deliveryLook).unref();
 }
 
-async function answer(call: ToDeliver): Promise<unknown> {
-  switch (call.type) {
-    case "intend":
-      return outbox.keep(call.entry);
-    case "outcome":
-      return outcomeOf(call);
-    case "list":
-      return list(call);
-    case "retry":
-      return retry(call.filter, call.to);
-    case "drop":
-      return drop(call.filter);
-    case "hurry":
-      hurried = true;
-      outbox.answerAll();
-      return undefined;
-    case "close":
-      clearTimeout(looking);
-      clearInterval(figuring);
-      await Promise.all([...lanes.values()].map((lane) => lane.close()));
-      outbox.close();
-      return undefined;
-  }
-}
-
-async function outcomeOf({
-  id,
-  folder,
-  name,
-  ms,
-}: ToDeliver & { type: "outcome" }): Promise<Delivery | undefined> {
+async function outcome(
+  id: string,
+  { folder, name }: Pick<Entry, "folder" | "name">,
+  ms: number | undefined,
+): Promise<Delivery | undefined> {
   const pending = await outbox.adopt(id);
   if (pending === undefined) return readDelivery(`${folder}/${deliveryName(name)}`, name);
   if (ms !== undefined) await over(pending, ms);
@@ -140,7 +129,7 @@ function chosen({ id, destination, subject, within }: DeliveryFilter): Pending[]
     .sort((a, b) => b.delivery.asked_at.localeCompare(a.delivery.asked_at));
 }
 
-async function list({ filter, most }: ToDeliver & { type: "list" }): Promise<Undelivered[]> {
+async function list(filter: DeliveryFilter, most: number): Promise<Undelivered[]> {
   const some = chosen(filter).slice(0, most);
   // Another box, or a newer result, may have changed them
   await Promise.all(some.map((one) => outbox.refresh(one).catch(() => false)));
@@ -217,11 +206,12 @@ async function retry(filter: DeliveryFilter, to: string | undefined): Promise<nu
 }
 
 /** Gives up what was set aside: nothing of it is sent any more, and its file says so no longer. */
-const drop = (filter: DeliveryFilter): Promise<number> =>
-  eachSetAside(filter, (delivery, name, some) => {
+function drop(filter: DeliveryFilter): Promise<number> {
+  return eachSetAside(filter, (delivery, name, some) => {
     without(delivery, name, some);
     return true;
   });
+}
 
 function tellFigures(): void {
   const figures: DeliveryFigures = {};
@@ -243,6 +233,6 @@ function tellFigures(): void {
       }
   const { untrusted } = outbox;
   const text = JSON.stringify([figures, untrusted]);
-  if (text !== told) owner.note.ask({ type: "figures", figures, untrusted });
+  if (text !== told) owner.note.figures(figures, untrusted);
   told = text;
 }

@@ -17,6 +17,7 @@ import path from "node:path";
 import { z } from "zod";
 import { headOf } from "../../../jobs/classify.js";
 import { durations } from "../../../base/durations.js";
+import { backOff } from "../../../base/back-off.js";
 import { errno } from "../../../base/errno.js";
 import { asRadserveError, errors } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
@@ -27,6 +28,8 @@ import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
 import type { RunningClock } from "../../../files/running-clock.js";
 import { tagReasons } from "../../../models/acceptance.js";
+import type { JobEnd } from "../../../jobs/call.js";
+import { doorRetry } from "../retry.js";
 import type { Rule } from "../settings.js";
 import { againPath, isUid, objectPath, seriesPath, type Kept, type Spool } from "./spool.js";
 
@@ -57,9 +60,6 @@ export interface Completed {
   objects: number;
 }
 
-/** `gone`: the database does not have it, because it was purged, or was lost with the tables. */
-export type JobState = "open" | "ended" | "gone";
-
 export interface ArrivalsOptions {
   folder: string;
   spool: Pick<Spool, "made">;
@@ -70,7 +70,7 @@ export interface ArrivalsOptions {
   log: Logger;
   /** @returns the id of the job @throws RadserveError of the bulk page, audit_failed */
   submit: (submission: Submission) => Promise<string>;
-  jobState: (jobId: string) => Promise<JobState>;
+  jobState: (jobId: string) => Promise<JobEnd>;
   /** Writes down what is removed next. @throws RadserveError audit_failed */
   removing: (removal: { peer: string; study: string; objects: number }) => Promise<void>;
 }
@@ -441,11 +441,8 @@ export class Arrivals {
         "received images could not become a job; it is tried again",
       );
       group.fault = error.code;
-      this.#wait(
-        group,
-        Math.min(durations.doorRetryMost, durations.doorRetry * 2 ** group.failures),
-      );
       group.failures += 1;
+      this.#wait(group, backOff(group.failures, doorRetry()));
     }
   }
 

@@ -1,36 +1,32 @@
-/** The messages between the thread that serves HTTP and the thread of the doors. */
+/** What the thread that serves HTTP and the thread of the doors have to say to one another. */
 import type { ReadableStream } from "node:stream/web";
+import type { MessagePort } from "node:worker_threads";
 import type { Config } from "../../../config.js";
 import type { ReceivingSettings } from "../settings.js";
-import type { Submission } from "./arrivals.js";
+import type { Completed, Submission } from "./arrivals.js";
 import type { Reach } from "./reach.js";
+import type { Stored } from "./stow.js";
 
 export interface DoorsThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk" | "upload_limit" | "state_dir">;
   settings: ReceivingSettings;
 }
 
+/** What the thread that serves HTTP asks the thread of the doors. */
 export interface DoorsThread {
-  ask(call: ToDoors): Promise<unknown>;
-}
-
-export interface DoorsOwner {
-  ask(call: FromDoors): Promise<unknown>;
-}
-
-export type ToDoors =
-  /** Objects of one request; answered with what became of them. */
-  | {
-      type: "store";
-      peer: string;
-      address: string | undefined;
-      boundary: string;
-      body: ReadableStream<Uint8Array>;
-    }
-  /** Answered with what became of the study. */
-  | { type: "complete"; study: string; reach: Reach }
+  /** Keeps the objects of one request. */
+  store(request: StowRequest, body: ReadableStream<Uint8Array>): Promise<Stored>;
+  /** What becomes of a study that is complete. */
+  complete(study: string, reach: Reach): Promise<Completed[]>;
   /** Takes no more. */
-  | { type: "close" };
+  close(): void;
+}
+
+export interface StowRequest {
+  peer: string;
+  address: string | undefined;
+  boundary: string;
+}
 
 /** Something that is wrong with a door, in the words of the conditions. */
 export interface DoorTrouble {
@@ -69,11 +65,15 @@ export interface Told {
   ms?: number;
 }
 
-export type FromDoors =
-  /** Answered with the id of the job. */
-  | { type: "submit"; submission: Submission }
-  /** Answered with what has become of it. */
-  | { type: "state"; jobId: string }
-  /** Answered when the audit has its line. */
-  | { type: "tell"; told: Told }
-  | { type: "figures"; figures: DoorFigures };
+/** What the thread of the doors asks the one that serves HTTP, and tells it. */
+export interface DoorsOwner {
+  /** @returns the id of the job */
+  submit(submission: Submission): Promise<string>;
+  /** Answered by JobsAside. */
+  lineToJobs(): Promise<MessagePort>;
+  /** Resolves when the audit has the line. @throws RadserveError audit_failed */
+  tell(told: Told): Promise<void>;
+  /** The audit gets the line of what has happened, however long that takes. */
+  tellAtLast(told: Told): void;
+  figures(figures: DoorFigures): void;
+}

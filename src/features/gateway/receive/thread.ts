@@ -2,14 +2,17 @@
  * The thread of the doors: connections of peers, bodies of STOW-RS, the spool and what becomes of
  * it live here, so that none of it holds up the thread that serves HTTP.
  */
-import { setTimeout as delay } from "node:timers/promises";
+import type { ReadableStream } from "node:stream/web";
 import { workerData } from "node:worker_threads";
 import { givingBack } from "../../../addon/idle.js";
 import { durations } from "../../../base/durations.js";
 import { createLog, faultForLog } from "../../../base/log.js";
+import { DirectLine } from "../../../base/remote.js";
 import { answerOwner } from "../../../base/service-thread.js";
 import { RunningClock, runningClockOf } from "../../../files/running-clock.js";
-import { Arrivals, type JobState } from "./arrivals.js";
+import type { JobsAside } from "../../../jobs/messages.js";
+import { DOORS_CALLER } from "../subject.js";
+import { Arrivals } from "./arrivals.js";
 import { count, type CameOfSeries } from "./dicom-door.js";
 import { DicomPort } from "./dicom-port.js";
 import type {
@@ -18,8 +21,8 @@ import type {
   DoorTrouble,
   DoorsOwner,
   DoorsThread,
+  StowRequest,
   Told,
-  ToDoors,
 } from "./messages.js";
 import { reaches } from "./reach.js";
 import { isOddUid, Spool, type Kept } from "./spool.js";
@@ -28,7 +31,18 @@ import { storeParts, type Stored } from "./stow.js";
 
 const { config, settings } = workerData as DoorsThreadOptions;
 const log = createLog(config.log_level);
-const owner = answerOwner<DoorsOwner>({ ask: answer } satisfies DoorsThread);
+const methods: DoorsThread = {
+  store,
+  complete: (study, reach) =>
+    arrivals.complete(study, (one, rule) => reaches(reach, settings, one, rule)),
+  close() {
+    arrivals.close();
+    door?.close();
+  },
+};
+const owner = answerOwner<DoorsOwner>(methods);
+/** The database may hold up a look at what has become of a job, and nobody else meanwhile. */
+const jobs = new DirectLine<JobsAside>(() => owner.call.lineToJobs());
 
 const counts = {
   objects: { dicom: 0, stow: 0 },
@@ -49,9 +63,9 @@ const arrivals = new Arrivals({
   keep: settings.keep,
   clock,
   log,
-  submit: async (submission) => (await owner.call.ask({ type: "submit", submission })) as string,
-  jobState: async (jobId) => (await owner.call.ask({ type: "state", jobId })) as JobState,
-  removing: async ({ objects: count, ...of }) => tell({ kind: "removed", count, ...of }),
+  submit: (submission) => owner.call.submit(submission),
+  jobState: (jobId) => jobs.call.stateOf(DOORS_CALLER, jobId),
+  removing: ({ objects: count, ...of }) => owner.call.tell({ kind: "removed", count, ...of }),
 });
 const door =
   settings.dicom === undefined
@@ -75,13 +89,9 @@ setInterval(tellFigures, durations.doorFigures).unref();
 void arrivals.look();
 void door?.open();
 
-async function tell(told: Told): Promise<void> {
-  await owner.call.ask({ type: "tell", told });
-}
-
 /** Says that objects of a study come; nobody is told that they are kept before that. */
 function coming(peer: string, study: string, address: string | undefined): Promise<void> {
-  return tell({ kind: "received", outcome: "asked", peer, study, address });
+  return owner.call.tell({ kind: "received", outcome: "asked", peer, study, address });
 }
 
 /**
@@ -90,22 +100,7 @@ function coming(peer: string, study: string, address: string | undefined): Promi
  */
 function came(peer: string, all: Iterable<CameOfSeries>, more: Pick<Told, "address" | "ms">): void {
   for (const { studyInstanceUid: study, objects: count, bytes } of all)
-    void tellAtLast({ kind: "received", peer, study, count, bytes, ...more });
-}
-
-async function tellAtLast(told: Told): Promise<void> {
-  for (let tries = 0; ; tries++)
-    try {
-      await tell(told);
-      return;
-    } catch (error) {
-      if (tries === 0)
-        log.error(
-          { peer: told.peer, fault: faultForLog(error) },
-          "what came could not be written into the audit; it is tried again",
-        );
-      await delay(durations.auditRetry, undefined, { ref: false });
-    }
+    owner.note.tellAtLast({ kind: "received", peer, study, count, bytes, ...more });
 }
 
 function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
@@ -152,30 +147,15 @@ function tellFigures(): void {
   const associations = door?.associations ?? 0;
   const figures: DoorFigures = { ...counts, associations, waiting, withoutRule, troubles };
   const text = JSON.stringify(figures);
-  if (text !== told) owner.note.ask({ type: "figures", figures });
+  if (text !== told) owner.note.figures(figures);
   told = text;
   void spool.conflicts.forgetRemoved();
 }
 
-async function answer(call: ToDoors): Promise<unknown> {
-  switch (call.type) {
-    case "store":
-      return store(call);
-    case "complete":
-      return arrivals.complete(call.study, (one, rule) => reaches(call.reach, settings, one, rule));
-    case "close":
-      arrivals.close();
-      door?.close();
-      return undefined;
-  }
-}
-
-async function store({
-  peer,
-  address,
-  boundary,
-  body,
-}: ToDoors & { type: "store" }): Promise<Stored> {
+async function store(
+  { peer, address, boundary }: StowRequest,
+  body: ReadableStream<Uint8Array>,
+): Promise<Stored> {
   const began = performance.now();
   const series = new Map<string, CameOfSeries>();
   const kept = (object: Kept) => {
