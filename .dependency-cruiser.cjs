@@ -21,7 +21,6 @@ const FLOORS = [
   "results/picture/",
   "results/dicom/",
   "results/commit/",
-  "results/list/",
   "inference/",
   "config\\.ts$",
   "jobs/",

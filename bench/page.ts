@@ -11,7 +11,7 @@ import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
 import type { z } from "zod";
 import { descriptorPath } from "../src/files/descriptor.js";
-import { ListWriter, type listedSchema } from "../src/results/list/list.js";
+import { ListWriter, type listedSchema } from "../src/features/viewer/list/list.js";
 import { receiptText } from "../src/results/receipt/receipt.js";
 import { CHROMIUM } from "../test/support/looks.js";
 import { receiptOf } from "../test/support/receipts.js";

@@ -14,22 +14,27 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 /** The folders of tsconfig.json. */
 const FOLDERS = ["src", "test", "scripts", "bench"];
 
+/** The files of this name in features. */
+const ofFeatures = (name) =>
+  filesOf(path.join(root, "src/features"), new RegExp(`(?:^|/)${name}\\.ts$`)).map((file) =>
+    path.relative(path.join(root, "src"), file).replace(/\.ts$/, ""),
+  );
+/** What features bring into the threads that make results, which load it by its address. */
+const RESULT_PARTS = ofFeatures("result-part");
 /**
- * What a process or a thread starts with. Loading hundreds of modules takes longer than all else at
- * a start, so each is bundled with the packages that it needs; its own file in dist/src loads that
- * bundle. Tests import the other files as they are: no thread has a module twice. Of a feature, each
- * thread.ts is one.
+ * What a process or a thread starts with, and what it loads later by an address. Loading hundreds
+ * of modules takes longer than all else at a start, so that of each is bundled with the packages
+ * that it needs; its own files in dist/src load that bundle. Tests import the other files as they
+ * are: no thread has a module twice.
  */
 const ENTRIES = [
-  "main",
-  "serving",
-  "jobs-thread",
-  "inference/worker",
-  "images/dicom/decoder-thread",
-  "images/decoder/decoder-process",
-  ...filesOf(path.join(root, "src/features"), /(^|\/)thread\.ts$/).map((file) =>
-    path.relative(path.join(root, "src"), file).replace(/\.ts$/, ""),
-  ),
+  ["main"],
+  ["serving"],
+  ["inference/worker", ...RESULT_PARTS],
+  ["jobs-thread"],
+  ...ofFeatures("thread").map((thread) => [thread]),
+  ["images/dicom/decoder-thread"],
+  ["images/decoder/decoder-process"],
 ];
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [
@@ -104,11 +109,11 @@ async function bundles() {
   const folder = path.join(root, "dist/src/bundle");
   const files = new Map();
   const packages = new Set();
-  const bundleOne = async (entry) => {
-    const name = entry.replaceAll("/", "-");
+  const nameOf = (entry) => entry.replaceAll("/", "-");
+  const bundleOne = async (entries) => {
     const { outputFiles, metafile } = await build({
       absWorkingDir: root,
-      entryPoints: [{ in: `src/${entry}.ts`, out: name }],
+      entryPoints: entries.map((entry) => ({ in: `src/${entry}.ts`, out: nameOf(entry) })),
       outdir: folder,
       // What is imported later, a command's own modules for one, is a file of its own
       bundle: true,
@@ -134,9 +139,12 @@ async function bundles() {
       const [own] = /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(input) ?? [];
       if (own !== undefined) packages.add(path.join(root, own));
     }
-    const stub = path.join(root, `dist/src/${entry}.js`);
-    const target = path.relative(path.dirname(stub), path.join(folder, `${name}.js`));
-    files.set(stub, Buffer.from(`import "./${target}";\n`));
+    for (const entry of entries) {
+      const stub = path.join(root, `dist/src/${entry}.js`);
+      const target = path.relative(path.dirname(stub), path.join(folder, `${nameOf(entry)}.js`));
+      const word = RESULT_PARTS.includes(entry) ? "export * from" : "import";
+      files.set(stub, Buffer.from(`${word} "./${target}";\n`));
+    }
   };
   await Promise.all(ENTRIES.map(bundleOne));
   files.set(path.join(folder, "LICENSES.txt"), Buffer.from(licencesOf([...packages].sort())));
@@ -157,7 +165,7 @@ function licencesOf(folders) {
 }
 
 const made = new Map([...(await compile()), ...(await bundles())]);
-for (const entry of ENTRIES) made.delete(path.join(root, `dist/src/${entry}.js.map`));
+for (const entry of ENTRIES.flat()) made.delete(path.join(root, `dist/src/${entry}.js.map`));
 let [written, removed] = [0, 0];
 for (const [file, contents] of made) {
   if (contentOf(file)?.equals(Buffer.from(contents))) continue;

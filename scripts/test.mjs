@@ -78,7 +78,11 @@ const GROUPS = {
   },
   page: {
     why: "Chromium shows the page for people.",
-    files: ["http/page.test.js", "http/page-findings.test.js", "http/page-modalities.test.js"],
+    files: [
+      "features/viewer/page.test.js",
+      "features/viewer/page-findings.test.js",
+      "features/viewer/page-modalities.test.js",
+    ],
   },
   cuda: {
     why: "A stand-in for the CUDA libraries, over a provider of 600 MB (scripts/test-cuda.mjs).",

@@ -12,6 +12,7 @@ import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
 import { AS_IT_IS, found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
+import { merged } from "./base/merged.js";
 import { MAX_FILE_BYTES } from "./files/descriptor.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
 import { textOfRegularSync } from "./files/regular-file.js";
@@ -316,8 +317,7 @@ function withFeatures(features: readonly SettingTopics[]): SettingTopics {
   return all;
 }
 
-const shapeOf = (all: SettingTopics): z.ZodRawShape =>
-  Object.assign({}, ...Object.values(all)) as z.ZodRawShape;
+const shapeOf = (all: SettingTopics): z.ZodRawShape => merged(Object.values(all));
 
 /** The settings of a feature, which loadConfig has checked with all others. */
 export function settingsOf<S extends z.ZodRawShape>(
@@ -375,6 +375,37 @@ function valueOf(variable: string, type: z.core.$ZodType, text: string): unknown
 
 function variableOf(key: string): string {
   return key === "database_url" ? "DATABASE_URL" : `RADSERVE_${key.toUpperCase()}`;
+}
+
+/** Settings of the version before whose names have changed: earlier keys, and the keys now. */
+const EARLIER_NAMES = { doors: "gateway" };
+
+/**
+ * The values of one source under the names that settings have now.
+ * @param nameOf how the source writes a key
+ * @param warn gets a text for each earlier name
+ * @throws ConfigError where the earlier name and the new one have different values
+ */
+function underNewNames(
+  values: Readonly<Record<string, unknown>>,
+  nameOf: (key: string) => string,
+  warn: (warning: string) => void,
+): Record<string, unknown> {
+  let now: Record<string, unknown> = { ...values };
+  for (const [earlier, key] of Object.entries(EARLIER_NAMES)) {
+    if (!(earlier in now)) continue;
+    const { [earlier]: value, ...others } = now;
+    if (key in others && others[key] !== value)
+      throw new ConfigError(
+        `${nameOf(key)}: expected the value of ${nameOf(earlier)}, which is the earlier name of the same setting; ` +
+          `found another. Remove ${nameOf(earlier)}.`,
+      );
+    now = { ...others, [key]: value };
+    warn(
+      `${nameOf(earlier)} is now called ${nameOf(key)}. Rename it: the next version will not know the earlier name.`,
+    );
+  }
+  return now;
 }
 
 export interface SettingRow {
@@ -501,14 +532,23 @@ function readFile(
   return { values: {} };
 }
 
-function fromEnvironment(environment: Environment, shape: z.ZodRawShape): Record<string, unknown> {
-  const values: Record<string, unknown> = {};
-  for (const [key, type] of Object.entries(shape)) {
-    const variable = variableOf(key);
-    const text = environment[variable];
-    if (text !== undefined && text !== "") values[key] = valueOf(variable, type, text);
-  }
-  return values;
+/** @param warn gets a text for each variable that has its earlier name */
+function fromEnvironment(
+  environment: Environment,
+  shape: z.ZodRawShape,
+  warn: (warning: string) => void,
+): Record<string, unknown> {
+  const texts = [...Object.keys(shape), ...Object.keys(EARLIER_NAMES)].flatMap((key) => {
+    const text = environment[variableOf(key)];
+    return text === undefined ? [] : [[key, text] as const];
+  });
+  const values = underNewNames(Object.fromEntries(texts), variableOf, warn);
+  return Object.fromEntries(
+    Object.entries(shape).flatMap(([key, type]) => {
+      const text = values[key];
+      return typeof text === "string" ? [[key, valueOf(variableOf(key), type, text)]] : [];
+    }),
+  );
 }
 
 const PREFIX = "RADSERVE_";
@@ -522,8 +562,9 @@ function misspelt(environment: Environment, features: readonly SettingTopics[]):
   const known = settingsTable(features)
     .map((row) => row.variable)
     .filter((name) => name.startsWith(PREFIX));
+  const earlier = Object.keys(EARLIER_NAMES).map(variableOf);
   return Object.keys(environment)
-    .filter((name) => name.startsWith(PREFIX) && !known.includes(name))
+    .filter((name) => name.startsWith(PREFIX) && ![...known, ...earlier].includes(name))
     .map((name) => {
       const nearest = nearestName(bare(name), known.map(bare));
       const hint = nearest === undefined ? "" : `; the nearest known is ${PREFIX}${nearest}`;
@@ -545,8 +586,11 @@ export function loadConfig(options: LoadOptions = {}): Config {
   const { file, values } = readFile(options, environment);
   const { features = [] } = options;
   const shape = shapeOf(withFeatures(features));
-  const overrides = fromEnvironment(environment, shape);
-  const merged = { ...values, ...overrides };
+  const warnings = misspelt(environment, features);
+  const warn = (warning: string) => void warnings.push(warning);
+  const overrides = fromEnvironment(environment, shape, warn);
+  const inFile = (key: string) => `${file ?? "configuration"}: ${key}`;
+  const merged = { ...underNewNames({ ...values }, inFile, warn), ...overrides };
   // The core's own are among them
   const whole = z.strictObject(shape) as unknown as z.ZodObject<Shape>;
   const parsed = whole.safeParse(merged, AS_IT_IS);
@@ -555,8 +599,7 @@ export function loadConfig(options: LoadOptions = {}): Config {
       const key = field.split(/[.[]/)[0] ?? field;
       // Within a list of names the name itself is quoted; within objects the place helps.
       const place = field.includes(".") ? field.slice(key.length) : "";
-      const where =
-        key in overrides ? variableOf(key) + place : `${file ?? "configuration"}: ${field}`;
+      const where = key in overrides ? variableOf(key) + place : inFile(field);
       return `${where}: ${key === "database_url" ? withoutFound(message) : message}.`;
     });
     throw new ConfigError(lines.join("\n"));
@@ -573,7 +616,7 @@ export function loadConfig(options: LoadOptions = {}): Config {
       parsed.data.requests_per_subject ??
       Math.max(FEWEST_OF_SUBJECT, Math.floor(parsed.data.max_queue / 2)),
     ...(file === undefined ? {} : { file }),
-    warnings: misspelt(environment, features),
+    warnings,
   };
 }
 

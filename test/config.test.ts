@@ -2,12 +2,14 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
+import { z } from "zod";
 import {
   clientSettings,
   engineSettings,
   loadConfig,
   parseSize,
   settingsTable,
+  type SettingTopics,
 } from "../src/config.js";
 import { ConfigError } from "../src/base/errors.js";
 
@@ -16,11 +18,19 @@ const state = path.join(directory, "state");
 mkdirSync(state);
 t.teardown(() => rmSync(directory, { recursive: true }));
 
-const load = (environment: Record<string, string> = {}, file?: object) => {
+const load = (
+  environment: Record<string, string> = {},
+  file?: object,
+  features: readonly SettingTopics[] = [],
+) => {
   const name = path.join(directory, "radserve.config.json");
   if (file === undefined) rmSync(name, { force: true });
   else writeFileSync(name, JSON.stringify(file));
-  return loadConfig({ environment: { RADSERVE_STATE_DIR: state, ...environment }, directory });
+  return loadConfig({
+    environment: { RADSERVE_STATE_DIR: state, ...environment },
+    directory,
+    features,
+  });
 };
 
 t.test("defaults", (t) => {
@@ -188,6 +198,37 @@ t.test("a misspelt variable is told", (t) => {
   t.strictSame(load({ RADSERVE_INPUT_ROOT: "/a" }).warnings, [
     "The environment variable RADSERVE_INPUT_ROOT means nothing here; the nearest known is RADSERVE_INPUT_ROOTS.",
   ]);
+  t.end();
+});
+
+t.test("the setting that 0.6 called doors is understood, with a warning", (t) => {
+  const gateway = [{ "Files over HTTP": { gateway: z.string().optional() } }];
+  const read = (environment: Record<string, string>, file?: object) => {
+    const { warnings, ...values } = load(environment, file, gateway);
+    return { value: (values as { gateway?: string }).gateway, warnings };
+  };
+  const later = "Rename it: the next version will not know the earlier name.";
+  t.strictSame(read({ RADSERVE_DOORS: "/a" }), {
+    value: "/a",
+    warnings: [`RADSERVE_DOORS is now called RADSERVE_GATEWAY. ${later}`],
+  });
+  const file = path.join(directory, "radserve.config.json");
+  t.strictSame(read({}, { doors: "/b" }), {
+    value: "/b",
+    warnings: [`${file}: doors is now called ${file}: gateway. ${later}`],
+  });
+  t.equal(read({ RADSERVE_DOORS: "/a" }, { gateway: "/b" }).value, "/a", "the environment wins");
+  t.equal(read({ RADSERVE_GATEWAY: "/a" }, { doors: "/b" }).value, "/a");
+  t.equal(read({ RADSERVE_GATEWAY: "/a", RADSERVE_DOORS: "/a" }).value, "/a");
+  t.strictSame(read({ RADSERVE_GATEWAY: "/a" }), { value: "/a", warnings: [] });
+  const refused = {
+    name: "ConfigError",
+    message: /RADSERVE_GATEWAY: expected the value of RADSERVE_DOORS, .* Remove RADSERVE_DOORS\.$/,
+  };
+  t.throws(() => read({ RADSERVE_GATEWAY: "/a", RADSERVE_DOORS: "/b" }), refused);
+  t.throws(() => read({}, { gateway: "/a", doors: "/b" }), {
+    message: /radserve\.config\.json: gateway: expected the value of .*: doors/,
+  });
   t.end();
 });
 

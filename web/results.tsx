@@ -1,6 +1,6 @@
 /** The list of results, and one of them with the way to the next. */
 import { useContext, useState } from "preact/hooks";
-import type { ListedRow } from "../src/results/list/list.js";
+import type { ListedRow } from "../src/features/viewer/list/list.js";
 import type { Overview } from "../src/server/overview.js";
 import { usePoll } from "./api.js";
 import { baseName, moment } from "./format.js";

@@ -129,7 +129,8 @@ async function direct(
   files: string[],
 ): Promise<Direct> {
   const pool = new InferencePool({
-    delivering: () => undefined,
+    sending: () => undefined,
+    resultParts: [],
     threads: os.availableParallelism(),
     itemMs: 300_000,
     memory: usualMemory(),

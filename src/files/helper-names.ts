@@ -33,6 +33,9 @@ export function notOurs(helper: string, expected: string, facts: Stats): Radserv
   );
 }
 
+/** Holds the list of the results in an output root, and is given out to nobody. */
+export const LIST_FOLDER = ".radserve-results";
+
 /** NAME, of what stands beside its results; undefined of any other entry of a folder. */
 export function nameOfHelper(entry: string): string | undefined {
   return /^\.(.+)\.(?:radserve|lock|lock\.break|delivery\.json|delivery\.\d+)$/s.exec(entry)?.[1];

@@ -17,7 +17,7 @@ import {
 } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withName, type Held } from "../results/commit/commit.js";
-import { caseName, receiptName } from "../results/receipt/names.js";
+import { caseName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/commit/compose.js";
@@ -230,10 +230,11 @@ async function answer(read: Analysis, output: Opened, held: Held): Promise<Answe
   // Written while the files are staged; without it they do not appear
   const place = placeOf(receipt, false);
   const verdict = verdictOf(receipt.status, image, receipt);
-  const allowed = context.willCommit?.(verdict, place).then((patient) => {
-    const known = { name: receiptName(name), input: task.inputPath, patient };
-    context.list?.add(output, receipt, known);
-  });
+  const allowed = context
+    .willCommit?.(verdict, place)
+    .then((patient) =>
+      context.staged?.({ folder: output, name, receipt, input: task.inputPath, patient }),
+    );
   await held.commit(made.files, receipt, allowed, place && task.delivery);
   for (const { bytes } of made.files) release(bytes);
   image.release?.();

@@ -12,9 +12,9 @@ import type { Image } from "../images/image.js";
 import type { ResultForms } from "../results/forms.js";
 import { deliveryOf, type Delivery } from "../results/receipt/delivery.js";
 import type { answerText } from "../results/commit/compose.js";
-import type { ListWriter } from "../results/list/list.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Plan } from "./plan.js";
+import type { ResultPlace, StagedResult } from "./result-hook.js";
 
 /** Small and structured-cloneable: it crosses to a worker thread. */
 export interface InferTask {
@@ -76,16 +76,6 @@ export function taskOf({ subject, destinations = [], deliveryId, ...task }: Aske
   return { ...task, delivery: deliveryOf(asked, destinations) };
 }
 
-/** The place of a result that is to be delivered. */
-export interface ResultPlace {
-  /** Real path. */
-  folder: string;
-  /** NAME. */
-  name: string;
-  /** It lies there already. */
-  reused: boolean;
-}
-
 export interface InferContext {
   engine: Engine;
   models: readonly ModelEntry[];
@@ -111,8 +101,8 @@ export interface InferContext {
    * @param place of a result that is to be delivered
    */
   willCommit?: ((verdict: Verdict, place?: ResultPlace) => Promise<string | undefined>) | undefined;
-  /** Lists what will be committed; without it nothing is listed. */
-  list?: ListWriter | undefined;
+  /** What features do before a result is decided that will be committed. */
+  staged?: ((result: StagedResult) => Promise<void>) | undefined;
   /** Told whose image the task is of, when it is read. */
   wasOf?: ((whose: Whose) => void) | undefined;
 }

@@ -5,7 +5,7 @@
  * soon after it was told to; the others on its thread run again.
  */
 import type { EngineOptions } from "../engine/types.js";
-import type { WorkerAnswer, WorkerOptions } from "./worker.js";
+import type { WorkerAnswer } from "./worker.js";
 import { TASKS_PER_THREAD, ThreadPool, type WorkerThread } from "./thread-pool.js";
 import { FairQueue } from "../base/fair-queue.js";
 import type { Trail, Verdict } from "../audit/action.js";
@@ -22,7 +22,6 @@ import {
   tooLate,
   type InferContext,
   type InferTask,
-  type ResultPlace,
   type Signs,
 } from "./task.js";
 import type { Logger } from "../base/log.js";
@@ -30,7 +29,7 @@ import { monotonic } from "../base/monotonic.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
 import type { Delivery } from "../results/receipt/delivery.js";
-import type { Delivering } from "./delivering.js";
+import type { ResultPartName, ResultPlace, Sending } from "./result-hook.js";
 import type { AnswerText, Summary } from "../results/commit/compose.js";
 
 /** How long a task whose time is over may take to notice before its client is answered. */
@@ -76,10 +75,10 @@ export interface PoolOptions {
   /** The outputs that the settings ask for, for all models. */
   outputs?: InferContext["outputs"];
   forms?: InferContext["forms"];
-  /** Where results are listed; without it they are not. */
-  lists?: WorkerOptions["lists"];
+  /** The parts of features in the threads. */
+  resultParts: readonly ResultPartName[];
   /** Undefined where results are sent nowhere. */
-  delivering: () => Delivering | undefined;
+  sending: () => Sending | undefined;
   /** Stops the native part of a task that a thread has already. */
   cancelRunning: (cancelId: number) => void;
   log: Logger;
@@ -164,13 +163,22 @@ export class InferencePool {
   }
 
   #threadPool({ niceness, operatesAtOnce, ...kind }: typeof SINGLE): ThreadPool {
-    const { threads, engine, outputs, forms, lists, log } = this.options;
+    const { threads, engine, outputs, forms, resultParts, log } = this.options;
     const running = this.#runningCount;
     return new ThreadPool({
       threads,
       ...kind,
       places: this.places,
-      workerData: { engine, outputs, forms, lists, threads, running, niceness, operatesAtOnce },
+      workerData: {
+        engine,
+        outputs,
+        forms,
+        resultParts,
+        threads,
+        running,
+        niceness,
+        operatesAtOnce,
+      },
       owner: {
         willCommit: (cancelId, verdict, place) => this.#willCommit(cancelId, verdict, place),
         wasOf: (cancelId, whose) => this.#running.get(cancelId)?.trail?.wasOf(whose),
@@ -191,17 +199,17 @@ export class InferencePool {
     const entry = this.#running.get(cancelId);
     if (entry === undefined) throw new Error("A task that does not run wants to commit something");
     const { delivery } = entry.task;
-    if (delivery !== undefined && place !== undefined) await this.#intend(delivery, place);
+    if (delivery !== undefined && place !== undefined) await this.#send(delivery, place);
     return entry.trail?.willCommit(verdict);
   }
 
-  async #intend(delivery: Delivery, place: ResultPlace): Promise<void> {
-    const delivering = this.options.delivering();
-    if (delivering === undefined)
+  async #send(delivery: Delivery, place: ResultPlace): Promise<void> {
+    const sending = this.options.sending();
+    if (sending === undefined)
       throw errors.delivery_unavailable(
         "Expected RADSERVE_DOORS to name destinations on this box, as on the one that took the request; it names none. Nothing was written.",
       );
-    await delivering.intend(delivery, place);
+    await sending.staged(delivery, place);
   }
 
   /** Single requests that wait. */

@@ -14,18 +14,16 @@ import type { EngineOptions } from "../engine/types.js";
 import { durations } from "../base/durations.js";
 import { infer } from "./infer-image.js";
 import {
-  isSet,
-  setSign,
-  type InferContext,
-  type InferTask,
+  loadResultParts,
+  type ResultPartName,
   type ResultPlace,
-  type Signs,
-} from "./task.js";
+  type StagedResult,
+} from "./result-hook.js";
+import { isSet, setSign, type InferContext, type InferTask, type Signs } from "./task.js";
 import { ProcessMemory, type MemoryPlace } from "../base/process-memory.js";
 import { answerOwner } from "../base/service-thread.js";
 import { MemoryBudget } from "../base/memory-budget.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
-import { ListWriter } from "../results/list/list.js";
 import { answerText, summaryOf, type AnswerText, type Summary } from "../results/commit/compose.js";
 import { dcmjsData } from "../images/dicom/dictionary.js";
 
@@ -34,11 +32,8 @@ export interface WorkerOptions {
   /** The outputs that the settings ask for, for all models. */
   outputs: InferContext["outputs"];
   forms: InferContext["forms"];
-  /**
-   * Real paths of the output roots, and a name for the files of this box; without it results are
-   * not listed.
-   */
-  lists?: { roots: readonly string[]; box: string } | undefined;
+  /** The parts of features at the commit of results. */
+  resultParts: readonly ResultPartName[];
   /** How many tasks run on all threads together. */
   running: Int32Array;
   threads: number;
@@ -87,8 +82,13 @@ const LOWEST_PRIORITY = 19;
 
 const options = workerData as WorkerOptions;
 
-const list =
-  options.lists === undefined ? undefined : new ListWriter(options.lists.roots, options.lists.box);
+const resultParts = loadResultParts(options.resultParts);
+// The first result that is staged tells of it
+resultParts.catch(() => undefined);
+
+async function staged(result: StagedResult): Promise<void> {
+  for (const part of await resultParts) await part.staged(result);
+}
 
 giveWay(options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
@@ -171,7 +171,7 @@ async function inferred({ task, models: shared, signs }: WorkerTask): Promise<Wo
       processMemory,
       stopped: () => isSet(signs, "stop"),
       willCommit: (verdict, place) => pool.call.willCommit(cancelId, verdict, place),
-      list,
+      staged,
       wasOf: (found) => (whose = found),
     };
     const answer = await infer(task, context);

@@ -113,6 +113,14 @@ const MIGRATIONS = [
 /** The version that brought the table. */
 const ORIGIN_VERSION = 5;
 
+/**
+ * Version 0.6 called the gateway's subject otherwise: its jobs are taken over, so that what is
+ * received belongs to the job that it has. No table changes, so that 0.6 still takes the database.
+ */
+const TAKE_OVER = `update radserve.job as earlier set subject = 'gateway' where subject = 'doors'
+   and not exists (select from radserve.job as now
+     where now.subject = 'gateway' and now.idempotency_key = earlier.idempotency_key)`;
+
 const TABLES = ["job", "item", "instance", "origin"];
 
 export interface Migrated {
@@ -140,6 +148,7 @@ export function migrate(pool: Pool): Promise<Migrated> {
       "create table if not exists radserve.migration (version integer primary key, applied_at timestamptz default now())",
     );
     const made = (await apply(client)) === 0;
+    await client.query(TAKE_OVER);
     const { rows } = await client.query<{ id: string }>("select id from radserve.origin");
     return { origin: rows[0]?.id ?? "", made, ...(setAside === undefined ? {} : { setAside }) };
   });

@@ -11,7 +11,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
 import { backOff, spread, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
-import { ifThere } from "../base/errno.js";
+import { errno, ifThere } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
@@ -79,11 +79,19 @@ const aside: JobsAside = {
 
 const { note: owner } = answerOwner<JobsOwner>(methods);
 
-/** The number of a state directory. By it boxes know which processes followed one another. */
-async function boxId(): Promise<string> {
-  const file = path.join(config.state_dir, "box");
+/** Where the version before kept the number; it stays there for the way back. */
+const earlierIdFile = path.join(config.state_dir, "box");
+
+/** The number of a state directory. By it nodes know which processes followed one another. */
+async function nodeId(): Promise<string> {
+  const file = path.join(config.state_dir, "node-id");
   await mkdir(config.state_dir, { recursive: true, mode: 0o700 });
-  await writeFile(file, `${randomUUID()}\n`, { flag: "wx" }).catch(ifThere);
+  const earlier = await readFile(earlierIdFile, "utf8").catch((error: unknown) => {
+    if (errno(error) === "ENOENT") return "";
+    throw error;
+  });
+  const id = earlier.trim() || randomUUID();
+  await writeFile(file, `${id}\n`, { flag: "wx" }).catch(ifThere);
   return (await readFile(file, "utf8")).trim();
 }
 
@@ -123,7 +131,7 @@ async function open(): Promise<Parts> {
   try {
     await recognise(database);
     await scanner.start();
-    const box = await boxId();
+    const box = await nodeId();
     const runner = new Runner({
       ...shared,
       window: options.window,

@@ -15,7 +15,6 @@ import { conditionsFrom, type Condition } from "./condition.js";
 import type { RunningFeatures } from "./running-features.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault } from "../files/usable.js";
-import { badLists } from "../results/list/files.js";
 import { resultKeysTrouble } from "../results/receipt/seal.js";
 import { expiryWarning, type WatchedCertificates } from "../files/certificates.js";
 
@@ -40,8 +39,6 @@ export const REMEDIES = {
   spool_not_writable:
     "Let the server's user write to the spool of RADSERVE_DOORS, and name it in ReadWritePaths= of a systemd unit.",
   gpu_lost: "Restart the server to use it again.",
-  list_unreadable:
-    "radserve doctor names the file in .radserve-results. Remove it, or let the server's user read it; then run radserve results index.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
   box_silent: "Check that this machine runs and reaches the database.",
@@ -94,16 +91,6 @@ export async function foldersNow(config: Config, spool?: string): Promise<Condit
   );
 }
 
-/** Roots whose list of results has files that cannot be used; a root that is away has none. */
-async function listsNow(roots: readonly string[]): Promise<{ root: string; bad: number }[]> {
-  const all = await Promise.all(roots.map((root) => badLists(root).catch(() => [])));
-  return all.flatMap(({ length }, i) =>
-    length === 0
-      ? []
-      : { root: roots.length === 1 ? "output root" : `output root ${i + 1}`, bad: length },
-  );
-}
-
 export interface Sources {
   config: Config;
   /** Why the server is not ready. */
@@ -122,7 +109,6 @@ export class Conditions {
   #folders: Condition[] = [];
   #keysOfResults: string | undefined;
   readonly #failing = new Map<string, { errno: string; at: number }>();
-  #lists: { root: string; bad: number }[] = [];
   #known = new Map<string, Condition>();
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -151,7 +137,7 @@ export class Conditions {
     const { config, features } = this.sources;
     this.#folders = await foldersNow(config, features.spool);
     this.#keysOfResults = await resultKeysTrouble();
-    this.#lists = await listsNow(config.output_roots);
+    await features.look();
     this.#tell();
     if (this.#closed) return;
     this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();
@@ -204,9 +190,6 @@ export class Conditions {
       ...(this.#keysOfResults === undefined
         ? []
         : [of("key_refused", "keys of results", this.#keysOfResults)]),
-      ...this.#lists.map(({ root, bad }) =>
-        of("list_unreadable", root, `Files of the list of results that cannot be used: ${bad}.`),
-      ),
       ...features.all.flatMap((running) => running.conditions?.() ?? []),
       ...(trouble === null
         ? []

@@ -8,6 +8,7 @@ import type { MemoryPlaces } from "../base/process-memory.js";
 import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
 import type { EngineOptions } from "../engine/types.js";
+import type { ResultPartName } from "../inference/result-hook.js";
 import type { Named } from "./services.js";
 import type { Route } from "./route.js";
 import type { FeatureName, Running } from "./running-features.js";
@@ -39,6 +40,11 @@ export interface ServingFeature<R extends Running = Running> {
   readonly endpoints?: readonly Route[];
   /** Parts of their schemas that generated clients should have a type for. */
   readonly schemas?: Named;
+  /**
+   * Its part at the commit of results, of the threads that make them, which run before it is
+   * started; undefined where its settings leave it off.
+   */
+  resultPart?(core: Pick<Core, "config" | "roots">): ResultPartName | undefined;
   /** Undefined where its settings leave it off. @throws ConfigError */
   start?(core: Core): Promise<R | undefined>;
 }

@@ -14,7 +14,7 @@ import { openDescriptor } from "../files/disk.js";
 import { bytesOfDisk, requireRoom } from "../files/durable-files.js";
 import { isMarkName } from "../files/folder-mark.js";
 import { openInput, openOutputFolder, type Opened } from "../files/guarded-paths.js";
-import { nameOfHelper } from "../files/helper-names.js";
+import { LIST_FOLDER, nameOfHelper } from "../files/helper-names.js";
 import { receiveFile, tooLarge } from "../files/new-file.js";
 import { translateIn } from "../files/path-map.js";
 import { isInside, type Root } from "../files/roots.js";
@@ -22,7 +22,6 @@ import { requireFormat, SNIFF_BYTES } from "../images/read-image.js";
 import { clientPath } from "../inference/request.js";
 import { hasAlready } from "./held.js";
 import { parseBody } from "../base/json-body.js";
-import { LIST_FOLDER } from "../results/list/files.js";
 import { callerOf, pageByHttp, rootsOf } from "./handlers.js";
 import { type Context, type Services } from "./services.js";
 

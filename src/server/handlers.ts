@@ -151,7 +151,7 @@ const inferSingle: Handler = async (ctx, services) => {
   const output = translateIn(body.output_folder_path, path_map);
   ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });
   const caller = callerOf(ctx);
-  const to = destinationsFor(body, services.features.delivering?.known, caller.destinations);
+  const to = destinationsFor(body, services.features.sending?.destinations, caller.destinations);
   const roots = await rootsOf(caller, services);
   const local = await checkPaths(input.path, output.path, roots, minimum_free_disk, body.group);
   if (services.stopping()) throw shuttingDown();
@@ -204,14 +204,14 @@ const inferSingle: Handler = async (ctx, services) => {
  * @param deadline until when it is waited for what is under way
  */
 async function delivered(
-  { features: { delivering } }: Services,
+  { features: { sending } }: Services,
   { delivery }: InferTask,
   receipt: string,
   deadline: number | undefined,
 ): Promise<DeliveryInAnswer[] | undefined> {
-  if (delivering === undefined || delivery === undefined) return undefined;
+  if (sending === undefined || delivery === undefined) return undefined;
   const ms = deadline === undefined ? undefined : Math.max(0, deadline - monotonic());
-  const outcome = await delivering.outcome(delivery.id, receipt, ms).catch(() => null);
+  const outcome = await sending.published(delivery.id, receipt, ms).catch(() => null);
   if (outcome === null) return undefined;
   return deliveriesOf(outcome, (name) => path.posix.join(path.posix.dirname(receipt), name)).filter(
     ({ destination }) => destination in delivery.destinations,

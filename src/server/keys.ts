@@ -74,12 +74,6 @@ export interface Keyring {
 export type LivingKeyring = Pick<WatchedKeys, keyof Keyring | "fresh" | "trouble">;
 
 /**
- * A request waits no longer for a look; where the folder's share is away, what was known stays in
- * force.
- */
-const LONGEST_LOOK_MS = 200;
-
-/**
  * The keys and revocations of a running server. It lists the folder again and again instead of
  * watching it, because change notifications do not cross network folders and directory times are
  * coarse there.
@@ -143,7 +137,8 @@ export class WatchedKeys implements Keyring {
    */
   async fresh(): Promise<void> {
     if (this.#slow || performance.now() - this.#lookedAt < durations.keysFresh) return;
-    this.#slow = !(await within(this.#lookOnce(), LONGEST_LOOK_MS)) && this.#looking !== undefined;
+    this.#slow =
+      !(await within(this.#lookOnce(), durations.keysAnswer)) && this.#looking !== undefined;
   }
 
   close(): void {

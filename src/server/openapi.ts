@@ -4,6 +4,7 @@
  */
 import type { z } from "zod";
 import { ERRORS, type ErrorCode } from "../base/errors.js";
+import { merged } from "../base/merged.js";
 import { VERSION } from "../base/version.js";
 import { EXAMPLES } from "./contract-examples.js";
 import { contractSchemas, ERROR, plainSchema, reference } from "./contract-schemas.js";
@@ -228,7 +229,7 @@ export function openApi(
           description: "The JWT alone, without a Bearer prefix; made by `radserve token issue`",
         },
       },
-      schemas: contractSchemas(Object.assign({}, ...named, parts) as Named),
+      schemas: contractSchemas(merged([...named, parts])),
     },
   };
 }

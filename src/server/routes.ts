@@ -4,6 +4,7 @@
  */
 import type { Interaction } from "../audit/interaction.js";
 import type { ErrorCode } from "../base/errors.js";
+import { merged } from "../base/merged.js";
 import type { OperationName } from "../jobs/api.js";
 import {
   acceptedSchema,
@@ -254,7 +255,7 @@ export const routesOf = (features: readonly ServingFeature[]): Route[] => [
 
 /** Parts of schemas that generated clients have a type for. */
 export const partsOf = (features: readonly ServingFeature[]): Named =>
-  Object.assign({}, ...features.map(({ schemas = {} }) => schemas)) as Named;
+  merged(features.map(({ schemas = {} }) => schemas));
 
 const contracts = new WeakMap<readonly Route[], Held>();
 

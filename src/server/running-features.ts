@@ -1,12 +1,12 @@
 /** The features that have started, and what the server may ask of them. */
-import type { Delivering } from "../inference/delivering.js";
+import type { Sending } from "../inference/result-hook.js";
 import type { Condition } from "./condition.js";
 import type { ReadMetric } from "./metrics.js";
 
 /** A feature that has started. */
 export interface Running {
   /** Set where it sends results on. */
-  delivering?: Delivering | undefined;
+  sending?: Sending | undefined;
   /** A folder that it writes into, which is looked at as the roots are; nobody uploads there. */
   spool?: string | undefined;
   /**
@@ -14,12 +14,20 @@ export interface Running {
    * made.
    */
   localDatabase?: { isMade: boolean } | undefined;
-  /** What is wrong now. */
+  /** What is wrong now, as far as it has looked. */
   conditions?(): Condition[];
+  /** Looks at files for its conditions; called now and again. */
+  look?(): Promise<void>;
   metrics?: readonly ReadMetric[];
-  /** Takes nothing more from outside. What it gave to the core before is finished. */
+  /**
+   * The first step of a stop, before the core finishes what was admitted: takes nothing more from
+   * outside, and answers who waits. Results are still made after it, and `sending` still works.
+   */
   leave?(): Promise<void>;
-  /** Ends what the core's last work may still have needed. */
+  /**
+   * The last step, when the core makes no more results: ends its threads. Nothing calls the feature
+   * afterwards.
+   */
   close?(): Promise<void>;
 }
 
@@ -49,8 +57,8 @@ export class RunningFeatures {
   }
 
   /** The one that sends results on. */
-  get delivering(): Delivering | undefined {
-    return this.all.find(({ delivering }) => delivering !== undefined)?.delivering;
+  get sending(): Sending | undefined {
+    return this.all.find(({ sending }) => sending !== undefined)?.sending;
   }
 
   get localDatabase(): Running["localDatabase"] {
@@ -61,11 +69,15 @@ export class RunningFeatures {
     return this.all.find(({ spool }) => spool !== undefined)?.spool;
   }
 
+  async look(): Promise<void> {
+    await Promise.all(this.all.flatMap((running) => running.look?.() ?? []));
+  }
+
   async leave(): Promise<void> {
-    await Promise.all(this.all.map(async (running) => running.leave?.()));
+    await Promise.all(this.all.flatMap((running) => running.leave?.() ?? []));
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.all.map(async (running) => running.close?.()));
+    await Promise.all(this.all.flatMap((running) => running.close?.() ?? []));
   }
 }

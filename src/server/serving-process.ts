@@ -9,7 +9,6 @@ import path from "node:path";
 import { Audit } from "../audit/audit.js";
 import { BulkService } from "../jobs/service.js";
 import { usualMemory } from "../base/process-memory.js";
-import { listName } from "../results/list/list.js";
 import { signingKeyId, useResultKeys } from "../results/receipt/seal.js";
 import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
@@ -279,8 +278,8 @@ class ServingProcess {
       engine: options,
       outputs: config.outputs,
       forms: resultForms(config),
-      lists: { roots: roots.output, box: listName(config.state_dir) },
-      delivering: () => features.delivering,
+      resultParts: this.features.flatMap((one) => one.resultPart?.({ config, roots }) ?? []),
+      sending: () => features.sending,
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });
@@ -311,7 +310,7 @@ class ServingProcess {
       audit,
       progress,
       log: this.log,
-      destinations: () => features.delivering?.known,
+      destinations: () => features.sending?.destinations,
       hasDatabase: () => config.database_url !== undefined || features.localDatabase !== undefined,
     });
     const core = { config, roots, jobs: bulk, audit, places: pool.places, log: this.log };

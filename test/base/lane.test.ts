@@ -2,13 +2,14 @@
 import t, { type Test } from "tap";
 import { Lane } from "../../src/base/lane.js";
 import { MemoryPlaces } from "../../src/base/process-memory.js";
+import { HOUR_MS } from "../support/held.js";
 import type { AnsweringThread } from "../support/answering-thread.js";
 import { silent } from "../support/postgres.js";
 import { until } from "../support/until.js";
 
 const here = () => false;
 
-function laneOf(t: Test, longestMs = 60_000): Lane<AnsweringThread> {
+function laneOf(t: Test, longestMs = HOUR_MS): Lane<AnsweringThread> {
   const lane = new Lane<AnsweringThread>({
     file: new URL("../support/answering-thread.js", import.meta.url),
     workerData: {},

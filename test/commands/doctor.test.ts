@@ -19,7 +19,6 @@ import {
 import net from "node:net";
 import os from "node:os";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
@@ -35,7 +34,7 @@ import { TestCa } from "../support/certificates.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import type { DoctorTask } from "../support/doctor-child.js";
 import { databaseUrl, isRoot, sharedDatabase } from "../support/postgres.js";
-import { freePort, issueToken, radserve, root, type Place } from "../support/server.js";
+import { expiredToken, freePort, radserve, root, type Place } from "../support/server.js";
 
 interface Finding {
   name: string;
@@ -220,6 +219,14 @@ async function privateDatabase(
   if (error !== undefined) throw new Error(error);
   await (how === "killed" ? owner.kill() : owner.finish());
   return folders;
+}
+
+let postgres: Promise<SharedPostgres> | undefined;
+t.teardown(async () => (await postgres)?.stop());
+/** The address, with its password, of a PostgreSQL that asks for one. */
+async function guarded(): Promise<string> {
+  postgres ??= SharedPostgres.start();
+  return (await postgres).url;
 }
 
 /** Another state directory than that of the place, as if it had been somebody's before. */
@@ -408,8 +415,7 @@ const PLANTED: Planted[] = [
   {
     fault: "a token that has expired",
     plant: async (place) => {
-      place.environment["RADSERVE_TOKEN"] = await issueToken(place, "--expires", "1s");
-      await delay(1_500);
+      place.environment["RADSERVE_TOKEN"] = await expiredToken(place);
     },
     finding: "token",
     found: /Token expired/,
@@ -493,10 +499,8 @@ const PLANTED: Planted[] = [
   },
   {
     fault: "a wrong password of PostgreSQL",
-    plant: async (place, t) => {
-      const postgres = await SharedPostgres.start();
-      t.teardown(() => postgres.stop());
-      place.environment["DATABASE_URL"] = postgres.url.replace(":secret@", ":wrong@");
+    plant: async (place) => {
+      place.environment["DATABASE_URL"] = (await guarded()).replace(":secret@", ":wrong@");
     },
     finding: "bulk database",
     found: /cannot be used \(28P01\)/,
@@ -504,10 +508,8 @@ const PLANTED: Planted[] = [
   },
   {
     fault: "no password of PostgreSQL",
-    plant: async (place, t) => {
-      const postgres = await SharedPostgres.start();
-      t.teardown(() => postgres.stop());
-      place.environment["DATABASE_URL"] = postgres.url.replace(":secret@", "@");
+    plant: async (place) => {
+      place.environment["DATABASE_URL"] = (await guarded()).replace(":secret@", "@");
     },
     finding: "bulk database",
     found: /cannot be used \(SASL: .*password/,
@@ -743,26 +745,37 @@ interface Look {
   findings: Finding[];
 }
 
-/**
- * As an account that the modes of files bind, where there is one: one process for all the places.
- */
-const child = fork(
-  fileURLToPath(new URL("../support/doctor-child.js", import.meta.url)),
-  reaches ? { uid: NOBODY, gid: NOBODY, cwd: "/" } : { cwd: "/" },
-);
-t.teardown(() => child.disconnect());
-const ended = once(child, "exit").then(([status]) => {
-  throw new Error(`the process that looks ended with ${String(status)}`);
-});
-ended.catch(() => undefined);
+/** A process that looks at one place after the other: starting one for each costs more than that. */
+class Looker {
+  readonly #child;
+  readonly #ended: Promise<never>;
 
-async function askChild(place: Place): Promise<Look> {
+  constructor(account: { uid: number; gid: number } | object) {
+    const program = fileURLToPath(new URL("../support/doctor-child.js", import.meta.url));
+    this.#child = fork(program, { ...account, cwd: "/" });
+    this.#ended = once(this.#child, "exit").then(([status]) => {
+      throw new Error(`the process that looks ended with ${String(status)}`);
+    });
+    this.#ended.catch(() => undefined);
+    t.teardown(() => this.#child.disconnect());
+  }
+
+  async look({ environment, directory }: Place): Promise<Look> {
+    const task: DoctorTask = { environment, directory };
+    const answered = once(this.#child, "message");
+    this.#child.send(task);
+    const [answer] = (await Promise.race([answered, this.#ended])) as [Look];
+    return answer;
+  }
+}
+
+const ownLooker = new Looker({});
+const boundLooker = reaches ? new Looker({ uid: NOBODY, gid: NOBODY }) : ownLooker;
+
+/** As an account that the modes of files bind, where there is one. */
+function askChild(place: Place): Promise<Look> {
   if (reaches) give(place.directory, NOBODY);
-  const task: DoctorTask = { environment: place.environment, directory: place.directory };
-  const answered = once(child, "message");
-  child.send(task);
-  const [answer] = (await Promise.race([answered, ended])) as [Look];
-  return answer;
+  return boundLooker.look(place);
 }
 
 /**
@@ -821,8 +834,9 @@ for (const { fault, plant, finding, found, fix, advice, own, skip } of PLANTED)
   t.test(fault, { skip: needs(ADDON) || (skip ?? false) }, async (t) => {
     const place = await soundPlace(t);
     await plant(place, t);
-    const isReal = own === true || place.main !== undefined || "NODE_OPTIONS" in place.environment;
-    const { status, findings } = await (isReal ? look(place) : askChild(place));
+    const isReal = place.main !== undefined || "NODE_OPTIONS" in place.environment;
+    const asOwn = own === true ? ownLooker.look(place) : undefined;
+    const { status, findings } = await (isReal ? look(place) : (asOwn ?? askChild(place)));
     const told = findings.filter((one) => one.name === finding && one.fix !== undefined);
     t.ok(
       told.some((one) => found.test(one.found) && fix.test(one.fix ?? "")),

@@ -8,7 +8,7 @@ import { ERRORS, type ErrorCode } from "../../src/base/errors.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { attributesOf, CT_SLICE, dicomFile, picture } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
-import { issueToken, radserve, startServer } from "../support/server.js";
+import { expiredToken, radserve, startServer } from "../support/server.js";
 import { until } from "../support/until.js";
 
 t.setTimeout(240_000);
@@ -74,8 +74,7 @@ t.test(
       output_folder_path: place.output,
     });
     t.equal(done.status, 200);
-    const expired = await issueToken(place, "--expires", "1s");
-    await new Promise((resolve) => setTimeout(resolve, 1_100));
+    const expired = await expiredToken(place);
     const single: [ErrorCode, string, object?, object?][] = [
       ["input_not_found", inside("none.dcm")],
       ["path_not_allowed", "/etc/hostname"],

@@ -6,6 +6,7 @@ import t from "tap";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { startServer } from "../support/server.js";
+import { LONGEST_WAIT_MS } from "../support/until.js";
 
 t.test(
   "pipes, links and folders in the place of a lock are said",
@@ -31,7 +32,7 @@ t.test(
         const response = await server.post("/single_inference", {
           input_image_path: input,
           output_folder_path: place.output,
-          timeout_ms: 10_000,
+          timeout_ms: LONGEST_WAIT_MS,
         });
         const pattern = helper.replace("1.dcm", "NAME");
         t.equal(response.status, 409, `${helper}: ${kind}`);

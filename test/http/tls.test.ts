@@ -27,12 +27,12 @@ const strangers = new TestCa("Another CA");
 t.teardown(() => [ca, strangers].forEach(({ folder }) => rmSync(folder, { recursive: true })));
 const trusting = { ca: ca.pem };
 
-/** In place of ten seconds for a handshake and a second between two looks at the files. */
-const SHORT = withDurations({ tlsHandshake: 1_000, certificatesLook: 200, connectionLinger: 20 });
+/** In place of a second between two looks at the files. */
+const SHORT = { certificatesLook: 200, connectionLinger: 20 };
 
 /** A place whose certificate and key lie in it under fixed names. */
 function tlsPlace(pair: Pair, extra: Record<string, string> = {}): Place {
-  const place = makePlace({ ...SHORT, ...extra });
+  const place = makePlace({ ...withDurations(SHORT), ...extra });
   put(place, pair);
   place.environment["RADSERVE_TLS_CERT"] = path.join(place.directory, "server.crt");
   place.environment["RADSERVE_TLS_KEY"] = path.join(place.directory, "server.key");
@@ -91,10 +91,15 @@ t.test("a server with TLS", async (t) => {
     );
     const junk = await connected(server.port, "\x16\x03\x01\x00\x05hello");
     t.notMatch(await junk.closed, /HTTP/, "anything else is closed");
-    const silent = await connected(server.port);
-    t.equal(await silent.closed, "", "and so is silence");
     const lines = server.log.filter(({ msg }) => msg === "connections refused");
     t.ok(lines.length > 0 && lines.length < 3);
+  });
+
+  await t.test("closes connections on which nothing comes", async (t) => {
+    const place = tlsPlace(ca.issue(), withDurations({ ...SHORT, tlsHandshake: 500 }));
+    const hasty = await startServer(place);
+    t.teardown(() => hasty.stop());
+    t.equal(await (await connected(hasty.port)).closed, "");
   });
 
   await t.test("says when its certificate ends", async (t) => {

@@ -39,6 +39,7 @@ const SOUND: ThreadPoolOptions["workerData"] = {
   engine: { provider: "cpu" },
   outputs: undefined,
   forms: undefined,
+  resultParts: [],
   running: new Int32Array(new SharedArrayBuffer(4)),
   threads: 1,
   niceness: 0,

@@ -14,7 +14,7 @@ import {
 import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { LIST_FOLDER } from "../../src/results/list/files.js";
+import { LIST_FOLDER } from "../../src/files/helper-names.js";
 import { CT_SLICE } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
 import { heldImage, holdDecoding } from "../support/held.js";

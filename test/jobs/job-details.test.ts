@@ -13,15 +13,18 @@ import {
   writeSlices,
 } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
+import { HOUR_MS } from "../support/held.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { radserve } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const IMAGES = 24;
 
 const { pool, url } = await sharedDatabase(t);
 const place = bulkPlace(t, {
-  ...withDurations({ boxBeat: 500, boxSilent: 2_000, boxLease: 600_000, itemName: 1_000 }),
+  // No box is silent, or loses its lease, before the test says how long ago its last sign was
+  ...withDurations({ boxBeat: 500, boxSilent: HOUR_MS, boxLease: 2 * HOUR_MS, itemName: 1_000 }),
   DATABASE_URL: url,
   RADSERVE_ROLE: "api",
 });
@@ -65,13 +68,19 @@ t.test("a box that stands still is named", { skip }, async (t) => {
   await release();
   const silentFor = (time: string) =>
     pool.query("update radserve.instance set beat_at = now() - $1::interval where works", [time]);
-  // Its last sign of life may be written while the details are read: both have to tell of the
-  // silence
-  const silent = await api.until(
-    id,
-    ({ waiting, boxes }) =>
-      waiting.some(({ reason }) => reason === "silent_box") &&
-      boxes.some(({ alive, works }) => works && !alive),
+  type Details = Awaited<ReturnType<typeof api.job>>;
+  const afterSilence = (time: string, fits: (job: Details) => boolean) =>
+    until(`the silence of ${time} is told`, async () => {
+      // A sign of life that was on its way when the box stopped may come after this
+      await silentFor(time);
+      const job = await api.job(id);
+      return fits(job) && job;
+    });
+  const waitsFor = ({ waiting }: Details, why: string) =>
+    waiting.some(({ reason }) => reason === why);
+  const silent = await afterSilence(
+    "90 min",
+    (job) => waitsFor(job, "silent_box") && job.boxes.some(({ alive, works }) => works && !alive),
   );
   t.match(silent.waiting, [{ reason: "silent_box", box: name, since: String, images: Number }]);
   t.match(
@@ -82,10 +91,7 @@ t.test("a box that stands still is named", { skip }, async (t) => {
     RADSERVE_URL: api.server.url,
     RADSERVE_TOKEN: api.server.token,
   });
-  await silentFor("1 h");
-  const suspects = await api.until(id, ({ waiting }) =>
-    waiting.some(({ reason }) => reason === "suspect"),
-  );
+  const suspects = await afterSilence("3 h", (job) => waitsFor(job, "suspect"));
   t.match(
     suspects.waiting.filter(({ reason }) => reason === "suspect"),
     [{ box: name, since: String, images: Number }],

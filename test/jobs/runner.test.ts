@@ -171,7 +171,7 @@ t.test(
       RADSERVE_LOG_LEVEL: "debug",
     });
     // In the way of the last step of opening
-    const inTheWay = path.join(place.environment["RADSERVE_STATE_DIR"]!, "box");
+    const inTheWay = path.join(place.environment["RADSERVE_STATE_DIR"]!, "node-id");
     mkdirSync(inTheWay, { recursive: true });
     const bulk = await startBulk(t, place);
     const failures = () =>

@@ -11,6 +11,7 @@ import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { isRoot } from "../support/postgres.js";
 import { root } from "../support/server.js";
+import { LONGEST_WAIT_MS } from "../support/until.js";
 
 const NOBODY = "65534";
 const main = path.join(root, "dist/src/main.js");
@@ -50,7 +51,7 @@ t.test("images run, although nobody may raise a priority", { skip: needs(ADDON) 
     body: JSON.stringify({
       input_image_path: input,
       output_folder_path: place.output,
-      timeout_ms: 60_000,
+      timeout_ms: LONGEST_WAIT_MS,
     }),
   });
   t.match(await answer.json(), { status: "completed" });

@@ -158,8 +158,6 @@ export interface Bulk {
   items: (id: string, query?: string) => Promise<Item[]>;
 }
 
-const LOOK_MS = 50;
-
 export function bulkOf(server: TestServer): Bulk {
   const send: Bulk["send"] = async (method, page, body, token = server.token) => {
     const response = await fetch(server.url + page, {
@@ -200,7 +198,7 @@ export function bulkOf(server: TestServer): Bulk {
       if (now !== seen) wait.goesOn();
       seen = now;
       wait.check(`It is ${now}`);
-      await delay(LOOK_MS);
+      await delay(wait.pauseMs);
     }
   };
   return {

@@ -1,11 +1,13 @@
 /** A server that delivers, and what it says of that. */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import type { Test } from "tap";
+import type { DeliveryInAnswer } from "../../src/results/receipt/receipt.js";
 import { deliverySchema, type Delivery } from "../../src/results/receipt/delivery.js";
 import { deliveryListSchema } from "../../src/features/gateway/deliver/endpoints.js";
 import { ctPlace, writeSlice } from "./bulk.js";
 import { withDurations } from "./durations.js";
-import type { Place, TestServer } from "./server.js";
+import { startServer, type Place, type TestServer } from "./server.js";
 import type { WebPacs } from "./web-pacs.js";
 
 /**
@@ -37,6 +39,41 @@ export function deliveringPlace(
   place.environment["RADSERVE_DOORS"] = file;
   writeSlice(path.join(place.input, "image.dcm"));
   return place;
+}
+
+/** The server of a place, both of which go with the test. */
+export async function startDelivering(t: Test, place: Place): Promise<TestServer> {
+  const server = await startServer(place);
+  t.teardown(async () => {
+    await server.stop();
+    place.remove();
+  });
+  return server;
+}
+
+/** Results of the image of a place. */
+export async function infer(server: Pick<TestServer, "post" | "place">, more: object = {}) {
+  const response = await server.post("/single_inference", {
+    input_image_path: path.join(server.place.input, "image.dcm"),
+    output_folder_path: server.place.output,
+    outputs: ["sr", "seg"],
+    ...more,
+  });
+  const body = (await response.json()) as {
+    deliveries?: DeliveryInAnswer[];
+    request_id: string;
+  } & Record<string, unknown>;
+  return { status: response.status, body };
+}
+
+/** What the server says is wrong. */
+export async function conditions({
+  url,
+}: TestServer): Promise<{ condition: string; where: string }[]> {
+  const { conditions = [] } = (await (await fetch(`${url}/health/ready`)).json()) as {
+    conditions?: { condition: string; where: string }[];
+  };
+  return conditions;
 }
 
 /** What waits, or was set aside. */

@@ -1,5 +1,22 @@
-/** Receipts as models over the weeks would have written them. */
-import type { Receipt } from "../../src/results/receipt/receipt.js";
+/** Receipts as models over the weeks would have written them, and receipts that are planted. */
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import { receiptName } from "../../src/results/receipt/names.js";
+import { signedText, type Receipt } from "../../src/results/receipt/receipt.js";
+
+/**
+ * Plants a receipt with the MAC that this process gives, by the keys that the test uses
+ * (`useResultKeys`). @param name NAME @returns its path
+ */
+export async function writeReceipt(
+  folder: string,
+  name: string,
+  receipt: Receipt,
+): Promise<string> {
+  const file = path.join(folder, receiptName(name));
+  writeFileSync(file, await signedText(receipt, name));
+  return file;
+}
 
 export interface Plan {
   week: number;

@@ -10,13 +10,14 @@ import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs, promisify } from "node:util";
+import jwt from "jsonwebtoken";
 import { endsWithTest } from "./ends-with-test.js";
 import { newToken } from "../../src/commands/token.js";
 import { ConfigError } from "../../src/base/errors.js";
 import { loadConfig, type Config } from "../../src/config.js";
 import { checks, settingTopics } from "../../src/features.js";
 import { supervise } from "../../src/server/supervisor.js";
-import { inTime } from "./until.js";
+import { inTime, until } from "./until.js";
 
 export const root = fileURLToPath(new URL("../../../", import.meta.url));
 const main = path.join(root, "dist/src/main.js");
@@ -170,6 +171,14 @@ export async function issueToken(place: Place, ...args: string[]): Promise<strin
     ...(destination.length === 0 ? {} : { destination }),
     ...(never ? { deliver: false } : {}),
   });
+  return token;
+}
+
+/** A token that has expired: its second is over. */
+export async function expiredToken(place: Place): Promise<string> {
+  const token = await issueToken(place, "--expires", "1s");
+  const { exp = Infinity } = jwt.decode(token) as { exp?: number };
+  await until("the token has expired", () => Date.now() / 1000 > exp);
   return token;
 }
 

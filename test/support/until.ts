@@ -10,10 +10,11 @@ export const LONGEST_WAIT_MS = 120_000;
 const LONGEST_AFTER_FAILURE_MS = 5_000;
 
 /**
- * Between two looks that ask a server or read its processes: a loop without it takes more of the
- * processor than what it waits for.
+ * Between two looks that ask a server or read its processes: looking takes of the processor what
+ * the server itself wants. What comes soon is seen soon, and of a longer wait a tenth is lost.
  */
-const LOOK_MS = 20;
+const [LEAST_LOOK_MS, MOST_LOOK_MS] = [5, 100];
+const LOOK_PART = 0.1;
 
 /** Where tap keeps its root in a process that has loaded it; programs without tests wait, too. */
 const ROOT = Symbol.for("TAP private constructor");
@@ -35,6 +36,7 @@ function hasFailed(): boolean {
 /** One wait, from now on. */
 export class Wait {
   #began = Date.now();
+  readonly #first = this.#began;
 
   /** @param what the event, for the error of a test that waits in vain */
   constructor(private readonly what: string) {}
@@ -42,6 +44,12 @@ export class Wait {
   /** Something has come, and what is waited for is nearer. */
   goesOn(): void {
     this.#began = Date.now();
+  }
+
+  /** How long it is to the next look. */
+  get pauseMs(): number {
+    const part = LOOK_PART * (Date.now() - this.#first);
+    return Math.min(MOST_LOOK_MS, Math.max(LEAST_LOOK_MS, part));
   }
 
   /** Once it has taken too long. */
@@ -68,14 +76,14 @@ export class Wait {
 export async function until<T>(
   what: string,
   holds: () => T | Promise<T>,
-  pause: (look: () => void) => unknown = (look) => setTimeout(look, LOOK_MS),
+  pause?: (look: () => void) => unknown,
 ): Promise<Exclude<T, false | undefined>> {
   const wait = new Wait(what);
   for (;;) {
     const found = await holds();
     if (found !== false && found !== undefined) return found as Exclude<T, false | undefined>;
     wait.check();
-    await new Promise<void>(pause);
+    await new Promise<void>(pause ?? ((look) => setTimeout(look, wait.pauseMs)));
   }
 }
 
@@ -87,7 +95,7 @@ export async function inTime<T>(what: string, promise: Promise<T>): Promise<T> {
     timer = setInterval(() => {
       const error = wait.late();
       if (error !== undefined) reject(error);
-    }, 10 * LOOK_MS);
+    }, 2 * MOST_LOOK_MS);
   });
   try {
     return await Promise.race([promise, late]);

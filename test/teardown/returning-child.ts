@@ -42,6 +42,7 @@ function poolOf(): ThreadPool {
       niceness: 0,
       operatesAtOnce: false,
       forms: RESULT_FORMS,
+      resultParts: [],
     },
     failed: (error) => console.error(error),
     owner: { willCommit: () => Promise.resolve(undefined), wasOf: () => undefined },

@@ -11,7 +11,6 @@ import { isInside } from "../../files/roots.js";
 import { roomOf } from "../../files/usable.js";
 import { neededFolders, READ, REMEDIES, type NeededFolder } from "../../server/conditions.js";
 import { readKeys, signingKey, type FoundKeys } from "../../files/key-file.js";
-import { badLists } from "../../results/list/files.js";
 import { resultKeysIn } from "../../results/receipt/seal.js";
 import { advice, bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
 
@@ -59,16 +58,7 @@ async function findingsOf({ folder, name, fault }: NeededFolder): Promise<Findin
       ? "its file system does not say how much is"
       : `${(free / 2 ** 30).toFixed(1)} GiB`;
   const disk = good("disk", `${folder}: ${said} free`);
-  if (name === "output root") {
-    const lists = (await badLists(folder)).map((one) =>
-      bad(
-        "list of results",
-        `${folder}/${one.name}: ${one.why}`,
-        "Remove it, or let the server's user read it; then run radserve results index.",
-      ),
-    );
-    return [good(name, `${folder} can be written`), ...lists, disk];
-  }
+  if (name === "output root") return [good(name, `${folder} can be written`), disk];
   const open = [...privacy(name, folder), ...ownership("audit", auditPaths(folder).folder)];
   return [...(open.length > 0 ? open : [good(name, folder)]), disk];
 }

@@ -7,7 +7,7 @@ import { SETTINGS } from "./setting.js";
  * @throws ConfigError
  */
 export async function check(config: Config): Promise<number> {
-  if (settingsOf(SETTINGS, config).doors === undefined) return 0;
+  if (settingsOf(SETTINGS, config).gateway === undefined) return 0;
   const { checkDoors, descriptorsOf } = await import("./settings.js");
   return descriptorsOf(await checkDoors(config));
 }

@@ -50,7 +50,7 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
   return {
     doors: incoming,
     deliveries: outgoing,
-    delivering: outgoing,
+    sending: outgoing,
     spool: settings.spool,
     metrics: [
       ...(incoming === undefined ? [] : receptionMetrics(incoming)),

@@ -7,7 +7,7 @@ const DOORS_MEANING =
   "File with rules for images from modalities and PACS, and for results sent there " +
   "(docs/doors.md); off unless set";
 
-export const SETTINGS = { doors: absolute.optional().describe(DOORS_MEANING) };
+export const SETTINGS = { gateway: absolute.optional().describe(DOORS_MEANING) };
 export const TOPICS: SettingTopics = { "Files over HTTP, modalities and PACS": SETTINGS };
 
 /** Whether a folder has entries of the queue of deliveries. */
@@ -28,4 +28,4 @@ export const queueWithoutSpool = ({ state_dir }: Pick<Config, "state_dir">): str
  * it was. That is not to wait in silence.
  */
 export const isOn = (config: Config): boolean =>
-  settingsOf(SETTINGS, config).doors !== undefined || holdsDeliveries(queueWithoutSpool(config));
+  settingsOf(SETTINGS, config).gateway !== undefined || holdsDeliveries(queueWithoutSpool(config));

@@ -1,5 +1,5 @@
 /**
- * The file that the setting `doors` names: who may send images, where they lie until they are
+ * The file that the setting `gateway` names: who may send images, where they lie until they are
  * removed, and what becomes of them. It is read at the start; what is wrong with it is refused
  * there, by name.
  */
@@ -228,7 +228,7 @@ export function doorsJsonSchema(): Record<string, unknown> {
 
 /** The settings that it is read with. */
 type GatewayConfig = Pick<Config, "input_roots" | "output_roots"> & {
-  readonly doors?: string | undefined;
+  readonly gateway?: string | undefined;
 };
 
 export const DOORS_TLS: TlsNames = {
@@ -242,7 +242,7 @@ export const DOORS_TLS: TlsNames = {
  * @throws ConfigError
  */
 export async function readDoors(config: GatewayConfig): Promise<DoorsSettings | undefined> {
-  const { doors: named } = settingsOf(SETTINGS, config);
+  const { gateway: named } = settingsOf(SETTINGS, config);
   if (named === undefined) return undefined;
   const fail = (message: string): never => {
     throw new ConfigError(`RADSERVE_DOORS: ${message}`);

@@ -1,7 +1,7 @@
 /** Whose jobs they are that received images become. */
 import type { Caller } from "../../jobs/call.js";
 
-export const DOORS_SUBJECT = "doors";
+export const DOORS_SUBJECT = "gateway";
 
 export const DOORS_CALLER: Caller = {
   subject: DOORS_SUBJECT,

@@ -15,8 +15,8 @@ import { translateIn } from "../../files/path-map.js";
 import { folderOf, isInside, type Root } from "../../files/roots.js";
 import { clientPath } from "../../inference/request.js";
 import { ModelSharer } from "../../models/shared.js";
-import { listedSchema } from "../../results/list/list.js";
-import { opaqueName, ResultNames } from "../../results/list/result-name.js";
+import { listedSchema } from "./list/list.js";
+import { opaqueName, ResultNames } from "./list/result-name.js";
 import {
   frameFactsSchema,
   marksSchema,

@@ -18,4 +18,5 @@ export const viewer: Feature = {
   name: "viewer",
   commands,
   serving: async () => (await import("./serving.js")).serving,
+  doctor: async (config) => (await import("./doctor.js")).doctor(config),
 };

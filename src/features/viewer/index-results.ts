@@ -1,7 +1,7 @@
 /** `radserve results index`: the list of results, made again from receipts. */
 import { count, counted } from "../../base/table.js";
 import type { Config } from "../../config.js";
-import { rebuild } from "../../results/list/list.js";
+import { rebuild } from "./list/list.js";
 import { during } from "../../commands/activity.js";
 import { leftOut, receiptFolders } from "../../commands/receipt-folders.js";
 import { print, type ExitStatus } from "../../commands/run.js";

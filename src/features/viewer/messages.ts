@@ -5,7 +5,7 @@ import type { EngineOptions } from "../../engine/types.js";
 import type { Root } from "../../files/roots.js";
 import type { SharedModels } from "../../models/shared.js";
 import type { ResultForms } from "../../results/forms.js";
-import type { listed, Wanted } from "../../results/list/list.js";
+import type { listed, Wanted } from "./list/list.js";
 import { VERDICTS } from "../../results/commit/verify.js";
 import { receiptSchema } from "../../results/receipt/receipt.js";
 import { trustSchema } from "../../results/receipt/seal.js";

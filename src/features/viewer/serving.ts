@@ -13,7 +13,9 @@ import {
   showResult,
   showVerification,
 } from "./endpoints.js";
+import { listName } from "./list/list.js";
 import { marksSchema } from "./messages.js";
+import type { ListOptions } from "./result-part.js";
 import { startViewer, VIEWER, type Viewer } from "./running.js";
 
 const SOURCE_ERRORS = [
@@ -110,5 +112,9 @@ export const serving: ServingFeature<Viewer> = {
   name: VIEWER,
   endpoints,
   schemas: { Segment: marksSchema.shape.segments.element },
+  resultPart: ({ config, roots }) => ({
+    module: new URL("./result-part.js", import.meta.url).href,
+    options: { roots: roots.output, box: listName(config.state_dir) } satisfies ListOptions,
+  }),
   start: startViewer,
 };

@@ -22,7 +22,7 @@ import { SliceMemory, withFile } from "../../inference/reading-memory.js";
 import { replay } from "../../inference/replay.js";
 import { checkResult } from "../../inference/verify-result.js";
 import { ModelReader } from "../../models/shared.js";
-import { listed } from "../../results/list/list.js";
+import { listed } from "./list/list.js";
 import type { Section } from "../../results/picture/section.js";
 import { areEqual, type Check } from "../../results/commit/verify.js";
 import type { Receipt } from "../../results/receipt/receipt.js";

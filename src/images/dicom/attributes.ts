@@ -82,6 +82,8 @@ const NUMBER_READERS: Readonly<Record<string, { size: number; read: NumberReader
   OB: { size: 1, read: (v, o) => v.getUint8(o) },
 };
 
+const NO_GROUPS: ReadonlySet<number> = new Set();
+
 /**
  * `Attributes` of one data set or item. Items that have no character set or Pixel Representation
  * inherit them.
@@ -92,6 +94,8 @@ export class DataSetAttributes implements Attributes {
   readonly #context: Context;
   /** Made when a sequence is asked for: a file can have two million items. */
   #sequences: Map<Tag, DataSetAttributes[]> | undefined;
+  /** Groups of private elements, made when one is asked for: the items of every frame are asked. */
+  #privateGroups: ReadonlySet<number> | undefined;
   #comparedText: string | undefined;
 
   constructor(walk: Walk, dataSet: DataSet, parent?: Context) {
@@ -324,6 +328,7 @@ export class DataSetAttributes implements Attributes {
    * stands twice with different values.
    */
   #private({ creator, group, element }: PrivateElement): Element | undefined {
+    if (!this.#hasPrivate(group)) return undefined;
     for (let block = 0x10; block <= 0xff; block++) {
       const reserving = group * 0x10000 + block;
       const reservation = this.#dataSet.elements.get(reserving);
@@ -335,6 +340,15 @@ export class DataSetAttributes implements Attributes {
       return this.#dataSet.elements.get(asked);
     }
     return undefined;
+  }
+
+  #hasPrivate(group: number): boolean {
+    if (this.#privateGroups === undefined) {
+      const groups = [...this.#dataSet.elements.keys()].map((tag) => tag >>> 16);
+      const odd = groups.filter((one) => one % 2 === 1);
+      this.#privateGroups = odd.length === 0 ? NO_GROUPS : new Set(odd);
+    }
+    return this.#privateGroups.has(group);
   }
 
   /**

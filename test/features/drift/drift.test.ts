@@ -16,8 +16,8 @@ import {
   mcNemar,
 } from "../../../src/features/drift/statistics.js";
 import { mondayOf, Weeks } from "../../../src/features/drift/weeks.js";
-import { receiptSchema, signedText } from "../../../src/results/receipt/receipt.js";
-import { receiptOf } from "../../support/receipts.js";
+import { receiptSchema } from "../../../src/results/receipt/receipt.js";
+import { receiptOf, writeReceipt } from "../../support/receipts.js";
 import { keysFolder } from "../../support/result-keys.js";
 import { root } from "../../support/server.js";
 
@@ -144,11 +144,11 @@ t.test("the command reads receipts and nothing else", async (t) => {
   const next = chance(3);
   for (let week = 0; week < 3; week++)
     for (let study = 0; study < 30; study++) {
-      const name = path.join(folder, String(week), `${study}.json`);
-      mkdirSync(path.dirname(name), { recursive: true });
+      const weekly = path.join(folder, String(week));
+      mkdirSync(weekly, { recursive: true });
       const score = Math.min(1, next() / 2 + (week === 2 ? 0.5 : 0));
       const receipt = receiptSchema.parse(receiptOf({ week, study, score }));
-      writeFileSync(name, await signedText(receipt, String(study)));
+      await writeReceipt(weekly, String(study), receipt);
     }
   writeFileSync(path.join(folder, "notes.json"), "{}");
   const run = async (...args: string[]) =>

@@ -2,18 +2,12 @@
  * From an object that comes over the port for DICOM to the receipt: real server, PostgreSQL and
  * files.
  */
-import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer, type AddressInfo } from "node:net";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
-import pg from "pg";
 import t, { type Test } from "tap";
 import type { Receipt } from "../../../src/results/receipt/receipt.js";
-import { linesOf, onSmallDisk } from "../../support/audit.js";
-import { withDurations } from "../../support/durations.js";
+import { linesOf } from "../../support/audit.js";
 import {
-  associate,
   doorsPlace,
   filesBelow,
   jobsOnce,
@@ -24,7 +18,7 @@ import {
   startDoors,
   STUDY,
 } from "../../support/doors.js";
-import { issueToken, root } from "../../support/server.js";
+import { issueToken } from "../../support/server.js";
 import { until } from "../../support/until.js";
 
 const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.endsWith(".json"));
@@ -236,105 +230,6 @@ await t.test(
   },
 );
 
-await t.test(
-  "what was kept as long as set goes with its job's end, and its results stay",
-  async (t) => {
-    const { place, spool, results } = doorsPlace(t, { keep: "2s" });
-    const doors = await startDoors(t, place);
-    await send(doors.port(), [object(1)]);
-    const [job] = await jobsOnce(doors, 1);
-    await doors.ended(job!.job_id);
-    await until("a removed object is in the audit", () =>
-      linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1),
-    );
-    await until("the spool is empty", () => filesBelow(spool).length === 0);
-    t.equal(receiptsIn(results).length, 1);
-    // Its UID is free again
-    await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
-    t.equal((await jobsOnce(doors, 2)).length, 2);
-  },
-);
-
-await t.test("nothing that came minutes ago goes when the clock is set ahead", async (t) => {
-  const { place, spool } = doorsPlace(t, { keep: "1h" });
-  const shift = path.join(place.directory, "shift");
-  writeFileSync(shift, "0");
-  place.environment["TEST_CLOCK"] = shift;
-  const clock = path.join(root, "dist/test/support/shifted-clock.js");
-  place.environment["NODE_OPTIONS"] =
-    `${place.environment["NODE_OPTIONS"] ?? ""} --import ${clock}`;
-  const doors = await startDoors(t, { ...place, remove: () => undefined });
-  await send(doors.port(), [object(1), object(2)]);
-  const [job] = await jobsOnce(doors, 1);
-  await doors.ended(job!.job_id);
-  const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
-  await until("the job is seen to have ended", () =>
-    readFileSync(mark, "utf8").includes('"ended":true'),
-  );
-  await doors.server.stop();
-  writeFileSync(shift, String(30 * 86_400_000));
-  const ahead = await startDoors(t, place);
-  // A further series goes through a look of its own, which comes behind the first
-  await send(ahead.port(), [
-    object(1, { SeriesInstanceUID: "1.2.3.9", SOPInstanceUID: "1.2.3.9.1" }),
-  ]);
-  const [next] = await jobsOnce(ahead, 2);
-  await ahead.ended(next!.job_id);
-  const other = path.join(spool, "marks/ct1", STUDY, "1.2.3.9.json");
-  await until("the second job is seen to have ended", () =>
-    readFileSync(other, "utf8").includes('"ended":true'),
-  );
-  t.equal(filesBelow(path.join(spool, "series")).length, 3);
-  t.same(
-    linesOf(place).filter(({ kind }) => kind === "removed"),
-    [],
-  );
-});
-
-await t.test(
-  "a series that a person removes while it waits is dropped, and said once",
-  async (t) => {
-    const { place, spool } = doorsPlace(t);
-    const doors = await startDoors(t, place);
-    await send(doors.port(), [object(1)]);
-    rmSync(path.join(spool, "series/ct1", STUDY), { recursive: true });
-    const isTold = ({ msg }: { msg: string }) => msg.includes("not in the spool any more");
-    await doors.server.logged(isTold);
-    const metrics = async () => (await fetch(`${doors.server.url}/metrics`)).text();
-    await until("nothing waits any more", async () =>
-      /radserve_received_waiting\{for="quiet"\} 0/.test(await metrics()),
-    );
-    const { body } = await doors.send("GET", "/health/ready");
-    t.same(body["conditions"] ?? [], []);
-    // It may come again, and is a job then
-    await send(doors.port(), [object(1)]);
-    const [job] = await jobsOnce(doors, 1);
-    t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
-    t.equal(doors.server.log.filter(isTold).length, 1);
-    t.notMatch(JSON.stringify(doors.server.log), /could not become a job/);
-  },
-);
-
-await t.test("what comes again and again does not wait for ever", async (t) => {
-  const { place } = doorsPlace(t, {}, withDurations({ receivedMost: 1_000, doorFigures: 50 }));
-  const file = place.environment["RADSERVE_DOORS"]!;
-  const settings = JSON.parse(readFileSync(file, "utf8")) as { rules: object[] };
-  const rules = settings.rules.map((rule) => ({ ...rule, quiet: "1s" }));
-  writeFileSync(file, JSON.stringify({ ...settings, rules }));
-  const doors = await startDoors(t, place);
-  const state = { isDone: false };
-  const drip = (async () => {
-    while (!state.isDone) {
-      await send(doors.port(), [object(1)]);
-      await delay(100);
-    }
-  })();
-  const [job] = await jobsOnce(doors, 1);
-  state.isDone = true;
-  await drip;
-  t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
-});
-
 await t.test("an image that takes the place of a damaged one makes a job of its own", async (t) => {
   const { place, spool } = doorsPlace(t);
   const { file, sopInstanceUid } = object(1);
@@ -349,119 +244,3 @@ await t.test("an image that takes the place of a damaged one makes a job of its 
   const [second] = await jobsOnce(doors, 2);
   t.match((await doors.ended(second!.job_id)).counts, { succeeded: 1 });
 });
-
-await t.test(
-  "what comes while the audit cannot be written is not kept, and comes later",
-  async (t) => {
-    const { place, spool } = doorsPlace(t);
-    const disk = onSmallDisk(place);
-    if (disk === undefined) {
-      t.pass("skipped: mounting a tmpfs needs root");
-      return;
-    }
-    const doors = await startDoors(t, place);
-    disk.fill();
-    const caller = await associate(doors.port());
-    // What is left of the last page takes a few lines more
-    const sent = (z: number) => caller.store(object(z, { SeriesInstanceUID: `1.2.3.4.${z}` }));
-    let z = 1;
-    let answer = await sent(z);
-    while (answer.status === 0 && z < 200) answer = await sent((z += 1));
-    t.match(answer, { status: 0x0110, comment: "audit_failed" });
-    t.equal(filesBelow(path.join(spool, "series")).length, z - 1, "nothing of it lies there");
-    disk.free();
-    await until("the audit can be written again", async () => (await sent(z)).status === 0);
-    await caller.release();
-    const lines = (word: string) =>
-      linesOf(place).filter(({ kind, outcome }) => kind === "received" && outcome === word).length;
-    await until("each series has its line", () => lines("done") === z);
-    t.ok(lines("asked") >= z);
-  },
-);
-
-await t.test(
-  "a job that is lost with the database is made again, and one that was seen to end is not",
-  async (t) => {
-    const { place, spool } = doorsPlace(t, {}, { RADSERVE_ROLE: "api" });
-    const doors = await startDoors(t, { ...place, remove: () => undefined });
-    await send(doors.port(), [object(1)]);
-    const [lost] = await jobsOnce(doors, 1);
-    const database = new pg.Client(place.environment["DATABASE_URL"]);
-    await database.connect();
-    await database.query("delete from radserve.job");
-    await database.end();
-    const [again] = await jobsOnce(doors, 1);
-    t.not(again!.job_id, lost!.job_id);
-    await doors.server.stop();
-    place.environment["RADSERVE_ROLE"] = "both";
-    const working = await startDoors(t, place);
-    t.match((await working.ended(again!.job_id)).counts, { succeeded: 1 });
-    const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
-    await until("the mark says that the job has ended", () =>
-      readFileSync(mark, "utf8").includes('"ended":true'),
-    );
-    t.match(await working.send("POST", `/bulk_inference/${again!.job_id}/purge`), { status: 200 });
-    await send(working.port(), [object(1)]);
-    t.match(await working.send("POST", `/doors/received/${STUDY}/complete`), {
-      body: { received: [{ job_id: again!.job_id }] },
-    });
-    t.equal((await jobsOnce(working, 0)).length, 0);
-  },
-);
-
-await t.test(
-  "a port that another program has is a condition, and opens when it is free",
-  async (t) => {
-    const other = createServer().listen(0, "127.0.0.1");
-    await once(other, "listening");
-    const { port } = other.address() as AddressInfo;
-    const { place } = doorsPlace(t, { dicom: { port } });
-    const doors = await startDoors(t, place, false);
-    const conditions = async () => {
-      const { body } = await doors.send("GET", "/health/ready");
-      const all = (body["conditions"] ?? []) as { condition: string; message: string }[];
-      return all.filter(({ condition }) => condition === "door_closed");
-    };
-    await until("the closed port is a condition", async () => (await conditions()).length > 0);
-    t.match(await conditions(), [{ message: "The port for DICOM is closed: EADDRINUSE." }]);
-    other.close();
-    await doors.server.logged(({ msg }) => msg === "the port for DICOM is open");
-    await until("the condition has gone", async () => (await conditions()).length === 0);
-    await send(port, [object(1)]);
-  },
-);
-
-await t.test(
-  "a second patient in a study is refused, told as a condition, and settled",
-  async (t) => {
-    const { place, spool } = doorsPlace(t);
-    const doors = await startDoors(t, place);
-    const series = (n: number, PatientID: string) =>
-      object(n, { SeriesInstanceUID: `1.2.3.4.${n}`, PatientID });
-    await send(doors.port(), [series(1, "A")]);
-    const [job] = await jobsOnce(doors, 1);
-    t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
-    const caller = await associate(doors.port());
-    t.match(await caller.store(series(2, "B")), {
-      status: 0xa900,
-      comment: "PatientID: its study has another PatientID",
-    });
-    const conflicts = async () => {
-      const { body } = await doors.send("GET", "/health/ready");
-      const { conditions = [] } = body as { conditions?: { condition: string }[] };
-      return conditions.filter(({ condition }) => condition === "received_conflict");
-    };
-    const told = await until("the condition is told", async () => {
-      const found = await conflicts();
-      return found.length > 0 && found;
-    });
-    t.match(told, [{ where: /^ct1: study [0-9a-f]{16}$/, message: /1 object, .*PatientID/ }]);
-    t.notMatch(JSON.stringify(told), STUDY);
-    for (const folder of ["series", "marks", "again"])
-      rmSync(path.join(spool, folder, "ct1", STUDY), { recursive: true, force: true });
-    await until("the condition has ended", async () => (await conflicts()).length === 0);
-    t.match(await caller.store(series(2, "B")), { status: 0 });
-    await caller.release();
-    await jobsOnce(doors, 2);
-  },
-);

@@ -127,7 +127,7 @@ t.test("each mistake has its message", async (t) => {
     peers: { ct1: { ae_title: "CT ONE" } },
     rules: [RULE],
   };
-  const config = { doors: file, input_roots: [input], output_roots: [output] };
+  const config = { gateway: file, input_roots: [input], output_roots: [output] };
   const read = (value: object) => {
     writeFileSync(
       file,
@@ -167,13 +167,13 @@ t.test("each mistake has its message", async (t) => {
     { name: "doors", ok: true, found: /can be written; rules: all$/ },
   ]);
   mkdirSync(path.join(directory, "folder"));
-  await t.rejects(readDoors({ ...config, doors: path.join(directory, "folder") }), {
+  await t.rejects(readDoors({ ...config, gateway: path.join(directory, "folder") }), {
     message: /RADSERVE_DOORS: expected a file/,
   });
-  await t.rejects(readDoors({ ...config, doors: path.join(directory, "none") }), {
+  await t.rejects(readDoors({ ...config, gateway: path.join(directory, "none") }), {
     message: /expected a file .*ENOENT/,
   });
   writeFileSync(file, "{");
   await t.rejects(readDoors(config), { message: /expected JSON; found a fault at line 1/ });
-  t.equal(await readDoors({ ...config, doors: undefined }), undefined);
+  t.equal(await readDoors({ ...config, gateway: undefined }), undefined);
 });

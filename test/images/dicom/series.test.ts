@@ -3,8 +3,7 @@ import { createHash } from "node:crypto";
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { receiptText } from "../../../src/results/receipt/receipt.js";
-import { seal } from "../../../src/results/receipt/seal.js";
+import { signedText } from "../../../src/results/receipt/receipt.js";
 import { seriesImage } from "../../../src/images/dicom/series.js";
 import { volumeOf } from "../../../src/images/dicom/volume.js";
 import type { RadserveError } from "../../../src/base/errors.js";
@@ -373,7 +372,7 @@ t.test("what lies beside the slices is left out, and counted", async (t) => {
         },
       ],
     }),
-    "old.json": Buffer.from(await seal("receipt", "old", receiptText(receipt))),
+    "old.json": Buffer.from(await signedText(receipt, "old")),
     "old.m.sc.dcm": other({}),
     "notes.txt": Buffer.from("Nobody's notes"),
     "picture.png": Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]),

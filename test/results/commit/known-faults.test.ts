@@ -11,13 +11,12 @@ import {
   type Evidence,
 } from "../../../src/results/commit/known-faults.js";
 import { imageInputs, type Manifest } from "../../../src/manifest/manifest.js";
-import { receiptText, type Receipt } from "../../../src/results/receipt/receipt.js";
-import { seal } from "../../../src/results/receipt/seal.js";
+import type { Receipt } from "../../../src/results/receipt/receipt.js";
 import { attributesOf, dicomFile, EXPLICIT, picture, Typed } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { shipped } from "../../support/manifests.js";
 import { keysFolder } from "../../support/result-keys.js";
-import { receiptOf } from "../../support/receipts.js";
+import { receiptOf, writeReceipt } from "../../support/receipts.js";
 
 const MAIN = resolve("dist/src/main.js");
 
@@ -339,7 +338,7 @@ t.test("verify and explain tell them", { skip: needs(ADDON) }, async (t) => {
   t.equal(now.status, 0, now.stdout);
   const receipt = JSON.parse(readFileSync(file, "utf8")) as Receipt;
   const before = { ...receipt, radserve_version: "0.5.0", warnings: [NO_TRANSFORM] };
-  writeFileSync(file, await seal("receipt", "ct.dcm", receiptText(before)));
+  await writeReceipt(output, "ct.dcm", before);
   const { status, stdout } = command("verify", file, "--input", source);
   t.equal(status, 1);
   t.match(stdout, /^known fault +Radserve 0\.5\.0 +PhotometricInterpretation YBR_RCT/m);

@@ -17,9 +17,10 @@ import {
   namesIn,
   readReceipt,
 } from "../../../src/results/receipt/read-receipt.js";
-import { receiptText, type Receipt } from "../../../src/results/receipt/receipt.js";
+import { receiptText, signedText, type Receipt } from "../../../src/results/receipt/receipt.js";
 import { seal } from "../../../src/results/receipt/seal.js";
 import { deliveryFor, sample } from "../../support/commits.js";
+import { writeReceipt } from "../../support/receipts.js";
 
 const NAME = "scan.dcm";
 
@@ -113,8 +114,7 @@ t.test("a receipt under another NAME, or of another image, is not that result", 
   receipt.source.sop_instance_uid = "9.9.9";
   await t.rejects(isReused(dir, receipt), { code: "output_name_taken", message: /not trusted/ });
   // A right one of another image, from another folder
-  const valid = await seal("receipt", NAME, receiptText(sample(NAME, "else", { a: "x" }).receipt));
-  writeFileSync(at(dir), valid);
+  await writeReceipt(dir, NAME, sample(NAME, "else", { a: "x" }).receipt);
   t.match(await trustOf(at(dir)), { trusted: true });
   await t.rejects(isReused(dir, receipt), { code: "output_name_taken" });
 });
@@ -128,7 +128,7 @@ t.test("links, folders and receipts that name files elsewhere are no receipts", 
   for (const name of ["../other/scan.dcm.a.png", "/etc/passwd", "a\0b"]) {
     const { receipt } = sample(NAME, "pixels", { a: "x" });
     for (const file of receipt.models[0]?.outputs ?? []) file.path = name;
-    writeFileSync(at(dir), await seal("receipt", NAME, receiptText(receipt)));
+    await writeReceipt(dir, NAME, receipt);
     t.match(await readReceipt(at(dir)), { kind: "foreign", why: "no_receipt" });
   }
 });
@@ -188,10 +188,7 @@ t.test("of a receipt that is not trusted only pictures of its NAME are no images
     return found.kind === "receipt" ? [...namesIn(found, NAME)] : [];
   };
   t.same(await names(receiptText(receipt)), [`${NAME}.a.png`]);
-  t.same(await names(await seal("receipt", NAME, receiptText(receipt))), [
-    `${NAME}.a.png`,
-    "slice-7.dcm",
-  ]);
+  t.same(await names(await signedText(receipt, NAME)), [`${NAME}.a.png`, "slice-7.dcm"]);
 });
 
 t.test("a staged receipt that is not ours publishes nothing, and takes nothing away", async (t) => {

@@ -63,7 +63,7 @@ async function filterOf(
   { id, destination }: Pick<DeliveryFilter, "id" | "destination">,
 ): Promise<DeliveryFilter> {
   const caller = callerOf(ctx);
-  const { all } = deliveriesOf(services).known;
+  const { all } = deliveriesOf(services).destinations;
   // What is left for a name that the settings had is found by it
   const isKnown =
     destination === undefined ||
@@ -114,7 +114,7 @@ export const retryDeliveries: Page = {
     const deliveries = deliveriesOf(services);
     const { to, ...query } = parseBody(retryQuery, { ...ctx.query });
     const filter = await filterOf(ctx, services, query);
-    const { all } = deliveries.known;
+    const { all } = deliveries.destinations;
     if (to !== undefined && !all.includes(to))
       throw errors.destination_not_found(
         `Expected the name of a destination; found ${to}, and there are ${all.join(", ")}.`,

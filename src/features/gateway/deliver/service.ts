@@ -11,7 +11,7 @@ import { ThreadEnded, type Calls } from "../../../base/remote.js";
 import { ServiceThread } from "../../../base/service-thread.js";
 import type { Config } from "../../../config.js";
 import type { KnownDestinations } from "../../../inference/request.js";
-import type { ResultPlace } from "../../../inference/task.js";
+import type { ResultPlace, Sending } from "../../../inference/result-hook.js";
 import type { Delivery } from "../../../results/receipt/delivery.js";
 import { holdsDeliveries, queueWithoutSpool } from "../setting.js";
 import type { DoorsSettings } from "../settings.js";
@@ -54,8 +54,8 @@ export interface DeliveriesOptions {
   log: Logger;
 }
 
-export class DeliveryService {
-  readonly known: KnownDestinations;
+export class DeliveryService implements Sending {
+  readonly destinations: KnownDestinations;
   /** Where the queue is, if not in the state directory. */
   readonly spool: string | undefined;
   readonly #thread: ServiceThread<DeliverThread, DeliverOwner>;
@@ -65,7 +65,7 @@ export class DeliveryService {
   constructor(private readonly options: DeliveriesOptions) {
     const { config, settings, outputRoots, log } = options;
     const { log_level, minimum_free_disk } = config;
-    this.known = { all: Object.keys(settings.destinations), usual: settings.deliver };
+    this.destinations = { all: Object.keys(settings.destinations), usual: settings.deliver };
     this.spool = settings.spool;
     this.#thread = new ServiceThread({
       file: new URL("./thread.js", import.meta.url),
@@ -99,10 +99,9 @@ export class DeliveryService {
   }
 
   /**
-   * Keeps what is to be delivered, before the result is decided. @throws RadserveError
-   * delivery_unavailable, shutting_down
+   * Keeps what is to be delivered. @throws RadserveError delivery_unavailable, shutting_down
    */
-  async intend(delivery: Delivery, place: ResultPlace): Promise<void> {
+  async staged(delivery: Delivery, place: ResultPlace): Promise<void> {
     const { config, settings } = this.options;
     const entry = { ...place, delivery };
     await keepEntry(queueOf(settings, config), entry, config.minimum_free_disk);
@@ -112,7 +111,7 @@ export class DeliveryService {
    * What the file beside a receipt says of its delivery.
    * @param ms waits so long until everything is delivered or set aside
    */
-  async outcome(id: string, receiptPath: string, ms?: number): Promise<Delivery | undefined> {
+  async published(id: string, receiptPath: string, ms?: number): Promise<Delivery | undefined> {
     const { dir: folder, name } = path.parse(receiptPath);
     return this.#ask((call) => call.outcome(id, { folder, name }, ms));
   }

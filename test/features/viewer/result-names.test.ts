@@ -1,9 +1,9 @@
 /** Results asked for by their opaque names, and what stays of paths in addresses. */
 import path from "node:path";
 import t from "tap";
-import { bulkOf, ctPlace, writeSlice } from "../support/bulk.js";
-import { ADDON, needs } from "../support/needs.js";
-import { issueToken, startServer } from "../support/server.js";
+import { bulkOf, ctPlace, writeSlice } from "../../support/bulk.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { issueToken, startServer } from "../../support/server.js";
 
 t.test("a name shows what the path shows", { skip: needs(ADDON) }, async (t) => {
   const place = ctPlace({ RADSERVE_FILES_BY_HTTP: "view,download,upload" });

@@ -16,12 +16,12 @@ import {
 import { mkdir, open, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
-import { errno } from "../../base/errno.js";
-import { PLAIN } from "../../files/disk.js";
-import { holdsSomething } from "../../files/folder-mark.js";
-import { createPrivately } from "../../files/private-file.js";
-import { isInside } from "../../files/roots.js";
-import { LIST_FOLDER } from "./files.js";
+import { errno } from "../../../base/errno.js";
+import { PLAIN } from "../../../files/disk.js";
+import { holdsSomething } from "../../../files/folder-mark.js";
+import { LIST_FOLDER } from "../../../files/helper-names.js";
+import { createPrivately } from "../../../files/private-file.js";
+import { isInside } from "../../../files/roots.js";
 
 const KEY_FILE = "names.key";
 const KEY = /^[0-9a-f]{64}\n?$/;

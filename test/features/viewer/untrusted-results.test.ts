@@ -2,12 +2,12 @@
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { checkSeal, useResultKeys } from "../../src/results/receipt/seal.js";
-import type { Answer, Receipt } from "../../src/results/receipt/receipt.js";
-import { bulkPlace } from "../support/bulk.js";
-import { CT_SLICE, dicomFile, imageAttributes } from "../support/dicom.js";
-import { ADDON, needs } from "../support/needs.js";
-import { radserve, startServer } from "../support/server.js";
+import { checkSeal, useResultKeys } from "../../../src/results/receipt/seal.js";
+import type { Answer, Receipt } from "../../../src/results/receipt/receipt.js";
+import { bulkPlace } from "../../support/bulk.js";
+import { CT_SLICE, dicomFile, imageAttributes } from "../../support/dicom.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { radserve, startServer } from "../../support/server.js";
 
 t.setTimeout(300_000);
 

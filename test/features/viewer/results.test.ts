@@ -6,17 +6,15 @@ import { mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 
 import path from "node:path";
 import sharp from "sharp";
 import t, { type Test } from "tap";
-import { receiptText, type Answer, type Receipt } from "../../src/results/receipt/receipt.js";
-import { seal, useResultKeys, type Trust } from "../../src/results/receipt/seal.js";
-import type { DriftView } from "../../src/features/drift/messages.js";
-import type { FrameFacts, Marks, Verification } from "../../src/features/viewer/messages.js";
-import type { PathList } from "../../src/features/viewer/endpoints.js";
-import { linesOf, textOf } from "../support/audit.js";
-import { bulkOf, bulkPlace } from "../support/bulk.js";
-import { ADDON, needs } from "../support/needs.js";
-import { receiptOf } from "../support/receipts.js";
-import { slice } from "../support/series.js";
-import { issueToken, startServer, type Place, type TestServer } from "../support/server.js";
+import { receiptText, type Answer, type Receipt } from "../../../src/results/receipt/receipt.js";
+import type { Trust } from "../../../src/results/receipt/seal.js";
+import type { FrameFacts, Marks, Verification } from "../../../src/features/viewer/messages.js";
+import type { PathList } from "../../../src/features/viewer/endpoints.js";
+import { linesOf, textOf } from "../../support/audit.js";
+import { bulkPlace } from "../../support/bulk.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { slice } from "../../support/series.js";
+import { issueToken, startServer, type Place, type TestServer } from "../../support/server.js";
 
 const [ROWS, COLUMNS, SLICES] = [4, 6, 5];
 const [BONE_HU, WATER_HU] = [600, 40];
@@ -125,7 +123,6 @@ t.test("nothing of it is there unless the settings say so", { skip: needs(ADDON)
     "/results/frame",
     "/results/marks",
     "/results/verification",
-    "/drift",
     "/paths",
   ])
     t.match(
@@ -407,75 +404,4 @@ t.test("paths are completed inside the roots", { skip: needs(ADDON) }, async (t)
   const narrow = await issueToken(place, "--input-root", path.join(place.input, "alpha"));
   t.same(await listed(path.join(place.input, "al"), narrow), ["folder alpha"]);
   t.same(await listed(path.join(place.input, "beta/"), narrow), 403);
-});
-
-t.test(
-  "how models do, of the folders that the token reaches",
-  { skip: needs(ADDON) },
-  async (t) => {
-    const { place, server } = await started(t);
-    useResultKeys(path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys"));
-    const write = async (folder: string, shift: number) => {
-      mkdirSync(path.join(place.output, folder), { recursive: true });
-      for (let week = 0; week < 4; week++)
-        for (let study = 0; study < 30; study++) {
-          const score = (study * 7 + week) % 30;
-          const receipt = receiptOf({ week, study, score: score / 40 + (week === 3 ? shift : 0) });
-          const name = `${week}-${study}`;
-          writeFileSync(
-            path.join(place.output, folder, `${name}.json`),
-            await seal("receipt", name, receiptText(receipt)),
-          );
-        }
-    };
-    await write("still", 0);
-    await write("moved", 0.25);
-    const driftOf = async (folder: string, week?: string) => {
-      const token = await issueToken(place, "--output-root", path.join(place.output, folder));
-      const { body } = await get<DriftView>(
-        server,
-        "/drift",
-        week === undefined ? {} : { week },
-        token,
-      );
-      return body;
-    };
-    const still = await driftOf("still");
-    t.match(still, { receipts: 120, whole: true, false_marks: 0.05 });
-    t.same(
-      still.changes.filter(({ marked }) => marked),
-      [],
-    );
-    const moved = await driftOf("moved");
-    const marked = moved.changes.filter((one) => one.marked);
-    t.match(marked, [{ measure: "score", label: "mass", test: "Mann-Whitney" }]);
-    t.same(
-      (await driftOf("moved", "2026-09-23")).changes.filter((one) => one.marked),
-      [],
-      "the week before the shift",
-    );
-    t.match(await get(server, "/drift", { week: "soon" }), { status: 400 });
-    t.equal((await get<DriftView>(server, "/drift")).body.receipts, 240);
-  },
-);
-
-t.test("a job's images by the code of their error", { skip: needs(ADDON) }, async (t) => {
-  const { place, server } = await started(t);
-  const bulk = bulkOf(server);
-  const whole = slice({ z: 1 });
-  writeFileSync(path.join(place.input, "a.dcm"), whole);
-  writeFileSync(path.join(place.input, "b.dcm"), whole.subarray(0, -10));
-  writeFileSync(path.join(place.input, "c.dcm"), slice({ z: 2, attributes: { Modality: "MR" } }));
-  const id = await bulk.submit({
-    input_folder_path: place.input,
-    output_folder_path: path.join(place.output, "job"),
-  });
-  const { failures } = await bulk.ended(id);
-  t.ok(failures.length >= 2);
-  for (const { code, images } of failures) {
-    const items = await bulk.items(id, `&code=${code}`);
-    t.equal(items.length, images, code);
-    t.ok(items.every(({ error, reason }) => (error?.error ?? reason?.code) === code));
-  }
-  t.match(await get(server, `/bulk_inference/${id}/items`, { code: "no such" }), { status: 400 });
 });

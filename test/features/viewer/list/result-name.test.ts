@@ -2,7 +2,7 @@
 import { cpSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { ResultNames, sealed, unsealed } from "../../../src/results/list/result-name.js";
+import { ResultNames, sealed, unsealed } from "../../../../src/features/viewer/list/result-name.js";
 
 const root = t.testdir({ one: { patient: { "a.json": "{}" } }, empty: {} });
 const [one, other, empty] = ["one", "other", "empty"].map((name) => path.join(root, name)) as [

@@ -20,16 +20,17 @@ import {
 import os from "node:os";
 import path from "node:path";
 import { z } from "zod";
-import { errno, tried } from "../../base/errno.js";
-import { descriptorPath } from "../../files/descriptor.js";
-import type { Opened } from "../../files/guarded-paths.js";
-import { isInside } from "../../files/roots.js";
-import { readReceipts } from "../commit/read-receipts.js";
-import { foundIn } from "../commit/compose.js";
-import type { Existing } from "../receipt/read-receipt.js";
-import type { Receipt } from "../receipt/receipt.js";
-import { trustSchema, type Trust } from "../receipt/seal.js";
-import { LINES, linesFromEnd, LIST_FOLDER, LONGEST_LINE, openLists } from "./files.js";
+import { errno, tried } from "../../../base/errno.js";
+import { descriptorPath } from "../../../files/descriptor.js";
+import type { Opened } from "../../../files/guarded-paths.js";
+import { LIST_FOLDER } from "../../../files/helper-names.js";
+import { isInside } from "../../../files/roots.js";
+import { readReceipts } from "../../../results/commit/read-receipts.js";
+import { foundIn } from "../../../results/commit/compose.js";
+import type { Existing } from "../../../results/receipt/read-receipt.js";
+import type { Receipt } from "../../../results/receipt/receipt.js";
+import { trustSchema, type Trust } from "../../../results/receipt/seal.js";
+import { LINES, linesFromEnd, LONGEST_LINE, openLists } from "./files.js";
 
 /** The file that `rebuild` writes. */
 const REBUILT = `rebuilt${LINES}`;

@@ -5,13 +5,13 @@
 import { copyFileSync, cpSync, existsSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import type { Answer } from "../../src/results/receipt/receipt.js";
-import { privatePlace } from "../support/private-postgres.js";
-import { writeDraft } from "../support/drafts.js";
-import { CHROMIUM, look, startBrowser } from "../support/looks.js";
-import { constant } from "../support/model-parts.js";
-import { ADDON, needs } from "../support/needs.js";
-import { root, startServer } from "../support/server.js";
+import type { Answer } from "../../../src/results/receipt/receipt.js";
+import { privatePlace } from "../../support/private-postgres.js";
+import { writeDraft } from "../../support/drafts.js";
+import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
+import { constant } from "../../support/model-parts.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { root, startServer } from "../../support/server.js";
 
 const REAL = path.join(root, "../shared/dicom");
 const skip = existsSync(REAL) ? needs(ADDON, CHROMIUM) : "../shared/dicom is not there";

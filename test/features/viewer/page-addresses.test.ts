@@ -5,10 +5,10 @@
 import { mkdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { ctPlace, writeSlice } from "../support/bulk.js";
-import { CHROMIUM, startBrowser } from "../support/looks.js";
-import { ADDON, needs } from "../support/needs.js";
-import { startServer } from "../support/server.js";
+import { ctPlace, writeSlice } from "../../support/bulk.js";
+import { CHROMIUM, startBrowser } from "../../support/looks.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { startServer } from "../../support/server.js";
 
 t.setTimeout(180_000);
 

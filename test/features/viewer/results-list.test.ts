@@ -6,13 +6,13 @@ import { existsSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs"
 import path from "node:path";
 import t from "tap";
 import type { z } from "zod";
-import type { listedSchema } from "../../src/results/list/list.js";
-import type { Answer } from "../../src/results/receipt/receipt.js";
-import { textOf } from "../support/audit.js";
-import { bulkPlace } from "../support/bulk.js";
-import { CT_SLICE, dicomFile, imageAttributes } from "../support/dicom.js";
-import { ADDON, needs } from "../support/needs.js";
-import { issueToken, radserve, startServer } from "../support/server.js";
+import type { listedSchema } from "../../../src/features/viewer/list/list.js";
+import type { Answer } from "../../../src/results/receipt/receipt.js";
+import { textOf } from "../../support/audit.js";
+import { bulkPlace } from "../../support/bulk.js";
+import { CT_SLICE, dicomFile, imageAttributes } from "../../support/dicom.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { issueToken, radserve, startServer } from "../../support/server.js";
 
 type Listed = z.infer<typeof listedSchema>;
 

@@ -4,12 +4,12 @@
  */
 import { closeSync, constants, fstatSync, readSync } from "node:fs";
 import path from "node:path";
-import { errno } from "../../base/errno.js";
-import { descriptorPath } from "../../files/descriptor.js";
-import { openDescriptor, PLAIN, readdir } from "../../files/disk.js";
-import { otherKind } from "../../files/regular-file.js";
+import { errno } from "../../../base/errno.js";
+import { descriptorPath } from "../../../files/descriptor.js";
+import { openDescriptor, PLAIN, readdir } from "../../../files/disk.js";
+import { LIST_FOLDER } from "../../../files/helper-names.js";
+import { otherKind } from "../../../files/regular-file.js";
 
-export const LIST_FOLDER = ".radserve-results";
 export const LINES = ".jsonl";
 
 /** Every box has one, and `rebuild` writes one. */

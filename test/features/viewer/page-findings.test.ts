@@ -6,16 +6,16 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Page } from "playwright-core";
 import t from "tap";
-import { float, type ModelDescription } from "../../scripts/lib/onnx-model.js";
-import { ctSeries, samples } from "../../scripts/demo/samples.js";
-import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
-import { privatePlace } from "../support/private-postgres.js";
-import { CHROMIUM, look, startBrowser } from "../support/looks.js";
-import { copyModel } from "../support/manifests.js";
-import { writeDraft } from "../support/drafts.js";
-import { constant, meanOf } from "../support/model-parts.js";
-import { ADDON, needs } from "../support/needs.js";
-import { startServer } from "../support/server.js";
+import { float, type ModelDescription } from "../../../scripts/lib/onnx-model.js";
+import { ctSeries, samples } from "../../../scripts/demo/samples.js";
+import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
+import { privatePlace } from "../../support/private-postgres.js";
+import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
+import { copyModel } from "../../support/manifests.js";
+import { writeDraft } from "../../support/drafts.js";
+import { constant, meanOf } from "../../support/model-parts.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { startServer } from "../../support/server.js";
 
 t.setTimeout(400_000);
 

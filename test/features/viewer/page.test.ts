@@ -7,15 +7,14 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Page } from "playwright-core";
 import t from "tap";
-import { ctSeries, samples } from "../../scripts/demo/samples.js";
-import { bulkOf, writeMany, writeSlice } from "../support/bulk.js";
-import { privatePlace } from "../support/private-postgres.js";
-import { receiptText } from "../../src/results/receipt/receipt.js";
-import { seal, useResultKeys } from "../../src/results/receipt/seal.js";
-import { receiptOf } from "../support/receipts.js";
-import { CHROMIUM, look, startBrowser } from "../support/looks.js";
-import { ADDON, needs } from "../support/needs.js";
-import { freePort, PNG, issueToken, startServer, type TestServer } from "../support/server.js";
+import { ctSeries, samples } from "../../../scripts/demo/samples.js";
+import { bulkOf, writeMany, writeSlice } from "../../support/bulk.js";
+import { privatePlace } from "../../support/private-postgres.js";
+import { useResultKeys } from "../../../src/results/receipt/seal.js";
+import { receiptOf, writeReceipt } from "../../support/receipts.js";
+import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { freePort, PNG, issueToken, startServer, type TestServer } from "../../support/server.js";
 
 /** Images of the job that is looked at while it runs. */
 const MANY = 3_000;
@@ -333,9 +332,8 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       for (let study = 0; study < 30; study++) {
         const score = ((study * 7 + week) % 30) / 40 + (week === 3 ? 0.25 : 0);
         const name = `${week}-${study}`;
-        const receipt = receiptText(receiptOf({ week, study, score }));
-        const signed = await seal("receipt", name, receipt);
-        writeFileSync(path.join(place.output, "weeks", `${name}.json`), signed);
+        const receipt = receiptOf({ week, study, score });
+        await writeReceipt(path.join(place.output, "weeks"), name, receipt);
       }
     await page.getByRole("button", { name: "Refresh" }).click();
     // The results of today lie in a later week than the planted ones

@@ -1,0 +1,20 @@
+/** The viewer's part in the threads that make results: each gets its line in the list. */
+import type { ResultPart } from "../../inference/result-hook.js";
+import { receiptName } from "../../results/receipt/names.js";
+import { ListWriter } from "./list/list.js";
+
+export interface ListOptions {
+  /** Real paths of the output roots. */
+  roots: readonly string[];
+  /** The name of the files of this box. */
+  box: string;
+}
+
+export function resultPart({ roots, box }: ListOptions): ResultPart {
+  const list = new ListWriter(roots, box);
+  return {
+    staged({ folder, name, receipt, input, patient }) {
+      list.add(folder, receipt, { name: receiptName(name), input, patient });
+    },
+  };
+}

@@ -1,0 +1,179 @@
+/** Who may send where, what a destination takes, and destinations that the settings lose. */
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { writeSlice } from "../../../support/bulk.js";
+import { withDurations } from "../../../support/durations.js";
+import {
+  conditions,
+  deliveringPlace,
+  deliveryOf,
+  infer,
+  proven,
+  startDelivering,
+  statesOf,
+} from "../../../support/deliveries.js";
+import { issueToken, radserve, startServer } from "../../../support/server.js";
+import { webPacs } from "../../../support/web-pacs.js";
+import { until } from "../../../support/until.js";
+
+await t.test(
+  "requests that cannot be meant are refused, and tokens send where they may",
+  async (t) => {
+    const [pacs, archive] = [await webPacs(t), await webPacs(t)];
+    const place = deliveringPlace({ pacs, archive }, { deliver: [] });
+    const server = await startDelivering(t, place);
+    for (const [more, field] of [
+      [{ destinations: ["nowhere"] }, "destinations"],
+      [{ deliver: "none", destinations: ["pacs"] }, "deliver"],
+      [{ deliver: "wait" }, "destinations"],
+    ] as const)
+      t.match(await infer(server, more), {
+        status: 404,
+        body: { error: "destination_not_found", details: { field } },
+      });
+    const mistyped = await server.post("/deliveries/retry?destination=nowhere", "");
+    t.match(await mistyped.json(), {
+      error: "destination_not_found",
+      details: { field: "destination" },
+    });
+    t.match(await infer(server), { status: 200, body: { deliveries: undefined } });
+    const narrow = await issueToken(place, "--destination", "archive");
+    const other = {
+      ...server,
+      post: (page: string, body: unknown) => server.post(page, body, { Authorization: narrow }),
+    };
+    t.match(await infer(other, { destinations: ["pacs"] }), {
+      status: 403,
+      body: { error: "path_not_allowed" },
+    });
+    const { body } = await infer(other, { destinations: ["archive"], deliver: "wait" });
+    t.match(body, { reused: true, deliveries: [{ destination: "archive", state: "proven" }, {}] });
+    t.equal(pacs.sent.length, 0);
+  },
+);
+
+await t.test("a destination has the kinds and models that it takes", async (t) => {
+  const pacs = await webPacs(t);
+  const settings = (more: object) => ({ type: "stow", url: pacs.url, timeout: "60s", ...more });
+  const place = deliveringPlace(
+    { pacs },
+    {
+      destinations: { pacs: settings({ outputs: ["sr"] }), other: settings({ models: ["chest"] }) },
+      deliver: ["pacs", "other"],
+    },
+  );
+  const server = await startDelivering(t, place);
+  const { body } = await infer(server, { deliver: "wait" });
+  t.match(body.deliveries, [{ destination: "pacs", path: /\.sr\.dcm$/, state: "proven" }]);
+  t.equal(body.deliveries?.length, 1);
+});
+
+await t.test(
+  "what is urgent goes first, and where nothing can be kept there is no result",
+  async (t) => {
+    const pacs = await webPacs(t);
+    await pacs.stop();
+    const place = deliveringPlace({ pacs });
+    // The next process looks at all that waits before it sends anything, for as long as this at
+    // most
+    const patient = { doorRetry: 50, doorRetryMost: 60_000, doorFigures: 50, deliveryLook: 200 };
+    Object.assign(place.environment, withDurations(patient));
+    writeSlice(path.join(place.input, "urgent.dcm"), 2);
+    const server = await startDelivering(t, place);
+    await infer(server, { outputs: ["sr"] });
+    const urgent = path.join(place.input, "urgent.dcm");
+    await infer(server, { input_image_path: urgent, outputs: ["sr"], priority: "stat" });
+    process.kill(server.servingPid(), "SIGKILL");
+    await pacs.start();
+    await until("the object is proven", () => proven(place));
+    t.equal(
+      pacs.sent[0],
+      deliveryOf(place, "urgent.dcm").destinations["pacs"]?.[0]?.sop_instance_uid,
+    );
+    // As a share that is away, for whoever may write everywhere
+    const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
+    rmSync(queue, { recursive: true });
+    writeFileSync(queue, "");
+    const output = path.join(place.output, "other");
+    const request = { output_folder_path: output };
+    t.match(await infer(server, request), { status: 503, body: { error: "delivery_unavailable" } });
+    t.same(readdirSync(output), []);
+    t.match(await infer(server, { ...request, deliver: "none" }), { status: 200 });
+  },
+);
+
+await t.test(
+  "what waits for a destination that the settings lost is set aside, moved or dropped",
+  async (t) => {
+    const [pacs, tmp, other] = [await webPacs(t), await webPacs(t), await webPacs(t)];
+    await tmp.stop();
+    await other.stop();
+    const place = deliveringPlace({ pacs, tmp, other });
+    const first = await startServer({ ...place, remove: () => undefined });
+    t.match((await infer(first, { destinations: ["tmp", "other"] })).status, 200);
+    await until("both objects wait", () => statesOf(deliveryOf(place), "tmp")?.length === 2);
+    await first.stop();
+    // The settings name neither any more
+    const file = place.environment["RADSERVE_DOORS"]!;
+    const doors = JSON.parse(readFileSync(file, "utf8")) as {
+      destinations: Record<string, unknown>;
+    };
+    const { pacs: left } = doors.destinations;
+    writeFileSync(file, JSON.stringify({ ...doors, destinations: { pacs: left } }));
+    const server = await startDelivering(t, place);
+    for (const name of ["tmp", "other"])
+      await server.logged(
+        ({ destination, msg }) => destination === name && msg.includes("do not name (any more)"),
+      );
+    await until(
+      "both destinations are told of",
+      async () => (await conditions(server)).length === 2,
+    );
+    t.same(
+      (await conditions(server)).map(({ condition, where }) => `${condition} ${where}`).sort(),
+      ["delivery_set_aside destination other", "delivery_set_aside destination tmp"],
+    );
+    t.match(deliveryOf(place).destinations["tmp"], [
+      { state: "refused", reason: /no destination of this name/ },
+      { state: "refused" },
+    ]);
+    t.match(await radserve(place, "doctor"), { stdout: /tmp/ });
+    t.equal(pacs.sent.length, 0);
+    const asked = async (page: string) => {
+      const answer = await server.post(page, "");
+      return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
+    };
+    t.match(await asked("/deliveries/retry?destination=none"), { status: 404 });
+    t.match(await asked("/deliveries/retry?destination=tmp&to=none"), { status: 404 });
+    t.match(await asked("/deliveries/retry?destination=tmp"), { body: { retried: 0 } });
+    t.match(await asked("/deliveries/retry?destination=tmp&to=pacs"), { body: { retried: 2 } });
+    t.match(await asked("/deliveries/drop"), { status: 400 });
+    t.match(await asked("/deliveries/drop?destination=other"), { body: { dropped: 2 } });
+    await until("what was moved is proven", () => proven(place));
+    t.equal(pacs.kept.size, 2);
+    t.same(Object.keys(deliveryOf(place).destinations), ["pacs"]);
+    await until(
+      "nothing is set aside any more",
+      async () => (await conditions(server)).length === 0,
+    );
+  },
+);
+
+await t.test(
+  "what waits is told where the settings name no destination at all any more",
+  async (t) => {
+    const pacs = await webPacs(t);
+    await pacs.stop();
+    const place = deliveringPlace({ pacs });
+    const first = await startServer({ ...place, remove: () => undefined });
+    await infer(first, { deliver: "queue" });
+    await first.stop();
+    delete place.environment["RADSERVE_DOORS"];
+    const server = await startDelivering(t, place);
+    await until("what waits is told", async () => (await conditions(server)).length === 1);
+    t.match(await conditions(server), [
+      { condition: "delivery_set_aside", where: "destination pacs" },
+    ]);
+  },
+);

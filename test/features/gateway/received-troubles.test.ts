@@ -1,0 +1,126 @@
+/** What is received while something is in the way: the audit, the port, another patient. */
+import { once } from "node:events";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, type AddressInfo } from "node:net";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import t from "tap";
+import { linesOf, onSmallDisk } from "../../support/audit.js";
+import { withDurations } from "../../support/durations.js";
+import {
+  associate,
+  doorsPlace,
+  filesBelow,
+  jobsOnce,
+  object,
+  send,
+  startDoors,
+  STUDY,
+} from "../../support/doors.js";
+import { until } from "../../support/until.js";
+
+await t.test("what comes again and again does not wait for ever", async (t) => {
+  const { place } = doorsPlace(t, {}, withDurations({ receivedMost: 1_000, doorFigures: 50 }));
+  const file = place.environment["RADSERVE_DOORS"]!;
+  const settings = JSON.parse(readFileSync(file, "utf8")) as { rules: object[] };
+  const rules = settings.rules.map((rule) => ({ ...rule, quiet: "1s" }));
+  writeFileSync(file, JSON.stringify({ ...settings, rules }));
+  const doors = await startDoors(t, place);
+  const state = { isDone: false };
+  const drip = (async () => {
+    while (!state.isDone) {
+      await send(doors.port(), [object(1)]);
+      await delay(100);
+    }
+  })();
+  const [job] = await jobsOnce(doors, 1);
+  state.isDone = true;
+  await drip;
+  t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
+});
+
+await t.test(
+  "what comes while the audit cannot be written is not kept, and comes later",
+  async (t) => {
+    const { place, spool } = doorsPlace(t);
+    const disk = onSmallDisk(place);
+    if (disk === undefined) {
+      t.pass("skipped: mounting a tmpfs needs root");
+      return;
+    }
+    const doors = await startDoors(t, place);
+    disk.fill();
+    const caller = await associate(doors.port());
+    // What is left of the last page takes a few lines more
+    const sent = (z: number) => caller.store(object(z, { SeriesInstanceUID: `1.2.3.4.${z}` }));
+    let z = 1;
+    let answer = await sent(z);
+    while (answer.status === 0 && z < 200) answer = await sent((z += 1));
+    t.match(answer, { status: 0x0110, comment: "audit_failed" });
+    t.equal(filesBelow(path.join(spool, "series")).length, z - 1, "nothing of it lies there");
+    disk.free();
+    await until("the audit can be written again", async () => (await sent(z)).status === 0);
+    await caller.release();
+    const lines = (word: string) =>
+      linesOf(place).filter(({ kind, outcome }) => kind === "received" && outcome === word).length;
+    await until("each series has its line", () => lines("done") === z);
+    t.ok(lines("asked") >= z);
+  },
+);
+
+await t.test(
+  "a port that another program has is a condition, and opens when it is free",
+  async (t) => {
+    const other = createServer().listen(0, "127.0.0.1");
+    await once(other, "listening");
+    const { port } = other.address() as AddressInfo;
+    const { place } = doorsPlace(t, { dicom: { port } });
+    const doors = await startDoors(t, place, false);
+    const conditions = async () => {
+      const { body } = await doors.send("GET", "/health/ready");
+      const all = (body["conditions"] ?? []) as { condition: string; message: string }[];
+      return all.filter(({ condition }) => condition === "door_closed");
+    };
+    await until("the closed port is a condition", async () => (await conditions()).length > 0);
+    t.match(await conditions(), [{ message: "The port for DICOM is closed: EADDRINUSE." }]);
+    other.close();
+    await doors.server.logged(({ msg }) => msg === "the port for DICOM is open");
+    await until("the condition has gone", async () => (await conditions()).length === 0);
+    await send(port, [object(1)]);
+  },
+);
+
+await t.test(
+  "a second patient in a study is refused, told as a condition, and settled",
+  async (t) => {
+    const { place, spool } = doorsPlace(t);
+    const doors = await startDoors(t, place);
+    const series = (n: number, PatientID: string) =>
+      object(n, { SeriesInstanceUID: `1.2.3.4.${n}`, PatientID });
+    await send(doors.port(), [series(1, "A")]);
+    const [job] = await jobsOnce(doors, 1);
+    t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
+    const caller = await associate(doors.port());
+    t.match(await caller.store(series(2, "B")), {
+      status: 0xa900,
+      comment: "PatientID: its study has another PatientID",
+    });
+    const conflicts = async () => {
+      const { body } = await doors.send("GET", "/health/ready");
+      const { conditions = [] } = body as { conditions?: { condition: string }[] };
+      return conditions.filter(({ condition }) => condition === "received_conflict");
+    };
+    const told = await until("the condition is told", async () => {
+      const found = await conflicts();
+      return found.length > 0 && found;
+    });
+    t.match(told, [{ where: /^ct1: study [0-9a-f]{16}$/, message: /1 object, .*PatientID/ }]);
+    t.notMatch(JSON.stringify(told), STUDY);
+    for (const folder of ["series", "marks", "again"])
+      rmSync(path.join(spool, folder, "ct1", STUDY), { recursive: true, force: true });
+    await until("the condition has ended", async () => (await conflicts()).length === 0);
+    t.match(await caller.store(series(2, "B")), { status: 0 });
+    await caller.release();
+    await jobsOnce(doors, 2);
+  },
+);

@@ -1,0 +1,57 @@
+/** What 0.6 kept under other names is taken over. */
+import { randomUUID } from "node:crypto";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { migrate } from "../../src/jobs/migrations.js";
+import { bulkPlace, startBulk } from "../support/bulk.js";
+import { ADDON, needs } from "../support/needs.js";
+import { sharedDatabase } from "../support/postgres.js";
+
+t.test("jobs of the gateway's earlier subject are the gateway's", async (t) => {
+  const { pool } = await sharedDatabase(t);
+  const add = async (subject: string, key: string | null) => {
+    const id = randomUUID();
+    await pool.query(
+      "insert into radserve.job (id, subject, request, request_sha256, idempotency_key) values ($1, $2, '{}', '', $3)",
+      [id, subject, key],
+    );
+    return id;
+  };
+  const taken = [await add("doors", null), await add("doors", "a"), await add("gateway", "b")];
+  // A job of the same key that is there already keeps the earlier one from being its twin
+  const left = await add("doors", "b");
+  await add("alice", "a");
+  for (let starts = 0; starts < 2; starts++) {
+    await migrate(pool);
+    const { rows } = await pool.query<{ id: string; subject: string }>(
+      "select id, subject from radserve.job order by seq",
+    );
+    t.strictSame(
+      rows.filter(({ subject }) => subject === "gateway").map(({ id }) => id),
+      taken,
+    );
+    t.equal(rows.find(({ id }) => id === left)?.subject, "doors");
+    t.equal(rows.filter(({ subject }) => subject === "alice").length, 1);
+  }
+});
+
+t.test(
+  "a state directory keeps its number, and the file of before for the way back",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const { pool, url } = await sharedDatabase(t);
+    const place = bulkPlace(t, { DATABASE_URL: url });
+    const state = place.environment["RADSERVE_STATE_DIR"]!;
+    const number = randomUUID();
+    mkdirSync(state, { recursive: true });
+    writeFileSync(path.join(state, "box"), `${number}\n`);
+    const bulk = await startBulk(t, place);
+    t.equal((await bulk.send("GET", "/bulk_inference")).status, 200);
+    const { rows } = await pool.query("select box from radserve.instance");
+    t.strictSame(rows, [{ box: number }]);
+    for (const name of ["box", "node-id"])
+      t.equal(readFileSync(path.join(state, name), "utf8"), `${number}\n`);
+    await bulk.server.stop();
+  },
+);
