@@ -15,7 +15,7 @@ import { errno } from "../base/errno.js";
 import { asRadserveError, errors } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
-import { moved, ThreadEnded } from "../base/remote.js";
+import { moved } from "../base/remote.js";
 import { ServiceThread } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import type { Progress } from "../engine/types.js";
@@ -33,7 +33,7 @@ import type {
   ItemToRun,
   ThreadOptions,
 } from "./messages.js";
-import { BulkUnavailable } from "./database-trouble.js";
+import { unlessEnded } from "./database-trouble.js";
 import { noDatabase } from "./local-database.js";
 
 /** When a thread that ended is started again. */
@@ -158,15 +158,7 @@ export class BulkService {
     await this.#leaving;
     if (this.#stopping) throw errors.shutting_down("The server is stopping.");
     this.start();
-    try {
-      return await question();
-    } catch (error) {
-      if (!(error instanceof ThreadEnded)) throw error;
-      throw new BulkUnavailable(
-        "The bulk queue is starting again.",
-        "Send the request again shortly.",
-      );
-    }
+    return unlessEnded(question());
   }
 
   #progressOf(jobId: string): JobProgress[] {

@@ -107,7 +107,9 @@ export interface LaneOptions {
   ready: Promise<unknown>;
   /** Called when something was sent or proven: what that took is free. */
   rested: () => void;
-  /** Resolves when the audit has the line of what will be sent. @throws RadserveError audit_failed */
+  /**
+   * Resolves when the audit has the line of what will be sent. @throws RadserveError audit_failed
+   */
   asked: (told: DeliveryTold) => Promise<void>;
   /** The line of what has become of it, which holds up nothing. */
   became: (told: DeliveryTold) => void;

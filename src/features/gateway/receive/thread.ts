@@ -10,6 +10,7 @@ import { createLog, faultForLog } from "../../../base/log.js";
 import { DirectLine } from "../../../base/remote.js";
 import { answerOwner } from "../../../base/service-thread.js";
 import { RunningClock, runningClockOf } from "../../../files/running-clock.js";
+import { unlessEnded } from "../../../jobs/database-trouble.js";
 import type { JobsAside } from "../../../jobs/messages.js";
 import { DOORS_CALLER } from "../subject.js";
 import { Arrivals } from "./arrivals.js";
@@ -64,7 +65,7 @@ const arrivals = new Arrivals({
   clock,
   log,
   submit: (submission) => owner.call.submit(submission),
-  jobState: (jobId) => jobs.call.stateOf(DOORS_CALLER, jobId),
+  jobState: (jobId) => unlessEnded(jobs.call.stateOf(DOORS_CALLER, jobId)),
   removing: ({ objects: count, ...of }) => owner.call.tell({ kind: "removed", count, ...of }),
 });
 const door =
