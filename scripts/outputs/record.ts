@@ -26,6 +26,8 @@ const LEFT_OUT = new Set([
   "images_per_second",
   "estimated_end",
 ]);
+/** In place of the id of a job, which is random. */
+const JOB = "<job>";
 const AT_A_TIME = 4;
 const TIMINGS = /,\n {2}"timings": \{\n[\s\S]*?\n {2}\}/;
 /** It is over the timings too, and by another key in each recording. */
@@ -38,19 +40,35 @@ function neutral(answer: unknown, roots: Readonly<Record<string, string>>): unkn
   const text = JSON.stringify(answer, (key, value: unknown) =>
     LEFT_OUT.has(key) ? undefined : value,
   );
-  return JSON.parse(
-    Object.entries(roots).reduce((rest, [name, path]) => rest.replaceAll(path, name), text),
-  ) as unknown;
+  return JSON.parse(replaced(text, roots)) as unknown;
 }
 
-/** Hashes of all files; of a receipt without its timings and its MAC, otherwise byte for byte. */
-function hashesOf(folder: string): Record<string, string> {
+/** Times in the report of a job: of the job, of the steps of an image, and of each image. */
+const REPORT_TIMES = [
+  /<div><dt>(?:Begun|Ended)<\/dt><dd>[^<]*<\/dd><\/div>/g,
+  /<section><h2>Times of one image<\/h2>[\s\S]*?<\/section>/g,
+  /,\d+(?=\r\n)/g,
+];
+
+const replaced = (text: string, roots: Readonly<Record<string, string>>): string =>
+  Object.entries(roots).reduce((rest, [name, path]) => rest.replaceAll(path, name), text);
+
+/**
+ * Hashes of all files; of a receipt without its timings and its MAC, of a job's report without
+ * times and the names of roots, otherwise byte for byte.
+ */
+function hashesOf(folder: string, roots: Readonly<Record<string, string>>): Record<string, string> {
   return Object.fromEntries(
     filesBelow(folder).map((file) => {
       const bytes = readFileSync(join(folder, file));
-      if (!file.endsWith(".json")) return [file, sha256(bytes)];
-      const text = bytes.toString("latin1").replace(TIMINGS, "").replace(MAC, "");
-      return [file, sha256(Buffer.from(text, "latin1"))];
+      const name = replaced(file, roots);
+      const isReport = /^radserve-report-.*\.(?:csv|html)$/.test(file);
+      if (!file.endsWith(".json") && !isReport) return [name, sha256(bytes)];
+      const text = bytes.toString("latin1");
+      const rest = isReport
+        ? REPORT_TIMES.reduce((left, times) => left.replace(times, ""), replaced(text, roots))
+        : text.replace(TIMINGS, "").replace(MAC, "");
+      return [name, sha256(Buffer.from(rest, "latin1"))];
     }),
   );
 }
@@ -75,22 +93,33 @@ async function single(server: Server, one: Case, input: string, output: string):
   return one.again === true ? server.ask("POST", "/single_inference", body) : answer;
 }
 
-/** A folder as one job, to its end; the answer is the job and its items. */
-async function bulk(server: Server, one: Case, input: string, output: string): Promise<Answer> {
+/** An answer, and the job that it is about. */
+interface JobAnswer extends Answer {
+  jobId?: string;
+}
+
+/**
+ * A folder as one job, to its end; the answer is the job and its items, without the random ids of
+ * the boxes.
+ */
+async function bulk(server: Server, one: Case, input: string, output: string): Promise<JobAnswer> {
   const accepted = await server.ask("POST", "/bulk_inference", {
     input_folder_path: input,
     output_folder_path: output,
     outputs: one.outputs,
   });
   if (accepted.status !== 202) return accepted;
-  const page = `/bulk_inference/${(accepted.body as { job_id: string }).job_id}`;
+  const { job_id: jobId } = accepted.body as { job_id: string };
+  const page = `/bulk_inference/${jobId}`;
   let job: Answer;
   do {
     await delay(100);
     job = await server.ask("GET", page);
   } while (!["completed", "cancelled"].includes((job.body as { state: string }).state));
   const items = await server.ask("GET", `${page}/items?limit=1000`);
-  return { status: job.status, body: { job: job.body, items: items.body } };
+  const { boxes = [], ...rest } = job.body as { boxes?: object[] };
+  const body = { job: { ...rest, boxes: boxes.map((box) => ({ ...box, id: undefined })) } };
+  return { status: job.status, body: { ...body, items: items.body }, jobId };
 }
 
 async function inspect(server: Server, input: string): Promise<Answer> {
@@ -102,18 +131,24 @@ async function lineOf(server: Server, place: Workplace, one: Case, at: number): 
   const input = join(place.input, one.input);
   const output = join(server.output, String(at));
   mkdirSync(output);
-  const answer =
+  const answer: JobAnswer =
     one.command === "inspect"
       ? await inspect(server, input)
       : await (one.command === "bulk" ? bulk : single)(server, one, input, output);
   if (answer.status === 503)
     throw new Error(`The server takes no work: ${JSON.stringify(answer.body)}`);
-  const roots = { "<output>": output, "<input>": place.input, "<outputs>": server.output };
+  const { jobId } = answer;
+  const roots = {
+    "<output>": output,
+    "<input>": place.input,
+    "<outputs>": server.output,
+    ...(jobId !== undefined && { [JOB]: jobId }),
+  };
   const line = {
     id: one.id,
     status: answer.status,
     answer: neutral(answer.body, roots),
-    files: hashesOf(output),
+    files: hashesOf(output, roots),
   };
   rmSync(output, { recursive: true });
   return line;

@@ -13,6 +13,7 @@ import { lstat, readdir } from "node:fs/promises";
 import { release } from "../addon/bytes.js";
 import { readStart, readWhole } from "../files/descriptor.js";
 import { isDicom } from "../images/dicom/dicom-file.js";
+import { KNOWN_FORMAT_BYTES, knownFormat } from "../images/known-formats.js";
 import {
   seriesImage,
   seriesFile,
@@ -69,7 +70,7 @@ export interface FolderChoice extends SeriesChoice {
  * Files that are read at once: enough to hide the latency of a share, few enough to keep in memory.
  */
 const READ_AT_ONCE = 8;
-const HEAD_BYTES = 160;
+const HEAD_BYTES = Math.max(160, KNOWN_FORMAT_BYTES);
 const uncounted = () => new SliceMemory(undefined, { patient: true, check: () => undefined });
 
 type Entry =
@@ -321,7 +322,8 @@ async function readEntry(
 /** What a file is that does not begin as DICOM does. */
 function unlike(head: Uint8Array): Unread["unread"] {
   if (head.length === 0) return "empty";
-  return head.every((byte) => byte === head[0]) ? "blank" : "other_format";
+  if (head.every((byte) => byte === head[0])) return "blank";
+  return knownFormat(head)?.holds === "package" ? "packed" : "other_format";
 }
 
 /** Works on a file that is still what the folder listed. */

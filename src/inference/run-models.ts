@@ -8,18 +8,13 @@ import { monotonic } from "../base/monotonic.js";
 import type { EngineOutput, Plane, Preparation } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { warn, type Image, type Volume, type Warning } from "../images/image.js";
-import { firstModelOf, imageInputs, type Manifest } from "../manifest/manifest.js";
+import { firstModelOf, imageInputs, takesWhole, type Manifest } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
 import type { Reason } from "../models/attribute-values.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
+import { EmptyFrames } from "../models/empty-frames.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
-import {
-  checkNumbers,
-  checkPadding,
-  interpretationFor,
-  isAllPadding,
-  valueCaveats,
-} from "../models/input-values.js";
+import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";
 import { rolesIn, type Filled } from "../models/roles.js";
 import { isOfMasks } from "../results/dicom/objects/table.js";
 import type { GroupGeometry, Interpreted } from "../results/kinds/finding.js";
@@ -131,19 +126,19 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
     outcomes.some(({ given }) => !given.samples.every(isOneFrame));
   const pixelHash = createHash("sha256");
   for (const [member, planes] of decoded) {
-    let padded = 0;
+    const empty = new EmptyFrames(member);
     for (let frame = 0; frame < member.frameCount; frame++) {
       const data = await member.frame(frame);
       checkTime(task, context);
       watch.lap("decode");
       const plane = planeOf(member, frame, data);
       if (keeps) planes.push(plane);
-      if (isAllPadding(member, frame, data)) padded++;
+      empty.look(frame, data);
       const isLast = frame === member.frameCount - 1;
       for (const outcome of outcomes)
         await attempt(outcome, () => {
           checkValues(outcome, member, frame, data);
-          if (isLast) outcome.told.caveats.push(...checkPadding(member, padded));
+          if (isLast) outcome.told.caveats.push(...empty.caveats(measuresAcross(outcome, member)));
         });
       // Hashing takes about as long as a small model, which runs on threads of the engine meanwhile
       const [first, ...others] = ordered.flatMap((outcome) => {
@@ -180,6 +175,10 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
  */
 const isOneFrame = ({ volume, centre, parts }: Sample): boolean =>
   volume === undefined && centre === undefined && parts.length === 1;
+
+/** Whether a model's numbers are of all frames together. */
+const measuresAcross = ({ planned }: Outcome, member: Image): boolean =>
+  takesWhole(planned.entry.manifest) || member.series?.grouped === true;
 
 function begin(planned: PlannedModel, image: Image): Outcome {
   const { entry } = planned;

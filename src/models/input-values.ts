@@ -186,27 +186,3 @@ export function checkNumbers(image: Image, frame: number, data: Uint8Array): War
   if (none === 0 || Number.isNaN(image.interpretation(frame).padding?.from)) return [];
   return [{ code: "not_a_number", message: `${found}; the model was given its background there.` }];
 }
-
-/** Whether no pixel of a frame is image: all are Pixel Padding (PS3.3 C.7.5.1.1.2). */
-export function isAllPadding(image: Image, frame: number, data: Uint8Array): boolean {
-  const { padding } = image.interpretation(frame);
-  return padding !== undefined && !someValue(data, image.format, padding, () => true);
-}
-
-/**
- * Says how many frames of an image are padding throughout; models are given their background there.
- * @param padded how many are
- * @throws RadserveError decode_suspect if all are
- */
-export function checkPadding({ frameCount }: Image, padded: number): Warning[] {
-  if (padded === 0) return [];
-  const found =
-    `${padded} of ${frameCount} ${frameCount === 1 ? "frame" : "frames or slices"} ${padded === 1 ? "is" : "are"} Pixel Padding throughout ` +
-    "(PixelPaddingValue, PixelPaddingRangeLimit)";
-  if (padded === frameCount)
-    throw errors.decode_suspect(
-      `Expected an image, but ${found}: nothing of it is image. Correct the attributes at the source; nothing was computed.`,
-      { reason: "padding_only" },
-    );
-  return [{ code: "padding_only", message: `${found}: nothing of them is image.` }];
-}

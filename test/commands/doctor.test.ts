@@ -745,7 +745,7 @@ interface Look {
   findings: Finding[];
 }
 
-/** A process that looks at one place after the other: starting one for each costs more than that. */
+/** A process that looks at one place after the other, which costs less than starting it. */
 class Looker {
   readonly #child;
   readonly #ended: Promise<never>;

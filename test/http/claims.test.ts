@@ -223,7 +223,9 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
       ({ lines }: { lines: unknown[] }) => lines.length > 0,
     ),
   };
-  t.same(Object.keys(tries).sort(), ROUTES.map(({ id }) => id).sort(), "each endpoint is tried");
+  // A feature that is not there has no endpoints to try
+  const untried = ROUTES.map(({ id }) => id).filter((id) => !(id in tries));
+  t.same(untried, [], "each endpoint is tried");
 
   // The objects of the study that is said to be complete
   await tries["storeInstances"]!(full);

@@ -82,6 +82,30 @@ const FORMATS: [string, Buffer, RegExp][] = [
   ["minc", head("\x89HDF\r\n\x1a\n"), /HDF5/],
   ["zip", head("PK\x03\x04\x14\0\0\0\x08\0"), /Unpack it/],
   ["gzip", gzipSync(Buffer.alloc(2000, "a")), /gunzip/],
+  ["lz4", head("\x04\x22\x4d\x18\x64\x40"), /LZ4 file.*Unpack/],
+  ["lzip", head("LZIP\x01\x0c"), /Unpack/],
+  ["lzop", head("\x89LZO\0\r\n\x1a\n"), /Unpack/],
+  ["compress", head("\x1f\x9d\x90"), /Unpack/],
+  ["lzma", head("\x5d\0\0\x80\0\xff\xff"), /Unpack/],
+  ["cab", head("MSCF\0\0\0\0"), /Unpack/],
+  ["ar", head("!<arch>\n"), /Unpack/],
+  ["cpio", head("070701"), /Unpack/],
+  ["exr", head("\x76\x2f\x31\x01\x02"), /OpenEXR.*Convert it/],
+  ["hdr", head("#?RADIANCE\n"), /Convert it/],
+  ["jpegxr", head("II\xbc\x01"), /Convert it/],
+  ["dds", head("DDS |"), /Convert it/],
+  ["pnm", head("P5\n# made by hand\n4 4 255\n"), /Convert it/],
+  ["ico", head("\0\0\x01\0\x01\0"), /Convert it/],
+  ["jbig2", head("\x97JB2\r\n\x1a\n"), /Convert it/],
+  ["djvu", head("AT&TFORM"), /Convert it/],
+  ["fits", head("SIMPLE  =                    T"), /DICOM series/],
+  ["matlab", head("MATLAB 5.0 MAT-file, Platform"), /DICOM series/],
+  ["numpy", head("\x93NUMPY\x01\0"), /DICOM series/],
+  ["ecat", head("MATRIX72v"), /DICOM series/],
+  ["vtk", head("# vtk DataFile Version 3.0"), /DICOM series/],
+  ["mrc", head(`${"\0".repeat(208)}MAP DA`), /DICOM series/],
+  ["rtf", head("{\\rtf1"), /Send the images themselves/],
+  ["postscript", head("%!PS-Adobe-3.0"), /Send the images themselves/],
   ["bzip2", head("BZh91AY&SY"), /Unpack/],
   ["xz", head("\xfd7zXZ\0"), /Unpack/],
   ["zstd", head("\x28\xb5\x2f\xfd"), /Unpack/],
@@ -101,7 +125,8 @@ t.test("formats that are not read are named", async (t) => {
     t.match(error.message, /^The file is an? .*, which is not read\. [A-Z]/);
     t.match(error.message, advice, format);
   }
-  t.equal(knownFormat(Buffer.from("read me")), undefined);
+  for (const text of ["read me", "P1 is the first patient", "SIMPLE", "MATRIX"])
+    t.equal(knownFormat(Buffer.from(text)), undefined, text);
   t.equal(knownFormat(Buffer.alloc(0)), undefined);
 });
 

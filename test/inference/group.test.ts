@@ -72,6 +72,9 @@ const receiptAt = (file: string) => receiptSchema.parse(JSON.parse(readFileSync(
 const named = ({ models }: { models: readonly ReceiptModel[] }, name: string) =>
   models.find((model) => model.name === name)!;
 
+const words = (valueOf: (i: number) => number) =>
+  new Uint8Array(Int16Array.from({ length: 24 }, (_, i) => valueOf(i)).buffer);
+
 const HOUNSFIELD = [-100, 40, 40, 300];
 /** From the feet to the head, under names in another order, and numbered from the head. */
 const slices = (change: (i: number) => Partial<SliceOptions> = () => ({})) =>
@@ -306,4 +309,44 @@ t.test("slices that are no volume", { skip: needs(ADDON) }, async (t) => {
     const lost = await failure(run(models, cut, join(cut, "..", "out"), group));
     t.match(lost, { code: "truncated_image", message: /a series is taken whole or not at all/ });
   });
+});
+
+t.test("slices of one value among others", { skip: needs(ADDON) }, async (t) => {
+  const models = await loaded(t);
+  const body = words((i) => 40 + (i % 3));
+  const zeros = words(() => 0);
+  const stack = (pixels: readonly Uint8Array[], attributes: SliceOptions["attributes"] = {}) =>
+    folderOf(
+      t,
+      pixels.map((frame, i) => slice({ z: 2.5 * i, frames: [frame], attributes })),
+    );
+  const tissue: Partial<InferTask> = { models: ["tissue"], ...group };
+  const ran = async (folder: string, more = tissue) => {
+    const { models: answered } = await run(models, folder, join(folder, "..", "out"), more);
+    return answered[0]?.warnings.map(({ code }) => code);
+  };
+  const all = [body, body, body, body];
+  t.notOk((await ran(stack(all)))?.includes("blank_frame"), "none");
+  t.ok((await ran(stack([zeros, body, body, zeros])))?.includes("blank_frame"), "both ends");
+  t.ok((await ran(stack([zeros, zeros, body, body])))?.includes("blank_frame"), "two at an end");
+  t.notOk((await ran(stack([zeros, zeros, zeros])))?.includes("blank_frame"), "all are alike");
+
+  const hole = { code: "decode_suspect", details: { reason: "blank_slice", frames: [2] } };
+  t.match(await failure(ran(stack([body, zeros, body, body]))), hole, "between others");
+  const whole: Partial<InferTask> = { models: ["test-volume"] };
+  t.match(await failure(ran(stack([body, zeros, body, body]), whole)), hole, "in a volume");
+  t.match(
+    await failure(ran(stack([body, zeros, zeros, body]))),
+    { details: { reason: "blank_slice", frames: [2, 3] } },
+    "two between others",
+  );
+  const padded = { PixelPaddingValue: 0 };
+  t.match(await failure(ran(stack([body, zeros, body, body], padded))), hole, "of padding");
+  const reformatted = { ImageType: "DERIVED\\SECONDARY\\MPR" };
+  t.match(await failure(ran(stack([body, zeros, body], reformatted))), hole, "a reformatted CT");
+  const map = { ImageType: "DERIVED\\SECONDARY\\CBF" };
+  t.ok(
+    (await ran(stack([body, zeros, body], map), whole))?.includes("blank_frame"),
+    "a map of what was found has empty slices",
+  );
 });

@@ -21,10 +21,7 @@ import type { ModelEntry } from "../../src/models/entry.js";
 import { RESULT_FORMS, type SegmentationType } from "../../src/results/forms.js";
 import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.js";
 import { checkFiles } from "../../src/results/commit/verify.js";
-import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { planeOf } from "../../src/results/picture/draw-result.js";
-import { MarkReader } from "../../src/features/viewer/marks.js";
-import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
   cross,
@@ -370,16 +367,5 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
       own.findings.some(({ present }) => present),
       "findings are the source's",
     );
-  });
-
-  await t.test("the page has no marks in the source's frames to show", async (t) => {
-    const input = written(t, obliqueSeries());
-    const { receipt, own, outputFolder } = await run(t, input, await model("volume"));
-    const result = { receipt, folder: outputFolder } as unknown as Parameters<
-      MarkReader["read"]
-    >[0];
-    const memory = new ProcessMemory(new MemoryPlaces(1, 2 ** 30).take());
-    const error = await failure(new MarkReader(memory).read(result, own.name, 1));
-    t.match(error, { code: "file_not_found", message: /is in the grid of the network/ });
   });
 });

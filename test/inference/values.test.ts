@@ -190,6 +190,10 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
         code: "decode_suspect",
         details: { reason: "padding_only" },
       });
+    const [fill, one] = [Int16Array.from({ length: SIDE * SIDE }, () => -2000), 40];
+    const speck = new Uint8Array(fill.with(7, one).buffer);
+    t.strictSame(codesOf(await of(padding, speck)), ["padding_only"], "all but a pixel");
+    t.strictSame(codesOf(await of(padding, body, speck)), [], "one of several");
     t.strictSame(codesOf(await of(padding, body)), []);
     t.strictSame(codesOf(await of(padding, body, body)), []);
     const some = await of(padding, blank, body, blank);

@@ -118,7 +118,9 @@ export async function send(
 /** The jobs of received images, once there are so many; the newest first. */
 export async function jobsOnce({ send }: Pick<Bulk, "send">, count: number): Promise<Job[]> {
   return until(`${count} jobs are listed`, async () => {
-    const { body } = await send("GET", "/bulk_inference");
+    const { status, body } = await send("GET", "/bulk_inference");
+    // Its database may still be starting
+    if (status === 503) return false;
     const { jobs } = jobListSchema.parse(body);
     return jobs.length >= count && jobs;
   });

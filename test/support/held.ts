@@ -16,12 +16,14 @@ export const HOUR_MS = HOUR_SECONDS * 1000;
 /** Three frames of them are worth a decoder thread, and one is more than a MiB of memory. */
 const [ROWS, COLUMNS] = [1536, 1024];
 
+const ramp = Uint16Array.from({ length: ROWS * COLUMNS }, (_, i) => i % COLUMNS);
+const size = { rows: ROWS, columns: COLUMNS, samples: 1, bitsAllocated: 16, bitsStored: 12 };
+const raw = { ...size, data: new Uint8Array(ramp.buffer) };
+let compressed: Promise<Uint8Array> | undefined;
+
 /** A DICOM file in JPEG XL, which no decoder process takes: it is decoded on its thread. */
 export async function heldImage(attributes: Attributes = {}, frames = 1): Promise<Buffer> {
-  const ramp = Uint16Array.from({ length: ROWS * COLUMNS }, (_, i) => i % COLUMNS);
-  const size = { rows: ROWS, columns: COLUMNS, samples: 1, bitsAllocated: 16, bitsStored: 12 };
-  const raw = { ...size, data: new Uint8Array(ramp.buffer) };
-  const fragment = await compress("jpeg-xl", raw);
+  const fragment = await (compressed ??= compress("jpeg-xl", raw));
   return dicomFile({
     transferSyntax: SYNTAXES["jpeg-xl"],
     attributes: attributesOf(raw, { ...attributes, NumberOfFrames: String(frames) }),
@@ -72,6 +74,19 @@ export function holdDecoding(t: Test, place: Place): HeldDecoding {
     },
     release,
   };
+}
+
+/**
+ * The same in this process, which has to be a test's own: what it loads from now on has other
+ * timers.
+ * @returns ends all that are running
+ */
+export async function holdHoursHere(t: Test): Promise<() => void> {
+  const ended = path.join(t.testdir(), "ended");
+  mkdirSync(ended);
+  process.env["TEST_HOURS"] = path.dirname(ended);
+  await import("./hold-hours.js");
+  return () => writeFileSync(path.join(ended, String(readdirSync(ended).length)), "");
 }
 
 /**

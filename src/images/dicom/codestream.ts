@@ -215,6 +215,11 @@ function jpegHeader(
   const lossless = [0xc3, 0xc7, 0xcb, 0xcf].includes(frame.marker);
   const isLs = frame.marker === 0xf7;
   const end = endMarker(bytes);
+  const last = end < 0 ? bytes.length : end;
+  if (last <= scan + 2 + u16(bytes, scan + 2))
+    throw errors.truncated_image(
+      `A ${isLs ? "JPEG-LS" : "JPEG"} frame is a header without pixels behind it. Send the file again from its source.`,
+    );
   // SOS: length, component count, (selector, tables) each, then near, interleave mode, point
   // transform
   const nearAt = scan + 5 + (bytes[scan + 4] ?? 0) * 2;
@@ -236,7 +241,7 @@ function jpegHeader(
     progressive: [0xc2, 0xc6, 0xca, 0xce].includes(frame.marker),
     lossy: isLs ? (bytes[nearAt] ?? 0) > 0 : !lossless,
     sameSampleBits: lossless && sameSampleBits.size === 1 ? sameBits : undefined,
-    entropyBytes: (end < 0 ? bytes.length : end) - scan,
+    entropyBytes: last - scan,
     ended: end >= 0,
   };
 }

@@ -10,14 +10,17 @@ import { valuesIn } from "./frame-values.js";
 
 /** The defined terms of VolumeBasedCalculationTechnique by the words that classic objects have. */
 const TECHNIQUES: readonly (readonly [technique: string, words: RegExp])[] = [
-  ["MAX_IP", /\b(?:T?MIPS?\d*|MAX ?IP|MAXIMUM INTENSITY)\b/],
-  ["MIN_IP", /\b(?:MIN ?IP|MNIP|MINIMUM INTENSITY)\b/],
+  [
+    "MAX_IP",
+    /\b(?:(?:T|THIN|THICK|SLAB)?MIPS?(?:T|THIN|THICK|\d+)?|MAX(?:IMUM)? ?(?:IP|INTENSITY))\b/,
+  ],
+  ["MIN_IP", /\b(?:(?:T|THIN|THICK|SLAB)?MINIPS?T?|MNIP|MIN(?:IMUM)? ?(?:IP|INTENSITY))\b/],
   [
     "VOLUME_RENDER",
-    /\b(?:C?VRT|VOLREN\w*|VOL(?:UME)? ?REND\w*|3D ?REND\w*|CINEMATIC|ENDOSCOP\w*)\b/,
+    /\b(?:C?VRT|VOLREN\w*|VOL(?:UME)? ?REND\w*|3D ?REND\w*|CINEMATIC|ENDOSCOP\w*|FLY ?THR(?:U|OUGH))\b/,
   ],
   ["SURFACE_RENDER", /\b(?:3?D?SSD|SURFACE(?: REND\w*)?|SHADED)\b/],
-  ["CURVED_MPR", /\b(?:CPR|CURVED)\b/],
+  ["CURVED_MPR", /\b(?:CPR|CURVED|PANORAM\w*|UNFOLD\w*)\b/],
 ];
 /** Words that say nothing in free text, where VR is mostly a value representation. */
 const TYPE_TECHNIQUES: readonly (readonly [technique: string, words: RegExp])[] = [
@@ -37,8 +40,11 @@ const DERIVATIONS: Readonly<Record<string, string>> = {
   "113075": "SURFACE_RENDER",
   "113073": "CURVED_MPR",
 };
-/** Analysis of perfusion, subtraction, and division. */
-const OTHER_QUANTITIES: readonly string[] = ["129104", "113062", "113046"];
+/** Analysis of perfusion, addition, subtraction, multiplication and division. */
+const OTHER_QUANTITIES: readonly string[] = ["129104", "113042", "113062", "113053", "113046"];
+/** The mean of pixels, and energies weighted to one image. */
+const MEAN = "113049";
+const OF_ENERGIES = "113097";
 
 const PERFUSION =
   /\b(?:R?CBF|R?CBV|MTT|TTP|TMAX|TTD|TTS|PBV|PERMEABILITY|KTRANS|K TRANS|PATLAK|PENUMBRA|BLOOD FLOW|BLOOD VOLUME|FFR ?(?:CT)?|ECV|EXTRACELLULAR VOLUME|VENTILATION|LUNG ?MAP)\b/;
@@ -50,8 +56,16 @@ const QUANTITIES: readonly (readonly [what: string, words: RegExp])[] = [
   ["a map of perfusion or flow", PERFUSION],
   ["a map of materials", SPECTRAL],
   ["a map of materials", /\bWATER\b/],
+  // Dual energy applications of Siemens: materials are coloured or enhanced
+  [
+    "a map of materials",
+    /\b(?:LUNG ?VESSELS?|LUNG ?NODULES?|COLLAGEN|TENDONS?|KIDNEY ?STONES?|HARD ?PLAQUES?|BONE ?MARROW|BRAIN ?HEMORRHAGE|FAT ?(?:MAP|FRACTION))\b/,
+  ],
   // Derived Pixel Contrast (PS3.3 C.8.16.1.4)
-  ["statistics or arithmetic of images", /^(?:STD DEVIATION|DIVISION|MULTIPLICATION)$/],
+  [
+    "statistics or arithmetic of images",
+    /^(?:STD ?DEV(?:IATION)?|VARIANCE|ADDITION|DIVISION|MULTIPLICATION)$/,
+  ],
   [
     "a page or a picture of a screen",
     /\b(?:PROT(?:OCOL)?|DOSE|REPORT|SCREEN ?(?:SAVE|SHOT)?|CAPTURE|SUMMARY|GRAPH|CURVE|CHART|EVAL\w*)\b/,
@@ -62,12 +76,26 @@ const QUANTITIES: readonly (readonly [what: string, words: RegExp])[] = [
   ],
   ["colours or a difference", /\b(?:OVERLAY|FUSION|FUSED|COLOU?R|RGB|SUBTRACT\w*|DIFFERENCE)\b/],
 ];
-/** They name the scans that maps are made of too, so that they tell only of derived images. */
-const IF_DERIVED = /\b(?:CTP|PERF(?:USION)?|BF|BV|PS)\b/;
+/**
+ * They name the scans too that maps and evaluations are made of, so that they tell only of derived
+ * images.
+ */
+const IF_DERIVED: readonly (readonly [what: string, words: RegExp])[] = [
+  ["a map of perfusion or flow", /\b(?:CTP|PERF(?:USION)?|BF|BV|PS)\b/],
+  [
+    "a page of an evaluation",
+    /\b(?:CASC\w*|CA ?SCOR\w*|CALCIUM ?SCOR\w*|SMART ?SCORE|AGATSTON|DYN ?EVA\w*|OSTEO|PULMO)\b/,
+  ],
+];
+/** An evaluation as the type of what does not say that it is derived. */
+const EVALUATION = /\b(?:CASC\w*|DYN ?EVA\w*)\b/;
 
 /** Types of images that have Hounsfield units, but others than those of a tube at 120 kV. */
 const OTHER_HOUNSFIELD =
-  /\b(?:VMI|MONO ?E\w*|MONOCHROMATIC|\d* ?KEV|VNC\w*|VUE|VIRTUAL NON ?CONTRAST|VIRTUAL UNENHANCED|MAT(?:ERIAL)? REMOVED|BONE REMOV\w*)\b/;
+  /\b(?:VMI|MONO ?E\w*|MONO|MONOCHROMATIC|\d* ?KEV|VNC\w*|VUE|VIRTUAL NON ?CONTRAST|VIRTUAL UNENHANCED|MAT(?:ERIAL)? REMOVED|BONE REMOV\w*|ENERGY PROP\w*|OPTIMUM CONTRAST)\b/;
+/** Means of several slices or times: Hounsfield units, as those of a thick slice are. */
+const AVERAGE =
+  /\b(?:AIPS?|AV(?:E|G|ERAGE)? ?IP|AVERAGED?|MEAN ?IP|(?:MEAN|AVERAGE) INTENSITY|T ?AVG|THICK ?SLAB)\b|^(?:AVG|MEAN)$/;
 
 /** Grey levels of so few bits show a window, and no Hounsfield units of a body. */
 const PICTURE_BITS = 8;
@@ -131,8 +159,8 @@ function otherQuantity(
   const types = typesOf(attributes, frame);
   const known = QUANTITIES.find(([, words]) => types.some((type) => words.test(type)))?.[0];
   if (known !== undefined) return known;
-  if (first === "DERIVED" && types.some((type) => IF_DERIVED.test(type)))
-    return "a map of perfusion or flow";
+  const derived = IF_DERIVED.find(([, words]) => types.some((type) => words.test(type)))?.[0];
+  if (first === "DERIVED" && derived !== undefined) return derived;
   const texts = descriptionsOf(attributes, frame);
   if (texts.some((text) => PERFUSION.test(text) || SPECTRAL.test(text))) return "a map";
   if (codesOf(attributes, frame).some((code) => OTHER_QUANTITIES.includes(code)))
@@ -165,17 +193,26 @@ export function hounsfieldOf(
   const techniques = calculationTechniques(attributes, frame);
   const many = techniques.filter((technique) => OF_MANY_PLACES.has(technique));
   const types = typesOf(attributes, frame);
+  const isOf = (words: RegExp) => types.some((type) => words.test(type));
+  const codes = codesOf(attributes, frame);
   if (many.length > 0)
     say(
       `ImageType, the derivation or VolumeBasedCalculationTechnique says ${many.join(", ")}: its values are not those of one place in the patient.`,
     );
-  else if (types.some((type) => OTHER_HOUNSFIELD.test(type)))
+  else if (isOf(OTHER_HOUNSFIELD) || codes.includes(OF_ENERGIES))
     say(
-      "ImageType says that the image was computed of several energies (virtual monoenergetic, or a material removed): its Hounsfield units are not those of a usual scan.",
+      "ImageType or the derivation says that the image was computed of several energies (virtual monoenergetic, or a material removed): its Hounsfield units are not those of a usual scan.",
     );
-  else if (attributes.strings("ImageType")?.[1] === "SECONDARY" && types.includes("OTHER"))
+  else if (isOf(AVERAGE) || codes.includes(MEAN))
     say(
-      "ImageType is SECONDARY and OTHER: whether its values are Hounsfield units of one slice, it does not say.",
+      "ImageType or the derivation says that values are means of several slices or times: they are those of a thick slice, in which small parts are lost and borders are blurred.",
+    );
+  else if (
+    isOf(EVALUATION) ||
+    (attributes.strings("ImageType")?.[1] === "SECONDARY" && types.includes("OTHER"))
+  )
+    say(
+      "ImageType is SECONDARY and OTHER, or names an evaluation: whether its values are Hounsfield units of one slice, it does not say.",
     );
   return "HU";
 }

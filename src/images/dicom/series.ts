@@ -30,6 +30,7 @@ import { readDicom, type DicomFileImage } from "./dicom-image.js";
 import { differingPersons } from "./identity.js";
 import { pixelsOf } from "./image-classes.js";
 import { seriesInvalid } from "./series-fault.js";
+import { countCaveats } from "./stated-counts.js";
 import { ReadAhead } from "./read-ahead.js";
 import { suvOf } from "./suv.js";
 import {
@@ -359,7 +360,7 @@ function imageOf(
   const fault = unreadableFault((stacking.unreadable ?? []).filter((one) => mayBeOf(one, uid)));
   if (fault !== undefined) throw fault;
   checkInstances(files);
-  const caveats = [...checkOneSeries(files), ...checkConcatenations(files)];
+  const caveats = [...checkOneSeries(files), ...checkConcatenations(files), ...countCaveats(files)];
   return new SeriesImage(files, [...leftOut, ...caveats], others, stacking);
 }
 

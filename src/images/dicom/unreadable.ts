@@ -22,6 +22,7 @@ const WHAT = {
   damaged: "damaged",
   empty: "empty",
   blank: "filled with one value",
+  packed: "packed (gzip, ZIP, or another)",
   other_format: "no DICOM",
   link: "a link or a device",
 } as const;
@@ -164,11 +165,12 @@ export function unreadableFault(files: readonly Unreadable[]): RadserveError | u
     const of = sorted.filter(({ unread }) => unread === kind);
     return { kind, count: of.length, text: `${WHAT[kind]} (${entriesOf(of)})` };
   });
+  const isPacked = sorted.some(({ unread }) => unread === "packed");
   return seriesInvalid(
     "unreadable_slices",
     `Expected every slice of the series to be readable, found ${files.length} of its files that are not: ` +
       `${kinds.map(({ count, text }) => `${count} ${text}`).join(", ")}, of the ${first.of} entries of the folder by name. ` +
-      "Without them the volume would not be whole. Send them again from their source, or take what is no slice out of the folder.",
+      `Without them the volume would not be whole. ${isPacked ? "Unpack the packed ones where they lie (`gunzip`, `unzip`), send others again from their source" : "Send them again from their source"}, or take what is no slice out of the folder.`,
     {
       files: files.length,
       entries: sorted.slice(0, LISTED).map(({ entry }) => entry),

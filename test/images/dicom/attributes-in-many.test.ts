@@ -52,6 +52,26 @@ const ROWS: Readonly<Record<string, Row>> = {
     slice: { ImageType: "DERIVED\\SECONDARY\\AXIAL\\MIP" },
     frame: types({ FrameType: "DERIVED\\SECONDARY\\AXIAL\\MIP" }),
   },
+  "ImageType of a mean": {
+    told: ["derived_values"],
+    slice: { ImageType: "DERIVED\\SECONDARY\\REFORMATTED\\AVERAGE" },
+    frame: types({ FrameType: "DERIVED\\SECONDARY\\REFORMATTED\\AVERAGE" }),
+  },
+  "ImageType of an evaluation": {
+    told: ["derived_values", "mixed_units"],
+    slice: { ImageType: "DERIVED\\SECONDARY\\AXIAL\\CASC" },
+    frame: types({ FrameType: "DERIVED\\SECONDARY\\AXIAL\\CASC" }),
+  },
+  ImagesInAcquisition: {
+    told: ["fewer_images"],
+    slice: { ImagesInAcquisition: "9" },
+    twin: block("GEMS_SERS_01", "0025", "07", new Typed("SL", [9])),
+  },
+  NumberOfSlices: {
+    told: ["fewer_images"],
+    slice: { NumberOfSlices: 9 },
+    twin: block("Philips Imaging DD 001", "2001", "18", new Typed("SL", [9])),
+  },
   "ImageType of a map": {
     told: ["derived_values", "mixed_units"],
     slice: { ImageType: "DERIVED\\SECONDARY\\AXIAL\\CBF" },
@@ -83,6 +103,18 @@ const ROWS: Readonly<Record<string, Row>> = {
     slice: { DiffusionBValue: FD(1000) },
     frame: { MRDiffusionSequence: [{ DiffusionBValue: FD(1000) }] },
     twin: block("SIEMENS MR HEADER", "0019", "0c", new Typed("IS", "1000")),
+  },
+  "DiffusionBValue of GE": {
+    told: MIXED,
+    twin: block("GEMS_PARM_01", "0043", "39", new Typed("IS", "1000")),
+  },
+  "DiffusionBValue of Philips": {
+    told: MIXED,
+    twin: block("Philips Imaging DD 001", "2001", "03", new Typed("FL", [1000])),
+  },
+  "slice times of a mosaic": {
+    told: ["mosaic"],
+    twin: block("SIEMENS MR HEADER", "0019", "29", new Typed("FD", [0, 50, 100])),
   },
 };
 

@@ -31,12 +31,19 @@ t.test("types that ct-tissue does not take", async (t) => {
     "CT_SOM5 PROT|PATIENT PROTOCOL|DOSE_INFO|SCREEN SAVE|CTP_CBF|CBV|MTT|TMAX|RCBF|Z_EFFECTIVE|Z_EFF|ZEFF|" +
     "EFF_ATOMIC_NUM|ELECTRON_DENSITY|IODINE_NO_WATER|MAT_SPECIFIC|MAT_FRACTIONAL|MAT_MODIFIED|LOCALIZER|" +
     "CT_SOM5 TOP|SCOUT|PERFUSION|SUBTRACTION|FUSION|STD_DEVIATION|DIVISION|MULTIPLICATION|FFRCT|ECV|" +
-    "EFFECTIVE_Z|ELEC_DENSITY|RHO_Z|IODMAP|LUNGMAP|DE_CALC_SUPPR|GOUT"
+    "EFFECTIVE_Z|ELEC_DENSITY|RHO_Z|IODMAP|LUNGMAP|DE_CALC_SUPPR|GOUT|" +
+    "CT_SOM5 CASC|CASCORE|CALCIUM_SCORING|DYNEVA|CT_SOM7 OSTEO|LUNG_VESSELS|DE_LUNG_VESSELS|COLLAGEN|" +
+    "TENDON|KIDNEY_STONES|HARDPLAQUES|BONE_MARROW|STDDEV|ADDITION"
   ).split("|");
   const techniques: [string, string][] = [
     ["CT_SOM5 MIP", "MAX_IP"],
     ["MIP", "MAX_IP"],
     ["CSA MIP THICK", "MAX_IP"],
+    ["MIPT", "MAX_IP"],
+    ["CT_SOM7 MIPTHIN", "MAX_IP"],
+    ["THINMIP", "MAX_IP"],
+    ["MINIPT", "MIN_IP"],
+    ["PANORAMIC", "CURVED_MPR"],
     ["MINIP", "MIN_IP"],
     ["MAXIMUM", "MAX_IP"],
     ["MINIMUM", "MIN_IP"],
@@ -73,6 +80,7 @@ t.test("where else a file says it", async (t) => {
       { DerivationCodeSequence: code("113078") },
       "rule_volume_based_calculation_technique",
     ],
+    ["a code of addition", { DerivationCodeSequence: code("113042") }, "units_not_accepted"],
     ["a code of subtraction", { DerivationCodeSequence: code("113062") }, "units_not_accepted"],
     [
       "a text",
@@ -104,7 +112,6 @@ t.test("types that stay Hounsfield units", async (t) => {
     "ORIGINAL\\PRIMARY\\AXIAL\\CT_SOM5 SPI",
     "ORIGINAL\\PRIMARY\\AXIAL\\CT_SOM7 SPI DUAL STD",
     "DERIVED\\SECONDARY\\MPR\\CT_SOM5 MPR",
-    "DERIVED\\SECONDARY\\REFORMATTED\\AVERAGE",
     "DERIVED\\PRIMARY\\AXIAL\\CSAPARALLEL",
     "ORIGINAL\\PRIMARY\\AXIAL\\HELIX",
     "ORIGINAL\\PRIMARY\\AXIAL\\PERFUSION",
@@ -116,7 +123,9 @@ t.test("types that stay Hounsfield units", async (t) => {
     const image = await read({ ImageType });
     t.strictSame([units(image), warned(image), refusals(image)], ["HU", [], []], ImageType);
   }
-  const warnedOf = ["VMI", "MONOENERGETIC", "MONOE_40KEV", "VNC", "MAT_REMOVED", "OTHER"];
+  const energies = ["VMI", "MONOENERGETIC", "MONOE_40KEV", "VNC", "MAT_REMOVED", "GSI MONO"];
+  const means = ["AIP", "AVERAGE", "AVE_IP", "MEAN_IP", "MEAN", "CT_SOM5 AIP"];
+  const warnedOf = [...energies, ...means, "OTHER"];
   for (const type of warnedOf) {
     const image = await read({ ImageType: `DERIVED\\SECONDARY\\AXIAL\\${type}` });
     t.strictSame(
@@ -125,6 +134,10 @@ t.test("types that stay Hounsfield units", async (t) => {
       type,
     );
   }
+  const scored = await read({ ImageType: "ORIGINAL\\PRIMARY\\AXIAL\\CASC" });
+  t.strictSame([units(scored), warned(scored)], ["HU", ["derived_values"]], "a scan for scoring");
+  const mean = [{ CodeValue: "113049", CodingSchemeDesignator: "DCM", CodeMeaning: "?" }];
+  t.strictSame(warned(await read({ DerivationCodeSequence: mean })), ["derived_values"]);
   for (const text of [
     "Explicit VR",
     "maximum",

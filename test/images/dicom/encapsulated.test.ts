@@ -16,7 +16,7 @@ import {
   type Encapsulation,
   type Raw,
 } from "../../support/dicom.js";
-import { refuses, warned } from "../../support/expect.js";
+import { failure, refuses, warned } from "../../support/expect.js";
 
 const size = { rows: 20, columns: 24 };
 const LAYOUTS: Record<string, Omit<Raw, "data">> = {
@@ -135,6 +135,35 @@ t.test("JPEG-LS of every depth, sign and interleave, exact and near", async (t) 
   const expected = values(raw.data);
   const off = values(await near.frame(0)).map((value, i) => Math.abs(value - expected[i]!));
   t.equal(Math.max(...off), 5, "near-lossless errs by what it is allowed, and by no more");
+});
+
+t.test("a codestream that is a header alone", async (t) => {
+  for (const coder of ["jpeg-ls", "jpeg-lossless"] as const) {
+    const raw = picture(LAYOUTS["12-bit grey"]!);
+    const whole = Buffer.from(await compress(coder, raw));
+    const scan = whole.indexOf(Buffer.from([0xff, 0xda]));
+    const data = scan + 2 + whole.readUInt16BE(scan + 2);
+    const cut = {
+      "without an end": whole.subarray(0, data),
+      "with an end": Buffer.concat([whole.subarray(0, data), Buffer.from([0xff, 0xd9])]),
+    };
+    for (const [name, bytes] of Object.entries(cut)) {
+      const error = await failure(
+        (async () => {
+          const image = await readImage(
+            dicomFile({
+              transferSyntax: SYNTAXES[coder],
+              attributes: attributesOf(raw),
+              pixels: { fragments: [bytes] },
+            }),
+          );
+          return image.frame(0);
+        })(),
+      );
+      t.equal(error.code, "truncated_image", `${coder} ${name}`);
+      t.match(error.message, /frame is a header without pixels behind it/, `${coder} ${name}`);
+    }
+  }
 });
 
 t.test("a frame that fails does not take its neighbours with it", async (t) => {

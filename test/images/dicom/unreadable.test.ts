@@ -107,7 +107,7 @@ const broken: [string, Files, Record<string, number> | string][] = [
   ["all ones", { "IM6.dcm": Buffer.alloc(whole.length, 0xff) }, { blank: 1 }],
   ["zeros of another length", { "IM6.dcm": Buffer.alloc(512) }, { blank: 1 }],
   ["another format", { "IM6.dcm": Buffer.from("<html>not found</html>") }, { other_format: 1 }],
-  ["a packed slice", { "IM6.dcm.gz": gzipSync(whole) }, { other_format: 1 }],
+  ["a packed slice", { "IM6.dcm.gz": gzipSync(whole) }, { packed: 1 }],
   ["a slice that is still on its way", { "IM6.dcm.part": Buffer.alloc(0) }, { empty: 1 }],
   ["the preamble alone", { "IM6.dcm": whole.subarray(0, 132) }, { damaged: 1 }],
   ["the preamble alone, under another name", { x: whole.subarray(0, 132) }, { damaged: 1 }],

@@ -1,0 +1,98 @@
+/**
+ * How many images a series has by what its images say. Fewer may be an export of a part, or the
+ * slices that a transfer lost: at the ends, positions show nothing of it.
+ */
+import type { Warning } from "../image.js";
+import type { DataSetAttributes, PrivateElement } from "./attributes.js";
+
+/** A file of the series. */
+export interface CountedFile {
+  attributes: DataSetAttributes;
+  frames: readonly unknown[];
+}
+
+/**
+ * Of a series, a volume (slices at one time), or what one AcquisitionNumber has (PS3.3 C.7.6.1,
+ * C.8.9.1); and NumberOfSeriesRelatedInstances, which some archives write into files (PS3.4
+ * C.3.4).
+ */
+const COUNTS: readonly string[] = ["NumberOfSeriesRelatedInstances", "NumberOfSlices"];
+const OF_ACQUISITION = "ImagesInAcquisition";
+const ACQUISITION = "AcquisitionNumber";
+
+const PRIVATE_COUNTS: readonly (PrivateElement & { name: string })[] = [
+  {
+    name: "GE's images in series",
+    creator: "GEMS_SERS_01",
+    group: 0x0025,
+    element: 0x07,
+    vr: "SL",
+  },
+  {
+    name: "GE's locations in acquisition",
+    creator: "GEMS_RELA_01",
+    group: 0x0021,
+    element: 0x4f,
+    vr: "SS",
+  },
+  {
+    name: "Philips' NumberOfSlicesMR",
+    creator: "Philips Imaging DD 001",
+    group: 0x2001,
+    element: 0x18,
+    vr: "SL",
+  },
+];
+
+/** Beyond it a number is no count of images. */
+const MOST = 1e6;
+
+/** One warning that names each attribute that says more images than there are. */
+export function countCaveats(files: readonly CountedFile[]): Warning[] {
+  const found = framesOf(files);
+  const fewer = [
+    ...COUNTS.flatMap((keyword) => lacking(keyword, found, countsBy(files, keyword))),
+    ...ofAcquisitions(files),
+    ...PRIVATE_COUNTS.flatMap(({ name, ...place }) => {
+      const said = files.map(({ attributes }) => Number(attributes.privateValues(place)[0]));
+      return lacking(name, found, said);
+    }),
+  ];
+  if (fewer.length === 0) return [];
+  const message =
+    `The series has fewer images than they say: ${fewer.join("; ")}. If no part of it was left out on purpose, ` +
+    "images are missing; volumes and counts are of those that are there.";
+  return [{ code: "fewer_images", message }];
+}
+
+/**
+ * Each acquisition by itself, unless the number is that of all: some devices number each slice as
+ * an acquisition.
+ */
+function ofAcquisitions(files: readonly CountedFile[]): string[] {
+  const parts = new Map<string, CountedFile[]>();
+  for (const file of files) {
+    const number = file.attributes.string(ACQUISITION) ?? "";
+    parts.set(number, [...(parts.get(number) ?? []), file]);
+  }
+  if (countsBy(files, OF_ACQUISITION).every((count) => count === framesOf(files))) return [];
+  const found = [...parts.values()].flatMap((part) =>
+    lacking(OF_ACQUISITION, framesOf(part), countsBy(part, OF_ACQUISITION)),
+  );
+  return found.slice(0, 1);
+}
+
+const framesOf = (files: readonly CountedFile[]): number =>
+  files.reduce((sum, { frames }) => sum + frames.length, 0);
+
+const countsBy = (files: readonly CountedFile[], keyword: string): number[] =>
+  files.map(({ attributes }) => attributes.number(keyword) ?? 0);
+
+/** Files that say different numbers are not of one whole: nothing is known then. */
+function lacking(name: string, found: number, said: readonly number[]): string[] {
+  const counts = new Set(
+    said.filter((count) => Number.isInteger(count) && count > 0 && count < MOST),
+  );
+  const [count = 0] = counts;
+  return counts.size === 1 && count > found ? [`${name} says ${count}, found ${found}`] : [];
+}

@@ -1,0 +1,141 @@
+/**
+ * Frames that hold no image: Pixel Padding throughout (PS3.3 C.7.5.1.1.2), or one value throughout,
+ * as a file whose copy broke off and was filled up has it. A volume with such a slice looks whole.
+ */
+import { errors, RadserveError } from "../base/errors.js";
+import { isConstant } from "../images/dicom/decode-check.js";
+import { volumeOf } from "../images/dicom/volume.js";
+import { ANY_STACK, type Image, type Warning } from "../images/image.js";
+import { someValue } from "../images/stored-values.js";
+
+/** A frame with so small a part of image among Pixel Padding shows nothing. */
+const NEARLY_NONE = 0.001;
+/** Frames that a message lists. */
+const LISTED = 10;
+
+/** What of an image is empty, as its frames are decoded. */
+export class EmptyFrames {
+  /** From 0. */
+  readonly #padded: number[] = [];
+  readonly #nearlyPadded: number[] = [];
+  /** Of one value, padding or not. */
+  readonly #blank: number[] = [];
+
+  constructor(private readonly image: Image) {}
+
+  /** @param data the stored values of the frame */
+  look(frame: number, data: Uint8Array): void {
+    const { format } = this.image;
+    const found = imagePixels(this.image, frame, data);
+    if (found === 0) this.#padded.push(frame);
+    else if (found !== undefined) this.#nearlyPadded.push(frame);
+    if (found === 0 || isConstant(data, (format.samplesPerPixel * format.bitsAllocated) / 8))
+      this.#blank.push(frame);
+  }
+
+  /**
+   * What a model is told of the frames, once all are decoded; it is given its background where they
+   * are padding.
+   * @param asVolume whether it measures across the frames: then a blank slice between others is a
+   * hole, as a missing one is
+   * @throws RadserveError decode_suspect if the image is padding throughout, or has such a hole
+   */
+  caveats(asVolume: boolean): Warning[] {
+    const { image } = this;
+    const padding = paddingCaveats(image.frameCount, this.#padded, this.#nearlyPadded);
+    const blank = this.#blank.filter((frame) => !this.#padded.includes(frame));
+    if (this.#blank.length === image.frameCount) return padding;
+    const between = this.#blank.length === 0 ? [] : betweenOthers(image, this.#blank);
+    if (asVolume && between.length > 0 && !mayBeEmpty(image)) throw holed(image, between);
+    if (blank.length === 0) return padding;
+    const message =
+      `${counted(blank, image.frameCount)} one value throughout (${listed(blank)}), and others are not. Ends of a stack may be, in MR; ` +
+      "a file whose copy broke off and was filled up looks the same. Check them at the source.";
+    return [...padding, { code: "blank_frame", message }];
+  }
+}
+
+/**
+ * How many pixels of a grey frame are image and no Pixel Padding, if they are nearly none;
+ * undefined if they are more, or if the frame names no padding.
+ */
+function imagePixels(image: Image, frame: number, data: Uint8Array): number | undefined {
+  const { padding } = image.interpretation(frame);
+  if (padding === undefined) return undefined;
+  const { rows, columns } = image.format;
+  let found = 0;
+  const isMore = () => ++found >= Math.max(2, rows * columns * NEARLY_NONE);
+  return someValue(data, image.format, padding, isMore) ? undefined : found;
+}
+
+function paddingCaveats(
+  frames: number,
+  padded: readonly number[],
+  nearly: readonly number[],
+): Warning[] {
+  const named = "(PixelPaddingValue, PixelPaddingRangeLimit)";
+  const found = `${counted(padded, frames)} Pixel Padding throughout ${named}`;
+  if (padded.length === frames)
+    throw errors.decode_suspect(
+      `Expected an image, but ${found}: nothing of it is image. Correct the attributes at the source; nothing was computed.`,
+      { reason: "padding_only" },
+    );
+  // Corners of oblique stacks are in the patient by a few pixels too
+  if (padded.length + nearly.length === frames)
+    return [
+      {
+        code: "padding_only",
+        message: `All but a few pixels are Pixel Padding, in every frame ${named}: nearly nothing is image.`,
+      },
+    ];
+  if (padded.length === 0) return [];
+  return [{ code: "padding_only", message: `${found}: nothing of them is image.` }];
+}
+
+/** Blank frames between others of the stack, in its order; none where there is no stack. */
+function betweenOthers(image: Image, blank: readonly number[]): number[] {
+  const order = stackOf(image);
+  const full = order.flatMap((frame, place) => (blank.includes(frame) ? [] : [place]));
+  const [first = 0, last = 0] = [full[0], full.at(-1)];
+  return order.filter((frame, place) => place > first && place < last && blank.includes(frame));
+}
+
+/** The frames along the stack, however even it is. */
+function stackOf(image: Image): readonly number[] {
+  try {
+    return volumeOf(image, ANY_STACK).frames;
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "series_invalid") return [];
+    throw error;
+  }
+}
+
+/**
+ * Whether slices without anything are usual: maps of what was found, and scanners of PET that say
+ * so with a slope of 0.
+ */
+function mayBeEmpty(image: Image): boolean {
+  const isDerived = image.attributes?.strings("ImageType")?.[0] === "DERIVED";
+  const { units } = image.interpretation(0);
+  const isMap = isDerived && units !== "HU";
+  return isMap || image.warnings.some(({ code }) => code === "empty_slice");
+}
+
+function holed({ frameCount }: Image, frames: readonly number[]): RadserveError {
+  return errors.decode_suspect(
+    `Expected image in every slice between others, found ${frames.length} of ${frameCount} that are one value throughout (${listed(frames)}), as files ` +
+      "are whose copy broke off: the volume would have a hole. Send the slices again from their source; nothing was computed.",
+    { reason: "blank_slice", frames: frames.slice(0, LISTED).map((frame) => frame + 1) },
+  );
+}
+
+const counted = (frames: readonly number[], all: number): string =>
+  `${frames.length} of ${all} ${all === 1 ? "frame" : "frames or slices"} ${frames.length === 1 ? "is" : "are"}`;
+
+/** "frames 1, 2 and 9 more", from 1. */
+function listed(frames: readonly number[]): string {
+  const numbers = frames.slice(0, LISTED).map((frame) => frame + 1);
+  const more = frames.length - numbers.length;
+  const text = numbers.join(", ") + (more > 0 ? ` and ${more} more` : "");
+  return `${frames.length === 1 ? "frame" : "frames"} ${text}`;
+}
