@@ -214,15 +214,13 @@ export class DirectLine<T extends object> {
     this.call = remoteBy<T>({ call, note: () => undefined }).call;
   }
 
-  async #lay(): Promise<Line> {
+  #lay(): Promise<Line> {
     const forget = () => (this.#line = undefined);
-    try {
-      const port = await this.lay();
+    const line = this.lay().then((port) => {
       port.once("close", forget);
       return lineOn(port, {});
-    } catch (error) {
-      forget();
-      throw error;
-    }
+    });
+    line.catch(forget);
+    return line;
   }
 }

@@ -1,6 +1,7 @@
 /** Threads that answer calls: how they start, answer, fail and end. */
 import { EventEmitter, once } from "node:events";
 import t, { type Test } from "tap";
+import { RadserveError } from "../../src/base/errors.js";
 import { DistantFault } from "../../src/base/fault.js";
 import { MemoryPlaces } from "../../src/base/process-memory.js";
 import { DirectLine, moved, ThreadEnded } from "../../src/base/remote.js";
@@ -165,4 +166,13 @@ t.test("two threads talk on a line of their own, which is laid again when one en
     return id !== first;
   });
   t.equal(laid, 2);
+});
+
+t.test("a line that cannot be laid is laid with the next call", async (t) => {
+  const thread = threadOf(t);
+  const refusal = new RadserveError("shutting_down", "On purpose.");
+  const ways = [() => Promise.reject(refusal), () => thread.call.line()];
+  const line = new DirectLine<AnsweringThread>(() => ways.shift()!());
+  await t.rejects(line.call.id(), refusal);
+  t.ok(await line.call.id());
 });
