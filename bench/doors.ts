@@ -105,7 +105,7 @@ async function serveDoor(folder: string): Promise<void> {
     kept: () => undefined,
     refused: () => undefined,
     ended: () => undefined,
-    spool: new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0 }),
+    spool: new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0, peerShare: 1 }),
     log: pino({ level: "silent" }),
     peers: [{ name: "any", aeTitle: "ANY", networks: undefined }],
   });

@@ -485,21 +485,24 @@ function readIfThere(file: string): string | undefined {
   }
 }
 
+/** As much of a field's name as is shown. */
+const LONGEST_SHOWN = 64;
+
 /**
  * Editors of Windows begin UTF-8 with a byte order mark. @param file or the variable that holds the
  * text
  */
 export function jsonOfFile(file: string, given: string): unknown {
   const text = given.replace(/^\ufeff/, "");
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    // The parser's own message quotes the text, which may be the password of database_url.
-    const { line = 1, column = 1 } = jsonFault(text) ?? {};
-    throw new ConfigError(
-      `${file}: expected JSON; found a fault at line ${line}, column ${column}.`,
-    );
-  }
+  const fault = jsonFault(text);
+  if (fault === undefined) return JSON.parse(text) as unknown;
+  const place = `line ${fault.line}, column ${fault.column}`;
+  // The parser's own message quotes the text, which may be the password of database_url
+  throw new ConfigError(
+    fault.kind === "repeated"
+      ? `${file}: expected each field once; found "${fault.field.slice(0, LONGEST_SHOWN)}" again at ${place}.`
+      : `${file}: expected JSON; found a fault at ${place}.`,
+  );
 }
 
 /**

@@ -113,12 +113,17 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   request->mean_after_activation = o.Flag("meanAfterActivation");
   request->model = MakeModel();
   Model& model = *request->model;
-  model.inputs = o.List("inputs", ReadInput);
-  model.outputs =
-      o.List("outputs", [](const Given& v) { return ReadOutputSpec(ReadDescription(v.value())); });
+  const std::vector<std::string> roles =
+      o.List("roles", [](const Given& role) { return role.Get<std::string>("roles"); });
+  model.inputs = o.List("inputs", [&](const Given& input) {
+    return ReadInputSpec(ReadDescription(input.value()), roles);
+  });
+  model.outputs = o.List("outputs", [&](const Given& output) {
+    return ReadOutputSpec(ReadDescription(output.value()), model.inputs);
+  });
   model.environment = Here(info).id();
   o.Into("name", model.name, "version", model.version);
-  if (o.Has("tiling")) model.tiling = ReadTiling(o.Child("tiling"));
+  if (o.Has("tiling")) model.tiling = ReadTilingSpec(ReadDescription(o.At("tiling")));
   model.max_batch = o.Int("maxBatch");
   model.settings = ReadSessionSettings(o);
   request->gpus = o.Ints("gpus");

@@ -25,6 +25,7 @@ class Given : public Fields<Given> {
   explicit Given(const Napi::Value& value) : value_(value) {}
   const Napi::Value& value() const { return value_; }
 
+  bool IsNull() const { return value_.IsNull(); }
   Napi::Value At(const char* field) const { return value_.As<Napi::Object>().Get(field); }
   std::optional<Given> Find(const char* field) const {
     const Napi::Value found = At(field);
@@ -64,11 +65,10 @@ Plane ReadPlane(const Given& plane);
 std::optional<VolumeGeometry> ReadGeometry(const Given& options);
 /// `threads` is the engine's to fill.
 SessionSettings ReadSessionSettings(const Given& options);
-InputSpec ReadInput(const Given& input);
 /// Booleans, numbers, texts, lists and objects as they are; what is undefined is absent.
 Description ReadDescription(const Napi::Value& value);
-TilingSpec ReadTiling(const Given& tiling);
-/// The same with a tensor, unless its data does not lie where its type must: then it is copied.
+/// The tensor reads the array's own memory, unless its data does not lie where its type must: then
+/// it is copied.
 Tensor ReadTensor(const Given& tensor);
 /// A tensor with memory of its own.
 Tensor ReadOwnTensor(const Given& tensor);

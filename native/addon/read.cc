@@ -68,13 +68,6 @@ Dtype ReadDtype(const Given& object) {
   return *dtype;
 }
 
-Window ReadWindow(const Given& o) {
-  return {o.Number("center"), o.Number("width"),
-          o.OneOf<WindowFunction>("function", {{"LINEAR", WindowFunction::kLinear},
-                                               {"LINEAR_EXACT", WindowFunction::kLinearExact},
-                                               {"SIGMOID", WindowFunction::kSigmoid}})};
-}
-
 PixelFormat ReadFormat(const Given& o) {
   PixelFormat format;
   o.Into("rows", format.rows, "columns", format.columns, "samplesPerPixel", format.samples);
@@ -120,95 +113,6 @@ Interpretation ReadInterpretation(const Given& o) {
                         Words(*palette, "red"), Words(*palette, "green"), Words(*palette, "blue")};
   }
   return i;
-}
-
-// What the engine needs of a manifest's inputs: ImageInput of src/manifest/manifest.ts.
-
-SizeSpec ReadSize(const Given& o) {
-  using Kind = SizeSpec::Kind;
-  SizeSpec size;
-  size.kind = o.OneOf<Kind>(
-      "kind",
-      {{"fixed", Kind::kFixed}, {"multiple_of", Kind::kMultipleOf}, {"source", Kind::kSource}});
-  if (size.kind == Kind::kFixed) {
-    o.Into("height", size.height, "width", size.width);
-    if (o.Has("depth")) size.depth = o.Int("depth");
-  }
-  if (size.kind == Kind::kMultipleOf) o.Into("multiple", size.multiple, "max_side", size.max_side);
-  return size;
-}
-
-ValuesSpec ReadValues(const Given& o) {
-  using Kind = ValuesSpec::Kind;
-  using IfAbsent = ValuesSpec::IfAbsent;
-  ValuesSpec values;
-  values.kind = o.OneOf<Kind>("kind", {{"stored", Kind::kStored},
-                                       {"modality", Kind::kModality},
-                                       {"voi", Kind::kVoi},
-                                       {"window", Kind::kWindow},
-                                       {"windows", Kind::kWindow}});
-  if (values.kind == Kind::kVoi) {
-    values.index = o.Int("index");
-    values.if_absent = o.OneOf<IfAbsent>("if_absent", {{"full_range", IfAbsent::kFullRange},
-                                                       {"min_max", IfAbsent::kMinMax},
-                                                       {"refuse", IfAbsent::kRefuse}});
-  }
-  if (o.Has("windows")) {
-    values.windows = o.List("windows", ReadWindow);
-  } else if (values.kind == Kind::kWindow) {
-    values.window = ReadWindow(o);
-  }
-  return values;
-}
-
-NormalisationSpec ReadNormalisation(const Given& o) {
-  using Kind = NormalisationSpec::Kind;
-  NormalisationSpec n;
-  n.kind = o.OneOf<Kind>("kind", {{"none", Kind::kNone},
-                                  {"scale", Kind::kScale},
-                                  {"mean_std", Kind::kMeanStd},
-                                  {"min_max", Kind::kMinMax},
-                                  {"z_score", Kind::kZScore},
-                                  {"percentile", Kind::kPercentile}});
-  if (n.kind == Kind::kScale) o.Into("multiply", n.multiply, "add", n.add);
-  if (n.kind == Kind::kMeanStd) o.Into("mean", n.mean, "std", n.std);
-  if (n.kind == Kind::kPercentile) o.Into("low", n.low, "high", n.high);
-  if (o.Has("to")) n.to = o.Some<2>("to");
-  if (o.Has("of")) n.nonzero = o.Text("of") == "nonzero";
-  return n;
-}
-
-IntensitySpec ReadIntensity(const Given& o) {
-  using Kind = IntensitySpec::Kind;
-  IntensitySpec step;
-  step.kind = o.OneOf<Kind>("kind", {{"min_max", Kind::kMinMax},
-                                     {"z_score", Kind::kZScore},
-                                     {"percentile", Kind::kPercentile},
-                                     {"clip_percentiles", Kind::kClipPercentiles}});
-  step.at_source = o.Text("at") == "source";
-  step.nonzero = o.Text("of") == "nonzero";
-  step.each_channel = o.Text("channels") == "each";
-  if (o.Has("low")) o.Into("low", step.low, "high", step.high);
-  if (o.Has("to")) step.to = o.Some<2>("to");
-  if (o.Has("clip")) step.clip = o.Flag("clip");
-  return step;
-}
-
-ResamplingSpec ReadResampling(const Given& o) {
-  using Grid = ResamplingSpec::Grid;
-  ResamplingSpec resampling;
-  resampling.grid =
-      o.OneOf<Grid>("grid", {{"edges", Grid::kEdges}, {"first_voxel", Grid::kFirstVoxel}});
-  o.Into("order", resampling.order, "order_back", resampling.order_back, "keep_range",
-         resampling.keep_range);
-  resampling.spacing_mm = o.Some<3>("spacing_mm");
-  if (o.Has("multiple_of")) resampling.multiple_of = o.Some<3, int>("multiple_of");
-  if (o.Has("separate_above")) resampling.separate_above = o.Number("separate_above");
-  resampling.clip_last = o.Text("clip") == "after";
-  resampling.crop_nonzero = o.Text("crop") == "nonzero";
-  resampling.crop_foreground = o.Text("crop") == "foreground";
-  resampling.activate_last = o.Text("activation") == "after";
-  return resampling;
 }
 
 }  // namespace
@@ -279,76 +183,6 @@ std::vector<Source> ReadSources(const Given& options) {
     return Source{0, static_cast<size_t>(source.Int("planes")), ReadGeometry(source),
                   source.Flag("regrid")};
   });
-}
-
-InputSpec ReadInput(const Given& o) {
-  using Monochrome1 = InputSpec::Monochrome1;
-  InputSpec spec;
-  spec.tensor = o.Text("tensor");
-  spec.dtype = ReadDtype(o);
-  const std::string layout = o.Text("layout");
-  if (o.Has("numbers")) {
-    spec.numbers = o.Int("numbers");
-    spec.flat = layout == "N";
-    return spec;
-  }
-  spec.channels_last = layout.back() == 'C';
-  spec.transposed = layout == "NCWH";
-  spec.volume = layout.find('D') != std::string::npos;
-  spec.size = ReadSize(o.Child("size"));
-  spec.fit = o.OneOf<Fit>("fit", {{"stretch", Fit::kStretch},
-                                  {"letterbox", Fit::kLetterbox},
-                                  {"crop", Fit::kCrop},
-                                  {"none", Fit::kNone}});
-  spec.interpolation =
-      o.OneOf<Interpolation>("interpolation", {{"area", Interpolation::kArea},
-                                               {"adaptive_area", Interpolation::kAdaptiveArea},
-                                               {"linear", Interpolation::kLinear},
-                                               {"cubic", Interpolation::kCubic},
-                                               {"nearest", Interpolation::kNearest},
-                                               {"spline", Interpolation::kSpline}});
-  if (o.Has("antialias")) spec.antialias = o.Flag("antialias");
-  spec.values = ReadValues(o.Child("values"));
-  spec.monochrome1 = o.OneOf<Monochrome1>("monochrome1", {{"invert", Monochrome1::kInvert},
-                                                          {"as_stored", Monochrome1::kAsStored},
-                                                          {"refuse", Monochrome1::kRefuse}});
-  spec.channels = o.OneOf<ChannelOrder>("channels", {{"grayscale", ChannelOrder::kGrayscale},
-                                                     {"windows", ChannelOrder::kGrayscale},
-                                                     {"rgb", ChannelOrder::kRgb},
-                                                     {"bgr", ChannelOrder::kBgr}});
-  spec.accept_colour = o.Text("colour_source") == "accept";
-  if (o.Has("label_channels")) spec.label_channels = o.Int("label_channels");
-  if (o.Has("clip")) {
-    const auto [low, high] = o.Some<2>("clip");
-    spec.clip = {low, high};
-  }
-  spec.normalisation = ReadNormalisation(o.Child("normalisation"));
-  if (o.Has("intensity")) spec.intensity = o.List("intensity", ReadIntensity);
-  spec.background = o.Number("background");
-  if (o.Has("source")) spec.source = static_cast<size_t>(o.Int("source"));
-  if (o.Has("parts")) spec.parts = o.List("parts", ReadInput);
-  if (o.Has("spacing_mm")) spec.spacing_mm = o.Some<3>("spacing_mm");
-  if (o.Has("orientation")) spec.orientation = o.Text("orientation");
-  if (o.Has("resampling")) spec.resampling = ReadResampling(o.Child("resampling"));
-  if (const auto around = o.Find("neighbours"))
-    spec.neighbours = {around->Int("before"), around->Int("after"),
-                       around->Text("edges") == "repeat"};
-  return spec;
-}
-
-TilingSpec ReadTiling(const Given& o) {
-  TilingSpec tiling;
-  tiling.window = o.Ints("window");
-  tiling.overlap = o.Number("overlap");
-  tiling.steps = o.OneOf<TilingSpec::Steps>(
-      "steps", {{"even", TilingSpec::Steps::kEven}, {"stride", TilingSpec::Steps::kStride}});
-  if (const auto gaussian = o.Find("gaussian"))
-    tiling.gaussian = {gaussian->Number("sigma"), gaussian->Flag("middle"),
-                       gaussian->Number("least")};
-  tiling.mirrored = o.Ints("mirrored");
-  tiling.pad_edge = o.At("padding").IsString();
-  if (!tiling.pad_edge) tiling.padding = static_cast<float>(o.Number("padding"));
-  return tiling;
 }
 
 }  // namespace radserve

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -63,31 +65,48 @@ class Fields {
   std::vector<double> Numbers(const char* field) const {
     return List(field, [&](const Self& item) { return double{item.template Get<double>(field)}; });
   }
+  std::vector<std::string> Texts(const char* field) const {
+    return List(field, [&](const Self& item) {
+      return std::string(item.template Get<std::string>(field));
+    });
+  }
   std::vector<int> Ints(const char* field) const {
     return List(field, [&](const Self& item) {
       return static_cast<int>(item.template Get<double>(field));
     });
   }
-  /// So many numbers.
+  size_t Count(const char* field) const { return As<std::vector<Self>>(field).size(); }
+  /// So many numbers; `null` stands for those that are null, where it is given.
   template <size_t count, typename T = double>
-  std::array<T, count> Some(const char* field) const {
-    const std::vector<double> numbers = Numbers(field);
+  std::array<T, count> Some(const char* field, std::optional<T> null = std::nullopt) const {
+    const std::vector<T> numbers = List(field, [&](const Self& item) {
+      return null && item.IsNull() ? *null : static_cast<T>(item.template Get<double>(field));
+    });
     if (numbers.size() != count) Unexpected(field);
     std::array<T, count> out;
-    for (size_t i = 0; i < count; ++i) out[i] = static_cast<T>(numbers[i]);
+    std::ranges::copy(numbers, out.begin());
     return out;
   }
   /// The value that goes with the text under `field`.
   template <typename T>
   T OneOf(const char* field, std::initializer_list<std::pair<std::string_view, T>> choices) const {
-    const std::string& found = Text(field);
+    return Chosen<T>(Text(field), field, choices);
+  }
+  /// The same of a text itself, an item of `field`.
+  template <typename T>
+  T Choice(const char* field, std::initializer_list<std::pair<std::string_view, T>> choices) const {
+    return Chosen<T>(self().template Get<std::string>(field), field, choices);
+  }
+
+ private:
+  template <typename T>
+  static T Chosen(const std::string& found, const char* field,
+                  std::initializer_list<std::pair<std::string_view, T>> choices) {
     for (const auto& [name, value] : choices) {
       if (found == name) return value;
     }
     Unexpected(field);
   }
-
- private:
   const Self& self() const { return static_cast<const Self&>(*this); }
   template <typename T>
   decltype(auto) As(const char* field) const {
@@ -97,7 +116,7 @@ class Fields {
   }
 };
 
-/// An object as JSON has one: what a caller says of a thing whose own code knows its fields.
+/// A piece of JSON: what a caller says of a thing whose own code knows its fields.
 class Description : public Fields<Description> {
  public:
   using Items = std::vector<Description>;
@@ -110,6 +129,19 @@ class Description : public Fields<Description> {
   Description(std::vector<std::string> names, Items values)
       : names_(std::move(names)), value_(std::move(values)) {}
 
+  bool IsNull() const { return std::holds_alternative<std::monostate>(value_); }
+  bool IsText() const { return std::holds_alternative<std::string>(value_); }
+  /// This object with the fields of another, which replace those of the same name.
+  Description With(const Description& other) const {
+    Description both = other;
+    auto& values = std::get<Items>(both.value_);
+    for (size_t i = 0; i < names_.size(); ++i) {
+      if (other.Find(names_[i]) != nullptr) continue;
+      both.names_.push_back(names_[i]);
+      values.push_back(std::get<Items>(value_)[i]);
+    }
+    return both;
+  }
   const Description* Find(std::string_view field) const {
     for (size_t i = 0; i < names_.size(); ++i) {
       if (names_[i] == field) return &std::get<Items>(value_)[i];

@@ -13,13 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/spec.h"
 #include "base/tensor.h"
 #include "engine/residence.h"
+#include "postprocess/output.h"
+#include "prepare/input.h"
 #include "runtime/session.h"
 #include "runtime/session_device.h"
 #include "scheduling/batcher.h"
 #include "scheduling/scheduler.h"
+#include "tiling/tiling.h"
 
 namespace radserve {
 

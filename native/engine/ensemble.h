@@ -2,7 +2,8 @@
 
 #include <vector>
 
-#include "base/spec.h"
+#include "postprocess/output.h"
+#include "prepare/input.h"
 #include "runtime/session.h"
 
 namespace radserve {

@@ -640,8 +640,8 @@ void InferRequest::PostprocessAll(const TaskContext& context) {
       const PreparedImage& image = prepared.image.value();
       const SourceGrid grid{image.geometry, image.padding, channels_last};
       if (spec.activation == Activation::kPrototypes) {
-        const TableOfBoxes boxes{model->outputs.at(spec.boxes_output),
-                                 thresholds.at(spec.boxes_output)};
+        const size_t boxes_output = TableOf(spec, model->outputs);
+        const TableOfBoxes boxes{model->outputs.at(boxes_output), thresholds.at(boxes_output)};
         outputs.push_back(PostprocessPrototypes(spec, boxes, tensor, grid, thresholds[i]));
       } else {
         outputs.push_back(Postprocess(spec, tensor, grid, thresholds[i]));

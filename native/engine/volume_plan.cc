@@ -4,6 +4,7 @@
 
 #include "postprocess/highest.h"
 #include "postprocess/kind.h"
+#include "postprocess/masks.h"
 #include "postprocess/postprocess.h"
 #include "prepare/channels.h"
 
@@ -20,7 +21,7 @@ constexpr double kSourcePlanes = 5;
 /// Whether only the highest of the channels counts.
 bool OnlyHighest(const OutputSpec& output) {
   return !MayOverlap(output.activation) && output.activation != Activation::kLabelMap &&
-         !output.fractional;
+         !output.Own<SegmentationSpec>().fractional;
 }
 
 /// Bytes of a mask on the model's grid: a byte a voxel for all labels, or for each that may
@@ -28,10 +29,10 @@ bool OnlyHighest(const OutputSpec& output) {
 /// object; one for Pixel Padding; and of one slice the part within the source, before and after a
 /// last activation.
 double BytesOfModelMask(const OutputSpec& output, double voxels, double plane) {
-  if (!output.model_grid) return 0;
+  if (!output.Own<SegmentationSpec>().model_grid) return 0;
   const double labels = output.labels;
   const double masks = MayOverlap(output.activation) ? labels : 1;
-  const double shown = output.fractional ? labels : 0;
+  const double shown = output.Own<SegmentationSpec>().fractional ? labels : 0;
   return (2 * (masks + shown) + labels / 4 + 1) * voxels +
          2 * static_cast<double>(ChannelsOf(output) * sizeof(float)) * plane;
 }

@@ -79,9 +79,9 @@ std::optional<Box> InSource(const Box& box, const Geometry& g) {
 }
 
 std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns,
-                            const OutputSpec& spec, const Geometry& geometry, double threshold) {
+                            const MapBoxesSpec& spec, const Geometry& geometry, double threshold) {
   std::vector<uint8_t> members(map.size());
-  ToMask(map, spec.map_threshold, members.data());
+  ToMask(map, spec.threshold, members.data());
   const Regions found =
       FindRegions(members, rows, columns, 1, Members::kEqual, Neighbours::kCorners);
   const std::vector<Region> regions = Measure(found, map, columns);

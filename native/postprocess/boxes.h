@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "base/spec.h"
 #include "postprocess/turned.h"
 #include "prepare/geometry.h"
 
@@ -40,12 +39,20 @@ struct Cuboid {
 /// of it. Of a turned box the edges are those round the part of it that lies in the image.
 std::optional<Box> InSource(const Box& box, const Geometry& geometry);
 
+/// The fields of a probability map.
+struct MapBoxesSpec {
+  double threshold = 0.5;
+  double minimum_area = 0;
+  double unclip = 0;
+  int max_boxes = 1;
+};
+
 /// Regions (8-connected) of a rows x columns probability map that covers the tensor become boxes in
 /// source pixels: pixels at or above the map's threshold, regions of at least minimum_area pixels
 /// of the map, bounding boxes grown on each side by area * unclip / perimeter of the bounding box
 /// (Liao et al. 2020, section 3.4), score the mean probability of the region's pixels, kept at or
 /// above `threshold` (NaN: all). Best first.
 std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns,
-                            const OutputSpec& spec, const Geometry& geometry, double threshold);
+                            const MapBoxesSpec& spec, const Geometry& geometry, double threshold);
 
 }  // namespace radserve

@@ -36,8 +36,8 @@ std::array<float, 4> Edges(const float* v, BoxFormat format) {
   return {};
 }
 
-std::array<float, 4> Edges(const float* v, const OutputSpec& spec, const Geometry& g) {
-  std::array<float, 4> edges = Edges(v, spec.box_format);
+std::array<float, 4> Edges(const float* v, const DetectionSpec& spec, const Geometry& g) {
+  std::array<float, 4> edges = Edges(v, spec.format);
   if (!spec.normalised) return edges;
   for (size_t i = 0; i < edges.size(); ++i)
     edges[i] *= static_cast<float>((i % 2 == 0 ? g.columns : g.rows).tensor);
@@ -55,9 +55,9 @@ float OfEdges(const Candidate& a, const Candidate& b) {
   return shared / (a.area + b.area - shared);
 }
 
-/// What the spec compares.
-double Shared(const Candidate& a, const Candidate& b, const OutputSpec& spec) {
-  switch (spec.nms_overlap) {
+/// What is compared.
+double Shared(const Candidate& a, const Candidate& b, Overlap overlap) {
+  switch (overlap) {
     case Overlap::kEdges:
       return static_cast<double>(OfEdges(a, b));
     case Overlap::kPolygon:
@@ -70,17 +70,18 @@ double Shared(const Candidate& a, const Candidate& b, const OutputSpec& spec) {
 }
 
 /// `candidates` best first.
-std::vector<Box> Choose(const std::vector<Candidate>& candidates, const OutputSpec& spec,
+std::vector<Box> Choose(const std::vector<Candidate>& candidates, const DetectionSpec& spec,
                         const Geometry& g) {
   std::vector<Candidate> kept;
   std::vector<Box> out;
   for (const Candidate& candidate : candidates) {
     if (out.size() >= static_cast<size_t>(spec.max_boxes)) break;
-    const bool hidden = spec.nms_iou && std::ranges::any_of(kept, [&](const Candidate& better) {
-                          return (!spec.nms_per_class || better.box.label == candidate.box.label) &&
-                                 Shared(better, candidate, spec) > *spec.nms_iou;
+    const auto& nms = spec.nms;
+    const bool hidden = nms && std::ranges::any_of(kept, [&](const Candidate& better) {
+                          return (!nms->per_class || better.box.label == candidate.box.label) &&
+                                 Shared(better, candidate, nms->overlap) > nms->iou;
                         });
-    if (spec.nms_iou && (spec.nms_fast || !hidden)) kept.push_back(candidate);
+    if (nms && (nms->fast || !hidden)) kept.push_back(candidate);
     if (hidden) continue;
     if (const std::optional<Box> seen = InSource(candidate.box, g)) out.push_back(*seen);
   }
@@ -97,10 +98,11 @@ void FinishScores(RawDetections& raw, size_t columns, const OutputSpec& spec) {
   const size_t count = raw.boxes.size() / 4;
   const auto of_box = [&](size_t i) { return std::span(raw.scores).subspan(i * columns, columns); };
   for (size_t i = 0; i < count; ++i) Activate(of_box(i), spec.activation);
-  if (!spec.table) return;
+  const auto& table = spec.Own<DetectionSpec>().table;
+  if (!table) return;
   CheckProbabilities(raw.scores, spec.tensor);
   if (raw.objectness.empty()) return;
-  Activate(raw.objectness, spec.table->objectness_activation);
+  Activate(raw.objectness, table->objectness_activation);
   CheckProbabilities(raw.objectness, spec.tensor);
   for (size_t i = 0; i < count; ++i) {
     for (float& score : of_box(i)) score *= raw.objectness[i];
@@ -108,10 +110,10 @@ void FinishScores(RawDetections& raw, size_t columns, const OutputSpec& spec) {
 }
 
 /// The candidate of a turned box: its edges are those round it.
-void Turn(Candidate& candidate, const RawDetections& raw, const OutputSpec& spec) {
+void Turn(Candidate& candidate, const RawDetections& raw, const TableSpec& table) {
   Box& box = candidate.box;
   const auto number = [&](size_t k) { return static_cast<double>(raw.boxes[box.row * 4 + k]); };
-  const double angle = static_cast<double>(raw.angles[box.row]) * spec.table->angle_unit;
+  const double angle = static_cast<double>(raw.angles[box.row]) * table.angle_unit;
   candidate.turned = {number(0), number(1), number(2), number(3), angle};
   box.corners = CornersOf(candidate.turned);
   const auto [left, right] = std::ranges::minmax(*box.corners, {}, &Corner::x);
@@ -125,46 +127,53 @@ bool Reaches(float score, double threshold) { return !(score < static_cast<float
 
 }  // namespace
 
-int LabelOfClass(float number, bool counts, const OutputSpec& spec) {
-  const float label = std::round(number) - static_cast<float>(spec.first_class);
+int LabelOfClass(float number, bool counts, int first_class, int labels) {
+  const float label = std::round(number) - static_cast<float>(first_class);
   const bool whole = std::fabs(number - std::round(number)) < 1e-3f;
-  if (whole && label >= 0 && label < static_cast<float>(spec.labels))
-    return static_cast<int>(label);
+  if (whole && label >= 0 && label < static_cast<float>(labels)) return static_cast<int>(label);
   if (!counts) return -1;
   throw EngineError("output_invalid", "The model gave class " + std::to_string(number) +
-                                          "; expected " + std::to_string(spec.first_class) +
-                                          " to " +
-                                          std::to_string(spec.first_class + spec.labels - 1) + ".");
+                                          "; expected " + std::to_string(first_class) + " to " +
+                                          std::to_string(first_class + labels - 1) + ".");
 }
 
-void ReadDetections(const Description& own, OutputSpec& spec) {
-  spec.box_format = own.OneOf<BoxFormat>("format", {{"xyxy", BoxFormat::kXyxy},
-                                                    {"xywh", BoxFormat::kXywh},
-                                                    {"cxcywh", BoxFormat::kCxcywh},
-                                                    {"yxyx", BoxFormat::kYxyx}});
-  ReadBoxes(own, spec);
+std::optional<SuppressionSpec> ReadSuppression(const Description& output) {
+  if (!output.Has("nms")) return std::nullopt;
+  const Description& nms = output.Child("nms");
+  if (nms.Has("kind") && nms.Text("kind") == "none") return std::nullopt;
+  SuppressionSpec spec{nms.Number("iou"), nms.Flag("per_class")};
+  spec.fast = nms.Has("kind") && nms.Text("kind") == "fast";
+  if (nms.Has("overlap"))
+    spec.overlap = nms.OneOf<Overlap>(
+        "overlap", {{"polygon", Overlap::kPolygon}, {"probabilistic", Overlap::kProbabilistic}});
+  return spec;
 }
 
-void ReadBoxes(const Description& own, OutputSpec& spec) {
-  own.Into("normalised", spec.normalised, "max_boxes", spec.max_boxes);
-  if (own.Has("first")) spec.first_class = own.Int("first");
-  if (own.Has("iou")) {
-    spec.nms_iou = own.Number("iou");
-    own.Into("per_class", spec.nms_per_class, "fast", spec.nms_fast);
-    spec.nms_overlap = own.OneOf<Overlap>("overlap", {{"edges", Overlap::kEdges},
-                                                      {"polygon", Overlap::kPolygon},
-                                                      {"probabilistic", Overlap::kProbabilistic}});
+ListSpec ReadList(const Description& output, OutputSpec& spec) {
+  spec.tensor = output.Child("boxes").Text("tensor");
+  spec.activation = ReadActivation(output.Child("scores"));
+  ListSpec list{output.Child("scores").Text("tensor"), {}};
+  spec.further_tensors = {list.scores};
+  if (output.Has("classes")) {
+    list.classes = output.Child("classes").Text("tensor");
+    spec.further_tensors.push_back(list.classes);
   }
+  return list;
 }
 
-RawDetections ReadLists(const OutputSpec& spec, const TensorByName& tensors, size_t numbers) {
+int FirstClassOf(const Description& output) {
+  return output.Has("classes") ? output.Child("classes").Int("first") : 0;
+}
+
+RawDetections ReadLists(const OutputSpec& spec, const ListSpec& list, const TensorByName& tensors,
+                        size_t numbers) {
   const Tensor& boxes = tensors(spec.tensor);
-  const Tensor& scores = tensors(spec.scores_tensor);
+  const Tensor& scores = tensors(list.scores);
   if (boxes.shape.empty() || boxes.shape.back() != static_cast<int64_t>(numbers)) {
     InvalidOutput(boxes, std::to_string(numbers) + " numbers a box");
   }
   const size_t count = boxes.Elements() / numbers;
-  const size_t columns = spec.classes_tensor.empty() ? static_cast<size_t>(spec.labels) : 1;
+  const size_t columns = list.classes.empty() ? static_cast<size_t>(spec.labels) : 1;
   // With the labels first the numbers would be as many, and each another's.
   const auto labels = static_cast<int64_t>(columns);
   const bool side_by_side =
@@ -174,8 +183,8 @@ RawDetections ReadLists(const OutputSpec& spec, const TensorByName& tensors, siz
                               std::to_string(count) + " boxes, those of a box side by side");
   }
   RawDetections raw{AsFloats(boxes), AsFloats(scores), {}, {}, {}};
-  if (!spec.classes_tensor.empty()) {
-    const Tensor& classes = tensors(spec.classes_tensor);
+  if (!list.classes.empty()) {
+    const Tensor& classes = tensors(list.classes);
     if (classes.Elements() != count)
       InvalidOutput(classes, "one class for each of " + std::to_string(count) + " boxes");
     raw.classes = AsFloats(classes);
@@ -185,7 +194,7 @@ RawDetections ReadLists(const OutputSpec& spec, const TensorByName& tensors, siz
 }
 
 RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
-  const TableSpec& table = *spec.table;
+  const TableSpec& table = *spec.Own<DetectionSpec>().table;
   const auto& shape = tensor.shape;
   const size_t rank = shape.size();
   const auto columns = static_cast<size_t>(table.columns);
@@ -224,13 +233,14 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
 
 std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec,
                                   const Geometry& geometry, std::span<const double> thresholds) {
+  const auto& own = spec.Own<DetectionSpec>();
   const size_t count = raw.boxes.size() / 4;
   const size_t columns = count == 0 ? 1 : raw.scores.size() / count;
   FinishScores(raw, columns, spec);
   std::vector<Candidate> candidates;
   for (size_t i = 0; i < count; ++i) {
     const std::span<const float> scores = std::span(raw.scores).subspan(i * columns, columns);
-    const auto [x0, y0, x1, y1] = Edges(raw.boxes.data() + i * 4, spec, geometry);
+    const auto [x0, y0, x1, y1] = Edges(raw.boxes.data() + i * 4, own, geometry);
     const auto sum = [](float a, float b) { return a + b; };
     if (!std::isfinite(x0 + y0 + x1 + y1 +
                        std::accumulate(scores.begin(), scores.end(), 0.0f, sum))) {
@@ -241,14 +251,15 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec,
     const auto add = [&](int label, float score) {
       if (!area || !Reaches(score, thresholds[static_cast<size_t>(label)])) return;
       Candidate candidate{{x0, y0, x1, y1, score, label, i}, (x1 - x0) * (y1 - y0)};
-      if (!raw.angles.empty()) Turn(candidate, raw, spec);
+      if (!raw.angles.empty()) Turn(candidate, raw, *own.table);
       candidates.push_back(candidate);
     };
     if (!raw.classes.empty()) {
       // Rows that a network fills up with nothing have no area or no score.
-      const int label = LabelOfClass(raw.classes[i], area && scores[0] > 0, spec);
+      const int label =
+          LabelOfClass(raw.classes[i], area && scores[0] > 0, own.first_class, spec.labels);
       if (label >= 0) add(label, scores[0]);
-    } else if (spec.several_labels) {
+    } else if (own.several_labels) {
       for (size_t k = 0; k < columns; ++k) add(static_cast<int>(k), scores[k]);
     } else {
       const auto best = std::max_element(scores.begin(), scores.end());
@@ -257,7 +268,7 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec,
   }
   std::ranges::stable_sort(candidates, std::greater{},
                            [](const Candidate& c) { return c.box.score; });
-  return Choose(candidates, spec, geometry);
+  return Choose(candidates, own, geometry);
 }
 
 }  // namespace radserve

@@ -1,16 +1,80 @@
 #pragma once
 
+#include <array>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/description.h"
-#include "base/spec.h"
 #include "base/tensor.h"
 #include "postprocess/boxes.h"
+#include "postprocess/output.h"
 #include "postprocess/postprocess.h"
 #include "prepare/geometry.h"
 
 namespace radserve {
+
+enum class BoxFormat { kXyxy, kXywh, kCxcywh, kYxyx };
+
+/// What two boxes share: by their edges, as outlines of turned boxes, or as distributions
+/// (turned.h).
+enum class Overlap { kEdges, kPolygon, kProbabilistic };
+
+/// Where the numbers of a box stand in the one tensor that holds them all; columns count from 0.
+struct TableSpec {
+  /// [1, columns, boxes] instead of [1, boxes, columns].
+  bool columns_first = false;
+  int columns = 0;
+  /// The box's four numbers, in the order of its format.
+  std::array<int, 4> box = {};
+  /// The one score of a box, or the first of one score a label.
+  int score = 0;
+  bool score_a_label = false;
+  std::optional<int> class_column;
+  std::optional<int> objectness;
+  /// kNone or kSigmoid.
+  Activation objectness_activation = Activation::kNone;
+  /// The first coefficient of a box's mask, and how many there are.
+  std::optional<int> coefficients = std::nullopt;
+  int coefficient_count = 0;
+  /// How much each box is turned, and how many radians clockwise a number of that column stands
+  /// for.
+  std::optional<int> angle = std::nullopt;
+  double angle_unit = 1;
+};
+
+/// The tensors beside that of the boxes, where each has one of its own.
+struct ListSpec {
+  std::string scores;
+  /// Empty: scores have a column for each label.
+  std::string classes;
+};
+
+/// Non-maximum suppression.
+struct SuppressionSpec {
+  double iou = 0;
+  bool per_class = false;
+  /// A box goes because of any better one, whether that stays or not.
+  bool fast = false;
+  Overlap overlap = Overlap::kEdges;
+};
+
+/// The fields of both kinds with boxes in images.
+struct DetectionSpec {
+  BoxFormat format = BoxFormat::kXyxy;
+  /// 0 to 1 of the tensor's sides, instead of its pixels.
+  bool normalised = false;
+  ListSpec list;
+  /// Then `tensor` holds boxes, scores and classes.
+  std::optional<TableSpec> table;
+  /// Number of the first label.
+  int first_class = 0;
+  /// A box counts for each label whose threshold it reaches, instead of for its best label.
+  bool several_labels = false;
+  std::optional<SuppressionSpec> nms;
+  int max_boxes = 1;
+};
 
 /// The numbers of a network's boxes, box by box.
 struct RawDetections {
@@ -30,19 +94,23 @@ struct RawDetections {
   std::vector<float> angles = {};
 };
 
-/// Reads the fields that both kinds with boxes of a network have.
-void ReadDetections(const Description& own, OutputSpec& spec);
+/// Reads `nms`; nothing where none is asked for.
+std::optional<SuppressionSpec> ReadSuppression(const Description& output);
 
-/// Those of them that boxes in volumes have, too: all but the order of a box's numbers.
-void ReadBoxes(const Description& own, OutputSpec& spec);
+/// Reads `scores` and `classes` of boxes that have tensors of their own.
+ListSpec ReadList(const Description& output, OutputSpec& spec);
+
+/// Number of the first label.
+int FirstClassOf(const Description& output);
 
 /// The index of the label that a class number means; -1 for one that means none, where it does not
 /// count. Throws output_invalid where it does.
-int LabelOfClass(float number, bool counts, const OutputSpec& spec);
+int LabelOfClass(float number, bool counts, int first_class, int labels);
 
 /// Boxes of so many numbers, scores and classes in tensors of their own. Throws output_invalid
 /// where one does not fit the others.
-RawDetections ReadLists(const OutputSpec& spec, const TensorByName& tensors, size_t numbers);
+RawDetections ReadLists(const OutputSpec& spec, const ListSpec& list, const TensorByName& tensors,
+                        size_t numbers);
 
 /// Takes a table apart. Throws output_invalid if its shape is not [1, boxes, columns] (or the other
 /// way round), where the 1 may be left out.

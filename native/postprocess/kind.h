@@ -4,8 +4,9 @@
 #include <string_view>
 
 #include "base/description.h"
-#include "base/spec.h"
+#include "postprocess/output.h"
 #include "postprocess/postprocess.h"
+#include "prepare/input.h"
 
 namespace radserve {
 
@@ -24,8 +25,9 @@ struct OutputKind {
   bool gridded = false;
   /// It is a mask on a grid.
   bool masks = false;
-  /// Reads the fields of its own; those that all kinds have are read already.
-  void (*read)(const Description& own, OutputSpec& spec) = nullptr;
+  /// Reads the fields of its own from the output as the manifest has it; those that all kinds have
+  /// are read already.
+  void (*read)(const Description& output, OutputSpec& spec) = nullptr;
   /// Raw tensors of one image to the output.
   void (*decode)(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
                  std::span<const double> thresholds, OutputResult& out) = nullptr;
@@ -47,9 +49,11 @@ namespace kinds {
 #undef RADSERVE_KIND
 }  // namespace kinds
 
-/// An output of a manifest: the fields that all kinds have, and those of its own. Throws `internal`
-/// for what src/manifest/outputs does not make.
-OutputSpec ReadOutputSpec(const Description& output);
+/// Reads an output as the manifest has it: the fields that all kinds have, and those of its own.
+/// Throws `internal` for what src/manifest/outputs does not let through.
+OutputSpec ReadOutputSpec(const Description& output, std::span<const InputSpec> inputs);
+
+Activation ReadActivation(const Description& o);
 
 /// Throws output_invalid: a tensor is not what the manifest says.
 [[noreturn]] void InvalidOutput(const Tensor& tensor, const std::string& expected);

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "base/spec.h"
 #include "base/tensor.h"
+#include "postprocess/output.h"
 #include "prepare/geometry.h"
 #include "resample/resample.h"
 

@@ -2,8 +2,30 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace radserve {
+
+struct MaskStep {
+  enum class Kind { kDropBorderConnected, kLargestComponent, kMinimumArea, kFillHoles } kind;
+  /// Label indices, from 1.
+  std::vector<int> labels;
+  int pixels = 0;
+  /// kLargestComponent: pixels that touch by corners are of one region.
+  bool corners = false;
+};
+
+/// The fields of a segmentation.
+struct SegmentationSpec {
+  std::vector<MaskStep> steps;
+  /// Gives the probabilities beside the mask.
+  bool fractional = false;
+  /// Of a volume: gives a mask on the grid of the tensor, too.
+  bool model_grid = false;
+  /// kPrototypes: the tensor of the detection table that finds the boxes.
+  std::string boxes;
+};
 
 /// A mask on the source grid that the steps below change in place: 0 is background, `label` the
 /// pixels in question. Regions are connected by edges, 4 neighbours in an image, 6 in a volume,

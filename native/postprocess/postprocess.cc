@@ -1,5 +1,8 @@
 #include "postprocess/postprocess.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "base/error.h"
 #include "postprocess/kind.h"
 
@@ -12,9 +15,31 @@ constexpr std::array kKinds = {
 #undef RADSERVE_KIND
 };
 
+/// The input that the output names, or the only one of pixels.
+size_t InputOf(const Description& output, std::span<const InputSpec> inputs) {
+  const auto found = std::ranges::find_if(inputs, [&](const InputSpec& input) {
+    return input.numbers == 0 && (!output.Has("input") || input.tensor == output.Text("input"));
+  });
+  return found == inputs.end() ? 0 : static_cast<size_t>(found - inputs.begin());
+}
+
+double ThresholdOf(const Description& label) {
+  return label.Has("threshold") ? label.Number("threshold")
+                                : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
 
-OutputSpec ReadOutputSpec(const Description& output) {
+Activation ReadActivation(const Description& o) {
+  return o.OneOf<Activation>("activation", {{"none", Activation::kNone},
+                                            {"sigmoid", Activation::kSigmoid},
+                                            {"softmax", Activation::kSoftmax},
+                                            {"argmax", Activation::kArgmax},
+                                            {"label_map", Activation::kLabelMap},
+                                            {"prototypes", Activation::kPrototypes}});
+}
+
+OutputSpec ReadOutputSpec(const Description& output, std::span<const InputSpec> inputs) {
   const std::string& name = output.Text("kind");
   OutputSpec spec;
   for (const OutputKind* const kind : kKinds) {
@@ -22,17 +47,12 @@ OutputSpec ReadOutputSpec(const Description& output) {
   }
   if (spec.kind == nullptr)
     throw EngineError("internal", "No output is of the kind \"" + name + "\".");
-  spec.tensor = output.Text("tensor");
-  spec.activation =
-      output.OneOf<Activation>("activation", {{"none", Activation::kNone},
-                                              {"sigmoid", Activation::kSigmoid},
-                                              {"softmax", Activation::kSoftmax},
-                                              {"argmax", Activation::kArgmax},
-                                              {"label_map", Activation::kLabelMap},
-                                              {"prototypes", Activation::kPrototypes}});
-  spec.labels = output.Int("labels");
-  spec.thresholds = output.Numbers("thresholds");
-  spec.input = static_cast<size_t>(output.Int("input"));
+  if (output.Has("tensor")) spec.tensor = output.Text("tensor");
+  if (output.Has("activation")) spec.activation = ReadActivation(output);
+  if (output.Has("label")) spec.thresholds = {ThresholdOf(output.Child("label"))};
+  if (output.Has("labels")) spec.thresholds = output.List("labels", ThresholdOf);
+  spec.labels = static_cast<int>(spec.thresholds.size());
+  spec.input = InputOf(output, inputs);
   spec.kind->read(output, spec);
   return spec;
 }

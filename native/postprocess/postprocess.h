@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "base/spec.h"
 #include "base/tensor.h"
 #include "base/thread_team.h"
 #include "postprocess/boxes.h"
+#include "postprocess/output.h"
 #include "prepare/geometry.h"
 #include "prepare/volume.h"
 #include "tiling/tiling.h"
@@ -102,6 +102,9 @@ using TensorByName = std::function<const Tensor&(const std::string&)>;
 /// numbers.
 OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors,
                          const SourceGrid& grid, std::span<const double> thresholds);
+
+/// Number of the detection table that finds the boxes of a segmentation by prototypes.
+size_t TableOf(const OutputSpec& spec, std::span<const OutputSpec> outputs);
 
 /// Boxes of a detection table, and the thresholds of its labels.
 struct TableOfBoxes {

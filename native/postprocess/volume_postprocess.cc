@@ -12,6 +12,7 @@
 #include "postprocess/highest.h"
 #include "postprocess/kind.h"
 #include "postprocess/maps.h"
+#include "postprocess/masks.h"
 #include "postprocess/postprocess.h"
 #include "resample/resample.h"
 
@@ -144,7 +145,7 @@ void CheckValues(const Job& job, const Tensor& tensor) {
 
 /// Whether the values themselves are looked at, beside the question which of them is the highest.
 bool Shown(const OutputSpec& spec, const Tensor* probabilities) {
-  return spec.fractional || probabilities != nullptr;
+  return spec.Own<SegmentationSpec>().fractional || probabilities != nullptr;
 }
 
 /// Decides the voxels of one grid, slice by slice, by the values of all channels there.
@@ -157,7 +158,8 @@ class Decision {
     const OutputSpec& spec = job.spec;
     out.overlapping = MayOverlap(spec.activation);
     out.mask.resize(out.Voxels() * (out.overlapping ? channels : 1));
-    if (spec.fractional) out.fractions.resize(out.Voxels() * (channels - First()));
+    if (spec.Own<SegmentationSpec>().fractional)
+      out.fractions.resize(out.Voxels() * (channels - First()));
     // The highest of several stays the highest, so that softmax counts only where its values do.
     const bool softmax = spec.activation == Activation::kSoftmax && Shown(spec, probabilities);
     if (!job.view.activate_last || (spec.activation != Activation::kSigmoid && !softmax)) return;
@@ -181,7 +183,8 @@ class Decision {
       std::copy_n(channels[c], plane,
                   reinterpret_cast<float*>(probabilities_->data) + c * voxels + at);
     }
-    for (size_t c = First(); spec.fractional && c < channels_; ++c) {
+    const bool fractional = spec.Own<SegmentationSpec>().fractional;
+    for (size_t c = First(); fractional && c < channels_; ++c) {
       ToSteps({channels[c], plane}, out_.fractions.data() + (c - First()) * voxels + at);
     }
     if (spec.activation == Activation::kLabelMap) {
@@ -340,7 +343,7 @@ void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
   const SourceView view = ViewFromSource(maps, job.volume.placement,
                                          labels ? Interpolation::kNearest : Interpolation::kLinear);
   std::optional<ModelGrid> grid;
-  if (spec.model_grid) {
+  if (spec.Own<SegmentationSpec>().model_grid) {
     out.model = MaskWithin(maps, job.volume.placement);
     grid.emplace(job, maps, view, *out.model);
   }
@@ -457,7 +460,7 @@ void FinishModelMask(const Job& job, ModelMask& mask) {
   // The manifest counts voxels of the source.
   const double ratio = mask.spans[0].step * mask.spans[1].step * mask.spans[2].step;
   OutputSpec own = job.spec;
-  for (MaskStep& step : own.steps) {
+  for (MaskStep& step : own.Set<SegmentationSpec>().steps) {
     const double pixels = std::ceil(step.pixels / ratio - 1e-6);
     step.pixels = static_cast<int>(std::min<double>(pixels, std::numeric_limits<int>::max()));
   }

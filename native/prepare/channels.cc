@@ -5,16 +5,17 @@
 #include <utility>
 
 #include "base/error.h"
+#include "prepare/input.h"
 
 namespace radserve {
 namespace {
 
 /// The layers of one frame: one for each window.
 std::vector<std::shared_ptr<const PixelSource>> LayersOf(const Plane& plane,
-                                                         const InputSpec& spec) {
+                                                         const ValueFields& spec) {
   if (spec.values.windows.empty()) return {std::make_shared<PixelSource>(plane, spec)};
   std::vector<std::shared_ptr<const PixelSource>> layers;
-  InputSpec single = spec;
+  ValueFields single = spec;
   single.values.windows.clear();
   for (const Window& window : spec.values.windows) {
     single.values.window = window;
@@ -37,6 +38,10 @@ void CheckAlike(const PixelFormat& own, const PixelFormat& other) {
 }
 
 }  // namespace
+
+NeighboursSpec ReadNeighbours(const Description& o) {
+  return {o.Int("before"), o.Int("after"), o.Text("edges") == "repeat"};
+}
 
 ChannelSource::ChannelSource(std::span<const Plane> frames, size_t centre, const InputSpec& spec)
     : per_layer_(spec.PixelChannels()) {

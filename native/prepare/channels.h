@@ -6,13 +6,28 @@
 #include <span>
 #include <vector>
 
+#include "base/description.h"
 #include "base/image.h"
-#include "base/spec.h"
 #include "prepare/pixels.h"
 #include "prepare/statistics.h"
 #include "prepare/values.h"
 
 namespace radserve {
+
+struct InputSpec;
+
+/// Slices beside the one that is looked at, as further channels.
+struct NeighboursSpec {
+  int before = 0;
+  int after = 0;
+  /// Beyond the first and the last slice: the edge slice again, instead of background.
+  bool repeat = false;
+
+  int Slices() const { return before + 1 + after; }
+};
+
+/// `neighbours` of an input.
+NeighboursSpec ReadNeighbours(const Description& o);
 
 /// All channels of a tensor, row by row: those of the frame's neighbours before it, its own, and
 /// those of the neighbours after it; of each frame those of the first window, then of the second,

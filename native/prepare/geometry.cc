@@ -70,7 +70,37 @@ void KeepPixels(const SizeSpec& size, double own_scale, Geometry& g) {
   }
 }
 
+SizeSpec ReadSize(const Description& o) {
+  using Kind = SizeSpec::Kind;
+  SizeSpec size;
+  size.kind = o.OneOf<Kind>(
+      "kind",
+      {{"fixed", Kind::kFixed}, {"multiple_of", Kind::kMultipleOf}, {"source", Kind::kSource}});
+  if (size.kind == Kind::kFixed) {
+    o.Into("height", size.height, "width", size.width);
+    if (o.Has("depth")) size.depth = o.Int("depth");
+  }
+  if (size.kind == Kind::kMultipleOf) o.Into("multiple", size.multiple, "max_side", size.max_side);
+  return size;
+}
+
 }  // namespace
+
+void PlacementFields::ReadPlacement(const Description& input) {
+  size = ReadSize(input.Child("size"));
+  fit = input.OneOf<Fit>("fit", {{"stretch", Fit::kStretch},
+                                 {"letterbox", Fit::kLetterbox},
+                                 {"crop", Fit::kCrop},
+                                 {"none", Fit::kNone}});
+  interpolation =
+      input.OneOf<Interpolation>("interpolation", {{"area", Interpolation::kArea},
+                                                   {"adaptive_area", Interpolation::kAdaptiveArea},
+                                                   {"linear", Interpolation::kLinear},
+                                                   {"cubic", Interpolation::kCubic},
+                                                   {"nearest", Interpolation::kNearest},
+                                                   {"spline", Interpolation::kSpline}});
+  if (input.Has("antialias")) antialias = input.Flag("antialias");
+}
 
 Geometry PlaceImage(int rows, int columns, double pixel_aspect, const SizeSpec& size, Fit fit) {
   const double own_scale = OwnScale(rows, columns, size);

@@ -1,9 +1,31 @@
 #pragma once
 
-#include "base/spec.h"
+#include "base/description.h"
 #include "resample/resample.h"
 
 namespace radserve {
+
+enum class Fit { kStretch, kLetterbox, kCrop, kNone };
+
+struct SizeSpec {
+  enum class Kind { kFixed, kMultipleOf, kSource } kind = Kind::kSource;
+  int height = 0;
+  int width = 0;
+  int multiple = 1;
+  int max_side = 0;
+  int depth = 0;
+};
+
+/// The fields of an input by which an image comes to the tensor's sides.
+struct PlacementFields {
+  SizeSpec size;
+  Fit fit = Fit::kStretch;
+  Interpolation interpolation = Interpolation::kLinear;
+  /// Single images, to the tensor and back: kernels grow where an axis shrinks.
+  bool antialias = true;
+
+  void ReadPlacement(const Description& input);
+};
 
 /// Where an image lies in the tensor, along its rows or its columns. Coordinates are continuous and
 /// count from edges: pixel i covers [i, i+1), its centre is i + 0.5. The map is affine, so it
@@ -34,7 +56,7 @@ struct ImageAxis {
 struct Geometry {
   ImageAxis rows;
   ImageAxis columns;
-  /// InputSpec::antialias, for the way back.
+  /// PlacementFields::antialias, for the way back.
   bool antialias = true;
 };
 

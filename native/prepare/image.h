@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/image.h"
-#include "base/spec.h"
 #include "base/tensor.h"
 #include "prepare/geometry.h"
+#include "prepare/input.h"
 #include "prepare/statistics.h"
 #include "prepare/values.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "prepare/input.h"
 #include "prepare/statistics.h"
 
 namespace radserve {
@@ -33,10 +34,8 @@ IntensityChange ChangeBy(const IntensitySpec& step, const Statistics& s) {
 /// A change of each channel by the values that are shown.
 std::vector<IntensityChange> ChangesBy(const IntensitySpec& step, size_t channels,
                                        const IntensityRows& rows) {
-  using Kind = IntensitySpec::Kind;
-  const bool percentiles = step.kind == Kind::kPercentile || step.kind == Kind::kClipPercentiles;
   std::vector<VolumeStatistics> groups(step.each_channel ? channels : 1,
-                                       VolumeStatistics(percentiles, false));
+                                       VolumeStatistics(step.NeedsCopy(), false));
   constexpr size_t kPortion = size_t{1} << 12;
   std::vector<std::pair<double, uint64_t>> values;
   rows([&](const IntensityRow& row) {
@@ -65,6 +64,22 @@ void ChangeRow(const std::vector<IntensityChange>& changes, const IntensityRow& 
 }
 
 }  // namespace
+
+IntensitySpec ReadIntensity(const Description& o) {
+  using Kind = IntensitySpec::Kind;
+  IntensitySpec step;
+  step.kind = o.OneOf<Kind>("kind", {{"min_max", Kind::kMinMax},
+                                     {"z_score", Kind::kZScore},
+                                     {"percentile", Kind::kPercentile},
+                                     {"clip_percentiles", Kind::kClipPercentiles}});
+  step.at_source = o.Text("at") == "source";
+  step.nonzero = o.Text("of") == "nonzero";
+  step.each_channel = o.Text("channels") == "each";
+  if (o.Has("low")) o.Into("low", step.low, "high", step.high);
+  if (o.Has("to")) step.to = o.Some<2>("to");
+  if (o.Has("clip")) step.clip = o.Flag("clip");
+  return step;
+}
 
 float IntensityChange::operator()(float value) const {
   if (nonzero && value == 0) return value;

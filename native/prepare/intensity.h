@@ -1,14 +1,39 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <limits>
 #include <vector>
 
-#include "base/spec.h"
+#include "base/description.h"
 #include "base/tensor.h"
 
 namespace radserve {
+
+struct InputSpec;
+
+/// A change of values by their own statistics, which is none of an affine map of the source's.
+struct IntensitySpec {
+  enum class Kind { kMinMax, kZScore, kPercentile, kClipPercentiles } kind = Kind::kZScore;
+  /// Before resampling, instead of the tensor's values. Of volumes those of one channel.
+  bool at_source = false;
+  /// Values that are 0 are not counted, and stay.
+  bool nonzero = false;
+  /// Each channel has statistics of its own.
+  bool each_channel = false;
+  double low = 0;
+  double high = 100;
+  std::array<double, 2> to = {0, 1};
+  /// kPercentile: what lies beyond the percentiles becomes `to`.
+  bool clip = false;
+
+  /// Whether it has the values twice for a while.
+  bool NeedsCopy() const { return kind == Kind::kPercentile || kind == Kind::kClipPercentiles; }
+};
+
+/// One step of `intensity` of an input.
+IntensitySpec ReadIntensity(const Description& o);
 
 /// What a step of `intensity` comes to: value becomes (clamp(value, low, high) - subtract) *
 /// multiply + add.

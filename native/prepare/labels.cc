@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "prepare/input.h"
 
 namespace radserve {
 namespace {
@@ -75,6 +76,10 @@ class Vote {
 };
 
 }  // namespace
+
+int LabelChannelsOf(const Description& input) {
+  return input.Has("cascade") ? static_cast<int>(input.Child("cascade").Count("labels")) : 0;
+}
 
 void FillLabelChannels(std::span<const uint8_t> labels, const VolumePlacement& placement,
                        const InputSpec& spec, const std::stop_token& stop, Tensor& tensor) {

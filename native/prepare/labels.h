@@ -4,11 +4,16 @@
 #include <span>
 #include <stop_token>
 
-#include "base/spec.h"
+#include "base/description.h"
 #include "base/tensor.h"
 #include "prepare/volume_geometry.h"
 
 namespace radserve {
+
+struct InputSpec;
+
+/// How many channels `cascade` of an input adds: one for each label of the other model.
+int LabelChannelsOf(const Description& input);
 
 /// The label of a voxel that is outside the body, which competes as a label of its own.
 inline constexpr uint8_t kOutside = 255;

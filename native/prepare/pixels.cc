@@ -70,7 +70,7 @@ double PaletteEntry(const std::vector<uint16_t>& entries, const Palette& palette
 
 }  // namespace
 
-PixelSource::PixelSource(const Plane& plane, const InputSpec& spec) : plane_(plane) {
+PixelSource::PixelSource(const Plane& plane, const ValueFields& spec) : plane_(plane) {
   CheckFormat(plane.format);
   CheckLength(plane);
   channels_ = spec.PixelChannels();
@@ -86,7 +86,7 @@ PixelSource::PixelSource(const Plane& plane, const InputSpec& spec) : plane_(pla
   }
 }
 
-void PixelSource::PrepareGray(const InputSpec& spec) {
+void PixelSource::PrepareGray(const ValueFields& spec) {
   bits_.padding_from = std::numeric_limits<int32_t>::max();
   bits_.padding_to = std::numeric_limits<int32_t>::min();
   if (const auto& padding = plane_.interpretation.padding) {
@@ -112,7 +112,7 @@ void PixelSource::PrepareGray(const InputSpec& spec) {
   }
 }
 
-void PixelSource::PrepareColour(const InputSpec& spec) {
+void PixelSource::PrepareColour(const ValueFields& spec) {
   order_ = spec.channels;
   if (spec.channels == ChannelOrder::kGrayscale && !spec.accept_colour) {
     throw EngineError("no_model_accepts", "The model takes grayscale images and refuses colour.");

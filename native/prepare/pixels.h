@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/image.h"
-#include "base/spec.h"
 #include "prepare/pixel_rows.h"
 #include "prepare/values.h"
 
@@ -23,7 +22,7 @@ namespace radserve {
 class PixelSource {
  public:
   /// `plane` and `spec` must outlive it. Throws truncated_image, corrupt_image, no_model_accepts.
-  PixelSource(const Plane& plane, const InputSpec& spec);
+  PixelSource(const Plane& plane, const ValueFields& spec);
 
   int channels() const { return channels_; }
   float background() const { return background_; }
@@ -40,8 +39,8 @@ class PixelSource {
  private:
   using RgbValue = std::array<double, 3>;
 
-  void PrepareGray(const InputSpec& spec);
-  void PrepareColour(const InputSpec& spec);
+  void PrepareGray(const ValueFields& spec);
+  void PrepareColour(const ValueFields& spec);
   bool Small() const;
   double Stored(size_t sample) const;
   uint32_t Masked(size_t sample) const;

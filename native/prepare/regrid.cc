@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/spec.h"
 #include "prepare/channels.h"
+#include "prepare/input.h"
 
 namespace radserve {
 namespace {

@@ -135,6 +135,23 @@ void Normaliser::Row(size_t channel, const float* values, size_t count, const Li
                add[channel], out);
 }
 
+NormalisationSpec ReadNormalisation(const Description& o) {
+  using Kind = NormalisationSpec::Kind;
+  NormalisationSpec n;
+  n.kind = o.OneOf<Kind>("kind", {{"none", Kind::kNone},
+                                  {"scale", Kind::kScale},
+                                  {"mean_std", Kind::kMeanStd},
+                                  {"min_max", Kind::kMinMax},
+                                  {"z_score", Kind::kZScore},
+                                  {"percentile", Kind::kPercentile}});
+  if (n.kind == Kind::kScale) o.Into("multiply", n.multiply, "add", n.add);
+  if (n.kind == Kind::kMeanStd) o.Into("mean", n.mean, "std", n.std);
+  if (n.kind == Kind::kPercentile) o.Into("low", n.low, "high", n.high);
+  if (o.Has("to")) n.to = o.Some<2>("to");
+  if (o.Has("of")) n.nonzero = o.Text("of") == "nonzero";
+  return n;
+}
+
 Normaliser MakeNormaliser(const NormalisationSpec& spec, int channel_count,
                           const std::function<Statistics(double low, double high)>& measure) {
   using Kind = NormalisationSpec::Kind;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/spec.h"
+#include "base/description.h"
 
 namespace radserve {
 
@@ -72,6 +73,22 @@ struct Normaliser {
   void Row(size_t channel, const float* values, size_t count, const Limits& limits,
            float* out) const;
 };
+
+/// `normalisation` of an input.
+struct NormalisationSpec {
+  enum class Kind { kNone, kScale, kMeanStd, kMinMax, kZScore, kPercentile } kind = Kind::kNone;
+  double multiply = 1;
+  double add = 0;
+  std::vector<double> mean, std;
+  double low = 0;
+  double high = 100;
+  std::array<double, 2> to = {0, 1};
+  /// kZScore of volumes with ResamplingSpec::crop_nonzero: mean and deviation are those of the
+  /// body, and what lies outside of it is 0 (nnU-Net's use_mask_for_norm).
+  bool nonzero = false;
+};
+
+NormalisationSpec ReadNormalisation(const Description& o);
 
 /// `measure(low, high)` gives the statistics of what is normalised together, with those
 /// percentiles; it is called only if the normalisation needs them.

@@ -18,9 +18,9 @@ const VoiTransform* Voi(const Plane& plane, const ValuesSpec& values) {
   return values.kind == ValuesKind::kVoi && index < all.size() ? &all[index] : nullptr;
 }
 
-bool Inverts(const Plane& plane, const InputSpec& spec) {
+bool Inverts(const Plane& plane, const ValueFields& spec) {
   return plane.format.photometric == Photometric::kMonochrome1 &&
-         spec.monochrome1 == InputSpec::Monochrome1::kInvert;
+         spec.monochrome1 == ValueFields::Monochrome1::kInvert;
 }
 
 double TableEntry(const LookupTable& table, double value) {
@@ -79,7 +79,48 @@ std::optional<Range> LinearRamp(const Window& w) {
   return Range{w.center - 0.5 - (w.width - 1) / 2, w.center - 0.5 + (w.width - 1) / 2};
 }
 
+ValuesSpec ReadValuesSpec(const Description& o) {
+  ValuesSpec values;
+  // SUV and real-world values come as modality values: src/models/input-values.ts maps them so.
+  values.kind = o.OneOf<ValuesKind>("kind", {{"stored", ValuesKind::kStored},
+                                             {"modality", ValuesKind::kModality},
+                                             {"real_world", ValuesKind::kModality},
+                                             {"suv_bw", ValuesKind::kModality},
+                                             {"voi", ValuesKind::kVoi},
+                                             {"window", ValuesKind::kWindow},
+                                             {"windows", ValuesKind::kWindow}});
+  if (values.kind == ValuesKind::kVoi) {
+    values.index = o.Int("index");
+    values.if_absent = o.OneOf<IfAbsent>("if_absent", {{"full_range", IfAbsent::kFullRange},
+                                                       {"min_max", IfAbsent::kMinMax},
+                                                       {"refuse", IfAbsent::kRefuse}});
+  }
+  if (o.Has("windows")) {
+    values.windows = o.List("windows", ReadWindow<Description>);
+  } else if (values.kind == ValuesKind::kWindow) {
+    values.window = ReadWindow(o);
+  }
+  return values;
+}
+
 }  // namespace
+
+void ValueFields::ReadValues(const Description& input) {
+  values = ReadValuesSpec(input.Child("values"));
+  monochrome1 = input.OneOf<Monochrome1>("monochrome1", {{"invert", Monochrome1::kInvert},
+                                                         {"as_stored", Monochrome1::kAsStored},
+                                                         {"refuse", Monochrome1::kRefuse}});
+  channels = input.OneOf<ChannelOrder>("channels", {{"grayscale", ChannelOrder::kGrayscale},
+                                                    {"windows", ChannelOrder::kGrayscale},
+                                                    {"rgb", ChannelOrder::kRgb},
+                                                    {"bgr", ChannelOrder::kBgr}});
+  accept_colour = input.Text("colour_source") == "accept";
+  if (input.Has("clip")) {
+    const auto [low, high] = input.Some<2>("clip");
+    clip = {low, high};
+  }
+  background = input.Number("background");
+}
 
 Range StoredRange(const PixelFormat& format) {
   const double span = std::ldexp(1.0, format.bits_stored);
@@ -116,17 +157,17 @@ double WindowValue(const Window& w, double x) {
   return std::clamp(y, 0.0, 1.0);
 }
 
-bool ValueMap::NeedsObserved(const Plane& plane, const InputSpec& spec) {
+bool ValueMap::NeedsObserved(const Plane& plane, const ValueFields& spec) {
   if (spec.values.kind == ValuesKind::kVoi) {
     return Voi(plane, spec.values) == nullptr && spec.values.if_absent == IfAbsent::kMinMax;
   }
   return Inverts(plane, spec) && plane.format.is_float && spec.values.kind != ValuesKind::kWindow;
 }
 
-ValueMap::ValueMap(const Plane& plane, const InputSpec& spec,
+ValueMap::ValueMap(const Plane& plane, const ValueFields& spec,
                    const std::optional<Range>& observed) {
   if (plane.format.photometric == Photometric::kMonochrome1 &&
-      spec.monochrome1 == InputSpec::Monochrome1::kRefuse) {
+      spec.monochrome1 == ValueFields::Monochrome1::kRefuse) {
     throw EngineError("no_model_accepts", "The model refuses MONOCHROME1 images.");
   }
   CheckModality(plane.interpretation.modality);
@@ -167,7 +208,7 @@ void ValueMap::SetVoi(const Plane& plane, const ValuesSpec& values,
   if (ramp_) window_.reset();
 }
 
-void ValueMap::SetInversion(const Plane& plane, const InputSpec& spec,
+void ValueMap::SetInversion(const Plane& plane, const ValueFields& spec,
                             const std::optional<Range>& observed) {
   if (spec.values.kind == ValuesKind::kVoi || spec.values.kind == ValuesKind::kWindow) {
     inversion_sum_ = 1;

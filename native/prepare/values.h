@@ -2,11 +2,52 @@
 
 #include <limits>
 #include <optional>
+#include <utility>
+#include <vector>
 
+#include "base/description.h"
 #include "base/image.h"
-#include "base/spec.h"
 
 namespace radserve {
+
+enum class ChannelOrder { kGrayscale, kRgb, kBgr };
+
+struct ValuesSpec {
+  enum class Kind { kStored, kModality, kVoi, kWindow } kind = Kind::kStored;
+  int index = 0;
+  enum class IfAbsent { kFullRange, kMinMax, kRefuse } if_absent = IfAbsent::kRefuse;
+  Window window;
+  /// kWindow: if there are any, each gives a channel of its own, and `window` is not used.
+  std::vector<Window> windows;
+};
+
+/// The fields of an input by which stored values become those that are resampled.
+struct ValueFields {
+  ValuesSpec values;
+  enum class Monochrome1 { kInvert, kAsStored, kRefuse } monochrome1 = Monochrome1::kInvert;
+  ChannelOrder channels = ChannelOrder::kGrayscale;
+  bool accept_colour = false;
+  std::optional<std::pair<double, double>> clip;
+  double background = 0;
+
+  void ReadValues(const Description& input);
+  /// Channels that one frame and one window give.
+  int PixelChannels() const { return channels == ChannelOrder::kGrayscale ? 1 : 3; }
+  /// Windows, if there are several; each frame has so many layers of PixelChannels.
+  int Windows() const {
+    return values.windows.empty() ? 1 : static_cast<int>(values.windows.size());
+  }
+};
+
+/// A window of a manifest, or of an image.
+template <typename Object>
+Window ReadWindow(const Object& o) {
+  return {
+      o.Number("center"), o.Number("width"),
+      o.template OneOf<WindowFunction>("function", {{"LINEAR", WindowFunction::kLinear},
+                                                    {"LINEAR_EXACT", WindowFunction::kLinearExact},
+                                                    {"SIGMOID", WindowFunction::kSigmoid}})};
+}
 
 struct Range {
   double low = 0;
@@ -30,8 +71,8 @@ class ValueMap {
   /// Throws corrupt_image for transforms that PS3.3 forbids, no_model_accepts if the manifest
   /// refuses the image. `observed` is the range of modality values (of stored values for `stored`)
   /// in this image outside its padding; needed if NeedsObserved says so.
-  ValueMap(const Plane& plane, const InputSpec& spec, const std::optional<Range>& observed);
-  static bool NeedsObserved(const Plane& plane, const InputSpec& spec);
+  ValueMap(const Plane& plane, const ValueFields& spec, const std::optional<Range>& observed);
+  static bool NeedsObserved(const Plane& plane, const ValueFields& spec);
 
   double operator()(double stored) const;
   /// The value of pixels that hold no image: the manifest's background, neither windowed nor
@@ -52,7 +93,7 @@ class ValueMap {
 
  private:
   void SetVoi(const Plane& plane, const ValuesSpec& values, const std::optional<Range>& observed);
-  void SetInversion(const Plane& plane, const InputSpec& spec,
+  void SetInversion(const Plane& plane, const ValueFields& spec,
                     const std::optional<Range>& observed);
 
   const ModalityTransform* modality_ = nullptr;

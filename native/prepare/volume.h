@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/image.h"
-#include "base/spec.h"
 #include "base/tensor.h"
 #include "base/thread_team.h"
+#include "prepare/input.h"
 #include "prepare/statistics.h"
 #include "prepare/volume_geometry.h"
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "prepare/input.h"
 
 namespace radserve {
 namespace {
@@ -291,7 +292,30 @@ Taps Mirrored(const Taps& taps, int input) {
   return mirrored;
 }
 
+ResamplingSpec ReadResampling(const Description& o) {
+  using Grid = ResamplingSpec::Grid;
+  ResamplingSpec resampling;
+  resampling.grid =
+      o.OneOf<Grid>("grid", {{"edges", Grid::kEdges}, {"first_voxel", Grid::kFirstVoxel}});
+  o.Into("order", resampling.order, "order_back", resampling.order_back, "keep_range",
+         resampling.keep_range);
+  resampling.spacing_mm = o.Some<3>("spacing_mm", std::optional(0.0));
+  if (o.Has("multiple_of")) resampling.multiple_of = o.Some<3, int>("multiple_of");
+  if (o.Has("separate_above")) resampling.separate_above = o.Number("separate_above");
+  resampling.clip_last = o.Text("clip") == "after";
+  resampling.crop_nonzero = o.Text("crop") == "nonzero";
+  resampling.crop_foreground = o.Text("crop") == "foreground";
+  resampling.activate_last = o.Text("activation") == "after";
+  return resampling;
+}
+
 }  // namespace
+
+void VolumeFields::ReadVolume(const Description& input) {
+  if (input.Has("spacing_mm")) spacing_mm = input.Some<3>("spacing_mm");
+  if (input.Has("orientation")) orientation = input.Text("orientation");
+  if (input.Has("resampling")) resampling = ReadResampling(input.Child("resampling"));
+}
 
 void VolumeAxis::CutTo(int begin, int voxels) {
   // A voxel's width lies between two centres, of which half a voxel is within the tensor.

@@ -2,11 +2,60 @@
 
 #include <array>
 #include <optional>
+#include <string>
 
-#include "base/spec.h"
+#include "base/description.h"
 #include "resample/resample.h"
 
 namespace radserve {
+
+struct InputSpec;
+
+/// How a volume gets the spacing of the model, and its maps go back, if it is by splines and
+/// without antialiasing.
+struct ResamplingSpec {
+  /// kEdges: the tensor covers the volume, and its spacing is rounded so that voxels are whole
+  /// (nnU-Net). kFirstVoxel: the first voxels of both lie at the same place, and the spacing is
+  /// exact (MONAI).
+  enum class Grid { kEdges, kFirstVoxel } grid = Grid::kEdges;
+  /// Order of the splines: 0 nearest, 1 linear, 3 cubic.
+  int order = 3;
+  int order_back = 1;
+  /// mm along the tensor's axes; 0: the volume's own.
+  std::array<double, 3> spacing_mm = {0, 0, 0};
+  /// If the largest spacing of the volume, or else of the tensor, is more than so many times the
+  /// smallest, each slice is resampled by itself, and the nearest slice counts between them. 0:
+  /// never.
+  double separate_above = 0;
+  /// The tensor's sides are rounded up to multiples of these; what is more lies behind the volume
+  /// and is background.
+  std::array<int, 3> multiple_of = {1, 1, 1};
+  /// No value leaves the range of those that it is made of: of the volume, or of the slice if
+  /// slices are separate.
+  bool keep_range = false;
+  /// Only the box around all values that are not 0 counts; the rest is as if the volume did not
+  /// have it.
+  bool crop_nonzero = false;
+  /// Only the box around all values of the tensor above 0 counts, as they are in the end; what the
+  /// model says of the rest is 0 (MONAI's CropForeground).
+  bool crop_foreground = false;
+  /// The input's clip comes after resampling.
+  bool clip_last = false;
+  /// Maps are activated after they have gone back, instead of before.
+  bool activate_last = false;
+};
+
+/// The fields of an input that volumes alone have.
+struct VolumeFields {
+  /// In the order of the tensor's axes: depth, height, width.
+  std::optional<std::array<double, 3>> spacing_mm;
+  /// Three letters, or empty.
+  std::string orientation;
+  /// Then `size`, `fit` and `spacing_mm` do not count.
+  std::optional<ResamplingSpec> resampling;
+
+  void ReadVolume(const Description& input);
+};
 
 /// Mirrors VolumeGeometry of src/images/image.ts: patient coordinates of DICOM (PS3.3 C.7.6.2.1.1:
 /// x to the left, y to the back, z to the head). Arrays are in the order slice, row, column: unit

@@ -7,9 +7,21 @@
 #include <span>
 #include <vector>
 
-#include "base/spec.h"
-
 namespace radserve {
+
+/// As the manifest names them (src/manifest/image-input.ts).
+enum class Interpolation {
+  kArea,
+  /// Each pixel that is touched counts whole.
+  kAdaptiveArea,
+  kLinear,
+  kCubic,
+  kNearest,
+  /// For pictures: area where an axis shrinks, linear where it grows.
+  kDisplay,
+  /// Volumes: by ResamplingSpec of prepare/volume_geometry.h.
+  kSpline,
+};
 
 /// One axis: the centre of output i lies at offset + (i + 0.5) * scale, in input pixels counted
 /// from edges.

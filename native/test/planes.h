@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/image.h"
-#include "base/spec.h"
+#include "prepare/input.h"
 
 namespace radserve::test {
 

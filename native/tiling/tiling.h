@@ -5,15 +5,44 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <vector>
 
-#include "base/spec.h"
+#include "base/description.h"
 #include "base/tensor.h"
 #include "base/thread_team.h"
 
 namespace radserve {
+
+/// Windows over a tensor that is larger than what the graph takes.
+struct TilingSpec {
+  /// Sides in the order of the tensor's axes: [depth,] height, width.
+  std::vector<int> window;
+  /// Part of a window that the next one covers too, from 0 to below 1.
+  double overlap = 0.5;
+  enum class Steps { kEven, kStride } steps = Steps::kEven;
+  struct Gaussian {
+    /// In window sides.
+    double sigma = 0.125;
+    /// The greatest weight is in the middle, (side - 1) / 2, instead of at floor(side / 2).
+    bool middle = false;
+    /// No weight is less.
+    double least = 0;
+  };
+  /// Absent: all voxels of a window count the same.
+  std::optional<Gaussian> gaussian;
+  /// Axes along which each window runs mirrored too, alone and together, counted as in `window`.
+  std::vector<int> mirrored;
+  /// The value of the tensor that surrounds a tensor which is smaller than the window.
+  float padding = 0;
+  /// The nearest value of the tensor does, instead.
+  bool pad_edge = false;
+};
+
+/// Reads `tiling` as the manifest has it.
+TilingSpec ReadTilingSpec(const Description& tiling);
 
 /// The first voxels of the windows along one axis of `side` voxels, which is at least `window`.
 /// - even: as few windows as the overlap allows, their distances as equal as whole voxels can be,

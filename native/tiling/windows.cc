@@ -13,6 +13,28 @@ int Along(const Tile& window, const Sides& sides, size_t axis, int i) {
 
 }  // namespace
 
+TilingSpec ReadTilingSpec(const Description& o) {
+  TilingSpec tiling;
+  tiling.window = o.Ints("window");
+  tiling.overlap = o.Number("overlap");
+  tiling.steps = o.OneOf<TilingSpec::Steps>(
+      "steps", {{"even", TilingSpec::Steps::kEven}, {"stride", TilingSpec::Steps::kStride}});
+  const Description& weights = o.Child("weights");
+  if (weights.Text("kind") == "gaussian") {
+    tiling.gaussian = {weights.Number("sigma"), weights.Text("centre") == "middle",
+                       weights.Number("least")};
+  }
+  if (o.Has("mirror")) {
+    const int first = 3 - static_cast<int>(tiling.window.size());
+    tiling.mirrored = o.List("mirror", [&](const Description& axis) {
+      return axis.Choice<int>("mirror", {{"depth", 0}, {"height", 1}, {"width", 2}}) - first;
+    });
+  }
+  tiling.pad_edge = o.Child("padding").IsText();
+  if (!tiling.pad_edge) tiling.padding = static_cast<float>(o.Number("padding"));
+  return tiling;
+}
+
 Sides SidesOf(const std::vector<int>& given) {
   Sides sides = {1, 1, 1};
   std::ranges::copy(given, sides.end() - static_cast<ptrdiff_t>(given.size()));

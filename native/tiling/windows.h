@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/spec.h"
 #include "base/tensor.h"
 #include "tiling/tiling.h"
 

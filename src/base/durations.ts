@@ -129,6 +129,8 @@ export const durations = {
    * How often the spool is looked through for what another box left, and for what may be removed.
    */
   spoolLook: 600_000,
+  /** What a peer holds of the spool is counted again for its sake after so long at the earliest. */
+  shareCount: 10_000,
 
   // Bulk jobs
   /**

@@ -325,6 +325,14 @@ export const ERRORS = {
       "The disk of the output folder has less free space than `RADSERVE_MINIMUM_FREE_DISK`, or than the results need.",
     remedy: "Free space. Paused bulk jobs continue by themselves; send single requests again.",
   },
+  spool_share_full: {
+    status: 507,
+    description: "The sender has used up its share of the spool.",
+    cause:
+      "One sender (a peer, or a subject of STOW-RS) holds as much of the spool as `peer_share` in the file of `RADSERVE_DOORS` allows. Other senders still have room.",
+    remedy:
+      "Find out why it sends so much. What it sent goes when `keep` is over, or when you remove it from the spool; `peer_share` changes the share.",
+  },
 } as const satisfies Record<string, ErrorKind>;
 
 export type ErrorCode = keyof typeof ERRORS;

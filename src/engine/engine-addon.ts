@@ -19,63 +19,12 @@ import type {
 import { release } from "../addon/bytes.js";
 import type { Tensor } from "../base/tensor.js";
 import type { VolumeGeometry } from "../images/image.js";
-import {
-  inputOf,
-  isImageInput,
-  numbersOf,
-  partsOf,
-  type ImageInput,
-  type Manifest,
-  type ModelInput,
-} from "../manifest/manifest.js";
-import type { NativeFields } from "../manifest/outputs/kind.js";
-import { kindOf, labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
-import type { Resampling } from "../manifest/resampling.js";
-import { tiledAxes, type Tiling } from "../manifest/tiling.js";
-
-/**
- * An output of a manifest as the addon reads it: what all kinds have, beside the fields of its own.
- */
-interface NativeOutput extends NativeFields {
-  kind: string;
-  /** Number of the input on whose grid it is. */
-  input: number;
-  labels: number;
-  /** One a label; NaN for a label without a threshold. */
-  thresholds: number[];
-}
-
-/** An input of numbers: how many there are. */
-interface NativeNumbers {
-  tensor: string;
-  dtype: ModelInput["dtype"];
-  layout: "NC" | "N";
-  numbers: number;
-}
-
-/** Windows, with axes as numbers in the order of the window's sides. */
-interface NativeTiling {
-  window: number[];
-  overlap: number;
-  steps: Tiling["steps"];
-  gaussian?: { sigma: number; middle: boolean; least: number };
-  mirrored: number[];
-  padding: number | "edge";
-}
-
-/** Spacings are numbers: 0 is the volume's own. */
-type NativeImage = Omit<ImageInput, "resampling" | "roles"> & {
-  resampling?: Omit<Resampling, "spacing_mm"> & { spacing_mm: number[] };
-  /** Channels behind those of the pixels, for the labels of another model. */
-  label_channels?: number;
-  /** Number of the role that it is made of. */
-  source?: number;
-  /** One for each of several roles; their channels follow each other. */
-  parts?: NativeImage[];
-};
+import type { Manifest, ModelInput } from "../manifest/manifest.js";
+import type { ModelOutput } from "../manifest/outputs/outputs.js";
+import type { Tiling } from "../manifest/tiling.js";
 
 /** Options of which the addon needs some that callers of the engine may leave out. */
-type Given<Key extends keyof InferOptions> = InferOptions & Required<Pick<InferOptions, Key>>;
+type OptionsWith<Key extends keyof InferOptions> = InferOptions & Required<Pick<InferOptions, Key>>;
 
 /**
  * Numbers come as lists, because an object costs the thread that serves requests a microsecond for
@@ -109,7 +58,7 @@ export interface EngineAddon {
     name: string;
     version: string;
     maxBatch: number;
-    tiling?: NativeTiling;
+    tiling?: Tiling;
     provider: "cpu" | "cuda";
     precision: Manifest["execution"]["precision"];
     gpus: readonly number[];
@@ -118,8 +67,14 @@ export interface EngineAddon {
     hashes: readonly { path: string; sha256: string }[];
     timeoutMs: number | undefined;
     cancelId: number | undefined;
-    inputs: (NativeImage | NativeNumbers)[];
-    outputs: NativeOutput[];
+    /**
+     * Both as the manifest has them: each step of native/prepare, and each kind of
+     * native/postprocess, reads the fields that it uses.
+     */
+    inputs: readonly ModelInput[];
+    outputs: readonly ModelOutput[];
+    /** Names of the model's roles, in the manifest's order. */
+    roles: readonly string[];
   }): Promise<Omit<LoadedModel, "provider">>;
   keepCanary(id: number, canary: CanaryTensors): void;
   leaveIdle(milliseconds: number): void;
@@ -127,9 +82,9 @@ export interface EngineAddon {
   infer(
     id: number,
     planes: readonly Plane[],
-    options: Given<"priority" | "dump">,
+    options: OptionsWith<"priority" | "dump">,
   ): Promise<NativeInference>;
-  runTensors(id: number, options: Given<"priority"> & { feeds: Tensor[] }): Promise<Tensor[]>;
+  runTensors(id: number, options: OptionsWith<"priority"> & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
   progress(cancelId: number): Progress | undefined;
@@ -199,83 +154,4 @@ export function inferenceOf(native: NativeInference): InferResult {
   const timings = { queueMs, prepareMs, runMs, postprocessMs };
   const result = { outputs, rawSha256, preparation: preparationOf(native), timings };
   return tensors === undefined ? result : { ...result, tensors };
-}
-
-export function nativeTiling(tiling: Tiling): NativeTiling {
-  const { window, overlap, steps, weights, mirror = [], padding } = tiling;
-  const axes = tiledAxes(tiling);
-  const { kind } = weights;
-  return {
-    window,
-    overlap,
-    steps,
-    padding,
-    mirrored: mirror.map((axis) => axes.indexOf(axis)),
-    ...(kind === "constant"
-      ? {}
-      : {
-          gaussian: {
-            sigma: weights.sigma,
-            middle: weights.centre === "middle",
-            least: weights.least,
-          },
-        }),
-  };
-}
-
-export function nativeOutput(
-  output: ModelOutput,
-  model: Pick<Manifest, "inputs" | "outputs">,
-): NativeOutput {
-  const labels = labelsOf(output);
-  return {
-    ...kindOf(output).native(output, model.outputs),
-    kind: output.kind,
-    input: inputOf(model, output),
-    labels: labels.length,
-    thresholds: labels.map((l) => l.threshold ?? NaN),
-  };
-}
-
-/**
- * The addon reads manifest inputs as they are, but for values that become modality values before
- * they cross.
- * @param roles of the model, in the manifest's order
- */
-export function nativeInput(
-  input: ModelInput,
-  roles: readonly string[] = [],
-): NativeImage | NativeNumbers {
-  if (!isImageInput(input)) {
-    const { tensor, dtype, layout, values } = input;
-    return {
-      tensor,
-      dtype,
-      layout,
-      numbers: values.reduce((sum, value) => sum + numbersOf(value), 0),
-    };
-  }
-  const parts = partsOf(input).map((part) => nativePart(part, roles));
-  const [first] = parts;
-  if (first === undefined) throw new RangeError("An input has a part");
-  // They come once, behind the channels of all parts
-  const labels = input.cascade === undefined ? {} : { label_channels: input.cascade.labels.length };
-  return { ...first, ...labels, ...(parts.length === 1 ? {} : { parts }) };
-}
-
-function nativePart(
-  { roles: named, resampling, ...others }: ImageInput,
-  roles: readonly string[],
-): NativeImage {
-  const { kind } = others.values;
-  const source = named?.[0] === undefined ? {} : { source: roles.indexOf(named[0].role) };
-  const physical = kind === "real_world" || kind === "suv_bw";
-  const image: NativeImage = {
-    ...others,
-    ...source,
-    ...(physical ? { values: { kind: "modality" } as const } : {}),
-  };
-  if (resampling === undefined) return image;
-  const spacing = resampling.spacing_mm.map((mm) => mm ?? 0);
-  return { ...image, resampling: { ...resampling, spacing_mm: spacing } };
 }

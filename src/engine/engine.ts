@@ -5,13 +5,7 @@
 import os from "node:os";
 import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender } from "./checks.js";
 import { engineStatsSchema, type EngineStats } from "./stats.js";
-import {
-  inferenceOf,
-  nativeInput,
-  nativeOutput,
-  nativeTiling,
-  type EngineAddon,
-} from "./engine-addon.js";
+import { inferenceOf, type EngineAddon } from "./engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { requireRegular } from "../files/regular-file.js";
 import { asRadserveError, ERRORS, errors, RadserveError, type ErrorCode } from "../base/errors.js";
@@ -107,7 +101,7 @@ export class Engine {
         name: options.name,
         version: options.version,
         maxBatch: options.batching.max,
-        ...(options.tiling === undefined ? {} : { tiling: nativeTiling(options.tiling) }),
+        ...(options.tiling === undefined ? {} : { tiling: options.tiling }),
         provider,
         precision: options.precision ?? "float32",
         gpus: this.#gpus,
@@ -115,8 +109,9 @@ export class Engine {
         hashes: this.#modelsLeave ? (options.files ?? []) : [],
         timeoutMs: options.timeoutMs,
         cancelId: options.cancelId,
-        inputs: options.inputs.map((input) => nativeInput(input, options.roles)),
-        outputs: options.outputs.map((output) => nativeOutput(output, options)),
+        inputs: options.inputs,
+        roles: options.roles ?? [],
+        outputs: options.outputs,
       });
       this.#loaded.add(id);
       return { id, inputs, outputs, provider, ...(gpu === undefined ? {} : { gpu }), sessions };

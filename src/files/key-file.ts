@@ -15,6 +15,7 @@ import { z } from "zod";
 import { ConfigError } from "../base/errors.js";
 import { problemsOf } from "../base/validation.js";
 import { errno } from "../base/errno.js";
+import { storedJson } from "../base/stored-json.js";
 import { createPrivately, makePrivateFolder } from "./private-file.js";
 import { textOfRegularSync } from "./regular-file.js";
 
@@ -123,12 +124,11 @@ export function keyOf(file: KeyFile): Key {
 }
 
 function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    // The parser's own message quotes the text, which may be a secret.
-    throw new ConfigError("expected JSON; it cannot be parsed.");
-  }
+  const value = storedJson(text);
+  // A parser's own message quotes the text, which may be a secret
+  if (value === undefined)
+    throw new ConfigError("expected JSON with each field once; it cannot be parsed.");
+  return value;
 }
 
 /**

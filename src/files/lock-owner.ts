@@ -9,6 +9,7 @@ import { hostname } from "node:os";
 import path from "node:path";
 import { z } from "zod";
 import { errno, tried } from "../base/errno.js";
+import { storedJson } from "../base/stored-json.js";
 
 const ownerSchema = z.object({
   token: z.string(),
@@ -25,7 +26,7 @@ const ownerSchema = z.object({
 export type Owner = z.infer<typeof ownerSchema>;
 
 /** Undefined if the text is not whole, or of no lock. */
-export const parseOwner = (text: string) => tried(() => ownerSchema.parse(JSON.parse(text)));
+export const parseOwner = (text: string) => ownerSchema.safeParse(storedJson(text)).data;
 
 export const serialise = (owner: Owner): string => `${JSON.stringify(owner)}\n`;
 

@@ -6,10 +6,12 @@
  * The file has stretches in which both clocks went alike. Between two of them the program stood, or
  * the time of day jumped: that time does not count.
  */
-import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { z } from "zod";
 import { monotonic } from "../base/monotonic.js";
+import { storedJson } from "../base/stored-json.js";
+import { textOfRegularSync } from "./regular-file.js";
 
 /** How far the two may drift apart before it is a jump: daily corrections are far smaller. */
 const MOST_DRIFT_MS = 60_000;
@@ -105,7 +107,7 @@ export class RunningClock {
 
 function readStretches(file: string): Stretch[] {
   try {
-    return z.array(stretchSchema).parse(JSON.parse(readFileSync(file, "utf8")));
+    return z.array(stretchSchema).parse(storedJson(textOfRegularSync(file)));
   } catch {
     return [];
   }

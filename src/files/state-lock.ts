@@ -21,6 +21,7 @@ import path from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../base/errors.js";
 import { errno, tried } from "../base/errno.js";
+import { storedJson } from "../base/stored-json.js";
 import { lockDescriptor } from "./descriptor-lock.js";
 import { tryMaking } from "./durable-files.js";
 import { otherKind, textOfRegularSync } from "./regular-file.js";
@@ -35,7 +36,7 @@ export interface StateLock {
 const lockFile = (directory: string) => path.join(directory, "lock");
 
 const holderOf = (directory: string) =>
-  tried(() => holderSchema.parse(JSON.parse(textOfRegularSync(lockFile(directory)))));
+  tried(() => holderSchema.parse(storedJson(textOfRegularSync(lockFile(directory)))));
 
 /** True also for a process of another user, whose open files are not shown. */
 function hasOpen(pid: number, file: string): boolean {

@@ -4,24 +4,13 @@
  * is an error, never a guess. The rules over several fields are in rules.ts.
  */
 import { z } from "zod";
+import { imageInput, type ImageInput } from "./image-input.js";
 import { outputKindSchema } from "./output-kinds.js";
 import { modelOutput, type ModelOutput } from "./outputs/outputs.js";
-import { resampling } from "./resampling.js";
-import { text } from "./texts.js";
+import { modelName, roleName, text } from "./texts.js";
 import { tiling } from "./tiling.js";
 
-/** Channels of one image tensor: windows times neighbouring slices. */
-export const MOST_CHANNELS = 256;
-
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/, "Expected 64 lower-case hexadecimal digits");
-
-/** Model names become parts of file names and URLs. */
-export const modelName = z
-  .string()
-  .regex(
-    /^[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?$/,
-    "Expected 1 to 63 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
-  );
 
 export const tagRule = z.strictObject({
   tag: z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example ImageType"),
@@ -129,142 +118,9 @@ const envelopeRule = z.strictObject({
   caveat: text,
 });
 
-const window = {
-  center: z.number(),
-  width: z.number().positive(),
-  function: z.enum(["LINEAR", "LINEAR_EXACT", "SIGMOID"]),
-};
-
-const VOI_MEANING =
-  "After the file's window or VOI LUT of that index, 0 to 1 as real numbers; colour is divided " +
-  "by its full range. A dtype of whole numbers needs a normalisation that spreads them, scale " +
-  "with multiply 255 for example";
-const REAL_WORLD_MEANING =
-  "After the file's Real World Value Mapping (PS3.3 C.7.6.16.2.11) to these units, which has " +
-  "to be linear and the only one; other images are refused";
-const WINDOWS_MEANING =
-  "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this " +
-  "order (channels: windows)";
-const SUV_MEANING =
-  "Standardised uptake value by body weight, g/ml, of positron emission; images that lack what " +
-  "it is computed from are refused";
-
-const values = z.discriminatedUnion("kind", [
-  z
-    .strictObject({ kind: z.literal("stored") })
-    .describe("As in the file, in the range of its bits"),
-  z
-    .strictObject({ kind: z.literal("modality") })
-    .describe("After Modality LUT or rescale, for example HU"),
-  z
-    .strictObject({
-      kind: z.literal("voi"),
-      index: z.int().min(0),
-      if_absent: z.enum(["full_range", "min_max", "refuse"]),
-    })
-    .describe(VOI_MEANING),
-  z
-    .strictObject({ kind: z.literal("window"), ...window })
-    .describe("A fixed window over modality values, 0 to 1 as real numbers, as those of voi"),
-  z
-    .strictObject({
-      kind: z.literal("real_world"),
-      units: z
-        .string()
-        .min(1)
-        .max(16)
-        .describe("UCUM, for example mm2/s of an apparent diffusion coefficient"),
-      label: z
-        .string()
-        .min(1)
-        .max(16)
-        .optional()
-        .describe("LUT Label, where an image has several mappings"),
-    })
-    .describe(REAL_WORLD_MEANING),
-  z
-    .strictObject({
-      kind: z.literal("windows"),
-      windows: z.array(z.strictObject(window)).min(2).max(16),
-    })
-    .describe(WINDOWS_MEANING),
-  z.strictObject({ kind: z.literal("suv_bw") }).describe(SUV_MEANING),
-]);
-
-const OF_MEANING =
-  "With resampling that crops: mean and deviation are taken from voxels that are not 0 in any " +
-  "channel, or are enclosed by such voxels; all others are 0 after normalisation (nnU-Net's " +
-  "use_mask_for_norm). Default: from all voxels";
-
-const normalisation = z.discriminatedUnion("kind", [
-  z.strictObject({ kind: z.literal("none") }),
-  z.strictObject({ kind: z.literal("scale"), multiply: z.number(), add: z.number() }),
-  z.strictObject({
-    kind: z.literal("mean_std"),
-    mean: z.array(z.number()).min(1).max(MOST_CHANNELS),
-    std: z.array(z.number().positive()).min(1).max(MOST_CHANNELS),
-  }),
-  z.strictObject({
-    kind: z.literal("min_max"),
-    over: z.enum(["image", "volume"]),
-    to: z.tuple([z.number(), z.number()]),
-  }),
-  z.strictObject({
-    kind: z.literal("z_score"),
-    over: z.enum(["image", "volume"]),
-    of: z.enum(["nonzero"]).optional().describe(OF_MEANING),
-  }),
-  z.strictObject({
-    kind: z.literal("percentile"),
-    over: z.enum(["image", "volume"]),
-    low: z.number().min(0).max(100),
-    high: z.number().min(0).max(100),
-    to: z.tuple([z.number(), z.number()]),
-  }),
-]);
-
-const intensityStep = {
-  at: z.enum(["source", "tensor"]).describe("source: before resampling; tensor: after"),
-  of: z.enum(["all", "nonzero"]).describe("nonzero: values that are 0 do not count, and stay 0"),
-  channels: z
-    .enum(["together", "each"])
-    .describe(
-      "each: every channel by its own statistics. Channels of several roles are always apart",
-    ),
-};
-const percentiles = { low: z.number().min(0).max(100), high: z.number().min(0).max(100) };
-
-const intensity = z.discriminatedUnion("kind", [
-  z.strictObject({
-    kind: z.literal("min_max"),
-    to: z.tuple([z.number(), z.number()]),
-    ...intensityStep,
-  }),
-  z.strictObject({ kind: z.literal("z_score"), ...intensityStep }),
-  z.strictObject({
-    kind: z.literal("percentile"),
-    ...percentiles,
-    to: z.tuple([z.number(), z.number()]),
-    clip: z.boolean().describe("Whether what lies beyond the percentiles is cut off"),
-    ...intensityStep,
-  }),
-  z
-    .strictObject({ kind: z.literal("clip_percentiles"), ...percentiles, ...intensityStep })
-    .describe("Values beyond the percentiles are set to them"),
-]);
-
-const neighbourCount = z.int().min(0).max(15);
-
 const keyword = z
   .string()
   .regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example PatientAge");
-
-const roleName = z
-  .string()
-  .regex(
-    /^[a-z0-9](?:[a-z0-9_-]{0,30}[a-z0-9])?$/,
-    "Expected 1 to 32 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
-  );
 
 const roleRules = z
   .array(
@@ -308,171 +164,8 @@ const role = z.strictObject({
   study: z.enum(["latest", "earlier"]).optional().describe(STUDY_MEANING),
 });
 
-/** The fields that each of several roles in one tensor may have of its own. */
-const roleOfInput = z.strictObject({
-  role: roleName,
-  values: values.optional(),
-  clip: z.tuple([z.number(), z.number()]).optional(),
-  normalisation: normalisation.optional(),
-  background: z.number().optional(),
-});
-
-/** Element types of inputs that hold pixels. */
-export const IMAGE_TYPES = [
-  "float32",
-  "float16",
-  "uint8",
-  "int8",
-  "uint16",
-  "int16",
-  "int32",
-] as const;
-
 /** Element types of inputs that hold numbers of attributes. */
 export const NUMBER_TYPES = ["float32", "float16", "int32", "int64"] as const;
-
-const FIT_MEANING =
-  "stretch: fills the tensor; letterbox: whole image, centred, aspect kept; crop: filled, " +
-  "centre kept; none: no resampling. Aspect is that of physical size, in volumes too";
-const INTERPOLATION_MEANING =
-  "linear and cubic are antialiased when they shrink, unless antialias is false; area averages " +
-  "covered pixels, each by the part that is covered (OpenCV), adaptive_area each as a whole " +
-  "(PyTorch's area). Volumes: linear, area, adaptive_area, nearest, along the three axes; or " +
-  "spline, with resampling";
-const ANTIALIAS_MEANING =
-  "Single images, linear and cubic, true where absent. false: an output is made of the nearest " +
-  "two or four pixels along each axis however much the image shrinks, the border goes on " +
-  "beyond it, and cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go " +
-  "back so, too";
-const NEIGHBOURS_MEANING =
-  "Slices beside the one that is looked at, as further channels, in the order in which a " +
-  "volume is sorted: those before, the slice itself, those after; of each all its channels. " +
-  "Needs accepts.dimensions 2d_frames, and an image whose frames are one even volume";
-const ROLES_MEANING =
-  "With `roles` of the model: the roles that the tensor holds, whose channels follow each " +
-  "other in this order. Each is prepared by itself; a field that is given here replaces the " +
-  "same field of the input";
-const CROP_MEANING =
-  "Single images of stored values, MONOCHROME2 or RGB: only the box around all pixels that are " +
-  "not 0 in every sample is looked at, and nothing is found outside (nnU-Net). For volumes: " +
-  "resampling.crop";
-const INTENSITY_MEANING =
-  "Changes by the values' own statistics after `normalisation`, one after the other: of all " +
-  "values of the tensor, Pixel Padding too, as `background`; or of the source's. Needs dtype " +
-  "float32, and a tensor that the image fills";
-const SPACING_MM_MEANING =
-  "Volumes: mm between the tensor's voxels along depth, height, width; the volume is resampled " +
-  "to it and centred. letterbox: it must fit; crop: the rest is cut off; none: it must have " +
-  "this spacing. Without it, the fit alone decides";
-const CASCADE_MEANING =
-  "Volumes with resampling: behind the channel of the pixels one for each label that another " +
-  "model marked on the same volume, 1 where it is and 0 elsewhere (nnU-Net's " +
-  "3d_cascade_fullres)";
-const ORIENTATION_MEANING =
-  "Volumes: the patient's sides to which the tensor's indices grow, in the order depth, " +
-  "height, width (the convention of nibabel for an array with these axes). RAS: depth grows to " +
-  "the right, height to the front, width to the head; AIL: coronal slices as radiologists look " +
-  "at them, back to front. The volume is turned by the quarter turns and flips that come " +
-  "closest; an oblique one stays oblique. Without it, depth, height and width are slices, rows " +
-  "and columns as they come";
-
-const imageInput = z.strictObject({
-  kind: z.literal("image").optional().describe("Default kind of an input"),
-  tensor: text,
-  dtype: z
-    .enum(IMAGE_TYPES)
-    .describe(
-      "Data type of the graph's input; export a graph that takes another (float64) again, with float32",
-    ),
-  layout: z
-    .enum(["NCHW", "NHWC", "NCWH", "NCDHW", "NDHWC"])
-    .describe("NCWH: rows of the tensor are columns of the image, as MONAI reads pictures"),
-  size: z.discriminatedUnion("kind", [
-    z.strictObject({
-      kind: z.literal("fixed"),
-      height: z.int().min(1).max(16384),
-      width: z.int().min(1).max(16384),
-      depth: z.int().min(1).max(4096).optional().describe("Slices, for volumes"),
-    }),
-    z
-      .strictObject({
-        kind: z.literal("multiple_of"),
-        multiple: z.int().min(1).max(1024),
-        max_side: z.int().min(1).max(16384),
-      })
-      .describe(
-        "The source's own size, shrunk so that no side exceeds max_side, padded to the multiple",
-      ),
-    z.strictObject({ kind: z.literal("source") }).describe("The source's own size"),
-  ]),
-  fit: z.enum(["stretch", "letterbox", "crop", "none"]).describe(FIT_MEANING),
-  interpolation: z
-    .enum(["area", "adaptive_area", "linear", "cubic", "nearest", "spline"])
-    .describe(INTERPOLATION_MEANING),
-  antialias: z.boolean().optional().describe(ANTIALIAS_MEANING),
-  values,
-  monochrome1: z
-    .enum(["invert", "as_stored", "refuse"])
-    .describe("invert: after modality or VOI, over the output range; HU are never inverted"),
-  channels: z
-    .enum(["grayscale", "rgb", "bgr", "windows"])
-    .describe(
-      "grayscale sources are repeated for rgb and bgr; windows: one channel for each window of values",
-    ),
-  neighbours: z
-    .strictObject({
-      before: neighbourCount,
-      after: neighbourCount,
-      edges: z
-        .enum(["repeat", "background"])
-        .describe("Beyond the first and the last slice: the edge slice again, or `background`"),
-    })
-    .optional()
-    .describe(NEIGHBOURS_MEANING),
-  roles: z.array(roleOfInput).min(1).max(16).optional().describe(ROLES_MEANING),
-  colour_source: z
-    .enum(["accept", "refuse"])
-    .describe("For grayscale: luminance by CCIR 601, or refuse"),
-  crop: z.literal("nonzero").optional().describe(CROP_MEANING),
-  clip: z.tuple([z.number(), z.number()]).optional().describe("Before normalisation"),
-  normalisation,
-  intensity: z.array(intensity).min(1).max(8).optional().describe(INTENSITY_MEANING),
-  background: z
-    .number()
-    .describe(
-      "Fills letterbox, padding to a multiple, and Pixel Padding; in `values` units, before normalisation",
-    ),
-  spacing_mm: z
-    .tuple([z.number().positive(), z.number().positive(), z.number().positive()])
-    .optional()
-    .describe(SPACING_MM_MEANING),
-  cascade: z
-    .strictObject({
-      model: modelName.describe(
-        "The model whose labels these are, in a folder of this name beside this one",
-      ),
-      labels: z
-        .array(z.string().min(1).max(64))
-        .min(1)
-        .max(254)
-        .describe("All labels of its segmentation, in their order"),
-    })
-    .optional()
-    .describe(CASCADE_MEANING),
-  resampling: resampling
-    .optional()
-    .describe(
-      "Volumes, with interpolation spline, size source and fit stretch: resampled as nnU-Net and MONAI do it",
-    ),
-  orientation: z
-    .string()
-    .regex(/^[LRAPSI]{3}$/)
-    .refine((letters) => /^(?=.*[LR])(?=.*[AP])(?=.*[SI])/.test(letters), {
-      message: "Expected one of L and R, one of A and P, one of S and I",
-    })
-    .optional()
-    .describe(ORIENTATION_MEANING),
-});
 
 const attributeIfAbsent = z
   .discriminatedUnion("kind", [
@@ -655,7 +348,6 @@ export const manifestFields = z.strictObject({
 export type Manifest = z.infer<typeof manifestFields>;
 export type ModelInput = Manifest["inputs"][number];
 export type AttributeInput = Extract<ModelInput, { kind: "attributes" }>;
-export type ImageInput = Exclude<ModelInput, AttributeInput>;
 export type AttributeValue = AttributeInput["values"][number];
 export type Ensemble = z.infer<typeof ensemble>;
 export type Region = z.infer<typeof region>;
@@ -663,7 +355,16 @@ export type Role = z.infer<typeof role>;
 export { outputKindSchema, type DicomKind, type OutputKind } from "./output-kinds.js";
 export const acceptsSchema = accepts;
 export const roleSchema = role;
-export const valuesSchema = values;
+export {
+  channelsOf,
+  IMAGE_TYPES,
+  isVolume,
+  MOST_CHANNELS,
+  partsOf,
+  valuesSchema,
+  type ImageInput,
+} from "./image-input.js";
+export { modelName } from "./texts.js";
 
 /**
  * `site.json` beside the manifest: this hospital's thresholds, outside the model's hash, inside
@@ -687,33 +388,6 @@ export const attributeInputs = ({ inputs }: Pick<Manifest, "inputs">): Attribute
 /** How many numbers an attribute becomes. */
 export const numbersOf = (value: AttributeValue): number =>
   value.encoding === "one_hot" ? value.values.length : 1;
-
-/**
- * An image input as the preparations that it is made of: one for each role, whose channels follow
- * each other. Without roles it is one.
- */
-export function partsOf(input: ImageInput): ImageInput[] {
-  const { roles, ...whole } = input;
-  // Beside other mistakes it may be anything
-  if (!Array.isArray(roles)) return [input];
-  return roles.map(({ role: name, values, clip, normalisation, background }) => ({
-    ...whole,
-    values: values ?? whole.values,
-    ...((clip ?? whole.clip) === undefined ? {} : { clip: clip ?? whole.clip }),
-    normalisation: normalisation ?? whole.normalisation,
-    background: background ?? whole.background,
-    roles: [{ role: name }],
-  }));
-}
-
-export const channelsOf = (input: ImageInput): number =>
-  partsOf(input).reduce((sum, part) => sum + ownChannels(part), input.cascade?.labels.length ?? 0);
-
-function ownChannels({ channels, values, neighbours }: ImageInput): number {
-  const windows = values.kind === "windows" ? values.windows.length : 1;
-  const own = channels === "windows" ? windows : channels === "grayscale" ? 1 : 3;
-  return own * (neighbours === undefined ? 1 : neighbours.before + 1 + neighbours.after);
-}
 
 /** The labels of another model that a model is given as channels. */
 export const cascadeOf = (manifest: Pick<Manifest, "inputs">): ImageInput["cascade"] =>
@@ -772,5 +446,3 @@ export function inputOf(manifest: Pick<Manifest, "inputs">, output: ModelOutput)
   );
   return Math.max(0, found);
 }
-
-export const isVolume = ({ layout }: ImageInput): boolean => layout.includes("D");

@@ -1,7 +1,22 @@
-/** Texts, codes and colours, as many parts of the manifest hold them. */
+/** Texts, names, codes and colours, as many parts of the manifest hold them. */
 import { z } from "zod";
 
 export const text = z.string().min(1).max(2000);
+
+/** Model names become parts of file names and URLs. */
+export const modelName = z
+  .string()
+  .regex(
+    /^[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?$/,
+    "Expected 1 to 63 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
+  );
+
+export const roleName = z
+  .string()
+  .regex(
+    /^[a-z0-9](?:[a-z0-9_-]{0,30}[a-z0-9])?$/,
+    "Expected 1 to 32 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
+  );
 
 /** A coded concept (PS3.3 section 8): for example 55603005, SCT, Adipose tissue. */
 export const code = z.strictObject({

@@ -55,27 +55,27 @@ const plain = (text: string): string =>
   text.replaceAll(/\s+/g, " ").replaceAll(/[\\`*_[\]<>|#]/g, (character) => `\\${character}`);
 
 /** What is said, and of what. */
-type Row = [string, string];
+type CardRow = [string, string];
 
-const list = (rows: readonly (Row | undefined)[]): string =>
+const list = (rows: readonly (CardRow | undefined)[]): string =>
   rows.flatMap((row) => (row === undefined ? [] : [`- **${row[0]}:** ${row[1]}`])).join("\n");
 
 const codeText = ({ value, scheme, meaning }: Code): string =>
   `${plain(meaning)} (${value}, ${scheme})`;
 
-function identity(manifest: Manifest, sha256: string): Row[] {
+function identity(manifest: Manifest, sha256: string): CardRow[] {
   const { manufacturer, stage, release, required, execution, files } = manifest;
   return [
     ["Made by", plain(manufacturer)],
     ["Stage", `${stage}; release ${release}; ${required ? "required" : "not required"}`],
     ["Runs on", `${execution.providers.join(", ")}, in ${execution.precision}`],
     ["SHA-256 of manifest and files", `\`${sha256}\``],
-    ...files.map(({ path, sha256: own }): Row => ["File", `\`${path}\`, SHA-256 \`${own}\``]),
+    ...files.map(({ path, sha256: own }): CardRow => ["File", `\`${path}\`, SHA-256 \`${own}\``]),
   ];
 }
 
 /** Every rule of `accepts`, so that none can be left out of the card. */
-function taken({ accepts, inputs, tiling, roles = [] }: Manifest): (Row | undefined)[] {
+function taken({ accepts, inputs, tiling, roles = [] }: Manifest): (CardRow | undefined)[] {
   const {
     rules = [],
     any_of = [],
@@ -84,7 +84,7 @@ function taken({ accepts, inputs, tiling, roles = [] }: Manifest): (Row | undefi
     dimensions,
     ...others
   } = accepts;
-  const named = Object.entries(others).map(([key, value]): Row => [
+  const named = Object.entries(others).map(([key, value]): CardRow => [
     plain(key.replaceAll("_", " ")),
     plain(Array.isArray(value) ? value.map(String).join(", ") : JSON.stringify(value)),
   ]);
@@ -92,15 +92,15 @@ function taken({ accepts, inputs, tiling, roles = [] }: Manifest): (Row | undefi
     ["Of each", DIMENSIONS[dimensions] ?? dimensions],
     ...named,
     classes && ["SOP classes", classes.map((uid) => `${sopClassName(uid)} (${uid})`).join(", ")],
-    ...rules.map(({ tag, reason, ...rule }): Row => [
+    ...rules.map(({ tag, reason, ...rule }): CardRow => [
       plain(tag),
       plain(`${ruleText(rule)}. ${reason}`),
     ]),
-    ...any_of.map((list, i): Row => [`One of, ${i + 1}`, plain(rulesText(list))]),
+    ...any_of.map((list, i): CardRow => [`One of, ${i + 1}`, plain(rulesText(list))]),
     prefer.length === 0
       ? undefined
       : ["Of several series", plain(prefer.map((one) => ruleText({ ...one })).join(", then "))],
-    ...roles.map(({ role, rules: own, any_of: lists = [], study }): Row => [
+    ...roles.map(({ role, rules: own, any_of: lists = [], study }): CardRow => [
       `Role ${plain(role)}`,
       plain(
         [
@@ -134,7 +134,7 @@ const ruleText = (rule: Record<string, unknown>): string =>
 
 function caveats({ envelope = [] }: Manifest): string[] {
   if (envelope.length === 0) return [];
-  const rows = envelope.map(({ tag, caveat, ...rule }): Row => [
+  const rows = envelope.map(({ tag, caveat, ...rule }): CardRow => [
     plain(tag),
     plain(`${ruleText(rule)}; outside: ${caveat}`),
   ]);
@@ -166,7 +166,7 @@ function outputText(output: ModelOutput, thresholds: readonly number[]): string 
   return `By ${kind}:\n\n${table}`;
 }
 
-function checks({ canary, results }: Manifest): Row[] {
+function checks({ canary, results }: Manifest): CardRow[] {
   const tolerance = canary?.tolerance.map(
     (one) => `${one.provider} ${one.precision}: ${one.absolute} absolute, ${one.relative} relative`,
   );

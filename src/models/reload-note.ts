@@ -2,11 +2,13 @@
  * Keeps the outcome of the last reload of the models in a file of the state directory. The server
  * writes it; the command that asked for the reload, and can do so by a signal only, reads it.
  */
-import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { z } from "zod";
 import { tried } from "../base/errno.js";
 import { errorCode } from "../base/errors.js";
+import { storedJson } from "../base/stored-json.js";
+import { textOfRegularSync } from "../files/regular-file.js";
 
 const names = z.array(z.string());
 
@@ -48,4 +50,4 @@ export function writeReload(
 }
 
 export const readReload = (directory: string): ReloadOutcome | undefined =>
-  tried(() => outcomeSchema.parse(JSON.parse(readFileSync(fileIn(directory), "utf8"))));
+  tried(() => outcomeSchema.parse(storedJson(textOfRegularSync(fileIn(directory)))));

@@ -13,6 +13,7 @@ import type {
   TransformStep,
   VoiTransform,
 } from "../images/image.js";
+import { tensorSteps } from "../manifest/image-input.js";
 import { isImageInput, partsOf, type ImageInput, type Manifest } from "../manifest/manifest.js";
 import { kindOf, labelsOf } from "../manifest/outputs/outputs.js";
 import { partsOfModel, roleOf } from "../manifest/roles.js";
@@ -180,33 +181,8 @@ function preparationSteps(
   const steps = meaningSteps(format, interpretation, input);
   steps.push(...valueSteps(format, interpretation, input, facts.observed));
   steps.push(...invertStep(format, interpretation.units, input));
-  if (input.clip !== undefined) steps.push({ step: "clip", to: input.clip });
-  const changes = (at: "source" | "tensor") =>
-    (input.intensity ?? [])
-      .filter((change) => change.at === at)
-      .map(({ kind, ...how }) => ({ step: `intensity_${kind}`, ...how }));
-  steps.push(...changes("source"));
-  steps.push({
-    step: "resample",
-    fit: input.fit,
-    interpolation: input.interpolation,
-    ...(input.antialias === undefined ? {} : { antialias: input.antialias }),
-    size: input.size,
-    background: input.background,
-    ...placedStep(facts.placement),
-    ...(input.spacing_mm === undefined ? {} : { spacing_mm: input.spacing_mm }),
-    ...(input.orientation === undefined ? {} : { orientation: input.orientation }),
-    ...(input.resampling === undefined ? {} : { splines: input.resampling }),
-  });
-  if (input.neighbours !== undefined) steps.push({ step: "neighbours", ...input.neighbours });
-  steps.push(...normaliseStep(input.normalisation, facts.found), ...changes("tensor"));
-  steps.push({
-    step: "tensor",
-    name: input.tensor,
-    dtype: input.dtype,
-    layout: input.layout,
-    channels: input.channels,
-  });
+  const normalise = normaliseStep(input.normalisation, facts.found);
+  steps.push(...tensorSteps(input, placedStep(facts.placement), normalise));
   return steps;
 }
 

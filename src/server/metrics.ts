@@ -2,6 +2,7 @@
  * Figures for Prometheus. Labels are routes, statuses, model names and closed lists; never
  * subjects, paths or anything of a patient.
  */
+import { setTimeout as delay } from "node:timers/promises";
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 import type { BulkService } from "../jobs/service.js";
 import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
@@ -270,10 +271,12 @@ interface Answered {
 }
 
 /**
- * The event loop's delay is looked at as often; each ten milliseconds would take 0.3 % of a core
- * that has nothing to do.
+ * The event loop's delay is looked at as often, once somebody reads the metrics; a server whose
+ * metrics nobody reads is not woken for it.
  */
 export const EVENT_LOOP_STEP_MS = 100;
+/** Two looks give a first delay. */
+const FIRST_DELAY_MS = 2 * EVENT_LOOP_STEP_MS;
 
 export class Metrics {
   readonly #registry = new Registry();
@@ -281,15 +284,13 @@ export class Metrics {
   readonly #seconds: Histogram<"route">;
   readonly #errors: Counter<"route" | "error">;
   readonly #models: Counter<"model" | "status" | "error">;
+  /** Resolves when the figures of the process are there. */
+  #ofProcess: Promise<void> | undefined;
   /** Read once for one answer. */
   #engine: EngineStats | undefined;
 
   constructor(sources: MetricSources) {
     const registers = [this.#registry];
-    collectDefaultMetrics({
-      register: this.#registry,
-      eventLoopMonitoringPrecision: EVENT_LOOP_STEP_MS,
-    });
     this.#requests = new Counter({
       name: "radserve_http_requests_total",
       help: "Answered requests",
@@ -335,8 +336,17 @@ export class Metrics {
 
   readonly contentType = Registry.PROMETHEUS_CONTENT_TYPE;
 
-  text(): Promise<string> {
+  async text(): Promise<string> {
+    await (this.#ofProcess ??= this.#watchProcess());
     this.#engine = undefined;
     return this.#registry.metrics();
+  }
+
+  async #watchProcess(): Promise<void> {
+    collectDefaultMetrics({
+      register: this.#registry,
+      eventLoopMonitoringPrecision: EVENT_LOOP_STEP_MS,
+    });
+    await delay(FIRST_DELAY_MS);
   }
 }

@@ -70,7 +70,7 @@ const kept = () => expected().flatMap(({ one, status }) => (status === STATUS.su
 
 async function door(t: Test) {
   const folder = t.testdir();
-  const spool = new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0 });
+  const spool = new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0, peerShare: 1 });
   const door = new DicomDoor({
     mostData: 65_536,
     pduTimeout: 60_000,

@@ -8,7 +8,7 @@ import { makePlace, startServer } from "../support/server.js";
 const hasOwn = FEATURES.some(({ name }) => name === "local-postgres");
 const skip = hasOwn ? "this Radserve has a private PostgreSQL" : needs(ADDON);
 
-t.test("bulk pages say what to do, and single requests go on", { skip }, async (t) => {
+t.test("bulk pages say what to do", { skip }, async (t) => {
   const place = makePlace();
   t.teardown(() => place.remove());
   const server = await startServer(place);
@@ -17,11 +17,4 @@ t.test("bulk pages say what to do, and single requests go on", { skip }, async (
     status: 503,
     body: { error: "bulk_unavailable", message: /No database is named.* Set DATABASE_URL\.$/ },
   });
-  t.match(
-    await server.post("/single_inference", {
-      input_image_path: `${place.input}/image.png`,
-      output_folder_path: place.output,
-    }),
-    { status: 200 },
-  );
 });

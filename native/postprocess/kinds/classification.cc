@@ -1,11 +1,20 @@
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "postprocess/activation.h"
 #include "postprocess/kind.h"
 
 namespace radserve {
 namespace {
+
+struct CalibrationSpec {
+  enum class Kind { kNone, kTemperature, kPlatt, kIsotonic } kind = Kind::kNone;
+  double temperature = 1;
+  double a = 0;
+  double b = 0;
+  std::vector<double> x, y;
+};
 
 CalibrationSpec ReadCalibration(const Description& o) {
   using Kind = CalibrationSpec::Kind;
@@ -42,17 +51,18 @@ float Calibrated(const CalibrationSpec& c, float score) {
 }
 
 std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
+  const auto& calibration = spec.Own<CalibrationSpec>();
   if (tensor.Elements() != static_cast<size_t>(spec.labels)) {
     InvalidOutput(tensor, std::to_string(spec.labels) + " scores, one for each label,");
   }
   std::vector<float> scores = AsFloats(tensor);
-  if (spec.calibration.kind == CalibrationSpec::Kind::kTemperature) {
+  if (calibration.kind == CalibrationSpec::Kind::kTemperature) {
     for (float& s : scores)
-      s = static_cast<float>(static_cast<double>(s) / spec.calibration.temperature);
+      s = static_cast<float>(static_cast<double>(s) / calibration.temperature);
   }
   if (spec.activation == Activation::kSigmoid) Sigmoid(scores);
   if (spec.activation == Activation::kSoftmax) SoftmaxOfScores(scores, tensor.shape, scores.size());
-  for (float& s : scores) s = Calibrated(spec.calibration, s);
+  for (float& s : scores) s = Calibrated(calibration, s);
   CheckFinite(scores, tensor.name);
   return scores;
 }
@@ -63,8 +73,10 @@ const OutputKind kinds::classification = {
     .name = "classification",
     .gives = "classification",
     .values = "scores",
-    .read = [](const Description& own,
-               OutputSpec& spec) { spec.calibration = ReadCalibration(own.Child("calibration")); },
+    .read =
+        [](const Description& own, OutputSpec& spec) {
+          spec.Set<CalibrationSpec>() = ReadCalibration(own.Child("calibration"));
+        },
     .decode = [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid&,
                  std::span<const double>,
                  OutputResult& out) { out.values = Scores(spec, tensors(spec.tensor)); },

@@ -2,21 +2,35 @@
 #include "postprocess/kind.h"
 
 namespace radserve {
+namespace {
+
+void ReadDetection(const Description& output, OutputSpec& spec) {
+  auto& own = spec.Set<DetectionSpec>();
+  const Description& boxes = output.Child("boxes");
+  own.format = boxes.OneOf<BoxFormat>("format", {{"xyxy", BoxFormat::kXyxy},
+                                                 {"xywh", BoxFormat::kXywh},
+                                                 {"cxcywh", BoxFormat::kCxcywh},
+                                                 {"yxyx", BoxFormat::kYxyx}});
+  own.normalised = boxes.Flag("normalised");
+  own.list = ReadList(output, spec);
+  own.first_class = FirstClassOf(output);
+  own.nms = ReadSuppression(output);
+  own.max_boxes = output.Int("max_boxes");
+}
+
+}  // namespace
+
 const OutputKind kinds::detection = {
     .name = "detection",
     .gives = "boxes",
     .placed = true,
-    .read =
-        [](const Description& own, OutputSpec& spec) {
-          ReadDetections(own, spec);
-          spec.scores_tensor = own.Text("scores");
-          if (own.Has("classes")) spec.classes_tensor = own.Text("classes");
-        },
+    .read = ReadDetection,
     .decode =
         [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
            std::span<const double> thresholds, OutputResult& out) {
+          const ListSpec& list = spec.Own<DetectionSpec>().list;
           out.boxes =
-              DecodeDetections(ReadLists(spec, tensors, 4), spec, grid.geometry, thresholds);
+              DecodeDetections(ReadLists(spec, list, tensors, 4), spec, grid.geometry, thresholds);
         },
 };
 

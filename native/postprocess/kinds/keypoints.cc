@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <any>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -26,17 +25,23 @@ struct Table {
   bool centres = false;
 };
 
-/// Absent where the tensor holds heatmaps.
-using Own = std::optional<Table>;
+/// The table is absent where the tensor holds heatmaps.
+struct KeypointsSpec {
+  std::optional<Table> table;
+};
 
-Own Read(const Description& own) {
-  if (!own.Has("table")) return std::nullopt;
-  const Description& o = own.Child("table");
-  const auto column = [&](const char* field) { return static_cast<size_t>(o.Int(field)); };
-  Table table{column("columns"), column("x"),          column("y"),
-              std::nullopt,      o.Flag("normalised"), o.Flag("centres")};
-  if (o.Has("score")) table.score = column("score");
-  return table;
+void ReadKeypoints(const Description& output, OutputSpec& spec) {
+  if (!output.Has("table")) return;
+  const Description& o = output.Child("table");
+  Table& table = spec.Set<KeypointsSpec>().table.emplace();
+  for (const std::string& column : o.Texts("columns")) {
+    if (column == "x") table.x = table.columns;
+    if (column == "y") table.y = table.columns;
+    if (column == "score") table.score = table.columns;
+    ++table.columns;
+  }
+  table.normalised = o.Flag("normalised");
+  table.centres = o.Text("counted_from") == "centres";
 }
 
 /// A number of a table in the tensor's pixels, counted from the outer edge of the first.
@@ -100,7 +105,7 @@ void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGri
             std::span<const double>, OutputResult& out) {
   const Geometry& g = grid.geometry;
   const Tensor& tensor = tensors(spec.tensor);
-  const auto& table = std::any_cast<const Own&>(spec.own);
+  const auto& table = spec.Own<KeypointsSpec>().table;
   out.points =
       table ? OfTable(spec, tensor, *table, g) : OfHeatmaps(spec, tensor, grid.channels_last, g);
   for (Point& point : out.points) {
@@ -118,7 +123,7 @@ const OutputKind kinds::keypoints = {
     .name = "keypoints",
     .gives = "points",
     .placed = true,
-    .read = [](const Description& own, OutputSpec& spec) { spec.own = Read(own); },
+    .read = ReadKeypoints,
     .decode = Decode,
 };
 

@@ -10,8 +10,9 @@ const OutputKind kinds::probability_map = {
     .placed = true,
     .read =
         [](const Description& own, OutputSpec& spec) {
-          own.Into("max_boxes", spec.max_boxes, "threshold", spec.map_threshold, "minimum_area",
-                   spec.minimum_area, "unclip", spec.unclip);
+          auto& fields = spec.Set<MapBoxesSpec>();
+          own.Into("max_boxes", fields.max_boxes, "threshold", fields.threshold, "minimum_area",
+                   fields.minimum_area, "unclip", fields.unclip);
         },
     .decode =
         [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
@@ -19,8 +20,8 @@ const OutputKind kinds::probability_map = {
           const Tensor& tensor = tensors(spec.tensor);
           Maps map(tensor, 1, grid.channels_last);
           ActivateMap(spec, tensor, map);
-          out.boxes = BoxesOfMap(map.values(), map.rows(), map.columns(), spec, grid.geometry,
-                                 thresholds[0]);
+          out.boxes = BoxesOfMap(map.values(), map.rows(), map.columns(), spec.Own<MapBoxesSpec>(),
+                                 grid.geometry, thresholds[0]);
         },
 };
 

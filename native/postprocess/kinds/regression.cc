@@ -1,4 +1,3 @@
-#include <any>
 #include <string>
 #include <vector>
 
@@ -13,8 +12,18 @@ struct Scales {
   std::vector<double> multiply, add;
 };
 
+void ReadScales(const Description& output, OutputSpec& spec) {
+  auto& [multiply, add] = spec.Set<Scales>();
+  for (const Description& value : output.Child("values").Get<Description::Items>("values")) {
+    // The scores of bins come as they are; what is made of their mean is the value.
+    const size_t bins = value.Has("bins") ? value.Count("bins") : 0;
+    multiply.insert(multiply.end(), bins > 0 ? bins : 1, bins > 0 ? 1 : value.Number("multiply"));
+    add.insert(add.end(), bins > 0 ? bins : 1, bins > 0 ? 0 : value.Number("add"));
+  }
+}
+
 std::vector<float> Regression(const OutputSpec& spec, const Tensor& tensor) {
-  const auto& [multiply, add] = std::any_cast<const Scales&>(spec.own);
+  const auto& [multiply, add] = spec.Own<Scales>();
   if (tensor.Elements() != multiply.size())
     InvalidOutput(tensor, std::to_string(multiply.size()) + " values");
   std::vector<float> values = AsFloats(tensor);
@@ -32,10 +41,7 @@ const OutputKind kinds::regression = {
     .name = "regression",
     .gives = "regression",
     .values = "values",
-    .read =
-        [](const Description& own, OutputSpec& spec) {
-          spec.own = Scales{own.Numbers("multiply"), own.Numbers("add")};
-        },
+    .read = ReadScales,
     .decode = [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid&,
                  std::span<const double>,
                  OutputResult& out) { out.values = Regression(spec, tensors(spec.tensor)); },

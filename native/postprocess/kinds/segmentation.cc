@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "postprocess/activation.h"
 #include "postprocess/detections.h"
@@ -14,23 +16,33 @@
 namespace radserve {
 namespace {
 
-MaskStep ReadStep(const Description& o) {
+/// `names` are those of the output's labels, in their order.
+MaskStep ReadStep(const Description& o, const std::vector<std::string>& names) {
   using Kind = MaskStep::Kind;
   MaskStep step{};
   step.kind = o.OneOf<Kind>("step", {{"drop_border_connected", Kind::kDropBorderConnected},
                                      {"largest_component", Kind::kLargestComponent},
                                      {"minimum_area", Kind::kMinimumArea},
                                      {"fill_holes", Kind::kFillHoles}});
-  step.labels = o.Ints("labels");
+  for (const std::string& label : o.Texts("labels")) {
+    const auto found = std::ranges::find(names, label);
+    if (found == names.end()) Unexpected("labels");
+    step.labels.push_back(static_cast<int>(found - names.begin()) + 1);
+  }
   if (step.kind == Kind::kMinimumArea) step.pixels = o.Int("pixels");
   if (o.Has("connected_by")) step.corners = o.Text("connected_by") == "corners";
   return step;
 }
 
-void ReadSegmentation(const Description& own, OutputSpec& spec) {
-  spec.steps = own.List("steps", ReadStep);
-  own.Into("fractional", spec.fractional, "model_grid", spec.model_grid);
-  if (own.Has("boxes_output")) spec.boxes_output = static_cast<size_t>(own.Int("boxes_output"));
+void ReadSegmentation(const Description& output, OutputSpec& spec) {
+  auto& own = spec.Set<SegmentationSpec>();
+  const std::vector<std::string> names =
+      output.List("labels", [](const Description& label) { return label.Text("label"); });
+  own.steps =
+      output.List("postprocess", [&](const Description& step) { return ReadStep(step, names); });
+  own.fractional = output.Has("segment_type") && output.Text("segment_type") == "fractional";
+  own.model_grid = output.Has("segment_grid") && output.Text("segment_grid") == "model";
+  if (output.Has("boxes")) own.boxes = output.Text("boxes");
 }
 
 /// The labels of a map at each source pixel, the nearest.
@@ -52,7 +64,8 @@ void DecideProbabilities(const OutputSpec& spec, const Tensor& tensor, const Sou
   CheckFinite(maps.values(), tensor.name);
   if (out.overlapping) CheckProbabilities(maps.values(), tensor.name);
   const auto [rows, columns] = WayBack(maps, grid.geometry);
-  std::vector<uint8_t>* const fractions = spec.fractional ? &out.fractions : nullptr;
+  std::vector<uint8_t>* const fractions =
+      spec.Own<SegmentationSpec>().fractional ? &out.fractions : nullptr;
   if (out.overlapping) {
     ProjectOverThresholds(maps, rows, columns, thresholds, out.mask, fractions);
   } else {
@@ -105,7 +118,7 @@ void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding,
                 const std::stop_token& stop, MaskResult& out) {
   const size_t plane = out.Voxels();
   const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
-  for (const MaskStep& step : spec.steps) {
+  for (const MaskStep& step : spec.Own<SegmentationSpec>().steps) {
     for (int label = 1; label <= spec.labels; ++label) {
       CheckStop(stop);
       const size_t p = out.overlapping ? static_cast<size_t>(label - 1) : 0;
@@ -118,6 +131,14 @@ void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding,
   for (size_t p = 0; p < out.mask.size() / plane; ++p) {
     CountLabels(part(p), out.overlapping ? counts.subspan(p, 1) : counts);
   }
+}
+
+size_t TableOf(const OutputSpec& spec, std::span<const OutputSpec> outputs) {
+  const std::string& tensor = spec.Own<SegmentationSpec>().boxes;
+  const auto found = std::ranges::find_if(outputs, [&](const OutputSpec& one) {
+    return one.kind == &kinds::detection_table && one.tensor == tensor;
+  });
+  return static_cast<size_t>(found - outputs.begin());
 }
 
 OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& boxes,
@@ -134,7 +155,7 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
   RawDetections raw = ReadTable(tensors(boxes.spec.tensor), boxes.spec);
   const std::vector<float> coefficients = std::move(raw.coefficients);
   CheckFinite(coefficients, boxes.spec.tensor);
-  const auto kinds = static_cast<size_t>(boxes.spec.table->coefficient_count);
+  const auto kinds = static_cast<size_t>(boxes.spec.Own<DetectionSpec>().table->coefficient_count);
   const Maps prototypes(tensors(spec.tensor), kinds, grid.channels_last);
   CheckFinite(prototypes.values(), spec.tensor);
   const auto [rows, columns] = WayBack(prototypes, g);

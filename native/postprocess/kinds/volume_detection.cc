@@ -21,6 +21,10 @@ struct Level {
 };
 
 struct VolumeBoxes {
+  ListSpec list;
+  int first_class = 0;
+  /// Of listed boxes: 0 to 1 of the tensor's sides, instead of its voxels.
+  bool normalised = false;
   /// Of listed boxes, for each axis of the tensor: where its two numbers stand, and whether they
   /// are middle and side.
   std::vector<int> columns;
@@ -32,6 +36,9 @@ struct VolumeBoxes {
   double least_score = 0;
   double least_size = 0;
   size_t most = 0;
+  /// Of what one run of the graph gives.
+  std::optional<SuppressionSpec> nms;
+  size_t max_boxes = 0;
   std::optional<double> windows_iou;
   bool windows_per_class = false;
   bool weighted = false;
@@ -187,8 +194,9 @@ void AddBest(const Run& run, const std::string& tensor, std::vector<float> score
   CheckProbabilities(scores, tensor);
   std::vector<std::pair<size_t, int>> best;
   for (size_t i = 0; i < scores.size(); ++i) {
-    const int label = classes.empty() ? static_cast<int>(i % columns)
-                                      : LabelOfClass(classes[i], scores[i] > 0, spec);
+    const int label =
+        classes.empty() ? static_cast<int>(i % columns)
+                        : LabelOfClass(classes[i], scores[i] > 0, run.own.first_class, spec.labels);
     if (label < 0) continue;
     const double least = std::fmin(run.own.least_score, run.thresholds[static_cast<size_t>(label)]);
     if (scores[i] >= static_cast<float>(least)) best.emplace_back(i, label);
@@ -209,17 +217,17 @@ Ends Around(double middle, double side) { return {middle - side / 2, middle + si
 
 void AddListed(const Run& run, std::vector<Cuboid>& found) {
   const OutputSpec& spec = run.spec;
-  const RawDetections raw = ReadLists(spec, run.tensors, 6);
+  const RawDetections raw = ReadLists(spec, run.own.list, run.tensors, 6);
   const size_t columns = raw.classes.empty() ? static_cast<size_t>(spec.labels) : 1;
   const auto decode = [&](size_t box, size_t axis) -> Ends {
     const auto number = [&](size_t k) {
       const float value = raw.boxes[box * 6 + static_cast<size_t>(run.own.columns[axis * 3 + k])];
-      return static_cast<double>(value) * (spec.normalised ? run.window.sides[axis] : 1);
+      return static_cast<double>(value) * (run.own.normalised ? run.window.sides[axis] : 1);
     };
     return run.own.columns[axis * 3 + 2] != 0 ? Around(number(0), number(1))
                                               : Ends{number(0), number(1)};
   };
-  AddBest(run, spec.scores_tensor, raw.scores, columns, raw.classes, decode, found);
+  AddBest(run, run.own.list.scores, raw.scores, columns, raw.classes, decode, found);
 }
 
 /// Boxes that a network made of anchors: the middle moves by sides of the anchor, and the sides
@@ -268,14 +276,14 @@ void AddLevel(const Run& run, const Level& level, std::vector<Cuboid>& found) {
 void Collect(const OutputSpec& spec, const TensorByName& tensors, const VolumePlacement& placement,
              const SeenWindow& window, std::span<const double> thresholds,
              std::vector<Cuboid>& found) {
-  const Run run{spec,      std::any_cast<const VolumeBoxes&>(spec.own), tensors, placement, window,
-                thresholds};
+  const Run run{spec, spec.Own<VolumeBoxes>(), tensors, placement, window, thresholds};
   std::vector<Cuboid> all;
   if (run.own.levels.empty()) AddListed(run, all);
   for (const Level& level : run.own.levels) AddLevel(run, level, all);
-  all = Suppressed(std::move(all), spec.nms_iou, spec.nms_per_class);
-  if (all.size() > static_cast<size_t>(spec.max_boxes))
-    all.resize(static_cast<size_t>(spec.max_boxes));
+  const auto& nms = run.own.nms;
+  all = Suppressed(std::move(all), nms ? std::optional(nms->iou) : std::nullopt,
+                   nms && nms->per_class);
+  if (all.size() > run.own.max_boxes) all.resize(run.own.max_boxes);
   found.insert(found.end(), all.begin(), all.end());
 }
 
@@ -299,7 +307,7 @@ std::optional<Box> InSource(const Cuboid& cuboid, double shift, const VolumePlac
 std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
                         std::span<const SeenWindow> windows, const VolumePlacement& placement,
                         std::span<const double> thresholds) {
-  const VolumeBoxes& own = std::any_cast<const VolumeBoxes&>(spec.own);
+  const VolumeBoxes& own = spec.Own<VolumeBoxes>();
   found = Suppressed(std::move(found), own.weighted ? std::nullopt : own.windows_iou,
                      own.windows_per_class);
   if (own.windows_iou && own.weighted) {
@@ -308,35 +316,70 @@ std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
   }
   std::vector<Box> boxes;
   for (const Cuboid& one : found) {
-    if (boxes.size() >= static_cast<size_t>(spec.max_boxes)) break;
+    if (boxes.size() >= own.max_boxes) break;
     if (one.score < static_cast<float>(thresholds[static_cast<size_t>(one.label)])) continue;
     if (const std::optional<Box> box = InSource(one, own.shift, placement)) boxes.push_back(*box);
   }
   return boxes;
 }
 
-void ReadVolumeBoxes(const Description& o, OutputSpec& spec) {
-  VolumeBoxes own;
-  ReadBoxes(o, spec);
-  spec.scores_tensor = o.Text("scores");
-  if (o.Has("classes")) spec.classes_tensor = o.Text("classes");
-  own.shift = o.Flag("centres") ? 0.5 : 0;
-  o.Into("least_score", own.least_score, "least_size", own.least_size, "weighted", own.weighted,
-         "windows_per_class", own.windows_per_class);
-  own.most = static_cast<size_t>(o.Int("most"));
-  if (o.Has("windows_iou")) own.windows_iou = o.Number("windows_iou");
-  if (o.Has("columns")) own.columns = o.Ints("columns");
-  if (o.Has("levels")) {
-    own.coder = o.Numbers("coder");
-    own.levels = o.List("levels", [](const Description& one) {
-      return Level{one.Text("scores"), one.Text("boxes"), one.Numbers("anchors")};
-    });
+/// Where the numbers of each axis stand in a listed box (VolumeBoxes::columns).
+std::vector<int> ColumnsOf(const Description& boxes) {
+  const std::vector<std::string> names = boxes.Texts("columns");
+  const auto at = [&](const std::string& name) {
+    return static_cast<int>(std::ranges::find(names, name) - names.begin());
+  };
+  std::vector<int> columns;
+  for (const std::string axis : {"depth", "height", "width"}) {
+    const int middle = at(axis + "_centre");
+    const bool centred = middle < static_cast<int>(names.size());
+    columns.insert(columns.end(), {centred ? middle : at(axis + "_min"),
+                                   at(axis + (centred ? "_size" : "_max")), centred ? 1 : 0});
   }
-  for (size_t i = 1; i < own.levels.size(); ++i) {
-    spec.level_tensors.insert(spec.level_tensors.end(),
-                              {own.levels[i].scores, own.levels[i].boxes});
+  return columns;
+}
+
+std::vector<Level> ReadLevels(const Description& boxes) {
+  return boxes.List("levels", [](const Description& one) {
+    Level level{one.Text("scores"), one.Text("boxes"), {}};
+    for (const Description& anchor : one.Child("anchors").Get<Description::Items>("anchors")) {
+      for (const Description& side : anchor.Get<Description::Items>("anchors"))
+        level.anchors.push_back(side.Get<double>("anchors"));
+    }
+    return level;
+  });
+}
+
+void ReadVolumeBoxes(const Description& output, OutputSpec& spec) {
+  auto& own = spec.Set<VolumeBoxes>();
+  const Description& boxes = output.Child("boxes");
+  if (boxes.Text("kind") == "anchors") {
+    own.coder = boxes.Numbers("coder");
+    own.levels = ReadLevels(boxes);
+    spec.activation = ReadActivation(output.Child("scores"));
+    spec.tensor = own.levels.front().boxes;
+    spec.further_tensors = {own.levels.front().scores};
+    for (size_t i = 1; i < own.levels.size(); ++i) {
+      spec.further_tensors.insert(spec.further_tensors.end(),
+                                  {own.levels[i].scores, own.levels[i].boxes});
+    }
+  } else {
+    own.columns = ColumnsOf(boxes);
+    own.normalised = boxes.Flag("normalised");
+    own.list = ReadList(output, spec);
+    own.first_class = FirstClassOf(output);
   }
-  spec.own = std::move(own);
+  own.shift = output.Text("counted_from") == "centres" ? 0.5 : 0;
+  const Description& candidates = output.Child("candidates");
+  candidates.Into("least_score", own.least_score, "least_size", own.least_size);
+  own.most = static_cast<size_t>(candidates.Int("most"));
+  own.nms = ReadSuppression(output);
+  own.max_boxes = static_cast<size_t>(output.Int("max_boxes"));
+  if (!output.Has("windows")) return;
+  const Description& windows = output.Child("windows");
+  own.windows_iou = windows.Number("iou");
+  own.weighted = windows.Text("kind") == "weighted";
+  own.windows_per_class = windows.Flag("per_class");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "check.h"
 #include "onnx.h"
 #include "postprocess/kind.h"
+#include "postprocess/masks.h"
 
 using namespace radserve;
 using namespace radserve::test;
@@ -103,15 +104,15 @@ TEST("a mask on the model's grid is planned, by its voxels and labels") {
   const std::unique_ptr<Model> model = Load(1);
   const double before = PlanOf(*model);
   OutputSpec& output = model->outputs[0];
-  output.model_grid = true;
+  output.Set<SegmentationSpec>().model_grid = true;
   constexpr double kGrid = 40.0 * 64 * 64;
   const double one = PlanOf(*model) - before;
   CHECK(one >= 3 * kGrid);
   output.activation = Activation::kSigmoid;
   output.labels = 2;
-  output.model_grid = false;
+  output.Set<SegmentationSpec>().model_grid = false;
   const double apart = PlanOf(*model);
-  output.model_grid = true;
+  output.Set<SegmentationSpec>().model_grid = true;
   CHECK(PlanOf(*model) - apart >= one + 2 * kGrid);
 }
 END;

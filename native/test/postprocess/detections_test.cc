@@ -31,7 +31,7 @@ OutputSpec Spec(int labels) {
   spec.kind = &kinds::detection;
   spec.tensor = "y";
   spec.labels = labels;
-  spec.max_boxes = 1000;
+  spec.Set<DetectionSpec>().max_boxes = 1000;
   return spec;
 }
 
@@ -40,21 +40,22 @@ enum Head { kColumnsFirst, kLogits, kObjectness, kObjectnessLogits, kSix };
 
 OutputSpec Spec(Head head, int labels) {
   OutputSpec spec = Spec(labels);
-  spec.box_format = BoxFormat::kCxcywh;
+  auto& own = spec.Set<DetectionSpec>();
+  own.format = BoxFormat::kCxcywh;
   TableSpec table{true, 4 + labels, {0, 1, 2, 3}, 4, true, {}, {}, Activation::kNone};
   if (head == kLogits || head == kObjectnessLogits) spec.activation = Activation::kSigmoid;
   if (head == kObjectness || head == kObjectnessLogits) {
     table = {false, 5 + labels, {0, 1, 2, 3}, 5, true, {}, 4, spec.activation};
-    spec.normalised = head == kObjectness;
-    if (head == kObjectnessLogits) spec.box_format = BoxFormat::kXywh;
+    own.normalised = head == kObjectness;
+    if (head == kObjectnessLogits) own.format = BoxFormat::kXywh;
   }
   if (head == kSix) {
     // y1 x1 y2 x2 class score
     table = {false, 6, {1, 0, 3, 2}, 5, false, 4, {}, Activation::kNone};
-    spec.box_format = BoxFormat::kXyxy;
-    spec.first_class = 1;
+    own.format = BoxFormat::kXyxy;
+    own.first_class = 1;
   }
-  spec.table = table;
+  own.table = table;
   return spec;
 }
 
@@ -69,7 +70,8 @@ Tensor Rows(const std::vector<Row>& rows) {
 
 OutputSpec RowsSpec(int labels) {
   OutputSpec spec = Spec(labels);
-  spec.table = TableSpec{false, 6, {0, 1, 2, 3}, 4, false, 5, {}, Activation::kNone};
+  spec.Set<DetectionSpec>().table =
+      TableSpec{false, 6, {0, 1, 2, 3}, 4, false, 5, {}, Activation::kNone};
   return spec;
 }
 
@@ -80,34 +82,33 @@ std::vector<Box> Decode(const OutputSpec& spec, const Tensor& tensor,
 
 TEST("detections: formats, best label, thresholds, suppression, order") {
   OutputSpec spec = Spec(2);
+  auto& own = spec.Set<DetectionSpec>();
   const Geometry g = PlaceImage(20, 40, 1, {SizeSpec::Kind::kFixed, 10, 20, 1, 0}, Fit::kStretch);
   RawDetections raw;
   raw.boxes = {0, 0, 4, 4, 1, 0, 5, 4, 10, 5, 16, 9, 2, 2, 2, 5};
   raw.scores = {0.9f, 0.1f, 0.7f, 0.8f, 0.2f, 0.6f, 0.9f, 0.9f};
   const std::vector<double> thresholds = {0.5, 0.5};
-  spec.nms_iou = 0.5;
-  spec.nms_per_class = false;
+  own.nms = SuppressionSpec{0.5, false};
   std::vector<Box> boxes = DecodeDetections(raw, spec, g, thresholds);
   EQUAL(boxes.size(), 2u);
   EQUAL(boxes[0].x1, 8);
   EQUAL(boxes[1].label, 1);
   EQUAL(boxes[1].y0, 10);
-  spec.nms_per_class = true;
+  own.nms->per_class = true;
   EQUAL(DecodeDetections(raw, spec, g, thresholds).size(), 3u);
-  spec.box_format = BoxFormat::kCxcywh;
+  own.format = BoxFormat::kCxcywh;
   raw.boxes = {5, 5, 4, 2};
   raw.scores = {0.9f};
   raw.classes = {3};
-  spec.classes_tensor = "c";
-  spec.first_class = 2;
+  own.first_class = 2;
   boxes = DecodeDetections(raw, spec, g, thresholds);
   EQUAL(boxes[0].x0, 6);
   EQUAL(boxes[0].y1, 12);
   EQUAL(boxes[0].label, 1);
   raw.classes = {4};
   EQUAL(CodeOf([&] { DecodeDetections(raw, spec, g, thresholds); }), "output_invalid");
-  spec.box_format = BoxFormat::kYxyx;
-  spec.normalised = true;
+  own.format = BoxFormat::kYxyx;
+  own.normalised = true;
   raw.boxes = {0.1f, 0.2f, 0.5f, 0.6f};
   raw.classes = {2};
   boxes = DecodeDetections(raw, spec, g, thresholds);
@@ -120,9 +121,7 @@ TEST("detections: suppression gives what torchvision gives") {
   for (const SuppressionCase& c : kSuppression) {
     const int before = Failures();
     OutputSpec spec = Spec(3);
-    spec.classes_tensor = "c";
-    spec.nms_iou = c.iou;
-    spec.nms_per_class = c.per_class;
+    spec.Set<DetectionSpec>().nms = SuppressionSpec{c.iou, c.per_class};
     RawDetections raw{
         c.boxes, c.scores, std::vector<float>(c.classes.begin(), c.classes.end()), {}, {}};
     const std::vector<Box> boxes =
@@ -144,9 +143,8 @@ TEST("detections: whole heads give what torch and torchvision give") {
   for (const HeadCase& c : kHeads) {
     const int before = Failures();
     OutputSpec spec = Spec(static_cast<Head>(c.head), c.labels);
-    spec.nms_iou = c.iou;
-    spec.nms_per_class = true;
-    spec.several_labels = c.several;
+    spec.Set<DetectionSpec>().nms = SuppressionSpec{c.iou, true};
+    spec.Set<DetectionSpec>().several_labels = c.several;
     const std::vector<double> thresholds(static_cast<size_t>(c.labels), c.threshold);
     const std::vector<Box> boxes = Decode(spec, Floats(c.shape, c.values), thresholds);
     EQUAL(boxes.size(), c.scores.size());
@@ -176,7 +174,7 @@ END;
 
 TEST("detections: no box at all, and rows that a network fills up") {
   OutputSpec spec = RowsSpec(2);
-  spec.nms_iou = 0.5;
+  spec.Set<DetectionSpec>().nms = SuppressionSpec{0.5};
   EQUAL(Decode(spec, Floats({1, 0, 6}, {}), {0.5, 0.5}).size(), 0u);
   EQUAL(Decode(spec, Rows({{0, 0, 0, 0, 0, -1}, {5, 5, 9, 9, 0, 7}}), {0.0, 0.0}).size(), 0u);
   OutputSpec columns = Spec(kColumnsFirst, 2);
@@ -186,7 +184,7 @@ END;
 
 TEST("detections: at most max_boxes, the best; those outside the image do not count") {
   OutputSpec spec = RowsSpec(1);
-  spec.max_boxes = 2;
+  spec.Set<DetectionSpec>().max_boxes = 2;
   const float out = kSide + 1;
   const Tensor rows = Rows({{out, 1, out + 5, 9, 0.9f, 0},
                             {1, 1, 9, 9, 0.5f, 0},
@@ -223,7 +221,7 @@ TEST("detections: boxes go back through letterbox and crop, counted from edges")
   EQUAL(boxes[0].x1, 40);
   EQUAL(boxes[0].y1, 40);
   OutputSpec normalised = RowsSpec(1);
-  normalised.normalised = true;
+  normalised.Set<DetectionSpec>().normalised = true;
   boxes = Decode(normalised, Rows({{0.5f, 0.5f, 1, 0.75f, 0.9f, 0}}), {0.5}, letterbox);
   EQUAL(boxes[0].x0, 40);
   EQUAL(boxes[0].y0, 20);

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "planes.h"
 #include "postprocess/kind.h"
+#include "postprocess/masks.h"
 #include "postprocess/postprocess.h"
 #include "prepare/volume.h"
 #include "volumes.h"
@@ -167,8 +168,7 @@ OutputSpec Segments(Activation activation, int labels, bool fractional = false) 
   spec.tensor = "y";
   spec.activation = activation;
   spec.labels = labels;
-  spec.fractional = fractional;
-  spec.model_grid = true;
+  spec.Set<SegmentationSpec>() = {{}, fractional, true, {}};
   return spec;
 }
 
@@ -259,7 +259,7 @@ TEST("voxels of the model's grid lie where the tensor's do, and are decided by t
     if (shared < voxels) ++trimmed;
     // What is said of the source stays what it is.
     OutputSpec plain = Segments(Activation::kArgmax, 2);
-    plain.model_grid = false;
+    plain.Set<SegmentationSpec>().model_grid = false;
     const OutputResult alone = Decide(plain, prepared, y);
     CHECK(!alone.model.has_value());
     CHECK(alone.mask == highest.mask);
@@ -357,10 +357,10 @@ TEST("steps go over the model's grid, and count its voxels by their volume") {
   OutputSpec spec = Segments(Activation::kLabelMap, 1);
   for (const auto& [pixels, left] :
        std::vector<std::pair<int, int64_t>>{{8, 4}, {9, 3}, {24, 3}, {25, 0}}) {
-    spec.steps = {{MaskStep::Kind::kMinimumArea, {1}, pixels}};
+    spec.Set<SegmentationSpec>().steps = {{MaskStep::Kind::kMinimumArea, {1}, pixels}};
     EQUAL(Decide(spec, prepared, y).model->counts.at(0), left);
   }
-  spec.steps = {{MaskStep::Kind::kLargestComponent, {1}, 0}};
+  spec.Set<SegmentationSpec>().steps = {{MaskStep::Kind::kLargestComponent, {1}, 0}};
   EQUAL(Decide(spec, prepared, y).model->counts.at(0), 3);
   // At the border of the source, where the tensor goes on.
   input.size = {SizeSpec::Kind::kFixed, 12, 12, 1, 0, 12};
@@ -370,9 +370,9 @@ TEST("steps go over the model's grid, and count its voxels by their volume") {
   edge.data[(5 * 12 + 2) * 12 + 5] = std::byte{1};
   edge.data[(5 * 12 + 5) * 12 + 5] = std::byte{1};
   edge.data[(5 * 12 + 1) * 12 + 5] = std::byte{1};
-  spec.steps = {};
+  spec.Set<SegmentationSpec>().steps = {};
   EQUAL(Decide(spec, wide, edge).model->counts.at(0), 2);
-  spec.steps = {{MaskStep::Kind::kDropBorderConnected, {1}, 0}};
+  spec.Set<SegmentationSpec>().steps = {{MaskStep::Kind::kDropBorderConnected, {1}, 0}};
   EQUAL(Decide(spec, wide, edge).model->counts.at(0), 1);
 }
 END;

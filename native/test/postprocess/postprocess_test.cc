@@ -5,6 +5,9 @@
 #include <limits>
 
 #include "check.h"
+#include "description.h"
+#include "postprocess/boxes.h"
+#include "postprocess/detections.h"
 #include "postprocess/kind.h"
 #include "postprocess/masks.h"
 
@@ -37,7 +40,6 @@ OutputSpec Spec(const OutputKind* kind, Activation activation, int labels) {
   spec.tensor = "y";
   spec.activation = activation;
   spec.labels = labels;
-  spec.max_boxes = 100;
   return spec;
 }
 
@@ -67,15 +69,18 @@ TEST("classification: sigmoid, softmax, calibration") {
   const Tensor logits = Floats({1, 2}, {0, 2});
   OutputSpec spec = Spec(&kinds::classification, Activation::kSigmoid, 2);
   NEAR(Run(spec, logits, Same(1, 1)).values[1], 1 / (1 + std::exp(-2.0)), 1e-7);
-  spec.calibration.kind = CalibrationSpec::Kind::kTemperature;
-  spec.calibration.temperature = 2;
+  const auto calibrate = [&](const Description& calibration) {
+    kinds::classification.read(Object({{"calibration", calibration}}), spec);
+  };
+  calibrate(Object({{"kind", Text("temperature")}, {"temperature", Number(2)}}));
   NEAR(Run(spec, logits, Same(1, 1)).values[1], 1 / (1 + std::exp(-1.0)), 1e-7);
   spec.activation = Activation::kSoftmax;
   NEAR(Run(spec, logits, Same(1, 1)).values[0], 1 / (1 + std::exp(1.0)), 1e-7);
   spec.activation = Activation::kNone;
-  spec.calibration = {CalibrationSpec::Kind::kPlatt, 1, -2, 1, {}, {}};
+  calibrate(Object({{"kind", Text("platt")}, {"a", Number(-2)}, {"b", Number(1)}}));
   NEAR(Run(spec, logits, Same(1, 1)).values[1], 1 / (1 + std::exp(-3.0)), 1e-7);
-  spec.calibration = {CalibrationSpec::Kind::kIsotonic, 1, 0, 0, {0.5, 1, 4}, {0.1, 0.2, 0.8}};
+  calibrate(Object(
+      {{"kind", Text("isotonic")}, {"x", Numbers({0.5, 1, 4})}, {"y", Numbers({0.1, 0.2, 0.8})}}));
   const auto values = Run(spec, logits, Same(1, 1)).values;
   NEAR(values[0], 0.1, 1e-7);
   NEAR(values[1], 0.4, 1e-7);
@@ -189,9 +194,7 @@ TEST("a probability map becomes grown boxes in source pixels") {
   map[27] = 0.6f;  // (3,3): joined by a corner
   map[62] = 0.9f;  // one pixel: too small
   OutputSpec spec = Spec(&kinds::probability_map, Activation::kNone, 1);
-  spec.map_threshold = 0.3;
-  spec.minimum_area = 2;
-  spec.unclip = 1;
+  spec.Set<MapBoxesSpec>() = {0.3, 2, 1, 100};
   const Geometry g = PlaceImage(16, 16, 1, {SizeSpec::Kind::kFixed, 8, 8, 1, 0}, Fit::kStretch);
   OutputResult out = Run(spec, Floats({1, 1, 8, 8}, map), g, {0.7});
   EQUAL(out.boxes.size(), 1u);
@@ -200,7 +203,7 @@ TEST("a probability map becomes grown boxes in source pixels") {
   NEAR(out.boxes[0].y1, 9.5, 1e-9);
   NEAR(out.boxes[0].score, (4 * 0.8 + 0.6) / 5, 1e-6);
   EQUAL(Run(spec, Floats({1, 1, 8, 8}, map), g, {0.9}).boxes.size(), 0u);
-  spec.unclip = 10;
+  spec.Set<MapBoxesSpec>().unclip = 10;
   out = Run(spec, Floats({1, 1, 8, 8}, map), g, {0.7});
   EQUAL(out.boxes[0].x0, 0);
   EQUAL(out.boxes[0].x1, 16);
@@ -209,7 +212,8 @@ END;
 
 TEST("detections: the scores of a box lie side by side") {
   OutputSpec spec = Spec(&kinds::detection, Activation::kNone, 2);
-  spec.scores_tensor = "s";
+  spec.Set<DetectionSpec>().list.scores = "s";
+  spec.Set<DetectionSpec>().max_boxes = 100;
   const Geometry g = Same(8, 8);
   const Tensor boxes = Floats({1, 3, 4}, {0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 8, 8});
   const auto run = [&](const std::vector<int64_t>& shape) {

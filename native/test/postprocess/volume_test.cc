@@ -5,6 +5,7 @@
 #include "check.h"
 #include "planes.h"
 #include "postprocess/kind.h"
+#include "postprocess/masks.h"
 #include "postprocess/postprocess.h"
 #include "prepare/statistics.h"
 #include "resample/resample.h"
@@ -615,7 +616,7 @@ TEST("maps that come slice by slice give the same, however the volume lies in th
       OutputSpec spec = LabelMapSpec();
       spec.activation = activation;
       spec.labels = activation == Activation::kSoftmax ? 2 : 3;
-      spec.fractional = true;
+      spec.Set<SegmentationSpec>().fractional = true;
       const std::vector<double> thresholds(static_cast<size_t>(spec.labels), 0.5);
       const Tensor y = RunTiled(prepared.tensor, tiling, view, {}, ThreeWaves).at(0);
       const VolumeView how = {false, true, false};

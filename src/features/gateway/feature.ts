@@ -23,6 +23,7 @@ function commands(line: CommandLine): void {
     )
     .option("--destination <name>", "only what was set aside for this destination")
     .option("--to <name>", "send it to this destination in place of that one")
+    .option("--all", "of all results; without an id or --destination it has to be named")
     .option("--json", JSON_HELP)
     .action(line.does(async () => (await deliver()).deliverRetry));
   group

@@ -17,7 +17,8 @@ const REMEDIES = {
   received_waiting:
     "radserve doctor and the log say more about the code. Radserve tries again by itself.",
   received_conflict:
-    "The objects were not kept: their sender has them. Correct PatientID or the UIDs there and send again. If what lies in the spool is wrong, remove its study from series, marks and again (docs/doors.md); the condition ends then.",
+    "Find out which of the objects is right. Correct PatientID or the UIDs at the source and send again; remove what is wrong from series, marks and again in the spool (docs/doors.md); the condition ends then.",
+  received_share_full: ERRORS.spool_share_full.remedy,
   destination_away:
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:

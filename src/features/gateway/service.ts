@@ -22,6 +22,7 @@ import type {
   DoorsThreadOptions,
   Told,
 } from "./receive/messages.js";
+import { studyOf } from "./receive/patients.js";
 import { ruleBeyond, type Reach } from "./receive/reach.js";
 import type { Stored } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
@@ -163,7 +164,7 @@ export class DoorsService {
       subject: peer,
       count: objects,
     });
-    action.wasOf({ studyInstanceUid: study });
+    action.wasOf({ studyInstanceUid: studyOf(study) });
     await action.asked();
     const { job, note } = await this.options.bulk.submit(DOORS_CALLER, request);
     action.note(note);

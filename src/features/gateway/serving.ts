@@ -19,7 +19,15 @@ const endpoints = [
       202: "Some objects were stored; FailedSOPSequence lists the others with the reason",
       409: "No object was stored; FailedSOPSequence has the reasons",
     },
-    errors: ["path_not_allowed", "not_found", "unsupported_format", "shutting_down"],
+    errors: [
+      "path_not_allowed",
+      "not_found",
+      "unsupported_format",
+      "disk_full",
+      "spool_share_full",
+      "share_unavailable",
+      "shutting_down",
+    ],
     ...stow,
   }),
   at("POST /doors/received/:study/complete", "completeStudy", {

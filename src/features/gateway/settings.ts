@@ -124,6 +124,14 @@ const schema = z
       .describe(
         'How long received images stay once they are a job, for example "7d" (the default)',
       ),
+    peer_share: z
+      .number()
+      .gt(0)
+      .max(1)
+      .default(0.75)
+      .describe(
+        "Part of the spool's disk that one sender may fill: of what it holds and what is free together, so that others always have room; 1 is no limit",
+      ),
     dicom: dicom
       .optional()
       .describe("The port for C-STORE and C-ECHO; without it, images come by STOW-RS alone"),
@@ -194,6 +202,7 @@ export type DoorsSettings = z.output<typeof schema>;
 /** Where no file of doors is named. */
 export const NO_DOORS: DoorsSettings = {
   keep: 0,
+  peer_share: 1,
   peers: {},
   rules: [],
   destinations: {},

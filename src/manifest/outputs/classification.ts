@@ -84,9 +84,4 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
       issue(["calibration"], "Isotonic calibration needs rising x and as many y");
   },
   graphFaults: (output, graph) => scoreFaults(output.tensor, output.labels.length, "labels", graph),
-  native: ({ tensor, activation, calibration: curve }) => ({
-    tensor,
-    activation,
-    calibration: curve,
-  }),
 };

@@ -14,16 +14,14 @@ import {
   type AnyOutput,
   type GraphSide,
 } from "./graph-fit.js";
-import { type Kind, type NativeFields } from "./kind.js";
+import type { Kind } from "./kind.js";
 
-/** The radians clockwise that an angle of 1 stands for. */
-const RADIANS = {
-  radians_clockwise: 1,
-  radians_counterclockwise: -1,
-  degrees_clockwise: Math.PI / 180,
-  degrees_counterclockwise: -Math.PI / 180,
-};
-const ANGLES = Object.keys(RADIANS) as (keyof typeof RADIANS)[];
+const ANGLES = [
+  "radians_clockwise",
+  "radians_counterclockwise",
+  "degrees_clockwise",
+  "degrees_counterclockwise",
+] as const;
 
 const OVERLAP_MEANING =
   "Required for rotated boxes. polygon: intersection over union of their outlines; " +
@@ -141,7 +139,6 @@ export const detectionTable: Kind<DetectionTable> & { schema: typeof schema } = 
     for (const { path, message } of columnMistakes(output)) issue(path, message);
   },
   graphFaults,
-  native,
   decoding: (output, thresholds) => {
     const { tensor, axes, columns, normalised: relative, scores, objectness, classes } = output;
     const { mask_coefficients, angle, max_boxes } = output;
@@ -180,57 +177,14 @@ const BOXES: Readonly<Record<BoxFormat, readonly Column[]>> = {
 };
 const EVERY_BOX_COLUMN = new Set(Object.values(BOXES).flat());
 
-/** Where everything stands in the tensor: numbers of columns, from 0. */
-interface TableLayout {
-  format: BoxFormat;
-  /** The box's numbers, in the order of the format. */
-  box: number[];
-  /** The one score, or the first of one score a label. */
-  score: number;
-  scoreALabel: boolean;
-  classColumn?: number;
-  objectness?: number;
-  angle?: number;
-  /** The first of the mask coefficients. */
-  coefficients?: number;
-  /** How many columns the tensor has. */
-  columns: number;
-}
-
 type Columns = Pick<DetectionTable, "columns" | "labels" | "mask_coefficients">;
 
-/** @throws RangeError for columns that `columnMistakes` refuses */
-function tableLayout({ columns, labels, mask_coefficients = 1 }: Columns): TableLayout {
-  const starts = new Map<Column, number>();
-  let count = 0;
-  for (const column of columns) {
-    starts.set(column, count);
-    count +=
-      column === "class_scores"
-        ? labels.length
-        : column === "mask_coefficients"
-          ? mask_coefficients
-          : 1;
-  }
-  const format = formatOf(columns);
-  const score = starts.get("class_scores") ?? starts.get("score");
-  if (format === undefined || score === undefined)
-    throw new RangeError("Expected the columns of a box and of its scores.");
-  const [classColumn, objectness] = [starts.get("class"), starts.get("objectness")];
-  const coefficients = starts.get("mask_coefficients");
-  const angle = starts.get("angle");
-  return {
-    format,
-    box: BOXES[format].map((column) => starts.get(column) ?? -1),
-    score,
-    scoreALabel: starts.has("class_scores"),
-    ...(classColumn === undefined ? {} : { classColumn }),
-    ...(objectness === undefined ? {} : { objectness }),
-    ...(angle === undefined ? {} : { angle }),
-    ...(coefficients === undefined ? {} : { coefficients }),
-    columns: count,
-  };
-}
+/** How many columns the tensor has. */
+const columnsOf = ({ columns, labels, mask_coefficients = 1 }: Columns): number =>
+  columns.reduce((sum, column) => {
+    if (column === "class_scores") return sum + labels.length;
+    return sum + (column === "mask_coefficients" ? mask_coefficients : 1);
+  }, 0);
 
 /** The one format whose four columns are there, without columns of another. */
 function formatOf(columns: readonly Column[]): BoxFormat | undefined {
@@ -313,45 +267,6 @@ function columnMistakes(output: DetectionTable): { path: string[]; message: stri
   return mistakes;
 }
 
-function native(output: DetectionTable): NativeFields {
-  const { format, columns, box, score: scores, scoreALabel, ...where } = tableLayout(output);
-  const { classColumn, objectness, angle, coefficients } = where;
-  return {
-    tensor: output.tensor,
-    format,
-    normalised: output.normalised,
-    activation: output.scores.activation,
-    max_boxes: output.max_boxes,
-    several_labels: output.scores.labels_per_box === "several",
-    table: {
-      columns_first: output.axes === "columns_boxes",
-      columns,
-      box,
-      score: scores,
-      score_a_label: scoreALabel,
-      ...(classColumn === undefined ? {} : { class_column: classColumn }),
-      ...(objectness === undefined || output.objectness === undefined
-        ? {}
-        : { objectness, objectness_activation: output.objectness.activation }),
-      ...(angle === undefined || output.angle === undefined
-        ? {}
-        : { angle, angle_unit: RADIANS[output.angle] }),
-      ...(coefficients === undefined || output.mask_coefficients === undefined
-        ? {}
-        : { coefficients, coefficient_count: output.mask_coefficients }),
-    },
-    ...(output.classes === undefined ? {} : { first: output.classes.first }),
-    ...(output.nms.kind === "none" ? {} : nativeNms(output.nms)),
-  };
-}
-
-const nativeNms = (nms: Exclude<DetectionTable["nms"], { kind: "none" }>) => ({
-  iou: nms.iou,
-  per_class: nms.per_class,
-  fast: nms.kind === "fast",
-  overlap: nms.overlap ?? "edges",
-});
-
 /** Read the other way round, the numbers of a table would be another box's. */
 function graphFaults(output: DetectionTable, { tensors }: GraphSide): Fault[] {
   const info = outputTensor(output.tensor, tensors, ["tensor"]);
@@ -359,7 +274,7 @@ function graphFaults(output: DetectionTable, { tensors }: GraphSide): Fault[] {
   if (columnMistakes(output).length > 0) return [];
   const { shape } = info;
   const found = `found the graph's "${info.name}" as ${tensorText(info)}`;
-  const { columns } = tableLayout(output);
+  const columns = columnsOf(output);
   const rows = output.axes === "boxes_columns";
   if ((shape.length !== 2 && shape.length !== 3) || (shape.length === 3 && (shape[0] ?? 0) > 1)) {
     const message = `Expected [1, ${rows ? `boxes, ${columns}` : `${columns}, boxes`}], ${found}`;

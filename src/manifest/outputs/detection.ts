@@ -45,16 +45,6 @@ export const detection: Kind<Detection> & { schema: typeof schema } = {
   hasUnitScores: ({ scores }) => scores.activation !== "none",
   checkWhole: (output, _, issue) => checkActivation(output, issue),
   graphFaults: (output, graph) => listFaults(output, 4, graph),
-  native: ({ boxes, scores, classes: kinds, nms, max_boxes }) => ({
-    tensor: boxes.tensor,
-    format: boxes.format,
-    normalised: boxes.normalised,
-    scores: scores.tensor,
-    activation: scores.activation,
-    max_boxes,
-    ...(kinds === undefined ? {} : { classes: kinds.tensor, first: kinds.first }),
-    ...(nms === undefined ? {} : { ...nms, fast: false, overlap: "edges" }),
-  }),
   decoding: ({ boxes, scores, classes: kinds, nms, max_boxes }, thresholds) => [
     { step: "boxes", ...boxes },
     { step: "scores", ...scores, ...(kinds === undefined ? {} : { classes: kinds }) },

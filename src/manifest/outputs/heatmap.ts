@@ -27,5 +27,4 @@ export const heatmap: Kind<Heatmap> & { schema: typeof schema } = {
   needsThresholds: () => false,
   hasUnitScores: () => false,
   graphFaults: (output, graph) => mapFaults(output.tensor, 1, "tensor", graph),
-  native: ({ tensor, activation }) => ({ tensor, activation }),
 };

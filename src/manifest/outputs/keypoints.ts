@@ -10,7 +10,7 @@ import {
   type Fault,
   type GraphSide,
 } from "./graph-fit.js";
-import { labelNames, type Kind, type Name, type Report } from "./kind.js";
+import { labelNames, type Kind, type UniqueName, type Report } from "./kind.js";
 
 const TABLE_MEANING =
   "The tensor is [1, labels, columns], or the same in one row. Without this field it holds " +
@@ -101,7 +101,11 @@ export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
   labels: (output) => output.labels,
   names: ({ labels: list, measures = [] }) => [
     ...labelNames(list),
-    ...measures.map(({ name }, i): Name => ({ what: "value", name, at: ["measures", i, "name"] })),
+    ...measures.map(({ name }, i): UniqueName => ({
+      what: "value",
+      name,
+      at: ["measures", i, "name"],
+    })),
   ],
   needsThresholds: hasScores,
   hasUnitScores: ({ activation }) => activation === "sigmoid",
@@ -127,11 +131,6 @@ export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
     output.table === undefined
       ? mapFaults(output.tensor, output.labels.length, "labels", graph)
       : tableFaults(output, output.table.columns.length, graph),
-  native: ({ tensor, activation, table: found }) => ({
-    tensor,
-    activation,
-    ...(found === undefined ? {} : { table: nativeTable(found) }),
-  }),
   decoding: ({ tensor, table: found, activation, measures }, thresholds) => [
     found === undefined ? { step: "heatmaps", tensor } : { step: "table", tensor, ...found },
     { step: "scores", activation },
@@ -158,18 +157,6 @@ function checkMeasure(one: Measure, list: readonly Label[], final: boolean, issu
 }
 
 type Table = z.infer<typeof table>;
-
-function nativeTable({ columns, normalised: relative, counted_from }: Table) {
-  const [x, y, score] = (["x", "y", "score"] as const).map((column) => columns.indexOf(column));
-  return {
-    columns: columns.length,
-    x,
-    y,
-    normalised: relative,
-    centres: counted_from === "centres",
-    ...(score === -1 ? {} : { score }),
-  };
-}
 
 function checkColumns(columns: Table["columns"], issue: Report): void {
   for (const column of ["x", "y", "score"] as const) {

@@ -1,7 +1,7 @@
 /**
- * A kind of output: its fields, its abilities, its rules, how it fits a graph, and the form in
- * which the addon reads it. Each kind is one file beside this one, and one line in the table of
- * outputs.ts.
+ * A kind of output: its fields, its abilities, its rules, and how it fits a graph. Each kind is one
+ * file beside this one, and one line in the table of outputs.ts; its namesake in
+ * native/postprocess/kinds reads the same fields.
  */
 import type { z } from "zod";
 import type { Label } from "./fields.js";
@@ -21,7 +21,7 @@ export interface Around {
 }
 
 /** A name that findings or measurements are told apart by, and where the manifest has it. */
-export interface Name {
+export interface UniqueName {
   what: "label" | "value";
   name: string;
   at: (string | number)[];
@@ -64,7 +64,7 @@ export interface Kind<Output extends AnyOutput> {
    * The names by which its findings and measurements are told apart; none where they are those of
    * another output.
    */
-  names: (output: Output) => Name[];
+  names: (output: Output) => UniqueName[];
   /** Each label needs a threshold, from which on it is present. */
   needsThresholds: (output: Output) => boolean;
   /** All its scores lie from 0 to 1. */
@@ -77,8 +77,6 @@ export interface Kind<Output extends AnyOutput> {
   checkWhole?: (output: Output, around: Around, issue: Report) => void;
   /** The fault that keeps the graph from giving it. */
   graphFaults: (output: Output, graph: GraphSide) => Fault[];
-  /** Its own fields in the form that native/postprocess reads. */
-  native: (output: Output, outputs: readonly AnyOutput[]) => NativeFields;
   /**
    * The ordered steps from tensors to what is found, in words and numbers.
    * @param thresholds by label, site.json applied
@@ -86,15 +84,8 @@ export interface Kind<Output extends AnyOutput> {
   decoding?: (output: Output, thresholds: Readonly<Record<string, number>>) => DecodingStep[];
 }
 
-/** An output's own fields as the addon reads them: labels by index, from 1. */
-export interface NativeFields {
-  tensor: string;
-  activation: string;
-  [field: string]: unknown;
-}
-
 /** The names of labels, where a manifest has them in a list or by itself. */
-export const labelNames = (list: readonly Label[], single = false): Name[] =>
+export const labelNames = (list: readonly Label[], single = false): UniqueName[] =>
   list.map(({ label: name }, i) => ({
     what: "label",
     name,

@@ -48,7 +48,6 @@ const UNKNOWN: Kind<AnyOutput> = {
   needsThresholds: () => false,
   hasUnitScores: () => false,
   graphFaults: () => [],
-  native: () => ({ tensor: "", activation: "none" }),
 };
 
 export const kindOf = <Output extends ModelOutput>({ kind }: Output): Kind<Output> =>

@@ -40,12 +40,4 @@ export const probabilityMap: Kind<ProbabilityMap> & { schema: typeof schema } = 
   needsThresholds: () => true,
   hasUnitScores: () => true,
   graphFaults: (output, graph) => mapFaults(output.tensor, 1, "tensor", graph),
-  native: ({ tensor, activation, threshold, minimum_area, unclip, max_boxes }) => ({
-    tensor,
-    activation,
-    threshold,
-    minimum_area,
-    unclip,
-    max_boxes,
-  }),
 };

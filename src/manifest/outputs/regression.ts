@@ -63,17 +63,4 @@ export const regression: Kind<Regression> & { schema: typeof schema } = {
       "values",
       graph,
     ),
-  native: ({ tensor, activation = "none", values: [first, ...others] }) => {
-    // Scores come as they are; what is made of their mean is the value
-    const given = first?.bins?.map(() => ({ multiply: 1, add: 0 })) ?? [
-      ...(first ? [first] : []),
-      ...others,
-    ];
-    return {
-      tensor,
-      activation,
-      multiply: given.map(({ multiply }) => multiply),
-      add: given.map(({ add }) => add),
-    };
-  },
 };

@@ -129,22 +129,6 @@ export const segmentation: Kind<Segmentation> & { schema: typeof schema } = {
       graph,
       output.activation === "label_map",
     ),
-  native: (output, outputs) => {
-    const { tensor, activation, postprocess } = output;
-    const index = new Map(output.labels.map((l, i) => [l.label, i + 1]));
-    const table = tableOf(outputs, output);
-    return {
-      ...(table === undefined ? {} : { boxes_output: outputs.indexOf(table) }),
-      tensor,
-      activation,
-      steps: postprocess.map((step) => ({
-        ...step,
-        labels: step.labels.flatMap((name) => index.get(name) ?? []),
-      })),
-      fractional: isFractional(output),
-      model_grid: isInModelGrid(output),
-    };
-  },
   decoding: ({ activation, tensor, boxes }, thresholds) =>
     activation === "prototypes"
       ? [

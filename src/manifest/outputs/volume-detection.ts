@@ -7,7 +7,7 @@ import { text } from "../texts.js";
 import { checkActivation, classes, listFaults, OF_BOXES, toBoxes } from "./detection.js";
 import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
 import { isFault, outputTensor, unfit, type Fault, type GraphSide } from "./graph-fit.js";
-import type { Kind, NativeFields, Report } from "./kind.js";
+import type { Kind, Report } from "./kind.js";
 
 const AXES = ["depth", "height", "width"] as const;
 const PARTS = ["min", "max", "centre", "size"] as const;
@@ -166,7 +166,6 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
     output.boxes.kind === "listed"
       ? listFaults({ ...output, boxes: output.boxes }, 6, graph)
       : levelFaults(output.boxes.levels, output.labels.length, graph),
-  native,
   decoding: (output, thresholds) => {
     const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
     return [
@@ -187,65 +186,19 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
 type Anchors = Extract<VolumeDetection["boxes"], { kind: "anchors" }>;
 type Columns = Extract<VolumeDetection["boxes"], { kind: "listed" }>["columns"];
 
-/**
- * Where the two numbers along an axis stand, and whether they are its middle and its side: -1 for
- * what is not there.
- */
-function columnsOf(
-  columns: Columns,
-  axis: (typeof AXES)[number],
-): [first: number, second: number, centred: number] {
-  const at = (part: (typeof PARTS)[number]) => columns.indexOf(`${axis}_${part}`);
-  return at("centre") === -1 ? [at("min"), at("max"), 0] : [at("centre"), at("size"), 1];
-}
-
 function checkColumns(columns: Columns, issue: Report): void {
-  const isWhole = (axis: (typeof AXES)[number]) =>
-    !columnsOf(columns, axis).includes(-1) &&
-    columns.filter((column) => column.startsWith(axis)).length === 2;
+  const isWhole = (axis: (typeof AXES)[number]) => {
+    const parts = columns.flatMap((column) =>
+      column.startsWith(axis) ? column.slice(axis.length + 1) : [],
+    );
+    return ["max min", "centre size"].includes(parts.toSorted().join(" "));
+  };
   const missing = AXES.filter((axis) => !isWhole(axis));
   if (missing.length > 0)
     issue(
       ["boxes", "columns"],
       `Expected of ${missing.join(" and ")} each min and max, or centre and size`,
     );
-}
-
-function native(output: VolumeDetection): NativeFields {
-  const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
-  const common = {
-    ...candidates,
-    max_boxes,
-    activation: scores.activation,
-    centres: counted_from === "centres",
-    normalised: boxes.kind === "listed" && boxes.normalised,
-    ...(nms.kind === "none"
-      ? {}
-      : { iou: nms.iou, per_class: nms.per_class, fast: false, overlap: "edges" }),
-    ...(windows === undefined
-      ? {}
-      : { windows_iou: windows.iou, weighted: windows.kind === "weighted" }),
-    windows_per_class: windows?.kind === "nms" && windows.per_class,
-  };
-  if (boxes.kind === "anchors") {
-    const { levels, coder } = boxes;
-    const names = { tensor: levels[0]?.boxes ?? "", scores: levels[0]?.scores ?? "" };
-    return {
-      ...common,
-      ...names,
-      coder,
-      levels: levels.map((level) => ({ ...level, anchors: level.anchors.flat() })),
-    };
-  }
-  return {
-    ...common,
-    tensor: boxes.tensor,
-    scores: scores.tensor,
-    columns: AXES.flatMap((axis) => columnsOf(boxes.columns, axis)),
-    ...(output.classes === undefined
-      ? {}
-      : { classes: output.classes.tensor, first: output.classes.first }),
-  };
 }
 
 /** A map of other anchors, or of other labels, would give each box another's score. */

@@ -2,11 +2,7 @@
 import { rangeOf } from "../../base/range.js";
 import type { VolumeGeometry } from "../../images/image.js";
 import type { Vector } from "../../images/vectors.js";
-import type { Detection } from "../../manifest/outputs/detection.js";
-import type { DetectionTable } from "../../manifest/outputs/detection-table.js";
-import { labelsOf } from "../../manifest/outputs/outputs.js";
-import type { ProbabilityMap } from "../../manifest/outputs/probability-map.js";
-import type { VolumeDetection } from "../../manifest/outputs/volume-detection.js";
+import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { dcm, sct } from "../../manifest/texts.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import {
@@ -24,10 +20,10 @@ import { MILLIMETER } from "./measurements.js";
 import { CUBIC_MM_PER_ML, MILLILITER } from "./segmentation.js";
 import { totals } from "./totals.js";
 
-export const boxes: ResultKind<
-  Detection | DetectionTable | ProbabilityMap | VolumeDetection,
-  Given<"boxes">
-> = {
+/** An output of any kind that gives boxes. */
+type BoxesOutput = Extract<ModelOutput, { max_boxes: number }>;
+
+export const boxes: ResultKind<BoxesOutput, Given<"boxes">> = {
   gives: "boxes",
   summary: ({ boxes: found }) => `${found.length} boxes`,
   judgedBy: "score",
@@ -107,7 +103,7 @@ function turnedBox(given: readonly Point[], aspect: number): Pick<Finding, "corn
   };
 }
 
-function tensorOf(output: Detection | DetectionTable | ProbabilityMap | VolumeDetection): string {
+function tensorOf(output: BoxesOutput): string {
   if ("tensor" in output) return output.tensor;
   const { boxes: from } = output;
   return "tensor" in from ? from.tensor : (from.levels[0]?.boxes ?? "");

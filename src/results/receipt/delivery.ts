@@ -5,8 +5,8 @@
  * was found, and this what became of it.
  */
 import { z } from "zod";
-import { tried } from "../../base/errno.js";
 import { errors } from "../../base/errors.js";
+import { storedJson } from "../../base/stored-json.js";
 import { withPlain } from "../../files/durable-files.js";
 import { fillFrom } from "../../files/descriptor.js";
 import { checkSeal, distrust, macSchema, seal, TO_TRUST, type Trust } from "./seal.js";
@@ -105,7 +105,7 @@ export async function readDeliveryFile(
     const room = Buffer.alloc(size);
     const bytes = room.subarray(0, await fillFrom(fd, room));
     const trust = await checkSeal("delivery", name, bytes);
-    const delivery = tried(() => deliverySchema.parse(JSON.parse(bytes.toString("utf8"))));
+    const delivery = deliverySchema.safeParse(storedJson(bytes)).data;
     delete delivery?.mac;
     return delivery && { delivery, trust };
   });

@@ -5,6 +5,7 @@
 import { closeSync, fstatSync } from "node:fs";
 import path from "node:path";
 import { errno, tried } from "../../base/errno.js";
+import { storedJson } from "../../base/stored-json.js";
 import { fillFrom, readAt } from "../../files/descriptor.js";
 import { openPlain } from "../../files/disk.js";
 import { ifMissing } from "../../files/durable-files.js";
@@ -22,8 +23,6 @@ const LARGEST = 256 * 1024 * 1024;
  * memory. A finding takes some 300 bytes.
  */
 export const LARGEST_UNTRUSTED = 16 * 1024 * 1024;
-/** Lists and objects within each other; a receipt has nine, and details of errors a few more. */
-const DEEPEST = 32;
 const PIECE = 1 << 20;
 
 export type Existing =
@@ -94,31 +93,12 @@ async function isOurs(fd: number, size: number, name: string): Promise<boolean> 
 
 async function parsed(bytes: Buffer, name: string): Promise<Existing> {
   const trust = await checkSeal("receipt", name, bytes);
-  if (!isShallow(bytes)) return { kind: "foreign", why: "no_receipt" };
-  const value = tried(() => JSON.parse(bytes.toString("utf8")) as unknown);
+  // What this installation wrote was made by JSON.stringify, and may be long
+  const value = trust.trusted
+    ? tried(() => JSON.parse(bytes.toString("utf8")) as unknown)
+    : storedJson(bytes);
   const found = receiptSchema.safeParse(value);
   return found.success
     ? { kind: "receipt", receipt: found.data, trust }
     : { kind: "foreign", why: "no_receipt" };
-}
-
-const [QUOTE, BACKSLASH] = [0x22, 0x5c];
-const OPENING = [0x5b, 0x7b];
-const CLOSING = [0x5d, 0x7d];
-
-/**
- * Whether lists and objects lie within each other no deeper than in any receipt: what walks through
- * values later, and not this parser, takes the stack for each level.
- */
-function isShallow(bytes: Uint8Array): boolean {
-  let [depth, isText] = [0, false];
-  for (let at = 0; at < bytes.length; at++) {
-    const byte = bytes[at] ?? 0;
-    if (isText && byte === BACKSLASH) at += 1;
-    else if (byte === QUOTE) isText = !isText;
-    else if (!isText && OPENING.includes(byte)) depth += 1;
-    else if (!isText && CLOSING.includes(byte)) depth -= 1;
-    if (depth > DEEPEST) return false;
-  }
-  return true;
 }

@@ -3,7 +3,7 @@
  * leaves.
  */
 import { once } from "node:events";
-import { symlinkSync } from "node:fs";
+import { statfsSync, symlinkSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
 import t from "tap";
@@ -154,6 +154,41 @@ await t.test("objects are kept, and each that is not is named with its reason", 
   );
   t.same(filesBelow(folder).length, 4);
   t.match(await post(bodyOf([half.file])), { status: 200 }, "it goes on");
+});
+
+await t.test("a subject that has its share is refused, and another is not", async (t) => {
+  const probe = doorsPlace(t).spool;
+  const { bavail, bsize } = statfsSync(probe);
+  const share = (1.5 * 180_000) / (bavail * bsize);
+  const { place } = doorsPlace(t, { dicom: undefined, peer_share: share });
+  const doors = await startDoors(t, place, false);
+  const post = async (subject: string, ...objects: { file: Buffer }[]) => {
+    const answer = await fetch(`${doors.server.url}/dicomweb/studies`, {
+      method: "POST",
+      headers: {
+        Authorization: await issueToken(place, "--subject", subject),
+        "Content-Type": TYPE,
+      },
+      body: bodyOf(objects.map(({ file }) => file)),
+    });
+    return { status: answer.status, body: (await answer.json()) as Answer };
+  };
+  const long = "x".repeat(60_000);
+  const text = (z: number) =>
+    object(z, { ImageComments: long, PatientComments: long, AdditionalPatientHistory: long });
+  t.match(await post("alice", text(1)), { status: 200 });
+  const part = await post("alice", object(3), text(2));
+  t.equal(part.status, 202);
+  t.same(failures(part.body), [[text(2).sopInstanceUid, "a700"]]);
+  t.match(await post("alice", text(2)), {
+    status: 507,
+    body: { error: "spool_share_full", details: { peer: "stow-alice" } },
+  });
+  t.match(await post("bob", text(2)), { status: 200 });
+  await until("the condition names the sender", async () => {
+    const { body } = await doors.send("GET", "/health/ready");
+    return JSON.stringify(body).includes("stow-alice has used up its share");
+  });
 });
 
 await t.test("without doors there is no such page", async (t) => {

@@ -74,6 +74,15 @@ t.test("a receipt that was edited anywhere is neither trusted nor reused", async
     ["a timing", (whole) => whole.replace(/"request_id": "/, '"request_id": "x')],
     ["a blank", (whole) => whole.replace("{\n", "{ \n")],
     ["a field twice", (whole) => whole.replace("{\n", '{\n  "status": "partial",\n')],
+    [
+      "models twice, behind the others",
+      (whole) => whole.replace(/,\n {2}"mac"/, `,\n  "models": []$&`),
+    ],
+    ["models twice, behind the MAC", (whole) => whole.replace(/\n\}\n$/, `,\n  "models": []$&`)],
+    [
+      "models twice, in the MAC",
+      (whole) => whole.replace(/"\n {2}\}\n\}\n$/, `",\n  "models": []$&`),
+    ],
     ["a field behind the MAC", (whole) => whole.replace(/\n\}\n$/, ',\n  "x": 1\n}\n')],
     ["a line end", (whole) => `${whole}\n`],
     ["the MAC", (whole) => whole.replace(/"hmac_sha256": "./, '"hmac_sha256": "g')],
@@ -256,4 +265,33 @@ t.test("a delivery that was edited is not one", async (t) => {
     );
   // The receipt has no object of these UIDs, so that nothing of it is sent even when it is signed
   t.equal(isOfReceipt(delivery, receipt), false);
+});
+
+t.test("what readers differ over is no receipt and no delivery", async (t) => {
+  const dir = t.testdir();
+  await put(dir);
+  const unsigned = (whole: string) => whole.replace(/,\n {2}"mac": \{[^}]*\}/, "");
+  const written = unsigned(text(at(dir)));
+  const delivery = unsigned(await deliveryText(deliveryFor(NAME), NAME));
+  const edits: [string, (whole: string) => string | Buffer][] = [
+    ["a field twice", (whole) => whole.replace(/\n\}\n$/, ',\n  "schema": "x"\n}\n')],
+    [
+      "a field twice in other letters",
+      (whole) => whole.replace("{\n", '{\n  "\\u0073chema": "x",\n'),
+    ],
+    ["a prototype", (whole) => whole.replace("{\n", '{\n  "__proto__": {},\n')],
+    ["a byte order mark", (whole) => `\ufeff${whole}`],
+    ["NUL", (whole) => `${whole}\0`],
+    ["no UTF-8", (whole) => Buffer.from(whole.replace("{\n", '{\n  "x": "\xff",\n'), "latin1")],
+    ["a number that no double holds", (whole) => whole.replace("{\n", '{\n  "x": 1e999,\n')],
+    ["deep", (whole) => whole.replace("{\n", `{\n  "x": ${"[".repeat(40)}${"]".repeat(40)},\n`)],
+  ];
+  writeFileSync(at(dir), written);
+  t.match(await trustOf(at(dir)), { trusted: false, why: "no_mac" });
+  for (const [what, edit] of edits) {
+    writeFileSync(at(dir), edit(written));
+    t.same(await trustOf(at(dir)), { kind: "foreign", why: "no_receipt" }, what);
+    writeFileSync(`${dir}/delivery`, edit(delivery));
+    t.equal(await readDeliveryFile(`${dir}/delivery`, NAME), undefined, `${what}, of a delivery`);
+  }
 });

@@ -29,6 +29,7 @@ import {
 import { receiptName } from "../../../results/receipt/names.js";
 import { distrust, TO_TRUST, type Trust } from "../../../results/receipt/seal.js";
 import { deliveryListSchema, droppedSchema, retriedSchema } from "./endpoints.js";
+import { objectsIn, type Changed } from "./messages.js";
 import { clientWithToken } from "../../../commands/client.js";
 import { print, remark, type ExitStatus, type JsonOption } from "../../../commands/run.js";
 
@@ -66,15 +67,45 @@ export async function deliverList(
   return 0;
 }
 
+/** Results of which a line is printed. */
+const MOST_LINES = 50;
+
+/** Which objects a command has changed; where there are none, why. */
+function tellChanged(changed: Omit<Changed, "chosen">, became: string): void {
+  const { results, waiting, without_destination: left } = changed;
+  if (left > 0)
+    remark(
+      `Left as it is: ${counted(left, "object")} for destinations that the settings do not name; --to NAME moves them.`,
+    );
+  if (results.length === 0) {
+    const onTheWay = `${counted(waiting, "object")} on the way, which Radserve sends by itself`;
+    if (left === 0) print(`Nothing is set aside there${waiting === 0 ? "." : `: ${onTheWay}.`}`);
+    return;
+  }
+  const lines = results
+    .slice(0, MOST_LINES)
+    .map((one) => [one.id, one.destination, String(one.objects), one.receipt_path]);
+  print(table([["ID", "SET ASIDE FOR", "OBJECTS", "RESULT"], ...lines]));
+  if (results.length > MOST_LINES)
+    print(`and ${counted(results.length - MOST_LINES, "more result")}`);
+  print(`${counted(objectsIn(changed), "set-aside object")} ${became}.`);
+}
+
 export async function deliverRetry(
   config: Config,
   id: string | undefined,
-  { destination, to, json }: Choice & { to?: string },
+  { destination, to, all, json }: Choice & { to?: string; all?: boolean },
 ): Promise<ExitStatus> {
-  const page = `/deliveries/retry?${queryOf({ id, destination, to })}`;
-  const { retried } = await clientWithToken(config).call(retriedSchema, "POST", page);
-  if (json === true) print(JSON.stringify({ retried }, null, 2));
-  else print(`${counted(retried, "set-aside object")} will be sent again.`);
+  const isChosen = id !== undefined || (destination !== undefined && to === undefined);
+  if (!isChosen && all !== true)
+    throw new ConfigError(
+      "Expected the id of a result, or --all; radserve deliver list shows what was set aside.",
+    );
+  const every = all === true ? "true" : undefined;
+  const page = `/deliveries/retry?${queryOf({ id, destination, to, all: every })}`;
+  const answer = await clientWithToken(config).call(retriedSchema, "POST", page);
+  if (json === true) print(JSON.stringify(answer, null, 2));
+  else tellChanged(answer, `will be sent ${to === undefined ? "again" : `to ${to}`}`);
   return 0;
 }
 
@@ -84,9 +115,9 @@ export async function deliverDrop(
   { destination, json }: Choice,
 ): Promise<ExitStatus> {
   const page = `/deliveries/drop?${queryOf({ id, destination })}`;
-  const { dropped } = await clientWithToken(config).call(droppedSchema, "POST", page);
-  if (json === true) print(JSON.stringify({ dropped }, null, 2));
-  else print(`${counted(dropped, "set-aside object")} will not be sent any more.`);
+  const answer = await clientWithToken(config).call(droppedSchema, "POST", page);
+  if (json === true) print(JSON.stringify(answer, null, 2));
+  else tellChanged(answer, "will not be sent any more");
   return 0;
 }
 

@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { errors } from "../../../base/errors.js";
 import { parseBody } from "../../../base/json-body.js";
-import { undeliveredSchema, type DeliveryFilter } from "./messages.js";
+import { changedSchema, objectsIn, undeliveredSchema, type DeliveryFilter } from "./messages.js";
 import { GATEWAY } from "../gateway.js";
 import type { DeliveryService } from "./service.js";
 import { folderOf } from "../../../files/roots.js";
@@ -33,15 +33,19 @@ const retryQuery = z.strictObject({
     .max(32)
     .optional()
     .describe("Send them to this destination in place of the one that they were set aside for"),
+  all: z
+    .enum(["true", "false"])
+    .optional()
+    .describe("Must be true with `to` and without `id`: all results are meant"),
 });
 const dropQuery = z.strictObject(choice);
 
 export const deliveryListSchema = z.object({ deliveries: z.array(undeliveredSchema) });
-export const retriedSchema = z.object({
+export const retriedSchema = changedSchema.extend({
   retried: z.int().min(0).describe("Objects that were set aside, and are sent again"),
 });
 
-export const droppedSchema = z.object({
+export const droppedSchema = changedSchema.extend({
   dropped: z.int().min(0).describe("Objects that were set aside, and are not sent any more"),
 });
 
@@ -107,12 +111,26 @@ function mayChange(ctx: Context, destination: string | undefined): void {
   );
 }
 
+/** @throws RadserveError not_found for an id of nothing that the caller could change */
+function requireOne({ id, destination }: DeliveryFilter, chosen: number): void {
+  if (id === undefined || chosen > 0) return;
+  const of = destination === undefined ? "" : ` for ${destination}`;
+  throw errors.not_found(
+    `Expected the id of a result that waits or was set aside${of}; found none of that id: ${id}. radserve deliver list shows them.`,
+    { field: "id" },
+  );
+}
+
 export const retryDeliveries: Page = {
   query: retryQuery,
   answer: { Retried: retriedSchema },
   handler: async (ctx, services) => {
     const deliveries = deliveriesOf(services);
-    const { to, ...query } = parseBody(retryQuery, { ...ctx.query });
+    const { to, all: every, ...query } = parseBody(retryQuery, { ...ctx.query });
+    if (to !== undefined && query.id === undefined && every !== "true")
+      throw errors.bad_request(
+        "Expected id, or all=true: without either, everything that was set aside would go to another destination.",
+      );
     const filter = await filterOf(ctx, services, query);
     const { all } = deliveries.destinations;
     if (to !== undefined && !all.includes(to))
@@ -122,9 +140,11 @@ export const retryDeliveries: Page = {
       );
     mayChange(ctx, filter.destination);
     if (to !== undefined) mayChange(ctx, to);
-    const retried = await deliveries.retry(filter, to);
+    const { chosen, ...changed } = await deliveries.retry(filter, to);
+    requireOne(filter, chosen);
+    const retried = objectsIn(changed);
     ctx.state.action?.note({ count: retried });
-    ctx.body = { retried } satisfies z.infer<typeof retriedSchema>;
+    ctx.body = { retried, ...changed } satisfies z.infer<typeof retriedSchema>;
   },
 };
 
@@ -137,8 +157,10 @@ export const dropDeliveries: Page = {
     if (filter.id === undefined && filter.destination === undefined)
       throw errors.bad_request("Expected id or destination: everything is not dropped at once.");
     mayChange(ctx, filter.destination);
-    const dropped = await deliveries.drop(filter);
+    const { chosen, ...changed } = await deliveries.drop(filter);
+    requireOne(filter, chosen);
+    const dropped = objectsIn(changed);
     ctx.state.action?.note({ count: dropped });
-    ctx.body = { dropped } satisfies z.infer<typeof droppedSchema>;
+    ctx.body = { dropped, ...changed } satisfies z.infer<typeof droppedSchema>;
   },
 };

@@ -37,6 +37,34 @@ export const undeliveredSchema = z.object({
 });
 export type Undelivered = z.infer<typeof undeliveredSchema>;
 
+/** What became of set-aside objects that somebody chose. */
+export const changedSchema = z.object({
+  results: z
+    .array(
+      z.object({
+        id: z.string(),
+        receipt_path: z.string(),
+        destination: z.string().describe("That they were set aside for"),
+        objects: z.int().min(1),
+      }),
+    )
+    .describe("The results that they are of"),
+  waiting: z
+    .int()
+    .min(0)
+    .describe("Objects of the chosen results that are on their way; nothing is changed of them"),
+  without_destination: z
+    .int()
+    .min(0)
+    .describe(
+      "Objects that stay set aside, because the settings do not name their destination; `to` moves them",
+    ),
+});
+/** `chosen`: how many results of the queue the filter has. */
+export type Changed = z.infer<typeof changedSchema> & { chosen: number };
+export const objectsIn = ({ results }: Pick<Changed, "results">): number =>
+  results.reduce((sum, { objects }) => sum + objects, 0);
+
 /** What the thread that serves HTTP asks the thread that delivers. */
 export interface DeliverThread {
   /**
@@ -49,10 +77,10 @@ export interface DeliverThread {
     ms: number | undefined,
   ): Promise<Delivery | undefined>;
   list(filter: DeliveryFilter, most: number): Promise<Undelivered[]>;
-  /** @param to in place of the one they were for @returns how many objects are tried again */
-  retry(filter: DeliveryFilter, to: string | undefined): Promise<number>;
-  /** @returns how many objects that were set aside are dropped */
-  drop(filter: DeliveryFilter): Promise<number>;
+  /** Sends set-aside objects again. @param to in place of the destination that they were for */
+  retry(filter: DeliveryFilter, to: string | undefined): Promise<Changed>;
+  /** Gives set-aside objects up. */
+  drop(filter: DeliveryFilter): Promise<Changed>;
   /** Nobody waits for an outcome any longer. */
   hurry(): void;
   close(): Promise<void>;

@@ -14,6 +14,7 @@ import path from "node:path";
 import { errno } from "../../../base/errno.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
+import { storedJson } from "../../../base/stored-json.js";
 import { stat } from "../../../files/disk.js";
 import { readStart } from "../../../files/descriptor.js";
 import { ifMissing, withPlain } from "../../../files/durable-files.js";
@@ -264,7 +265,7 @@ export class Outbox {
   async #read(id: string): Promise<Entry | undefined> {
     try {
       return entrySchema.parse(
-        JSON.parse(await textOfRegular(`${this.options.folder}/${id}.json`)),
+        storedJson(await textOfRegular(`${this.options.folder}/${id}.json`)),
       );
     } catch (error) {
       if (errno(error) !== "ENOENT" && !this.#told.has(id))

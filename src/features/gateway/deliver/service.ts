@@ -17,6 +17,7 @@ import { holdsDeliveries, queueWithoutSpool } from "../setting.js";
 import type { DoorsSettings } from "../settings.js";
 import { keepEntry } from "./entry.js";
 import type {
+  Changed,
   DeliverOwner,
   DeliverThread,
   DeliverThreadOptions,
@@ -120,13 +121,13 @@ export class DeliveryService implements Sending {
     return this.#ask((call) => call.list(filter, most));
   }
 
-  /** @returns how many objects that were set aside are sent again, or to another destination */
-  async retry(filter: DeliveryFilter, to?: string): Promise<number> {
+  /** Sends set-aside objects again, or to another destination. */
+  async retry(filter: DeliveryFilter, to?: string): Promise<Changed> {
     return this.#ask((call) => call.retry(filter, to));
   }
 
-  /** @returns how many objects that were set aside are not to be sent any more */
-  async drop(filter: DeliveryFilter): Promise<number> {
+  /** Gives set-aside objects up. */
+  async drop(filter: DeliveryFilter): Promise<Changed> {
     return this.#ask((call) => call.drop(filter));
   }
 

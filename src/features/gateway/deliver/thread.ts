@@ -15,6 +15,7 @@ import { isInside } from "../../../files/roots.js";
 import type { Entry } from "./entry.js";
 import { Lane } from "./lane.js";
 import type {
+  Changed,
   DeliverThreadOptions,
   DeliveryFigures,
   DeliveryFilter,
@@ -155,24 +156,38 @@ function undelivered({ id, folder, name, place, delivery }: Pending): Undelivere
   };
 }
 
-/** Changes what was set aside, of the destinations of a filter. @returns of how many objects */
+/** Changes what was set aside, of the destinations of a filter. */
 async function eachSetAside(
   filter: DeliveryFilter,
   edit: (delivery: Delivery, name: string, objects: Delivered[]) => boolean,
-): Promise<number> {
-  let count = 0;
-  for (const pending of chosen(filter))
+): Promise<Changed> {
+  const all = chosen(filter);
+  const changed: Changed = {
+    results: [],
+    waiting: 0,
+    without_destination: 0,
+    chosen: all.length,
+  };
+  for (const pending of all) {
+    const { id, folder } = pending;
+    const receipt_path = `${folder}/${receiptName(pending.name)}`;
     await outbox.change(pending, (delivery) => {
-      for (const [name, objects] of Object.entries(delivery.destinations)) {
+      for (const [destination, objects] of Object.entries(delivery.destinations)) {
+        if ((filter.destination ?? destination) !== destination) continue;
+        changed.waiting += (objects ?? []).filter(isUnderway).length;
         const some = (objects ?? []).filter(isSetAside);
-        if ((filter.destination ?? name) !== name || some.length === 0) continue;
-        if (!edit(delivery, name, some)) continue;
-        pending.notBefore.delete(name);
-        count += some.length;
+        if (some.length === 0) continue;
+        if (!edit(delivery, destination, some)) {
+          changed.without_destination += some.length;
+          continue;
+        }
+        pending.notBefore.delete(destination);
+        changed.results.push({ id, receipt_path, destination, objects: some.length });
       }
     });
+  }
   for (const lane of lanes.values()) lane.wake();
-  return count;
+  return changed;
 }
 
 /** Takes objects off a destination, and the destination where nothing is left of it. */
@@ -185,7 +200,7 @@ function without(delivery: Delivery, name: string, some: readonly Delivered[]): 
 /**
  * Sends again what was set aside. @param to another destination than that which it was for
  */
-async function retry(filter: DeliveryFilter, to: string | undefined): Promise<number> {
+async function retry(filter: DeliveryFilter, to: string | undefined): Promise<Changed> {
   const at = new Date().toISOString();
   return eachSetAside(filter, (delivery, name, some) => {
     const target = to ?? name;
@@ -206,7 +221,7 @@ async function retry(filter: DeliveryFilter, to: string | undefined): Promise<nu
 }
 
 /** Gives up what was set aside: nothing of it is sent any more, and its file says so no longer. */
-function drop(filter: DeliveryFilter): Promise<number> {
+function drop(filter: DeliveryFilter): Promise<Changed> {
   return eachSetAside(filter, (delivery, name, some) => {
     without(delivery, name, some);
     return true;

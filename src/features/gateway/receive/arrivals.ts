@@ -12,7 +12,7 @@
  * share a spool, and processes which follow one another, make one job of it.
  */
 import { closeSync } from "node:fs";
-import { link, lstat, readdir, readFile, rename, rm, rmdir, stat } from "node:fs/promises";
+import { link, lstat, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { headOf } from "../../../jobs/classify.js";
@@ -22,15 +22,18 @@ import { errno } from "../../../base/errno.js";
 import { asRadserveError, errors } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { monotonic } from "../../../base/monotonic.js";
+import { storedJson } from "../../../base/stored-json.js";
 import { readStart } from "../../../files/descriptor.js";
 import { openPlain } from "../../../files/disk.js";
 import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
+import { textOfRegular } from "../../../files/regular-file.js";
 import type { RunningClock } from "../../../files/running-clock.js";
 import { tagReasons } from "../../../models/acceptance.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import { doorRetry } from "../retry.js";
 import type { Rule } from "../settings.js";
+import { studyOf } from "./patients.js";
 import { againPath, isUid, objectPath, seriesPath, type Kept, type Spool } from "./spool.js";
 
 const FIRST_BYTES = 16 * 1024;
@@ -62,7 +65,7 @@ export interface Completed {
 
 export interface ArrivalsOptions {
   folder: string;
-  spool: Pick<Spool, "made">;
+  spool: Pick<Spool, "made" | "patients">;
   rules: readonly Rule[];
   /** Seconds. */
   keep: number;
@@ -172,7 +175,7 @@ export class Arrivals {
 
   /** An object has come. */
   async arrived(peer: string, kept: Kept): Promise<void> {
-    const one = { peer, study: kept.studyInstanceUid, series: kept.seriesInstanceUid };
+    const one = { peer, study: kept.study, series: kept.seriesInstanceUid };
     const isKnown = this.#groups.has(keyOf(one));
     const group = await this.#groupIfThere(one);
     if (group === undefined) return;
@@ -193,24 +196,35 @@ export class Arrivals {
     const all: Completed[] = [];
     if (!isUid(study)) return all;
     const groups = new Set<Group>();
-    for (const peer of await namesIn(this.#path("series")))
-      for (const series of await namesIn(this.#path("series", peer, study))) {
-        const group = await this.#groupIfThere({ peer, study, series });
-        if (!(await reaches({ peer, study, series }, group?.rule))) continue;
-        if (group !== undefined) {
-          groups.add(group);
-          // Should it fail now, it is tried again
-          if (group.timer === undefined) this.#wait(group, quietOf(group));
-        } else {
-          const { length: objects } = await this.#objects({ peer, study, series });
-          all.push({ peer, series: [series], rule: null, job_id: null, objects });
-        }
+    for (const one of await this.#seriesOf(study)) {
+      const { peer, series } = one;
+      const group = await this.#groupIfThere(one);
+      if (!(await reaches(one, group?.rule))) continue;
+      if (group !== undefined) {
+        groups.add(group);
+        // Should it fail now, it is tried again
+        if (group.timer === undefined) this.#wait(group, quietOf(group));
+      } else {
+        const { length: objects } = await this.#objects(one);
+        all.push({ peer, series: [series], rule: null, job_id: null, objects });
       }
+    }
     for (const group of groups) {
       const made = await this.#inTurn(group, () => this.#submit(group));
       all.push({ peer: group.peer, rule: group.rule.name, ...made });
     }
     return all;
+  }
+
+  /** The series of a StudyInstanceUID, whichever peers and patients have it. */
+  async #seriesOf(study: string): Promise<Series[]> {
+    const found: Series[] = [];
+    for (const peer of await namesIn(this.#path("series")))
+      for (const folder of await namesIn(this.#path("series", peer)))
+        if (studyOf(folder) === study)
+          for (const series of await namesIn(this.#path("series", peer, folder)))
+            found.push({ peer, study: folder, series });
+    return found;
   }
 
   /** Looks through the spool now, and again and again. */
@@ -280,13 +294,9 @@ export class Arrivals {
 
   async #markOf({ peer, study, series }: Series): Promise<Mark | undefined> {
     const file = this.#path("marks", peer, study, `${series}.json`);
-    const text = await readFile(file, "utf8").catch(ifMissing("null"));
-    try {
-      return markSchema.safeParse(JSON.parse(text)).data;
-    } catch {
-      // Damaged: the key of the job finds it again
-      return undefined;
-    }
+    const text = await textOfRegular(file).catch(ifMissing("null"));
+    // Where it is damaged, the key of the job finds it again
+    return markSchema.safeParse(storedJson(text)).data;
   }
 
   async #looked(one: Series): Promise<Looked> {
@@ -626,6 +636,8 @@ export class Arrivals {
     await rm(again, { recursive: true, force: true });
     const mark = this.#path("marks", peer, study, `${series}.json`);
     await rm(mark, { force: true });
+    if ((await namesIn(this.#path("series", peer, study))).length === 0)
+      await this.options.spool.patients.forget(peer, study);
     const ofStudy = [leaving, mark, again, this.#path(...seriesPath(peer, study, series))].map(
       (file) => path.dirname(file),
     );

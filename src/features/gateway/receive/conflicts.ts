@@ -1,21 +1,35 @@
 /**
- * Objects that were refused because of what lies in the spool: a person has to say which of them is
- * right, so each study of them is a condition until it is not in the spool any more.
+ * Objects that contradict what lies in the spool: a person has to decide which of them is right, so
+ * each study of them is a condition until it is not in the spool any more, also over a restart.
+ *
+ *     conflicts/PEER/STUDY.json   how many objects contradict it, by attribute
  */
-import { lstat } from "node:fs/promises";
+import { lstat, readdir, rm } from "node:fs/promises";
 import path from "node:path";
+import { z } from "zod";
+import { storedJson } from "../../../base/stored-json.js";
 import { counted } from "../../../base/table.js";
 import { ifMissing, sha256 } from "../../../files/durable-files.js";
+import { replaceFile } from "../../../files/new-file.js";
+import { textOfRegular } from "../../../files/regular-file.js";
+import { studyOf } from "./patients.js";
 
 /** Studies that are told one by one; of more than these, how many objects were refused. */
 const MOST_STUDIES = 100;
 
 /** What contradicts what lies there: all of the study, or one object. */
-type Of = "PatientID" | "SOPInstanceUID";
-const WHY: Record<Of, string> = {
-  PatientID: "the study lies in the spool under another PatientID",
-  SOPInstanceUID: "another whole object of that SOPInstanceUID lies in its series",
+const countsSchema = z.object({
+  PatientID: z.int().min(1).optional(),
+  SOPInstanceUID: z.int().min(1).optional(),
+});
+type Counts = z.infer<typeof countsSchema>;
+type Of = keyof Counts;
+const WHY: Record<Of, (objects: string) => string> = {
+  PatientID: (objects) => `Kept apart: ${objects}, because the study came under two PatientIDs`,
+  SOPInstanceUID: (objects) =>
+    `Refused: ${objects}, because another whole object of that SOPInstanceUID lies in its series`,
 };
+const CONFLICTS = "conflicts";
 
 /** In the words of the conditions. */
 export interface ConflictTold {
@@ -27,7 +41,9 @@ export interface ConflictTold {
 interface Conflict {
   peer: string;
   study: string;
-  refused: Partial<Record<Of, number>>;
+  counts: Counts;
+  /** The file has other counts. */
+  isNew: boolean;
 }
 
 export class Conflicts {
@@ -35,54 +51,108 @@ export class Conflicts {
   #others = 0;
   #looking = false;
 
-  /** @param folder of the spool */
-  constructor(private readonly folder: string) {}
+  #read: Promise<void> | undefined;
 
-  note(peer: string, study: string, of: Of): void {
+  /**
+   * @param folder of the spool
+   * @param made makes a folder below it
+   */
+  constructor(
+    private readonly folder: string,
+    private readonly made: (...names: string[]) => Promise<string>,
+  ) {}
+
+  /** Resolves when what is new of it is written, or could not be: it is told all the same. */
+  async note(peer: string, study: string, of: Of): Promise<void> {
     const key = `${peer}/${study}`;
     const known = this.#studies.get(key);
     if (known === undefined && this.#studies.size >= MOST_STUDIES) {
       this.#others += 1;
       return;
     }
-    const conflict = known ?? { peer, study, refused: {} };
-    conflict.refused[of] = (conflict.refused[of] ?? 0) + 1;
+    const conflict = known ?? { peer, study, counts: {}, isNew: true };
+    const before = conflict.counts[of];
+    conflict.counts[of] = (before ?? 0) + 1;
+    conflict.isNew = true;
     this.#studies.set(key, conflict);
+    // Further ones are written down together
+    if (before === undefined) await this.#write(conflict).catch(() => undefined);
+  }
+
+  async #write(conflict: Conflict): Promise<void> {
+    const { peer, study, counts } = conflict;
+    conflict.isNew = false;
+    try {
+      const dir = await this.made(CONFLICTS, peer);
+      await replaceFile(dir, `${study}.json`, JSON.stringify(counts));
+    } catch (error) {
+      conflict.isNew = true;
+      throw error;
+    }
+  }
+
+  /** What processes before have written down. */
+  async #readAll(): Promise<void> {
+    for (const peer of await namesIn(path.join(this.folder, CONFLICTS)))
+      for (const name of await namesIn(path.join(this.folder, CONFLICTS, peer))) {
+        const study = name.slice(0, -".json".length);
+        const file = path.join(this.folder, CONFLICTS, peer, name);
+        const text = await textOfRegular(file).catch(() => "");
+        const { data: counts } = countsSchema.safeParse(storedJson(text));
+        const isKnown = this.#studies.has(`${peer}/${study}`);
+        if (counts === undefined || isKnown || this.#studies.size >= MOST_STUDIES) continue;
+        this.#studies.set(`${peer}/${study}`, { peer, study, counts, isNew: false });
+      }
   }
 
   /** Without an identifier: a study is told by a hash of its UID. */
   troubles(): ConflictTold[] {
     const condition = "received_conflict" as const;
-    const told = [...this.#studies.values()].map(({ peer, study, refused }) => ({
+    const told = [...this.#studies.values()].map(({ peer, study, counts }) => ({
       condition,
-      where: `${peer}: study ${sha256(study).slice(0, 16)}`,
-      message: `Refused: ${(Object.keys(WHY) as Of[])
+      where: `${peer}: study ${sha256(studyOf(study)).slice(0, 16)}`,
+      message: (Object.keys(WHY) as Of[])
         .flatMap((of) => {
-          const count = refused[of];
-          return count === undefined ? [] : `${counted(count, "object")}, because ${WHY[of]}`;
+          const count = counts[of];
+          return count === undefined ? [] : `${WHY[of](counted(count, "object"))}.`;
         })
-        .join("; ")}.`,
+        .join(" "),
     }));
     if (this.#others === 0) return told;
-    const message = `Refused of more studies: ${counted(this.#others, "object")}.`;
+    const message = `Of more studies: ${counted(this.#others, "object")}.`;
     return [...told, { condition, where: "received images", message }];
   }
 
-  /** Looks which of the studies have left the spool: nothing contradicts an object of them. */
-  async forgetRemoved(): Promise<void> {
+  /**
+   * Looks which of the studies have left the spool, so that nothing contradicts an object of them,
+   * and writes down what is new of the others.
+   */
+  async look(): Promise<void> {
     if (this.#looking) return;
     this.#looking = true;
     try {
-      for (const [key, { peer, study }] of this.#studies) {
-        const folder = path.join(this.folder, "series", peer, study);
-        if ((await lstat(folder).catch(ifMissing(undefined))) === undefined)
+      await (this.#read ??= this.#readAll());
+      for (const [key, conflict] of this.#studies) {
+        const { peer, study } = conflict;
+        const folders = [study, studyOf(study)].map((one) =>
+          lstat(path.join(this.folder, "series", peer, one)).catch(ifMissing(undefined)),
+        );
+        if ((await Promise.all(folders)).includes(undefined)) {
+          await rm(path.join(this.folder, CONFLICTS, peer, `${study}.json`), { force: true });
           this.#studies.delete(key);
+        } else if (conflict.isNew) await this.#write(conflict);
       }
       if (this.#studies.size === 0) this.#others = 0;
     } catch {
-      // The share is away: it is said elsewhere, and the conflicts are as they were
+      // The share is away: it is told elsewhere, and the conflicts are as they were
+      this.#read = undefined;
     } finally {
       this.#looking = false;
     }
   }
+}
+
+/** Names in a folder; none where there is none. */
+async function namesIn(folder: string): Promise<string[]> {
+  return readdir(folder).catch(ifMissing([]));
 }

@@ -34,6 +34,7 @@ export interface DoorTrouble {
     | "door_closed"
     | "received_waiting"
     | "received_conflict"
+    | "received_share_full"
     | "certificate_expires"
     | "certificate_refused";
   where: string;

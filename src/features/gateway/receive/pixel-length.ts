@@ -1,6 +1,6 @@
 /** Whether the pixels of an object are all there, by its other attributes (PS3.5 section 8). */
 import { errors, type RadserveError } from "../../../base/errors.js";
-import type { Tag } from "../../../images/dicom/dictionary.js";
+import { describeTag, type Tag } from "../../../images/dicom/dictionary.js";
 import { UNDEFINED } from "../../../images/dicom/headers.js";
 
 /** Their names, and the bits of a value where no attribute says them. */
@@ -37,33 +37,46 @@ export const cut = (attribute: string, found: string): RadserveError =>
     { attribute, found },
   );
 
+/** An attribute without which no pixels can be read (PS3.3 section C.7.6.3.1). */
+const unusable = (tag: Tag, found: string): RadserveError =>
+  errors.corrupt_image(
+    `${describeTag(tag)}: ${found}, in an object of an image class. Correct it at its source.`,
+    { attribute: describeTag(tag), found },
+  );
+
+/** @throws RadserveError corrupt_image where it is missing, or 0 */
+function required(noted: NotedValues, tag: Tag): number {
+  const value = numberAt(noted, tag);
+  if (value === undefined) throw unusable(tag, "missing");
+  if (value === 0) throw unusable(tag, "0");
+  return value;
+}
+
 /**
  * @param pixels the element of the pixels; its length is that of its header
- * @throws RadserveError truncated_image where there is less than the attributes say. More is left
- * to whoever reads it
+ * @throws RadserveError corrupt_image where Rows, Columns or what else says the length is missing or
+ * 0; truncated_image where there is less than the attributes say. More is left to whoever reads it
  */
 export function checkPixels(
   noted: NotedValues,
   pixels: { tag: Tag; length: number; fragments: number } | undefined,
 ): void {
-  const [rows, columns] = [numberAt(noted, ROWS), numberAt(noted, COLUMNS)];
-  if (rows === undefined || columns === undefined) return;
   const kind = pixels && PIXELS.get(pixels.tag);
   if (pixels === undefined || kind === undefined) {
     if (noted.has(PROVIDER_URL)) return;
-    throw cut("PixelData", "missing, though Rows and Columns are there");
+    throw cut("PixelData", "missing");
   }
-  const { name, bits = numberAt(noted, BITS) } = kind;
+  const [rows, columns] = [required(noted, ROWS), required(noted, COLUMNS)];
+  const { name, bits = required(noted, BITS) } = kind;
   const frames = Math.max(1, Number(textAt(noted, FRAMES) || 1));
-  if (!Number.isSafeInteger(frames)) return;
+  if (!Number.isSafeInteger(frames)) throw unusable(FRAMES, "no whole number");
   if (pixels.length === UNDEFINED) {
     // The first fragment is the offset table
     const there = Math.max(0, pixels.fragments - 1);
     if (there < frames) throw cut(name, `${there} fragments for ${frames} frames`);
     return;
   }
-  const samples = numberAt(noted, SAMPLES) ?? 1;
-  if (bits === undefined) return;
+  const samples = noted.has(SAMPLES) ? required(noted, SAMPLES) : 1;
   // Two samples a pixel are stored of three (PS3.3 section C.7.6.3.1.2)
   const isSubsampled = /^YBR_FULL_422/i.test(textAt(noted, PHOTOMETRIC)) && samples === 3;
   const needed = Math.ceil((rows * columns * (isSubsampled ? 2 : samples) * bits * frames) / 8);

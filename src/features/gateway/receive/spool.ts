@@ -1,15 +1,15 @@
 /**
  * Where received objects lie until they are removed: a folder inside a root, which all boxes see.
- * An object is known by its sender, study, series and instance, so that nobody can keep a UID from
- * another peer:
+ * An object is known by its sender, patient, study, series and instance, so that nobody can keep a
+ * UID from another peer or patient:
  *
  *     series/PEER/STUDY/SERIES/1.2.840.113619.2.55.dcm
  *     again/PEER/STUDY/SERIES/1.2.840.113619.2.55.HASH   it took the place of a damaged one
  *     objects/3f/1.2.840.113619.2.55.dcm                 its second name, of version 0.6
  *
  * All names are UIDs that were checked and names of peers from the settings, never other text of an
- * object. The file is whole, walked to its end and synced before it has a name. A study of a peer
- * is of one patient: an object of another one is refused, and told as a condition.
+ * object. The file is whole, walked to its end and synced before it has a name. STUDY is the
+ * StudyInstanceUID, or, of a second patient, one with a hash behind it.
  */
 import { createHash } from "node:crypto";
 import { closeSync, constants, readlinkSync } from "node:fs";
@@ -28,6 +28,7 @@ import { fileHead } from "../../../results/dicom/elements.js";
 import { Conflicts } from "./conflicts.js";
 import { checkOdd, isDamaged } from "./judge.js";
 import { Patients } from "./patients.js";
+import { Shares, type Coming } from "./shares.js";
 import { WholeObject } from "./whole-object.js";
 
 /** Bytes of an object in which its UIDs have to lie; they come before everything that is large. */
@@ -51,6 +52,8 @@ export interface Arriving {
 export interface Kept {
   sopInstanceUid: string;
   studyInstanceUid: string;
+  /** The name of the folder of its study, which a second patient does not share. */
+  study: string;
   seriesInstanceUid: string;
   /** The folder of its series. */
   folder: string;
@@ -66,6 +69,8 @@ export interface SpoolLimits {
   mostBytes: number;
   /** disk_full where the file system would have less left. */
   minimumFreeBytes: number;
+  /** Part of the disk that one peer may fill, as `Shares` has it. */
+  peerShare: number;
 }
 
 /**
@@ -110,30 +115,42 @@ interface Folder {
 
 export class Spool {
   #judging: Promise<unknown> = Promise.resolve();
-  readonly #patients = new Patients();
+  readonly patients: Patients;
   readonly conflicts: Conflicts;
+  readonly shares: Shares;
 
   constructor(
     private readonly folder: string,
     private readonly limits: SpoolLimits,
   ) {
-    this.conflicts = new Conflicts(folder);
+    this.conflicts = new Conflicts(folder, (...names) => this.made(...names));
+    this.patients = new Patients(folder, (...names) => this.made(...names));
+    const { minimumFreeBytes, peerShare: part } = limits;
+    this.shares = new Shares({ folder, part, minimumFreeBytes });
   }
 
   /**
    * Keeps an object: when this resolves, the disk has it, and it is whole.
    * @param peer a name from the settings
    * @throws RadserveError bad_request for UIDs that are missing, malformed or not those that were
-   * announced, and for a study that lies there under another PatientID; file_exists for another
+   * announced; file_exists for another
    * whole object of this peer, study, series and instance;
-   * body_too_large, disk_full, corrupt_image, truncated_image
+   * body_too_large, disk_full, spool_share_full, corrupt_image, truncated_image
    */
   async keep(peer: string, object: Arriving): Promise<Kept> {
     const { dev } = await stat(this.folder);
     if (isUnmounted(this.folder, dev))
       throw errors.input_not_found("The spool's share is not mounted. Send it again later.");
     try {
-      return await this.#kept(peer, object, dev);
+      const coming = await this.shares.begin(peer);
+      let fresh = false;
+      try {
+        const kept = await this.#kept(peer, object, dev, coming);
+        fresh = kept.fresh;
+        return kept;
+      } finally {
+        coming.end(fresh);
+      }
     } catch (error) {
       const explained = explainedFault(error, "input");
       const isOfDisk =
@@ -143,29 +160,27 @@ export class Spool {
     }
   }
 
-  async #kept(peer: string, object: Arriving, dev: number): Promise<Kept> {
+  async #kept(peer: string, object: Arriving, dev: number, coming: Coming): Promise<Kept> {
     const { sopInstanceUid } = object;
     if (!isUid(sopInstanceUid)) throw badUid("SOPInstanceUID", sopInstanceUid);
-    const pieces = object.dataSet[Symbol.asyncIterator]();
+    const pieces = weighed(object.dataSet, coming);
     const { head, begun, headBytes } = await readBeginning(object, pieces);
     const { studyInstanceUid, seriesInstanceUid } = namesOf(head, object);
-    const names = [peer, studyInstanceUid, seriesInstanceUid] as const;
-    const own = path.join(this.folder, ...seriesPath(...names), `${sopInstanceUid}.dcm`);
-    const study = path.dirname(path.dirname(own));
-    if (!(await this.#patients.isOf(study, own, head.attributes))) {
-      this.conflicts.note(peer, studyInstanceUid, "PatientID");
-      throw errors.bad_request(
-        "Expected the PatientID under which the study lies in the spool; found another. Correct PatientID or the UIDs at the source, or remove the study from the spool.",
-        { attribute: "PatientID", found: "its study has another PatientID" },
-      );
-    }
+    const file = `${sopInstanceUid}.dcm`;
+    const study = await this.patients.folderOf(
+      peer,
+      studyInstanceUid,
+      [seriesInstanceUid, file],
+      head.attributes,
+    );
+    const names = [peer, study, seriesInstanceUid] as const;
     const series = await this.#open(dev, ...seriesPath(...names));
     try {
       const walk = new WholeObject(object.transferSyntax);
       // By its path: a folder that was taken away for removal is not there any more
-      const file = await receiveFile(
+      const written = await receiveFile(
         series.path,
-        `${sopInstanceUid}.dcm`,
+        file,
         walked(resumed(begun, pieces), headBytes, walk),
         {
           ...this.limits,
@@ -179,11 +194,14 @@ export class Spool {
         },
       );
       await syncFolder(series.path);
-      const { bytes, sha256, outcome } = file;
+      // Both folders are there now: one that is not ends what is told
+      if (study !== studyInstanceUid) await this.conflicts.note(peer, study, "PatientID");
+      const { bytes, sha256, outcome } = written;
       const fresh = outcome === "created";
       return {
         sopInstanceUid,
         studyInstanceUid,
+        study,
         seriesInstanceUid,
         folder: series.path,
         fresh,
@@ -207,7 +225,7 @@ export class Spool {
     sha256: string,
   ): Promise<boolean> {
     if (!(await this.#oneAtATime(() => isDamaged(there)))) {
-      this.conflicts.note(names[0], names[1], "SOPInstanceUID");
+      await this.conflicts.note(names[0], names[1], "SOPInstanceUID");
       throw errors.file_exists(
         "Expected no object of that SOPInstanceUID in the series; found a whole one with other bytes.",
         { attribute: "SOPInstanceUID", found: "another whole object has it" },
@@ -345,6 +363,17 @@ function namesOf(
   if (studyInstanceUid === undefined || seriesInstanceUid === undefined)
     throw badUid("StudyInstanceUID", undefined);
   return { studyInstanceUid, seriesInstanceUid };
+}
+
+/** The same pieces, as far as there is room for them. */
+async function* weighed(
+  pieces: AsyncIterable<Buffer>,
+  coming: Coming,
+): AsyncGenerator<Buffer, void, undefined> {
+  for await (const piece of pieces) {
+    await coming.add(piece.length);
+    yield piece;
+  }
 }
 
 async function* resumed(

@@ -62,6 +62,7 @@ export async function storeParts(
   const stored: StoredObject[] = [];
   const series = new Set<string>();
   const failed: Failed[] = [];
+  const refusals: RadserveError[] = [];
   const multipart = new Multipart(pieces, boundary);
   for await (const part of multipart.parts()) {
     if (stored.length + failed.length >= MOST_PARTS)
@@ -92,11 +93,15 @@ export async function storeParts(
           "an object could not be kept",
         );
       options.refused(refusal.code);
+      refusals.push(refusal);
       failed.push({ object, reason: reasonOf(refusal), comment: commentOf(refusal) });
     }
   }
   if (stored.length + failed.length === 0)
     throw errors.bad_request("Expected objects in the body; found none.");
+  const [first] = refusals;
+  // Nothing is wrong with the objects: the request as a whole is to be sent again
+  if (first !== undefined && stored.length === 0 && refusals.every(isWithoutRoom)) throw first;
   return {
     status: failed.length === 0 ? 200 : stored.length === 0 ? 409 : 202,
     body: {
@@ -135,6 +140,9 @@ function reasonOf(error: RadserveError): number {
     ? STATUS.transferSyntaxNotSupported
     : statusOf(error);
 }
+
+const isWithoutRoom = ({ code }: RadserveError): boolean =>
+  ["disk_full", "spool_share_full", "share_unavailable"].includes(code);
 
 function refuseOthers({
   sopClassUid,

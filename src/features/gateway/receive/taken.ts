@@ -11,6 +11,7 @@ import { STATUS } from "../dimse/command.js";
 /** Status for each error that the spool gives; any other is a processing failure. */
 const STATUS_OF: Partial<Record<ErrorCode, number>> = {
   disk_full: STATUS.outOfResources,
+  spool_share_full: STATUS.outOfResources,
   share_unavailable: STATUS.outOfResources,
   body_too_large: STATUS.outOfResources,
   file_exists: STATUS.duplicateInstance,

@@ -25,6 +25,7 @@ import type {
   StowRequest,
   Told,
 } from "./messages.js";
+import { studyOf } from "./patients.js";
 import { reaches } from "./reach.js";
 import { isOddUid, Spool, type Kept } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
@@ -55,6 +56,7 @@ const refused = (reason: string) => (counts.refused[reason] = (counts.refused[re
 const spool = new Spool(settings.spool, {
   mostBytes: config.upload_limit,
   minimumFreeBytes: config.minimum_free_disk,
+  peerShare: settings.peer_share,
 });
 const clock = new RunningClock(runningClockOf(config));
 const arrivals = new Arrivals({
@@ -66,7 +68,8 @@ const arrivals = new Arrivals({
   log,
   submit: (submission) => owner.call.submit(submission),
   jobState: (jobId) => unlessEnded(jobs.call.stateOf(DOORS_CALLER, jobId)),
-  removing: ({ objects: count, ...of }) => owner.call.tell({ kind: "removed", count, ...of }),
+  removing: ({ objects: count, ...of }) =>
+    owner.call.tell({ kind: "removed", count, ...of, study: studyOf(of.study) }),
 });
 const door =
   settings.dicom === undefined
@@ -87,7 +90,9 @@ const rested = givingBack();
 const MOST_ODD_UIDS = 10_000;
 
 setInterval(tellFigures, durations.doorFigures).unref();
+setInterval(countShares, durations.spoolLook).unref();
 void arrivals.look();
+countShares();
 void door?.open();
 
 /** Says that objects of a study come; nobody is told that they are kept before that. */
@@ -139,6 +144,7 @@ function tellFigures(): void {
   const troubles: DoorTrouble[] = [
     ...(door?.troubles() ?? []),
     ...spool.conflicts.troubles(),
+    ...spool.shares.troubles(),
     ...[...new Set(faults)].map((code) => ({
       condition: "received_waiting" as const,
       where: `received images: ${code}`,
@@ -150,7 +156,19 @@ function tellFigures(): void {
   const text = JSON.stringify(figures);
   if (text !== told) owner.note.figures(figures);
   told = text;
-  void spool.conflicts.forgetRemoved();
+  void spool.conflicts.look();
+  void spool.shares.forgetRefused();
+}
+
+function countShares(): void {
+  spool.shares
+    .look()
+    .catch((error: unknown) =>
+      log.warn(
+        { fault: faultForLog(error) },
+        "what each peer holds of the spool could not be counted; it is tried again",
+      ),
+    );
 }
 
 async function store(

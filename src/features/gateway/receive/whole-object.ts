@@ -219,8 +219,10 @@ export class WholeObject {
       this.#push({ kind: "items", tag, end: this.#at + length, encoding });
     else {
       if (isOuter && NOTED.has(tag) && length <= 64) {
-        this.#keeps = Buffer.alloc(length);
-        this.#noted.set(tag, { bytes: this.#keeps, littleEndian: encoding.littleEndian });
+        const bytes = Buffer.alloc(length);
+        // No bytes of an empty value come
+        if (length > 0) this.#keeps = bytes;
+        this.#noted.set(tag, { bytes, littleEndian: encoding.littleEndian });
       }
       this.#skip(tag, length);
     }

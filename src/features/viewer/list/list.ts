@@ -20,7 +20,8 @@ import {
 import os from "node:os";
 import path from "node:path";
 import { z } from "zod";
-import { errno, tried } from "../../../base/errno.js";
+import { errno } from "../../../base/errno.js";
+import { storedJson } from "../../../base/stored-json.js";
 import { descriptorPath } from "../../../files/descriptor.js";
 import type { Opened } from "../../../files/guarded-paths.js";
 import { LIST_FOLDER } from "../../../files/helper-names.js";
@@ -237,7 +238,7 @@ function* linesOf(fd: number, root: string): Generator<Line> {
  * those that were seen before it was parsed, because it has one twice.
  */
 function parsed({ at, text, root, receipt }: Line): Row | undefined {
-  const row = tried(() => rowSchema.parse(JSON.parse(text)));
+  const row = rowSchema.safeParse(storedJson(text)).data;
   if (row?.at !== at || `${inJson(root)}/${inJson(row.receipt)}` !== receipt) return undefined;
   return { ...row, receipt: path.join(root, row.receipt) };
 }

@@ -5,7 +5,8 @@
  */
 import { ownValue } from "../../../base/own-value.js";
 import type { Attributes } from "../../../images/image.js";
-import type { ModelOutput } from "../../../manifest/outputs/outputs.js";
+import { kindOf, type ModelOutput } from "../../../manifest/outputs/outputs.js";
+import { resultKindOf } from "../../kinds/kinds.js";
 import { dcm, own, sct, type Code } from "../../../manifest/texts.js";
 import type { ReceiptModel } from "../../receipt/receipt.js";
 import { coded, container, text, uidRef } from "../content.js";
@@ -207,7 +208,8 @@ function seriesReference({ sopClassUid, sopInstanceUid, seriesInstanceUid }: Com
  * Whether the places of an output are told in the patient's millimetres, and not in pixels of a
  * frame.
  */
-export const isInPatient = ({ kind }: ModelOutput): boolean => kind === "volume_detection";
+export const isInPatient = (output: ModelOutput): boolean =>
+  kindOf(output).ofVolumes && resultKindOf(output).gives === "boxes";
 
 export const sr: ObjectKind = {
   ofMasks: false,

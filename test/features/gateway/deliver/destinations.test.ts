@@ -145,9 +145,38 @@ await t.test(
       return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
     };
     t.match(await asked("/deliveries/retry?destination=none"), { status: 404 });
-    t.match(await asked("/deliveries/retry?destination=tmp&to=none"), { status: 404 });
-    t.match(await asked("/deliveries/retry?destination=tmp"), { body: { retried: 0 } });
-    t.match(await asked("/deliveries/retry?destination=tmp&to=pacs"), { body: { retried: 2 } });
+    t.match(await asked("/deliveries/retry?destination=tmp&to=none&all=true"), { status: 404 });
+    t.match(await asked("/deliveries/retry?destination=tmp"), {
+      body: { retried: 0, without_destination: 2, results: [] },
+    });
+    t.match(await asked("/deliveries/retry?destination=tmp&to=pacs"), {
+      status: 400,
+      body: { error: "bad_request", message: /id, or all=true/ },
+    });
+    for (const page of ["retry", "drop"])
+      t.match(await asked(`/deliveries/${page}?id=NOSUCHID`), {
+        status: 404,
+        body: { error: "not_found", message: /NOSUCHID/ },
+      });
+    Object.assign(place.environment, { RADSERVE_URL: server.url, RADSERVE_TOKEN: server.token });
+    t.match(await radserve(place, "deliver", "drop", "NOSUCHID"), {
+      status: 1,
+      stderr: /NOSUCHID/,
+    });
+    t.match(await radserve(place, "deliver", "retry", "--to", "pacs"), {
+      status: 2,
+      stderr: /--all/,
+    });
+    t.match(
+      await radserve(place, "deliver", "retry", "--to", "pacs", "--destination", "pacs", "--all"),
+      {
+        status: 0,
+        stdout: /^Nothing is set aside there/,
+      },
+    );
+    t.match(await asked("/deliveries/retry?destination=tmp&to=pacs&all=true"), {
+      body: { retried: 2, waiting: 0, results: [{ destination: "tmp", objects: 2 }] },
+    });
     t.match(await asked("/deliveries/drop"), { status: 400 });
     t.match(await asked("/deliveries/drop?destination=other"), { body: { dropped: 2 } });
     await until("what was moved is proven", () => proven(place));

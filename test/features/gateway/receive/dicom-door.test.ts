@@ -63,7 +63,7 @@ async function opened(
     mostAssociations: 4,
     log: pino(sink),
     peers: [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] }],
-    spool: new Spool(folder, { mostBytes, minimumFreeBytes: 0 }),
+    spool: new Spool(folder, { mostBytes, minimumFreeBytes: 0, peerShare: 1 }),
     refused: (reason) => refused.push(reason),
     ended: () => undefined,
     coming: () => Promise.resolve(),
@@ -307,7 +307,7 @@ await t.test(
     }
     t.teardown(() => execFileSync("umount", ["-l", disk]));
     const { port, refused } = await opened(t, {
-      spool: new Spool(disk, { mostBytes: 10_000_000, minimumFreeBytes: 0 }),
+      spool: new Spool(disk, { mostBytes: 10_000_000, minimumFreeBytes: 0, peerShare: 1 }),
     });
     const caller = await called(port);
     t.equal(await stored(caller, 1), STATUS.success);

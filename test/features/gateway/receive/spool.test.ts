@@ -39,7 +39,7 @@ const NAMES = {
   StudyInstanceUID: STUDY,
   SeriesInstanceUID: SERIES,
 };
-const LIMITS = { mostBytes: 50_000_000, minimumFreeBytes: 0 };
+const LIMITS = { mostBytes: 50_000_000, minimumFreeBytes: 0, peerShare: 1 };
 
 function* cut(bytes: Buffer, each: number): Generator<Buffer> {
   for (let at = 0; at < bytes.length; at += each) yield bytes.subarray(at, at + each);
@@ -86,11 +86,12 @@ const spoolIn = (test: { testdir(): string }, limits = LIMITS) => {
   return { folder, spool: new Spool(folder, limits) };
 };
 
-/** All files below a folder, by their paths in it. */
+/** All files of objects below a folder, by their paths in it. */
 function filesIn(folder: string): string[] {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
+    .filter((file) => !/^(?:patients|conflicts)\//.test(file))
     .sort();
 }
 
@@ -135,47 +136,71 @@ await t.test("nobody keeps a UID from another peer, study or series", async (t) 
   ]);
 });
 
-await t.test(
-  "a study of a peer has one patient, and another one is refused and told",
-  async (t) => {
-    const { folder, spool } = spoolIn(t);
-    await spool.keep("ct1", arriving({ PatientID: "A" }));
-    const before = filesIn(folder);
-    const others: Attributes[] = [
-      { PatientID: "B" },
-      { PatientID: "B", SeriesInstanceUID: `${SERIES}.9` },
-      { PatientID: "" },
-    ];
-    for (const one of [spool, new Spool(folder, LIMITS)]) {
-      for (const attributes of others)
-        await t.rejects(one.keep("ct1", arriving(attributes)), {
-          code: "bad_request",
-          details: { attribute: "PatientID" },
-        });
-      t.match(one.conflicts.troubles(), [
-        { message: /^Refused: 3 objects, because .*PatientID\.$/ },
-      ]);
-      t.same(filesIn(folder), before, "nothing of them stays");
-      t.match(await one.keep("ct1", arriving({ PatientID: "A" })), { fresh: false });
-      await one.conflicts.forgetRemoved();
-      t.equal(one.conflicts.troubles().length, 1, "until the study has left the spool");
-    }
-    rmSync(path.join(folder, "series/ct1", STUDY), { recursive: true });
-    await spool.conflicts.forgetRemoved();
-    t.same(spool.conflicts.troubles(), []);
-    t.match(await spool.keep("ct1", arriving({ PatientID: "B" })), { fresh: true });
-  },
-);
-
-await t.test("of two patients that come at one moment under one study, one is kept", async (t) => {
+await t.test("two patients in a study keep each other from nothing, and are told", async (t) => {
   const { folder, spool } = spoolIn(t);
-  const sent = await Promise.allSettled(
-    ["A", "B"].map((PatientID, at) =>
-      spool.keep("ct1", arriving({ PatientID, SeriesInstanceUID: `${SERIES}.${at + 1}` })),
-    ),
+  const first = await spool.keep("ct1", arriving({ PatientID: "A" }));
+  t.equal(first.study, STUDY);
+  const second = await spool.keep("ct1", arriving({ PatientID: "B" }));
+  t.match(second, { fresh: true, studyInstanceUid: STUDY, study: /^[0-9.]+=[0-9a-f]{16}$/ });
+  const third = await spool.keep("ct1", arriving({ PatientID: "" }));
+  t.equal(new Set([first, second, third].map(({ study }) => study)).size, 3);
+  t.equal(filesIn(folder).length, 3);
+  const told = [
+    { condition: "received_conflict", message: /^Kept apart: 1 object, .*PatientIDs\.$/ },
+    { message: /^Kept apart: 1 object/ },
+  ];
+  t.match(spool.conflicts.troubles(), told);
+  t.notMatch(JSON.stringify(spool.conflicts.troubles()), STUDY);
+
+  const next = new Spool(folder, LIMITS);
+  await next.conflicts.look();
+  t.match(next.conflicts.troubles(), told, "over a restart");
+  for (const [PatientID, { study }] of [
+    ["A", first],
+    ["B", second],
+  ] as const)
+    t.match(await next.keep("ct1", arriving({ PatientID })), { fresh: false, study });
+  t.match(
+    await next
+      .keep("ct1", arriving({ PatientID: "A", IssuerOfPatientID: "X", SOPInstanceUID: SOP }))
+      .catch((error: unknown) => error instanceof RadserveError && error.code),
+    "file_exists",
+    "an issuer that only one of them names says nothing",
   );
-  t.same(sent.map(({ status }) => status).sort(), ["fulfilled", "rejected"]);
-  t.equal(filesIn(folder).length, 1);
+
+  for (const { study } of [second, third])
+    rmSync(path.join(folder, "series/ct1", study), { recursive: true });
+  await next.conflicts.look();
+  t.match(next.conflicts.troubles(), [{ message: /^Refused: 1 object, .*SOPInstanceUID/ }]);
+  rmSync(path.join(folder, "series/ct1", STUDY), { recursive: true });
+  await next.conflicts.look();
+  t.same(next.conflicts.troubles(), []);
+  const last = new Spool(folder, LIMITS);
+  await last.conflicts.look();
+  t.same(last.conflicts.troubles(), []);
+});
+
+await t.test("of first objects at two nodes at one moment, one has the study", async (t) => {
+  for (let round = 0; round < 10; round++) {
+    const { folder, spool } = spoolIn(t);
+    const other = new Spool(folder, LIMITS);
+    const kept = await Promise.all(
+      [spool, other].map((one, at) =>
+        one.keep("ct1", arriving({ PatientID: `P${at}`, SeriesInstanceUID: `${SERIES}.${at}` })),
+      ),
+    );
+    t.equal(kept.filter(({ study }) => study === STUDY).length, 1);
+    t.equal(filesIn(folder).length, 2);
+    const later = new Spool(folder, LIMITS);
+    for (const [at, { study }] of kept.entries())
+      t.match(
+        await later.keep(
+          "ct1",
+          arriving({ PatientID: `P${at}`, SeriesInstanceUID: `${SERIES}.${at}` }),
+        ),
+        { study, fresh: false },
+      );
+  }
 });
 
 await t.test("a whole object takes the place of a damaged one", async (t) => {

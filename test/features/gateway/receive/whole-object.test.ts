@@ -138,11 +138,7 @@ await t.test("one that was cut anywhere is refused", (t) => {
   ];
   for (const [syntax, bytes] of all) {
     const missed: number[] = [];
-    // Where Rows and Columns are not there yet, nothing says that there should be pixels
-    const first = head(syntax)
-      .slice(0, 8)
-      .reduce((sum, { length }) => sum + length, 0);
-    for (let length = first; length < bytes.length; length++)
+    for (let length = 1; length < bytes.length; length++)
       if (!judged(syntax, bytes.subarray(0, length), 11).startsWith("truncated_image"))
         missed.push(length);
     t.same(missed, [], syntax);
@@ -166,6 +162,44 @@ await t.test("what is missing is named", (t) => {
   ];
   for (const [name, syntax, bytes, expected] of cases)
     t.ok(judged(syntax, bytes).startsWith(`truncated_image ${expected}`), name);
+  t.end();
+});
+
+await t.test("what says no size of its pixels is refused by name", (t) => {
+  const image = (leftOut: number, instead?: Buffer) =>
+    Buffer.concat([
+      ...[
+        element(EXPLICIT, 0x00280002, "US", 1),
+        element(EXPLICIT, 0x00280008, "IS", "1"),
+        element(EXPLICIT, 0x00280010, "US", 4),
+        element(EXPLICIT, 0x00280011, "US", 3),
+        element(EXPLICIT, 0x00280100, "US", 16),
+      ].flatMap((one) => {
+        const isIt = one.readUInt16LE(2) === (leftOut & 0xffff);
+        return isIt ? (instead ?? []) : one;
+      }),
+      element(EXPLICIT, 0x7fe00010, "OW", Buffer.alloc(48)),
+    ]);
+  t.equal(judged(EXPLICIT, image(0)), "whole");
+  for (const [tag, name] of [
+    [0x00280010, "Rows (0028,0010)"],
+    [0x00280011, "Columns (0028,0011)"],
+    [0x00280100, "BitsAllocated (0028,0100)"],
+  ] as const) {
+    t.equal(judged(EXPLICIT, image(tag)), `corrupt_image ${name}: missing`);
+    t.equal(
+      judged(EXPLICIT, image(tag, element(EXPLICIT, tag, "US", ""))),
+      `corrupt_image ${name}: missing`,
+    );
+    t.equal(
+      judged(EXPLICIT, image(tag, element(EXPLICIT, tag, "US", 0))),
+      `corrupt_image ${name}: 0`,
+    );
+  }
+  const none = image(0x00280002, element(EXPLICIT, 0x00280002, "US", 0));
+  t.equal(judged(EXPLICIT, none), "corrupt_image SamplesPerPixel (0028,0002): 0");
+  const frames = image(0x00280008, element(EXPLICIT, 0x00280008, "IS", "two"));
+  t.equal(judged(EXPLICIT, frames), "corrupt_image NumberOfFrames (0028,0008): no whole number");
   t.end();
 });
 
