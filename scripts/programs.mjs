@@ -43,7 +43,7 @@ export const PROGRAMS = {
   write: {
     canary: [built("scripts/build-canary")],
     "ct-tissue": [built("scripts/build-ct-tissue")],
-    "doors-schema": [built("scripts/build-doors-schema")],
+    "gateway-schema": [built("scripts/build-gateway-schema")],
     "model-schema": [built("scripts/build-model-schema")],
     pictures: [built("scripts/pictures")],
   },

@@ -25,8 +25,8 @@ export const QUICK = [
   "results/findings/findings.test.js",
   "http/inference.test.js",
   "jobs/outcome.test.js",
-  // What is generated: tables of the pages, the contract, and the schemas of doors and receipts
-  // (the model's: manifest)
+  // What is generated: tables of the pages, the contract, and the schemas of the gateway and of
+  // receipts (the model's: manifest)
   "scripts/pages.test.js",
   "features/gateway/settings.test.js",
   "results/receipt/receipt-schema.test.js",

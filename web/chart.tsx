@@ -9,7 +9,7 @@ import { count, milliseconds } from "./format.js";
 
 type Minute = Overview["history"][number];
 
-interface Line {
+interface ChartLine {
   label: string;
   colour: string;
   values: (number | null)[];
@@ -23,7 +23,11 @@ function colourOf(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function optionsOf(width: number, lines: Line[], show: (value: number) => string): uPlot.Options {
+function optionsOf(
+  width: number,
+  lines: ChartLine[],
+  show: (value: number) => string,
+): uPlot.Options {
   const [ink, rule] = [colourOf("--quiet"), colourOf("--line")];
   const axis = {
     stroke: ink,
@@ -71,7 +75,7 @@ function Chart({
 }: {
   name: string;
   minutes: Minute[];
-  lines: Line[];
+  lines: ChartLine[];
   show: (value: number) => string;
   words: string;
 }) {

@@ -22,9 +22,9 @@ const LOOK_MS = 3_000;
 const SLOW_MS = 10_000;
 const PAGE = 50;
 
-const isOver = ({ state }: Job) => state === "completed" || state === "cancelled";
+const hasEnded = ({ state }: Job) => state === "completed" || state === "cancelled";
 /** Images that ran when their job was cancelled still end, and its report is written after them. */
-const isSettled = (job: Job) => isOver(job) && job.finished_at !== null;
+const isSettled = (job: Job) => hasEnded(job) && job.finished_at !== null;
 
 function doneOf({ counts }: Job): number {
   const { succeeded, partial, failed, skipped, cancelled } = counts;
@@ -72,7 +72,7 @@ function Progress({ job }: { job: Job }) {
 }
 
 function restOf(job: Job): string {
-  if (isOver(job)) return job.finished_at === null ? "over" : moment(job.finished_at);
+  if (hasEnded(job)) return job.finished_at === null ? "over" : moment(job.finished_at);
   if (job.estimated_end === null) return "not known yet";
   return span((Date.parse(job.estimated_end) - Date.now()) / 1000);
 }
@@ -90,7 +90,7 @@ const at = (cursors: string[]) => {
 export function JobsView() {
   const [cursors, setCursors] = useState<string[]>([]);
   const { data, fault } = usePoll<JobPage>(`/bulk_inference?limit=20${at(cursors)}`, (page) =>
-    page?.jobs.some((job) => !isOver(job)) === true ? LOOK_MS : SLOW_MS,
+    page?.jobs.some((job) => !hasEnded(job)) === true ? LOOK_MS : SLOW_MS,
   );
   return (
     <>
@@ -115,7 +115,7 @@ export function JobsView() {
             <Progress job={job} />
             <p class="quiet">
               Sent {moment(job.created_at)}
-              {isOver(job) ? ` · ended ${restOf(job)}` : ` · time left: ${restOf(job)}`}
+              {hasEnded(job) ? ` · ended ${restOf(job)}` : ` · time left: ${restOf(job)}`}
               {job.images_per_second !== null &&
                 ` · ${job.images_per_second.toFixed(1)} images a second`}
             </p>
@@ -131,15 +131,15 @@ export function JobsView() {
 /** Images that run again if somebody says so. */
 const againOf = ({ counts }: Job) => counts.failed + counts.cancelled;
 
-type Order = "pause" | "resume" | "retry" | "cancel";
+type JobOrder = "pause" | "resume" | "retry" | "cancel";
 
-function ordersOf(job: Job): Order[] {
+function ordersOf(job: Job): JobOrder[] {
   const { state, counts } = job;
-  const orders: Order[] = [];
+  const orders: JobOrder[] = [];
   if (state === "paused") orders.push("resume");
-  else if (!isOver(job)) orders.push("pause");
+  else if (!hasEnded(job)) orders.push("pause");
   if (againOf(job) > 0 && (state !== "cancelled" || counts.running === 0)) orders.push("retry");
-  if (!isOver(job)) orders.push("cancel");
+  if (!hasEnded(job)) orders.push("cancel");
   return orders;
 }
 
@@ -147,7 +147,7 @@ function Orders({ job, done }: { job: JobDetails; done: () => void }) {
   const [fault, setFault] = useState<Fault>();
   const [busy, setBusy] = useState(false);
   const [sure, setSure] = useState(false);
-  const order = async (what: Order) => {
+  const order = async (what: JobOrder) => {
     setBusy(true);
     setFault(undefined);
     setSure(false);
@@ -448,18 +448,18 @@ export function JobView({ id }: { id: string }) {
               "Rate",
               job.images_per_second === null ? "–" : `${job.images_per_second.toFixed(1)} a second`,
             ],
-            [isOver(job) ? "Ended" : "Time left", restOf(job)],
+            [hasEnded(job) ? "Ended" : "Time left", restOf(job)],
           ]}
         />
-        {job.waiting.map(({ reason, message, box, images, since }) => (
-          <div key={reason + (box ?? "")} class="note warn">
+        {job.waiting.map(({ reason, message, node, images, since }) => (
+          <div key={reason + (node ?? "")} class="note warn">
             <strong>{words(reason)}</strong>
             <p>
               {reason === "paused_by_request"
                 ? "No more images start until the job is resumed."
                 : message}
               {images !== null && ` Images: ${count(images)}.`}
-              {box !== null && ` Box: ${box}.`}
+              {node !== null && ` Node: ${node}.`}
               {since !== null && ` Since ${moment(since)}.`}
             </p>
           </div>

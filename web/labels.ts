@@ -20,7 +20,7 @@ const overlap = (a: Rect, b: Rect): number =>
   Math.max(0, Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y));
 
 /** The upper left corner of words. */
-export interface Word {
+export interface PlacedWord {
   x: number;
   y: number;
   said: string;
@@ -36,7 +36,7 @@ export function placed(
   named: readonly { round: Rect; said: string }[],
   [width, height]: readonly [number, number],
   corners: readonly Rect[],
-): Word[] {
+): PlacedWord[] {
   // A point has an extent, too
   const taken: Rect[] = named.map(({ round }) => ({
     x: round.x - 4,

@@ -3,13 +3,13 @@ import { useContext, useState } from "preact/hooks";
 import { stepText } from "../src/images/step-text.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Trust } from "../src/results/receipt/seal.js";
-import type { Marks, Verification } from "../src/features/viewer/messages.js";
+import type { ResultMarks, Verification } from "../src/features/viewer/messages.js";
 import { asked, call, judge, saveFile, useLoaded, type Fault } from "./api.js";
 import { baseName, bytes, words } from "./format.js";
 import { Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
 import { ModelResult, type Seen } from "./result.js";
 import { hasBoxes, hasMasks, Stage, usePng } from "./stage.js";
-import type { Go, Paths, Place } from "./viewer.js";
+import type { Go, Paths, Spot } from "./viewer.js";
 
 type Model = Receipt["models"][number];
 /** The answer of GET /results. */
@@ -183,7 +183,7 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
   );
 }
 
-interface Found {
+interface FoundResult {
   id: string;
   input_id?: string;
   receipt_path: string;
@@ -197,7 +197,7 @@ export function useFound(question: {
   input_path?: string | undefined;
 }) {
   return useLoaded(JSON.stringify(question), (signal) =>
-    call<Found>("POST", "/results/find", { body: question, signal }),
+    call<FoundResult>("POST", "/results/find", { body: question, signal }),
   );
 }
 
@@ -218,7 +218,7 @@ export function Look(paths: Paths) {
     fault,
     busy,
   } = useLoaded(page, (signal) => call<Shown>("GET", page, { signal }));
-  const [place, setPlace] = useState<Place>();
+  const [place, setPlace] = useState<Spot>();
   const [one, setOne] = useState(false);
   const [unseen, setUnseen] = useState<Fault>();
   if (fault !== undefined) return <FaultNote fault={fault} />;
@@ -242,7 +242,7 @@ export function Look(paths: Paths) {
       const { frame } =
         "frame" in where
           ? where
-          : await call<Marks>(
+          : await call<ResultMarks>(
               "GET",
               asked("/results/marks", {
                 id: paths.id,

@@ -142,23 +142,23 @@ function Room({ overview }: { overview: Overview }) {
   );
 }
 
-function Boxes({ overview: { boxes, jobs } }: { overview: Overview }) {
+function Nodes({ overview: { nodes, jobs } }: { overview: Overview }) {
   if (!jobs.open) return null;
   return (
-    <Card title="Boxes" wide>
-      {boxes.length === 0 ? (
+    <Card title="Nodes" wide>
+      {nodes.length === 0 ? (
         <p class="quiet">Job database is asleep; it starts on demand.</p>
       ) : (
-        <Table label="Boxes" head={["Box", "State", "Runs jobs", "Models", "Last seen"]}>
-          {boxes.map((box) => (
-            <tr key={box.id}>
-              <th scope="row">{box.name}</th>
+        <Table label="Nodes" head={["Node", "State", "Runs jobs", "Models", "Last seen"]}>
+          {nodes.map((node) => (
+            <tr key={node.id}>
+              <th scope="row">{node.name}</th>
               <td>
-                <Badge state={box.alive ? "alive" : "silent"} tone={box.alive ? "good" : "bad"} />
+                <Badge state={node.alive ? "alive" : "silent"} tone={node.alive ? "good" : "bad"} />
               </td>
-              <td>{box.works ? "yes" : "no"}</td>
-              <td>{box.ready ? "ready" : "not ready"}</td>
-              <td class="figure">{moment(box.seen_at)}</td>
+              <td>{node.works ? "yes" : "no"}</td>
+              <td>{node.ready ? "ready" : "not ready"}</td>
+              <td class="figure">{moment(node.seen_at)}</td>
             </tr>
           ))}
         </Table>
@@ -192,7 +192,7 @@ export function OverviewView({ data: overview, fault }: Polled<Overview>) {
         </Card>
         <Room overview={overview} />
         <Models overview={overview} />
-        <Boxes overview={overview} />
+        <Nodes overview={overview} />
       </div>
     </>
   );

@@ -7,7 +7,7 @@ import { baseName, bytes, counted, figure, grouped, milliseconds, words } from "
 import { Allowed, Badge, Card, Copy, Deliveries, NoPictures, Table } from "./parts.js";
 
 type Model = Answer["models"][number];
-type Finding = Model["findings"][number];
+type ShownFinding = Model["findings"][number];
 
 /** Where something is to be seen: on a frame, or on the one that has the most of a label. */
 export type Seen = { frame: number } | { model: string; label: string };
@@ -20,7 +20,7 @@ interface Shown {
   part?: string | undefined;
 }
 
-function sizeOf({ area, volume, patient_mm: mm }: Finding): string {
+function sizeOf({ area, volume, patient_mm: mm }: ShownFinding): string {
   if (mm !== undefined) return `${mm.size.map(figure).join(" × ")} mm`;
   if (volume !== undefined) return `${grouped(volume.ml)} mL`;
   if (area === undefined) return "";
@@ -29,7 +29,10 @@ function sizeOf({ area, volume, patient_mm: mm }: Finding): string {
 
 const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or", total: "total" };
 
-function placeOf({ frame, frames, box, point, over_frames: over }: Finding, part: string): string {
+function placeOf(
+  { frame, frames, box, point, over_frames: over }: ShownFinding,
+  part: string,
+): string {
   if (over !== undefined) return `${TOGETHER[over]} of all ${part}s`;
   const where =
     box === undefined
@@ -64,7 +67,7 @@ export function ranges(numbers: readonly number[]): string {
 }
 
 /** A column of the findings, which is left out where no finding has anything in it. */
-const COLUMNS: [name: string, of: (finding: Finding, part: string) => string][] = [
+const COLUMNS: [name: string, of: (finding: ShownFinding, part: string) => string][] = [
   ["Score", ({ score }) => score?.toFixed(3) ?? ""],
   ["Threshold", ({ threshold }) => threshold?.toFixed(3) ?? ""],
   ["Margin", ({ margin }) => margin?.toFixed(3) ?? ""],
@@ -81,7 +84,7 @@ interface FindingRow {
   seen: Seen | undefined;
 }
 
-function rowOf(finding: Finding, model: string, part: string): FindingRow {
+function rowOf(finding: ShownFinding, model: string, part: string): FindingRow {
   const { frame, frames = [], label, present, volume } = finding;
   const at = frame ?? frames[frames.length >> 1];
   return {
@@ -97,10 +100,10 @@ function rowOf(finding: Finding, model: string, part: string): FindingRow {
   };
 }
 
-const extentOf = ({ score, area }: Finding): number => score ?? area?.cm2 ?? area?.pixels ?? 0;
+const extentOf = ({ score, area }: ShownFinding): number => score ?? area?.cm2 ?? area?.pixels ?? 0;
 
 /** The findings of a label on many frames: where it is, and the frame that has most of it. */
-function rowOfLabel(label: string, of: readonly Finding[], part: string): FindingRow {
+function rowOfLabel(label: string, of: readonly ShownFinding[], part: string): FindingRow {
   const found = of.filter(({ present }) => present);
   const all = found.length > 0 ? found : of;
   const most = all.reduce((best, one) => (extentOf(one) > extentOf(best) ? one : best));
@@ -132,7 +135,7 @@ function rowOfLabel(label: string, of: readonly Finding[], part: string): Findin
  * A row for each label that was looked for on frame after frame, and one for every other finding.
  */
 function rowsOf({ name, findings }: Model, part: string): FindingRow[] {
-  const byLabel = new Map<string, Finding[]>();
+  const byLabel = new Map<string, ShownFinding[]>();
   for (const one of findings)
     if (one.frame !== undefined) byLabel.set(one.label, [...(byLabel.get(one.label) ?? []), one]);
   const done = new Set<string>();

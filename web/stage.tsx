@@ -5,11 +5,11 @@
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import type { Receipt } from "../src/results/receipt/receipt.js";
-import type { Across, FrameFacts, Marks } from "../src/features/viewer/messages.js";
+import type { Across, FrameFacts, ResultMarks } from "../src/features/viewer/messages.js";
 import { asked, call, callBlob, useLoaded } from "./api.js";
 import { baseName, bytesOf, count } from "./format.js";
 import { Kept } from "./kept.js";
-import { placed, type Rect, type Word } from "./labels.js";
+import { placed, type Rect, type PlacedWord } from "./labels.js";
 import { Card, FaultNote } from "./parts.js";
 import { valueText } from "./result.js";
 import {
@@ -22,7 +22,7 @@ import {
   useFrame,
   type Go,
   type Paths,
-  type Place,
+  type Spot,
 } from "./viewer.js";
 
 type Model = Receipt["models"][number];
@@ -56,7 +56,7 @@ export function usePng(page: string | null) {
   };
 }
 
-function useMarks({ id, inputId }: Paths, model: Model | undefined, place: Place) {
+function useMarks({ id, inputId }: Paths, model: Model | undefined, place: Spot) {
   const { across } = place;
   const page =
     model === undefined || !hasMasks(model)
@@ -70,7 +70,7 @@ function useMarks({ id, inputId }: Paths, model: Model | undefined, place: Place
         });
   const loaded = useLoaded(page, async (signal) => ({
     page,
-    marks: await call<Marks>("GET", page ?? "", { signal, patient: across !== undefined }),
+    marks: await call<ResultMarks>("GET", page ?? "", { signal, patient: across !== undefined }),
   }));
   // Marks of another frame are never laid over this one
   const mine = page !== null && loaded.data?.page === page ? loaded.data.marks : undefined;
@@ -136,7 +136,7 @@ type Side = NonNullable<FrameFacts["across"]>["right"];
 /** What boxes of a volume a plane across its slices cuts, in its pixels. */
 function shapesAcross(
   { findings }: Model,
-  place: Place,
+  place: Spot,
   { across, columns, rows }: FrameFacts,
 ): Shape[] {
   if (across === null || place.across === undefined) return [];
@@ -169,7 +169,7 @@ function wordsOf(
   { rows, columns }: Pick<FrameFacts, "rows" | "columns">,
   [width, height]: readonly [number, number],
   corners: readonly Rect[],
-): Word[] {
+): PlacedWord[] {
   const [sx, sy] = [width / columns, height / rows];
   const named = shapes.map(({ round, said }) => ({
     round: { x: round.x * sx, y: round.y * sy, width: round.width * sx, height: round.height * sy },
@@ -206,7 +206,7 @@ function Shapes({
 }
 
 /** Words on the picture; zoomed they stay as large as they are. */
-function Words({ words, zoom }: { words: readonly Word[]; zoom: number }) {
+function Words({ words, zoom }: { words: readonly PlacedWord[]; zoom: number }) {
   return (
     <div class="over stage-labels" aria-hidden="true">
       {words.map(({ x, y, said }, i) => (
@@ -295,7 +295,7 @@ export function Stage({
 }: {
   paths: Paths;
   receipt: Receipt;
-  place: Place;
+  place: Spot;
   go: Go;
 }) {
   const { frames, rows, columns } = receipt.source;

@@ -19,15 +19,15 @@ export interface Paths {
 /**
  * What is looked at: a frame, or the plane through a row or a column of every slice; all from 1.
  */
-export interface Place {
+export interface Spot {
   across: Across;
   frame: number;
   row: number;
   column: number;
 }
-export type Go = (to: Partial<Place>) => void;
+export type Go = (to: Partial<Spot>) => void;
 
-export const placeIn = (place: Place): number => place[place.across ?? "frame"];
+export const placeIn = (place: Spot): number => place[place.across ?? "frame"];
 
 export interface Window {
   center: number;
@@ -65,7 +65,7 @@ function unpacked(facts: FrameFacts): Frame {
 }
 
 /** A frame, or a plane across the slices, which comes when the server has read them all. */
-export function useFrame(paths: Paths, place: Place) {
+export function useFrame(paths: Paths, place: Spot) {
   const kept = useMemo(() => new Kept<Frame>(), []);
   const { across } = place;
   const page = asked("/results/frame", {

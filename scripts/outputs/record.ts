@@ -100,7 +100,7 @@ interface JobAnswer extends Answer {
 
 /**
  * A folder as one job, to its end; the answer is the job and its items, without the random ids of
- * the boxes.
+ * the nodes.
  */
 async function bulk(server: Server, one: Case, input: string, output: string): Promise<JobAnswer> {
   const accepted = await server.ask("POST", "/bulk_inference", {
@@ -117,8 +117,13 @@ async function bulk(server: Server, one: Case, input: string, output: string): P
     job = await server.ask("GET", page);
   } while (!["completed", "cancelled"].includes((job.body as { state: string }).state));
   const items = await server.ask("GET", `${page}/items?limit=1000`);
-  const { boxes = [], ...rest } = job.body as { boxes?: object[] };
-  const body = { job: { ...rest, boxes: boxes.map((box) => ({ ...box, id: undefined })) } };
+  // A checkout of 0.6 calls its nodes boxes
+  const {
+    boxes = [],
+    nodes = boxes,
+    ...rest
+  } = job.body as Partial<Record<"boxes" | "nodes", object[]>>;
+  const body = { job: { ...rest, nodes: nodes.map((node) => ({ ...node, id: undefined })) } };
   return { status: job.status, body: { ...body, items: items.body }, jobId };
 }
 

@@ -1,19 +1,19 @@
 /** One action of a caller, from its begin to its end: a request, or an item of a bulk job. */
 import type { ErrorCode } from "../base/errors.js";
-import type { AuditedModel, Facts } from "./entry.js";
+import type { AuditedModel, AuditFacts } from "./entry.js";
 import type { Audit } from "./audit.js";
-import type { Named } from "./folders.js";
+import type { HashedKind } from "./folders.js";
 
 /** Whose image it is, as far as its file says. */
-export interface Whose {
+export interface PatientAndStudy {
   patientId?: string | undefined;
   studyInstanceUid?: string | undefined;
 }
 
 /** Something that is about to appear, or to be given out. */
-export interface Verdict {
+export interface AuditOutcome {
   outcome: "completed" | "partial" | "reused";
-  whose: Whose;
+  whose: PatientAndStudy;
   models: AuditedModel[];
 }
 
@@ -24,23 +24,23 @@ export interface Trail {
    * @returns the keyed hash of the patient's id, as the line has it
    * @throws RadserveError audit_failed
    */
-  willCommit(verdict: Verdict): Promise<string | undefined>;
+  willCommit(verdict: AuditOutcome): Promise<string | undefined>;
   /** The image of a task that came to nothing. */
-  wasOf(whose: Whose): void;
+  wasOf(whose: PatientAndStudy): void;
 }
 
 /**
  * The facts that are known when an action begins, or while it goes on. Paths are those of this
  * machine.
  */
-export type About = Omit<Facts, "outcome" | "patient" | "study" | "input" | "output"> & {
+export type About = Omit<AuditFacts, "outcome" | "patient" | "study" | "input" | "output"> & {
   inputPath?: string;
   outputPath?: string;
 };
 
 export class Action implements Trail {
   readonly #began = performance.now();
-  #whose: Whose = {};
+  #whose: PatientAndStudy = {};
   #written: string | undefined;
 
   constructor(
@@ -52,11 +52,11 @@ export class Action implements Trail {
     this.about = { ...this.about, ...more };
   }
 
-  wasOf(whose: Whose): void {
+  wasOf(whose: PatientAndStudy): void {
     this.#whose = whose;
   }
 
-  willCommit({ outcome, whose, models }: Verdict): Promise<string | undefined> {
+  willCommit({ outcome, whose, models }: AuditOutcome): Promise<string | undefined> {
     this.#whose = whose;
     this.note({ models });
     return this.#write(outcome);
@@ -83,7 +83,7 @@ export class Action implements Trail {
   async #write(outcome: string): Promise<string | undefined> {
     const { inputPath, outputPath, ...about } = this.about;
     const { patientId, studyInstanceUid } = this.#whose;
-    const hash = (what: Named, name: string | undefined) =>
+    const hash = (what: HashedKind, name: string | undefined) =>
       name === undefined ? undefined : this.audit.hash(what, name);
     const patient = hash("patient", patientId);
     await this.audit.record({

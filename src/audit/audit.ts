@@ -1,7 +1,7 @@
 /**
- * The audit of one process: it takes what has happened, writes it in groups, and says when the disk
- * has it. There is one in the serving process, on its main thread; a command that makes a token has
- * one for a moment.
+ * The audit of one process: it collects what has happened, writes it in groups, and reports when
+ * the disk has it. The serving process has one on its main thread. A command that issues a token
+ * opens one for a moment.
  */
 import os from "node:os";
 import { setImmediate } from "node:timers/promises";
@@ -9,9 +9,9 @@ import { durations } from "../base/durations.js";
 import { ConfigError, errors, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
-import { Chain, type Timed } from "./chain.js";
-import { headText, type Facts } from "./entry.js";
-import { hashOf, openFolder, type Named } from "./folders.js";
+import { AuditChain, type Timed } from "./chain.js";
+import { headText, type AuditFacts } from "./entry.js";
+import { hashOf, openFolder, type HashedKind } from "./folders.js";
 import { RefusedTokens } from "./refused-tokens.js";
 import type { KeyObject } from "node:crypto";
 
@@ -19,7 +19,7 @@ import type { KeyObject } from "node:crypto";
 const MOST_TOGETHER = 256;
 const HEAD_EVERY_MS = 60_000;
 
-interface Waiting {
+interface WaitingLine {
   line: Timed;
   resolve: () => void;
   reject: (error: RadserveError) => void;
@@ -43,7 +43,7 @@ export function auditFailed(cause?: unknown): RadserveError {
 
 export class Audit {
   readonly refusals: RefusedTokens;
-  #waiting: Waiting[] = [];
+  #waiting: WaitingLine[] = [];
   #writing: Promise<void> | undefined;
   #outage: Outage | undefined;
   #again: NodeJS.Timeout | undefined;
@@ -51,7 +51,7 @@ export class Audit {
   #headTimer: NodeJS.Timeout | undefined;
 
   private constructor(
-    private readonly chain: Chain,
+    private readonly chain: AuditChain,
     private readonly names: KeyObject,
     private readonly log: Logger,
   ) {
@@ -69,10 +69,10 @@ export class Audit {
    * one.
    * @throws ConfigError where its keys are gone or wrong, or nothing can be written
    */
-  static async open(stateDir: string, first: Facts, log: Logger): Promise<Audit> {
+  static async open(stateDir: string, first: AuditFacts, log: Logger): Promise<Audit> {
     try {
       const place = await openFolder(stateDir);
-      const chain = new Chain({ ...place, stateDir }, os.hostname());
+      const chain = new AuditChain({ ...place, stateDir }, os.hostname());
       const audit = new Audit(chain, place.keys.names, log);
       await audit.record(first);
       if (chain.isHeadGone)
@@ -92,7 +92,7 @@ export class Audit {
   }
 
   /** The keyed hash that stands for a name in the lines. */
-  hash(what: Named, name: string): string {
+  hash(what: HashedKind, name: string): string {
     return hashOf(this.names, what, name);
   }
 
@@ -102,7 +102,7 @@ export class Audit {
   }
 
   /** Writes a line, and resolves when the disk has it. @throws RadserveError audit_failed */
-  record(facts: Facts): Promise<void> {
+  record(facts: AuditFacts): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ line: { ...facts, time: new Date().toISOString() }, resolve, reject });
       // Lines that come in this turn of the event loop go together
@@ -162,7 +162,7 @@ export class Audit {
   /**
    * Refuses what waited for these lines, and tries again by itself, so that readiness comes back.
    */
-  #fail(group: readonly Waiting[], cause: unknown): void {
+  #fail(group: readonly WaitingLine[], cause: unknown): void {
     if (this.#outage === undefined)
       this.log.error(
         { fault: faultForLog(cause) },

@@ -28,7 +28,7 @@ import {
   NO_HEAD,
   parseHead,
   readLine,
-  type Facts,
+  type AuditFacts,
   type Head,
 } from "./entry.js";
 import { dayFiles, dayOf, type AuditKeys, type AuditPaths } from "./folders.js";
@@ -53,7 +53,7 @@ const LONGEST_LOCK_MS = 5_000;
 /** How much of a file's end is read at first to find its last line. */
 const TAIL_BYTES = 64 * 1024;
 
-export type Timed = Facts & { time: string };
+export type Timed = AuditFacts & { time: string };
 
 export type ChainPlace = AuditPaths & { keys: AuditKeys; stateDir: string; isOldKey: boolean };
 
@@ -71,7 +71,7 @@ interface Tail {
   torn: Buffer;
 }
 
-export class Chain {
+export class AuditChain {
   #current: Current | undefined;
   #head: Head;
   /** The tail that was said to be there is gone. */

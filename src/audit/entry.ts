@@ -38,7 +38,7 @@ export const KINDS = [
   "delivery",
   /** A job compared with what lies in its output folders: one page of that. */
   "reconcile",
-  /** Any other page that needs a token. */
+  /** Any other endpoint that needs a token. */
   "page",
   "refused",
   /** A command that made or revoked a token, or made a key. */
@@ -70,16 +70,16 @@ export type AuditedModel = z.infer<typeof modelSchema>;
 const factsSchema = z.object({
   kind: z.enum(KINDS),
   /**
-   * asked (written before a page changes anything), done, completed, partial, reused, or the code
-   * of an error. Of an inference or an item, completed and partial are written before the result
-   * appears.
+   * asked (written before an endpoint changes anything), done, completed, partial, reused, or the
+   * code of an error. Of an inference or an item, completed and partial are written before the
+   * result appears.
    */
   outcome: z.string().optional(),
   request_id: z.string().optional(),
   subject: z.string().optional(),
   jti: z.string().optional(),
   address: z.string().optional(),
-  /** Method and pattern of the page. */
+  /** Method and pattern of the endpoint. */
   endpoint: z.string().optional(),
   /** The parameters of a list that mean something. */
   query: z.string().optional(),
@@ -125,7 +125,7 @@ const factsSchema = z.object({
   day: z.string().optional(),
   previous: z.object({ seq: z.int(), mac: z.string(), day: z.string().optional() }).optional(),
 });
-export type Facts = z.infer<typeof factsSchema>;
+export type AuditFacts = z.infer<typeof factsSchema>;
 
 export const entrySchema = factsSchema.extend({
   seq: z.int().min(1),
@@ -134,7 +134,7 @@ export const entrySchema = factsSchema.extend({
   /** Name of the machine. */
   host: z.string(),
 });
-export type Entry = z.infer<typeof entrySchema>;
+export type AuditEntry = z.infer<typeof entrySchema>;
 
 /** The place of a line in the chain. */
 export interface Head {
@@ -158,14 +158,18 @@ function macOf(key: KeyObject, before: Head, text: string): string {
 }
 
 /** A line with its line feed, and the head that it makes. */
-export function lineOf(key: KeyObject, before: Head, entry: Entry): { text: string; head: Head } {
+export function lineOf(
+  key: KeyObject,
+  before: Head,
+  entry: AuditEntry,
+): { text: string; head: Head } {
   const text = canonicalJson(entry);
   const mac = macOf(key, before, text);
   return { text: `${text.slice(0, -1)},"mac":"${mac}"}\n`, head: { seq: entry.seq, mac } };
 }
 
 export interface ReadLine {
-  entry: Entry;
+  entry: AuditEntry;
   mac: string;
   /** The bytes that the MAC is over. */
   text: string;

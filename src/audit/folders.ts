@@ -110,12 +110,12 @@ export async function openFolder(
   return { ...paths, keys: { chain, names }, isOldKey: made < Date.now() - NEW_KEY_MS };
 }
 
-export type Named = "patient" | "study" | "path";
+export type HashedKind = "patient" | "study" | "path";
 
 /**
  * The keyed hash of a name: 128 bits of HMAC-SHA256, hexadecimal. The same name has another hash as
  * something else.
  */
-export function hashOf(key: KeyObject, what: Named, name: string): string {
+export function hashOf(key: KeyObject, what: HashedKind, name: string): string {
   return createHmac("sha256", key).update(`${what}\0${name}`).digest("hex").slice(0, 32);
 }

@@ -4,7 +4,7 @@
  * send in a minute is counted by reason alone.
  */
 import { durations } from "../base/durations.js";
-import type { Facts } from "./entry.js";
+import type { AuditFacts } from "./entry.js";
 
 const MOST_IN_WINDOW = 100;
 
@@ -22,10 +22,10 @@ export interface RefusedToken {
 }
 
 export class RefusedTokens {
-  readonly #seen = new Map<string, { facts: Facts; count: number; since: string }>();
+  readonly #seen = new Map<string, { facts: AuditFacts; count: number; since: string }>();
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(private readonly write: (facts: Facts) => void) {}
+  constructor(private readonly write: (facts: AuditFacts) => void) {}
 
   add({ address, reason, subject, jti, ...rest }: RefusedToken): void {
     const many = this.#seen.size >= MOST_IN_WINDOW;
@@ -37,7 +37,11 @@ export class RefusedTokens {
       return;
     }
     const isOne = key === by;
-    const facts: Facts = { kind: "refused", reason, ...(isOne ? { address, subject, jti } : {}) };
+    const facts: AuditFacts = {
+      kind: "refused",
+      reason,
+      ...(isOne ? { address, subject, jti } : {}),
+    };
     this.#seen.set(key, { facts, count: 0, since: new Date().toISOString() });
     this.write({ ...facts, ...rest });
     this.#timer ??= setTimeout(() => this.#tell(), durations.auditWindow).unref();

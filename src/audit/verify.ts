@@ -10,20 +10,20 @@ import {
   headText,
   NO_HEAD,
   readLine,
-  type Entry,
+  type AuditEntry,
   type Head,
   type ReadLine,
 } from "./entry.js";
 import { dayFiles, dayOf, otherFiles } from "./folders.js";
 
-interface Place {
+interface LinePlace {
   file: string;
   /** From 1. */
   line: number;
 }
 
 /** Something that is wrong, or (a note) worth knowing and not wrong. */
-export interface Finding extends Place {
+export interface ChainFinding extends LinePlace {
   message: string;
 }
 
@@ -32,8 +32,8 @@ export interface Verified {
   lines: number;
   /** The last line that is whole; undefined where there is none. */
   head: string | undefined;
-  faults: Finding[];
-  notes: Finding[];
+  faults: ChainFinding[];
+  notes: ChainFinding[];
 }
 
 export interface VerifyOptions {
@@ -85,7 +85,7 @@ export async function verifyAudit(
   key: KeyObject,
   options: VerifyOptions = {},
 ): Promise<Verified> {
-  const check = new Check(key, options);
+  const check = new ChainCheck(key, options);
   for (const name of otherFiles(folder)) check.other(name);
   for (const name of filesFrom(folder, options.from)) {
     check.file(name);
@@ -94,11 +94,11 @@ export async function verifyAudit(
   return check.end();
 }
 
-interface Bad extends Place {
+interface Bad extends LinePlace {
   bytes: Buffer[];
 }
 
-class Check {
+class ChainCheck {
   readonly #found: Verified = { files: 0, lines: 0, head: undefined, faults: [], notes: [] };
   #wanted: readonly Head[];
   #file = "";
@@ -192,7 +192,7 @@ class Check {
   }
 
   /** A chain without its last days, or whose files have other names, is whole by its MACs. */
-  #checkDay({ day, previous, time }: Entry): void {
+  #checkDay({ day, previous, time }: AuditEntry): void {
     const name = dayOf(this.#file);
     // Up to 0.5 the line did not say its day, which was that of its time or, at midnight, the one
     // before
@@ -274,18 +274,18 @@ class Check {
     else this.#fault(NO_LINE, bad);
   }
 
-  #fault(message: string, at?: Place): void {
+  #fault(message: string, at?: LinePlace): void {
     this.#tell(this.#found.faults, message, at);
   }
 
-  #note(message: string, at?: Place): void {
+  #note(message: string, at?: LinePlace): void {
     this.#tell(this.#found.notes, message, at);
   }
 
   #tell(
-    all: Finding[],
+    all: ChainFinding[],
     message: string,
-    { file, line }: Place = { file: this.#file, line: this.#number },
+    { file, line }: LinePlace = { file: this.#file, line: this.#number },
   ) {
     if (all.length < MOST_TOLD) all.push({ file, line, message });
   }

@@ -27,14 +27,14 @@ export function descriptorLimit(limits = readFileSync("/proc/self/limits", "utf8
  * The HTTP connections that a process with so many threads has descriptors for. Without room for
  * more, a request would fail for the want of one in any place, and a part of the program that could
  * not be loaded then stays away until a restart.
- * @param forDoors descriptors that the port for DICOM may take
+ * @param forGateway descriptors that the port for DICOM may take
  * @throws ConfigError where the limit is too low to serve
  */
-export function connectionsWithin(limit: number, threads: number, forDoors = 0): number {
-  const most = limit - AT_REST - FOR_A_THREAD * threads - forDoors;
+export function connectionsWithin(limit: number, threads: number, forGateway = 0): number {
+  const most = limit - AT_REST - FOR_A_THREAD * threads - forGateway;
   if (most >= FEWEST_CONNECTIONS) return most;
   throw new ConfigError(
-    `Expected a limit of at least ${limit - most + FEWEST_CONNECTIONS} open files for ${threads} threads${forDoors === 0 ? "" : " and the port for DICOM"}; found ${limit}. ` +
-      `Raise it (LimitNOFILE= in a unit of systemd, --ulimit nofile= for a container, ulimit -n in a shell), or lower RADSERVE_THREADS${forDoors === 0 ? "" : " or dicom.associations of RADSERVE_DOORS"}.`,
+    `Expected a limit of at least ${limit - most + FEWEST_CONNECTIONS} open files for ${threads} threads${forGateway === 0 ? "" : " and the port for DICOM"}; found ${limit}. ` +
+      `Raise it (LimitNOFILE= in a unit of systemd, --ulimit nofile= for a container, ulimit -n in a shell), or lower RADSERVE_THREADS${forGateway === 0 ? "" : " or dicom.associations of RADSERVE_GATEWAY"}.`,
   );
 }

@@ -96,7 +96,7 @@ export const durations = {
    */
   nameLease: 30_000,
 
-  // Doors
+  // Gateway
   /** Within it a PDU must have come whole, or been taken by the peer. */
   pduWhole: 30_000,
   /**
@@ -107,26 +107,26 @@ export const durations = {
   /** What is received becomes a job after so long, or ten times `quiet`, though more comes. */
   receivedMost: 3_600_000,
   /** How often what has come is told for /metrics and the conditions. */
-  doorFigures: 1_000,
+  gatewayFigures: 1_000,
   /**
    * When opening a port, or making a job of what was received, is tried again; each further time
    * twice as late...
    */
-  doorRetry: 2_000,
+  gatewayRetry: 2_000,
   /** ...up to this. */
-  doorRetryMost: 60_000,
+  gatewayRetryMost: 60_000,
   /**
    * However lively a destination is, a request to it and its answer, or reading one object back,
    * takes no longer.
    */
   deliveryWhole: 3_600_000,
   /**
-   * How often it is looked for results to be delivered that another box, or a command, has put into
-   * the queue.
+   * How often it is looked for results to be delivered that another node, or a command, has put
+   * into the queue.
    */
   deliveryLook: 2_000,
   /**
-   * How often the spool is looked through for what another box left, and for what may be removed.
+   * How often the spool is looked through for what another node left, and for what may be removed.
    */
   spoolLook: 600_000,
   /** What a peer holds of the spool is counted again for its sake after so long at the earliest. */
@@ -140,18 +140,18 @@ export const durations = {
   bulkRest: 30_000,
   /** How often the bulk thread counts what is open, for /metrics and the rest. */
   bulkFigures: 5_000,
-  /** Changes by other boxes are seen after so long; changes by this one, at once. */
+  /** Changes by other nodes are seen after so long; changes by this one, at once. */
   bulkPoll: 1_000,
   /** How often the queue of scans looks after itself; a second at least. */
   queueCare: 5_000,
-  /** How often a box says that it lives. */
-  boxBeat: 3_000,
-  /** A box that was silent for so long has missed a sign of life, which is shown. */
-  boxSilent: 6_000,
-  /** A box that was silent for so long has lost its items. */
-  boxLease: 12_000,
+  /** How often a node says that it lives. */
+  nodeBeat: 3_000,
+  /** A node that was silent for so long has missed a sign of life, which is shown. */
+  nodeSilent: 6_000,
+  /** A node that was silent for so long has lost its items. */
+  nodeLease: 12_000,
   /**
-   * For how long a box takes items ahead, and how long those that ended wait to be written down
+   * For how long a node takes items ahead, and how long those that ended wait to be written down
    * together.
    */
   itemsAhead: 250,
@@ -172,7 +172,7 @@ export const durations = {
   jobPause: 2_000,
   /** ...up to this. */
   jobPauseMost: 60_000,
-  /** A job that no box works on counts as paused after this long: a box may be starting. */
+  /** A job that no node works on counts as paused after this long: a node may be starting. */
   jobLonely: 20_000,
   /** How long a claim on a job's report holds without being renewed. */
   reportClaim: 20_000,

@@ -32,7 +32,7 @@ export function ifThere(error: unknown): void {
 }
 
 /**
- * An error as those of node:fs are, without the path, which can be a patient's name.
+ * An error like one of node:fs, but without the path, which can hold a patient's name.
  * @param number as errno(3) has it
  */
 export function systemError(number: number, syscall: string): NodeJS.ErrnoException {

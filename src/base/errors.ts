@@ -1,6 +1,6 @@
 /**
  * The one table of errors. HTTP answers, receipts, bulk items and the command line all take their
- * codes, statuses and descriptions from here; the pages and OpenAPI publish it, and `radserve
+ * codes, statuses and descriptions from here; the documents and OpenAPI publish it, and `radserve
  * explain` reads from it.
  */
 import { z } from "zod";
@@ -73,7 +73,7 @@ export const ERRORS = {
     status: 404,
     description: "There is no such destination, or none to send to.",
     cause:
-      "A name in `destinations` is not in the file of `RADSERVE_DOORS`, or that file has no default destination, or `deliver` is `none`.",
+      "A name in `destinations` is not in the file of `RADSERVE_GATEWAY`, or that file has no default destination, or `deliver` is `none`.",
     remedy: "Use destinations of that file, or omit `deliver` and `destinations`.",
   },
   job_not_found: {
@@ -260,7 +260,7 @@ export const ERRORS = {
     cause:
       "More requests than `RADSERVE_MAX_QUEUE`, more connections, or larger images than fit in the memory for images at once.",
     remedy:
-      "Wait as `Retry-After` says. If it persists, add boxes, run fewer clients at once, or raise `RADSERVE_MEMORY`. `/metrics` shows which limit is reached.",
+      "Wait as `Retry-After` says. If it persists, add nodes, run fewer clients at once, or raise `RADSERVE_MEMORY`. `/metrics` shows which limit is reached.",
   },
   model_unavailable: {
     status: 503,
@@ -283,16 +283,16 @@ export const ERRORS = {
     description: "The delivery queue cannot be written, so no result was written.",
     retryAfter: 10,
     cause:
-      "The spool of `RADSERVE_DOORS` (without one, the state directory) is missing, full or not writable; or this box has no destinations, and the box that took the job has.",
+      "The spool of `RADSERVE_GATEWAY` (without one, the state directory) is missing, full or not writable; or this node has no destinations, and the node that took the job has.",
     remedy:
-      "`radserve doctor` says what is wrong with the folder; give all boxes the same file of `RADSERVE_DOORS`. Jobs continue by themselves; send single requests again.",
+      "`radserve doctor` says what is wrong with the folder; give all nodes the same file of `RADSERVE_GATEWAY`. Jobs continue by themselves; send single requests again.",
   },
   shutting_down: {
     status: 503,
     description: "The server is stopping.",
     retryAfter: 10,
     cause: "The server is being stopped or restarted.",
-    remedy: "Send the request again as `Retry-After` says, or to another box.",
+    remedy: "Send the request again as `Retry-After` says, or to another node.",
   },
   deadline_exceeded: {
     status: 504,
@@ -329,7 +329,7 @@ export const ERRORS = {
     status: 507,
     description: "The sender has used up its share of the spool.",
     cause:
-      "One sender (a peer, or a subject of STOW-RS) holds as much of the spool as `peer_share` in the file of `RADSERVE_DOORS` allows. Other senders still have room.",
+      "One sender (a peer, or a subject of STOW-RS) holds as much of the spool as `peer_share` in the file of `RADSERVE_GATEWAY` allows. Other senders still have room.",
     remedy:
       "Find out why it sends so much. What it sent goes when `keep` is over, or when you remove it from the spool; `peer_share` changes the share.",
   },
@@ -358,8 +358,8 @@ export interface ErrorObject {
 }
 
 /**
- * The only error the product raises on purpose. The message is one sentence or two for a person:
- * what was expected, what was found, what to do; it may be shown to the client as it is.
+ * The only error that the product raises on purpose. Its message tells the reader in a sentence or
+ * two what was expected, what was found and what to do. The client may see it unchanged.
  */
 export class RadserveError extends Error {
   override readonly name = "RadserveError";
@@ -401,11 +401,11 @@ export class RadserveError extends Error {
 export const errors = Object.fromEntries(
   Object.keys(ERRORS).map((code) => [
     code,
-    (...args: Told) => new RadserveError(code as ErrorCode, ...args),
+    (...args: ErrorArguments) => new RadserveError(code as ErrorCode, ...args),
   ]),
-) as Record<ErrorCode, (...args: Told) => RadserveError>;
+) as Record<ErrorCode, (...args: ErrorArguments) => RadserveError>;
 
-type Told = [message: string, details?: ErrorDetails, options?: ErrorOptions];
+type ErrorArguments = [message: string, details?: ErrorDetails, options?: ErrorOptions];
 
 /** The process, or the machine, has as many files open as it may (open(2)). */
 const NO_DESCRIPTOR: ReadonlySet<string> = new Set(["EMFILE", "ENFILE"]);

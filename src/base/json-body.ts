@@ -4,7 +4,7 @@ import { errors, type RadserveError } from "./errors.js";
 import { jsonFault, type JsonFault } from "./json-fault.js";
 import { found, problemCount, problemsOf } from "./validation.js";
 
-/** Lists and objects within each other; the deepest body that a page takes has four. */
+/** Lists and objects within each other; the deepest body that an endpoint takes has four. */
 const DEEPEST = 32;
 /** Problems of a body that the message says, and that the details list. */
 const MOST_SAID = 5;

@@ -6,12 +6,12 @@
 import { tried } from "./errno.js";
 
 /** A place in a text: line and column, from 1. */
-export interface Place {
+export interface TextPlace {
   line: number;
   column: number;
 }
 
-export type JsonFault = Place &
+export type JsonFault = TextPlace &
   (
     | { kind: "syntax" }
     /** Lists and objects lie too deep within each other. */
@@ -21,7 +21,7 @@ export type JsonFault = Place &
   );
 
 /** A list or an object that is open. */
-interface Level {
+interface JsonLevel {
   end: "]" | "}";
   /** The names that the object has so far; a list has none. */
   fields?: Set<string>;
@@ -32,7 +32,7 @@ type Awaited = "value" | "value or ]" | "key" | "key or }" | ":" | ", or end";
 /**
  * The tokens that may follow, or undefined if this one may not stand here. Opens and closes levels.
  */
-function after(token: string, awaited: Awaited, open: Level[]): Awaited | undefined {
+function after(token: string, awaited: Awaited, open: JsonLevel[]): Awaited | undefined {
   const end = open.at(-1)?.end;
   if (awaited === ":") return token === ":" ? "value" : undefined;
   if (token === end && (awaited === ", or end" || awaited.endsWith(token))) {
@@ -81,7 +81,7 @@ function endOfString(text: string, start: number): number {
  * @param deepest how many lists and objects may lie within each other
  */
 export function jsonFault(text: string, deepest = Infinity): JsonFault | undefined {
-  const open: Level[] = [];
+  const open: JsonLevel[] = [];
   let awaited: Awaited = "value";
   let at = afterWhite(text, 0);
   while (at < text.length || open.length > 0 || awaited === "value") {
@@ -104,7 +104,7 @@ export function jsonFault(text: string, deepest = Infinity): JsonFault | undefin
   return undefined;
 }
 
-function placeIn(text: string, at: number): Place {
+function placeIn(text: string, at: number): TextPlace {
   const before = text.slice(0, at).split("\n");
   return { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
 }

@@ -33,14 +33,14 @@ export interface LaneOptions {
 /** What is asked of a thread that answers by T. */
 export type Question<T, Answer> = (call: Calls<T>) => Promise<Answer>;
 
-interface Waiting<T extends object> {
+interface WaitingQuestion<T extends object> {
   subject: string;
   /** Asks on this thread, and tells whoever waits. */
   begin: (thread: ServiceThread<T>) => Promise<unknown>;
 }
 
 export class Lane<T extends object> {
-  readonly #queue = new FairQueue<Waiting<T>>();
+  readonly #queue = new FairQueue<WaitingQuestion<T>>();
   readonly #waitingOf = new Map<string, number>();
   /** Whom each thread works for. */
   readonly #threads = new Map<ServiceThread<T>, string | undefined>();

@@ -1,7 +1,7 @@
 /** How many bytes may be in memory at once. */
 import { asRadserveError } from "./errors.js";
 
-interface Claim {
+interface WaitingClaim {
   bytes: number;
   begin: () => void;
   /** Runs while it waits. */
@@ -17,7 +17,7 @@ const CHECK_MS = 100;
  */
 export class MemoryBudget {
   #used = 0;
-  readonly #claims: Claim[] = [];
+  readonly #claims: WaitingClaim[] = [];
 
   constructor(private readonly most: number) {}
 
@@ -41,7 +41,7 @@ export class MemoryBudget {
 
   #room(bytes: number, check: () => void): Promise<void> {
     return new Promise<void>((resolve, reject) => {
-      const claim: Claim = {
+      const claim: WaitingClaim = {
         bytes,
         begin: () => {
           clearInterval(claim.checking);

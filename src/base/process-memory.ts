@@ -40,10 +40,10 @@ export function usualMemory(): number {
  * the work on an image takes besides.
  */
 const KINDS = { files: 0, unpacked: 1, images: 2 } as const;
-type Kind = keyof typeof KINDS;
-const ALL_KINDS = Object.keys(KINDS) as Kind[];
+type MemoryKind = keyof typeof KINDS;
+const ALL_KINDS = Object.keys(KINDS) as MemoryKind[];
 
-const indexOf = (place: number, kind: Kind): number => place * ALL_KINDS.length + KINDS[kind];
+const indexOf = (place: number, kind: MemoryKind): number => place * ALL_KINDS.length + KINDS[kind];
 
 /** Counts of all threads; a place that was given back may fall below zero for a moment. */
 export class MemoryPlaces {
@@ -94,7 +94,7 @@ export class MemoryPlaces {
   }
 }
 
-function total(counts: Int32Array, kind: Kind): number {
+function total(counts: Int32Array, kind: MemoryKind): number {
   let sum = 0;
   for (let at = KINDS[kind]; at < counts.length; at += ALL_KINDS.length)
     sum += Math.max(0, Atomics.load(counts, at));
@@ -104,8 +104,8 @@ function total(counts: Int32Array, kind: Kind): number {
 const totalOfAll = (counts: Int32Array): number =>
   ALL_KINDS.reduce((sum, kind) => sum + total(counts, kind), 0);
 
-export interface Claim {
-  kind: Kind;
+export interface MemoryClaim {
+  kind: MemoryKind;
   bytes: number;
   /**
    * Bytes that the thread, and not its work, has: all of its work that needs some shares as much as
@@ -118,7 +118,7 @@ export interface Claim {
   check: () => void;
 }
 
-/** The data with which a thread counts its own memory: it goes to another thread as it is. */
+/** The data with which a thread counts its own memory. It can be sent to another thread. */
 export interface MemoryPlace {
   counts: Int32Array;
   place: number;
@@ -152,7 +152,7 @@ export class ProcessMemory {
    * largest begins.
    * @throws RadserveError overloaded if there was no room for ten seconds; what the work throws
    */
-  async within<T>(claim: Claim, work: () => Promise<T>): Promise<T> {
+  async within<T>(claim: MemoryClaim, work: () => Promise<T>): Promise<T> {
     const { kind, bytes, ofThread = 0 } = claim;
     await this.#room(claim);
     this.#claimed += bytes + ofThread;
@@ -186,7 +186,7 @@ export class ProcessMemory {
   }
 
   /** Counts bytes that are in memory already. What it returns gives them back. */
-  hold(kind: Kind, bytes: number): () => void {
+  hold(kind: MemoryKind, bytes: number): () => void {
     const units = Math.ceil(bytes / UNIT);
     const at = indexOf(this.own.place, kind);
     Atomics.add(this.own.counts, at, units);
@@ -199,14 +199,14 @@ export class ProcessMemory {
    * of the memory; so little that others find room beside them.
    * @returns gives them back; undefined where there is no room
    */
-  holdIfRoom(kind: Kind, bytes: number, share: number): (() => void) | undefined {
+  holdIfRoom(kind: MemoryKind, bytes: number, share: number): (() => void) | undefined {
     const more = Math.ceil(bytes / UNIT);
     return (total(this.own.counts, kind) + more) * UNIT > this.own.mostBytes * share
       ? undefined
       : this.hold(kind, bytes);
   }
 
-  async #room({ kind, bytes, ofThread = 0, patient, check }: Claim): Promise<void> {
+  async #room({ kind, bytes, ofThread = 0, patient, check }: MemoryClaim): Promise<void> {
     const end = monotonic() + durations.memoryRoom;
     const at = indexOf(this.own.place, kind);
     const shared = Math.ceil(ofThread / UNIT);
@@ -237,7 +237,7 @@ export class ProcessMemory {
    * Whether work of `more` units has room beside what is counted, or has it if `own` of these are
    * its own: where nothing else of its kind is counted, even the largest begins.
    */
-  #hasRoom(kind: Kind, more: number, own = 0): boolean {
+  #hasRoom(kind: MemoryKind, more: number, own = 0): boolean {
     const ofKind = total(this.own.counts, kind);
     if (ofKind === own) return true;
     if (kind !== "images") return (ofKind + more) * UNIT <= this.own.mostBytes * FILES_SHARE;

@@ -94,16 +94,17 @@ function errorOf({ error, errno, fault }: Refusal): RadserveError {
 }
 
 /** A note has no id. */
-interface Called {
+interface CallMessage {
   method: string;
   args: readonly unknown[];
   id?: number;
 }
 
 /** All that goes over a port. */
-export type Message = Called | { id: number; answer: unknown } | { id: number; refusal: Refusal };
+export type LineMessage =
+  CallMessage | { id: number; answer: unknown } | { id: number; refusal: Refusal };
 
-interface Waiting {
+interface PendingCall {
   resolve: (answer: unknown) => void;
   reject: (error: Error) => void;
 }
@@ -113,7 +114,7 @@ type Post = (message: unknown, transfer: readonly Transferable[]) => void;
 
 /** One end of a port: what it answers, and what waits here for answers of the other end. */
 export class Line {
-  readonly #waiting = new Map<number, Waiting>();
+  readonly #waiting = new Map<number, PendingCall>();
   #lastId = 0;
 
   /** @param methods it answers by these */
@@ -130,17 +131,17 @@ export class Line {
   call(method: string, args: readonly unknown[]): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const id = (this.#lastId += 1);
-      this.post({ method, args, id } satisfies Message, args.flatMap(partsOf));
+      this.post({ method, args, id } satisfies LineMessage, args.flatMap(partsOf));
       this.#waiting.set(id, { resolve, reject });
     });
   }
 
   note(method: string, args: readonly unknown[]): void {
-    this.post({ method, args } satisfies Message, args.flatMap(partsOf));
+    this.post({ method, args } satisfies LineMessage, args.flatMap(partsOf));
   }
 
   /** To be told everything that comes over the port. */
-  readonly hear = (message: Message): void => {
+  readonly hear = (message: LineMessage): void => {
     if ("method" in message) void this.#perform(message);
     else {
       const waiting = this.#waiting.get(message.id);
@@ -156,13 +157,13 @@ export class Line {
     this.#waiting.clear();
   }
 
-  async #perform({ method, args, id }: Called): Promise<void> {
+  async #perform({ method, args, id }: CallMessage): Promise<void> {
     try {
       const answer = await (Reflect.get(this.methods, method) as Method)(...args);
-      if (id !== undefined) this.post({ id, answer } satisfies Message, partsOf(answer));
+      if (id !== undefined) this.post({ id, answer } satisfies LineMessage, partsOf(answer));
     } catch (thrown) {
       if (id === undefined) throw thrown;
-      this.post({ id, refusal: refusalOf(thrown) } satisfies Message, []);
+      this.post({ id, refusal: refusalOf(thrown) } satisfies LineMessage, []);
     }
   }
 }

@@ -11,7 +11,7 @@ import {
   remoteBy,
   ThreadEnded,
   type Calls,
-  type Message,
+  type LineMessage,
   type Notes,
   type Remote,
 } from "./remote.js";
@@ -152,7 +152,7 @@ export class ServiceThread<T extends object, Owner extends object = object> impl
     let loaded: () => void = () => undefined;
     const whenLoaded = new Promise<void>((resolve) => (loaded = resolve));
     const life: Life = { worker, line, memory, isLoaded: false, loaded: whenLoaded };
-    worker.on("message", (message: Message | typeof LOADED) => {
+    worker.on("message", (message: LineMessage | typeof LOADED) => {
       if (message === LOADED) {
         life.isLoaded = true;
         loaded();

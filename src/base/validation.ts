@@ -5,7 +5,7 @@
 import { closest, distance } from "fastest-levenshtein";
 import { z } from "zod";
 
-export interface Problem {
+export interface FieldProblem {
   /** For example `items[3].input_image_path`; empty for the whole value. */
   field: string;
   message: string;
@@ -25,16 +25,16 @@ export const AS_IT_IS = { jitless: true } as const;
  */
 export const keepable = (text: string): string => text.replace(/[\0\p{Surrogate}]/gu, "\ufffd");
 
-type Path = readonly PropertyKey[];
+type FieldPath = readonly PropertyKey[];
 
-function fieldName(path: Path): string {
+function fieldName(path: FieldPath): string {
   return path.reduce<string>((name, key) => {
     if (typeof key === "number") return `${name}[${key}]`;
     return name === "" ? String(key) : `${name}.${String(key)}`;
   }, "");
 }
 
-function valueAt(value: unknown, path: Path): unknown {
+function valueAt(value: unknown, path: FieldPath): unknown {
   return path.reduce<unknown>((at, key) => {
     if (typeof at !== "object" || at === null) return undefined;
     return (at as Record<PropertyKey, unknown>)[key];
@@ -100,7 +100,7 @@ interface JsonSchema {
   items?: JsonSchema;
 }
 
-function knownFields(schema: z.ZodType, path: Path): string[] {
+function knownFields(schema: z.ZodType, path: FieldPath): string[] {
   let at: JsonSchema | undefined = z.toJSONSchema(schema, {
     io: "input",
     unrepresentable: "any",
@@ -136,8 +136,8 @@ export function problemsOf(
   value: unknown,
   error: z.ZodError,
   most = Number.POSITIVE_INFINITY,
-): Problem[] {
-  const problems: Problem[] = [];
+): FieldProblem[] {
+  const problems: FieldProblem[] = [];
   for (const issue of error.issues) {
     if (problems.length >= most) break;
     problems.push(...problemsOfIssue(schema, value, issue, most - problems.length));
@@ -150,7 +150,7 @@ function problemsOfIssue(
   value: unknown,
   issue: z.core.$ZodIssue,
   most: number,
-): Problem[] {
+): FieldProblem[] {
   const field = fieldName(issue.path);
   const said = issue.code === "invalid_key" ? issue.issues[0]?.message : undefined;
   if (said !== undefined) return [{ field, message: said }];

@@ -18,7 +18,7 @@ import { giveToOwnerOf } from "../files/private-file.js";
 import { checkResult } from "../inference/verify-result.js";
 import { withName } from "../results/commit/commit.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../results/commit/staging.js";
-import type { Check } from "../results/commit/verify.js";
+import type { ReceiptCheck } from "../results/commit/verify.js";
 import { deliveryText, readDeliveryFile } from "../results/receipt/delivery.js";
 import { receiptName } from "../results/receipt/names.js";
 import { isOfReceipt } from "../results/receipt/of-receipt.js";
@@ -41,15 +41,15 @@ export interface AdoptCommand extends JsonOption {
   withoutReplay?: boolean;
 }
 
-type Outcome = "trusted" | "signed_again" | "adopted" | "refused";
+type AdoptOutcome = "trusted" | "signed_again" | "adopted" | "refused";
 interface Adopted {
   path: string;
-  outcome: Outcome;
+  outcome: AdoptOutcome;
   why?: string;
 }
 
 /** A receipt, and where its files and its delivery lie. */
-interface Place {
+interface ReceiptPlace {
   /** Of NAME, which is held while it is signed. */
   dir: string;
   name: string;
@@ -58,7 +58,7 @@ interface Place {
   delivery: string;
 }
 
-const beside = (dir: string, name: string): Place => ({
+const beside = (dir: string, name: string): ReceiptPlace => ({
   dir,
   name,
   receipt: path.join(dir, receiptName(name)),
@@ -95,7 +95,7 @@ export async function adopt(
           }
       }),
   );
-  const of = (outcome: Outcome) => all.filter((one) => one.outcome === outcome).length;
+  const of = (outcome: AdoptOutcome) => all.filter((one) => one.outcome === outcome).length;
   const [adopted, again, refused] = [of("adopted"), of("signed_again"), of("refused")];
   if (options.dryRun !== true && adopted + again > 0)
     await recordCommand(config, { command: `adopt (${adopted + again})`, kid: key });
@@ -116,7 +116,7 @@ export async function adopt(
 }
 
 /** The receipts of a path, at any depth, with those that newer ones have replaced. */
-async function* placesIn(given: string): AsyncGenerator<Place> {
+async function* placesIn(given: string): AsyncGenerator<ReceiptPlace> {
   const facts = await stat(given).catch(() => undefined);
   if (facts === undefined)
     throw new ConfigError(
@@ -126,7 +126,7 @@ async function* placesIn(given: string): AsyncGenerator<Place> {
   else yield beside(path.dirname(given), nameOfReceipt(given));
 }
 
-async function* placesBelow(dir: string): AsyncGenerator<Place> {
+async function* placesBelow(dir: string): AsyncGenerator<ReceiptPlace> {
   const entries = await readdir(dir, { withFileTypes: true }).catch((error: unknown) => {
     leftOut(dir, error instanceof Error && "code" in error ? String(error.code) : undefined);
     return [];
@@ -147,7 +147,7 @@ async function* placesBelow(dir: string): AsyncGenerator<Place> {
 /** What becomes of one result. */
 class Adoption {
   constructor(
-    private readonly place: Place,
+    private readonly place: ReceiptPlace,
     private readonly key: string,
     private readonly options: AdoptCommand,
   ) {}
@@ -196,7 +196,7 @@ class Adoption {
     { receipt, trust }: Extract<Existing, { kind: "receipt" }>,
     sources: SourceIndex,
     replaying: Replaying,
-  ): Promise<Check[]> {
+  ): Promise<ReceiptCheck[]> {
     const { receipt: file, files, dir } = this.place;
     return checkResult({
       folder: files,
@@ -210,7 +210,7 @@ class Adoption {
   }
 
   /** Why what was checked is not signed. */
-  #whyNot(checks: readonly Check[]): string | undefined {
+  #whyNot(checks: readonly ReceiptCheck[]): string | undefined {
     const fault = checks.find(
       ({ what, verdict }) => verdict === "differs" || (verdict === "missing" && what !== "source"),
     );
@@ -230,9 +230,9 @@ class Adoption {
   async #sign(
     { receipt }: Extract<Existing, { kind: "receipt" }>,
     isDue: boolean,
-  ): Promise<[Outcome, string?]> {
+  ): Promise<[AdoptOutcome, string?]> {
     const { dir, name } = this.place;
-    const work = async (): Promise<[Outcome, string?]> => {
+    const work = async (): Promise<[AdoptOutcome, string?]> => {
       const now = await this.#read();
       if (now.kind !== "receipt" || receiptText(now.receipt) !== receiptText(receipt))
         return ["refused", "it was replaced while it was verified"];

@@ -3,7 +3,7 @@ import path from "node:path";
 import { saidHead } from "../audit/chain.js";
 import { parseHead, type Head } from "../audit/entry.js";
 import { auditFolder, auditPaths, hashOf, isDay, readKey } from "../audit/folders.js";
-import { verifyAudit, type Finding, type Verified } from "../audit/verify.js";
+import { verifyAudit, type ChainFinding, type Verified } from "../audit/verify.js";
 import { ConfigError } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { requireFolder, type Config } from "../config.js";
@@ -33,7 +33,7 @@ function headOf(text: string): Head {
 
 const many = (number: number, what: string) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
-const told = ({ file, line, message }: Finding) => `${file}:${line}: ${message}`;
+const findingText = ({ file, line, message }: ChainFinding) => `${file}:${line}: ${message}`;
 
 const HEAD_GONE =
   "The head that was said last is gone, so a cut end would not show. Compare with the last `audit head` of the log: --head.";
@@ -71,8 +71,8 @@ export async function examined(
 
 /** The findings about the files, notes first. */
 export const allTold = ({ notes, faults }: Verified): string[] => [
-  ...notes.map((note) => `note  ${told(note)}`),
-  ...faults.map((fault) => `FAULT ${told(fault)}`),
+  ...notes.map((note) => `note  ${findingText(note)}`),
+  ...faults.map((fault) => `FAULT ${findingText(fault)}`),
 ];
 
 export async function auditVerify(

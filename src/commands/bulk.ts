@@ -15,7 +15,7 @@ import type { Config } from "../config.js";
 import { asRadserveError, type RadserveError } from "../base/errors.js";
 import { clientWithToken, type Client } from "./client.js";
 import { hasEnded, summaryText, whyOf } from "./job-text.js";
-import { Progress } from "./progress.js";
+import { ProgressBar } from "./progress.js";
 import { during } from "./activity.js";
 import { print, printError, remark, type ExitStatus, type JsonOption } from "./run.js";
 
@@ -95,7 +95,7 @@ function submit(client: Client, input: string, output: string, options: BulkComm
 
 /** Shows the job until it ends; undefined where Ctrl-C leaves it to the server. */
 async function follow(client: Client, id: string, json: boolean): Promise<Job | undefined> {
-  const progress = new Progress(json ? process.stderr : process.stdout);
+  const progress = new ProgressBar(json ? process.stderr : process.stdout);
   const leaving = new AbortController();
   const leave = () => leaving.abort();
   process.once("SIGINT", leave);

@@ -18,7 +18,7 @@ const RETRY: BackOff = { first: 200, most: 2_000 };
 /** Nothing answers at the address, or not now: the same call may succeed later. */
 class Unreachable extends RadserveError {}
 
-export interface Patience {
+export interface ClientPatience {
   /** Milliseconds to go on trying while the server does not answer; for ever where absent. */
   forMs?: number;
   signal?: AbortSignal;
@@ -98,14 +98,14 @@ export class Client {
    */
   async send(
     method: string,
-    page: string,
+    endpoint: string,
     body?: unknown,
   ): Promise<{ status: number; body: unknown }> {
     let reply: { status: number; text: string };
     try {
       reply = await this.#exchange(
         method,
-        page,
+        endpoint,
         body === undefined ? undefined : JSON.stringify(body),
       );
     } catch (error) {
@@ -129,12 +129,12 @@ export class Client {
 
   #exchange(
     method: string,
-    page: string,
+    endpoint: string,
     body: string | undefined,
   ): Promise<{ status: number; text: string }> {
     const { request } = this.url.startsWith("https:") ? https : http;
     return new Promise((resolve, reject) => {
-      const sent = request(this.url + page, {
+      const sent = request(this.url + endpoint, {
         method,
         agent: this.#agent,
         headers: {
@@ -158,8 +158,13 @@ export class Client {
   /**
    * One request whose answer must be of this form. Throws the server's own error where it refuses.
    */
-  async call<T>(schema: z.ZodType<T>, method: string, page: string, body?: unknown): Promise<T> {
-    const { status, body: answer } = await this.send(method, page, body);
+  async call<T>(
+    schema: z.ZodType<T>,
+    method: string,
+    endpoint: string,
+    body?: unknown,
+  ): Promise<T> {
+    const { status, body: answer } = await this.send(method, endpoint, body);
     if (status >= 400) throw this.#refusal(status, answer);
     const parsed = schema.safeParse(answer);
     if (!parsed.success) throw this.#stranger(status);
@@ -169,14 +174,14 @@ export class Client {
   /** `call`, again and again while the server does not answer, restarts or cannot take work now. */
   async callPatiently<T>(
     schema: z.ZodType<T>,
-    patience: Patience,
-    ...[method, page, body]: [method: string, page: string, body?: unknown]
+    patience: ClientPatience,
+    ...[method, endpoint, body]: [method: string, endpoint: string, body?: unknown]
   ): Promise<T> {
     const end = performance.now() + (patience.forMs ?? Infinity);
     for (let failures = 1; ; failures++) {
       const pause = backOff(failures, RETRY);
       try {
-        return await this.call(schema, method, page, body);
+        return await this.call(schema, method, endpoint, body);
       } catch (error) {
         if (!(error instanceof Unreachable) || performance.now() + pause > end) throw error;
         patience.onRetry?.(error);

@@ -1,6 +1,7 @@
 /**
- * How commands are said: their names and options are told to commander, and what they do is loaded
- * when it is needed, because most of a command's start is the loading of modules.
+ * Declares the commands. Commander gets their names and options at once; the code of a command is
+ * loaded only when it runs, because loading modules is most of the time that a command needs to
+ * start.
  */
 import type { Command } from "commander";
 import { Option } from "commander";
@@ -8,7 +9,7 @@ import type { Interaction } from "../audit/interaction.js";
 import type { Config } from "../config.js";
 
 /** A command: it has the settings, then its arguments in their order, then its options. */
-type Work = (config: Config, ...given: never[]) => Promise<number>;
+type CommandWork = (config: Config, ...given: never[]) => Promise<number>;
 
 /** Meanings of exit statuses, where they mean more than done and failed. */
 type Statuses = Readonly<Record<number, string>>;
@@ -43,7 +44,7 @@ export class CommandLine {
   }
 
   /** The action of a command, whose options may have `json`. */
-  does(load: () => Promise<Work>): (...given: unknown[]) => Promise<void> {
+  does(load: () => Promise<CommandWork>): (...given: unknown[]) => Promise<void> {
     return (...given) => {
       // Commander gives the command itself last
       const { json } = given.at(-2) as { json?: boolean };

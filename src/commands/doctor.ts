@@ -5,7 +5,7 @@
 import type { Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
-import { bad, checked, good, type Finding } from "./doctor/finding.js";
+import { bad, checked, good, type Diagnosis } from "./doctor/finding.js";
 import { folders, keys } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory, openFiles } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
@@ -14,7 +14,7 @@ import { during } from "./activity.js";
 import type { Feature } from "./feature.js";
 import { print, type ExitStatus } from "./run.js";
 
-function configuration(config: Config): Finding[] {
+function configuration(config: Config): Diagnosis[] {
   return [
     good("version", VERSION),
     good("configuration", config.file ?? "environment and defaults only"),
@@ -25,7 +25,7 @@ function configuration(config: Config): Finding[] {
 }
 
 /** The checks that need the settings; each stands alone. */
-async function everything(config: Config, features: readonly Feature[]): Promise<Finding[]> {
+async function everything(config: Config, features: readonly Feature[]): Promise<Diagnosis[]> {
   const report = "Report this as a fault of Radserve, with this line.";
   const started = await engine(config);
   const onCpu = started.works || config.providers.includes("cuda");
@@ -63,7 +63,7 @@ async function ofFeatures(
   config: Config,
   features: readonly Feature[],
   fix: string,
-): Promise<Finding[]> {
+): Promise<Diagnosis[]> {
   const each = features.map(async (feature) =>
     checked(feature.name, async () => (await feature.doctor?.(config)) ?? [], fix),
   );
@@ -73,7 +73,7 @@ async function ofFeatures(
 async function settings(
   load: () => Promise<Config>,
   features: readonly Feature[],
-): Promise<Finding[]> {
+): Promise<Diagnosis[]> {
   let config;
   try {
     config = await load();
@@ -84,7 +84,7 @@ async function settings(
   return everything(config, features);
 }
 
-function line({ name, ok, found, fix }: Finding): string {
+function line({ name, ok, found, fix }: Diagnosis): string {
   const word = !ok ? "problem" : fix === undefined ? "ok     " : "advice ";
   return `${word}  ${name}: ${found}${fix === undefined ? "" : `\n         fix: ${fix}`}`;
 }
@@ -93,14 +93,14 @@ function line({ name, ok, found, fix }: Finding): string {
 export async function doctorFindings(
   load: () => Promise<Config>,
   features: readonly Feature[],
-): Promise<Finding[]> {
+): Promise<Diagnosis[]> {
   return [
     ...machine(),
     ...(await during("Looking at models, folders and database", () => settings(load, features))),
   ];
 }
 
-export const statusOf = (findings: readonly Finding[]): ExitStatus =>
+export const statusOf = (findings: readonly Diagnosis[]): ExitStatus =>
   findings.every(({ ok }) => ok) ? 0 : 1;
 
 export async function doctor(

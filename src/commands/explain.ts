@@ -7,7 +7,7 @@
 import { createReadStream, existsSync } from "node:fs";
 import path from "node:path";
 import { createInterface } from "node:readline/promises";
-import { readLine, type Entry } from "../audit/entry.js";
+import { readLine, type AuditEntry } from "../audit/entry.js";
 import { auditFolder, auditPaths, dayFiles, hashOf, readKey } from "../audit/folders.js";
 import { asRadserveError, ConfigError, ERRORS, type ErrorCode } from "../base/errors.js";
 import { itemListSchema, jobDetailsSchema, type Item, type JobDetails } from "../jobs/schema.js";
@@ -30,7 +30,7 @@ export interface ExplainOptions extends JsonOption {
 }
 
 /** One thing that happened. */
-interface Told {
+interface Event {
   time?: string;
   what: string;
   request_id?: string | undefined;
@@ -56,7 +56,7 @@ interface Told {
 const isCode = (text: string): text is ErrorCode => text in ERRORS;
 
 /** Adds what the table of errors says of the outcome, or of the error of a model. */
-function explained(told: Told): Told {
+function explained(told: Event): Event {
   const code = isCode(told.outcome)
     ? told.outcome
     : told.models?.map(({ error }) => error ?? "").find((error) => isCode(error));
@@ -66,13 +66,13 @@ function explained(told: Told): Told {
 }
 
 /** Why a token was refused, or the code of what else was refused before the work. */
-function outcomeOf({ outcome, kind, reason = "" }: Entry): string {
+function outcomeOf({ outcome, kind, reason = "" }: AuditEntry): string {
   if (outcome !== undefined) return outcome;
   if (kind !== "refused") return "done";
   return isCode(reason) ? reason : "unauthorized";
 }
 
-function toldOf(entry: Entry): Told {
+function toldOf(entry: AuditEntry): Event {
   const { time, kind, endpoint, request_id, job_id, item, subject, models, reason } = entry;
   const what = endpoint ?? (kind === "item" ? "an image of a bulk job" : kind);
   return {
@@ -91,14 +91,14 @@ function toldOf(entry: Entry): Told {
 }
 
 /** The id or path that is explained, as lines of the audit name it. */
-interface Target {
+interface ExplainTarget {
   text: string;
   /** Hashes of the path; empty for an id. */
   hashes: ReadonlySet<string>;
   path?: string;
 }
 
-function targetOf(config: Config, given: string): Target {
+function targetOf(config: Config, given: string): ExplainTarget {
   const isPath = /[\\/]/.test(given) || existsSync(given);
   if (!isPath) return { text: given, hashes: new Set() };
   const local = translateIn(given, config.path_map).path;
@@ -112,23 +112,27 @@ function targetOf(config: Config, given: string): Target {
   };
 }
 
-function isAbout({ request_id, job_id, input, output }: Entry, { text, hashes }: Target): boolean {
+function isAbout(
+  { request_id, job_id, input, output }: AuditEntry,
+  { text, hashes }: ExplainTarget,
+): boolean {
   if (request_id === text || job_id === text) return true;
   return [input, output].some((hash) => hash !== undefined && hashes.has(hash));
 }
 
 /** Lines that explain nothing: that something was asked for, or that somebody looked. */
-const saysNothing = ({ outcome, endpoint = "" }: Entry) =>
+const saysNothing = ({ outcome, endpoint = "" }: AuditEntry) =>
   outcome === "asked" || (outcome === "done" && endpoint.startsWith("GET "));
 
 const BEGUN = "images of the job that were begun";
 
 /**
- * The last lines about the target, the oldest first. Of a job, those of images that ended well are
- * counted only: the one that failed would be lost among them. The last try of an image counts.
+ * The last lines about the target, the oldest first. For a job, lines of images that ended well are
+ * only counted, because a failed one would be lost among them. Only the last try of each image is
+ * used.
  */
-async function fromAudit(folder: string, target: Target, most: number): Promise<Told[]> {
-  let found: Entry[] = [];
+async function fromAudit(folder: string, target: ExplainTarget, most: number): Promise<Event[]> {
+  let found: AuditEntry[] = [];
   const well = new Set<number>();
   const ill = new Set<number>();
   for (const name of dayFiles(folder))
@@ -158,7 +162,7 @@ async function fromAudit(folder: string, target: Target, most: number): Promise<
   return [...told, { what: BEGUN, job_id: target.text, outcome }];
 }
 
-function ofReceipt(file: string, receipt: Receipt, trust: Trust): Told {
+function ofReceipt(file: string, receipt: Receipt, trust: Trust): Event {
   // What it says may be anybody's
   if (!trust.trusted)
     return { what: `the receipt ${file}`, outcome: "result_untrusted", message: distrust(trust) };
@@ -182,7 +186,10 @@ function ofReceipt(file: string, receipt: Receipt, trust: Trust): Told {
 }
 
 /** The receipt that a path names, or the one of an image in the folder that its results go to. */
-async function fromReceipt({ path: named }: Target, output: string | undefined): Promise<Told[]> {
+async function fromReceipt(
+  { path: named }: ExplainTarget,
+  output: string | undefined,
+): Promise<Event[]> {
   if (named === undefined) return [];
   const inOutput =
     output === undefined ? [] : [path.join(path.resolve(output), `${path.basename(named)}.json`)];
@@ -214,7 +221,7 @@ async function fromServer<T>(
 }
 
 /** An image of a job with its message, if the server still knows it. */
-async function itemOf(config: Config, { job_id, item }: Told): Promise<Item | undefined> {
+async function itemOf(config: Config, { job_id, item }: Event): Promise<Item | undefined> {
   if (job_id === undefined || item === undefined) return undefined;
   const after = item === 0 ? "" : `&cursor=${item - 1}`;
   const page = `/bulk_inference/${job_id}/items?limit=1${after}`;
@@ -231,7 +238,7 @@ async function groupOf(
   client: Client,
   job_id: string,
   { state, code, message, images }: JobDetails["failures"][number],
-): Promise<Told> {
+): Promise<Event> {
   const page = `/bulk_inference/${job_id}/items?state=${state}&code=${code}&limit=${EXAMPLES}`;
   const { items } = await client.call(itemListSchema, "GET", page);
   const details = (items[0]?.error ?? items[0]?.reason)?.details;
@@ -250,16 +257,16 @@ async function groupOf(
  * A job as the server knows it: why images failed, then why they were skipped, what waits for what,
  * and how far it is.
  */
-function jobFromServer(config: Config, job_id: string): Promise<Told[] | undefined> {
+function jobFromServer(config: Config, job_id: string): Promise<Event[] | undefined> {
   return fromServer(
     config,
     "What a job waits for and why its images failed needs",
     async (client) => {
       const job = await client.call(jobDetailsSchema, "GET", `/bulk_inference/${job_id}`);
-      const groups: Told[] = [];
+      const groups: Event[] = [];
       for (const failure of job.failures) groups.push(await groupOf(client, job_id, failure));
-      const waiting = job.waiting.map(({ reason, message, since, box, images }): Told => ({
-        what: `${images === null ? "the job waits" : "images that wait"}${box === null ? "" : ` (box ${box})`}`,
+      const waiting = job.waiting.map(({ reason, message, since, node, images }): Event => ({
+        what: `${images === null ? "the job waits" : "images that wait"}${node === null ? "" : ` (node ${node})`}`,
         job_id,
         outcome: reason,
         message,
@@ -275,8 +282,8 @@ function jobFromServer(config: Config, job_id: string): Promise<Told[] | undefin
   );
 }
 
-async function withMessages(config: Config, all: readonly Told[]): Promise<Told[]> {
-  const told: Told[] = [];
+async function withMessages(config: Config, all: readonly Event[]): Promise<Event[]> {
+  const told: Event[] = [];
   for (const one of all) {
     const item =
       isCode(one.outcome) || one.outcome === "partial" ? await itemOf(config, one) : undefined;
@@ -290,7 +297,7 @@ async function withMessages(config: Config, all: readonly Told[]): Promise<Told[
   return told;
 }
 
-function text(told: Told): string {
+function text(told: Event): string {
   const { time, what, request_id, job_id, item, subject, outcome, message, models } = told;
   const {
     known_faults: faults = [],
@@ -353,7 +360,7 @@ export async function explain(
   if (all.length > 0) return 0;
   remark(
     `Nothing is known of ${given}. The audit knows requests with a good token, and refused ones; ` +
-      "paths have to be as they were sent. Where several boxes serve, ask on each.",
+      "paths have to be as they were sent. Where several nodes serve, ask on each.",
   );
   return 1;
 }

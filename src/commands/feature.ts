@@ -7,7 +7,7 @@ import type { JobsFeature } from "../jobs/feature.js";
 import type { Config, SettingTopics } from "../config.js";
 import type { CheckSettings, ServingFeature } from "../server/feature.js";
 import type { CommandLine } from "./command-line.js";
-import type { Finding } from "./doctor/finding.js";
+import type { Diagnosis } from "./doctor/finding.js";
 
 export interface Feature {
   /** The name of its folder. */
@@ -23,5 +23,5 @@ export interface Feature {
   /** What it does in the thread of jobs. */
   jobs?(): Promise<JobsFeature>;
   /** What `radserve doctor` says of it. @throws what becomes a finding */
-  doctor?(config: Config): Promise<Finding[]>;
+  doctor?(config: Config): Promise<Diagnosis[]>;
 }

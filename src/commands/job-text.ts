@@ -74,32 +74,32 @@ export function jobsTable(jobs: readonly Job[], now = Date.now()): string {
 }
 
 /**
- * "disk_full since 2026-11-21T12:00:00.000Z on box-1: The disk is full.", with how many images
+ * "disk_full since 2026-11-21T12:00:00.000Z on node-1: The disk is full.", with how many images
  * where not all wait.
  */
 function waitingText({
   reason,
   message,
   since,
-  box,
+  node,
   images,
 }: JobDetails["waiting"][number]): string {
   const head = [
     images === null ? reason : `${counted(images, "image")}: ${reason}`,
     ...(since === null ? [] : [`since ${since}`]),
-    ...(box === null ? [] : [`on ${box}`]),
+    ...(node === null ? [] : [`on ${node}`]),
   ];
   return `${head.join(" ")}: ${message}`;
 }
 
-function boxText({
+function nodeText({
   name,
   alive,
   works,
   ready,
   running,
   seen_at,
-}: JobDetails["boxes"][number]): string {
+}: JobDetails["nodes"][number]): string {
   const state = !alive
     ? `silent since ${seen_at}`
     : !works
@@ -132,7 +132,7 @@ export function jobText(job: JobDetails, now = Date.now()): string {
     ...(job.report === null
       ? []
       : [["report", job.report.html_path ?? job.report.error?.message ?? "none"]]),
-    ...job.boxes.map((one, i) => [i === 0 ? "boxes" : "", boxText(one)]),
+    ...job.nodes.map((one, i) => [i === 0 ? "nodes" : "", nodeText(one)]),
   ];
   return table(rows);
 }

@@ -1,4 +1,4 @@
-/** `radserve jobs`: the jobs of a running server, one page call each. */
+/** `radserve jobs`: the jobs of a running server, one call of an endpoint each. */
 import type { z } from "zod";
 import { type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
@@ -19,7 +19,7 @@ import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 /** The server gives at most this many at once, of jobs and of items. */
 const PAGE = 100;
 
-interface Listing extends JsonOption {
+interface ListOptions extends JsonOption {
   state?: string;
   limit: string;
 }
@@ -61,7 +61,7 @@ async function collect<A extends { next_cursor: string | null }, T>(
   return { all, more: false };
 }
 
-function queryOf(options: Listing, states: readonly string[]): Record<string, string> {
+function queryOf(options: ListOptions, states: readonly string[]): Record<string, string> {
   const limit = String(Math.min(PAGE, limitOf(options)));
   const { state } = options;
   if (state === undefined) return { limit };
@@ -69,7 +69,7 @@ function queryOf(options: Listing, states: readonly string[]): Record<string, st
   throw new ConfigError(`--state: expected one of ${states.join(", ")}; found "${state}".`);
 }
 
-export async function jobsList(config: Config, options: Listing): Promise<ExitStatus> {
+export async function jobsList(config: Config, options: ListOptions): Promise<ExitStatus> {
   const query = queryOf(options, JOB_STATES);
   const listed = pages(clientWithToken(config), jobListSchema, ["GET", "/bulk_inference"], query);
   const { all, more } = await collect(listed, limitOf(options), ({ jobs }) => jobs);
@@ -80,7 +80,11 @@ export async function jobsList(config: Config, options: Listing): Promise<ExitSt
   return 0;
 }
 
-export async function jobsItems(config: Config, id: string, options: Listing): Promise<ExitStatus> {
+export async function jobsItems(
+  config: Config,
+  id: string,
+  options: ListOptions,
+): Promise<ExitStatus> {
   const query = queryOf(options, ITEM_STATES);
   const page = `/bulk_inference/${encodeURIComponent(id)}/items`;
   const listed = pages(clientWithToken(config), itemListSchema, ["GET", page], query);
@@ -92,7 +96,7 @@ export async function jobsItems(config: Config, id: string, options: Listing): P
   return 0;
 }
 
-/** The actions on one job: method and page after its id. */
+/** The actions on one job: method and path after its id. */
 const ACTIONS = {
   show: ["GET", ""],
   pause: ["POST", "/pause"],

@@ -8,7 +8,7 @@ import { progressBar, progressText } from "./job-text.js";
 
 const LINE_EVERY_MS = 5_000;
 
-export class Progress {
+export class ProgressBar {
   #lastLine = -Infinity;
   #drawn = false;
   #unreachable = false;

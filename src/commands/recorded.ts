@@ -1,7 +1,7 @@
 /** Commands on the server's machine that the audit tells of. */
 import { existsSync } from "node:fs";
 import { Audit } from "../audit/audit.js";
-import type { Facts } from "../audit/entry.js";
+import type { AuditFacts } from "../audit/entry.js";
 import { createLog } from "../base/log.js";
 import type { Config } from "../config.js";
 import { remark } from "./run.js";
@@ -11,7 +11,10 @@ import { remark } from "./run.js";
  * elsewhere too.
  * @throws ConfigError where it cannot be written
  */
-export async function recordCommand(config: Config, facts: Omit<Facts, "kind">): Promise<void> {
+export async function recordCommand(
+  config: Config,
+  facts: Omit<AuditFacts, "kind">,
+): Promise<void> {
   if (!existsSync(config.state_dir)) {
     remark(`Not audited: there is no state directory at ${config.state_dir}.`);
     return;

@@ -11,7 +11,7 @@ import { replay } from "../inference/replay.js";
 import { checkResult } from "../inference/verify-result.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { readReceipt, type Existing } from "../results/receipt/read-receipt.js";
-import { areEqual, check, type Check, type Verdict } from "../results/commit/verify.js";
+import { areEqual, check, type ReceiptCheck, type CheckVerdict } from "../results/commit/verify.js";
 import { withEngine } from "../server/start-engine.js";
 import { hashFile } from "../files/durable-files.js";
 import { withImageFile } from "./files.js";
@@ -26,7 +26,7 @@ export interface VerifyCommand extends JsonOption {
   input?: string;
 }
 
-const WORDS: Readonly<Record<Verdict, string>> = {
+const WORDS: Readonly<Record<CheckVerdict, string>> = {
   ok: "ok",
   differs: "differs",
   missing: "missing",
@@ -79,8 +79,8 @@ async function checksOf(
   receiptPath: string,
   { receipt, trust }: Extract<Existing, { kind: "receipt" }>,
   input: string | undefined,
-  replayed: (source: string) => Promise<Check[]>,
-): Promise<Check[]> {
+  replayed: (source: string) => Promise<ReceiptCheck[]>,
+): Promise<ReceiptCheck[]> {
   const folder = path.dirname(receiptPath);
   const given = path.resolve(input ?? path.join(folder, receipt.source.name));
   return checkResult({
@@ -134,10 +134,10 @@ export async function sourceIn(given: string, { source }: Receipt): Promise<stri
 }
 
 /** Computes the result of a receipt again, with an engine of its own. */
-const replayFrom = (config: Config, source: string, receipt: Receipt): Promise<Check[]> =>
+const replayFrom = (config: Config, source: string, receipt: Receipt): Promise<ReceiptCheck[]> =>
   withModels(config, (replaying) => replaying(source, receipt));
 
-export type Replaying = (source: string, receipt: Receipt) => Promise<Check[]>;
+export type Replaying = (source: string, receipt: Receipt) => Promise<ReceiptCheck[]>;
 
 /** Loads the models once for all that is computed again. */
 export function withModels<T>(
@@ -163,7 +163,7 @@ export function withModels<T>(
 }
 
 /** Aligned columns, and one line that says it all. */
-function verdictText(checks: readonly Check[], equal: boolean): string {
+function verdictText(checks: readonly ReceiptCheck[], equal: boolean): string {
   const rows = checks.map(({ what, verdict, detail }) => [WORDS[verdict], what, detail]);
   return `${table(rows)}\n${equal ? "Verified: every file and every replayed result is equal." : "Not verified: something differs, is missing or cannot be replayed."}`;
 }

@@ -72,8 +72,8 @@ interface Validity extends Expiry {
 export interface Certificates {
   context: tls.SecureContextOptions;
   /**
-   * Validity of the server's chain, which has to be valid as a whole, and of the client CAs, of
-   * which one has to be.
+   * Checks validity: every certificate of the server's chain must be valid, and at least one client
+   * CA.
    */
   validities: Validity[];
   /** By whose certificates clients are let in; undefined where they need none. */
@@ -250,7 +250,7 @@ export class WatchedCertificates {
   readonly #reminder: NodeJS.Timeout;
   #closed = false;
   readonly #sockets = new Set<tls.TLSSocket>();
-  /** Those whose handshake was with certificates of before. */
+  /** Connections whose handshake used earlier certificates. */
   readonly #old = new WeakSet<Duplex>();
   /** Ends of the connections whose handshake has begun and not ended. */
   readonly #handshakes = new Set<string>();

@@ -87,8 +87,8 @@ export function hashFile(path: string): Promise<string | undefined> {
 }
 
 /**
- * Writes a new file, waits until the disk has it, opens it again and compares what it holds: one
- * turn through libuv's threads in place of five.
+ * Writes a new file, waits until the disk has it, reads it back and compares. All of it is one task
+ * for libuv's threads instead of five.
  * @param bytes may not change until then
  * @returns whether what was read back is the same
  * @throws errors of the file system as they are

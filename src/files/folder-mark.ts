@@ -3,7 +3,7 @@
  * the bare mount point; one that was moved away may have an empty one in its place. What is written
  * there is lost, or parted from the rest. So each job leaves a mark of its own in each of its
  * output folders when it is taken, and nothing is written where the mark is missing. The mark lies
- * in the folder itself: it holds on every box and under every mount, whatever device and inode the
+ * in the folder itself: it holds on every node and under every mount, whatever device and inode the
  * folder has there. It is an empty file, which a full disk has room for, and goes when its job
  * ends.
  */

@@ -22,13 +22,13 @@ import {
   notAllowed,
   pin,
   type Pinned,
-  type Side,
+  type PathSide,
 } from "./path-judgement.js";
 import { translateIn, type PathMapping } from "./path-map.js";
 import { isInside, leadsInside, type Root } from "./roots.js";
 
 /** Something that lies inside the roots, open; `close` it when the work is done. */
-export interface Opened {
+export interface OpenedPath {
   /**
    * Another name of the open file or folder: works for reading, listing and creating, in every
    * thread.
@@ -43,7 +43,7 @@ export interface Opened {
   close(): void;
 }
 
-export interface OpenedInput extends Opened {
+export interface OpenedInput extends OpenedPath {
   kind: "file" | "folder";
   fd: number;
 }
@@ -55,7 +55,7 @@ export interface OutputOptions {
    */
   local?: boolean | undefined;
   /** Whose roots they are, for messages: images that are uploaded go to folders of inputs. */
-  side?: Side;
+  side?: PathSide;
   /**
    * False: only say whether it could be used; a missing folder gives its nearest existing parent.
    */
@@ -78,7 +78,7 @@ export async function openInput(
   roots: readonly Root[] | undefined,
   pathMap: readonly PathMapping[] = [],
   local?: boolean,
-  side: Side = "input",
+  side: PathSide = "input",
 ): Promise<OpenedInput> {
   const target = checkedForm(translateIn(given, pathMap).path, side);
   let pinned;
@@ -118,7 +118,7 @@ export async function withInput<T>(
   given: string,
   roots: readonly Root[] | undefined,
   use: (opened: OpenedInput) => Promise<T>,
-  side?: Side,
+  side?: PathSide,
 ): Promise<T> {
   const opened = await openInput(given, roots, [], undefined, side);
   try {
@@ -132,7 +132,7 @@ export async function withInput<T>(
 async function whyNotOpened(
   target: string,
   roots: readonly Root[] | undefined,
-  side: Side,
+  side: PathSide,
   cause: unknown,
 ): Promise<Error> {
   const code = errno(cause);
@@ -162,7 +162,7 @@ export async function openOutputFolder(
   roots: readonly Root[] | undefined,
   options: OutputOptions = {},
   pathMap: readonly PathMapping[] = [],
-): Promise<Opened> {
+): Promise<OpenedPath> {
   const { side = "output" } = options;
   const target = checkedForm(translateIn(given, pathMap).path, side);
   const { folder, missing } = await pinOutput(target, roots, side, options.local);
@@ -181,7 +181,7 @@ export async function openOutputFolder(
 async function pinOutput(
   target: string,
   roots: readonly Root[] | undefined,
-  side: Side,
+  side: PathSide,
   local: boolean | undefined,
 ): Promise<{ folder: Pinned; missing: string[] }> {
   try {
@@ -197,7 +197,7 @@ async function pinOutput(
   }
 }
 
-function opened({ fd, realPath }: Pinned, given: string): Opened {
+function opened({ fd, realPath }: Pinned, given: string): OpenedPath {
   let isOpen = true;
   return {
     fdPath: descriptorPath(fd),

@@ -23,12 +23,12 @@ const ownerSchema = z.object({
   lease_ms: z.number().min(10).max(3_600_000),
   beat: z.string(),
 });
-export type Owner = z.infer<typeof ownerSchema>;
+export type LockOwner = z.infer<typeof ownerSchema>;
 
 /** Undefined if the text is not whole, or of no lock. */
 export const parseOwner = (text: string) => ownerSchema.safeParse(storedJson(text)).data;
 
-export const serialise = (owner: Owner): string => `${JSON.stringify(owner)}\n`;
+export const serialise = (owner: LockOwner): string => `${JSON.stringify(owner)}\n`;
 
 /** It has a fixed width, so that a rewrite never leaves a tail of the last one. */
 export const beatText = (count: number): string => count.toString().padStart(12, "0");
@@ -38,7 +38,7 @@ export const beatText = (count: number): string => count.toString().padStart(12,
  * process any more, or no such thread of it. A worker thread that was ended is gone only when none
  * of its file operations runs any more.
  */
-export async function isDead(owner: Owner): Promise<boolean> {
+export async function isDead(owner: LockOwner): Promise<boolean> {
   const here = await machine();
   if (
     owner.boot_id !== here.boot_id ||
@@ -69,9 +69,9 @@ function exists(pid: number): boolean {
 }
 
 /** This process and this thread, which do not change. */
-let ownTimes: Promise<Pick<Owner, "started" | "thread">> | undefined;
+let ownTimes: Promise<Pick<LockOwner, "started" | "thread">> | undefined;
 
-async function findOwnTimes(): Promise<Pick<Owner, "started" | "thread">> {
+async function findOwnTimes(): Promise<Pick<LockOwner, "started" | "thread">> {
   const started = (await startTime(process.pid)) ?? "";
   // This thread's number in the kernel (proc(5)); the link is read at once, because libuv's threads
   // have their own
@@ -85,7 +85,7 @@ async function findOwnTimes(): Promise<Pick<Owner, "started" | "thread">> {
   };
 }
 
-export async function self(leaseMs: number): Promise<Owner> {
+export async function self(leaseMs: number): Promise<LockOwner> {
   ownTimes ??= findOwnTimes();
   return {
     token: randomUUID(),
@@ -97,8 +97,8 @@ export async function self(leaseMs: number): Promise<Owner> {
   };
 }
 
-let machineFacts: Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> | undefined;
-function machine(): Promise<Pick<Owner, "host" | "boot_id" | "pid_namespace">> {
+let machineFacts: Promise<Pick<LockOwner, "host" | "boot_id" | "pid_namespace">> | undefined;
+function machine(): Promise<Pick<LockOwner, "host" | "boot_id" | "pid_namespace">> {
   machineFacts ??= (async () => ({
     host: hostname(),
     boot_id: (await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => "")).trim(),

@@ -16,7 +16,7 @@ import { errors, RadserveError } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
 import { ifMissing, UnnamedFile } from "./durable-files.js";
 import { guardName, lockName, notOurs } from "./helper-names.js";
-import { beatText, isDead, parseOwner, self, serialise, type Owner } from "./lock-owner.js";
+import { beatText, isDead, parseOwner, self, serialise, type LockOwner } from "./lock-owner.js";
 
 const BEATS_PER_LEASE = 6;
 /** How often it is looked whether a lock is free, where it is not said otherwise. */
@@ -44,7 +44,7 @@ export interface LockOptions {
  */
 interface Sight {
   text: string;
-  owner: Owner | undefined;
+  owner: LockOwner | undefined;
 }
 
 export class NameLock {
@@ -52,13 +52,13 @@ export class NameLock {
   readonly local: boolean;
   readonly #path: string;
   readonly #fd: number;
-  readonly #owner: Owner;
+  readonly #owner: LockOwner;
   readonly #timer: NodeJS.Timeout;
   #beats = 0;
   #released = false;
   #beating: Promise<void> = Promise.resolve();
 
-  private constructor(path: string, fd: number, owner: Owner, local: boolean) {
+  private constructor(path: string, fd: number, owner: LockOwner, local: boolean) {
     this.local = local;
     this.#path = path;
     this.#fd = fd;

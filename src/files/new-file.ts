@@ -54,7 +54,7 @@ export interface NewFile {
 }
 
 /** Where the bytes lie until the file has its name. */
-interface Draft {
+interface DraftFile {
   readonly fd: number;
   /** False where something has the name, or the file system has no links. */
   linkTo(path: string): boolean;
@@ -68,7 +68,7 @@ interface Draft {
 /** The name beside the others that no scan takes for an image. */
 const helperIn = (dir: string) => `${dir}/${stagingName(`upload-${randomUUID()}`)}`;
 
-async function unnamedIn(dir: string): Promise<Draft | undefined> {
+async function unnamedIn(dir: string): Promise<DraftFile | undefined> {
   const file = await UnnamedFile.make(dir).catch((error: unknown) => {
     // A fault of the disk is said; where there are no such files, one with a name is made
     if (DISK_FAULTS.has(errno(error))) throw error;
@@ -98,7 +98,7 @@ async function unnamedIn(dir: string): Promise<Draft | undefined> {
  * For file systems that know no files without a name, as those of shares; a crash leaves the
  * helper, which is no image.
  */
-async function namedIn(dir: string): Promise<Draft> {
+async function namedIn(dir: string): Promise<DraftFile> {
   const helper = helperIn(dir);
   const fd = await openDescriptor(helper, "wx+", 0o644);
   return {
@@ -200,7 +200,7 @@ export function tooLarge(limit: number): RadserveError {
 }
 
 async function publish(
-  draft: Draft,
+  draft: DraftFile,
   path: string,
   sha256: string,
   overwrite: NewFileOptions["overwrite"],

@@ -15,7 +15,7 @@ import {
   notAllowed,
   pin,
   type Pinned,
-  type Side,
+  type PathSide,
 } from "./path-judgement.js";
 import { isInside, isUnmounted, leadsInside, type Root } from "./roots.js";
 import { isMarked, markMissing } from "./folder-mark.js";
@@ -36,7 +36,7 @@ export async function checkUsable(
   folder: Pinned,
   missing: readonly string[],
   roots: readonly Root[] | undefined,
-  side: Side,
+  side: PathSide,
   minimumFreeBytes: number | undefined,
 ): Promise<void> {
   if ([...folder.realPath.split("/"), ...missing].some(isStagingName))
@@ -65,7 +65,7 @@ export async function checkUsable(
  * 403 as for any folder that cannot be made there: the form of the request is right, and Linux has
  * no such path.
  */
-export function tooLong(side: Side): RadserveError {
+export function tooLong(side: PathSide): RadserveError {
   return errors.path_not_allowed(
     `Expected an ${side} path of at most ${LONGEST_PATH} bytes, and ${LONGEST_NAME} in each part; found a longer one. Use shorter names.`,
     { side, reason: "too_long" },
@@ -79,7 +79,7 @@ async function checkMarks(realPath: string, roots: readonly Root[] = []): Promis
       if (!(await isMarked(root.path, root.mark))) throw markMissing(root.mark);
 }
 
-async function checkWritable(here: string, side: Side): Promise<void> {
+async function checkWritable(here: string, side: PathSide): Promise<void> {
   await access(here, constants.W_OK | constants.X_OK).catch((error: unknown) => {
     if (errno(error) === "EROFS")
       throw errors.path_not_allowed(
@@ -111,7 +111,7 @@ export async function createBelow(
   folder: Pinned,
   parts: readonly string[],
   roots: readonly Root[] | undefined,
-  side: Side,
+  side: PathSide,
 ): Promise<void> {
   const atOnce = isLocal(folder.fd) && !isMainThread;
   for (const [index, part] of parts.entries()) {

@@ -22,9 +22,9 @@ export const FORBIDDEN = new Set(["EACCES", "EPERM"]);
  */
 export const REFUSED = new Set([...FORBIDDEN, "EROFS"]);
 
-export type Side = "input" | "output";
+export type PathSide = "input" | "output";
 
-export function notAllowed(side: Side, roots: readonly Root[] | undefined): RadserveError {
+export function notAllowed(side: PathSide, roots: readonly Root[] | undefined): RadserveError {
   // The server has at least one root on each side: where none is left, the token took them.
   const byToken = roots?.every((root) => typeof root !== "string" && !("mark" in root)) === true;
   return errors.path_not_allowed(
@@ -37,7 +37,7 @@ export function notAllowed(side: Side, roots: readonly Root[] | undefined): Rads
   );
 }
 
-export function noPermission(side: Side, what: string): RadserveError {
+export function noPermission(side: PathSide, what: string): RadserveError {
   return errors.path_not_allowed(
     `The server's user may not ${what}. Give it that permission on the file and every folder above it.`,
     { side, reason: "permission" },
@@ -48,7 +48,7 @@ export function noPermission(side: Side, what: string): RadserveError {
  * The path without trailing slashes. Throws path_not_allowed where it is another machine's name,
  * and bad_request where it is not absolute or holds a NUL byte.
  */
-export function checkedForm(given: string, side: Side): string {
+export function checkedForm(given: string, side: PathSide): string {
   const refuse = (expected: string, found: string) =>
     errors.bad_request(`Expected ${side} path to be ${expected}; found ${found}.`, { side });
   if (given.includes("\0")) throw refuse("text without NUL bytes", "a NUL byte");
@@ -91,7 +91,7 @@ export async function pin(target: string, flags: number, atOnce = false): Promis
 export async function nearestFolder(
   target: string,
   roots: readonly Root[] | undefined,
-  side: Side,
+  side: PathSide,
   { atOnce = false, hops = 0 } = {},
 ): Promise<Pinned & { rest: string[]; blocked: boolean }> {
   const rest: string[] = [];

@@ -1,6 +1,6 @@
 /**
- * Whether a folder can be used, for whoever looks at many: one whose share does not answer holds up
- * nobody.
+ * Whether a folder can be used. A share that does not answer does not hold up the look at the other
+ * folders.
  */
 import { constants, type StatsFs } from "node:fs";
 import { access, stat } from "node:fs/promises";

@@ -3,7 +3,7 @@ import type { VolumeGeometry } from "./image.js";
 import { dot, type Vector } from "./vectors.js";
 
 /** A volume without its pixels. */
-export interface Grid {
+export interface VolumeGrid {
   geometry: VolumeGeometry;
   slices: number;
   rows: number;
@@ -16,7 +16,7 @@ const ROUNDING_MM = 0.01;
 const PROBES = 24;
 
 /** Where a voxel lies in the patient, in mm. */
-function placeOf({ geometry }: Grid, [slice, row, column]: Vector): Vector {
+function placeOf({ geometry }: VolumeGrid, [slice, row, column]: Vector): Vector {
   const { origin, sliceDirection, rowDirection, columnDirection } = geometry;
   const { sliceSpacing, rowSpacing, columnSpacing } = geometry;
   const along = (axis: 0 | 1 | 2) =>
@@ -28,7 +28,7 @@ function placeOf({ geometry }: Grid, [slice, row, column]: Vector): Vector {
 }
 
 /** Whether a place lies in a volume, which reaches half a voxel beyond its outermost centres. */
-function holds({ geometry, slices, rows, columns }: Grid, place: Vector): boolean {
+function holds({ geometry, slices, rows, columns }: VolumeGrid, place: Vector): boolean {
   const { origin, sliceDirection, rowDirection, columnDirection } = geometry;
   const from: Vector = [place[0] - origin[0], place[1] - origin[1], place[2] - origin[2]];
   const within = (direction: Vector, spacing: number, side: number) => {
@@ -43,7 +43,7 @@ function holds({ geometry, slices, rows, columns }: Grid, place: Vector): boolea
 }
 
 /** Whether voxels of the same index lie at the same place, to the rounding of positions. */
-export function sameGrid(a: Grid, b: Grid): boolean {
+export function sameGrid(a: VolumeGrid, b: VolumeGrid): boolean {
   if (a.slices !== b.slices || a.rows !== b.rows || a.columns !== b.columns) return false;
   const ends = (side: number) => [0, side - 1];
   return ends(a.slices).every((slice) =>
@@ -60,7 +60,7 @@ export function sameGrid(a: Grid, b: Grid): boolean {
 }
 
 /** Which part of a grid another volume covers, 0 to 1, by places that are spread evenly over it. */
-export function coverage(grid: Grid, other: Grid): number {
+export function coverage(grid: VolumeGrid, other: VolumeGrid): number {
   const probes = (side: number) => {
     const count = Math.min(side, PROBES);
     return Array.from({ length: count }, (_, i) => ((i + 0.5) * side) / count - 0.5);

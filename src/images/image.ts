@@ -148,7 +148,7 @@ export interface Spacing {
 }
 
 /** A part of an ultrasound image that has a scale of its own (PS3.3 C.8.5.5). */
-export interface Region {
+export interface UltrasoundRegion {
   /** First and last pixels, from 0, the last ones included. */
   x0: number;
   y0: number;
@@ -386,10 +386,9 @@ export interface Image {
   /** The spacing that the whole frame has, or all of its regions. */
   spacing(frame: number): Spacing | undefined;
   /**
-   * The regions outside of which, or between which, the spacing does not hold; undefined if it is
-   * that of the frame.
+   * The regions within each of which the spacing holds; undefined if it holds for the whole frame.
    */
-  regions?(frame: number): readonly Region[] | undefined;
+  regions?(frame: number): readonly UltrasoundRegion[] | undefined;
   plane(frame: number): PlanePosition | undefined;
   /** Why there is no plane although the file says something of it. */
   planeFault?(frame: number): PlaneFault | undefined;

@@ -5,18 +5,18 @@
  */
 import { fstatSync } from "node:fs";
 import { release } from "../addon/bytes.js";
-import type { Verdict, Whose } from "../audit/action.js";
+import type { AuditOutcome, PatientAndStudy } from "../audit/action.js";
 import { RadserveError } from "../base/errors.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { requireRoom } from "../files/durable-files.js";
 import {
   openInput,
   openOutputFolder,
-  type Opened,
+  type OpenedPath,
   type OpenedInput,
 } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
-import { withName, type Held } from "../results/commit/commit.js";
+import { withName, type HeldName } from "../results/commit/commit.js";
 import { caseName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
@@ -40,7 +40,7 @@ import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
 import { toleranceOf } from "../manifest/manifest.js";
 import { readImage } from "../images/read-image.js";
-import { SliceMemory, withFile, type Patience } from "./reading-memory.js";
+import { SliceMemory, withFile, type MemoryPatience } from "./reading-memory.js";
 import { readWholeHere } from "../files/descriptor.js";
 import { runModels } from "./run-models.js";
 
@@ -78,7 +78,7 @@ function inferFile(
 }
 
 async function inferFolder(
-  folder: Opened,
+  folder: OpenedPath,
   candidates: ModelEntry[],
   started: Started,
 ): Promise<Answer> {
@@ -154,7 +154,7 @@ async function inferRead(
       ...(task.deadline === undefined ? {} : { deadline: task.deadline }),
     };
     return await withName(output.fdPath, analysis.name, limits, (held) =>
-      answer(analysis, output, held),
+      reuseOrCompute(analysis, output, held),
     );
   } finally {
     output.close();
@@ -162,7 +162,7 @@ async function inferRead(
 }
 
 /** The patience with which a task waits for memory. */
-function patienceOf({ task, context }: Pick<Started, "task" | "context">): Patience {
+function patienceOf({ task, context }: Pick<Started, "task" | "context">): MemoryPatience {
   return { patient: task.priority !== "stat", check: () => checkTime(task, context) };
 }
 
@@ -188,11 +188,15 @@ function withMemory<T>(
     : pixelBudget.within(bytesInMemory(image, plan), inProcess, patience.check);
 }
 
-function whoseIs({ attributes, source }: Image): Whose {
+function whoseIs({ attributes, source }: Image): PatientAndStudy {
   return { patientId: attributes?.string("PatientID"), studyInstanceUid: source.studyInstanceUid };
 }
 
-function verdictOf(outcome: Verdict["outcome"], image: Image, { models }: Receipt): Verdict {
+function verdictOf(
+  outcome: AuditOutcome["outcome"],
+  image: Image,
+  { models }: Receipt,
+): AuditOutcome {
   return {
     outcome,
     whose: whoseIs(image),
@@ -203,7 +207,7 @@ function verdictOf(outcome: Verdict["outcome"], image: Image, { models }: Receip
 /**
  * While NAME is held: what lies there already, or else a result computed, made and committed now.
  */
-async function answer(read: Analysis, output: Opened, held: Held): Promise<Answer> {
+async function reuseOrCompute(read: Analysis, output: OpenedPath, held: HeldName): Promise<Answer> {
   const { task, context, watch, name, image, plan } = read;
   const { fdPath: folder, realPath } = output;
   const placeOf = (receipt: Receipt, reused: boolean) =>

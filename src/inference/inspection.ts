@@ -34,9 +34,9 @@ export async function inspectImage(image: Image) {
     file_sha256: source.fileSha256,
     bytes: source.bytes,
     transfer_syntax: source.transferSyntaxUid ?? null,
-    transfer_syntax_name: named(source.transferSyntaxUid, (uid) => transferSyntax(uid).name),
+    transfer_syntax_name: nameOrNull(source.transferSyntaxUid, (uid) => transferSyntax(uid).name),
     sop_class_uid: source.sopClassUid ?? null,
-    sop_class_name: named(source.sopClassUid, sopClassName),
+    sop_class_name: nameOrNull(source.sopClassUid, sopClassName),
     sop_instance_uid: source.sopInstanceUid ?? null,
     series_instance_uid: source.seriesInstanceUid ?? null,
     study_instance_uid: source.studyInstanceUid ?? null,
@@ -68,7 +68,7 @@ export async function inspectImage(image: Image) {
   };
 }
 
-function named(uid: string | undefined, name: (uid: string) => string): string | null {
+function nameOrNull(uid: string | undefined, name: (uid: string) => string): string | null {
   return uid === undefined ? null : name(uid);
 }
 

@@ -26,7 +26,7 @@ import type { ReceiptModel } from "../results/receipt/receipt.js";
 import { gridFacts } from "../results/dicom/segmentation-grid.js";
 import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
-import { attempt, wholeOutputs, type Outcome, type Ran } from "./run-models.js";
+import { attempt, wholeOutputs, type ModelOutcome, type Ran } from "./run-models.js";
 import { canonicalJson } from "../base/canonical-json.js";
 import { COMPREHENSIVE_3D_SR } from "../results/dicom/objects/sr.js";
 
@@ -52,7 +52,7 @@ export async function makeResults(
 }
 
 /** Gives back the stored values and what the engine made of them. */
-function free(planes: readonly Plane[], outcomes: readonly Outcome[]): void {
+function free(planes: readonly Plane[], outcomes: readonly ModelOutcome[]): void {
   // The engine may still read what a failed call was given.
   if (outcomes.some(failed)) return;
   for (const { data } of planes) release(data);
@@ -60,14 +60,15 @@ function free(planes: readonly Plane[], outcomes: readonly Outcome[]): void {
 }
 
 /** The request's error is its first model's, and says which that is. */
-function namingModel({ ended, planned }: Failed): RadserveError {
+function namingModel({ ended, planned }: FailedModel): RadserveError {
   const { code, message, details, cause } = ended;
   return new RadserveError(code, message, { ...details, model: planned.entry.name }, { cause });
 }
 
-type Failed = Outcome & { ended: RadserveError };
+type FailedModel = ModelOutcome & { ended: RadserveError };
 
-const failed = (outcome: Outcome): outcome is Failed => outcome.ended instanceof RadserveError;
+const failed = (outcome: ModelOutcome): outcome is FailedModel =>
+  outcome.ended instanceof RadserveError;
 
 function baseOf({ manifest, first, ...entry }: ModelEntry): Omit<ReceiptModel, "status"> {
   const { region, release } = manifest;
@@ -98,7 +99,7 @@ export function notAccepted({
 
 /** The receipt's entry of a model that ran; its files are added to `files`. */
 async function finish(
-  outcome: Outcome,
+  outcome: ModelOutcome,
   analysis: Analysis,
   files: ResultFile[],
 ): Promise<ReceiptModel> {
@@ -139,7 +140,7 @@ async function finish(
 /** Makes the picture and the DICOM objects that are planned and possible. */
 async function addFiles(
   model: ReceiptModel,
-  outcome: Outcome,
+  outcome: ModelOutcome,
   { image, context, watch, name }: Analysis,
   files: ResultFile[],
 ): Promise<void> {
@@ -193,7 +194,7 @@ async function addFiles(
 }
 
 function transformsOf(
-  { planned, told, given: { samples, roles } }: Outcome,
+  { planned, told, given: { samples, roles } }: ModelOutcome,
   image: Image,
 ): TransformStep[] {
   const { manifest } = planned.entry;
@@ -210,10 +211,11 @@ function transformsOf(
 }
 
 /**
- * The report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence): that of
- * the earlier result of the same image, if another version of the model, other thresholds, another
- * Radserve or a corrected file made it. A repeat of the same analysis does not succeed itself: it
- * inherits the predecessor that it had, so that it writes the same bytes.
+ * The earlier report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence).
+ * It is the report of an earlier result of the same image, made by another version of the model or
+ * of Radserve, with other thresholds, or from an uncorrected file. A repeat of the same analysis
+ * does not replace itself: it names the same predecessor as before, so that it writes the same
+ * bytes.
  */
 function predecessorOf(
   { earlier, image }: Analysis,

@@ -10,13 +10,13 @@ import {
   rolesIn,
   type Filled,
 } from "../models/roles.js";
-import type { Claim } from "../base/process-memory.js";
+import type { MemoryClaim } from "../base/process-memory.js";
 import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Engine } from "../engine/engine.js";
 import { framesAhead, mostHelpers } from "../images/dicom/decoders.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Candidates } from "../images/dicom/case.js";
-import type { Verdict } from "../images/dicom/series.js";
+import type { SeriesVerdict } from "../images/dicom/series.js";
 import { largestCodec, type Case, type Image } from "../images/image.js";
 import { straightOf } from "../models/straighten.js";
 import {
@@ -132,7 +132,7 @@ export function bytesAtMost(
   image: Image,
   plan: Plan,
   engine: Pick<Engine, "plan">,
-): Pick<Claim, "bytes" | "ofThread"> {
+): Pick<MemoryClaim, "bytes" | "ofThread"> {
   const { format, frameCount, source, series } = image;
   const models = accepting(plan).map(({ entry }) => entry.manifest);
   const maps = models.some(({ outputs }) =>
@@ -172,9 +172,9 @@ function codecClaim(image: Image): { bytes: number; ofThread: number } {
 }
 
 /**
- * The models that a request is about, in order of names: those it names and those in whose regions
- * they look, or all that are not switched off. `problems` tells models that have no entry, because
- * their manifest cannot be read, from names that nobody has.
+ * The models of a request, in order of names: the named models and the models that find their
+ * regions, or, if the request names none, all models that are not switched off. `problems` lists
+ * models whose manifest cannot be read, so that they are told apart from unknown names.
  * @throws RadserveError bad_request for a name that is not there, with the nearest;
  * model_unavailable for a model that is not loaded
  */
@@ -237,8 +237,8 @@ export function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): Mo
 }
 
 /**
- * Every reason why a model does not take an image, those of the model in whose region it looks
- * among them.
+ * Every reason why a model does not take an image, including reasons of the model that finds its
+ * region.
  */
 export function reasonsOf(
   entry: ModelEntry,
@@ -278,8 +278,8 @@ export function judgeSeries(
   candidates: readonly Pick<ModelEntry, "name" | "manifest">[],
   series: readonly (Image | RadserveError)[],
   grouped = false,
-): Verdict[] {
-  const verdicts = series.map(() => ({ taken: false, why: [] as Verdict["why"][number][] }));
+): SeriesVerdict[] {
+  const verdicts = series.map(() => ({ taken: false, why: [] as SeriesVerdict["why"][number][] }));
   for (const entry of candidates) {
     if (!(grouped || takesWhole(entry.manifest)) || entry.manifest.roles !== undefined) continue;
     const judged = series.map((image, i) => ({

@@ -1,4 +1,4 @@
-import type { OpenedInput, Opened } from "../files/guarded-paths.js";
+import type { OpenedInput, OpenedPath } from "../files/guarded-paths.js";
 import {
   CaseImage,
   candidatesOf,
@@ -73,7 +73,7 @@ const READ_AT_ONCE = 8;
 const HEAD_BYTES = Math.max(160, KNOWN_FORMAT_BYTES);
 const uncounted = () => new SliceMemory(undefined, { patient: true, check: () => undefined });
 
-type Entry =
+type SeriesEntry =
   | { file: SeriesFile }
   | { leftOut: LeftOut }
   /** Perhaps a slice; `beside` is what it is called if it is none. */
@@ -108,7 +108,7 @@ const OWN_OUTPUT: LeftOut = {
  * throws
  */
 export async function readSeriesFolder(
-  folder: Opened,
+  folder: OpenedPath,
   memory = uncounted(),
   limits: FolderLimits = FOLDER_LIMITS,
   choice: FolderChoice = {},
@@ -157,7 +157,7 @@ function chosenCase(
  * @throws RadserveError for what is wrong with all
  */
 export async function readStudyFolder(
-  folder: Opened,
+  folder: OpenedPath,
   memory: SliceMemory,
   stacking: Stacking,
 ): Promise<{ series: ReturnType<typeof studySeries>; candidates: Candidates }> {
@@ -170,7 +170,7 @@ export async function readStudyFolder(
 
 /** @param keeps pixels are asked for, so that files stay in memory where there is room */
 async function readFiles(
-  folder: Opened,
+  folder: OpenedPath,
   memory: SliceMemory,
   limits: FolderLimits,
   keeps: boolean,
@@ -185,10 +185,10 @@ async function readFiles(
   names.sort((a, b) => Buffer.compare(a, b));
   const results = await namesInReceipts(folder, names);
   const budget = new FolderBudget(limits);
-  const entries: Entry[] = [];
+  const entries: SeriesEntry[] = [];
   for (let i = 0; i < names.length; i += READ_AT_ONCE) {
     const some = names.slice(i, i + READ_AT_ONCE);
-    const read = some.map(async (name, n): Promise<Entry> => {
+    const read = some.map(async (name, n): Promise<SeriesEntry> => {
       if (results.has(name.toString("utf8"))) return { leftOut: OWN_OUTPUT };
       const place = { name: name.toString("latin1"), entry: i + n + 1, of: names.length };
       const entry = readEntry(pathOf(folder, name), place, budget, memory, keeps);
@@ -226,7 +226,7 @@ async function settled<T>(work: Promise<T>[]): Promise<T[]> {
   });
 }
 
-function pathOf(folder: Opened, name: Buffer): Buffer {
+function pathOf(folder: OpenedPath, name: Buffer): Buffer {
   return Buffer.concat([Buffer.from(`${folder.fdPath}/`), name]);
 }
 
@@ -234,7 +234,7 @@ function pathOf(folder: Opened, name: Buffer): Buffer {
  * Names of files that receipts in the folder list: an earlier request may have written its results
  * beside the slices.
  */
-async function namesInReceipts(folder: Opened, names: readonly Buffer[]): Promise<Set<string>> {
+async function namesInReceipts(folder: OpenedPath, names: readonly Buffer[]): Promise<Set<string>> {
   const listed = new Set<string>();
   for (const name of names) {
     if (!name.toString("latin1").endsWith(".json")) continue;
@@ -274,13 +274,13 @@ async function readEntry(
   budget: FolderBudget,
   memory: SliceMemory,
   keeps: boolean,
-): Promise<Entry> {
+): Promise<SeriesEntry> {
   const entry = await lstat(path).catch((error: unknown) => {
     throw unreadable(error);
   });
   const place = { ...at, bytes: entry.size };
   if (entry.isDirectory()) return { leftOut: NOT_REGULAR };
-  const notRead = (unread: Unread, beside: LeftOut): Entry => ({
+  const notRead = (unread: Unread, beside: LeftOut): SeriesEntry => ({
     unread: { ...unread, ...place, beside },
   });
   if (!entry.isFile()) return notRead({ unread: "link", isDicom: false }, NOT_REGULAR);

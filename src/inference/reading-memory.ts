@@ -27,7 +27,7 @@ const KEPT_SHARE = 1 / 16;
 const MOST_BYTES_AHEAD = 1 << 26;
 
 /** The patience with which a task waits for memory. */
-export interface Patience {
+export interface MemoryPatience {
   patient: boolean;
   check: () => void;
 }
@@ -43,7 +43,7 @@ const elementsIn = (bytes: number, most: number): number =>
 export async function withUnpacked<T>(
   memory: ProcessMemory | undefined,
   bytes: Uint8Array,
-  patience: Patience,
+  patience: MemoryPatience,
   work: (mostElements: number) => Promise<T>,
 ): Promise<T> {
   if (memory === undefined) return work(MOST_SEEN);
@@ -73,7 +73,7 @@ export async function withUnpacked<T>(
 export async function withFile<T>(
   memory: ProcessMemory | undefined,
   { size, read }: { size: number; read: () => Promise<Uint8Array> },
-  patience: Patience,
+  patience: MemoryPatience,
   work: (bytes: Uint8Array, mostElements: number) => Promise<T>,
 ): Promise<T> {
   // One that is never read need not wait for room
@@ -99,7 +99,7 @@ export class SliceMemory {
 
   constructor(
     private readonly memory: ProcessMemory | undefined,
-    private readonly patience: Patience,
+    private readonly patience: MemoryPatience,
   ) {}
 
   /** Reads a file of `size` bytes, and does the work with it as withUnpacked does. */

@@ -11,7 +11,7 @@ import { kindOfGiven, resultKindOf } from "../results/kinds/kinds.js";
 import { regionOutput } from "../manifest/region.js";
 
 /** The whole in which a box lies; distances in mm, undefined if nobody knows them. */
-export interface Grid {
+export interface VoxelGrid {
   slices: number;
   rows: number;
   columns: number;
@@ -87,7 +87,7 @@ export function nonzeroBox({ format, data }: Plane): Cuboid | undefined {
 export function withMargin(
   box: Cuboid,
   mm: number,
-  { slices, rows, columns, spacing }: Grid,
+  { slices, rows, columns, spacing }: VoxelGrid,
 ): Cuboid {
   const grown = (first: number, length: number, most: number, step: number | undefined) => {
     // A margin that is a whole number of pixels is not made larger by rounding.
@@ -147,14 +147,14 @@ export function cutGeometry(
 export const laidBack = (
   outputs: readonly EngineOutput[],
   box: Cuboid,
-  grid: Grid,
+  grid: VoxelGrid,
 ): EngineOutput[] =>
   outputs.map((output) => kindOfGiven(output).laidBack?.(output, box, grid) ?? output);
 
 /** The outputs of a model that did not run because its region is empty: nothing is marked. */
 export const nothingFound = (
   { outputs }: Pick<Manifest, "outputs">,
-  grid: Grid,
+  grid: VoxelGrid,
   isVolume: boolean,
 ): EngineOutput[] =>
   outputs.flatMap((output) => resultKindOf(output).nothing?.(output, grid, isVolume) ?? []);

@@ -17,7 +17,7 @@ import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
 import { LABEL_MAP_SEGMENTATION } from "../results/dicom/segments.js";
 import { RESULT_FORMS, type SegmentationType } from "../results/forms.js";
 import { sourceOf } from "../results/commit/compose.js";
-import { check, checkFaults, type Check } from "../results/commit/verify.js";
+import { check, checkFaults, type ReceiptCheck } from "../results/commit/verify.js";
 import { makeResults, notAccepted } from "./make-results.js";
 import { runModels } from "./run-models.js";
 import { REGION_EMPTY } from "./views.js";
@@ -34,7 +34,7 @@ export interface Replay {
 }
 
 /** Compares the source with the receipt, and then the results of each model. */
-export async function replay(request: Replay): Promise<Check[]> {
+export async function replay(request: Replay): Promise<ReceiptCheck[]> {
   const { receipt, image, models } = request;
   const source = await checkSource(receipt, image);
   const isSame = image.source.fileSha256 === receipt.source.file_sha256;
@@ -45,11 +45,11 @@ export async function replay(request: Replay): Promise<Check[]> {
     const why = isSame ? "the source is read in another way here" : "the source is another";
     return [...source, ...receipt.models.map(({ name }) => notReplayed(name, why)), ...faults];
   }
-  const checks: Check[] = [];
+  const checks: ReceiptCheck[] = [];
   const again: { before: ReceiptModel; entry: ModelEntry }[] = [];
   for (const before of receipt.models) {
     const entry = models.find(({ name }) => name === before.name);
-    const obstacle = whyNot(receipt, before, entry, models);
+    const obstacle = whyNotReplayed(receipt, before, entry, models);
     if (entry === undefined || obstacle !== undefined)
       checks.push(notReplayed(before.name, obstacle ?? ""));
     else if (before.status === "not_accepted" && !foundNothing(before))
@@ -62,7 +62,7 @@ export async function replay(request: Replay): Promise<Check[]> {
 
 const notReplayed = (name: string, why: string) => check(name, "not_replayed", why);
 
-async function checkSource(receipt: Receipt, image: Image): Promise<Check[]> {
+async function checkSource(receipt: Receipt, image: Image): Promise<ReceiptCheck[]> {
   const { file_sha256, pixel_sha256 } = receipt.source;
   if (image.source.fileSha256 !== file_sha256)
     return [check("source", "differs", "another SHA-256 of the file")];
@@ -96,7 +96,7 @@ function asTold(source: Receipt["source"], told: Receipt["source"]): Receipt["so
 }
 
 /** Why a model's part cannot be computed again, in words. */
-function whyNot(
+function whyNotReplayed(
   receipt: Receipt,
   before: ReceiptModel,
   entry: ModelEntry | undefined,
@@ -115,7 +115,9 @@ function whyNot(
   if (looked !== undefined) {
     const known = models.find(({ name }) => name === looked);
     const why =
-      finder === undefined ? "it is not in the receipt" : whyNot(receipt, finder, known, models);
+      finder === undefined
+        ? "it is not in the receipt"
+        : whyNotReplayed(receipt, finder, known, models);
     if (why !== undefined) return `of the model ${looked}, which looks first: ${why}`;
   }
   if (entry.nativeId === undefined) return entry.error?.message ?? "the model is not loaded";
@@ -133,7 +135,7 @@ function checkRefusal(
   entry: ModelEntry,
   image: Image,
   models: readonly ModelEntry[],
-): Check {
+): ReceiptCheck {
   const { first, ...known } = withFirst(asItWas(entry, before), models);
   const looked = before.region ?? before.cascade;
   const pinned = first &&
@@ -160,7 +162,7 @@ function asItWas(entry: ModelEntry, before: ReceiptModel): ModelEntry {
 async function computeAgain(
   { receipt, image, engine, forms = RESULT_FORMS }: Replay,
   again: readonly { before: ReceiptModel; entry: ModelEntry }[],
-): Promise<Check[]> {
+): Promise<ReceiptCheck[]> {
   const entries = again.map(({ entry }) => entry);
   const { request_id, started_at, utc_offset } = receipt.timings;
   const roots = { input: undefined, output: undefined };
@@ -246,7 +248,7 @@ const FIELDS = [
   ...(["segmentation_grid", "outputs", "predecessor", "provider"] as const),
 ];
 
-function compared(before: ReceiptModel, now: ReceiptModel): Check {
+function compared(before: ReceiptModel, now: ReceiptModel): ReceiptCheck {
   const files = now.outputs.filter(
     (file) =>
       !before.outputs.some(({ path, sha256 }) => path === file.path && sha256 === file.sha256),

@@ -57,7 +57,7 @@ const destinations = z
   .superRefine(unique)
   .meta({ uniqueItems: true })
   .optional()
-  .describe("Names of destinations of the file of doors; where absent, its `deliver`");
+  .describe("Names of destinations of the gateway's file; where absent, its `deliver`");
 
 /** Where DICOM objects go beside the output folder, of a job. */
 export const deliveryOfJob = {
@@ -107,7 +107,7 @@ export function destinationsFor(
   const refuse = (field: string, message: string) =>
     errors.destination_not_found(message, { field });
   const known =
-    all.length === 0 ? "there are none in RADSERVE_DOORS" : `there are ${all.join(", ")}`;
+    all.length === 0 ? "there are none in RADSERVE_GATEWAY" : `there are ${all.join(", ")}`;
   if (deliver === "none" && named !== undefined)
     throw refuse("deliver", "Expected deliver none, or destinations; found both.");
   if (deliver === "none") return [];

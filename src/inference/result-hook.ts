@@ -6,7 +6,7 @@
  * throws keeps the result from appearing. When it is there, the serving process tells the one that
  * sends it on (`Sending.published`).
  */
-import type { Opened } from "../files/guarded-paths.js";
+import type { OpenedPath } from "../files/guarded-paths.js";
 import type { Delivery } from "../results/receipt/delivery.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { KnownDestinations } from "./request.js";
@@ -40,7 +40,7 @@ export interface Sending {
 /** A result whose files are being staged. */
 export interface StagedResult {
   /** The folder that it appears in, held open, and its real path. */
-  folder: Pick<Opened, "fdPath" | "realPath">;
+  folder: Pick<OpenedPath, "fdPath" | "realPath">;
   /** NAME. */
   name: string;
   receipt: Receipt;

@@ -18,7 +18,7 @@ import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-v
 import { rolesIn, type Filled } from "../models/roles.js";
 import { isOfMasks } from "../results/dicom/objects/table.js";
 import type { GroupGeometry, Interpreted } from "../results/kinds/finding.js";
-import { planeOf, type Shown } from "../results/picture/draw-result.js";
+import { planeOf, type ShownOutputs } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import type { MarkedVolume } from "../results/picture/reslice.js";
 import { interpret, interpretOver } from "../results/findings/findings.js";
@@ -34,24 +34,24 @@ import {
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Extent } from "./region.js";
 import { type Analysis, checkTime } from "./task.js";
-import { inferSample, samplesOf, type FirstRun, type Sample, type Stack } from "./views.js";
+import { inferSample, samplesOf, type FirstRun, type ModelSample, type Stack } from "./views.js";
 
 /** The state of one model's run over the image. */
-export interface Outcome {
+export interface ModelOutcome {
   planned: PlannedModel;
   /** The model's inputs. */
-  given: { samples: Sample[]; roles: Filled[]; numbers: number[][] };
+  given: { samples: ModelSample[]; roles: Filled[]; numbers: number[][] };
   /** Outputs of the sample that was last run. */
   outputs: EngineOutput[];
   /** The receipt is made of this. */
-  told: Told;
+  told: InterpretedSamples;
   /** Pictures and objects are made of this. */
   drawn: Drawable;
   /** The reason if there is no result: the model failed, or refuses an empty region. */
   ended: RadserveError | Reason | undefined;
 }
 
-interface Told {
+interface InterpretedSamples {
   /** One for each sample. */
   said: Interpreted[];
   /** Warnings about the frames' values. */
@@ -65,7 +65,7 @@ interface Told {
 
 interface Drawable {
   /** The frames or slices that the picture shows. */
-  highlights: Highlights<Shown>;
+  highlights: Highlights<ShownOutputs>;
   marked: MarkedVolume | undefined;
   /** Segmentations for each frame of the image; set if an object is to hold them all. */
   masks: EngineOutput[][] | undefined;
@@ -80,11 +80,11 @@ interface Drawable {
  * The outputs of an image that is one sample; none if there are several, whose outputs are not
  * kept.
  */
-export const wholeOutputs = ({ given, outputs }: Outcome): EngineOutput[] =>
+export const wholeOutputs = ({ given, outputs }: ModelOutcome): EngineOutput[] =>
   given.samples.length === 1 ? outputs : [];
 
 export interface Ran {
-  outcomes: Outcome[];
+  outcomes: ModelOutcome[];
   /**
    * Stored values that are still in memory: those of a single frame, of a volume, or of all members
    * of a case.
@@ -94,7 +94,7 @@ export interface Ran {
   pixelSha256: string;
 }
 
-/** Faults of the request or of the box: they end the request, whichever model met them first. */
+/** Faults of the request or of the node: they end the request, whichever model met them first. */
 const ENDS_ALL: readonly ErrorCode[] = [
   "deadline_exceeded",
   "cancelled",
@@ -113,10 +113,13 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
   const { image, plan, watch, task, context } = analysis;
   const outcomes = accepting(plan).map((planned) => begin(planned, image));
   // A model that finds a region goes before those that look at it, whatever their names.
-  const isLater = ({ planned }: Outcome) => firstModelOf(planned.entry.manifest) !== undefined;
+  const isLater = ({ planned }: ModelOutcome) => firstModelOf(planned.entry.manifest) !== undefined;
   const ordered = outcomes.toSorted((a, b) => Number(isLater(a)) - Number(isLater(b)));
-  const run = (outcome: Outcome, sample: Sample, planeAt: (image: Image, frame: number) => Plane) =>
-    attempt(outcome, () => runSample(outcome, outcomes, sample, planeAt, analysis));
+  const run = (
+    outcome: ModelOutcome,
+    sample: ModelSample,
+    planeAt: (image: Image, frame: number) => Plane,
+  ) => attempt(outcome, () => runSample(outcome, outcomes, sample, planeAt, analysis));
 
   const members = image.case?.members ?? [image];
   const decoded = new Map<Image, Plane[]>(members.map((member) => [member, []]));
@@ -173,14 +176,14 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
  * A sample that is run as soon as its frame is decoded. Those of an image are in the order of its
  * frames.
  */
-const isOneFrame = ({ volume, centre, parts }: Sample): boolean =>
+const isOneFrame = ({ volume, centre, parts }: ModelSample): boolean =>
   volume === undefined && centre === undefined && parts.length === 1;
 
 /** Whether a model's numbers are of all frames together. */
-const measuresAcross = ({ planned }: Outcome, member: Image): boolean =>
+const measuresAcross = ({ planned }: ModelOutcome, member: Image): boolean =>
   takesWhole(planned.entry.manifest) || member.series?.grouped === true;
 
-function begin(planned: PlannedModel, image: Image): Outcome {
+function begin(planned: PlannedModel, image: Image): ModelOutcome {
   const { entry } = planned;
   const { manifest } = entry;
   const unloaded = entry.error?.message ?? `The model ${entry.name} is not loaded.`;
@@ -207,7 +210,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
  * @throws RadserveError decode_suspect if they cannot be what the model takes them for
  */
 function checkValues(
-  { planned, given, told: { caveats } }: Outcome,
+  { planned, given, told: { caveats } }: ModelOutcome,
   image: Image,
   frame: number,
   data: Uint8Array,
@@ -229,7 +232,10 @@ function checkValues(
 }
 
 /** A model's own failure stays its own; a failure that ends the request is thrown on. */
-export async function attempt(outcome: Outcome, work: () => Promise<void> | void): Promise<void> {
+export async function attempt(
+  outcome: ModelOutcome,
+  work: () => Promise<void> | void,
+): Promise<void> {
   if (outcome.ended !== undefined) return;
   try {
     await work();
@@ -241,9 +247,9 @@ export async function attempt(outcome: Outcome, work: () => Promise<void> | void
 }
 
 async function runSample(
-  outcome: Outcome,
-  outcomes: readonly Outcome[],
-  sample: Sample,
+  outcome: ModelOutcome,
+  outcomes: readonly ModelOutcome[],
+  sample: ModelSample,
   planeAt: (image: Image, frame: number) => Plane,
   { image, task, context, watch }: Analysis,
 ): Promise<void> {
@@ -314,8 +320,8 @@ async function runSample(
     );
 }
 
-/** What is said of all frames together comes before what is said of each. */
-function tellOverFrames({ planned, told, given }: Outcome, image: Image): void {
+/** Findings about all frames together come before findings about single frames. */
+function tellOverFrames({ planned, told, given }: ModelOutcome, image: Image): void {
   const { manifest, thresholds } = planned.entry;
   if (given.samples.length < 2) return;
   const whole = interpretOver(
@@ -340,11 +346,9 @@ function geometryOf(image: Image): GroupGeometry {
   }
 }
 
-/**
- * The pixels in whose grid the outputs are: those of the first part, or of the frame among them.
- */
+/** The pixels whose grid the outputs have: all pixels of the first part, or its one frame. */
 function measuredPlanes(
-  { centre, parts }: Sample,
+  { centre, parts }: ModelSample,
   stacks: readonly Stack[],
   manifest: Manifest,
 ): Plane[] {
@@ -359,7 +363,7 @@ function measuredPlanes(
 
 /** @param plane set if its values stay in memory */
 function keepFrame(
-  { outputs, drawn: { masks, highlights } }: Outcome,
+  { outputs, drawn: { masks, highlights } }: ModelOutcome,
   frame: number,
   said: Interpreted,
   plane: Plane | undefined,
@@ -389,7 +393,7 @@ function weightOf({ findings }: Interpreted): number {
  * @param planes of the volume's slices, in their order
  */
 function keepVolume(
-  { planned, outputs, drawn }: Outcome,
+  { planned, outputs, drawn }: ModelOutcome,
   volume: Volume,
   planes: Plane[],
   { findings }: Interpreted,
@@ -421,7 +425,7 @@ function keepVolume(
 }
 
 /** @throws RadserveError of its failure, with its name */
-function firstRun(name: string, later: string, outcomes: readonly Outcome[]): FirstRun {
+function firstRun(name: string, later: string, outcomes: readonly ModelOutcome[]): FirstRun {
   const first = outcomes.find(({ planned }) => planned.entry.name === name);
   const about = `The model "${name}", which looks before ${later},`;
   if (first === undefined) throw errors.model_unavailable(`${about} is not here.`);

@@ -1,4 +1,4 @@
-import type { Verdict, Whose } from "../audit/action.js";
+import type { AuditOutcome, PatientAndStudy } from "../audit/action.js";
 import type { Engine } from "../engine/engine.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
@@ -42,7 +42,10 @@ export interface InferTask {
   /** In milliseconds of `monotonic`. The pool gives one to items of bulk jobs when they begin. */
   deadline?: number;
   cancelId: number;
-  /** Of a request; items of bulk jobs have none, and a summary is enough of their answers. */
+  /**
+   * The client's names, of a request. Items of bulk jobs have none: a summary of their answers is
+   * enough.
+   */
   named?: Parameters<typeof answerText>[1];
   /**
    * When the task was admitted, ISO 8601; now, if absent. A rerun with the same start writes the
@@ -60,7 +63,7 @@ export interface InferTask {
 export type NewTask = Omit<InferTask, "cancelId">;
 
 /** What is asked of one image: by a request, or by an item of a job. */
-export interface Asked extends Omit<NewTask, "delivery" | "startedAt"> {
+export interface TaskRequest extends Omit<NewTask, "delivery" | "startedAt"> {
   startedAt: string;
   subject: string;
   /** Where its DICOM objects go; nowhere if there are none. */
@@ -69,7 +72,7 @@ export interface Asked extends Omit<NewTask, "delivery" | "startedAt"> {
   deliveryId: string;
 }
 
-export function taskOf({ subject, destinations = [], deliveryId, ...task }: Asked): NewTask {
+export function taskOf({ subject, destinations = [], deliveryId, ...task }: TaskRequest): NewTask {
   if (destinations.length === 0) return task;
   const { requestId: request_id, startedAt: asked_at, priority } = task;
   const asked = { id: deliveryId, subject, request_id, asked_at, priority };
@@ -100,11 +103,12 @@ export interface InferContext {
    * patient's id; without it there is no audit.
    * @param place of a result that is to be delivered
    */
-  willCommit?: ((verdict: Verdict, place?: ResultPlace) => Promise<string | undefined>) | undefined;
+  willCommit?:
+    ((verdict: AuditOutcome, place?: ResultPlace) => Promise<string | undefined>) | undefined;
   /** What features do before a result is decided that will be committed. */
   staged?: ((result: StagedResult) => Promise<void>) | undefined;
   /** Told whose image the task is of, when it is read. */
-  wasOf?: ((whose: Whose) => void) | undefined;
+  wasOf?: ((whose: PatientAndStudy) => void) | undefined;
 }
 
 /**

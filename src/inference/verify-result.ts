@@ -4,10 +4,16 @@
  */
 import { RadserveError } from "../base/errors.js";
 import { receiptText, type Receipt } from "../results/receipt/receipt.js";
-import { check, checkFaults, checkFiles, checkMac, type Check } from "../results/commit/verify.js";
+import {
+  check,
+  checkFaults,
+  checkFiles,
+  checkMac,
+  type ReceiptCheck,
+} from "../results/commit/verify.js";
 import type { Trust } from "../results/receipt/seal.js";
 
-export interface Verification {
+export interface ResultVerification {
   /** The folder of the receipt. */
   folder: string;
   receipt: Receipt;
@@ -16,7 +22,7 @@ export interface Verification {
   /** The receipt as it lies there. */
   text: string;
   /** Reads the source and computes the results again. */
-  replayed: () => Promise<Check[]>;
+  replayed: () => Promise<ReceiptCheck[]>;
   /** The detail of the check if there is no source. */
   missing: string;
 }
@@ -32,7 +38,7 @@ export async function checkResult({
   text,
   replayed,
   missing,
-}: Verification): Promise<Check[]> {
+}: ResultVerification): Promise<ReceiptCheck[]> {
   const written =
     text === receiptText(receipt)
       ? check("receipt", "ok", `of Radserve ${receipt.radserve_version}`)
@@ -47,10 +53,10 @@ export async function checkResult({
 
 async function replayedOr(
   receipt: Receipt,
-  replayed: Verification["replayed"],
+  replayed: ResultVerification["replayed"],
   missing: string,
-): Promise<Check[]> {
-  const all = (first: Check, reason: string) => [
+): Promise<ReceiptCheck[]> {
+  const all = (first: ReceiptCheck, reason: string) => [
     first,
     ...receipt.models.map(({ name }) => check(name, "not_replayed", reason)),
     ...checkFaults({ receipt }),

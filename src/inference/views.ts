@@ -37,13 +37,13 @@ import {
   wholePairs,
   withMargin,
   type Extent,
-  type Grid,
+  type VoxelGrid,
 } from "./region.js";
 import { sliceOutputs } from "../results/findings/volume-outputs.js";
 import type { Cuboid } from "../results/kinds/kind.js";
 
 /** Frames of one image, as they lie behind each other. */
-interface Part {
+interface SamplePart {
   image: Image;
   /** From 0. */
   frames: readonly number[];
@@ -56,9 +56,9 @@ interface Part {
 }
 
 /** Frames that a model is given at once. */
-export interface Sample {
+export interface ModelSample {
   /** One, or one for each role in the manifest's order. */
-  parts: readonly Part[];
+  parts: readonly SamplePart[];
   /** The frame that findings are about, from 0; undefined for a volume. */
   frame: number | undefined;
   /**
@@ -74,13 +74,17 @@ export interface Sample {
  * @param roles of the image, as rolesIn gives them
  * @throws RadserveError series_invalid if a volume is needed and the image is not one
  */
-export function samplesOf(manifest: Manifest, image: Image, roles: readonly Filled[]): Sample[] {
+export function samplesOf(
+  manifest: Manifest,
+  image: Image,
+  roles: readonly Filled[],
+): ModelSample[] {
   const isSeries = manifest.accepts.dimensions === "series";
   const volume = isSeries ? volumeOf(image, toleranceOf(manifest)) : undefined;
   const whole = { frame: isSeries ? undefined : 0, centre: undefined, volume };
   if (roles.length > 0)
     return [{ ...whole, parts: roles.map((filled) => partOf(manifest, filled, image)) }];
-  const only = (frames: readonly number[]): Part[] => [
+  const only = (frames: readonly number[]): SamplePart[] => [
     { image, frames, geometry: volume?.geometry, regrid: false, role: undefined },
   ];
   if (volume !== undefined) return [{ ...whole, parts: only(volume.frames) }];
@@ -100,25 +104,25 @@ export function samplesOf(manifest: Manifest, image: Image, roles: readonly Fill
 }
 
 /** A role's image: all of it as a volume, or its first frame. */
-function partOf(manifest: Manifest, { role, image }: Filled, leading: Image): Part {
+function partOf(manifest: Manifest, { role, image }: Filled, leading: Image): SamplePart {
   const volume = manifest.accepts.dimensions === "series" ? volumeOf(image) : undefined;
   const regrid = isRegridded(manifest, leading, image);
   return { image, frames: volume?.frames ?? [0], geometry: volume?.geometry, regrid, role };
 }
 
 /** A part of a sample with its pixels. */
-export type Stack = Pick<Part, "geometry" | "regrid" | "role"> & { planes: Plane[] };
+export type Stack = Pick<SamplePart, "geometry" | "regrid" | "role"> & { planes: Plane[] };
 
 /**
  * Another form of a sample: `into` makes it, and `back` takes what the model says of it back to the
  * sample.
  */
-interface View {
+interface SampleView {
   into: (stacks: Stack[]) => Stack[];
   back: (result: InferResult) => InferResult;
 }
 
-const composed = (views: readonly View[]): View => ({
+const composed = (views: readonly SampleView[]): SampleView => ({
   into: (stacks) => views.reduce((given, { into }) => into(given), stacks),
   back: (result) => views.reduceRight((said, { back }) => back(said), result),
 });
@@ -127,7 +131,7 @@ const composed = (views: readonly View[]): View => ({
  * A tilted stack, or one with missing slices, as a straight and whole one; tensors of the graph
  * stay what they were.
  */
-const straightView = (straight: Straight, format: Image["format"]): View => ({
+const straightView = (straight: Straight, format: Image["format"]): SampleView => ({
   into: (stacks) =>
     stacks.map((stack) => ({
       ...stack,
@@ -145,10 +149,10 @@ const straightView = (straight: Straight, format: Image["format"]): View => ({
 });
 
 /**
- * A box of the sample. Images of roles that have a grid of their own are taken to that of the box.
- * Probabilities stay those of the box: outside it there are none.
+ * A box of the sample. Images of roles with another grid are resampled to the grid of the box.
+ * Probabilities exist only inside the box.
  */
-const boxView = (box: Cuboid, grid: Grid): View => ({
+const boxView = (box: Cuboid, grid: VoxelGrid): SampleView => ({
   into: (stacks) =>
     stacks.map((stack) => {
       const { planes, geometry } = stack;
@@ -166,7 +170,7 @@ const boxView = (box: Cuboid, grid: Grid): View => ({
 /**
  * Stored values with the meaning that the model's inputs give them; nothing has to be taken back.
  */
-const meaningView = (manifest: Manifest): View => ({
+const meaningView = (manifest: Manifest): SampleView => ({
   into: (stacks) =>
     stacks.map((stack) => {
       const seen = stack.role === undefined ? manifest : seenBy(manifest, stack.role);
@@ -185,8 +189,8 @@ const meaningView = (manifest: Manifest): View => ({
  */
 const THICK = 999;
 
-/** An image as a volume of one slice; what is said of it is said of the image. */
-const flatView = ({ row, column }: Pick<Spacing, "row" | "column">): View => ({
+/** An image as a volume of one slice. Findings about that volume are findings about the image. */
+const flatView = ({ row, column }: Pick<Spacing, "row" | "column">): SampleView => ({
   into: (stacks) =>
     stacks.map((stack) => ({
       ...stack,
@@ -212,8 +216,8 @@ export interface FirstRun {
 export interface SampleModel {
   manifest: Manifest;
   /**
-   * The model whose region this one looks at, or whose labels it is given. @throws RadserveError if
-   * that failed
+   * The model that finds the region of this one, or gives it labels. @throws RadserveError if that
+   * failed
    */
   first: (name: string) => FirstRun;
   infer: (
@@ -237,7 +241,7 @@ export interface SampleResult extends Pick<InferResult, "outputs" | "preparation
  * @returns a reason if there is no region, and the manifest refuses that
  */
 export async function inferSample(
-  { volume, frame = 0, centre, parts }: Sample,
+  { volume, frame = 0, centre, parts }: ModelSample,
   stacks: Stack[],
   { manifest, first, infer }: SampleModel,
 ): Promise<SampleResult | Reason> {
@@ -276,13 +280,16 @@ export async function inferSample(
   return { ...view.back(result), extent, warnings };
 }
 
-function gridOfFrame(image: Image, frame: number): Grid {
+function gridOfFrame(image: Image, frame: number): VoxelGrid {
   const { rows, columns } = image.format;
   const spacing = image.spacing(frame);
   return { slices: 1, rows, columns, spacing: spacing && { ...spacing, slice: 0 } };
 }
 
-function gridOfVolume({ format: { rows, columns } }: Image, { frames, geometry }: Volume): Grid {
+function gridOfVolume(
+  { format: { rows, columns } }: Image,
+  { frames, geometry }: Volume,
+): VoxelGrid {
   const { sliceSpacing: slice, rowSpacing: row, columnSpacing: column } = geometry;
   return { slices: frames.length, rows, columns, spacing: { slice, row, column } };
 }
@@ -291,7 +298,7 @@ function gridOfVolume({ format: { rows, columns } }: Image, { frames, geometry }
 function extentOf(
   manifest: Manifest,
   plane: Plane,
-  grid: Grid,
+  grid: VoxelGrid,
   first: SampleModel["first"],
 ): Extent | { kind: "refused" } | undefined {
   const { region } = manifest;

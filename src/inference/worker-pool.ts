@@ -1,14 +1,14 @@
 /**
- * The worker threads and the queues in front of them. A request that waits leaves its queue when
- * its client goes, its time is over or the server stops. To abort a task that runs ends its whole
- * thread and the other images on it, so that it is done only to a task that did not end of itself
- * soon after it was told to; the others on its thread run again.
+ * The worker threads and the queues in front of them. A waiting request leaves its queue when its
+ * client disconnects, its deadline passes or the server stops. A running task is first asked to
+ * end. Only if it does not end soon is its thread terminated, which also stops the other images on
+ * that thread; those run again.
  */
 import type { EngineOptions } from "../engine/types.js";
 import type { WorkerAnswer } from "./worker.js";
 import { TASKS_PER_THREAD, ThreadPool, type WorkerThread } from "./thread-pool.js";
 import { FairQueue } from "../base/fair-queue.js";
-import type { Trail, Verdict } from "../audit/action.js";
+import type { AuditOutcome, Trail } from "../audit/action.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { errors, RadserveError } from "../base/errors.js";
@@ -110,7 +110,7 @@ interface Admitted {
 }
 
 /** A task that a thread has. */
-interface Running extends Admitted {
+interface RunningTask extends Admitted {
   signs: Signs;
   thread: WorkerThread;
   /**
@@ -142,7 +142,7 @@ export class InferencePool {
     routine: new FairQueue(),
     bulk: new FairQueue(),
   };
-  readonly #running = new Map<number, Running>();
+  readonly #running = new Map<number, RunningTask>();
   #threadsEnded = 0;
   readonly #models = new ModelSharer();
   #lastCancelId = 0;
@@ -193,7 +193,7 @@ export class InferencePool {
 
   async #willCommit(
     cancelId: number,
-    verdict: Verdict,
+    verdict: AuditOutcome,
     place: ResultPlace | undefined,
   ): Promise<string | undefined> {
     const entry = this.#running.get(cancelId);
@@ -207,7 +207,7 @@ export class InferencePool {
     const sending = this.options.sending();
     if (sending === undefined)
       throw errors.delivery_unavailable(
-        "Expected RADSERVE_DOORS to name destinations on this box, as on the one that took the request; it names none. Nothing was written.",
+        "Expected RADSERVE_GATEWAY to name destinations on this node, as on the one that took the request; it names none. Nothing was written.",
       );
     await sending.staged(delivery, place);
   }
@@ -262,7 +262,7 @@ export class InferencePool {
   /**
    * Runs one image, whose task has the names of its client. Throws what infer throws, and
    * overloaded, deadline_exceeded or shutting_down.
-   * @param subject whose request it is; among those that wait with one priority subjects take turns
+   * @param subject who sent the request; subjects take turns among requests of one priority
    */
   run(task: InferTask, subject: string, trail?: Trail): Promise<AnswerText> {
     return this.#admit(task, subject, trail) as Promise<AnswerText>;
@@ -282,7 +282,7 @@ export class InferencePool {
         `Expected fewer than ${this.options.maxQueue} requests waiting; found that many. Send the request again after the time in Retry-After.`,
         { queued: this.queued },
       );
-    if (isOver(task)) throw tooLate("start");
+    if (isPastDeadline(task)) throw tooLate("start");
     return new Promise((resolve, reject) => {
       const entry = admitted({ task, subject, trail, resolve, reject }, false);
       this.#expire(entry);
@@ -311,7 +311,7 @@ export class InferencePool {
     this.#stop(entry);
   }
 
-  #stop(entry: Running): void {
+  #stop(entry: RunningTask): void {
     const { cancelId } = entry.task;
     setSign(entry.signs, "stop");
     this.options.cancelRunning(cancelId);
@@ -323,7 +323,7 @@ export class InferencePool {
    * A task that has not begun on a busy thread is no reason: it ends as soon as the thread comes to
    * it.
    */
-  #endThreadOf({ task, thread, signs }: Running): void {
+  #endThreadOf({ task, thread, signs }: RunningTask): void {
     if (!isSet(signs, "begun")) return;
     this.#threadsEnded += 1;
     this.options.log.warn(
@@ -383,7 +383,7 @@ export class InferencePool {
   /**
    * When its time is over the task is stopped, and its client answered when it has ended, or soon.
    */
-  #limit(entry: Running, deadline: number): void {
+  #limit(entry: RunningTask, deadline: number): void {
     entry.timer = setTimeout(
       () => {
         entry.late = true;
@@ -429,13 +429,13 @@ export class InferencePool {
     const deadline = entry.task.deadline ?? monotonic() + this.options.itemMs;
     const task = { ...entry.task, deadline };
     const signs = newSigns();
-    const running: Running = Object.assign(entry, { signs, thread, late: false });
+    const running: RunningTask = Object.assign(entry, { signs, thread, late: false });
     this.#running.set(task.cancelId, running);
     Atomics.store(this.#runningCount, 0, this.#running.size);
     this.#limit(running, deadline);
     // Results may have been committed at the last moment: a repeat of the request finds and reuses
     // them.
-    const isLate = () => running.late || isOver(task);
+    const isLate = () => running.late || isPastDeadline(task);
     try {
       const models = this.#models.share(this.options.models());
       const answer = await thread.run({ task, models, signs }, alone, subject);
@@ -490,7 +490,7 @@ function mayRunAgain({ task, alone, cancelled }: Admitted): boolean {
   return task.priority === "bulk" && !alone && !cancelled;
 }
 
-const isOver = ({ deadline }: InferTask): boolean =>
+const isPastDeadline = ({ deadline }: InferTask): boolean =>
   deadline !== undefined && monotonic() >= deadline;
 
 export function shuttingDown(): RadserveError {

@@ -5,7 +5,7 @@
 import os from "node:os";
 import { workerData } from "node:worker_threads";
 import { giveBack } from "../addon/bytes.js";
-import type { Verdict, Whose } from "../audit/action.js";
+import type { AuditOutcome, PatientAndStudy } from "../audit/action.js";
 import { dropGrownCodecs } from "../images/dicom/codecs.js";
 import { shareDecoding } from "../images/dicom/decoders.js";
 import { operateAtOnce } from "../files/disk.js";
@@ -56,9 +56,13 @@ export interface WorkerOwner {
    * @returns the hash of the patient's id, where something will be committed
    * @throws RadserveError audit_failed, delivery_unavailable
    */
-  willCommit(cancelId: number, verdict: Verdict, place?: ResultPlace): Promise<string | undefined>;
+  willCommit(
+    cancelId: number,
+    verdict: AuditOutcome,
+    place?: ResultPlace,
+  ): Promise<string | undefined>;
   /** The task failed, and its image is of that person. */
-  wasOf(cancelId: number, whose: Whose): void;
+  wasOf(cancelId: number, whose: PatientAndStudy): void;
 }
 
 export interface Worker {
@@ -159,7 +163,7 @@ const pool = answerOwner<WorkerOwner>(methods);
 async function inferred({ task, models: shared, signs }: WorkerTask): Promise<WorkerAnswer> {
   setSign(signs, "begun");
   const { cancelId } = task;
-  let whose: Whose | undefined;
+  let whose: PatientAndStudy | undefined;
   try {
     const { outputs, forms } = options;
     const context: InferContext = {

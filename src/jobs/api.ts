@@ -1,4 +1,4 @@
-/** The bulk pages: what each does to the jobs, and how a job and an item are shown. */
+/** The endpoints of jobs: what each does to the jobs, and how a job and an item are shown. */
 import { withInput } from "../files/guarded-paths.js";
 import { deliveryName } from "../files/helper-names.js";
 import { deliveriesOf, readDelivery } from "../results/receipt/delivery.js";
@@ -71,7 +71,7 @@ function pausedReason(row: JobRow, trouble: Trouble | undefined): Job["paused_re
   return { code: trouble.code, message: trouble.message, since: trouble.since.toISOString() };
 }
 
-/** A job that would go on, if this box could write into the database, is paused. */
+/** A job that would go on, if this node could write into the database, is paused. */
 function stalled(row: JobRow, trouble: Trouble | undefined): JobRow {
   const goes = row.state === "running" || row.state === "scanning";
   return goes && trouble !== undefined ? { ...row, state: "paused" } : row;
@@ -98,7 +98,7 @@ const NOTHING_ANALYSED = {
 const isAllSkipped = ({ skipped, ...others }: Job["counts"]): boolean =>
   skipped > 0 && Object.values(others).every((count) => count === 0);
 
-/** @param trouble what keeps this box from writing into the database, if something does */
+/** @param trouble what keeps this node from writing into the database, if something does */
 export function jobOf(found: JobRow, trouble?: Trouble): Job {
   const row = stalled(found, trouble);
   const counts = Object.fromEntries(
@@ -152,7 +152,7 @@ export function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly Path
   };
 }
 
-const answer = (body: unknown, status = 200): BulkAnswer => ({
+const jsonAnswer = (body: unknown, status = 200): BulkAnswer => ({
   status,
   body: JSON.stringify(body),
 });
@@ -183,7 +183,7 @@ const submitted: Perform = async ({ caller, body }, context) => {
   const { job, fresh, note } = await submitJob(caller, parseJsonBody(body), context);
   const { job_id, state, total, status_url } = job;
   return {
-    ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200),
+    ...jsonAnswer({ job_id, state, total, status_url }, fresh ? 202 : 200),
     location: status_url,
     note,
   };
@@ -211,7 +211,7 @@ function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], s
   return [page, rows.length > limit && last !== undefined ? cursor(last) : null];
 }
 
-const listed: Perform = async ({ caller, query }, context) => {
+const showJobs: Perform = async ({ caller, query }, context) => {
   const database = await openedSoon(context);
   const { limit, cursor, state } = parseBody(jobQuerySchema, query);
   const { troubles } = context;
@@ -229,7 +229,7 @@ const listed: Perform = async ({ caller, query }, context) => {
     before = found.at(-1)?.seq;
   }
   const [page, next_cursor] = paged(rows, limit, (row) => row.seq);
-  return answer({ jobs: page.map((row) => jobOf(row, troubles.of(row.id))), next_cursor });
+  return jsonAnswer({ jobs: page.map((row) => jobOf(row, troubles.of(row.id))), next_cursor });
 };
 
 /** A call about one job that its caller may see. */
@@ -252,7 +252,9 @@ function ofJob(perform: (call: JobCall) => Promise<BulkAnswer>): Perform {
 
 async function shown({ job, database, context, progress }: JobCall): Promise<BulkAnswer> {
   const { troubles } = context;
-  return answer(await detailsOf(database.readPool, job, jobOf(job, troubles.of(job.id)), progress));
+  return jsonAnswer(
+    await detailsOf(database.readPool, job, jobOf(job, troubles.of(job.id)), progress),
+  );
 }
 
 /**
@@ -281,7 +283,7 @@ async function items({ job, query, database, context }: JobCall): Promise<BulkAn
   const rows = await listItems(database.readPool, job.id, { after, state, code, limit: limit + 1 });
   const [page, next_cursor] = paged(rows, limit, (row) => String(row.index));
   const shown = page.map(async (row) => itemWithDeliveries(row, job.request, context));
-  return answer({ items: await Promise.all(shown), next_cursor });
+  return jsonAnswer({ items: await Promise.all(shown), next_cursor });
 }
 
 /** The item, with what became of its objects: the file beside its receipt says that. */
@@ -312,8 +314,8 @@ async function purged({ job, caller, database, context }: JobCall): Promise<Bulk
   const row = await purgeJob(pool, caller, job.id);
   // Not waited for: a share may not answer
   void unmark(job.id, outputs, context.config);
-  const nothing = { waiting: [], boxes: [], progress: [], failures: [] };
-  return answer({ ...jobOf(row), ...nothing, report: row.report } satisfies JobDetails);
+  const nothing = { waiting: [], nodes: [], progress: [], failures: [] };
+  return jsonAnswer({ ...jobOf(row), ...nothing, report: row.report } satisfies JobDetails);
 }
 
 /**
@@ -339,14 +341,14 @@ async function reconciled({ job, query, caller, database, context }: JobCall): P
       ? await requeueItems(pool, caller, job.id, marking(context), lacking)
       : 0;
   return {
-    ...answer({ ...found, requeued } satisfies Reconciliation),
+    ...jsonAnswer({ ...found, requeued } satisfies Reconciliation),
     note: { checked: found.checked, differences: found.differences.length, requeued },
   };
 }
 
 /**
- * How long a page waits for a database that is being made or started: with what its statements may
- * take it is less than five seconds. A submission waits as long as the database needs.
+ * How long an endpoint waits for a database that is being made or started: with what its statements
+ * may take it is less than five seconds. A submission waits as long as the database needs.
  */
 const LONGEST_OPENING_MS = 2_500;
 
@@ -362,16 +364,16 @@ async function openedSoon({ database }: ApiContext): Promise<Database> {
 }
 
 interface Operation {
-  /** @throws RadserveError of any code that the page documents */
+  /** @throws RadserveError of any code that the endpoint documents */
   perform: Perform;
-  /** Whether boxes may have something to do, or to stop, after it. */
+  /** Whether nodes may have something to do, or to stop, after it. */
   wakes: boolean;
 }
 
-/** The operations of the bulk queue; routes.ts has a page for each. */
+/** The operations of the bulk queue; routes.ts has an endpoint for each. */
 export const OPERATIONS = {
   submit: { perform: submitted, wakes: true },
-  list: { perform: listed, wakes: false },
+  list: { perform: showJobs, wakes: false },
   show: { perform: ofJob(shown), wakes: false },
   items: { perform: ofJob(items), wakes: false },
   reconcile: { perform: ofJob(reconciled), wakes: true },

@@ -1,4 +1,4 @@
-/** A request to the bulk pages and its answer, as data that crosses threads. */
+/** A request to the endpoints of jobs and its answer, as data that crosses threads. */
 import type { About } from "../audit/action.js";
 import type { Job, JobProgress } from "./schema.js";
 
@@ -14,12 +14,12 @@ export interface Caller {
 /** One request, as it came: the bulk thread checks what is in it. */
 export interface BulkCall {
   caller: Caller;
-  /** Empty if the page is of no job. */
+  /** Empty if the endpoint is of no job. */
   jobId: string;
   query: Record<string, unknown>;
   /** The text of the body; empty if there is none. */
   body: string;
-  /** Images of the job that this box looks at window by window. */
+  /** Images of the job that this node looks at window by window. */
   progress: JobProgress[];
 }
 

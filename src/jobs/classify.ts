@@ -28,14 +28,14 @@ export interface SliceHead {
   modality: string | undefined;
 }
 
-export type Kind =
+export type FileKind =
   | { is: "input"; slice?: SliceHead }
   | { is: "own" }
   | { is: "skipped"; reason: WhySkipped }
   /** Of a format that is not read, in which images may be. */
   | { is: "foreign"; format: KnownFormat };
 
-const skipped = (code: string, message: string): Kind => ({
+const skipped = (code: string, message: string): FileKind => ({
   is: "skipped",
   reason: { code, message },
 });
@@ -75,7 +75,7 @@ export async function headOf(fd: number, first: Buffer): Promise<DicomHead | und
   return undefined;
 }
 
-function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): Kind {
+function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): FileKind {
   if (isOwnObject(attributes)) return { is: "own" };
   const uid = attributes.string("SOPClassUID") ?? mediaStorageSopClass;
   if (uid !== undefined && (uid === DICOMDIR || NO_IMAGE.some((prefix) => uid.startsWith(prefix))))
@@ -129,7 +129,7 @@ async function isListed(folder: string, file: string): Promise<boolean> {
  * @param folder a path that names the folder it lies in
  * @throws errors of the file system as they are
  */
-export async function classify(fd: number, folder: string, name: string): Promise<Kind> {
+export async function classify(fd: number, folder: string, name: string): Promise<FileKind> {
   const first = await readStart(fd, HEAD_BYTES[0]);
   const bytes = first.subarray(0, SNIFF_BYTES);
   if (bytes.length === 0) return skipped("empty_file", "The file is empty.");

@@ -9,7 +9,7 @@ import { faultForLog } from "../base/log.js";
 import { asUnavailable } from "./database.js";
 import { unmarkEnded } from "./job-folders.js";
 import { ReportLeft, type ReportContext, type WriteReport } from "./feature.js";
-import { claimReport, renewClaim, settleReport, type Claim } from "./report-claims.js";
+import { claimReport, renewClaim, settleReport, type ReportClaim } from "./report-claims.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 /**
@@ -49,7 +49,7 @@ async function reportOne(context: ReportContext, writeReport: WriteReport): Prom
  * met again.
  */
 async function giveUp(
-  claim: Claim,
+  claim: ReportClaim,
   thrown: unknown,
   { database: { pool }, log }: ReportContext,
 ): Promise<void> {

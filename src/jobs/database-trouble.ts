@@ -1,5 +1,5 @@
 /**
- * The error of a database that cannot be used, and what keeps this box from writing into its own.
+ * The error of a database that cannot be used, and what keeps this node from writing into its own.
  */
 import { RadserveError } from "../base/errors.js";
 import { ThreadEnded } from "../base/remote.js";

@@ -20,19 +20,19 @@ import { BulkUnavailable } from "./database-trouble.js";
 export const OLDEST_POSTGRES = 13;
 
 /** How to connect; pg and pg-boss take it as it is. It may hold a password: it is never logged. */
-export type Connection = pg.ClientConfig;
+export type DatabaseConnection = pg.ClientConfig;
 
 /** A pool, or a client, perhaps one of a pool that has a transaction. */
 export type Queryable = pg.Pool | pg.ClientBase;
 
 export interface Database {
-  readonly connection: Connection;
+  readonly connection: DatabaseConnection;
   /**
    * Its clients may fail at any time without harm to the process; wrap their errors with
    * `asUnavailable`.
    */
   readonly pool: pg.Pool;
-  /** The same for pages, whose readers wait: each statement answers within seconds or fails. */
+  /** The same for endpoints, whose clients wait: each statement answers within seconds or fails. */
   readonly readPool: pg.Pool;
   /** For example 15.18. */
   readonly version: string;
@@ -43,13 +43,13 @@ export interface Database {
 }
 
 /**
- * No page may wait longer than five seconds for a database that does not answer; these add up to
- * less.
+ * No endpoint may wait longer than five seconds for a database that does not answer; these add up
+ * to less.
  */
 const LONGEST_CONNECT_MS = 2_500;
 const LONGEST_LOCK_MS = 2_000;
 const LONGEST_READ_MS = 2_000;
-/** The server ends a statement of a page before that, and says why. */
+/** The server ends a statement of an endpoint before that, and says why. */
 const LONGEST_READ_STATEMENT_MS = 1_800;
 /** The longest statement, ten thousand items in one insert, takes a quarter of a second. */
 const LONGEST_QUERY_MS = 60_000;
@@ -59,7 +59,7 @@ const MOST_CLIENTS = 7;
 const MOST_READING = 3;
 
 /** Host and port, or the folder of a socket; never a user or a password. */
-function nameOf(connection: Connection): string {
+function nameOf(connection: DatabaseConnection): string {
   const { host, port } = new pg.Client(connection);
   return host.startsWith("/") ? `the socket in ${host}` : `${host}:${port}`;
 }
@@ -110,7 +110,7 @@ const STATES: [states: RegExp, reason: string, fix: string][] = [
  */
 function remedyOf(
   error: Error,
-  connection: Connection,
+  connection: DatabaseConnection,
 ): { reason: string; fix: string } | undefined {
   const code = errno(error);
   if (error instanceof pg.DatabaseError) {
@@ -148,7 +148,7 @@ export function wasRefused(thrown: unknown): boolean {
  * statement's own, as it is.
  * @param connection the pool's options, or a client's configuration
  */
-export function asUnavailable(thrown: unknown, connection: Connection): unknown {
+export function asUnavailable(thrown: unknown, connection: DatabaseConnection): unknown {
   const remedy = thrown instanceof Error ? remedyOf(thrown, connection) : undefined;
   if (!(thrown instanceof Error) || remedy === undefined) return thrown;
   return new BulkUnavailable(
@@ -205,7 +205,7 @@ export const isFarAhead = (column: string): string =>
  * The condition that a time to wait for is over; nobody waits until one that is far ahead comes
  * round.
  */
-export const isOver = (column: string): string =>
+export const hasPassed = (column: string): string =>
   `(${column} is null or ${column} <= now() or ${isFarAhead(column)})`;
 
 /**
@@ -218,7 +218,7 @@ export function jsonb(value: unknown): string {
   );
 }
 
-function makePool(connection: Connection, log: Logger, limits: pg.PoolConfig): pg.Pool {
+function makePool(connection: DatabaseConnection, log: Logger, limits: pg.PoolConfig): pg.Pool {
   const pool = new pg.Pool({
     ...connection,
     connectionTimeoutMillis: LONGEST_CONNECT_MS,
@@ -282,7 +282,7 @@ function checkedVersion(server: Server | undefined, name: string): string {
 }
 
 /** The server's version, which also proves that it answers. Throws BulkUnavailable. */
-async function versionOf(connection: Connection, look?: Look): Promise<string> {
+async function versionOf(connection: DatabaseConnection, look?: Look): Promise<string> {
   const client = new pg.Client({
     ...connection,
     connectionTimeoutMillis: LONGEST_CONNECT_MS,
@@ -306,7 +306,7 @@ async function versionOf(connection: Connection, look?: Look): Promise<string> {
  * Throws BulkUnavailable where a certificate or key that the address names cannot be read, which pg
  * does at once.
  */
-function urlConnection(url: string): Connection {
+function urlConnection(url: string): DatabaseConnection {
   const connection = {
     connectionString: url,
     keepAlive: true,
@@ -346,7 +346,11 @@ export async function openSharedDatabase(url: string, log: Logger): Promise<Data
   return opened(urlConnection(url), log);
 }
 
-async function opened(connection: Connection, log: Logger, own?: LocalDatabase): Promise<Database> {
+async function opened(
+  connection: DatabaseConnection,
+  log: Logger,
+  own?: LocalDatabase,
+): Promise<Database> {
   let version: string;
   try {
     version = await versionOf(connection);

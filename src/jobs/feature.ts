@@ -3,27 +3,27 @@
  * src/features.ts.
  */
 import type { Config } from "../config.js";
-import type { BoxContext } from "./boxes.js";
+import type { NodeContext } from "./nodes.js";
 import type { LocalDatabases } from "./local-database.js";
-import type { Claim } from "./report-claims.js";
+import type { ReportClaim } from "./report-claims.js";
 import type { JobDetails } from "./schema.js";
 
 export type Report = NonNullable<JobDetails["report"]>;
 
-export interface ReportContext extends Pick<BoxContext, "config" | "roots" | "database" | "log"> {
-  /** This box is to end: what was begun is left to another. */
+export interface ReportContext extends Pick<NodeContext, "config" | "roots" | "database" | "log"> {
+  /** This node is to end: what was begun is left to another. */
   stopped: () => boolean;
 }
 
-/** The claim is no longer this box's, or the box is to end. */
+/** The claim is no longer this node's, or the node is to end. */
 export class ReportLeft extends Error {}
 
 /**
- * Writes what is to lie beside the results of a job before the job counts as ended. One box at a
+ * Writes what is to lie beside the results of a job before the job counts as ended. One node at a
  * time does it; where it dies, another begins anew.
  * @throws ReportLeft; any other error ends the report, and the job all the same
  */
-export type WriteReport = (claim: Claim, context: ReportContext) => Promise<Report>;
+export type WriteReport = (claim: ReportClaim, context: ReportContext) => Promise<Report>;
 
 export interface JobsFeature {
   /** For jobs where DATABASE_URL names no database. */

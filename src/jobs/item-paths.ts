@@ -1,4 +1,4 @@
-/** Where the items of a job lie on this box, and what the client calls them. */
+/** Where the items of a job lie on this node, and what the client calls them. */
 import path from "node:path";
 import { translateIn, type PathMapping } from "../files/path-map.js";
 import { caseName } from "../results/receipt/names.js";
@@ -28,7 +28,7 @@ function fromSeriesPath(item: string): {
 }
 
 export interface ItemPaths {
-  /** The path on this box. */
+  /** The path on this node. */
   input: string;
   /** SeriesInstanceUID of an item that is one of several series in its folder. */
   series: string | undefined;
@@ -53,7 +53,7 @@ export interface ItemPaths {
   clientOutput(name: string): string;
 }
 
-interface Named {
+interface ItemPathRow {
   input: string;
   /** Absent if `input` is relative to the job's folder. */
   output: string | null;
@@ -71,7 +71,7 @@ const joined = (folder: string, rest: string) =>
  */
 export function pathsOf(
   request: JobRequest,
-  item: Named,
+  item: ItemPathRow,
   pathMap: readonly PathMapping[],
 ): ItemPaths {
   if (item.output !== null) {

@@ -1,64 +1,64 @@
 /**
- * The details of a job: why it waits, since when and on which box; the boxes; why images failed.
+ * The details of a job: why it waits, since when and on which node; the nodes; why images failed.
  */
 import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { JobRow } from "./jobs.js";
-import type { Box, Job, JobDetails, JobProgress } from "./schema.js";
+import type { NodeState, Job, JobDetails, JobProgress } from "./schema.js";
 
-type Waiting = JobDetails["waiting"][number];
+type WaitReason = JobDetails["waiting"][number];
 
 const SUSPECT =
   "The server ended while these images were being worked on. They run one at a time, with nothing beside them.";
 const MESSAGES: Record<string, string> = {
   suspect: SUSPECT,
   name_locked:
-    "Another box, which may stand still, holds the names of these results. They are tried again after half a minute.",
-  silent_box:
-    "A box that has these images shows no sign of life. If it stays silent for 12 seconds, they run elsewhere.",
+    "Another node, which may stand still, holds the names of these results. They are tried again after half a minute.",
+  silent_node:
+    "A node that has these images shows no sign of life. If it stays silent for 12 seconds, they run elsewhere.",
   overloaded: "The server had all the work that it can hold. They are tried again within seconds.",
 };
 const AGAIN = "These images failed and are tried again within seconds.";
 
-/** Groups of items that wait for something of their own, and those that a silent box has. */
-async function waitingItems(pool: Pool, jobId: string): Promise<Waiting[]> {
-  const { rows } = await pool.query<Omit<Waiting, "since"> & { since: Date }>(
-    `select waits->>'reason' as reason, waits->>'box' as box, min((waits->>'since')::timestamptz) as since,
+/** Groups of items that wait for something of their own, and those that a silent node has. */
+async function waitingItems(pool: Pool, jobId: string): Promise<WaitReason[]> {
+  const { rows } = await pool.query<Omit<WaitReason, "since"> & { since: Date }>(
+    `select waits->>'reason' as reason, waits->>'box' as node, min((waits->>'since')::timestamptz) as since,
        count(*)::int as images
      from radserve.item where job_id = $1 and state = 'queued' and waits is not null group by 1, 2
      union all
-     select 'silent_box', b.name, b.beat_at, count(*)::int
+     select 'silent_node', b.name, b.beat_at, count(*)::int
      from radserve.item i join radserve.instance b on b.id = i.owner
      where i.job_id = $1 and i.state = 'running' and b.beat_at < now() - make_interval(secs => $2)
      group by b.id order by since`,
-    [jobId, durations.boxSilent / 1000],
+    [jobId, durations.nodeSilent / 1000],
   );
-  return rows.map(({ reason, box, since, images }) => ({
+  return rows.map(({ reason, node, since, images }) => ({
     reason,
     message: MESSAGES[reason] ?? AGAIN,
     since: since.toISOString(),
-    box,
+    node,
     images,
   }));
 }
 
-/** @param jobId for how many of its images each box has; null: of no job */
-async function boxesOf(pool: Pool, jobId: string | null): Promise<JobDetails["boxes"]> {
-  const { rows } = await pool.query<Omit<Box, "seen_at"> & { seen_at: Date }>(
+/** @param jobId for how many of its images each node has; null: of no job */
+async function nodesOf(pool: Pool, jobId: string | null): Promise<JobDetails["nodes"]> {
+  const { rows } = await pool.query<Omit<NodeState, "seen_at"> & { seen_at: Date }>(
     `select b.name, b.box as id, b.beat_at > now() - make_interval(secs => $2) as alive, b.works, b.ready,
        b.beat_at as seen_at,
        (select count(*)::int from radserve.item i
         where i.job_id = $1 and i.state = 'running' and i.owner = b.id) as running
      from radserve.instance b order by b.name, b.box, b.beat_at`,
-    [jobId, durations.boxSilent / 1000],
+    [jobId, durations.nodeSilent / 1000],
   );
   return rows.map((row) => ({ ...row, seen_at: row.seen_at.toISOString() }));
 }
 
 /** The servers on this database. */
-export async function allBoxes(pool: Pool): Promise<Omit<Box, "running">[]> {
+export async function allNodes(pool: Pool): Promise<Omit<NodeState, "running">[]> {
   // oxlint-disable-next-line eslint/no-unused-vars -- the count is what is left out
-  return (await boxesOf(pool, null)).map(({ running, ...box }) => box);
+  return (await nodesOf(pool, null)).map(({ running, ...node }) => node);
 }
 
 /** Why images failed or were skipped, by code. */
@@ -76,18 +76,22 @@ export async function failuresOf(
   return rows;
 }
 
-/** When a box last could have worked on the job. */
-function lastWorker(boxes: JobDetails["boxes"], createdAt: Date): string {
-  const seen = boxes.filter(({ works, ready }) => works && ready).map(({ seen_at }) => seen_at);
+/** When a node last could have worked on the job. */
+function lastWorker(nodes: JobDetails["nodes"], createdAt: Date): string {
+  const seen = nodes.filter(({ works, ready }) => works && ready).map(({ seen_at }) => seen_at);
   return [createdAt.toISOString(), ...seen].reduce((latest, one) => (one > latest ? one : latest));
 }
 
 /** Why the job as a whole waits. */
-function ofJob(row: JobRow, reason: Job["paused_reason"], boxes: JobDetails["boxes"]): Waiting[] {
+function ofJob(
+  row: JobRow,
+  reason: Job["paused_reason"],
+  nodes: JobDetails["nodes"],
+): WaitReason[] {
   if (reason === null) return [];
   const { code, message } = reason;
-  const since = reason.since ?? (code === "no_worker" ? lastWorker(boxes, row.created_at) : null);
-  return [{ reason: code, message, since, box: row.pause_box, images: null }];
+  const since = reason.since ?? (code === "no_worker" ? lastWorker(nodes, row.created_at) : null);
+  return [{ reason: code, message, since, node: row.pause_box, images: null }];
 }
 
 /** @param job as it is shown, which says why it is paused */
@@ -97,15 +101,15 @@ export async function detailsOf(
   job: Job,
   progress: JobProgress[],
 ): Promise<JobDetails> {
-  const boxes = await boxesOf(pool, row.id);
+  const nodes = await nodesOf(pool, row.id);
   const waiting = row.finished_at === null ? await waitingItems(pool, row.id) : [];
   const failures: JobDetails["failures"] = [];
   for (const state of ["failed", "skipped"] as const)
     if (job.counts[state] > 0) failures.push(...(await failuresOf(pool, row.id, state)));
   return {
     ...job,
-    waiting: [...ofJob(row, job.paused_reason, boxes), ...waiting],
-    boxes,
+    waiting: [...ofJob(row, job.paused_reason, nodes), ...waiting],
+    nodes,
     progress,
     failures,
     report: row.report,

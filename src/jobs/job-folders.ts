@@ -119,12 +119,12 @@ export async function unmarkEnded(
   }
 }
 
-type Ended = Pick<JobRow, "id" | "subject" | "counts" | "cancelled_at">;
+type EndedJob = Pick<JobRow, "id" | "subject" | "counts" | "cancelled_at">;
 
 /** The line of a job's end: how its images ended, and for which reasons. */
 async function logEnd(
   pool: Pool,
-  { id, subject, counts, cancelled_at }: Ended,
+  { id, subject, counts, cancelled_at }: EndedJob,
   log: Logger,
 ): Promise<void> {
   const reasons = async (state: "failed" | "skipped") =>

@@ -46,7 +46,7 @@ export interface JobRow {
   /** Why the job paused of itself; null once an image went well again. */
   pause_code: string | null;
   pause_message: string | null;
-  /** Since when it is paused, and the box that found why. */
+  /** Since when it is paused, and the node that found why. */
   paused_at: Date | null;
   pause_box: string | null;
   counts: Partial<Counts> | null;
@@ -68,7 +68,7 @@ export interface ItemRow {
 }
 
 /** Which jobs are meant: the subject's own, or those of everybody for an admin. */
-export interface Scope {
+export interface JobScope {
   subject: string;
   admin: boolean;
 }
@@ -102,7 +102,7 @@ export async function refuseMany(
 }
 
 /**
- * The same in the transaction that opens the job: of two that open the last one, on whatever boxes,
+ * The same in the transaction that opens the job: of two that open the last one, on whatever nodes,
  * the second waits and then sees the first. Others wait until the commit, so this comes last.
  */
 export async function refuseManyInTurn(
@@ -173,7 +173,7 @@ export async function jobOfKey(
   return rows[0];
 }
 
-/** A box that runs items shows signs of life, with its models ready. */
+/** A node that runs items shows signs of life, with its models ready. */
 const WORKED =
   "exists (select from radserve.instance where works and ready and beat_at > now() - interval '15 s')";
 
@@ -221,7 +221,7 @@ export async function noSuchJob(pool: Queryable): Promise<RadserveError> {
 }
 
 /** @throws RadserveError job_not_found, also for another subject's job */
-export async function findJob(pool: Queryable, scope: Scope, id: string): Promise<JobRow> {
+export async function findJob(pool: Queryable, scope: JobScope, id: string): Promise<JobRow> {
   if (!UUID.test(id)) throw await noSuchJob(pool);
   const { rows } = await pool.query<JobRow>(`${view(false)} where ${IN_SCOPE} and j.id = $3`, [
     scope.subject,
@@ -232,10 +232,10 @@ export async function findJob(pool: Queryable, scope: Scope, id: string): Promis
   return rows[0];
 }
 
-/** @param stalled the database takes nothing from this box, so that no job goes on */
+/** @param stalled the database takes nothing from this node, so that no job goes on */
 export async function listJobs(
   pool: Pool,
-  scope: Scope,
+  scope: JobScope,
   {
     before,
     state: wanted,
@@ -304,7 +304,7 @@ const AT_ITS_END = `finished_at is null and total is not null
   and not exists (select from radserve.item where job_id = j.id and state in ('queued', 'running'))`;
 
 /**
- * Ends jobs of which nothing waits or runs any more, with their final counts.
+ * Ends jobs that have no waiting or running items, with their final counts.
  * @param ids only these
  */
 export async function finishJobs(pool: Pool, ids: readonly string[]): Promise<void> {
@@ -338,7 +338,7 @@ export async function finishLocked(client: PoolClient, ids: readonly string[]): 
 }
 
 /** Takes a row in the scope for a change; other changes of the job wait. */
-async function locked(client: PoolClient, scope: Scope, id: string): Promise<JobRow> {
+async function locked(client: PoolClient, scope: JobScope, id: string): Promise<JobRow> {
   await client.query("select from radserve.job where id = $1 for update", [id]);
   return findJob(client, scope, id);
 }
@@ -351,7 +351,7 @@ function conflict(expected: string, row: JobRow): RadserveError {
  * Queued items never start; a second time nothing happens. A job whose items have all ended is
  * completed and stays it.
  */
-export function cancelJob(pool: Pool, scope: Scope, id: string): Promise<void> {
+export function cancelJob(pool: Pool, scope: JobScope, id: string): Promise<void> {
   return transaction(pool, async (client) => {
     await locked(client, scope, id);
     await finishLocked(client, [id]);
@@ -384,7 +384,12 @@ export const UNREAD = "unread";
  * cancelled job so do those that were cancelled, and it goes on; what a scan had not found by then
  * stays unknown.
  */
-export function retryJob(pool: Pool, scope: Scope, id: string, mark: MarkFolders): Promise<number> {
+export function retryJob(
+  pool: Pool,
+  scope: JobScope,
+  id: string,
+  mark: MarkFolders,
+): Promise<number> {
   return requeue(pool, scope, id, mark, {
     where:
       "state in ('failed', 'cancelled') and result is null and error->'details'->$2::text is null",
@@ -395,7 +400,7 @@ export function retryJob(pool: Pool, scope: Scope, id: string, mark: MarkFolders
 /** Items whose results are gone wait again. */
 export function requeueItems(
   pool: Pool,
-  scope: Scope,
+  scope: JobScope,
   id: string,
   mark: MarkFolders,
   indices: readonly number[],
@@ -407,7 +412,7 @@ export function requeueItems(
 /** @returns how many items wait again */
 function requeue(
   pool: Pool,
-  scope: Scope,
+  scope: JobScope,
   id: string,
   mark: MarkFolders,
   { where, value }: { where: string; value: unknown },
@@ -441,7 +446,7 @@ export const REPEATED_FAILURES = "repeated_failures";
  * Pausing leaves a job alone that is held already. A job that goes on after it failed again and
  * again for one reason does not pause for that reason any more: whoever resumed it has read it.
  */
-export function setPaused(pool: Pool, scope: Scope, id: string, paused: boolean): Promise<void> {
+export function setPaused(pool: Pool, scope: JobScope, id: string, paused: boolean): Promise<void> {
   return transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
     if (row.finished_at !== null || row.cancelled_at !== null)
@@ -465,7 +470,7 @@ export function setPaused(pool: Pool, scope: Scope, id: string, paused: boolean)
 }
 
 /** Forgets a job that is over; its results stay where they are. */
-export function purgeJob(pool: Pool, scope: Scope, id: string): Promise<JobRow> {
+export function purgeJob(pool: Pool, scope: JobScope, id: string): Promise<JobRow> {
   return transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
     if (!row.over)

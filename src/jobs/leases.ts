@@ -1,17 +1,17 @@
 /**
- * Which box works on which item: items are leased, and what became of them is written down. `owner`
- * (the box) and `lease` fence them: whoever comes back after its items were given to others changes
- * nothing any more.
+ * Which node works on which item: items are leased, and what became of them is written down.
+ * `owner` (the node) and `lease` fence them: whoever comes back after its items were given to
+ * others changes nothing any more.
  */
 import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { Summary } from "../results/commit/compose.js";
-import type { Instance } from "./boxes.js";
-import { isOver, jsonb } from "./database.js";
+import type { Instance } from "./nodes.js";
+import { hasPassed, jsonb } from "./database.js";
 import { finishJobs, PAUSE_ENDS, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
 
-/** How many jobs and items there are on all boxes. */
+/** How many jobs and items there are on all nodes. */
 export interface Depth {
   /** Jobs that have not ended, or whose marks are still in their folders. */
   open: number;
@@ -58,7 +58,7 @@ export interface Settled {
   ending: Ending;
 }
 
-/** The items that the database says this box has. */
+/** The items that the database says this node has. */
 export async function ownItems(pool: Pool, { id }: Instance): Promise<LeasedItem[]> {
   const { rows } = await pool.query<LeasedItem>(
     `select ${LEASED} from radserve.item i join radserve.job j on j.id = i.job_id
@@ -69,16 +69,16 @@ export async function ownItems(pool: Pool, { id }: Instance): Promise<LeasedItem
 }
 
 const RUNNABLE = `j.finished_at is null and j.cancelled_at is null and not j.held
-  and ${isOver("j.pause_until")}`;
+  and ${hasPassed("j.pause_until")}`;
 
 /** The condition for items that may be taken now; $3 says whether suspects are. */
-const TAKEABLE = `i.state = 'queued' and i.suspect = $3 and ${isOver("i.not_before")}`;
+const TAKEABLE = `i.state = 'queued' and i.suspect = $3 and ${hasPassed("i.not_before")}`;
 
-/** Whether a suspect waits for a box that does nothing else. */
+/** Whether a suspect waits for a node that does nothing else. */
 export async function someSuspect(pool: Pool): Promise<boolean> {
   const { rows } = await pool.query<{ some: boolean }>(
     `select exists (select from radserve.item i join radserve.job j on j.id = i.job_id
-       where i.state = 'queued' and i.suspect and ${isOver("i.not_before")}
+       where i.state = 'queued' and i.suspect and ${hasPassed("i.not_before")}
        and ${RUNNABLE}) as some`,
   );
   return rows[0]?.some === true;
@@ -96,8 +96,8 @@ const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.a
 /**
  * Takes items: in turn from every job, first from those that have the fewest running. A job that
  * paused of itself tries one item at a time until one goes well. They come in the order in which
- * they are to run. Nothing if this box was taken for dead meanwhile; that it is not holds until the
- * items are its own.
+ * they are to run. Nothing if this node was taken for dead meanwhile; that it is not holds until
+ * the items are its own.
  * @param alone suspects only
  */
 export async function lease(
@@ -164,15 +164,15 @@ function rowOf({ item, ending }: Settled) {
  * The condition for jobs that paused of themselves and try again: one image that goes well ends the
  * pause.
  */
-const PAUSE_OVER = `pause_count > 0 and ${isOver("pause_until")}`;
+const PAUSE_OVER = `pause_count > 0 and ${hasPassed("pause_until")}`;
 
 /**
- * Writes down how items ended, resumes waiting jobs of which one went well, and ends jobs of which
- * these were the last. Items that are no longer this box's are left alone; items of a cancelled job
- * that would wait again are cancelled. Each step is a statement of its own: the first is what must
- * not be lost, and a job that a crash after it leaves without an item is ended by `tidy`.
- * @param busy jobs of which this box has other items, so that none of them ends now
- * @param limit so many failures in a row for one reason pause a job; 0: none do
+ * Records how items ended. A paused job goes on if one of its items succeeded, and a job ends with
+ * its last item. Items that no longer belong to this node are left alone; items of a cancelled job
+ * that would wait again are cancelled. Each step is a statement of its own. Only the first must not
+ * be lost: if a crash follows it, `tidy` ends jobs that have no items left.
+ * @param busy jobs that do not end now, because this node has other items of them @param limit
+ * number of failures in a row, for one reason, that pauses a job; 0: a job is never paused for this
  */
 export async function settle(
   pool: Pool,
@@ -234,13 +234,13 @@ export async function settle(
 /**
  * A job waits: for something that mends itself, or that an operator mends. Longer each time in a
  * row.
- * @param box the name of the box that found why
+ * @param node the name of the node that found why
  */
 export async function pauseJob(
   pool: Pool,
   id: string,
   { code, message }: { code: string; message: string },
-  box: string,
+  node: string,
 ): Promise<void> {
   await pool.query(
     `update radserve.job set pause_count = pause_count + 1,
@@ -248,8 +248,8 @@ export async function pauseJob(
        paused_at = case when pause_code = $2 then paused_at else now() end, pause_box = $6,
        pause_code = $2, pause_message = $3
      where id = $1 and not held and finished_at is null and cancelled_at is null
-       and ${isOver("pause_until")}`,
-    [id, code, message, durations.jobPause / 1000, durations.jobPauseMost / 1000, box],
+       and ${hasPassed("pause_until")}`,
+    [id, code, message, durations.jobPause / 1000, durations.jobPauseMost / 1000, node],
   );
 }
 
@@ -322,7 +322,7 @@ const FAILED_AGAIN =
   "%s images in a row failed with %s, and none succeeded between them. See GET .../items?state=failed. POST .../resume continues, and the job does not pause for this reason again; POST .../retry runs the failed ones again.";
 
 /**
- * Ends what a race between boxes may have left: items that wait in a cancelled job, jobs without an
+ * Ends what a race between nodes may have left: items that wait in a cancelled job, jobs without an
  * open item.
  */
 export async function tidy(pool: Pool): Promise<void> {

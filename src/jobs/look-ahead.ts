@@ -1,7 +1,7 @@
 /**
- * How far ahead a box takes items: as many as it ends in a quarter of a second, beyond those that
+ * How far ahead a node takes items: as many as it ends in a quarter of a second, beyond those that
  * its threads work on. So the database is asked a few times a second however fast images are, and a
- * box that dies leaves little more behind than a quarter of a second's work, which runs again one
+ * node that dies leaves little more behind than a quarter of a second's work, which runs again one
  * by one.
  */
 import { durations } from "../base/durations.js";

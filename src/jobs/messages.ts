@@ -10,7 +10,7 @@ import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall, Caller, JobEnd, Submitted } from "./call.js";
 import type { Depth } from "./leases.js";
-import type { Box } from "./schema.js";
+import type { NodeState } from "./schema.js";
 
 export type ItemOutcome =
   | { ok: true; result: Summary }
@@ -24,10 +24,10 @@ export interface BulkFigures extends Depth {
   /** How many items ended in each state since this process began. */
   ended: Record<string, number>;
   /** The servers on this database. */
-  boxes: Omit<Box, "running">[];
+  nodes: Omit<NodeState, "running">[];
 }
 
-export interface ThreadOptions {
+export interface BulkThreadOptions {
   config: Config;
   /** Real paths. */
   roots: { input: string[]; output: string[] };

@@ -6,14 +6,14 @@ import { BulkUnavailable } from "./database-trouble.js";
 /** Any fixed number: whoever holds it makes or changes tables, others wait. */
 const MIGRATION_LOCK = 7_233_018;
 
-/** Tables are made within a second; a slow disk with many boxes may take some. */
+/** Tables are made within a second; a slow disk with many nodes may take some. */
 const LONGEST_TURN_MS = 30_000;
 
 /**
  * Each entry takes the tables one version further; entries that were released are never changed.
  *
  * Items are leased here and not as jobs of pg-boss: which item is next depends on its job (fair
- * between jobs, paused, cancelled), on the box (suspects run alone) and on time, and all of it
+ * between jobs, paused, cancelled), on the node (suspects run alone) and on time, and all of it
  * changes together with the item's state in one statement. pg-boss fetches in order of priority and
  * age alone, counts a retry whenever a job is given back, and cannot hold the jobs of a group;
  * every item would be a row in two tables. It has the scans and the daily sweep.
@@ -85,7 +85,7 @@ const MIGRATIONS = [
   // No longer a number of crashes: how sure it is that the item was their cause.
   "alter table radserve.item rename column crashes to blame",
   // Every output folder of a job has its mark, until the job has ended. Why a job or an item waits,
-  // since when, and which box found it. A job whose items fail one after the other for one reason.
+  // since when, and which node found it. A job whose items fail one after the other for one reason.
   `alter table radserve.job drop column marked;
    alter table radserve.job add column marked boolean not null default false,
      add column paused_at timestamptz(3), add column pause_box text,
@@ -95,14 +95,14 @@ const MIGRATIONS = [
    alter table radserve.item add column waits jsonb;
    create index item_waits on radserve.item (job_id) where state = 'queued' and waits is not null;
    alter table radserve.instance add column name text not null default '';`,
-  // By its row boxes know the tables again: those that were lost and made anew have another.
+  // By its row nodes know the tables again: those that were lost and made anew have another.
   `create table radserve.origin (
      id uuid primary key default gen_random_uuid(),
      made_at timestamptz(3) not null default now(),
      lost_before boolean not null default false
    );
    insert into radserve.origin default values;`,
-  // The report that is written when a job ends: what became of it, and which box is at it until
+  // The report that is written when a job ends: what became of it, and which node is at it until
   // when.
   `alter table radserve.job add column report jsonb, add column report_token uuid, add column report_until timestamptz`,
   // No table changes: requests may hold a group and destinations, which versions before would pass
@@ -136,7 +136,7 @@ export interface Migrated {
 }
 
 /**
- * Brings the tables up to this release; many boxes may start at once. If some of them are gone,
+ * Brings the tables up to this release; many nodes may start at once. If some of them are gone,
  * what is left is kept under another name, and all are made anew: jobs without items would end at
  * once as if all were done. Throws if the database is of a newer release.
  */
@@ -154,7 +154,7 @@ export function migrate(pool: Pool): Promise<Migrated> {
   });
 }
 
-/** Runs work in a transaction while no other box makes or changes tables. */
+/** Runs work in a transaction while no other node makes or changes tables. */
 function inTurn<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promise<T> {
   return transaction(pool, async (client) => {
     await client.query(`set local lock_timeout = ${LONGEST_TURN_MS}`);
@@ -209,8 +209,8 @@ async function isWhole(client: PoolClient, there: readonly string[]): Promise<bo
 const QUEUE_TABLES = ["version", "queue", "job", "job_common", "schedule"];
 
 /**
- * Lets pg-boss make its schema while no other box does: two that make it at once fail. It makes one
- * if there is none, and believes it to be whole if there is one.
+ * Lets pg-boss make its schema while no other node does: two that make it at once fail. It makes
+ * one if there is none, and believes it to be whole if there is one.
  * @param make uses clients of its own; it is told the name of what was set aside because tables
  * were gone from it
  */
@@ -225,7 +225,9 @@ export function makeQueue(
   });
 }
 
-/** Keeps, for whoever asks about a job of before, that the tables are not those that a box knew. */
+/**
+ * Keeps, for whoever asks about a job of before, that the tables are not those that a node knew.
+ */
 export async function keepLoss(pool: Pool): Promise<void> {
   await pool.query("update radserve.origin set lost_before = true where not lost_before");
 }

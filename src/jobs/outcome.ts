@@ -20,7 +20,7 @@ export interface Pause {
   message: string;
 }
 
-export interface Judged {
+export interface JudgedItem {
   ending: Ending;
   pause?: Pause;
 }
@@ -46,7 +46,7 @@ const NO_INPUT = new Set(["no_model_accepts", "no_pixel_data"]);
 /** The end of an attempt that says nothing about its item. */
 export const NOT_RUN = { state: "queued", afterSeconds: 0, counts: false } as const;
 
-const paused = (pause: Pause): Judged => ({ ending: NOT_RUN, pause });
+const paused = (pause: Pause): JudgedItem => ({ ending: NOT_RUN, pause });
 
 export interface Circumstances {
   item: LeasedItem;
@@ -54,7 +54,7 @@ export interface Circumstances {
   roots: { input: readonly string[]; output: readonly string[] };
 }
 
-export async function judge(outcome: ItemOutcome, where: Circumstances): Promise<Judged> {
+export async function judge(outcome: ItemOutcome, where: Circumstances): Promise<JudgedItem> {
   const { item } = where;
   if (outcome.ok) {
     const { result } = outcome;

@@ -23,7 +23,7 @@ import type { ItemRow, JobRow } from "./jobs.js";
 import type { Reconciliation } from "./schema.js";
 import type { RootsContext } from "./visible-jobs.js";
 
-type Difference = Reconciliation["differences"][number];
+type JobDifference = Reconciliation["differences"][number];
 
 /** A page ends with the first image or folder after this. */
 const LONGEST_PAGE_MS = 2_000;
@@ -34,14 +34,14 @@ const MOST_UNLISTED = 1_000;
  * Differences after which an image has to run again. One whose result was replaced has none of its
  * own to lose.
  */
-const LACKING = new Set<Difference["difference"]>([
+const LACKING = new Set<JobDifference["difference"]>([
   "receipt_missing",
   "receipt_untrusted",
   "output_missing",
   "output_differs",
 ]);
 
-export interface Page {
+export interface ReconcilePage {
   limit: number;
   /** `i` and the number of the last image, or `f` and how many folders were compared. */
   cursor: string | undefined;
@@ -56,25 +56,29 @@ export interface PageFound extends Omit<Reconciliation, "requeued"> {
 export async function reconcile(
   pool: Pool,
   job: JobRow,
-  { limit, cursor = "i" }: Page,
+  { limit, cursor = "i" }: ReconcilePage,
   { config, roots }: RootsContext,
 ): Promise<PageFound> {
   const narrowed = await narrowRoots(roots.output, job.output_roots ?? undefined);
-  const comparison = new Comparison(pool, job, config.path_map, narrowed);
+  const comparison = new JobComparison(pool, job, config.path_map, narrowed);
   const at = Number(cursor.slice(1));
   return cursor.startsWith("f")
     ? comparison.folders(at, limit)
     : comparison.items(cursor === "i" ? -1 : at, limit);
 }
 
-type Kept = Pick<ItemRow, "index" | "input" | "output" | "state"> & { result: Summary | null };
-type Named = (difference: Difference["difference"], name: string, message: string) => Difference;
+type EndedItem = Pick<ItemRow, "index" | "input" | "output" | "state"> & { result: Summary | null };
+type MakeDifference = (
+  difference: JobDifference["difference"],
+  name: string,
+  message: string,
+) => JobDifference;
 
 /** In SQL: the folder of an item of a scanned job, relative to the job's. */
 const FOLDER =
   "case when position('/' in input) = 0 then '' else regexp_replace(input, '/[^/]*$', '') end";
 
-class Comparison {
+class JobComparison {
   readonly #end = performance.now() + LONGEST_PAGE_MS;
   /** The items are those of a folder that was scanned. */
   readonly #scanned: boolean;
@@ -89,12 +93,12 @@ class Comparison {
   }
 
   async items(after: number, limit: number): Promise<PageFound> {
-    const { rows } = await this.pool.query<Kept & { result: Summary }>(
+    const { rows } = await this.pool.query<EndedItem & { result: Summary }>(
       `select index, input, output, state, result from radserve.item
        where job_id = $1 and index > $2 and state in ('succeeded', 'partial') order by index limit $3`,
       [this.job.id, after, limit],
     );
-    const differences: Difference[] = [];
+    const differences: JobDifference[] = [];
     let checked = 0;
     for (const some of groupsOf(rows, CHECKED_AT_ONCE)) {
       if (checked > 0 && performance.now() >= this.#end) break;
@@ -119,10 +123,10 @@ class Comparison {
   }
 
   /** Compares an image's results with the files in its folder. */
-  async #differencesOf(row: Kept & { result: Summary }): Promise<Difference[]> {
+  async #differencesOf(row: EndedItem & { result: Summary }): Promise<JobDifference[]> {
     const paths = this.#pathsOf(row);
     const { index, state, result } = row;
-    const differs: Named = (difference, name, message) => ({
+    const differs: MakeDifference = (difference, name, message) => ({
       difference,
       path: paths.clientOutput(name),
       index,
@@ -162,7 +166,7 @@ class Comparison {
 
   async folders(skip: number, limit: number): Promise<PageFound> {
     const all = await this.#folderNames();
-    const differences: Difference[] = [];
+    const differences: JobDifference[] = [];
     let at = skip;
     const last = Math.min(all.length, skip + limit);
     for (; at < last && (at === skip || performance.now() < this.#end); at++)
@@ -191,9 +195,9 @@ class Comparison {
   }
 
   /** Lists entries of a folder that belong to no image of the job. */
-  async #unlistedIn(name: string, all: readonly string[]): Promise<Difference[]> {
+  async #unlistedIn(name: string, all: readonly string[]): Promise<JobDifference[]> {
     const scanned = this.#scanned;
-    const { rows: items } = await this.pool.query<Kept>(
+    const { rows: items } = await this.pool.query<EndedItem>(
       `select index, input, output, state, result from radserve.item
        where job_id = $1 and ${scanned ? `output is null and ${FOLDER} = $2` : "output = $2"}`,
       [this.job.id, name],
@@ -211,14 +215,14 @@ class Comparison {
     const below = all.filter((one) => one !== "" && one.startsWith(prefix) && one !== name);
     const folders = new Set(below.map((one) => one.slice(prefix.length).split("/")[0]));
     const belongs = this.#belonging(items);
-    const unlisted = (entry: string, message: string): Difference => ({
+    const unlisted = (entry: string, message: string): JobDifference => ({
       difference: "unlisted",
       path: paths.clientOutput(entry),
       index: null,
       message,
     });
-    const list = async (open: string): Promise<Difference[]> => {
-      const found: Difference[] = [];
+    const list = async (open: string): Promise<JobDifference[]> => {
+      const found: JobDifference[] = [];
       for (const entry of await readdir(open, { withFileTypes: true })) {
         if (isHelper(entry.name) || belongs(entry.name)) continue;
         if (entry.isDirectory()) {
@@ -249,7 +253,7 @@ class Comparison {
    * Tells the names in a folder that are results of its items. What an item that did not end well
    * has left is its own.
    */
-  #belonging(items: readonly Kept[]): (name: string) => boolean {
+  #belonging(items: readonly EndedItem[]): (name: string) => boolean {
     const exact = new Set<string>();
     const stems = new Set<string>();
     for (const item of items) {
@@ -286,9 +290,9 @@ function isOf(receipt: Receipt, { outputs, status }: Summary): boolean {
 async function outputsOf(
   folder: string,
   { outputs }: Summary,
-  differs: Named,
-): Promise<Difference[]> {
-  const differences: Difference[] = [];
+  differs: MakeDifference,
+): Promise<JobDifference[]> {
+  const differences: JobDifference[] = [];
   for (const { path: name, bytes, sha256 } of outputs) {
     const file = `${folder}/${name}`;
     const size = await withPlain(file, (_, facts) => Promise.resolve(facts.size));

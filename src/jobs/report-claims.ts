@@ -1,29 +1,29 @@
 /**
- * Which box writes the report of a job that has ended. A claim holds for some seconds and is
- * renewed meanwhile, so that another box takes over what a dead one has begun. The job counts as
+ * Which node writes the report of a job that has ended. A claim holds for some seconds and is
+ * renewed meanwhile, so that another node takes over what a dead one has begun. The job counts as
  * ended when its report is there.
  */
 import { durations } from "../base/durations.js";
 import type { Pool } from "pg";
-import { isOver, jsonb } from "./database.js";
+import { hasPassed, jsonb } from "./database.js";
 import type { JobDetails } from "./schema.js";
 
-export interface Claim {
+export interface ReportClaim {
   job: string;
   subject: string;
   finishedAt: Date;
   token: string;
-  /** The token of the box that began a report of the job before. */
+  /** The token of the node that began a report of the job before. */
   before: string | null;
 }
 
 /** Takes a job whose report is due; undefined if there is none. */
-export async function claimReport(pool: Pool, token: string): Promise<Claim | undefined> {
-  const { rows } = await pool.query<Omit<Claim, "token">>(
+export async function claimReport(pool: Pool, token: string): Promise<ReportClaim | undefined> {
+  const { rows } = await pool.query<Omit<ReportClaim, "token">>(
     `with due as materialized (
        select id, report_token as before from radserve.job
        where marked and finished_at is not null and report is null
-         and ${isOver("report_until")}
+         and ${hasPassed("report_until")}
        order by seq limit 1 for update skip locked
      )
      update radserve.job j set report_token = $1, report_until = now() + make_interval(secs => $2)
@@ -39,11 +39,11 @@ const MINE = "id = $1 and report_token = $2 and finished_at = $3 and report is n
 
 /**
  * @param milliseconds for how long it holds from now on; 0 gives a claim back
- * @returns false if the job was set to work again, or another box has taken over
+ * @returns false if the job was set to work again, or another node has taken over
  */
 export async function renewClaim(
   pool: Pool,
-  { job, token, finishedAt }: Claim,
+  { job, token, finishedAt }: ReportClaim,
   milliseconds = durations.reportClaim,
 ): Promise<boolean> {
   const { rowCount } = await pool.query(
@@ -56,7 +56,7 @@ export async function renewClaim(
 /** Writes down that the report is there, or why there is none. */
 export async function settleReport(
   pool: Pool,
-  { job, token, finishedAt }: Claim,
+  { job, token, finishedAt }: ReportClaim,
   report: NonNullable<JobDetails["report"]>,
 ): Promise<void> {
   await pool.query(`update radserve.job set report = $4, report_until = null where ${MINE}`, [

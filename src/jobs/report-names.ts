@@ -7,7 +7,7 @@ const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
 
 export const reportName = (jobId: string, kind: "html" | "csv"): string =>
   `${PREFIX}${jobId}.${kind}`;
-/** The name of a report while it is written; the token tells those of two boxes apart. */
+/** The name of a report while it is written; the token tells those of two nodes apart. */
 export const unfinishedName = (jobId: string, kind: "html" | "csv", token: string): string =>
   `.${PREFIX}${jobId}.${token}.${kind}`;
 

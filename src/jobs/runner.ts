@@ -1,5 +1,5 @@
 /**
- * Keeps this box busy with items: takes as many as the worker threads can hold, sends them there,
+ * Keeps this node busy with items: takes as many as the worker threads can hold, sends them there,
  * and writes down what became of them. It runs in the bulk thread; the images are read and inferred
  * elsewhere.
  */
@@ -22,10 +22,10 @@ import {
   enter,
   freeSilent,
   leave,
-  type BoxContext,
+  type NodeContext,
   type FreedItem,
   type Instance,
-} from "./boxes.js";
+} from "./nodes.js";
 import { conclude } from "./conclude.js";
 import type { WriteReport } from "./feature.js";
 import { asUnavailable, isTableLoss } from "./database.js";
@@ -48,7 +48,7 @@ import { judge, NOT_RUN, withinBase, type Pause } from "./outcome.js";
 
 /**
  * When the database is tried again. With the wait for a lock before it, the longest is shorter than
- * the time after which a box counts as silent.
+ * the time after which a node counts as silent.
  */
 const RETRY: BackOff = { first: 200, most: 2_000 };
 /**
@@ -58,18 +58,18 @@ const RETRY: BackOff = { first: 200, most: 2_000 };
 const CLEAR_MS = 60_000;
 /** How an image ends that did not stop by itself, too. */
 const STOPPED = new Set(["cancelled", "deadline_exceeded"]);
-/** How long the box waits, when it stops, until a report that was begun is given up. */
+/** How long the node waits, when it stops, until a report that was begun is given up. */
 const LAST_REPORT_MS = 1_000;
 
-export interface RunnerOptions extends BoxContext {
+export interface RunnerOptions extends NodeContext {
   window: number;
   instance: () => Instance;
   owner: Pick<Notes<JobsOwner>, "run" | "cancel">;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
-  /** Makes tables that are gone anew. @param jobs those that this box worked on */
+  /** Makes tables that are gone anew. @param jobs those that this node worked on */
   repair: (jobs: readonly string[]) => Promise<void>;
-  /** Says so if the tables are not those that this box knew. */
+  /** Says so if the tables are not those that this node knew. */
   recognise: () => Promise<void>;
   /** Undefined where jobs have no reports. */
   writeReport: WriteReport | undefined;
@@ -82,7 +82,7 @@ interface ItemInFlight {
 }
 
 /** Where an item may read and write, or why its job has to wait. */
-interface Bounds {
+interface RunnerBounds {
   input: Root[];
   output: Root[] | Pause;
 }
@@ -217,7 +217,7 @@ export class Runner {
     const { database, ready } = this.options;
     const instance = await this.#alive();
     await this.#settle(instance);
-    const isTidyDue = monotonic() - this.#tidyAt > durations.boxBeat;
+    const isTidyDue = monotonic() - this.#tidyAt > durations.nodeBeat;
     if (this.#checkCancelled || isTidyDue) await this.#stopCancelled();
     if (isTidyDue) {
       this.#tidyAt = monotonic();
@@ -230,21 +230,21 @@ export class Runner {
   }
 
   /**
-   * Says that this box lives. If it was taken for dead, its items are others' now and it begins
+   * Says that this node lives. If it was taken for dead, its items are others' now and it begins
    * anew.
    */
   async #alive(): Promise<Instance> {
     const { database, log, ready, owner, recognise } = this.options;
     const at = monotonic();
     if (this.#instance !== undefined) {
-      if (at - this.#beatAt < durations.boxBeat) return this.#instance;
+      if (at - this.#beatAt < durations.nodeBeat) return this.#instance;
       if (await beat(database.pool, this.#instance, ready())) {
         this.#beatAt = at;
         return this.#instance;
       }
       log.warn(
         { items: this.#inFlight.size },
-        "silent for too long: the items went to other boxes",
+        "silent for too long: the items went to other nodes",
       );
       for (const id of this.#inFlight.keys()) owner.cancel(id);
       this.#inFlight.clear();
@@ -340,7 +340,7 @@ export class Runner {
       if (cancelled.has(item.job_id)) this.options.owner.cancel(id);
   }
 
-  /** Items that the database gave to this box in an answer that was lost wait again. */
+  /** Items that the database gave to this node in an answer that was lost wait again. */
   async #giveBackUnheard(instance: Instance): Promise<void> {
     const items = await ownItems(this.options.database.pool, instance);
     const keyOf = ({ job_id, index }: LeasedItem) => `${job_id} ${index}`;
@@ -366,13 +366,13 @@ export class Runner {
     if (suspects && busy.length > 0) return;
     const room = suspects ? 1 : this.#lookAhead.most - busy.length;
     let items = await lease(database.pool, instance, room, suspects);
-    // Another box may have taken the last suspect.
+    // Another node may have taken the last suspect.
     if (suspects && items.length === 0)
       items = await lease(database.pool, instance, this.#lookAhead.most, false);
     const begun = items.filter(({ started_at }) => started_at === null);
     for (const [job, subject] of new Map(begun.map((item) => [item.job_id, item.subject])))
       log.info({ job, subject }, "a bulk job began");
-    const bounds = new Map<string, Promise<Bounds>>();
+    const bounds = new Map<string, Promise<RunnerBounds>>();
     const prepared = await Promise.all(items.map((item) => this.#prepare(item, bounds)));
     const toRun = prepared.filter((one) => one !== undefined);
     if (toRun.length > 0) owner.run(toRun);
@@ -385,7 +385,7 @@ export class Runner {
    */
   async #prepare(
     item: LeasedItem,
-    known: Map<string, Promise<Bounds>>,
+    known: Map<string, Promise<RunnerBounds>>,
   ): Promise<ItemToRun | undefined> {
     const { job_id, index, subject, request } = item;
     const id = (lastId += 1);
@@ -400,7 +400,7 @@ export class Runner {
         this.#end(id, NOT_RUN, output);
         return undefined;
       }
-      // Nothing runs beside a suspect: while it waited for a frozen box, every other item would
+      // Nothing runs beside a suspect: while it waited for a frozen node, every other item would
       // wait with it
       if (item.alone && (await NameLock.isTaken(paths.outputFolder, paths.name))) {
         this.#end(id, { ...NOT_RUN, afterSeconds: durations.itemName / 1000, why: "name_locked" });
@@ -435,7 +435,7 @@ export class Runner {
   }
 
   /** The roots that the job's token allowed, as they are now. */
-  async #boundsOf(item: LeasedItem, paths: ItemPaths): Promise<Bounds> {
+  async #boundsOf(item: LeasedItem, paths: ItemPaths): Promise<RunnerBounds> {
     const { roots } = this.options;
     const [input, output] = await Promise.all([
       narrowRoots(roots.input, item.input_roots ?? undefined),

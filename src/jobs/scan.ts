@@ -30,15 +30,15 @@ import { casePath, seriesPath } from "./item-paths.js";
 import { UNREAD } from "./jobs.js";
 import { SliceMemory } from "../inference/reading-memory.js";
 import type { ProcessMemory } from "../base/process-memory.js";
-import { classify, isHelper, type Kind, type WhySkipped, type SliceHead } from "./classify.js";
+import { classify, isHelper, type FileKind, type WhySkipped, type SliceHead } from "./classify.js";
 import { holdsSomething } from "../files/folder-mark.js";
 
 /** Paths are relative to the folder; that of the folder itself is empty. */
-export type Found = { path: string } & (
+export type ScanResult = { path: string } & (
   { is: "input" } | { is: "skipped"; reason: WhySkipped } | { is: "failed"; error: ErrorObject }
 );
 
-type Failed = Found & { is: "failed" };
+type FailedFile = ScanResult & { is: "failed" };
 
 export interface ScanOptions {
   /** Absolute. */
@@ -46,7 +46,7 @@ export interface ScanOptions {
   roots: Roots["input"];
   /** The models that the job is about. */
   models: readonly ModelEntry[];
-  /** Else a folder without an entry counts as one whose share is away. */
+  /** Otherwise an empty folder would be taken for a share that is away. */
   mayBeEmpty?: boolean;
   /** Each series is one item, for models of single images too. */
   grouped?: boolean;
@@ -59,8 +59,8 @@ export interface ScanOptions {
 const OPENED_AT_ONCE = 16;
 
 /** An entry of a folder as its first bytes and its kind tell. */
-type Entry = { path: string } & (
-  Exclude<Kind, { is: "foreign" }> | Pick<Failed, "is" | "error"> | { is: "link" }
+type FolderEntry = { path: string } & (
+  Exclude<FileKind, { is: "foreign" }> | Pick<FailedFile, "is" | "error"> | { is: "link" }
 );
 
 /**
@@ -70,7 +70,7 @@ type Entry = { path: string } & (
  * @throws RadserveError if the folder itself cannot be entered, or is away; errors of the file
  * system as they are
  */
-export async function* scanFolder(options: ScanOptions): AsyncGenerator<Found> {
+export async function* scanFolder(options: ScanOptions): AsyncGenerator<ScanResult> {
   if (options.mayBeEmpty !== true) await mustBeThere(options);
   const seen = new Set<string>();
   const links: string[] = [];
@@ -96,7 +96,10 @@ export async function* scanFolder(options: ScanOptions): AsyncGenerator<Found> {
   }
 }
 
-async function enter({ folder, roots }: ScanOptions, here: string): Promise<OpenedInput | Failed> {
+async function enter(
+  { folder, roots }: ScanOptions,
+  here: string,
+): Promise<OpenedInput | FailedFile> {
   try {
     const opened = await openInput(path.posix.join(folder, here), roots);
     if (opened.kind === "folder") return opened;
@@ -121,7 +124,7 @@ function unread(
   code: ErrorCode,
   message: string,
   details: RadserveError["details"],
-): Failed {
+): FailedFile {
   const fix = "Correct that, then send it as a new request.";
   return failed(at, new RadserveError(code, `${message} ${fix}`, { ...details, [UNREAD]: true }));
 }
@@ -144,7 +147,7 @@ async function* scanOne(
   folder: OpenedInput,
   here: string,
   later: { folders: string[]; links: string[] },
-): AsyncGenerator<Found> {
+): AsyncGenerator<ScanResult> {
   const entries = await readdir(folder.fdPath, { withFileTypes: true });
   entries.sort((a, b) => (a.name < b.name ? -1 : 1));
   const files: Dirent[] = [];
@@ -171,7 +174,7 @@ const isBroken = (name: string) => name.includes("\ufffd");
  * Files and folders whose names are no UTF-8: a result cannot be named after them. Told with their
  * bytes (`M\xfcller`).
  */
-async function* brokenNames(folder: OpenedInput, here: string): AsyncGenerator<Failed> {
+async function* brokenNames(folder: OpenedInput, here: string): AsyncGenerator<FailedFile> {
   const message = "Expected a name in UTF-8; found other bytes. Rename the file or folder.";
   for (const name of await readdir(folder.fdPath, { encoding: "buffer" })) {
     if (!isBroken(name.toString())) continue;
@@ -186,7 +189,7 @@ async function entryOf(
   folder: OpenedInput,
   here: string,
   entry: Dirent,
-): Promise<Entry> {
+): Promise<FolderEntry> {
   const { folder: base, roots } = options;
   const { name } = entry;
   const at = join(here, name);
@@ -222,7 +225,7 @@ async function entryOf(
  * A file in which images are, or may be, that cannot be read has failed: who sent it counts on its
  * results. A picture has not where no model takes pictures.
  */
-function judged({ models }: ScanOptions, at: string, kind: Kind): Entry {
+function judged({ models }: ScanOptions, at: string, kind: FileKind): FolderEntry {
   if (kind.is !== "foreign") return { path: at, ...kind };
   const { format } = kind;
   const error = errors.unsupported_format(saidOf(format), { format: format.id });
@@ -238,7 +241,7 @@ function judged({ models }: ScanOptions, at: string, kind: Kind): Entry {
 }
 
 /** A plain file in a folder that is held open needs no look at the roots. */
-async function kindOfFile(folder: OpenedInput, name: string): Promise<Kind> {
+async function kindOfFile(folder: OpenedInput, name: string): Promise<FileKind> {
   const fd = await openPlain(`${folder.fdPath}/${name}`);
   try {
     return await classify(fd, folder.fdPath, name);
@@ -247,7 +250,7 @@ async function kindOfFile(folder: OpenedInput, name: string): Promise<Kind> {
   }
 }
 
-function failed(at: string, error: RadserveError): Failed {
+function failed(at: string, error: RadserveError): FailedFile {
   return { path: at, is: "failed", error: error.toObject() };
 }
 
@@ -259,22 +262,25 @@ const takesCase = ({ roles }: Manifest): boolean => roles !== undefined;
 const takesSingle = ({ accepts: { dimensions }, roles }: Manifest): boolean =>
   dimensions === "2d" && roles === undefined;
 
-type Study = Awaited<ReturnType<typeof readStudyFolder>>;
+type ScannedStudy = Awaited<ReturnType<typeof readStudyFolder>>;
 
-interface Judged {
+interface JudgedFile {
   /** SOPInstanceUIDs of images of a group that are items whatever their series is. */
   apart?: ReadonlySet<string | undefined>;
-  series: { uid: string | undefined; found: Found }[];
+  series: { uid: string | undefined; found: ScanResult }[];
   ofCase:
-    | { found: Found; holds: (uid: string | undefined, sop: string | undefined) => boolean }
+    | { found: ScanResult; holds: (uid: string | undefined, sop: string | undefined) => boolean }
     | undefined;
 }
 
 /** A series that a model takes, and to which each such model prefers another one of the folder. */
-const isBehind = (found: Found): boolean =>
+const isBehind = (found: ScanResult): boolean =>
   found.is === "skipped" && PREFERENCES.has(found.reason.code);
 
-function skippedSeries(at: string, { code, message }: { code: string; message: string }): Found {
+function skippedSeries(
+  at: string,
+  { code, message }: { code: string; message: string },
+): ScanResult {
   const reason = { code, message: `No model took the folder as one series. ${message}` };
   return { path: at, is: "skipped", reason };
 }
@@ -315,7 +321,7 @@ class SeriesOfFolder {
     return true;
   }
 
-  async *decide(folder: OpenedInput, here: string): AsyncGenerator<Found> {
+  async *decide(folder: OpenedInput, here: string): AsyncGenerator<ScanResult> {
     const taken = new Set<string | undefined>();
     const { series, ofCase, apart } = await this.#judged(folder, here);
     for (const { uid, found } of series) {
@@ -338,7 +344,7 @@ class SeriesOfFolder {
    * The series that a model takes or might have taken, and the case that the folder is or might
    * have been.
    */
-  async #judged(folder: OpenedInput, here: string): Promise<Judged> {
+  async #judged(folder: OpenedInput, here: string): Promise<JudgedFile> {
     const counts = new Map<string, number>();
     for (const { slice } of this.#files) {
       const { seriesInstanceUid = "" } = slice;
@@ -384,11 +390,11 @@ class SeriesOfFolder {
    * itself is the item.
    */
   #decided(
-    series: Study["series"],
+    series: ScannedStudy["series"],
     possible: ReadonlySet<string>,
     here: string,
     apart: readonly Image["source"][],
-  ): Judged["series"] {
+  ): JudgedFile["series"] {
     const verdicts = judgeSeries(
       this.#models,
       series.map(({ image }) => image),
@@ -407,7 +413,7 @@ class SeriesOfFolder {
       // Whatever is wrong with the rest of it may be so because of what cannot be read: its item
       // fails, and says so
       const isBroken = unreadable && image instanceof RadserveError;
-      const found: Found =
+      const found: ScanResult =
         taken || fault === undefined || isBroken
           ? { path: at, is: "input" }
           : skippedSeries(at, fault);
@@ -416,7 +422,7 @@ class SeriesOfFolder {
   }
 
   /** Images that a model takes by themselves, and not their series. */
-  #apart(series: Study["series"], candidates: Candidates): Image["source"][] {
+  #apart(series: ScannedStudy["series"], candidates: Candidates): Image["source"][] {
     const models = this.#models.filter(
       ({ manifest }) => !takesCase(manifest) && !takesWhole(manifest),
     );
@@ -439,7 +445,7 @@ class SeriesOfFolder {
   /**
    * The case that the folder is for a model with roles, or why not, if some of its roles are there.
    */
-  #caseOf(candidates: Candidates, here: string): Judged["ofCase"] {
+  #caseOf(candidates: Candidates, here: string): JudgedFile["ofCase"] {
     const models = this.#models.filter(({ manifest }) => takesCase(manifest));
     const path = casePath(here);
     try {

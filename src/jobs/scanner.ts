@@ -1,5 +1,5 @@
 /**
- * Scans of folders as jobs of pg-boss: durable steps that run on any box and again where one was
+ * Scans of folders as jobs of pg-boss: durable steps that run on any node and again where one was
  * killed. A scan that runs again finds the same items, and those that are there already stay as
  * they are.
  */
@@ -16,7 +16,7 @@ import { candidatesOf } from "../inference/plan.js";
 import type { KnownModels } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
-import type { BoxContext } from "./boxes.js";
+import type { NodeContext } from "./nodes.js";
 import {
   asUnavailable,
   isFarAhead,
@@ -28,7 +28,7 @@ import {
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
-import { scanFolder, type Found } from "./scan.js";
+import { scanFolder, type ScanResult } from "./scan.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 const SCAN = "radserve-scan";
@@ -47,12 +47,12 @@ const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retr
 const CLOCK_LOOK_MS = 30_000;
 const MONTHS_SECONDS = 365 * 86_400;
 
-export interface ScannerOptions extends BoxContext {
+export interface ScannerOptions extends NodeContext {
   /** By which ended jobs are old, too. */
   clock: Pick<RunningClock, "before">;
   works: boolean;
-  /** The name of this box, for people. */
-  box: string;
+  /** The name of this node, for people. */
+  node: string;
   /** Called when tables are gone. */
   onLost: () => void;
   /** Waits until they are loaded. */
@@ -234,7 +234,7 @@ export class Scanner {
    * @returns true if it is hindered, and has to be tried again
    */
   async #scan(scan: Scan, lost: AbortSignal): Promise<boolean> {
-    const { database, log, troubles, box } = this.options;
+    const { database, log, troubles, node } = this.options;
     const signal = AbortSignal.any([lost, this.#stopping.signal]);
     const job = scan.job_id;
     try {
@@ -251,7 +251,7 @@ export class Scanner {
       if (known instanceof BulkUnavailable) troubles.failed(known, job);
       else {
         troubles.well(job);
-        await pauseJob(database.pool, job, hindrance(thrown), box);
+        await pauseJob(database.pool, job, hindrance(thrown), node);
       }
       return true;
     }
@@ -279,7 +279,7 @@ export class Scanner {
       memory: this.options.memory,
       check: () => signal.throwIfAborted(),
     });
-    let batch: Found[] = [];
+    let batch: ScanResult[] = [];
     let since = monotonic();
     for await (const one of found) {
       signal.throwIfAborted();
@@ -299,7 +299,11 @@ export class Scanner {
  * Adds items that are not there yet.
  * @returns false if the job takes none any more
  */
-export function insertFound(pool: Pool, jobId: string, found: readonly Found[]): Promise<boolean> {
+export function insertFound(
+  pool: Pool,
+  jobId: string,
+  found: readonly ScanResult[],
+): Promise<boolean> {
   return transaction(pool, async (client) => {
     const { rows } = await client.query<{ open: boolean }>(
       "select cancelled_at is null and total is null as open from radserve.job where id = $1 for update",

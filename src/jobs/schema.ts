@@ -1,5 +1,5 @@
 /**
- * Requests and answers of the bulk pages: one schema each, for the types, the checks and the
+ * Requests and answers of the endpoints of jobs: one schema each, for the types, the checks and the
  * published contract.
  */
 import { z } from "zod";
@@ -137,23 +137,23 @@ export const waitingSchema = z.object({
   reason: z.string().describe("The code of paused_reason, or what some of the images wait for"),
   message: z.string(),
   since: z.iso.datetime().nullable(),
-  box: z
+  node: z
     .string()
     .nullable()
-    .describe("The box that reported the reason, or that the reason is about"),
+    .describe("The node that reported the reason, or that the reason is about"),
   images: count.nullable().describe("Number of images that wait; null: the whole job"),
 });
 
-export const boxSchema = z.object({
+export const nodeSchema = z.object({
   name: z.string().describe("Host name"),
-  id: z.uuid().describe("Identifies the state directory of the box"),
-  alive: z.boolean().describe("The box has written to the database within the last 6 seconds"),
+  id: z.uuid().describe("Identifies the state directory of the node"),
+  alive: z.boolean().describe("The node has written to the database within the last 6 seconds"),
   works: z.boolean().describe("It runs images of jobs: its role is worker or both"),
   ready: z.boolean().describe("Its models are loaded and checked"),
-  seen_at: z.iso.datetime().describe("When the box last wrote to the database"),
+  seen_at: z.iso.datetime().describe("When the node last wrote to the database"),
   running: count.describe("Images of this job"),
 });
-export type Box = z.infer<typeof boxSchema>;
+export type NodeState = z.infer<typeof nodeSchema>;
 
 export const failureSchema = z.object({
   state: z.enum(["failed", "skipped"]),
@@ -178,10 +178,10 @@ export const jobProgressSchema = z.object({
 });
 export type JobProgress = z.infer<typeof jobProgressSchema>;
 
-/** One job, as its own page shows it. */
+/** One job, as its own endpoint shows it. */
 export const jobDetailsSchema = jobSchema.extend({
   waiting: z.array(waitingSchema).describe("What the job or some of its images wait for"),
-  boxes: z.array(boxSchema).describe("The servers on this database"),
+  nodes: z.array(nodeSchema).describe("The servers on this database"),
   progress: z
     .array(jobProgressSchema)
     .describe("Images and series that this server runs in windows at this moment"),

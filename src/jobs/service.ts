@@ -31,7 +31,7 @@ import type {
   JobsThread,
   ItemOutcome,
   ItemToRun,
-  ThreadOptions,
+  BulkThreadOptions,
 } from "./messages.js";
 import { unlessEnded } from "./database-trouble.js";
 import { noDatabase } from "./local-database.js";
@@ -80,7 +80,7 @@ export class BulkService {
     paused: 0,
     paused_for: {},
     ended: {},
-    boxes: [],
+    nodes: [],
     trouble: null,
   };
   #calledAt = 0;
@@ -104,7 +104,7 @@ export class BulkService {
         crashed,
         processId: randomUUID(),
         window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,
-      } satisfies Omit<ThreadOptions, "memory">,
+      } satisfies Omit<BulkThreadOptions, "memory">,
       places: pool.places,
       owner: this.#owner(),
       failed: (error) => log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
@@ -129,7 +129,7 @@ export class BulkService {
     this.#thread.note.useModels({ entries: [...models.entries], problems }, models.ready());
   }
 
-  /** @throws RadserveError what the page documents */
+  /** @throws RadserveError what the endpoint documents */
   call(operation: OperationName, call: Omit<BulkCall, "progress">): Promise<BulkAnswer> {
     return this.#ask(() => {
       const whole = { ...call, progress: this.#progressOf(call.jobId) };
@@ -137,7 +137,7 @@ export class BulkService {
     });
   }
 
-  /** Keeps a job that the server itself makes. @throws RadserveError of the page of jobs */
+  /** Keeps a job that the server itself makes. @throws RadserveError of the endpoint of jobs */
   submit(caller: Caller, request: Record<string, unknown>): Promise<Submitted> {
     return this.#ask(() => this.#thread.call.submit(caller, request));
   }
@@ -198,7 +198,7 @@ export class BulkService {
       await this.#thread.end();
       this.#forget();
       // It is alive no more
-      this.#figures = { ...this.#figures, boxes: [] };
+      this.#figures = { ...this.#figures, nodes: [] };
       this.#leaving = undefined;
     })();
     return this.#leaving;

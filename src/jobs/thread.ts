@@ -24,14 +24,14 @@ import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
-import type { JobsAside, JobsOwner, JobsThread, ThreadOptions } from "./messages.js";
+import type { JobsAside, JobsOwner, JobsThread, BulkThreadOptions } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
-import { allBoxes } from "./job-details.js";
+import { allNodes } from "./job-details.js";
 
-const options = workerData as ThreadOptions;
+const options = workerData as BulkThreadOptions;
 const { config, roots } = options;
 const log = createLog(config.log_level);
 const works = config.role !== "api";
@@ -95,7 +95,7 @@ async function nodeId(): Promise<string> {
   return (await readFile(file, "utf8")).trim();
 }
 
-interface Parts {
+interface BulkParts {
   database: Database;
   scanner: Scanner;
   runner: Runner;
@@ -109,12 +109,12 @@ let resolveModels: (known: KnownModels) => void;
 models = new Promise((resolve) => (resolveModels = resolve));
 let modelsReady = false;
 
-const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
+const state: { parts?: BulkParts; fault?: unknown; stopped: boolean } = { stopped: false };
 const troubles = new DatabaseTroubles();
 const closing = new AbortController();
 const clock = new RunningClock(runningClockOf(config));
 
-async function open(): Promise<Parts> {
+async function open(): Promise<BulkParts> {
   const given = await features;
   const database = await openDatabase(config, log, databasesOf(given));
   const shared = { config, roots, database, log, troubles };
@@ -122,7 +122,7 @@ async function open(): Promise<Parts> {
     ...shared,
     clock,
     works,
-    box: os.hostname(),
+    node: os.hostname(),
     onLost: () => void repair([]).catch(() => undefined),
     models: () => models,
     memory,
@@ -131,13 +131,13 @@ async function open(): Promise<Parts> {
   try {
     await recognise(database);
     await scanner.start();
-    const box = await nodeId();
+    const node = await nodeId();
     const runner = new Runner({
       ...shared,
       window: options.window,
       instance: () => ({
         id: randomUUID(),
-        box,
+        node,
         name: os.hostname(),
         process: options.processId,
         afterCrash: options.crashed,
@@ -160,12 +160,12 @@ async function open(): Promise<Parts> {
   }
 }
 
-/** The file that keeps by which row this box knows the tables. */
+/** The file that keeps by which row this node knows the tables. */
 const originFile = path.join(config.state_dir, "bulk-origin");
 
 /**
- * Brings the tables up to date, and says so if they are not those that this box knew: jobs of
- * before are gone with those.
+ * Brings the tables up to date. If they are not the tables that this node knew, it logs that
+ * earlier jobs are gone.
  * @param jobs of which it is known that they are lost
  */
 async function recognise({ pool }: Database, jobs: readonly string[] = []): Promise<void> {
@@ -203,7 +203,7 @@ async function makeAgain(jobs: readonly string[]): Promise<void> {
 let attempt = open();
 
 /** Opens the queue, as often as that fails. */
-async function openPatiently(): Promise<Parts> {
+async function openPatiently(): Promise<BulkParts> {
   for (let failures = 1; ; failures++) {
     try {
       const parts = await attempt;
@@ -233,7 +233,7 @@ function unavailable(): RadserveError {
 }
 
 /** The parts. A database that starts is waited for; one that fails is told at once. */
-async function available(): Promise<Parts> {
+async function available(): Promise<BulkParts> {
   if (state.parts === undefined && state.fault === undefined)
     await within(attempt, PATIENCE_MS).catch(() => undefined);
   if (state.parts === undefined) throw unavailable();
@@ -250,7 +250,7 @@ const context = {
   scanner: async () => (await available()).scanner,
 };
 
-/** @param wakes boxes may have something to do, or to stop, after it */
+/** @param wakes nodes may have something to do, or to stop, after it */
 async function answered<T>(work: () => Promise<T>, wakes: boolean): Promise<T> {
   try {
     return await work();
@@ -260,7 +260,7 @@ async function answered<T>(work: () => Promise<T>, wakes: boolean): Promise<T> {
       ? thrown
       : asUnavailable(thrown, state.parts.database.connection);
   } finally {
-    // Other boxes see it when they look next, within seconds
+    // Other nodes see it when they look next, within seconds
     if (wakes) {
       state.parts?.scanner.wake();
       state.parts?.runner.wake(true);
@@ -289,10 +289,10 @@ const figures = setInterval(() => {
     return;
   }
   const { database, runner } = parts;
-  Promise.all([depth(database.pool), allBoxes(database.pool)]).then(
-    ([found, boxes]) => {
+  Promise.all([depth(database.pool), allNodes(database.pool)]).then(
+    ([found, nodes]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      owner.figures({ ...found, boxes, trouble }, runner.takeCounts());
+      owner.figures({ ...found, nodes, trouble }, runner.takeCounts());
     },
     (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
   );

@@ -2,7 +2,7 @@
  * Which series or images of a folder have which role for a model, and why they are no case for it.
  */
 import { errors, type RadserveError } from "../base/errors.js";
-import { coverage, sameGrid, type Grid } from "../images/grids.js";
+import { coverage, sameGrid, type VolumeGrid } from "../images/grids.js";
 import type { Candidates } from "../images/dicom/case.js";
 import { differingPersons } from "../images/dicom/identity.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
@@ -227,7 +227,7 @@ function placeReasons([leading, ...others]: readonly Filled[]): Reason[] {
 }
 
 /** @throws RadserveError series_invalid if the image is no volume */
-export function gridOf(image: Image): Grid {
+export function gridOf(image: Image): VolumeGrid {
   const { frames, geometry } = volumeOf(image);
   const { rows, columns } = image.format;
   return { geometry, slices: frames.length, rows, columns };

@@ -268,13 +268,13 @@ export function tinted(grey: number, colour: Rgb, opacity: number): Rgb {
   return [mix(colour[0]), mix(colour[1]), mix(colour[2])];
 }
 
-export interface Range {
+export interface ColourRange {
   low: number;
   high: number;
 }
 
 /** Range of heat maps' values: 0 to 1, or wider if they leave it. */
-export function heatRange(maps: readonly Float32Array[]): Range {
+export function heatRange(maps: readonly Float32Array[]): ColourRange {
   let [low, high] = [0, 1];
   for (const values of maps)
     for (const value of values) {

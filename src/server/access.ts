@@ -53,8 +53,8 @@ const OF_CLIENTS =
   /^(?:host|connection|user-agent|accept(?:-.*)?|authorization|cache-control|pragma|cookie|referer|dnt|priority|sec-.*|upgrade-insecure-requests|x-prometheus-.*)$/;
 
 /**
- * True where a proxy may speak for somebody else: any other header is there, an empty one too,
- * because a proxy may have emptied it, or it is HTTP/1.0, in which nginx asks unless it is told
+ * True if the request may come from a proxy: it has any other header (also an empty one, because a
+ * proxy may have emptied it), or it is HTTP/1.0, which nginx uses unless it is configured
  * otherwise.
  */
 function isForwarded({ req }: Context): boolean {

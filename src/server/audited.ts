@@ -72,7 +72,7 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
 }
 
 /**
- * Does the work of a page between its lines. A page that changes something has a line before, so
+ * Does the work of an endpoint between its lines. One that changes something has a line before, so
  * that nothing is changed that could not be written down; one that tells something gives no answer
  * before its line is on the disk. An inference has its line before its result appears.
  * @throws what `work` throws; RadserveError audit_failed

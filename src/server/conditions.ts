@@ -37,13 +37,13 @@ export const REMEDIES = {
   model_failed:
     "Run radserve status with a token for the cause, and radserve models check for each mistake.",
   spool_not_writable:
-    "Let the server's user write to the spool of RADSERVE_DOORS, and name it in ReadWritePaths= of a systemd unit.",
+    "Let the server's user write to the spool of RADSERVE_GATEWAY, and name it in ReadWritePaths= of a systemd unit.",
   gpu_lost: "Restart the server to use it again.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
-  box_silent: "Check that this machine runs and reaches the database.",
+  node_silent: "Check that this machine runs and reaches the database.",
 } as const;
-type Word = keyof typeof REMEDIES;
+type ConditionName = keyof typeof REMEDIES;
 
 const of = conditionsFrom(REMEDIES);
 
@@ -56,7 +56,7 @@ export interface NeededFolder {
   name: "input root" | "output root" | "state directory" | "spool";
   /** The name among the folders, with a number if there are several of the kind. */
   where: string;
-  fault?: { condition: Word; found: string };
+  fault?: { condition: ConditionName; found: string };
 }
 
 /** Looks at every folder that serving needs. */
@@ -65,7 +65,7 @@ export function neededFolders(config: Config, spool?: string): Promise<NeededFol
     name: NeededFolder["name"],
     folders: readonly string[],
     mode: number,
-    forbidden: Word,
+    forbidden: ConditionName,
   ) =>
     folders.map(async (folder, i): Promise<NeededFolder> => {
       const needed = { folder, name, where: folders.length === 1 ? name : `${name} ${i + 1}` };
@@ -156,7 +156,7 @@ export class Conditions {
     const { fault, keys, models, gpus, certificates, bulk, features } = this.sources;
     const blocking = fault();
     const refusedKeys = keys();
-    const { trouble, paused_for, boxes } = bulk();
+    const { trouble, paused_for, nodes } = bulk();
     const { expiries, refused } = certificates() ?? { expiries: [] };
     return [
       ...(blocking === undefined
@@ -203,10 +203,10 @@ export class Conditions {
       ...Object.entries(paused_for).map(([reason, jobs]) =>
         of("job_paused", `jobs: ${reason}`, `${counted(jobs, "job")} paused: ${reason}.`),
       ),
-      ...boxes
+      ...nodes
         .filter(({ alive }) => !alive)
         .map(({ name, seen_at }) =>
-          of("box_silent", `box ${name}`, `Box ${name} has not answered since ${seen_at}.`),
+          of("node_silent", `node ${name}`, `Node ${name} has not answered since ${seen_at}.`),
         ),
     ];
   }

@@ -25,7 +25,7 @@ const LONGEST_UNREAD_MS = 30_000;
 /** Bytes of answers that may wait for their readers, over all connections. */
 const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
 
-interface Connection {
+interface ClientConnection {
   socket: Socket;
   /**
    * Bytes that the socket had sent, and bytes that waited in it, when it was last seen to go on.
@@ -58,9 +58,9 @@ function nameOfFault(socket: TLSSocket, code: string): string {
 }
 
 export class Connections {
-  readonly #open = new Map<string, Connection>();
+  readonly #open = new Map<string, ClientConnection>();
   /** Those without a request, the one that has been quiet for longest first. */
-  readonly #quiet = new Set<Connection>();
+  readonly #quiet = new Set<ClientConnection>();
   readonly #count: ConnectionCount;
   readonly refusals: RefusedConnections;
   #refused = 0;

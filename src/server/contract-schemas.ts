@@ -5,7 +5,7 @@
  */
 import { z } from "zod";
 import {
-  boxSchema,
+  nodeSchema,
   failureSchema,
   bulkFolderRequestSchema,
   bulkItemsRequestSchema,
@@ -21,7 +21,7 @@ import { acceptsSchema } from "../manifest/manifest.js";
 import { code } from "../manifest/texts.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 import { readySchema } from "./handlers.js";
-import { type Named } from "./services.js";
+import { type NamedSchemas } from "./services.js";
 import { modelListSchema } from "./model-list.js";
 
 const { details, ...errorFields } = errorObjectSchema.shape;
@@ -57,7 +57,7 @@ const PARTS = {
   JobRequest: jobSchema.shape.request,
   PausedReason: jobSchema.shape.paused_reason.unwrap(),
   Waiting: waitingSchema,
-  ServerBox: boxSchema,
+  ServerNode: nodeSchema,
   Item: itemSchema,
   ItemError: errorObjectSchema,
   ItemModel: itemSchema.shape.models.element,
@@ -110,7 +110,7 @@ export function plainSchema(schema: z.ZodType): Record<string, unknown> {
  * components.schemas of the contract.
  * @param whole bodies and answers of routes
  */
-export function contractSchemas(whole: Named): Record<string, unknown> {
+export function contractSchemas(whole: NamedSchemas): Record<string, unknown> {
   const registry = z.registry<{ id: string }>();
   for (const [id, schema] of Object.entries({ ...whole, ...PARTS })) registry.add(schema, { id });
   const { schemas } = z.toJSONSchema(registry, {

@@ -1,6 +1,6 @@
 /**
- * What the server knows of a feature: its endpoints, what it starts, and what it has to say of
- * itself while it runs. The core imports no feature: the list comes from src/features.ts.
+ * What the server knows of a feature: its endpoints, what it starts, and its metrics and conditions
+ * while it runs. The core imports no feature: the list comes from src/features.ts.
  */
 import type { Audit } from "../audit/audit.js";
 import type { Logger } from "../base/log.js";
@@ -9,7 +9,7 @@ import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { ResultPartName } from "../inference/result-hook.js";
-import type { Named } from "./services.js";
+import type { NamedSchemas } from "./services.js";
 import type { Route } from "./route.js";
 import type { FeatureName, Running } from "./running-features.js";
 
@@ -39,7 +39,7 @@ export interface ServingFeature<R extends Running = Running> {
   /** Served whether it is on or off: off, they say which setting turns it on. */
   readonly endpoints?: readonly Route[];
   /** Parts of their schemas that generated clients should have a type for. */
-  readonly schemas?: Named;
+  readonly schemas?: NamedSchemas;
   /**
    * Its part at the commit of results, of the threads that make them, which run before it is
    * started; undefined where its settings leave it off.

@@ -13,7 +13,7 @@ import { count } from "../base/table.js";
 import { openDescriptor } from "../files/disk.js";
 import { bytesOfDisk, requireRoom } from "../files/durable-files.js";
 import { isMarkName } from "../files/folder-mark.js";
-import { openInput, openOutputFolder, type Opened } from "../files/guarded-paths.js";
+import { openInput, openOutputFolder, type OpenedPath } from "../files/guarded-paths.js";
 import { LIST_FOLDER, nameOfHelper } from "../files/helper-names.js";
 import { receiveFile, tooLarge } from "../files/new-file.js";
 import { translateIn } from "../files/path-map.js";
@@ -144,9 +144,9 @@ async function uploadFolder(
     roots: { output },
     features: { spool },
   }: Services,
-): Promise<Opened> {
+): Promise<OpenedPath> {
   const options = { side: "input", minimumFreeBytes } as const;
-  const refuse = ({ realPath }: Opened) => {
+  const refuse = ({ realPath }: OpenedPath) => {
     if (isInside(realPath, output))
       throw errors.path_not_allowed(
         "Expected an input folder that is no output folder too; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders apart from those of inputs.",
@@ -154,7 +154,7 @@ async function uploadFolder(
       );
     if (spool !== undefined && isInside(realPath, [spool]))
       throw errors.path_not_allowed(
-        "Expected a folder outside the spool of the doors; found one in it. Send images there by POST /dicomweb/studies or C-STORE.",
+        "Expected a folder outside the spool of the gateway; found one in it. Send images there by POST /dicomweb/studies or C-STORE.",
         { side: "input", reason: "spool" },
       );
   };

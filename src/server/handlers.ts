@@ -1,4 +1,4 @@
-/** The pages: their work begins once the request is known to be allowed. */
+/** The endpoints: their work begins once the request is known to be allowed. */
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { z } from "zod";
@@ -21,7 +21,7 @@ import { deliveriesOf } from "../results/receipt/delivery.js";
 import { answerSchema, type DeliveryInAnswer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import { overview, overviewSchema } from "./overview.js";
-import type { Context, Handler, Page, ServedModels, Services } from "./services.js";
+import type { Context, Handler, Endpoint, ServedModels, Services } from "./services.js";
 import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
 
@@ -33,15 +33,15 @@ const BY_HTTP = {
 };
 
 /**
- * A page that the setting files_by_http has to allow, and whose query is checked before its work
- * begins.
+ * An endpoint that the setting files_by_http has to allow, and whose query is checked before its
+ * work begins.
  */
 export function pageByHttp<T>(
   setting: keyof typeof BY_HTTP,
   query: z.ZodObject & z.ZodType<T>,
-  answer: Page["answer"],
+  answer: Endpoint["answer"],
   work: (ctx: Context, services: Services, query: T) => Promise<void>,
-): Page {
+): Endpoint {
   const fields = query.shape as Readonly<Record<string, z.ZodType | undefined>>;
   const isDeprecated = (name: string) => fields[name]?.meta()?.deprecated === true;
   const handler: Handler = (ctx, services) => {
@@ -61,9 +61,9 @@ export function postedByHttp<T>(
   setting: keyof typeof BY_HTTP,
   name: string,
   schema: z.ZodType<T>,
-  answer: Page["answer"],
+  answer: Endpoint["answer"],
   work: (ctx: Context, services: Services, asked: T) => Promise<void>,
-): Page {
+): Endpoint {
   const handler: Handler = (ctx, services) => {
     requireByHttp(setting, services);
     return work(ctx, services, parseBody(schema, ctx.request.body));
@@ -87,7 +87,7 @@ const LONGEST_LOADING_WAIT_MS = 60_000;
 
 export function callerOf(ctx: Context): Caller {
   if (ctx.state.caller === undefined)
-    throw new Error("This page needs a token and its route does not ask for one.");
+    throw new Error("This endpoint needs a token and its route does not ask for one.");
   return ctx.state.caller;
 }
 
@@ -218,13 +218,13 @@ async function delivered(
   );
 }
 
-export const singleInference: Page = {
+export const singleInference: Endpoint = {
   body: { SingleRequest: singleRequestSchema },
   answer: { Answer: answerSchema },
   handler: inferSingle,
 };
 
-/** A page of the bulk queue: everything about it is done in the bulk thread. */
+/** An endpoint of the bulk queue: everything about it is done in the bulk thread. */
 export function bulk(operation: OperationName): Handler {
   return async (ctx, services) => {
     if (services.stopping()) throw shuttingDown();
@@ -244,14 +244,14 @@ export function bulk(operation: OperationName): Handler {
   };
 }
 
-export const listModels: Page = {
+export const listModels: Endpoint = {
   answer: { ModelList: modelListSchema },
   handler: (ctx, { models, engine }) => {
     ctx.body = modelList(models.entries, models.problems, engine.stats());
   },
 };
 
-export const live: Page = {
+export const live: Endpoint = {
   answer: { Live: z.object({ status: z.literal("live"), version: z.string() }) },
   handler: (ctx) => {
     ctx.body = { status: "live", version: VERSION };
@@ -340,7 +340,7 @@ export const readySchema = z.object({
  * Anybody may ask, without a token: the answer has names of models and codes of errors, and no
  * paths.
  */
-export const ready: Page = {
+export const ready: Endpoint = {
   answer: { Ready: readySchema },
   handler: (ctx, services) => {
     const fault = unready(services);
@@ -353,7 +353,7 @@ export const ready: Page = {
   },
 };
 
-export const showOverview: Page = {
+export const showOverview: Endpoint = {
   answer: { Overview: overviewSchema },
   handler: async (ctx, services) => {
     const output = await narrowRoots(services.roots.output, callerOf(ctx).outputRoots);
@@ -361,7 +361,7 @@ export const showOverview: Page = {
   },
 };
 
-export const metrics: Page = {
+export const metrics: Endpoint = {
   answer: "text/plain",
   handler: async (ctx, services) => {
     ctx.type = services.metrics.contentType;

@@ -6,14 +6,14 @@ import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
 import type { ParameterizedContext as Context } from "koa";
 
-export interface Held {
+export interface HeldFile {
   readonly plain: Buffer;
   readonly packed: Buffer;
   /** Strong, and of the plain bytes; the packed ones have their own. */
   readonly hash: string;
 }
 
-export function hold(plain: Buffer): Held {
+export function hold(plain: Buffer): HeldFile {
   const hash = createHash("sha256").update(plain).digest("base64url").slice(0, 22);
   return { plain, packed: gzipSync(plain), hash };
 }
@@ -28,7 +28,7 @@ export function hasAlready(ctx: Context, etag: string): boolean {
 }
 
 /** Gives held bytes, packed for whoever takes that, or 304 for whoever has them. */
-export function giveHeld(ctx: Context, type: string, { plain, packed, hash }: Held): void {
+export function giveHeld(ctx: Context, type: string, { plain, packed, hash }: HeldFile): void {
   ctx.vary("Accept-Encoding");
   const isPacked = ctx.acceptsEncodings("gzip", "identity") === "gzip";
   const etag = `"${hash}${isPacked ? "-gz" : ""}"`;

@@ -18,7 +18,7 @@ export const minuteSchema = z.strictObject({
 });
 type MinuteShown = z.infer<typeof minuteSchema>;
 
-interface Minute {
+interface HistoryMinute {
   images: number;
   failed: number;
   /** Milliseconds of single requests that were answered. */
@@ -32,14 +32,14 @@ function quantile(durations: Distribution | undefined, share: number): number | 
 }
 
 /** Items of jobs that ended well or not, by their state. */
-type Ended = Readonly<Record<string, number>>;
+type EndedImage = Readonly<Record<string, number>>;
 
 export class History {
-  readonly #minutes = new Map<number, Minute>();
-  #before: Ended = {};
+  readonly #minutes = new Map<number, HistoryMinute>();
+  #before: EndedImage = {};
 
   /** @param ended items of jobs since this process began */
-  constructor(private readonly ended: () => Ended) {}
+  constructor(private readonly ended: () => EndedImage) {}
 
   answered(route: string, status: number, ms: number): void {
     if (route !== SINGLE) return;
@@ -79,7 +79,7 @@ export class History {
     });
   }
 
-  #now(): Minute {
+  #now(): HistoryMinute {
     const at = Math.floor(Date.now() / MINUTE_MS);
     const known = this.#minutes.get(at);
     if (known !== undefined) return known;

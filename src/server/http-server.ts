@@ -12,7 +12,7 @@ import Koa from "koa";
 import { z } from "zod";
 import { durations } from "../base/durations.js";
 import { asRadserveError, errors, type RadserveError } from "../base/errors.js";
-import { type Context, type Services, type State } from "./services.js";
+import { type Context, type Services, type RequestState } from "./services.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import type { Route } from "./route.js";
 import { accessTo } from "./access.js";
@@ -41,7 +41,7 @@ const requestIdOf = (given: string): string =>
  * socket)`.
  */
 export function createServer(options: ServerOptions): http.Server | https.Server {
-  const app = new Koa<State>();
+  const app = new Koa<RequestState>();
   app.silent = true;
   app.on("error", (error: unknown) =>
     options.log.error({ fault: faultForLog(error) }, "response failed"),
@@ -52,7 +52,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
     checkHead(ctx);
     return next();
   });
-  const router = new Router<State>();
+  const router = new Router<RequestState>();
   const access = accessTo(options);
   const body = jsonBody(options);
   for (const route of options.routes) {
@@ -180,7 +180,7 @@ function checkHead({ req }: Context): void {
   if (types > 1) throw errors.bad_request(`Expected one Content-Type header; found ${types}.`);
 }
 
-type Middleware = Koa.Middleware<State>;
+type Middleware = Koa.Middleware<RequestState>;
 
 function identify(options: ServerOptions): Middleware {
   const { log, metrics: figures, history } = options;
@@ -241,7 +241,7 @@ function answerErrors({ log, conditions }: ServerOptions): Middleware {
 }
 
 /** The models that a refusal names, for the log: names, and codes of reasons. */
-function refusedModels({ code, details }: RadserveError): State["models"] {
+function refusedModels({ code, details }: RadserveError): RequestState["models"] {
   const named = { model: z.string() };
   const refused = { name: z.string(), reasons: z.array(z.object({ code: z.string() })) };
   const one = z.object(named).safeParse(details);
@@ -254,12 +254,12 @@ function refusedModels({ code, details }: RadserveError): State["models"] {
   }));
 }
 
-function noSuchPage(ctx: Context, router: Router<State>): RadserveError {
+function noSuchPage(ctx: Context, router: Router<RequestState>): RadserveError {
   const allowed = router.match(ctx.path, ctx.method).path.flatMap((layer) => layer.methods);
   if (allowed.length === 0)
     return errors.not_found("There is no such endpoint; GET /openapi.json lists all.");
   const methods = [...new Set(allowed)].join(", ");
-  return errors.method_not_allowed(`Expected ${methods} for this page; found ${ctx.method}.`, {
+  return errors.method_not_allowed(`Expected ${methods} for this endpoint; found ${ctx.method}.`, {
     allowed: methods,
   });
 }

@@ -3,12 +3,16 @@ import type net from "node:net";
 import type { Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
 
-export type Address = Pick<Config, "host" | "port">;
+export type ListenAddress = Pick<Config, "host" | "port">;
 
 /** What the settings call an address. */
 const SERVER = { port: "RADSERVE_PORT", host: "RADSERVE_HOST" };
 
-function whyNotListening(code: string, { host, port }: Address, names: typeof SERVER): string {
+function whyNotListening(
+  code: string,
+  { host, port }: ListenAddress,
+  names: typeof SERVER,
+): string {
   if (code === "EADDRINUSE")
     return `${names.port}: cannot listen on ${host}:${port}; another program listens there.`;
   if (code === "EACCES")
@@ -19,7 +23,7 @@ function whyNotListening(code: string, { host, port }: Address, names: typeof SE
 /** Listens where the settings say. Throws ConfigError that names the setting and why it cannot. */
 export function listen(
   server: net.Server,
-  config: Address,
+  config: ListenAddress,
   names = SERVER,
 ): Promise<net.AddressInfo> {
   return new Promise((resolve, reject) => {

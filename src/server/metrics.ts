@@ -13,7 +13,7 @@ import type { Expiry } from "../files/certificates.js";
 import type { Connections } from "./connections.js";
 
 type Labels = Record<string, string>;
-export type Sample = readonly [labels: Labels, value: number | EngineHistogram];
+export type MetricSample = readonly [labels: Labels, value: number | EngineHistogram];
 
 /** A metric that is counted elsewhere, and read when somebody asks. */
 export interface ReadMetric {
@@ -21,12 +21,12 @@ export interface ReadMetric {
   name: string;
   help: string;
   /** Samples of equal labels are added up. */
-  read: () => number | readonly Sample[];
+  read: () => number | readonly MetricSample[];
 }
 
 /** A metric without labels is a sample with none. */
-const samplesOf = (given: Sample[1] | readonly Sample[]): readonly Sample[] =>
-  Array.isArray(given) ? (given as readonly Sample[]) : [[{}, given as Sample[1]]];
+const samplesOf = (given: MetricSample[1] | readonly MetricSample[]): readonly MetricSample[] =>
+  Array.isArray(given) ? (given as readonly MetricSample[]) : [[{}, given as MetricSample[1]]];
 
 function added<T extends number | EngineHistogram>(
   a: T | undefined,
@@ -90,10 +90,10 @@ export function register(registry: Registry, metrics: readonly ReadMetric[]): vo
   for (const metric of metrics) new Read(metric, registry);
 }
 
-type Row = (name: string, help: string, read: ReadMetric["read"]) => ReadMetric;
-export const gauge: Row = (name, help, read) => ({ type: "gauge", name, help, read });
-export const counter: Row = (name, help, read) => ({ type: "counter", name, help, read });
-const histogram: Row = (name, help, read) => ({ type: "histogram", name, help, read });
+type MakeMetric = (name: string, help: string, read: ReadMetric["read"]) => ReadMetric;
+export const gauge: MakeMetric = (name, help, read) => ({ type: "gauge", name, help, read });
+export const counter: MakeMetric = (name, help, read) => ({ type: "counter", name, help, read });
+const histogram: MakeMetric = (name, help, read) => ({ type: "histogram", name, help, read });
 
 /** The parts of the server that count. */
 export interface MetricSources {
@@ -145,12 +145,12 @@ function serverMetrics({
     ),
     gauge(
       "radserve_bulk_items_queued",
-      "Images of bulk jobs that wait, on all boxes",
+      "Images of bulk jobs that wait, on all nodes",
       () => bulk.figures.queued,
     ),
     gauge(
       "radserve_bulk_items_running",
-      "Images of bulk jobs in work, on all boxes",
+      "Images of bulk jobs in work, on all nodes",
       () => bulk.figures.running,
     ),
     gauge(
@@ -180,22 +180,23 @@ const CLASSES = ["stat", "routine", "bulk"] as const;
  */
 export function engineMetrics(read: () => EngineStats): ReadMetric[] {
   type Model = EngineModelStats;
-  const perModel = (pick: (model: Model) => Sample[1] | readonly Sample[]) => (): Sample[] =>
-    read().models.flatMap((model) =>
-      samplesOf(pick(model)).map(([labels, value]): Sample => [
-        { model: model.name, ...labels },
-        value,
-      ]),
-    );
+  const perModel =
+    (pick: (model: Model) => MetricSample[1] | readonly MetricSample[]) => (): MetricSample[] =>
+      read().models.flatMap((model) =>
+        samplesOf(pick(model)).map(([labels, value]): MetricSample => [
+          { model: model.name, ...labels },
+          value,
+        ]),
+      );
   const perClass = (key: "queued" | "waitSeconds") =>
     perModel((model) => CLASSES.map((one) => [{ class: one }, model[key][one]]));
   /** If two versions of a model are loaded, the sample is of the new one, which comes later. */
-  const perNewest = (pick: (model: Model) => number) => (): Sample[] =>
+  const perNewest = (pick: (model: Model) => number) => (): MetricSample[] =>
     [...new Map(read().models.map((model) => [model.name, model]))].map(([name, model]) => [
       { model: name },
       pick(model),
     ]);
-  const perGpu = (key: "lost" | "waiting" | "takenBytes" | "freeBytes") => (): Sample[] =>
+  const perGpu = (key: "lost" | "waiting" | "takenBytes" | "freeBytes") => (): MetricSample[] =>
     read().gpus.map((gpu) => [{ gpu: String(gpu.number) }, Number(gpu[key])]);
   return [
     gauge("radserve_engine_queued", "Inferences that wait in the engine", perClass("queued")),

@@ -8,7 +8,7 @@ import { merged } from "../base/merged.js";
 import { VERSION } from "../base/version.js";
 import { EXAMPLES } from "./contract-examples.js";
 import { contractSchemas, ERROR, plainSchema, reference } from "./contract-schemas.js";
-import type { Named, Page } from "./services.js";
+import type { NamedSchemas, Endpoint } from "./services.js";
 
 const TAGS = {
   files:
@@ -21,7 +21,7 @@ const TAGS = {
     "Results with their images, for people who look at them; only where the server's settings allow it",
 };
 
-export interface DescribedRoute extends Omit<Page, "handler"> {
+export interface DescribedRoute extends Omit<Endpoint, "handler"> {
   method: "GET" | "POST" | "PUT" | "DELETE";
   path: string;
   /** Name of the operation in generated clients. */
@@ -36,7 +36,7 @@ export interface DescribedRoute extends Omit<Page, "handler"> {
   headers?: Readonly<Record<string, string>>;
   /** Each status of the answer, and when it is sent; 200 if absent. */
   statuses?: Readonly<Record<number, string>>;
-  /** Its own errors, beside those of every page with a token, a query or a body. */
+  /** Its own errors, beside those of every endpoint with a token, a query or a body. */
   errors?: readonly ErrorCode[];
   /**
    * False where a good answer tells nothing of anybody and is asked for every few seconds: the
@@ -46,7 +46,7 @@ export interface DescribedRoute extends Omit<Page, "handler"> {
 }
 
 /** A body of JSON, with its example where there is one. */
-function content(named: Named): Record<string, unknown> {
+function content(named: NamedSchemas): Record<string, unknown> {
   const [name = ""] = Object.keys(named);
   const examples = EXAMPLES[name];
   return {
@@ -136,7 +136,7 @@ function queryParameters(query: z.ZodObject | undefined) {
   }));
 }
 
-/** From this machine the local pages need no token. */
+/** From this machine the local endpoints need no token. */
 function security({ auth }: DescribedRoute) {
   if (auth === "open") return [];
   return [...(auth === "local" ? [{}] : []), { token: [] }];
@@ -198,7 +198,7 @@ const SERVER = {
  */
 export function openApi(
   routes: readonly DescribedRoute[],
-  parts: Named = {},
+  parts: NamedSchemas = {},
 ): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
   const named = routes.flatMap(({ body = {}, answer }) => [

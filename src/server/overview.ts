@@ -3,7 +3,7 @@
  * nothing of any image.
  */
 import { z } from "zod";
-import { boxSchema } from "../jobs/schema.js";
+import { nodeSchema } from "../jobs/schema.js";
 import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
 import type { Engine } from "../engine/engine.js";
@@ -63,8 +63,8 @@ export const overviewSchema = z.strictObject({
   gpus: modelListSchema.shape.gpus,
   requests: z.strictObject({ waiting: count, running: count, most_waiting: count }),
   jobs: z.strictObject({
-    open: z.boolean().describe("The queue of jobs is in use; until then nothing is known of boxes"),
-    queued: count.describe("Images of all jobs that wait, on all boxes"),
+    open: z.boolean().describe("The queue of jobs is in use; until then nothing is known of nodes"),
+    queued: count.describe("Images of all jobs that wait, on all nodes"),
     running: count,
     paused: count.describe("Jobs that wait for something"),
   }),
@@ -81,8 +81,8 @@ export const overviewSchema = z.strictObject({
       least_bytes: count.describe("With less, work is refused"),
     }),
   ),
-  boxes: z
-    .array(boxSchema.omit({ running: true }))
+  nodes: z
+    .array(nodeSchema.omit({ running: true }))
     .describe("The servers on the database of the jobs"),
   history: z.array(minuteSchema).describe("The last hour on this server, minute by minute"),
 });
@@ -97,7 +97,7 @@ async function diskOf(folder: string, least: number): Promise<Overview["disks"][
 
 const started = new Date(Date.now() - performance.now()).toISOString();
 
-interface Parts {
+interface OverviewParts {
   config: Config;
   models: { readonly entries: readonly ModelEntry[]; readonly problems: readonly ModelProblem[] };
   engine: Pick<Engine, "stats">;
@@ -109,7 +109,7 @@ interface Parts {
 
 /** @param folders for results, real paths, that the caller reaches */
 export async function overview(
-  { config, models, engine, pool, bulk, history, conditions }: Parts,
+  { config, models, engine, pool, bulk, history, conditions }: OverviewParts,
   fault: RadserveError | undefined,
   folders: readonly string[],
 ): Promise<Overview> {
@@ -118,7 +118,7 @@ export async function overview(
     gpus,
     problems,
   } = modelList(models.entries, models.problems, engine.stats());
-  const { queued, running, paused, boxes } = bulk.figures;
+  const { queued, running, paused, nodes } = bulk.figures;
   return {
     version: VERSION,
     now: new Date().toISOString(),
@@ -155,7 +155,7 @@ export async function overview(
       process_bytes: process.memoryUsage.rss(),
     },
     disks: await Promise.all(folders.map((folder) => diskOf(folder, config.minimum_free_disk))),
-    boxes,
+    nodes,
     history: history.shown(),
   };
 }

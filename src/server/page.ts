@@ -6,8 +6,8 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { errors } from "../base/errors.js";
-import type { Context, Page } from "./services.js";
-import { giveHeld, hold, type Held } from "./held.js";
+import type { Context, Endpoint } from "./services.js";
+import { giveHeld, hold, type HeldFile } from "./held.js";
 
 const FOLDER = fileURLToPath(new URL("../../web/", import.meta.url));
 
@@ -26,14 +26,14 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-const held = (file: string): Held => hold(readFileSync(file));
+const held = (file: string): HeldFile => hold(readFileSync(file));
 
-function filesOf(folder: string): Map<string, Held> {
+function filesOf(folder: string): Map<string, HeldFile> {
   if (!existsSync(folder)) return new Map();
   return new Map(readdirSync(folder).map((name) => [name, held(path.join(folder, name))]));
 }
 
-let files: { index: Held | undefined; assets: Map<string, Held> } | undefined;
+let files: { index: HeldFile | undefined; assets: Map<string, HeldFile> } | undefined;
 
 function built() {
   files ??= {
@@ -55,7 +55,7 @@ function giveIndex(ctx: Context): void {
   });
   giveHeld(ctx, ".html", page);
 }
-export const index: Page = { answer: "text/html", handler: giveIndex };
+export const index: Endpoint = { answer: "text/html", handler: giveIndex };
 
 /** GET /assets/NAME: a part of the page, whose name has a hash of its content. */
 function giveAsset(ctx: Context): void {
@@ -69,4 +69,4 @@ function giveAsset(ctx: Context): void {
   });
   giveHeld(ctx, path.extname(name), found);
 }
-export const asset: Page = { answer: "text/html", handler: giveAsset };
+export const asset: Endpoint = { answer: "text/html", handler: giveAsset };

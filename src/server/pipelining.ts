@@ -10,7 +10,7 @@ import type { Socket } from "node:net";
 const MOST_WAITING = 256;
 
 /** The requests of a connection that have no answer yet; the first is in work. */
-interface Line {
+interface RequestLine {
   exchanges: [IncomingMessage, ServerResponse][];
   /** More came than may wait: the connection ends with the answer that is on its way. */
   ends: boolean;
@@ -24,8 +24,8 @@ interface Line {
  * @param tooMany told of such a connection
  */
 export function oneAtATime(handle: RequestListener, tooMany: () => void): RequestListener {
-  const lines = new WeakMap<Socket, Line>();
-  const begin = (socket: Socket, line: Line) => {
+  const lines = new WeakMap<Socket, RequestLine>();
+  const begin = (socket: Socket, line: RequestLine) => {
     const [next] = line.exchanges;
     if (next === undefined || socket.destroyed) return;
     next[1].once("close", () => {
@@ -67,7 +67,7 @@ function withoutStacks(): void {
  * Pauses once what was read is parsed: until then each request that the parser finds would make the
  * socket read on.
  */
-function stopReading(socket: Socket, line: Line): void {
+function stopReading(socket: Socket, line: RequestLine): void {
   if (line.pauses) return;
   line.pauses = true;
   process.nextTick(() => {

@@ -1,7 +1,7 @@
 /**
  * The revoked tokens, as a running server knows them. What was revoked once stays so: the marks lie
  * in the keys folder, from which they may vanish (a backup put back, a share replaced), and a copy
- * of their names in this box's state directory outlives that, and this process too.
+ * of their names in this node's state directory outlives that, and this process too.
  */
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync } from "node:fs";
@@ -40,7 +40,7 @@ function copyOf(text: string): Copy {
 }
 
 /** A listing of the folder: its names, or the system's code. */
-type Listing = { names: string[] } | { code: string };
+type FolderListing = { names: string[] } | { code: string };
 
 export class Revocations {
   readonly #known = new Set<string>();
@@ -92,7 +92,7 @@ export class Revocations {
     if (this.#unsaved) await this.#save();
   }
 
-  #take(found: Listing): void {
+  #take(found: FolderListing): void {
     if ("code" in found) {
       const missed = found.code !== "ENOENT" || this.#begun;
       if (missed && this.#listed)
@@ -116,7 +116,7 @@ export class Revocations {
     if (vanished > this.#told)
       this.report(
         `${vanished} revocation${vanished === 1 ? " has" : "s have"} vanished from the keys folder, and ` +
-          `${vanished === 1 ? "stays" : "stay"} in force on this box alone. Put the folder revoked back from a backup.`,
+          `${vanished === 1 ? "stays" : "stay"} in force on this node alone. Put the folder revoked back from a backup.`,
       );
     this.#told = vanished;
   }
@@ -128,7 +128,7 @@ export class Revocations {
       } catch (error) {
         if (errno(error) === "ENOENT") return [];
         throw new ConfigError(
-          `${file}: expected the revocations that this box knows; it cannot be read (${errno(error)}). ` +
+          `${file}: expected the revocations that this node knows; it cannot be read (${errno(error)}). ` +
             "Let the server's user read it.",
         );
       }
@@ -140,7 +140,7 @@ export class Revocations {
     this.#unsaved = found.length > 0 && whole.length < 2;
     if (this.#damaged)
       this.report(
-        `${this.copy}: expected the revocations that this box knows, as they were written; found other bytes. Every token ` +
+        `${this.copy}: expected the revocations that this node knows, as they were written; found other bytes. Every token ` +
           "is refused. Compare the folder revoked of the keys folder with a backup; when it is whole, remove " +
           `${this.#copies().join(" and ")} and start again.`,
       );
@@ -178,7 +178,7 @@ async function replaceFile(file: string, text: string): Promise<void> {
   await rename(part, file);
 }
 
-function listing(list: () => string[]): Listing {
+function listing(list: () => string[]): FolderListing {
   try {
     return { names: list() };
   } catch (error) {

@@ -38,12 +38,12 @@ export const VIEW_ERRORS = [
  * others narrow what it does to folders and destinations.
  */
 export const CLAIMS = ["subject", "admin", "input_roots", "output_roots", "destinations"] as const;
-export type Claim = (typeof CLAIMS)[number];
+export type TokenClaim = (typeof CLAIMS)[number];
 
 export interface Route extends DescribedRoute {
   handler: Handler;
   /** None where there is nothing of anybody. What is asked stands in docs/security.md. */
-  claims: readonly Claim[];
+  claims: readonly TokenClaim[];
   /** Served if the role is worker, too. */
   onWorkers?: true;
   /** A body of megabytes: few of them are in memory at a time, and the bulk thread parses it. */

@@ -27,8 +27,8 @@ import {
   showOverview,
   singleInference,
 } from "./handlers.js";
-import { type Named } from "./services.js";
-import { giveHeld, hold, type Held } from "./held.js";
+import { type NamedSchemas } from "./services.js";
+import { giveHeld, hold, type HeldFile } from "./held.js";
 import type { ServingFeature } from "./feature.js";
 import { openApi } from "./openapi.js";
 import { at, PATH_ERRORS, READ_ERRORS, type Route } from "./route.js";
@@ -40,7 +40,7 @@ const bulkPage = (operation: OperationName, errors: readonly ErrorCode[] = []) =
     errors: [...errors, "bulk_unavailable", "shutting_down"],
     handler: bulk(operation),
   }) as const;
-/** A page that every server has, whatever its role. */
+/** An endpoint that every server has, whatever its role. */
 const everywhere = { onWorkers: true, tag: "operations" } as const;
 const ofJob = (operation: OperationName, errors: readonly ErrorCode[] = []) => ({
   ...bulkPage(operation, ["job_not_found", ...errors]),
@@ -254,16 +254,19 @@ export const routesOf = (features: readonly ServingFeature[]): Route[] => [
 ];
 
 /** Parts of schemas that generated clients have a type for. */
-export const partsOf = (features: readonly ServingFeature[]): Named =>
+export const partsOf = (features: readonly ServingFeature[]): NamedSchemas =>
   merged(features.map(({ schemas = {} }) => schemas));
 
-const contracts = new WeakMap<readonly Route[], Held>();
+const contracts = new WeakMap<readonly Route[], HeldFile>();
 
 /**
  * The published contract as it is served: made once, because its text takes longer than an answer
  * may.
  */
-export function contractOf(features: readonly ServingFeature[], routes: readonly Route[]): Held {
+export function contractOf(
+  features: readonly ServingFeature[],
+  routes: readonly Route[],
+): HeldFile {
   const made = contracts.get(routes);
   if (made !== undefined) return made;
   const held = hold(Buffer.from(JSON.stringify(openApi(routes, partsOf(features)))));

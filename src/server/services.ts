@@ -11,17 +11,18 @@ import type { InferencePool } from "../inference/worker-pool.js";
 import type { ModelEntry } from "../models/entry.js";
 import type { AnswerText } from "../results/commit/compose.js";
 import type { Conditions } from "./conditions.js";
-import type { Held } from "./held.js";
+import type { HeldFile } from "./held.js";
 import type { History } from "./history.js";
 import type { LivingKeyring } from "./keys.js";
 import type { Metrics } from "./metrics.js";
 import type { RunningFeatures } from "./running-features.js";
 import type { Caller } from "./tokens.js";
 
-export interface State {
+export interface RequestState {
   requestId: string;
   /**
-   * The pattern of the page, for logs and metrics; the path itself may hold what a client likes.
+   * The pattern of the endpoint, for logs and metrics; the path itself may hold what a client
+   * likes.
    */
   route: string;
   /**
@@ -39,7 +40,7 @@ export interface State {
     | (Pick<AnswerText["models"][0], "name" | "status"> & Partial<AnswerText["models"][0]>)[]
     | undefined;
 }
-export type Context = ParameterizedContext<State>;
+export type Context = ParameterizedContext<RequestState>;
 
 /** The models as the server needs them. */
 export interface ServedModels {
@@ -69,7 +70,7 @@ export interface Services {
   bulk: BulkService;
   features: RunningFeatures;
   /** The published contract. */
-  contract: () => Held;
+  contract: () => HeldFile;
   metrics: Metrics;
   history: History;
   audit: Audit;
@@ -82,13 +83,14 @@ export interface Services {
 export type Handler = (ctx: Context, services: Services) => Promise<void> | void;
 
 /** Schemas by their names in the published contract. */
-export type Named = Readonly<Record<string, z.ZodType>>;
+export type NamedSchemas = Readonly<Record<string, z.ZodType>>;
 
-/** A page: the schemas of its body, query and answer, and its work. */
-export interface Page {
-  body?: Named;
+/** An endpoint: the schemas of its body, query and answer, and its work. */
+export interface Endpoint {
+  body?: NamedSchemas;
   query?: z.ZodObject;
   /** A media type where it is no JSON of ours. */
-  answer: Named | "text/plain" | "text/html" | "application/json" | "application/octet-stream";
+  answer:
+    NamedSchemas | "text/plain" | "text/html" | "application/json" | "application/octet-stream";
   handler: Handler;
 }

@@ -150,7 +150,7 @@ function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
 }
 
 /** The parts that are open before the engine is started. */
-interface Opened {
+interface OpenedParts {
   audit: Audit;
   roots: { input: string[]; output: string[] };
   certificates: WatchedCertificates | undefined;
@@ -228,7 +228,7 @@ class ServingProcess {
       server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
       await certificates?.watch(server);
     }
-    // A database of many boxes may hold jobs of the others; the node's own those of before
+    // A database of many nodes may hold jobs of the others; the node's own those of before
     const holdsJobs =
       config.database_url !== undefined || parts.features.localDatabase?.isMade === true;
     if (config.role !== "api" && holdsJobs) bulk.start();
@@ -260,7 +260,7 @@ class ServingProcess {
   /** Starts what works for the requests: engine, models, threads, and what tells of them. */
   async #startParts(
     config: Config,
-    { audit, roots, certificates, connections, crashed, fatal }: Opened,
+    { audit, roots, certificates, connections, crashed, fatal }: OpenedParts,
   ) {
     const { engine, providers, options } = startedEngine(config, this.log);
     const keyring = new WatchedKeys(

@@ -111,8 +111,8 @@ function keyFor(header: z.infer<typeof headerSchema>, keys: readonly Key[]): Key
 type Claims = z.infer<typeof claimsSchema>;
 
 /**
- * Claims of a token whose form, signature and issuer are right, and whose nbf, if it has one, is
- * over.
+ * Claims of a token with the right form, signature and issuer, and with an nbf that has passed, if
+ * there is one.
  */
 function claimsOf(token: string, keys: readonly Key[], { issuer, audience }: Expectations): Claims {
   const parts = token.split(".");

@@ -22,7 +22,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { Audit } from "../../src/audit/audit.js";
-import { Chain } from "../../src/audit/chain.js";
+import { AuditChain } from "../../src/audit/chain.js";
 import { hashOf, openFolder } from "../../src/audit/folders.js";
 import { verifyAudit } from "../../src/audit/verify.js";
 import { durations, setDurations } from "../../src/base/durations.js";
@@ -52,7 +52,7 @@ function targetOf(fd: string): string | undefined {
 
 type Place = Awaited<ReturnType<typeof placeOf>>;
 
-const chainOf = (place: Place) => new Chain(place, "box");
+const chainOf = (place: Place) => new AuditChain(place, "box");
 const verified = (place: Place) => verifyAudit(place.folder, place.keys.chain);
 const today = (place: Place) => path.join(place.folder, readdirSync(place.folder).sort().at(-1)!);
 const lines = (place: Place) =>

@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { headText, lineOf, NO_HEAD, type Entry, type Head } from "../../src/audit/entry.js";
+import { headText, lineOf, NO_HEAD, type AuditEntry, type Head } from "../../src/audit/entry.js";
 import { readKey } from "../../src/audit/folders.js";
 import { filesOf, linesOf, pathsOf, verified } from "../support/audit.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -33,7 +33,7 @@ function threeDays(t: Test): { place: Place; heads: Head[] } {
   const key = readKey(chainKey);
   const heads: Head[] = [];
   let head = NO_HEAD;
-  const add = (day: string, facts: Pick<Entry, "kind"> & Partial<Entry>) => {
+  const add = (day: string, facts: Pick<AuditEntry, "kind"> & Partial<AuditEntry>) => {
     const entry = { ...facts, seq: head.seq + 1, time: `${day}T10:00:00.000Z`, host: "box" };
     const made = lineOf(key, head, entry);
     appendFileSync(path.join(folder, `${day}.jsonl`), made.text, { mode: 0o600 });

@@ -4,7 +4,7 @@ import path from "node:path";
 import t from "tap";
 import { connectionsWithin, descriptorLimit } from "../../src/base/descriptor-limit.js";
 import { asRadserveError } from "../../src/base/errors.js";
-import { doorsPlace } from "../support/doors.js";
+import { gatewayPlace } from "../support/gateway.js";
 import { root } from "../support/server.js";
 
 const limits = (soft: string) =>
@@ -34,7 +34,7 @@ t.test("connections have what files and threads leave", (t) => {
 });
 
 t.test("a server that may open too few files does not start", (t) => {
-  const { place } = doorsPlace(t);
+  const { place } = gatewayPlace(t);
   const main = path.join(root, "dist/src/main.js");
   const env: Record<string, string> = { ...place.environment, RADSERVE_THREADS: "1" };
   const started = (limit: number) => {
@@ -45,7 +45,7 @@ t.test("a server that may open too few files does not start", (t) => {
     status: 2,
     stderr: /at least 352 open files for 1 threads and the port for DICOM; found 300/,
   });
-  delete env["RADSERVE_DOORS"];
+  delete env["RADSERVE_GATEWAY"];
   t.match(started(200), {
     status: 2,
     stderr: /at least 224 open files for 1 threads; found 200.*LimitNOFILE/,

@@ -16,12 +16,12 @@ const toldBy = (env: Record<string, string>): unknown =>
   JSON.parse(execFileSync(process.execPath, [file], { encoding: "utf8", env }));
 
 t.test("a program that a test starts, its threads and its programs have them", (t) => {
-  t.strictSame(toldBy(withDurations({ boxLease: 7 })), [7, 7, 7]);
+  t.strictSame(toldBy(withDurations({ nodeLease: 7 })), [7, 7, 7]);
   t.end();
 });
 
 t.test("the environment alone changes nothing", (t) => {
-  const { TEST_DURATIONS = "" } = withDurations({ boxLease: 7 });
+  const { TEST_DURATIONS = "" } = withDurations({ nodeLease: 7 });
   t.strictSame(toldBy({ TEST_DURATIONS }), [12_000, 12_000, 12_000]);
   t.end();
 });
@@ -29,7 +29,7 @@ t.test("the environment alone changes nothing", (t) => {
 t.test("threads of this process have what it has set before", async (t) => {
   const before = { ...durations };
   t.teardown(() => setDurations(before));
-  setDurations({ boxLease: 9 });
+  setDurations({ nodeLease: 9 });
   t.strictSame(await once(new Worker(file), "message"), [9]);
   t.equal(durations.nameLease, before.nameLease, "the others stay");
 });

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { itemListSchema, jobListSchema, jobSchema } from "../../src/jobs/schema.js";
-import { Box } from "../crash/lib/box.js";
+import { ServingNode } from "../crash/lib/node.js";
 import { writeImages } from "../crash/lib/images.js";
 import { slay } from "../crash/lib/processes.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
@@ -15,17 +15,17 @@ const main = path.join(root, "dist/src/main.js");
 
 const missing = needs(ADDON);
 if (missing !== false) t.bailout(missing);
-const box = await Box.start({ settings: { RADSERVE_THREADS: "1" } });
+const node = await ServingNode.start({ settings: { RADSERVE_THREADS: "1" } });
 t.teardown(async () => {
-  await box.stop();
-  await box.remove();
+  await node.stop();
+  await node.remove();
 });
 const client: Place = {
-  ...box.place,
+  ...node.place,
   environment: {
-    ...box.place.environment,
-    RADSERVE_URL: box.url,
-    RADSERVE_TOKEN: await issueToken(box.place),
+    ...node.place.environment,
+    RADSERVE_URL: node.url,
+    RADSERVE_TOKEN: await issueToken(node.place),
   },
 };
 const run = (...words: string[]): Promise<Ran> => radserve(client, ...words);
@@ -34,9 +34,9 @@ let folders = 0;
 /** A new input folder with so many slices, and an output folder. */
 function folder(count: number): { input: string; output: string } {
   const name = `case-${(folders += 1)}`;
-  const input = path.join(box.input, name);
+  const input = path.join(node.input, name);
   writeImages(input, count, { first: folders * 1000 });
-  return { input, output: path.join(box.output, name) };
+  return { input, output: path.join(node.output, name) };
 }
 
 /** Cuts the first slice of a folder off in its pixels; gives what makes it whole again. */
@@ -205,7 +205,7 @@ t.test("it waits for a server that starts again", async (t) => {
   });
   const exit = ended(child);
   await said(child, /^job /m);
-  slay(box.supervisor()!);
+  slay(node.supervisor()!);
   t.equal(await exit, 0);
 });
 

@@ -59,16 +59,16 @@ interface Planted {
 
 const NOBODY = 65_534;
 const main = path.join(root, "dist/src/main.js");
-/** Doors for what one peer sends. @param change is put into the file */
-function doors(place: Place, change: object): void {
+/** A gateway for what one peer sends. @param change is put into the file */
+function gateway(place: Place, change: object): void {
   const { directory, environment, input, output } = place;
   mkdirSync(path.join(input, "spool"));
-  environment["RADSERVE_DOORS"] = path.join(directory, "doors.json");
+  environment["RADSERVE_GATEWAY"] = path.join(directory, "gateway.json");
   const usual = {
     spool: path.join(input, "spool"),
     rules: [{ name: "ct", output_folder: output }],
   };
-  writeFileSync(environment["RADSERVE_DOORS"], JSON.stringify({ ...usual, ...change }));
+  writeFileSync(environment["RADSERVE_GATEWAY"], JSON.stringify({ ...usual, ...change }));
 }
 
 /** The account that may do least, if it reaches this clone. */
@@ -254,10 +254,10 @@ const PLANTED: Planted[] = [
   },
   {
     fault: "a port for DICOM that is taken",
-    plant: async (place, t) => doors(place, { dicom: { port: await listener(t) } }),
-    finding: "doors",
+    plant: async (place, t) => gateway(place, { dicom: { port: await listener(t) } }),
+    finding: "gateway",
     found:
-      /^RADSERVE_DOORS: dicom\.port: cannot listen on .*another program listens there\. Held by process \d+, node/,
+      /^RADSERVE_GATEWAY: dicom\.port: cannot listen on .*another program listens there\. Held by process \d+, node/,
     fix: /stop what has the port/,
     own: true,
   },
@@ -271,18 +271,21 @@ const PLANTED: Planted[] = [
         called_ae: "PACS",
         prove: "c-move",
       };
-      doors(place, { destinations: { pacs: { ...pacs, listen: { port: await listener(t) } } } });
+      gateway(place, { destinations: { pacs: { ...pacs, listen: { port: await listener(t) } } } });
     },
-    finding: "doors",
-    found: /^RADSERVE_DOORS: destinations\.pacs\.listen\.port: cannot listen on .*another program/,
+    finding: "gateway",
+    found:
+      /^RADSERVE_GATEWAY: destinations\.pacs\.listen\.port: cannot listen on .*another program/,
     fix: /stop what has the port/,
     own: true,
   },
   {
-    fault: "a rule of the doors with a model that is not there",
+    fault: "a rule of the gateway with a model that is not there",
     plant: (place) =>
-      doors(place, { rules: [{ name: "ct", models: ["ct-tisue"], output_folder: place.output }] }),
-    finding: "doors",
+      gateway(place, {
+        rules: [{ name: "ct", models: ["ct-tisue"], output_folder: place.output }],
+      }),
+    finding: "gateway",
     found: /^rules\.ct\.models: there is no model ct-tisue/,
     fix: /Correct the name, or put the model/,
   },
@@ -700,7 +703,7 @@ const PLANTED: Planted[] = [
     fix: /NTP/,
   },
   {
-    fault: "a clock that is behind that of the box which made the key",
+    fault: "a clock that is behind that of the node which made the key",
     plant: (place) =>
       writeKey(
         place,
@@ -848,27 +851,27 @@ for (const { fault, plant, finding, found, fix, advice, own, skip } of PLANTED)
 t.test("the ports of the server itself are not taken", { skip: needs(ADDON) }, async (t) => {
   const { startServer } = await import("../support/server.js");
   const place = await soundPlace(t);
-  doors(place, { dicom: { port: await freePort() } });
+  gateway(place, { dicom: { port: await freePort() } });
   const server = await startServer(place);
   t.teardown(() => server.stop());
   await server.logged(({ msg }) => msg === "models loaded");
   server.place.environment["RADSERVE_PORT"] = String(server.port);
   const { stdout, status } = await radserve(server.place, "doctor");
   t.match(stdout, `port: 127.0.0.1:${server.port}: this server runs there`);
-  t.match(stdout, /doors: port for DICOM, 127\.0\.0\.1:\d+: this server runs there/);
+  t.match(stdout, /gateway: port for DICOM, 127\.0\.0\.1:\d+: this server runs there/);
   t.equal(status, 0);
 });
 
-t.test("doors for results alone have no spool", { skip: needs(ADDON) }, async (t) => {
+t.test("gateway for results alone have no spool", { skip: needs(ADDON) }, async (t) => {
   const place = await soundPlace(t);
-  doors(place, {
+  gateway(place, {
     spool: undefined,
     rules: [],
     destinations: { pacs: { type: "stow", url: "http://pacs/dicom-web" } },
   });
   const { findings } = await askChild(place);
   t.match(
-    findings.find(({ name }) => name === "doors"),
+    findings.find(({ name }) => name === "gateway"),
     { ok: true, found: "no images come in; destinations: pacs" },
   );
 });

@@ -37,7 +37,7 @@ const job = (changes: Partial<JobDetails> = {}): JobDetails => ({
   request: {},
   status_url: "/bulk_inference/0b6d8f2e-6a0a-4f0e-9a8e-1b2c3d4e5f60",
   waiting: [],
-  boxes: [],
+  nodes: [],
   progress: [],
   failures: [],
   report: null,

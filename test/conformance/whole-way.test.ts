@@ -1,6 +1,6 @@
 /**
- * The whole way of docs/doors.md, as it stands there: a CT goes to an empty Orthanc, from there to
- * the doors, and its SEG and SR come back to the Orthanc, proven, where OHIF shows them.
+ * The whole way of docs/gateway.md, as it stands there: a CT goes to an empty Orthanc, from there
+ * to the gateway, and its SEG and SR come back to the Orthanc, proven, where OHIF shows them.
  * RADSERVE_OHIF names the package of OHIF (npm pack @ohif/app).
  */
 import { spawn } from "node:child_process";
@@ -16,7 +16,7 @@ import {
 import path from "node:path";
 import t from "tap";
 import { startBrowser } from "../support/looks.js";
-import { doorsPlace, filesBelow, startDoors } from "../support/doors.js";
+import { gatewayPlace, filesBelow, startGateway } from "../support/gateway.js";
 import { ADDON, commandsAre, DICOM_FILES, needs, without } from "../support/needs.js";
 import { DICOM_WEB_PLUGIN } from "../support/pacs.js";
 import { freePort } from "../support/server.js";
@@ -31,9 +31,9 @@ const skip =
   without(OHIF === undefined ? "The package that RADSERVE_OHIF names" : undefined);
 
 await t.test("a CT is sent, and OHIF shows the segmentation", { skip }, async (t) => {
-  const page = readFileSync("docs/doors.md", "utf8");
+  const page = readFileSync("docs/gateway.md", "utf8");
   const [http, dicom, web] = [await freePort(), await freePort(), await freePort()];
-  const { place, file } = doorsPlace(t);
+  const { place, file } = gatewayPlace(t);
   const folder = place.directory;
   // The workers of nginx are another user
   chmodSync(folder, 0o755);
@@ -48,8 +48,8 @@ await t.test("a CT is sent, and OHIF shows the segmentation", { skip }, async (t
       .replaceAll("11112", String(port))
       .replaceAll('"10s"', '"1s"');
   writeFileSync(file, block("json way"));
-  const doors = await startDoors(t, place);
-  port = doors.port();
+  const gateway = await startGateway(t, place);
+  port = gateway.port();
   for (const [name, text] of Object.entries({
     "orthanc.json": block("json orthanc"),
     "forward.lua": block("lua forward"),

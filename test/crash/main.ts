@@ -7,8 +7,8 @@ import { parseArgs } from "node:util";
 import type { Options, Scenario } from "./lib/scenario.js";
 import { cancel } from "./scenarios/cancel.js";
 import { deliveries } from "./scenarios/deliveries.js";
-import { doors } from "./scenarios/doors.js";
-import { doorsBoxes } from "./scenarios/doors-boxes.js";
+import { gateway } from "./scenarios/gateway.js";
+import { gatewayNodes } from "./scenarios/gateway-nodes.js";
 import { engineCrash } from "./scenarios/engine-crash.js";
 import { fullDisk } from "./scenarios/full-disk.js";
 import { kills } from "./scenarios/kills.js";
@@ -19,9 +19,9 @@ const SCENARIOS: Record<string, Scenario> = {
   ...kills,
   ...cancel,
   ...fullDisk,
-  ...doors,
+  ...gateway,
   ...deliveries,
-  ...doorsBoxes,
+  ...gatewayNodes,
   ...engineCrash,
   ...nodes,
   ...stopping,
@@ -32,14 +32,14 @@ const SCENARIOS: Record<string, Scenario> = {
  * it.
  */
 const SIZES: Record<string, { full: number; quick?: number }> = {
-  "kill-one-box": { full: 10_000, quick: 300 },
-  "kill-two-boxes": { full: 10_000 },
+  "kill-one-node": { full: 10_000, quick: 300 },
+  "kill-two-nodes": { full: 10_000 },
   "two-networks": { full: 10_000 },
   cancel: { full: 10_000, quick: 300 },
-  doors: { full: 1_000, quick: 60 },
+  gateway: { full: 1_000, quick: 60 },
   deliveries: { full: 1_000, quick: 60 },
-  "deliveries-two-boxes": { full: 1_000 },
-  "doors-two-boxes": { full: 600, quick: 24 },
+  "deliveries-two-nodes": { full: 1_000 },
+  "gateway-two-nodes": { full: 600, quick: 24 },
   "full-disk": { full: 2_000, quick: 120 },
   "engine-crash": { full: 1_000, quick: 60 },
   "two-nodes": { full: 300 },

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
-import { doorsPlace } from "../support/doors.js";
+import { gatewayPlace } from "../support/gateway.js";
 import { root, startServer } from "../support/server.js";
 
 const folder = path.join(root, "deploy/prometheus");
@@ -37,7 +37,7 @@ t.test(
   { skip: needs(ADDON) },
   async (t) => {
     const destinations = { pacs: { type: "stow", url: "http://127.0.0.1:9" } };
-    const server = await startServer(doorsPlace(t, { destinations }).place);
+    const server = await startServer(gatewayPlace(t, { destinations }).place);
     t.teardown(() => server.stop());
     const figures = await (await fetch(`${server.url}/metrics`)).text();
     const rules = readFileSync(path.join(folder, "radserve.rules.yml"), "utf8");

@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { headText, readLine, type Entry } from "../../src/audit/entry.js";
+import { headText, readLine, type AuditEntry } from "../../src/audit/entry.js";
 import { filesOf, verified } from "../support/audit.js";
 import { ADDON, needs } from "../support/needs.js";
 import { makePlace, radserve, root, startServer, type Place } from "../support/server.js";
@@ -28,7 +28,7 @@ function clocked(place: Place, name: string): { place: Place; set: (time: string
 }
 
 /** The whole lines of a day's file, with their MACs. */
-function linesOf(place: Place, day: string): (Entry & { mac: string })[] {
+function linesOf(place: Place, day: string): (AuditEntry & { mac: string })[] {
   const file = filesOf(place).find((found) => path.basename(found) === `${day}.jsonl`);
   if (file === undefined) return [];
   return readFileSync(file, "utf8")

@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import type { Entry } from "../../src/audit/entry.js";
+import type { AuditEntry } from "../../src/audit/entry.js";
 import { filesOf, linesOf, onSmallDisk, pathsOf, textOf, verified } from "../support/audit.js";
 import { withDurations } from "../support/durations.js";
 import { CT, dicomFile, imageAttributes } from "../support/dicom.js";
@@ -252,10 +252,10 @@ t.test("refused tokens, and a flood of them", { skip }, async (t) => {
   ])
     t.equal((await ask(token)).status, 401);
   const lines = () => linesOf(place).filter(({ kind }) => kind === "refused");
-  const has = (fits: Partial<Entry>) =>
+  const has = (fits: Partial<AuditEntry>) =>
     t.ok(
       lines().some((line) =>
-        Object.entries(fits).every(([key, value]) => line[key as keyof Entry] === value),
+        Object.entries(fits).every(([key, value]) => line[key as keyof AuditEntry] === value),
       ),
       JSON.stringify(fits),
     );
@@ -321,7 +321,7 @@ t.test("a full disk of the audit", { skip }, async (t) => {
   }
   const models = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
   t.match(await models.json(), { error: "audit_failed" }, "nothing is told either");
-  t.equal(await ready(), 507, "the box says that it cannot work");
+  t.equal(await ready(), 507, "the node says that it cannot work");
   t.match(await server.logged(({ msg }) => msg.startsWith("the audit cannot be written")), {
     level: "error",
   });

@@ -7,11 +7,11 @@ import path from "node:path";
 import t from "tap";
 import { servingFeatures } from "../../src/features.js";
 import { stowPeer } from "../../src/features/gateway/settings.js";
-import { CLAIMS, type Claim } from "../../src/server/route.js";
+import { CLAIMS, type TokenClaim } from "../../src/server/route.js";
 import { routesOf } from "../../src/server/routes.js";
 import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
 import { deliveringPlace, listed } from "../support/deliveries.js";
-import { object, STUDY } from "../support/doors.js";
+import { object, STUDY } from "../support/gateway.js";
 import { ADDON, needs } from "../support/needs.js";
 import { until } from "../support/until.js";
 import { issueToken, PNG, startServer } from "../support/server.js";
@@ -50,7 +50,7 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
   ) as [(...names: string[]) => string, (...names: string[]) => string];
 
   const full = await issueToken(place, "--subject", SUBJECT, "--admin");
-  const narrowed: Record<Claim, string> = {
+  const narrowed: Record<TokenClaim, string> = {
     subject: await issueToken(place, "--subject", "somebody"),
     admin: await issueToken(place, "--subject", SUBJECT),
     input_roots: await issueToken(place, "--admin", "--input-root", at("other")),
@@ -153,7 +153,7 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
     ),
     completeStudy: call(
       "POST",
-      `/doors/received/${STUDY}/complete`,
+      `/gateway/received/${STUDY}/complete`,
       undefined,
       // Others may have sent it too
       (body: { received: { rule: string | null }[] }) =>
@@ -232,7 +232,7 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
   for (const { id, method, path: page, claims } of ROUTES) {
     const attempt = tries[id];
     if (attempt === undefined) continue;
-    const got = new Map<Claim, string>();
+    const got = new Map<TokenClaim, string>();
     for (const claim of CLAIMS) got.set(claim, await attempt(narrowed[claim]));
     const usual = await attempt(full);
     for (const claim of CLAIMS) {

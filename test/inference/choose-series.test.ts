@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { seriesPath } from "../../src/jobs/item-paths.js";
-import { scanFolder, type Found } from "../../src/jobs/scan.js";
+import { scanFolder, type ScanResult } from "../../src/jobs/scan.js";
 import { infer } from "../../src/inference/infer-image.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
@@ -167,7 +167,7 @@ t.test("the series that a model prefers", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("in a bulk job each folder has the items that are preferred", async (t) => {
     const { folder, models } = await choosing(t, { prefer: [{ by: "most_slices" }] });
-    const found: Found[] = [];
+    const found: ScanResult[] = [];
     for await (const one of scanFolder({ folder, roots: [folder], models: models.entries }))
       found.push(one);
     t.match(found, [

@@ -95,7 +95,7 @@ t.test("why it waits", (t) => {
     t.match(
       jobOf(row({ state }), trouble),
       { ...paused, paused_reason: { code: "database_full", since: ago(3).toISOString() } },
-      "what keeps this box from writing, from memory",
+      "what keeps this node from writing, from memory",
     );
   t.match(jobOf(row({ state: "completed" }), trouble), { state: "completed", paused_reason: null });
   t.end();

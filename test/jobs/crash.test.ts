@@ -176,12 +176,12 @@ t.test(
 );
 
 t.test(
-  "a box that stood still loses its images, and does no harm when it wakes",
+  "a node that stood still loses its images, and does no harm when it wakes",
   { skip },
   async (t) => {
     const { pool, url } = await sharedDatabase(t);
     const place = bulkPlace(t, {
-      ...withDurations({ boxBeat: 500, boxSilent: 2_000, boxLease: 5_000 }),
+      ...withDurations({ nodeBeat: 500, nodeSilent: 2_000, nodeLease: 5_000 }),
       DATABASE_URL: url,
     });
     const bulk = await startBulk(t, place);
@@ -202,7 +202,7 @@ t.test(
       );
       return rows.length;
     };
-    await until("both boxes have images", async () => (await owners()) === 2);
+    await until("both nodes have images", async () => (await owners()) === 2);
     const sleeper = second.servingPid();
     process.kill(sleeper, "SIGSTOP");
     await release();

@@ -43,7 +43,7 @@ url.username = NAME;
 
 // One server for all: each fault ends, and then work goes on
 const place = bulkPlace(t, {
-  ...withDurations({ boxBeat: 500, bulkPoll: 300 }),
+  ...withDurations({ nodeBeat: 500, bulkPoll: 300 }),
   DATABASE_URL: url.href,
 });
 const bulk = skip === false ? await startBulk(t, place) : undefined!;
@@ -241,7 +241,7 @@ t.test("full", { skip: skip || (mounts ? false : "this user may not mount") }, a
 
 t.test("without its tables", { skip }, async (t) => {
   const done = await doneJob();
-  /** A paused job with images left, of which there are more than a box takes at once. */
+  /** A paused job with images left, of which there are more than a node takes at once. */
   const paused = async () => {
     const count = 40;
     const names = Array.from({ length: count }, (_, i) => `${jobs + 1}-${i}.dcm`);

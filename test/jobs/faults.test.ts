@@ -34,7 +34,7 @@ import { until } from "../support/until.js";
 
 const skip = needs(ADDON);
 
-/** Images of a job: more than a box takes at once. */
+/** Images of a job: more than a node takes at once. */
 const IMAGES = 24;
 /** The results that a job comes to first. */
 const BEFORE = 4;
@@ -48,7 +48,7 @@ const skipMount = skip || (mounts ? false : "this user may not mount");
 
 // One server for all: each fault ends, and the next job finds nothing of it
 const place = bulkPlace(t, {
-  // However fast images were before, a box takes no more of a job than its threads work on
+  // However fast images were before, a node takes no more of a job than its threads work on
   ...withDurations({ jobPause: 500, itemRetry: 500, itemsAhead: 0 }),
   RADSERVE_MINIMUM_FREE_DISK: "0",
   RADSERVE_PAUSE_AFTER_FAILURES: "5",
@@ -161,11 +161,11 @@ t.test("output folders that others take the place of", { skip }, async (t) => {
     renameSync(output, away);
     mkdirSync(output);
     await release();
-    // Images and boxes are counted one after the other, and a try may begin between
+    // Images and nodes are counted one after the other, and a try may begin between
     const waiting = await bulk.until(
       id,
-      ({ state, counts, boxes }) =>
-        state !== "running" && counts.running === 0 && boxes.every(({ running }) => running === 0),
+      ({ state, counts, nodes }) =>
+        state !== "running" && counts.running === 0 && nodes.every(({ running }) => running === 0),
     );
     t.match(waiting, {
       paused_reason: {
@@ -173,11 +173,11 @@ t.test("output folders that others take the place of", { skip }, async (t) => {
         message: `The output folder ${output} is not`,
         since: String,
       },
-      waiting: [{ reason: "output_replaced", since: String, box: os.hostname(), images: null }],
-      boxes: [{ name: os.hostname(), alive: true, works: true, ready: true, running: 0 }],
+      waiting: [{ reason: "output_replaced", since: String, node: os.hostname(), images: null }],
+      nodes: [{ name: os.hostname(), alive: true, works: true, ready: true, running: 0 }],
       counts: { failed: 0 },
     });
-    t.equal(waiting.boxes.length, 1);
+    t.equal(waiting.nodes.length, 1);
     t.strictSame(readdirSync(output), [], "nothing is written into the other");
   };
 
@@ -243,7 +243,7 @@ t.test("image after image that fails for one reason", { skip }, async (t) => {
       message: /^\d+ images in a row failed with truncated_image, .*resume/,
       since: String,
     },
-    waiting: [{ reason: "repeated_failures", box: os.hostname() }],
+    waiting: [{ reason: "repeated_failures", node: os.hostname() }],
   });
   t.ok(waiting.counts.failed >= 5 && waiting.counts.queued > 0);
   t.match(await bulk.send("POST", `/bulk_inference/${id}/pause`), {

@@ -1,4 +1,4 @@
-/** What a job waits for on boxes that stand still, and models that a job cannot have. */
+/** What a job waits for on nodes that stand still, and models that a job cannot have. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -23,8 +23,8 @@ const IMAGES = 24;
 
 const { pool, url } = await sharedDatabase(t);
 const place = bulkPlace(t, {
-  // No box is silent, or loses its lease, before the test says how long ago its last sign was
-  ...withDurations({ boxBeat: 500, boxSilent: HOUR_MS, boxLease: 2 * HOUR_MS, itemName: 1_000 }),
+  // No node is silent, or loses its lease, before the test says how long ago its last sign was
+  ...withDurations({ nodeBeat: 500, nodeSilent: HOUR_MS, nodeLease: 2 * HOUR_MS, itemName: 1_000 }),
   DATABASE_URL: url,
   RADSERVE_ROLE: "api",
 });
@@ -34,7 +34,7 @@ writeFileSync(path.join(broken, "model.json"), "{");
 const skip = needs(ADDON);
 const api = skip === false ? await startBulk(t, place) : undefined!;
 
-t.test("a box that stands still is named", { skip }, async (t) => {
+t.test("a node that stands still is named", { skip }, async (t) => {
   const worker = await startWorker(t, place);
   const input = path.join(place.input, "many");
   writeSlices(input, IMAGES);
@@ -48,7 +48,7 @@ t.test("a box that stands still is named", { skip }, async (t) => {
   const running = await api.until(id, ({ counts }) => counts.running > 0 && counts.succeeded > 0);
   const name = os.hostname();
   t.match(
-    running.boxes
+    running.nodes
       .map(({ alive, works, ready }) => ({ alive, works, ready }))
       .sort((a, b) => +a.works - +b.works),
     [
@@ -71,7 +71,7 @@ t.test("a box that stands still is named", { skip }, async (t) => {
   type Details = Awaited<ReturnType<typeof api.job>>;
   const afterSilence = (time: string, fits: (job: Details) => boolean) =>
     until(`the silence of ${time} is told`, async () => {
-      // A sign of life that was on its way when the box stopped may come after this
+      // A sign of life that was on its way when the node stopped may come after this
       await silentFor(time);
       const job = await api.job(id);
       return fits(job) && job;
@@ -80,11 +80,11 @@ t.test("a box that stands still is named", { skip }, async (t) => {
     waiting.some(({ reason }) => reason === why);
   const silent = await afterSilence(
     "90 min",
-    (job) => waitsFor(job, "silent_box") && job.boxes.some(({ alive, works }) => works && !alive),
+    (job) => waitsFor(job, "silent_node") && job.nodes.some(({ alive, works }) => works && !alive),
   );
-  t.match(silent.waiting, [{ reason: "silent_box", box: name, since: String, images: Number }]);
+  t.match(silent.waiting, [{ reason: "silent_node", node: name, since: String, images: Number }]);
   t.match(
-    silent.boxes.filter(({ works }) => works),
+    silent.nodes.filter(({ works }) => works),
     [{ alive: false, name }],
   );
   Object.assign(place.environment, {
@@ -94,11 +94,11 @@ t.test("a box that stands still is named", { skip }, async (t) => {
   const suspects = await afterSilence("3 h", (job) => waitsFor(job, "suspect"));
   t.match(
     suspects.waiting.filter(({ reason }) => reason === "suspect"),
-    [{ box: name, since: String, images: Number }],
+    [{ node: name, since: String, images: Number }],
   );
   const { stdout } = await radserve(place, "jobs", "show", id);
   t.match(stdout, /images: suspect since .* on /);
-  t.match(stdout, /boxes .*: alive, does not run jobs, 0 running/);
+  t.match(stdout, /nodes .*: alive, does not run jobs, 0 running/);
   process.kill(pid, "SIGCONT");
   const ended = await api.ended(id);
   t.match(ended, { state: "completed", counts: { succeeded: IMAGES } });

@@ -5,7 +5,7 @@ import t from "tap";
 import type { ErrorCode } from "../../src/base/errors.js";
 import { cancelJob, finishJobs, insertJob, setPaused } from "../../src/jobs/jobs.js";
 import { transaction } from "../../src/jobs/database.js";
-import { enter, freeSilent, leave } from "../../src/jobs/boxes.js";
+import { enter, freeSilent, leave } from "../../src/jobs/nodes.js";
 import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/jobs/leases.js";
 import { failure } from "../support/expect.js";
 import { sharedDatabase } from "../support/postgres.js";
@@ -40,8 +40,8 @@ async function leased(count: number) {
   );
   const instance = {
     id: randomUUID(),
-    box: randomUUID(),
-    name: "box-1",
+    node: randomUUID(),
+    name: "node-1",
     process: randomUUID(),
     afterCrash: false,
     works: true,
@@ -86,7 +86,7 @@ t.test("items are given in the order in which they are to run", async (t) => {
   }
 });
 
-t.test("a job ends with its last item, and not while its box has others", async (t) => {
+t.test("a job ends with its last item, and not while its node has others", async (t) => {
   const { id, taken, end, look } = await leased(2);
   await end(taken.slice(0, 1), DONE, [id]);
   t.match(await look(), { over: false, states: ["succeeded", "running"] });
@@ -134,7 +134,7 @@ t.test("a job that has items left is cancelled", async (t) => {
   t.equal(rows.length, 1);
 });
 
-t.test("what another box has by now stays as it is", async (t) => {
+t.test("what another node has by now stays as it is", async (t) => {
   const { taken, end, look } = await leased(1);
   await pool.query("update radserve.item set lease = lease + 1");
   await end(taken, DONE);
@@ -159,7 +159,7 @@ t.test(
   "nobody waits for the time that a database's clock had before it was put back",
   async (t) => {
     const { instance, taken, end } = await leased(2);
-    const other = { ...instance, id: randomUUID(), box: randomUUID(), process: randomUUID() };
+    const other = { ...instance, id: randomUUID(), node: randomUUID(), process: randomUUID() };
     await enter(pool, other, true);
     await end(taken.slice(0, 1), { state: "queued", afterSeconds: 30, counts: true });
     t.strictSame(await lease(pool, other, 2, false), [], "it has to wait");
@@ -180,7 +180,7 @@ t.test(
     t.strictSame(
       rows,
       [{ ahead: false }, { ahead: false }],
-      "a box that is silent from now on is found",
+      "a node that is silent from now on is found",
     );
     await end(taken.slice(1), DONE);
     t.equal((await lease(pool, other, 2, false)).length, 1);
@@ -222,7 +222,7 @@ t.test("failures in a row for one reason pause a job, once for each reason", asy
     streak: 3,
     pause_message: /^3 images in a row failed with corrupt_image, and none/,
   });
-  await pauseJob(pool, id, { code: "disk_full", message: "" }, "box-2");
+  await pauseJob(pool, id, { code: "disk_full", message: "" }, "node-2");
   t.match(
     await ends(DONE),
     { held: true, pause_message: /corrupt_image/ },
@@ -239,10 +239,10 @@ t.test("failures in a row for one reason pause a job, once for each reason", asy
   t.match(await ends(other), { held: true, pause_message: /output_invalid \(model other\)/ });
 });
 
-t.test("a box that was taken for dead while it stood still takes nothing more", async (t) => {
+t.test("a node that was taken for dead while it stood still takes nothing more", async (t) => {
   const { instance, taken, end, look } = await leased(2);
   await end(taken, AGAIN);
-  const other = { ...instance, id: randomUUID(), box: randomUUID(), process: randomUUID() };
+  const other = { ...instance, id: randomUUID(), node: randomUUID(), process: randomUUID() };
   await enter(pool, other, true);
   await pool.query("update radserve.instance set beat_at = now() - interval '1 h' where id = $1", [
     instance.id,
@@ -253,7 +253,7 @@ t.test("a box that was taken for dead while it stood still takes nothing more", 
   t.match(await look(), { states: ["running", "running"] });
 });
 
-t.test("a box that leaves gives back what it has, known to it or not", async (t) => {
+t.test("a node that leaves gives back what it has, known to it or not", async (t) => {
   const { instance, look } = await leased(2);
   await leave(pool, instance);
   t.match(await look(), { over: false, states: ["queued", "queued"] });

@@ -1,5 +1,5 @@
 /**
- * One box that takes requests and one that works, with nothing in common but the database and the
+ * One node that takes requests and one that works, with nothing in common but the database and the
  * folders; and scans of folders whose share is away: they wait, and hold up nobody.
  */
 import { mkdirSync, renameSync, rmdirSync } from "node:fs";
@@ -146,10 +146,10 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
   await t.test("folders that are away when their turn comes", (t) => away.waitFor(t, worker));
 });
 
-/** More than a box scans at once. */
+/** More than a node scans at once. */
 const AWAY = ["1", "2", "3"];
 
-/** Jobs over folders of a share that goes away before a box scans them, and over others. */
+/** Jobs over folders of a share that goes away before a node scans them, and over others. */
 async function foldersAway(api: Bulk) {
   const { place } = api;
   const at = (...parts: string[]) => path.join(place.input, ...parts);

@@ -19,13 +19,13 @@ t.jobs = 2;
 t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
   const place = bulkPlace(t, {
-    ...withDurations({ boxBeat: 500, itemName: 2_000 }),
+    ...withDurations({ nodeBeat: 500, itemName: 2_000 }),
     DATABASE_URL: url,
   });
   const input = path.join(place.input, "slow.dcm");
   const output = path.join(place.output, "held");
   writeSlice(input);
-  // A database that ends in the middle of the box's entry, once
+  // A database that ends in the middle of the node's entry, once
   await pool.query(`
     create sequence radserve.entries;
     create function radserve.refuse_the_first() returns trigger language plpgsql as $$
@@ -48,8 +48,8 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
   );
   const bulk = await startBulk(t, place);
 
-  await t.test("a box that could not enter itself takes nothing until it has", async (t) => {
-    // It runs until its name is free: longer than the box takes to notice that it was never in the
+  await t.test("a node that could not enter itself takes nothing until it has", async (t) => {
+    // It runs until its name is free: longer than the node takes to notice that it was never in the
     // table
     const release = await hold(t, output, ["slow.dcm"]);
     await bulk.server.logged(({ msg }) => msg.startsWith("the database of the bulk queue failed"));
@@ -67,7 +67,7 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test(
-    "jobs that are over are forgotten in time, also where the box is off at night",
+    "jobs that are over are forgotten in time, also where the node is off at night",
     async (t) => {
       t.match(await bulk.server.logged(({ msg }) => msg === "old bulk jobs forgotten"), {
         jobs: 2,
@@ -105,7 +105,7 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
     t.match(await bulk.items(id), [{ attempts: 2 }], "what was not heard of is no attempt");
   });
 
-  await t.test("a suspect whose name another box holds does not stop the others", async (t) => {
+  await t.test("a suspect whose name another node holds does not stop the others", async (t) => {
     await pool.query(`
       create function radserve.suspect_the_first() returns trigger language plpgsql as $$
         begin
@@ -116,7 +116,7 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
         for each row execute function radserve.suspect_the_first();`);
     const files = ["suspect.dcm", "a.dcm", "b.dcm", "c.dcm"];
     for (const file of files) writeSlice(path.join(place.input, file));
-    // As a frozen box, it gives no name back
+    // As a frozen node, it gives no name back
     const release = await hold(t, output, ["suspect.dcm"]);
     const id = await bulk.submit({
       items: files.map((file) => ({

@@ -6,7 +6,7 @@ import { gzipSync } from "node:zlib";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import t, { type Test } from "tap";
-import { scanFolder, type Found } from "../../src/jobs/scan.js";
+import { scanFolder, type ScanResult } from "../../src/jobs/scan.js";
 import { retryJob } from "../../src/jobs/jobs.js";
 import { pathsOf, seriesPath } from "../../src/jobs/item-paths.js";
 import { insertFound } from "../../src/jobs/scanner.js";
@@ -26,8 +26,8 @@ async function scan(
   folder: string,
   models: ModelEntry[] = [],
   roots = [folder],
-): Promise<Map<string, Found>> {
-  const found = new Map<string, Found>();
+): Promise<Map<string, ScanResult>> {
+  const found = new Map<string, ScanResult>();
   for await (const one of scanFolder({ folder, roots, models })) {
     if (found.has(one.path)) throw new Error(`${one.path} was found twice`);
     found.set(one.path, one);
@@ -35,7 +35,7 @@ async function scan(
   return found;
 }
 
-const seen = (found: Map<string, Found>) =>
+const seen = (found: Map<string, ScanResult>) =>
   Object.fromEntries(
     [...found].map(([name, one]) => [name, "reason" in one ? one.reason.code : one.is]),
   );
@@ -350,7 +350,7 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
   const second = [...first, { index: 2, input: "a.png", state: "queued" }];
   t.strictSame(await rows(), second);
   t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]), "nothing is new");
-  const twice: Found = { path: "twice.png", is: "input" };
+  const twice: ScanResult = { path: "twice.png", is: "input" };
   const strange = { code: "no_image", message: "found C\0T" };
   t.ok(await insertFound(pool, id, [twice, twice, { path: "x", is: "skipped", reason: strange }]));
   t.ok(await insertFound(pool, id, [{ path: "y.png", is: "input" }]));

@@ -1,5 +1,5 @@
 /**
- * The scanners of boxes that start at one moment; roles.test.ts tests scans of shares that are
+ * The scanners of nodes that start at one moment; roles.test.ts tests scans of shares that are
  * away.
  */
 import { randomUUID } from "node:crypto";
@@ -15,8 +15,8 @@ import { loadConfig } from "../../src/config.js";
 import { databaseUrl } from "../support/postgres.js";
 import { until } from "../support/until.js";
 
-/** Opens boxes on one fresh database. What they complain of is in `said`. */
-function boxes(t: Test) {
+/** Opens nodes on one fresh database. What they complain of is in `said`. */
+function nodes(t: Test) {
   const url = databaseUrl(t, { empty: true });
   const said: unknown[] = [];
   const log = pino({ level: "error" }, { write: (line) => said.push(line) });
@@ -30,7 +30,7 @@ function boxes(t: Test) {
       database,
       log,
       works,
-      box: "",
+      node: "",
       troubles: new DatabaseTroubles(),
       onLost: () => said.push("lost"),
       models: () => Promise.resolve({ entries: [], problems: [] }),
@@ -45,16 +45,16 @@ function boxes(t: Test) {
   return { open, said };
 }
 
-t.test("boxes that open a fresh database at one moment", async (t) => {
-  const { open, said } = boxes(t);
+t.test("nodes that open a fresh database at one moment", async (t) => {
+  const { open, said } = nodes(t);
   await Promise.all([true, false, true, false].map(open));
   t.strictSame(said, []);
 });
 
 t.test(
-  "scans that were queued, or begun by a box that died, while the database's clock was 20 years ahead",
+  "scans that were queued, or begun by a node that died, while the database's clock was 20 years ahead",
   async (t) => {
-    const { open } = boxes(t);
+    const { open } = nodes(t);
     const { scanner, pool } = await open(false);
     const jobs = [randomUUID(), randomUUID()];
     for (const job_id of jobs) await scanner.enqueue({ job_id }, pool);

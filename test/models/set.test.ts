@@ -164,7 +164,7 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
     await set.close();
   });
 
-  await t.test("a required model that fails keeps the box unready", async (t) => {
+  await t.test("a required model that fails keeps the node unready", async (t) => {
     const directory = t.testdir();
     copyModel(directory, "ct-tissue", "good");
     const other = copyModel(directory, "ct-tissue", "needed");

@@ -10,7 +10,11 @@ import {
   markedPixels,
   sliceOutputs,
 } from "../../src/results/findings/volume-outputs.js";
-import { planeOf, type DrawRequest, type Shown } from "../../src/results/picture/draw-result.js";
+import {
+  planeOf,
+  type DrawRequest,
+  type ShownOutputs,
+} from "../../src/results/picture/draw-result.js";
 import { RESULT_FORMS } from "../../src/results/forms.js";
 import { Highlights } from "../../src/results/picture/highlights.js";
 import { withImage, type Kind } from "./kinds.js";
@@ -53,7 +57,7 @@ type Gathered = Pick<DrawRequest, "shown" | "marked"> & {
 };
 
 function framesOf(kind: Kind, image: Image, thresholds: number[][]): Gathered {
-  const highlights = new Highlights<Shown>();
+  const highlights = new Highlights<ShownOutputs>();
   const said: Finding[] = [];
   const measurements = [];
   for (let frame = 0; frame < image.frameCount; frame++) {
@@ -99,7 +103,7 @@ async function volumeIn(kind: Kind, image: Image, thresholds: number[][]): Promi
   });
   const pixels = markedPixels(outputs, masks.length);
   const crossing = fullestCrossing(outputs, pixels);
-  const highlights = new Highlights<Shown>();
+  const highlights = new Highlights<ShownOutputs>();
   for (const [slice, weight] of pixels.slices.entries()) {
     const value = { outputs: () => sliceOutputs(outputs, slice), findings: [], slice: slice + 1 };
     highlights.offer({ frame: volume.frames[slice]!, weight, value });

@@ -83,7 +83,13 @@ t.test("everything else that may be wrong", async (t) => {
   t.teardown(() => place.remove());
   const config = loadConfig({ environment: place.environment, directory: place.directory });
   t.match(await foldersNow(config), [{ condition: "share_unavailable", where: "state directory" }]);
-  const box = { name: "b", id: "1", works: true, ready: true, seen_at: "2026-01-01T00:00:00.000Z" };
+  const node = {
+    name: "b",
+    id: "1",
+    works: true,
+    ready: true,
+    seen_at: "2026-01-01T00:00:00.000Z",
+  };
   const conditions = new Conditions({
     config,
     features: new RunningFeatures(),
@@ -108,9 +114,9 @@ t.test("everything else that may be wrong", async (t) => {
       ended: {},
       trouble: "database_full",
       paused_for: { share_unavailable: 2 },
-      boxes: [
-        { ...box, alive: false },
-        { ...box, name: "c", alive: true },
+      nodes: [
+        { ...node, alive: false },
+        { ...node, name: "c", alive: true },
       ],
     }),
     log: createLog("silent"),
@@ -123,6 +129,6 @@ t.test("everything else that may be wrong", async (t) => {
     { condition: "certificate_refused", message: /^RADSERVE_TLS_KEY/ },
     { condition: "bulk_unavailable", message: /database_full/ },
     { condition: "job_paused", message: "2 jobs paused: share_unavailable." },
-    { condition: "box_silent", message: /^Box b / },
+    { condition: "node_silent", message: /^Node b / },
   ]);
 });

@@ -1,6 +1,6 @@
 /**
- * The copies of the revocations that a box keeps, damaged in every byte, with and without the marks
- * of the keys folder.
+ * The copies of the revocations that a node keeps, damaged in every byte, with and without the
+ * marks of the keys folder.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";

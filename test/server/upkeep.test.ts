@@ -1,5 +1,5 @@
 /**
- * The steps of docs/operations.md: backup and another machine, a version back, a box that leaves,
+ * The steps of docs/operations.md: backup and another machine, a version back, a node that leaves,
  * another PostgreSQL.
  */
 import { execFileSync } from "node:child_process";
@@ -223,7 +223,7 @@ t.test(
 );
 
 t.test(
-  "a box that leaves: it finishes, and the other does the rest",
+  "a node that leaves: it finishes, and the other does the rest",
   { skip: needs(ADDON) },
   async (t) => {
     const { url } = await sharedDatabase(t);

@@ -44,7 +44,7 @@ export class Ledger {
   readonly faults: string[];
   readonly #kills: { at: number; ready: number }[] = [];
 
-  /** @param other of another box; both count together */
+  /** @param other of another node; both count together */
   constructor(
     private readonly url: string,
     private readonly token: string,

@@ -1,5 +1,5 @@
 /**
- * `npm run trial -- soak [--minutes N] [--seed N] [--only LOAD,LOAD]`: two boxes with one
+ * `npm run trial -- soak [--minutes N] [--seed N] [--only LOAD,LOAD]`: two nodes with one
  * PostgreSQL under mixed load and under faults. For the first half their processes, the PostgreSQL
  * and a PACS are killed or go away again and again; in the second half nothing is, so that memory
  * and descriptors can be told. Prints how every kind of request ended, what each process took in
@@ -21,7 +21,7 @@ import net from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { Box } from "../crash/lib/box.js";
+import { ServingNode } from "../crash/lib/node.js";
 import { writeImages, writeSlice, type TestImage } from "../crash/lib/images.js";
 import { CrashJob } from "../crash/lib/job.js";
 import { slay } from "../crash/lib/processes.js";
@@ -29,7 +29,7 @@ import { notAllSucceeded } from "../crash/lib/scenario.js";
 import { processesOf } from "../crash/lib/killing.js";
 import { SharedPostgres } from "../crash/lib/postgres.js";
 import { verify } from "../crash/lib/verify.js";
-import { secondBox } from "../crash/scenarios/kills.js";
+import { secondNode } from "../crash/scenarios/kills.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, random } from "../support/dicom.js";
 import { freePort, issueToken, root, type Place } from "../support/server.js";
 import { writeVolumeModel } from "../support/volume-model.js";
@@ -43,7 +43,7 @@ import {
   Share,
   shareAway,
   volumes,
-  writeDoors,
+  writeGateway,
   type Soak,
 } from "./together.js";
 import { median, PARTS, sampleTrees, trendOf, type Sample, type Trend } from "./usage.js";
@@ -79,7 +79,7 @@ const DISK = 48 << 20;
 const ALL_OUTPUTS = ["json", "png", "sr", "seg", "sc"];
 const isRoot = process.getuid?.() === 0;
 
-/** When the boxes were ready. */
+/** When the nodes were ready. */
 let began = performance.now();
 const elapsed = () => performance.now() - began;
 const running = () => elapsed() < DURATION_MS;
@@ -157,12 +157,12 @@ async function large({ home, ledger, next }: Soak) {
   }
 }
 
-async function bulk({ home, box, ledger }: Soak) {
+async function bulk({ home, node, ledger }: Soak) {
   for (let number = 0; running(); number++) {
     const name = `bulk-${number}`;
     const [input, output] = [path.join(home.input, name), path.join(home.output, name)];
     const images = writeImages(input, BULK_ITEMS, { first: 1_000_000 + number * BULK_ITEMS });
-    const job = await CrashJob.submit(box, name, {
+    const job = await CrashJob.submit(node, name, {
       input_folder_path: input,
       output_folder_path: output,
       outputs: ALL_OUTPUTS,
@@ -220,9 +220,9 @@ function tellHealth(waits: readonly { at: number; ms: number }[]): void {
   );
 }
 
-async function refusedTokens({ box, ledger }: Soak) {
-  const short = await issueToken(box.place, "--expires", "1s");
-  const good = await issueToken(box.place);
+async function refusedTokens({ node, ledger }: Soak) {
+  const short = await issueToken(node.place, "--expires", "1s");
+  const good = await issueToken(node.place);
   const bad = [short, `${good.slice(0, -4)}AAAA`, "", "Bearer x", "a.b.c"];
   await pause(1_500);
   for (let i = 0; running(); i++) {
@@ -248,8 +248,8 @@ async function hostile({ home, ledger }: Soak) {
 }
 
 /** Clients that send a part of a request and nothing more, and go away after a while. */
-async function slowClients({ box, ledger }: Soak) {
-  const { hostname, port } = new URL(box.url);
+async function slowClients({ node, ledger }: Soak) {
+  const { hostname, port } = new URL(node.url);
   const half = `POST /single_inference HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n`;
   const open = new Set<net.Socket>();
   for (let i = 0; running(); i++) {
@@ -295,7 +295,7 @@ async function fullDisk({ home, ledger }: Soak, disk: string) {
  * Now and then another version of a model, once nothing is killed any more: a model is not loaded
  * again whose loading a kill cut off.
  */
-async function reloads(boxes: readonly Box[], ledger: Ledger, models: string) {
+async function reloads(nodes: readonly ServingNode[], ledger: Ledger, models: string) {
   for (let version = 1; running(); version++) {
     await pause(RELOAD_MS);
     if (!killing()) {
@@ -304,28 +304,28 @@ async function reloads(boxes: readonly Box[], ledger: Ledger, models: string) {
       writeFileSync(`${manifest}.new`, JSON.stringify({ ...fields, version: `1.0.${version}` }));
       renameSync(`${manifest}.new`, manifest);
     }
-    for (const box of boxes) {
+    for (const node of nodes) {
       // As `models reload` does, which finds its pid where a supervisor that listens has written it
-      const pid = box.serving() === undefined ? undefined : box.supervisor();
+      const pid = node.serving() === undefined ? undefined : node.supervisor();
       if (pid !== undefined && slay(pid, "SIGHUP"))
         ledger.count(killing() ? "model reload" : "model reload with a new version");
     }
   }
 }
 
-async function kills(boxes: readonly Soak[], postgres: SharedPostgres, { next, ledger }: Soak) {
-  const victims = boxes.flatMap(({ box, ledger }, i) =>
-    Object.entries(processesOf(box, ` of box ${i + 1}`)).map(([name, slay]) => ({
+async function kills(nodes: readonly Soak[], postgres: SharedPostgres, { next, ledger }: Soak) {
+  const victims = nodes.flatMap(({ node, ledger }, i) =>
+    Object.entries(processesOf(node, ` of node ${i + 1}`)).map(([name, slay]) => ({
       name,
       slay,
-      box,
+      node,
       ledger,
     })),
   );
   for (let turn = 0; running() && killing(); turn++) {
     // On a busy machine a start takes long: a server that is killed at each start would show
     // nothing
-    for (const { box } of boxes) await box.untilReady();
+    for (const { node } of nodes) await node.untilReady();
     await pause(5_000 + next() * 8_000);
     if (!killing()) return;
     const victim = victims[turn % (victims.length + 1)];
@@ -334,19 +334,19 @@ async function kills(boxes: readonly Soak[], postgres: SharedPostgres, { next, l
       continue;
     }
     // Told before it is done: a connection may break at once
-    const before = victim.box.serving();
+    const before = victim.node.serving();
     const ready = victim.ledger.killed();
     if (victim.slay()) ledger.count(`kill -9 of the ${victim.name}`);
     // The one before may answer for a moment
-    while ([undefined, before].includes(victim.box.serving())) await delay(100);
-    await victim.box.untilReady();
+    while ([undefined, before].includes(victim.node.serving())) await delay(100);
+    await victim.node.untilReady();
     ready();
   }
 }
 
-async function measure(boxes: readonly Box[], postgres: SharedPostgres, samples: Sample[]) {
+async function measure(nodes: readonly ServingNode[], postgres: SharedPostgres, samples: Sample[]) {
   while (running()) {
-    const pids = [...boxes.map((box) => box.supervisor()), postgres.pid];
+    const pids = [...nodes.map((node) => node.supervisor()), postgres.pid];
     if (pids.every((pid) => pid !== undefined)) samples.push(sampleTrees(pids, elapsed()));
     await pause(SAMPLE_MS);
   }
@@ -401,8 +401,8 @@ function judge(ledger: Ledger, samples: readonly Sample[]): void {
 /** What is removed when the soak ends, the last first. */
 const ends: (() => unknown)[] = [];
 
-async function startBoxes(): Promise<{
-  boxes: [Box, Box];
+async function startNodes(): Promise<{
+  nodes: [ServingNode, ServingNode];
   models: string;
   postgres: SharedPostgres;
   received: Received;
@@ -416,9 +416,9 @@ async function startBoxes(): Promise<{
   const postgres = await SharedPostgres.start();
   ends.push(() => postgres.stop());
   const ports = [await freePort(), await freePort()] as const;
-  const removed: Box[] = [];
+  const removed: ServingNode[] = [];
   ends.push(async () => {
-    for (const box of removed.reverse()) await box.remove();
+    for (const node of removed.reverse()) await node.remove();
   });
   let shared: Place | undefined;
   let share: Share | undefined;
@@ -429,42 +429,42 @@ async function startBoxes(): Promise<{
       ends.push(() => share?.end());
     }
     shared ??= place;
-    const doors = writeDoors(place, shared, port, pacs.url);
+    const gateway = writeGateway(place, shared, port, pacs.url);
     const roots = [shared.output, ...(share === undefined ? [] : [share.root])].join(":");
-    return { ...doors, RADSERVE_OUTPUT_ROOTS: roots };
+    return { ...gateway, RADSERVE_OUTPUT_ROOTS: roots };
   };
   const settings = {
     RADSERVE_MINIMUM_FREE_DISK: String(RESERVE),
     RADSERVE_MODELS_DIR: models,
     DATABASE_URL: postgres.url,
   };
-  const kept = (box: Box) => {
-    removed.push(box);
-    ends.push(() => box.stop());
-    return box;
+  const kept = (node: ServingNode) => {
+    removed.push(node);
+    ends.push(() => node.stop());
+    return node;
   };
-  const first = kept(await Box.start({ prepare, settings }));
-  const second = kept(await secondBox(first, postgres.url, { role: "both", prepare, settings }));
-  const boxes: [Box, Box] = [first, second];
-  return { boxes, models, postgres, received: new Received(boxes, ports, pacs), share };
+  const first = kept(await ServingNode.start({ prepare, settings }));
+  const second = kept(await secondNode(first, postgres.url, { role: "both", prepare, settings }));
+  const nodes: [ServingNode, ServingNode] = [first, second];
+  return { nodes, models, postgres, received: new Received(nodes, ports, pacs), share };
 }
 
 async function soak(): Promise<readonly string[]> {
   try {
-    const { boxes, models, postgres, received, share } = await startBoxes();
+    const { nodes, models, postgres, received, share } = await startNodes();
     began = performance.now();
-    const [box, other] = boxes;
-    const disk = path.join(box.output, "small-disk");
+    const [node, other] = nodes;
+    const disk = path.join(node.output, "small-disk");
     mkdirSync(disk);
     if (isRoot) {
       execFileSync("mount", ["-t", "tmpfs", "-o", `size=${DISK}`, "radserve-test", disk]);
       ends.push(() => execFileSync("umount", ["-l", disk]));
     }
-    const token = await issueToken(box.place);
-    const ledger = new Ledger(box.url, token);
-    const rest = { home: box, next: random(Number(values.seed)), running, killing, pause };
-    const all: Soak = { box, ledger, ...rest };
-    const second: Soak = { box: other, ledger: new Ledger(other.url, token, ledger), ...rest };
+    const token = await issueToken(node.place);
+    const ledger = new Ledger(node.url, token);
+    const rest = { home: node, next: random(Number(values.seed)), running, killing, pause };
+    const all: Soak = { node, ledger, ...rest };
+    const second: Soak = { node: other, ledger: new Ledger(other.url, token, ledger), ...rest };
     const samples: Sample[] = [];
     const waits: { at: number; ms: number }[] = [];
     const loads: Record<string, () => Promise<void>> = {
@@ -489,7 +489,7 @@ async function soak(): Promise<readonly string[]> {
       hostile: () => hostile(all),
       slow: () => slowClients(all),
       readers: () => neverReading(all),
-      reloads: () => reloads(boxes, ledger, models),
+      reloads: () => reloads(nodes, ledger, models),
       kills: () => kills([all, second], postgres, all),
       ...(isRoot ? { disk: () => fullDisk(all, disk) } : {}),
       ...(share === undefined ? {} : { share: () => shareAway(all, share) }),
@@ -502,7 +502,7 @@ async function soak(): Promise<readonly string[]> {
           throw new Error(`--only: expected ${Object.keys(loads).join(", ")}; found ${name}.`);
         return load();
       }),
-      measure(boxes, postgres, samples),
+      measure(nodes, postgres, samples),
     ]);
     if (chosen.includes("received")) await received.check(ledger);
     for (const [what, times] of [...ledger.counts].sort())

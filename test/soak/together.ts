@@ -1,32 +1,32 @@
 /**
- * What the soak has beside requests for single images: series, both doors, a share that goes away,
- * clients that never read.
+ * What the soak has beside requests for single images: series, both ways of the gateway, a share
+ * that goes away, clients that never read.
  */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import path from "node:path";
 import { Client } from "../../src/commands/client.js";
-import { DOORS_SUBJECT } from "../../src/features/gateway/subject.js";
+import { GATEWAY_SUBJECT } from "../../src/features/gateway/subject.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { writeImages, writeSlice, type TestImage } from "../crash/lib/images.js";
 import { CrashJob } from "../crash/lib/job.js";
 import { notAllSucceeded } from "../crash/lib/scenario.js";
 import { verify } from "../crash/lib/verify.js";
 import { leave } from "../crash/scenarios/deliveries.js";
-import { notDelivered } from "../crash/scenarios/doors-boxes.js";
-import { jobsOfAll, sendUntilKept, slicesOf } from "../crash/scenarios/doors.js";
-import { filesBelow } from "../support/doors.js";
+import { notDelivered } from "../crash/scenarios/gateway-nodes.js";
+import { jobsOfAll, sendUntilKept, slicesOf } from "../crash/scenarios/gateway.js";
+import { filesBelow } from "../support/gateway.js";
 import { issueToken, type Place } from "../support/server.js";
 import type { WebPacs } from "../support/web-pacs.js";
-import type { Box } from "../crash/lib/box.js";
+import type { ServingNode } from "../crash/lib/node.js";
 import type { Ledger } from "./ledger.js";
 
-/** One box as loads see it, and the time that is left. */
+/** One node as loads see it, and the time that is left. */
 export interface Soak {
-  box: Box;
-  /** Whose folders all boxes have. */
-  home: Box;
+  node: ServingNode;
+  /** Whose folders all nodes have. */
+  home: ServingNode;
   ledger: Ledger;
   next: () => number;
   running: () => boolean;
@@ -101,7 +101,7 @@ export async function volumes({ home, ledger, running, pause }: Soak): Promise<v
 }
 
 /** Jobs whose items are series, for a model of volumes and one of single images. */
-export async function bulkBySeries({ home, box, ledger, running }: Soak): Promise<void> {
+export async function bulkBySeries({ home, node, ledger, running }: Soak): Promise<void> {
   for (let number = 0; running(); number++) {
     const name = `series-${number}`;
     const [input, output] = [path.join(home.input, name), path.join(home.output, name)];
@@ -109,7 +109,7 @@ export async function bulkBySeries({ home, box, ledger, running }: Soak): Promis
       writeSeries(path.join(input, String(i)), 40_000 + number * SERIES + i),
     );
     const models = ["ct-tissue", VOLUME_MODEL];
-    const job = await CrashJob.submit(box, name, {
+    const job = await CrashJob.submit(node, name, {
       input_folder_path: input,
       output_folder_path: output,
       group: "series",
@@ -133,15 +133,15 @@ export async function bulkBySeries({ home, box, ledger, running }: Soak): Promis
 const OF_SERIES = 6;
 const OF_STUDY = 2 * OF_SERIES;
 
-/** Doors of a place: images in, by its own port, and reports of them out. */
-export function writeDoors(
+/** The gateway of a place: images in, by its own port, and reports of them out. */
+export function writeGateway(
   place: Place,
   shared: Place,
   port: number,
   pacs: string,
 ): Record<string, string> {
   const [file, spool] = [
-    path.join(place.directory, "doors.json"),
+    path.join(place.directory, "gateway.json"),
     path.join(shared.input, "spool"),
   ];
   mkdirSync(spool, { recursive: true });
@@ -154,23 +154,23 @@ export function writeDoors(
     deliver: ["pacs"],
     output_folder: path.join(shared.output, "received"),
   };
-  const doors = {
+  const gateway = {
     spool,
     dicom: { port },
     peers: { ct1: { ae_title: "CT ONE" } },
     rules: [rule],
     destinations: { pacs: { type: "stow", url: pacs, timeout: "20s" } },
   };
-  writeFileSync(file, JSON.stringify(doors));
-  return { RADSERVE_DOORS: file };
+  writeFileSync(file, JSON.stringify(gateway));
+  return { RADSERVE_GATEWAY: file };
 }
 
-/** Studies that come to two boxes, half of each to either and some objects to both at once. */
+/** Studies that come to two nodes, half of each to either and some objects to both at once. */
 export class Received {
   #studies = 0;
 
   constructor(
-    private readonly boxes: readonly Box[],
+    private readonly nodes: readonly ServingNode[],
     private readonly ports: readonly number[],
     private readonly pacs: WebPacs,
   ) {}
@@ -181,8 +181,8 @@ export class Received {
       this.#studies += 1;
       for (const series of [`${study}.1`, `${study}.2`])
         await Promise.all(
-          this.ports.map((port, box) => {
-            const isFor = (z: number) => z % 3 === 0 || z % 3 === box + 1;
+          this.ports.map((port, node) => {
+            const isFor = (z: number) => z % 3 === 0 || z % 3 === node + 1;
             return sendUntilKept(port, study, series, [...Array(OF_SERIES).keys()].filter(isFor));
           }),
         );
@@ -193,11 +193,14 @@ export class Received {
 
   /** When all that was sent has become results, and they are in the PACS. */
   async check(ledger: Ledger): Promise<void> {
-    const [first] = this.boxes;
+    const [first] = this.nodes;
     if (first === undefined) return;
     const sent = this.#studies * OF_STUDY;
-    const client = new Client(first.url, await issueToken(first.place, "--subject", DOORS_SUBJECT));
-    const places = this.boxes.map(({ place }) => place);
+    const client = new Client(
+      first.url,
+      await issueToken(first.place, "--subject", GATEWAY_SUBJECT),
+    );
+    const places = this.nodes.map(({ place }) => place);
     const jobs = await jobsOfAll(client, this.#studies, OF_STUDY, places);
     if (jobs.size !== this.#studies)
       ledger.fault(`${jobs.size} studies with a job of ${this.#studies}`);
@@ -269,7 +272,7 @@ const AWAY_MS = 8_000;
 
 /** Jobs whose share goes away in the middle: they pause, and go on when it is back. */
 export async function shareAway(
-  { home, box, ledger, running, killing, pause }: Soak,
+  { home, node, ledger, running, killing, pause }: Soak,
   share: Share,
 ): Promise<void> {
   for (let number = 0; running(); number++) {
@@ -277,7 +280,7 @@ export async function shareAway(
     const [input, output] = [path.join(home.input, name), path.join(share.root, name)];
     const images = writeImages(input, SHARE_ITEMS, { first: 12_000_000 + number * SHARE_ITEMS });
     const folders = { input_folder_path: input, output_folder_path: output };
-    const job = await CrashJob.submit(box, name, { ...folders, outputs: ["json", "sr"] });
+    const job = await CrashJob.submit(node, name, { ...folders, outputs: ["json", "sr"] });
     await job.until("at work", ({ counts }) => counts.succeeded > 0, LONGEST_JOB_MS);
     share.unmount();
     const seen = await job.until(
@@ -286,7 +289,7 @@ export async function shareAway(
       LONGEST_JOB_MS,
     );
     ledger.count(`share away: ${seen.paused_reason?.code ?? seen.state}`);
-    // A box that started without its share does not know of it
+    // A node that started without its share does not know of it
     const kill = ledger.lastKill;
     if (!killing() && (kill === undefined || !share.wasAwayWithin(kill))) {
       const image = path.join(input, images[0]?.relative ?? "");
@@ -310,8 +313,8 @@ const READERS = 10;
 const BURST = "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".repeat(300);
 
 /** Clients that send requests one behind the other and never read an answer. */
-export async function neverReading({ box, ledger, running, pause }: Soak): Promise<void> {
-  const { hostname, port } = new URL(box.url);
+export async function neverReading({ node, ledger, running, pause }: Soak): Promise<void> {
+  const { hostname, port } = new URL(node.url);
   const open = new Set<Socket>();
   while (running()) {
     if (open.size < READERS) {

@@ -1,5 +1,5 @@
 /** Lines of every kind that the audit has, as a server writes them. */
-import type { Facts } from "../../src/audit/entry.js";
+import type { AuditFacts } from "../../src/audit/entry.js";
 
 const who = { subject: "pacs", jti: "0a1b2c3d4e5f", address: "::ffff:10.1.2.3" };
 const model = { name: "ct-tissue", version: "1.0.0", sha256: "5".repeat(64), status: "succeeded" };
@@ -19,7 +19,7 @@ const single = {
   ...who,
 } as const;
 const item = { kind: "item", subject: "pacs", job_id: JOB, item: 7 } as const;
-const page = (endpoint: string, more: object = {}): Facts => ({
+const page = (endpoint: string, more: object = {}): AuditFacts => ({
   kind: "page",
   endpoint,
   request_id: "r-2",
@@ -38,7 +38,7 @@ const reconcile = (more: object) => ({
  * What a line says, and the profile of BALP that its event follows; undefined: no profile, null: no
  * event.
  */
-export const SAMPLES: readonly { facts: Facts; profile: string | undefined | null }[] = [
+export const SAMPLES: readonly { facts: AuditFacts; profile: string | undefined | null }[] = [
   { facts: { kind: "start", version: "0.2.0", after_crash: false }, profile: undefined },
   { facts: { kind: "models", models: [{ ...model, status: "ready" }] }, profile: undefined },
   { facts: { ...single, ...image, patient, outcome: "completed" }, profile: "PatientCreate" },

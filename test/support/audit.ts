@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { appendFileSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import path from "node:path";
 import { auditPaths } from "../../src/audit/folders.js";
-import { readLine, type Entry } from "../../src/audit/entry.js";
+import { readLine, type AuditEntry } from "../../src/audit/entry.js";
 import { radserve, type Place, type Ran } from "./server.js";
 
 export const pathsOf = (place: Place) => auditPaths(place.environment["RADSERVE_STATE_DIR"]!);
@@ -23,7 +23,7 @@ export function textOf(place: Place): string {
 }
 
 /** Lines that are whole, with their MACs. */
-export function linesOf(place: Place): Entry[] {
+export function linesOf(place: Place): AuditEntry[] {
   return textOf(place)
     .split("\n")
     .flatMap((line) => readLine(line)?.entry ?? []);

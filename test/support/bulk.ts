@@ -229,7 +229,7 @@ export function bulkOf(server: TestServer): Bulk {
 }
 
 /**
- * A box that works on the jobs which another takes, with the same database, folders and lengths of
+ * A node that works on the jobs which another takes, with the same database, folders and lengths of
  * time.
  */
 export async function startWorker(
@@ -248,7 +248,7 @@ export async function startWorker(
       RADSERVE_ROLE: "worker",
       RADSERVE_INPUT_ROOTS: input,
       RADSERVE_OUTPUT_ROOTS: output,
-      // Boxes with one share trust each other's results
+      // Nodes with one share trust each other's results
       RADSERVE_KEYS_DIR:
         environment["RADSERVE_KEYS_DIR"] ?? path.join(environment["RADSERVE_STATE_DIR"]!, "keys"),
     }),

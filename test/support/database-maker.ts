@@ -30,7 +30,7 @@ async function work({ create, drop }: MakerTask): Promise<void> {
   if (create !== undefined) {
     const template = create.empty ? "" : `template ${TEMPLATE}`;
     await admin.query(`create database ${create.name} owner ${ROLE} ${template}`);
-    // Boxes know their tables by this row
+    // Nodes know their tables by this row
     if (!create.empty) await ownOrigin(create.name);
   }
   if (drop !== undefined) await admin.query(`drop database if exists ${drop} with (force)`);

@@ -12,7 +12,7 @@ import type { WebPacs } from "./web-pacs.js";
 
 /**
  * A place whose server delivers to these.
- * @param more of the file of the doors; a spool is a folder among the inputs
+ * @param more of the gateway's file; a spool is a folder among the inputs
  */
 export function deliveringPlace(
   destinations: Record<string, WebPacs>,
@@ -21,13 +21,18 @@ export function deliveringPlace(
 ): Place {
   Object.assign(
     place.environment,
-    withDurations({ doorRetry: 50, doorRetryMost: 300, doorFigures: 50, deliveryLook: 200 }),
+    withDurations({
+      gatewayRetry: 50,
+      gatewayRetryMost: 300,
+      gatewayFigures: 50,
+      deliveryLook: 200,
+    }),
   );
-  const file = path.join(place.directory, "doors.json");
+  const file = path.join(place.directory, "gateway.json");
   const of = ({ url }: WebPacs) => ({ type: "stow", url, timeout: "60s" });
   const folder = path.join(place.input, "spool");
   if (spool === true) mkdirSync(folder);
-  const doors = {
+  const gateway = {
     ...(spool === true ? { spool: folder } : {}),
     destinations: Object.fromEntries(
       Object.entries(destinations).map(([name, pacs]) => [name, of(pacs)]),
@@ -35,8 +40,8 @@ export function deliveringPlace(
     deliver: [Object.keys(destinations)[0]],
     ...more,
   };
-  writeFileSync(file, JSON.stringify(doors));
-  place.environment["RADSERVE_DOORS"] = file;
+  writeFileSync(file, JSON.stringify(gateway));
+  place.environment["RADSERVE_GATEWAY"] = file;
   writeSlice(path.join(place.input, "image.dcm"));
   return place;
 }

@@ -15,7 +15,7 @@ import type {
 import { openDestination } from "../../src/features/gateway/deliver/open-destination.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
-import { object } from "./doors.js";
+import { object } from "./gateway.js";
 import { endsWithTest } from "./ends-with-test.js";
 import { freePort } from "./server.js";
 import { until } from "./until.js";

@@ -52,7 +52,7 @@ export function databaseUrl(t: Test, { empty = false } = {}): string {
   return urlOf(socket, name);
 }
 
-/** A database of the test's own for one or several boxes, by the URL that they are given. */
+/** A database of the test's own for one or several nodes, by the URL that they are given. */
 export async function sharedDatabase(
   t: Test,
   options?: { empty?: boolean },

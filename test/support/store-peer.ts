@@ -15,7 +15,7 @@ import type { Test } from "tap";
 import {
   acceptedOf,
   Association,
-  type Message,
+  type DimseMessage,
 } from "../../src/features/gateway/dimse/association.js";
 import {
   COMMANDS,
@@ -152,7 +152,7 @@ async function serveOne(
 
 async function answer(
   association: Association,
-  { command, context, dataSet }: Message,
+  { command, context, dataSet }: DimseMessage,
   objects: Map<string, Buffer>,
   faults: Faults,
   callingAe: string,

@@ -5,10 +5,10 @@
  */
 import { watch } from "node:fs";
 import { isMainThread, workerData } from "node:worker_threads";
-import type { ThreadOptions } from "../../src/jobs/messages.js";
+import type { BulkThreadOptions } from "../../src/jobs/messages.js";
 
 const folder = process.env["TEST_CRASH_FOLDER"];
-const data = workerData as Partial<ThreadOptions> | null;
+const data = workerData as Partial<BulkThreadOptions> | null;
 if (!isMainThread && folder !== undefined && data?.window !== undefined)
   watch(folder, { persistent: false }, () => {
     throw new Error("planted by a test");

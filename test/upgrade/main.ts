@@ -28,7 +28,7 @@ import { writeImages, type TestImage } from "../crash/lib/images.js";
 import { descendants, slay } from "../crash/lib/processes.js";
 import { verify } from "../crash/lib/verify.js";
 import { linesOf } from "../support/audit.js";
-import { filesBelow } from "../support/doors.js";
+import { filesBelow } from "../support/gateway.js";
 import { removePlace } from "../support/private-postgres.js";
 import { makePlace, radserve, type Place } from "../support/server.js";
 import { webPacs } from "../support/web-pacs.js";
@@ -376,11 +376,14 @@ async function main(): Promise<void> {
     await server.stop();
 
     console.log("--- with destinations, killed, back, and forward");
-    const doors = path.join(place.directory, "doors.json");
+    const gateway = path.join(place.directory, "gateway.json");
     mkdirSync(path.join(place.input, "spool"));
     const destinations = { pacs: { type: "stow", url: pacs.url, timeout: "5s" } };
-    writeFileSync(doors, JSON.stringify({ spool: path.join(place.input, "spool"), destinations }));
-    place.environment["RADSERVE_DOORS"] = doors;
+    writeFileSync(
+      gateway,
+      JSON.stringify({ spool: path.join(place.input, "spool"), destinations }),
+    );
+    place.environment["RADSERVE_DOORS"] = gateway;
     await pacs.stop();
     server = await Server.start(place);
     const jobD = new JobFolders(place, "d", 3, { destinations: ["pacs"], outputs: ["json", "sr"] });

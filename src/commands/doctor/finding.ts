@@ -1,7 +1,7 @@
 /** Findings of doctor, each about one thing that serving needs. */
 import { folderFault } from "../../files/usable.js";
 
-export interface Finding {
+export interface Diagnosis {
   name: string;
   /** False for what keeps Radserve, or a part of it, from working; the exit status tells of it. */
   ok: boolean;
@@ -10,15 +10,15 @@ export interface Finding {
   fix?: string;
 }
 
-export const good = (name: string, found: string): Finding => ({ name, ok: true, found });
-export const bad = (name: string, found: string, fix: string): Finding => ({
+export const good = (name: string, found: string): Diagnosis => ({ name, ok: true, found });
+export const bad = (name: string, found: string, fix: string): Diagnosis => ({
   name,
   ok: false,
   found,
   fix,
 });
 /** It works, and somebody may want it otherwise. */
-export const advice = (name: string, found: string, fix: string): Finding => ({
+export const advice = (name: string, found: string, fix: string): Diagnosis => ({
   name,
   ok: true,
   found,
@@ -33,9 +33,9 @@ export const wordsOf = (error: unknown) => (error instanceof Error ? error.messa
  */
 export async function checked(
   name: string,
-  look: () => Finding[] | Promise<Finding[]>,
+  look: () => Diagnosis[] | Promise<Diagnosis[]>,
   fix: string,
-): Promise<Finding[]> {
+): Promise<Diagnosis[]> {
   try {
     return await look();
   } catch (error) {
@@ -44,6 +44,6 @@ export async function checked(
 }
 
 /** Why this user cannot use a folder so; undefined where it can. */
-export async function whyNot(folder: string, mode: number): Promise<string | undefined> {
+export async function whyUnusable(folder: string, mode: number): Promise<string | undefined> {
   return (await folderFault(folder, mode))?.found;
 }

@@ -12,10 +12,10 @@ import { roomOf } from "../../files/usable.js";
 import { neededFolders, READ, REMEDIES, type NeededFolder } from "../../server/conditions.js";
 import { readKeys, signingKey, type FoundKeys } from "../../files/key-file.js";
 import { resultKeysIn } from "../../results/receipt/seal.js";
-import { advice, bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
+import { advice, bad, good, whyUnusable, wordsOf, type Diagnosis } from "./finding.js";
 
 /** Folders and their disks as the server looks at them, and what only doctor says of them. */
-export async function folders(config: Config): Promise<Finding[]> {
+export async function folders(config: Config): Promise<Diagnosis[]> {
   const missing = (["input_roots", "output_roots"] as const).filter(
     (key) => config[key].length === 0,
   );
@@ -34,7 +34,7 @@ export async function folders(config: Config): Promise<Finding[]> {
 
 const nameOf = (setting: string) => (/input/i.test(setting) ? "input root" : "output root");
 
-async function findingsOf({ folder, name, fault }: NeededFolder): Promise<Finding[]> {
+async function findingsOf({ folder, name, fault }: NeededFolder): Promise<Diagnosis[]> {
   if (fault !== undefined) {
     const { condition, found } = fault;
     const isUnmade = name === "state directory" && condition === "share_unavailable";
@@ -67,7 +67,7 @@ async function findingsOf({ folder, name, fault }: NeededFolder): Promise<Findin
  * A wanted layout for some: results beside their images. For others a slip, by which results lie
  * among originals.
  */
-async function overlaps({ input_roots, output_roots }: Config): Promise<Finding[]> {
+async function overlaps({ input_roots, output_roots }: Config): Promise<Diagnosis[]> {
   const real = (root: string) => realpath(root).catch(() => undefined);
   const inputs = await Promise.all(input_roots.map(real));
   const outputs = await Promise.all(output_roots.map(real));
@@ -89,7 +89,7 @@ async function overlaps({ input_roots, output_roots }: Config): Promise<Finding[
 }
 
 /** Clients' names of folders that lead to no root: every path under them would be refused. */
-async function unreachable({ path_map, input_roots, output_roots }: Config): Promise<Finding[]> {
+async function unreachable({ path_map, input_roots, output_roots }: Config): Promise<Diagnosis[]> {
   const all = await Promise.all(
     [...input_roots, ...output_roots].map((root) => realpath(root).catch(() => root)),
   );
@@ -109,7 +109,7 @@ async function unreachable({ path_map, input_roots, output_roots }: Config): Pro
 
 const OTHERS_WRITE = 0o022;
 
-function privacy(name: string, folder: string): Finding[] {
+function privacy(name: string, folder: string): Diagnosis[] {
   const found = statSync(folder, { throwIfNoEntry: false });
   if (found === undefined || (found.mode & OTHERS_WRITE) === 0) return [];
   const mode = (found.mode & 0o777).toString(8);
@@ -137,7 +137,7 @@ function strangers(folder: string): string[] {
  * Keys, revocations, records of tokens and lines of the audit that the server's user could not
  * read.
  */
-function ownership(name: string, folder: string): Finding[] {
+function ownership(name: string, folder: string): Diagnosis[] {
   const found = existsSync(folder) ? strangers(folder) : [];
   if (found.length === 0) return [];
   const one = found.length === 1 ? "entry belongs" : "entries belong";
@@ -151,7 +151,7 @@ function ownership(name: string, folder: string): Finding[] {
 }
 
 /** The keys of results, which lie in a folder below those of tokens. */
-function keysOfResults(keysDir: string): Finding[] {
+function keysOfResults(keysDir: string): Diagnosis[] {
   const folder = resultKeysIn(keysDir);
   const { keys, problems } = readKeys(folder);
   const signing = signingKey(keys);
@@ -164,10 +164,10 @@ function keysOfResults(keysDir: string): Finding[] {
 }
 
 /** The keys of tokens. A folder that somebody named may be a share: it has to be there. */
-export async function keys(config: Config): Promise<{ findings: Finding[]; found: FoundKeys }> {
+export async function keys(config: Config): Promise<{ findings: Diagnosis[]; found: FoundKeys }> {
   const { keys_dir, keys_dir_is_default } = config;
   const none: FoundKeys = { keys: [], problems: [] };
-  const why = await whyNot(keys_dir, READ);
+  const why = await whyUnusable(keys_dir, READ);
   if (why !== undefined && !keys_dir_is_default)
     return {
       found: none,

@@ -11,7 +11,7 @@ import type { Feature } from "../feature.js";
 import { connectionsWithin, descriptorLimit } from "../../base/descriptor-limit.js";
 import { usualMemory } from "../../base/process-memory.js";
 import { packageRoot } from "../../models/files.js";
-import { advice, bad, good, wordsOf, type Finding } from "./finding.js";
+import { advice, bad, good, wordsOf, type Diagnosis } from "./finding.js";
 
 /**
  * The days on which Node.js ends its support for a major version (github.com/nodejs/release,
@@ -37,7 +37,7 @@ function nodeVersions(): { oldest: string; measured: string } {
  * Whether a version may be used is told by its first two numbers: the third has never mattered
  * here.
  */
-function node(): Finding {
+function node(): Diagnosis {
   const { node: version } = process.versions;
   const { oldest, measured } = nodeVersions();
   const [major = 0, minor = 0] = version.split(".").map(Number);
@@ -70,7 +70,7 @@ function node(): Finding {
 const OLDEST_GLIBC = [2, 31] as const;
 
 /** Node's report names glibc; under another C library, such as musl, it has no such field. */
-function glibc(): Finding {
+function glibc(): Diagnosis {
   const fix = `Use a distribution with glibc ${OLDEST_GLIBC.join(".")} or newer (Debian 11, Ubuntu 20.04, RHEL 9).`;
   const report = process.report.getReport() as { header?: { glibcVersionRuntime?: string } };
   const version = report.header?.glibcVersionRuntime;
@@ -80,7 +80,7 @@ function glibc(): Finding {
   return old ? bad("glibc", `${version} is too old`, fix) : good("glibc", version);
 }
 
-export function machine(): Finding[] {
+export function machine(): Diagnosis[] {
   const platform = `${process.platform} ${process.arch}`;
   return [
     node(),
@@ -95,7 +95,7 @@ export function machine(): Finding[] {
 const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
 /** By default half of what the machine or the control group has is for images. */
-export function memory({ memory: wanted }: Config): Finding {
+export function memory({ memory: wanted }: Config): Diagnosis {
   const half = usualMemory();
   if (wanted === undefined)
     return good("memory", `${gibibytes(half)} for images in progress, half of the machine's`);
@@ -110,7 +110,10 @@ export function memory({ memory: wanted }: Config): Finding {
 }
 
 /** Of this process; throws where a server under the same limit would not start. */
-export async function openFiles(config: Config, features: readonly Feature[]): Promise<Finding[]> {
+export async function openFiles(
+  config: Config,
+  features: readonly Feature[],
+): Promise<Diagnosis[]> {
   const limit = descriptorLimit();
   let ofFeatures = 0;
   for (const { check } of features)
@@ -121,7 +124,7 @@ export async function openFiles(config: Config, features: readonly Feature[]): P
 }
 
 /** The engine as the settings ask for it. */
-export async function engine(config: Config): Promise<{ findings: Finding[]; works: boolean }> {
+export async function engine(config: Config): Promise<{ findings: Diagnosis[]; works: boolean }> {
   const options = engineSettings(config);
   const { provider } = options;
   try {
@@ -148,7 +151,7 @@ export async function engine(config: Config): Promise<{ findings: Finding[]; wor
   }
 }
 
-function withoutCuda(config: Config, why: string): Finding {
+function withoutCuda(config: Config, why: string): Diagnosis {
   const fix =
     "Run npm run setup:gpu and install what the message names, or set RADSERVE_GPU_FALLBACK=cpu.";
   return config.gpu_fallback === "cpu"
@@ -157,7 +160,7 @@ function withoutCuda(config: Config, why: string): Finding {
 }
 
 /** Loaded here and not with this file, so that a broken package is a finding. */
-export async function codecs(): Promise<Finding[]> {
+export async function codecs(): Promise<Diagnosis[]> {
   try {
     const [{ default: sharp }, { openJpegVersion }] = await Promise.all([
       import("sharp"),
@@ -178,7 +181,7 @@ export async function codecs(): Promise<Finding[]> {
   }
 }
 
-export async function decoder(): Promise<Finding[]> {
+export async function decoder(): Promise<Diagnosis[]> {
   const name = "decoder of PNG, JPEG and TIFF";
   try {
     const { tryDecoder } = await import("../../images/decoder/decoder.js");
@@ -191,7 +194,7 @@ export async function decoder(): Promise<Finding[]> {
   }
 }
 
-/** How far apart the clocks of boxes that share a folder of keys may be before it is told of. */
+/** How far apart the clocks of nodes that share a folder of keys may be before it is told of. */
 const CLOCK_LEEWAY_MS = 5 * 60_000;
 
 /**
@@ -199,10 +202,10 @@ const CLOCK_LEEWAY_MS = 5 * 60_000;
  * not yet valid, or never expire. Nothing here can tell that a clock is ahead.
  * @param newestKey when the newest key was made; empty where there is none
  */
-export function clock(newestKey: string): Finding {
+export function clock(newestKey: string): Diagnosis {
   const built = statSync(new URL(import.meta.url)).mtimeMs;
   const now = new Date();
-  const fix = "Set the clock; use NTP on every box.";
+  const fix = "Set the clock; use NTP on every node.";
   if (now.getTime() < built)
     return bad("clock", `${now.toISOString()} is before this program was built`, fix);
   if (newestKey !== "" && now.getTime() + CLOCK_LEEWAY_MS < Date.parse(newestKey))

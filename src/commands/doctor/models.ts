@@ -9,15 +9,15 @@ import { checkGraphs } from "../../models/graph.js";
 import { modelFolders } from "../../models/load.js";
 import { graphPaths, readModelFolder, type FolderReport } from "../../models/read.js";
 import { READ } from "../../server/conditions.js";
-import { bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
+import { bad, good, whyUnusable, wordsOf, type Diagnosis } from "./finding.js";
 
 /**
  * @param engineWorks false where the addon cannot be loaded; graphs then stay unread, and the
  * finding of the addon says why
  */
-export async function models(config: Config, engineWorks: boolean): Promise<Finding[]> {
+export async function models(config: Config, engineWorks: boolean): Promise<Diagnosis[]> {
   const { models_dir } = config;
-  const why = await whyNot(models_dir, READ);
+  const why = await whyUnusable(models_dir, READ);
   if (why !== undefined)
     return [
       bad(
@@ -55,7 +55,7 @@ async function model(
   engine: Engine,
   provider: "cpu" | "cuda",
   config: Config,
-): Promise<Finding[]> {
+): Promise<Diagnosis[]> {
   const report = await readModelFolder(folder);
   const { name, model: sound, problems } = report;
   const [first] = problems;
@@ -98,7 +98,7 @@ function unsound(
   where: string,
   what: string,
   more: number,
-): Finding {
+): Diagnosis {
   const needed = required ? ", and the server is not ready without this model" : "";
   return bad(
     "model",

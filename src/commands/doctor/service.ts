@@ -15,13 +15,13 @@ import { ConfigError, RadserveError } from "../../base/errors.js";
 import { holderHere } from "../../files/state-lock.js";
 import { expiryWarning, readCertificates } from "../../files/certificates.js";
 import type { Key } from "../../files/key-file.js";
-import { listen, type Address } from "../../server/listening.js";
+import { listen, type ListenAddress } from "../../server/listening.js";
 import { isRevoked } from "../../server/token-records.js";
 import { authenticate } from "../../server/tokens.js";
 import { openClient } from "../client.js";
 import type { Feature } from "../feature.js";
 import { conditionsOf } from "../status.js";
-import { advice, bad, good, type Finding } from "./finding.js";
+import { advice, bad, good, type Diagnosis } from "./finding.js";
 
 /** State of a listening socket in /proc/net/tcp (include/net/tcp_states.h). */
 const LISTENING = "0A";
@@ -75,7 +75,7 @@ function nameOfProcess(pid: number): string {
  * server of this state directory does.
  */
 export async function whyClosed(
-  address: Address,
+  address: ListenAddress,
   config: Config,
   names?: Parameters<typeof listen>[2],
 ): Promise<{ own: number } | string | undefined> {
@@ -97,7 +97,7 @@ export async function whyClosed(
   }
 }
 
-export async function port(config: Config): Promise<Finding[]> {
+export async function port(config: Config): Promise<Diagnosis[]> {
   const where = `${config.host}:${config.port}`;
   const why = await whyClosed(config, config);
   if (typeof why === "string")
@@ -109,7 +109,7 @@ export async function port(config: Config): Promise<Finding[]> {
   return [good("port", config.port === 0 ? `${config.host}, any free one` : `${where} is free`)];
 }
 
-export async function certificates(config: Config): Promise<Finding[]> {
+export async function certificates(config: Config): Promise<Diagnosis[]> {
   try {
     const found = await readCertificates(config);
     if (found === undefined) return [good("TLS", "off (RADSERVE_TLS_CERT is not set)")];
@@ -127,7 +127,7 @@ export async function certificates(config: Config): Promise<Finding[]> {
 }
 
 /** The token of client commands, where one is set, as this server would judge it. */
-export function token(config: Config, keys: readonly Key[]): Finding[] {
+export function token(config: Config, keys: readonly Key[]): Diagnosis[] {
   const { token: given } = clientSettings(config);
   if (given === undefined) return [];
   const again = "Make one with radserve token issue, and set RADSERVE_TOKEN.";
@@ -159,7 +159,7 @@ export function token(config: Config, keys: readonly Key[]): Finding[] {
 export async function bulkDatabase(
   config: Config,
   features: readonly Feature[],
-): Promise<Finding[]> {
+): Promise<Diagnosis[]> {
   const forJobs = await Promise.all(features.flatMap((feature) => feature.jobs?.() ?? []));
   try {
     const found = await inspectDatabase(config, checkTables, databasesOf(forJobs));
@@ -171,7 +171,7 @@ export async function bulkDatabase(
 }
 
 /** The conditions that the running server of this state directory tells; none if no server runs. */
-export async function runningServer(config: Config): Promise<Finding[]> {
+export async function runningServer(config: Config): Promise<Diagnosis[]> {
   if (holderHere(config.state_dir) === undefined) return [];
   const client = openClient(config);
   try {

@@ -58,8 +58,8 @@ function ranNote(canary: boolean): string {
 }
 
 /**
- * Disagreements of a manifest with that of the model in whose region it looks, which lies in a
- * folder beside it.
+ * Disagreements between a manifest and the manifest of the model that finds its region, which lies
+ * in a folder beside it.
  */
 async function regionProblems(folder: string, report: FolderReport): Promise<Problem[]> {
   const manifest = report.model?.manifest;

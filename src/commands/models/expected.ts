@@ -13,7 +13,7 @@ import {
   type Tolerance,
 } from "../../models/compare.js";
 
-type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
+type ExpectedSegmentation = Extract<EngineOutput, { kind: "segmentation" }>;
 type Plain = Pick<Tensor, "dtype" | "shape" | "data">;
 
 /** Two best scores that differ by no more than this are a tie: rounding decides between them. */
@@ -29,7 +29,7 @@ export function compareExpected(
   tolerance: Tolerance,
 ): Comparison & { what: string } {
   const segmentation = result.outputs.find(
-    (output): output is Segmentation => output.kind === "segmentation",
+    (output): output is ExpectedSegmentation => output.kind === "segmentation",
   );
   const probabilities = result.tensors?.probabilities[0];
   if (segmentation !== undefined && isLabels(expected, segmentation))
@@ -46,7 +46,7 @@ export function compareExpected(
 
 function isLabels(
   { dtype, shape }: Plain,
-  { slices, rows, columns, overlapping }: Segmentation,
+  { slices, rows, columns, overlapping }: ExpectedSegmentation,
 ): boolean {
   if (dtype.startsWith("float") || overlapping) return false;
   // Of a single image other programs have a slice
@@ -55,7 +55,10 @@ function isLabels(
 }
 
 /** Probabilities of the whole source; undefined where they are those of a part. */
-function onGridOf({ mask }: Segmentation, probabilities: Tensor | undefined): Tensor | undefined {
+function onGridOf(
+  { mask }: ExpectedSegmentation,
+  probabilities: Tensor | undefined,
+): Tensor | undefined {
   const [channels = 0, ...sides] = probabilities?.shape ?? [];
   return channels > 0 && sides.reduce((a, b) => a * b, 1) === mask.length
     ? probabilities
@@ -65,7 +68,7 @@ function onGridOf({ mask }: Segmentation, probabilities: Tensor | undefined): Te
 /** Labels are equal but for ties: voxels whose two best scores are the same up to rounding. */
 function compareLabels(
   expected: Plain,
-  { mask, counts }: Segmentation,
+  { mask, counts }: ExpectedSegmentation,
   scores: Tensor | undefined,
 ): Comparison {
   const want = toNumbers(expected);

@@ -21,7 +21,7 @@ import { graphFiles } from "../../models/graph-files.js";
 import { inputFault } from "../../models/graph.js";
 import { problemLine } from "./check.js";
 
-export interface InitOptions {
+export interface ModelInitOptions {
   /** The name of a model whose way of taking images and giving results the new one shares. */
   like?: string | undefined;
   /** Path of a file with one label a line; with `like` alone. */
@@ -40,7 +40,7 @@ export interface InitOptions {
 export async function modelsInit(
   onnxPath: string,
   engine: Engine,
-  options: InitOptions = {},
+  options: ModelInitOptions = {},
 ): Promise<CommandResult> {
   const path = resolve(onnxPath);
   const target = join(dirname(path), "model.json");
@@ -91,7 +91,7 @@ export async function modelsInit(
 async function filledIn(
   draft: Record<string, unknown>,
   graph: GraphInfo,
-  { like, labels, models = "" }: InitOptions,
+  { like, labels, models = "" }: ModelInitOptions,
 ): Promise<{ manifest: Record<string, unknown>; source: string[]; notes: string[] }> {
   if (like === undefined) {
     if (labels === undefined) {

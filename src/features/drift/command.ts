@@ -6,7 +6,7 @@ import { isDay } from "../../audit/folders.js";
 import { ConfigError } from "../../base/errors.js";
 import { count, counted, table } from "../../base/table.js";
 import type { Config } from "../../config.js";
-import { driftOf, FALSE_MARKS, FEWEST_STUDIES, type Change, type Drift } from "./compare.js";
+import { driftOf, FALSE_MARKS, FEWEST_STUDIES, type DriftChange, type Drift } from "./compare.js";
 import { readReceipts } from "../../results/commit/read-receipts.js";
 import { mondayOf, Weeks } from "./weeks.js";
 import { leftOut, receiptFolders } from "../../commands/receipt-folders.js";
@@ -36,7 +36,7 @@ export async function drift(
 }
 
 const small = (p: number) => (p < 0.0001 ? "< 0.0001" : p.toFixed(4));
-const modelText = ({ model, version, shadow }: Pick<Change, "model" | "version" | "shadow">) =>
+const modelText = ({ model, version, shadow }: Pick<DriftChange, "model" | "version" | "shadow">) =>
   `${model} ${version}${shadow ? " (shadow)" : ""}`;
 
 function driftText(found: Drift): string {
@@ -67,7 +67,7 @@ function driftText(found: Drift): string {
   return parts.join("\n");
 }
 
-function changesTable(changes: readonly Change[]): string {
+function changesTable(changes: readonly DriftChange[]): string {
   const head = ["CHANGE", "MODEL", "SCANNER", "BEFORE", "NOW", "STUDIES", "TEST", "P", "ADJUSTED"];
   const rows = changes.map((one) => {
     const value = (n: number) =>

@@ -3,7 +3,7 @@
  * as a change.
  */
 import { benjaminiHochberg, fisher, mannWhitney, mcNemar } from "./statistics.js";
-import type { Line, Pair, Week, Weeks } from "./weeks.js";
+import type { DriftLine, Pair, Week, Weeks } from "./weeks.js";
 
 /**
  * With fewer studies on either side nothing is tested: the normal approximation does not hold, and
@@ -13,7 +13,7 @@ export const FEWEST_STUDIES = 20;
 /** Expected share of false marks among all marks. */
 export const FALSE_MARKS = 0.05;
 
-export interface Change {
+export interface DriftChange {
   model: string;
   version: string;
   shadow: boolean;
@@ -42,8 +42,8 @@ export interface WeekFacts {
   failed: number;
   caveats: number;
   /**
-   * Median over the studies, of the image that took longest; not tested, because a busy box is slow
-   * too.
+   * Median over the studies, of the image that took longest; not tested, because a busy node is
+   * slow too.
    */
   work_ms: number | null;
   labels: { label: string; found: number; median_score: number | null }[];
@@ -54,12 +54,12 @@ export interface Drift {
   /** Receipts that are not trusted, of which nothing is counted. */
   untrusted: number;
   tested: number;
-  changes: Change[];
+  changes: DriftChange[];
   lines: { model: string; version: string; shadow: boolean; scanner: string; weeks: WeekFacts[] }[];
   shadow: (Pair & { p: number; q: number; marked: boolean })[];
 }
 
-type Untold = Omit<Change, "q" | "marked">;
+type Untold = Omit<DriftChange, "q" | "marked">;
 
 /**
  * @param last the Monday of the week that is compared; without it the last one that there are
@@ -101,9 +101,9 @@ export function driftOf(weeks: Weeks, last?: string): Drift {
 
 const verdictOf = (q = 1) => ({ q, marked: q <= FALSE_MARKS });
 
-type Study = Week["studies"] extends Map<string, infer Facts> ? Facts : never;
+type DriftStudy = Week["studies"] extends Map<string, infer Facts> ? Facts : never;
 
-function changesOf(line: Line, last: string): Untold[] {
+function changesOf(line: DriftLine, last: string): Untold[] {
   const now = [...(line.weeks.get(last)?.studies.values() ?? [])];
   const before = [...line.weeks.values()]
     .filter(({ monday }) => monday < last)
@@ -114,7 +114,7 @@ function changesOf(line: Line, last: string): Untold[] {
   const labels = new Set(
     [...(ranBefore ?? []), ...(ranNow ?? [])].flatMap(({ found }) => [...found.keys()]),
   );
-  const shares: [string, Study[], Study[], (study: Study) => boolean][] = [
+  const shares: [string, DriftStudy[], DriftStudy[], (study: DriftStudy) => boolean][] = [
     ["refused", before, now, ({ refused }) => refused],
     ["failed", before, now, ({ failed }) => failed],
     ["caveat", ranBefore ?? [], ranNow ?? [], ({ caveat }) => caveat],
@@ -135,13 +135,13 @@ function changesOf(line: Line, last: string): Untold[] {
   ];
 }
 
-type Whose = Pick<Change, "model" | "version" | "shadow" | "scanner" | "measure" | "label">;
+type ChangeOf = Pick<DriftChange, "model" | "version" | "shadow" | "scanner" | "measure" | "label">;
 
 function share(
-  whose: Whose,
-  was: Study[],
-  is: Study[],
-  holds: (study: Study) => boolean,
+  whose: ChangeOf,
+  was: DriftStudy[],
+  is: DriftStudy[],
+  holds: (study: DriftStudy) => boolean,
 ): Untold[] {
   if (Math.min(was.length, is.length) < FEWEST_STUDIES) return [];
   const [a, b] = [was, is].map((studies) => studies.filter(holds).length);
@@ -161,7 +161,7 @@ function share(
   ];
 }
 
-function scores(whose: Whose, was: Study[], is: Study[]): Untold[] {
+function scores(whose: ChangeOf, was: DriftStudy[], is: DriftStudy[]): Untold[] {
   const { label = "" } = whose;
   const [before = [], now = []] = [was, is].map((studies) =>
     studies.flatMap(({ scores: known }) => known.get(label) ?? []),

@@ -26,7 +26,7 @@ export interface Week {
 }
 
 /** One model and version on images of one scanner. */
-export interface Line {
+export interface DriftLine {
   model: string;
   version: string;
   shadow: boolean;
@@ -55,7 +55,7 @@ export function mondayOf(startedAt: string): string {
 }
 
 export class Weeks {
-  readonly lines = new Map<string, Line>();
+  readonly lines = new Map<string, DriftLine>();
   readonly pairs = new Map<string, Pair>();
   receipts = 0;
   /** Receipts that are not trusted: nothing of them is counted. */

@@ -19,7 +19,7 @@
  */
 import { v5 as uuidV5 } from "uuid";
 import { keepable } from "../../base/validation.js";
-import type { Entry } from "../../audit/entry.js";
+import type { AuditEntry } from "../../audit/entry.js";
 import type { Interaction } from "../../audit/interaction.js";
 
 const BALP = "https://profiles.ihe.net/ITI/BALP";
@@ -102,16 +102,17 @@ const EXPORT: Pattern = { ...READ, profile: undefined };
 const PATTERNS = { create: CREATE, read: READ, search: QUERY, patch: UPDATE, delete: DELETE };
 
 /**
- * Interactions of FHIR by which pages are exported. A comparison reads, or with `retry` changes.
+ * Interactions of FHIR by which endpoints are exported. A comparison reads, or with `retry`
+ * changes.
  */
 /**
- * @param endpoint method and pattern of a page @returns undefined for what reads by GET and else
- * patches
+ * @param endpoint method and pattern of an endpoint @returns undefined for what reads by GET and
+ * else patches
  */
 export type Interactions = (endpoint: string) => Interaction | undefined;
 
 function patternOf(
-  { kind, endpoint = "", query, patient }: Entry,
+  { kind, endpoint = "", query, patient }: AuditEntry,
   interactionOf: Interactions,
 ): Pattern {
   if (kind === "inference" || kind === "item")
@@ -126,7 +127,7 @@ function patternOf(
 
 const GOOD = new Set(["done", "completed", "partial", "reused", "sent", "accepted", "proven"]);
 
-function outcomeOf({ outcome = "done", kind, reason }: Entry): {
+function outcomeOf({ outcome = "done", kind, reason }: AuditEntry): {
   outcome: string;
   outcomeDesc?: string;
 } {
@@ -146,11 +147,11 @@ const byIp = (address: string) => ({ address: address.replace(/^::ffff:/, ""), t
 const device = (host: string) => ({ identifier: { system: "urn:radserve:host", value: host } });
 
 /**
- * Who asked from where, who answered, and for whom. Of an item the client is the box itself: it
+ * Who asked from where, who answered, and for whom. Of an item the client is the node itself: it
  * goes on by itself.
  */
 function agents(
-  { host, address, subject, jti }: Entry,
+  { host, address, subject, jti }: AuditEntry,
   { client, server, user }: Pattern,
 ): object[] {
   return [
@@ -181,7 +182,7 @@ function agents(
  * A date without its time tells no more than a string of bits: what the object was is in its
  * details.
  */
-function details(entry: Entry): object[] {
+function details(entry: AuditEntry): object[] {
   const { endpoint, job_id, item, study, input, output, models = [], ms } = entry;
   const { checked, differences, requeued, count, bytes, destination } = entry;
   const pairs: [string, string | undefined][] = [
@@ -208,7 +209,7 @@ function details(entry: Entry): object[] {
   );
 }
 
-function what({ job_id, output, input, endpoint = "", request_id, seq }: Entry): object {
+function what({ job_id, output, input, endpoint = "", request_id, seq }: AuditEntry): object {
   if (output !== undefined || input !== undefined)
     return { identifier: hashed("path", output ?? input ?? "") };
   if (job_id !== undefined) return { identifier: { system: "urn:radserve:job", value: job_id } };
@@ -217,20 +218,20 @@ function what({ job_id, output, input, endpoint = "", request_id, seq }: Entry):
   };
 }
 
-function entities(entry: Entry, { profile }: Pattern): object[] {
+function entities(entry: AuditEntry, { profile }: Pattern): object[] {
   const { request_id, patient, query = "", endpoint = "", kind, job_id } = entry;
   const transaction = {
     what: { identifier: { value: request_id } },
     type: coding(`${BALP}/CodeSystem/BasicAuditEntityType`, "XrequestId"),
   };
   const object = coding(ENTITY, "2", "System Object");
-  const page = endpoint.replace(/^\w+ /, "");
+  const route = endpoint.replace(/^\w+ /, "");
   const data =
     profile === "Query"
       ? {
           type: object,
           role: coding(ROLE, "24", "Query"),
-          query: Buffer.from(query === "" ? page : `${page}?${query}`).toString("base64"),
+          query: Buffer.from(query === "" ? route : `${route}?${query}`).toString("base64"),
         }
       : {
           what: what(entry),
@@ -258,7 +259,7 @@ function entities(entry: Entry, { profile }: Pattern): object[] {
 }
 
 /** The fields that every event has. */
-function common(entry: Entry) {
+function common(entry: AuditEntry) {
   return {
     resourceType: "AuditEvent",
     id: uuidV5(`${entry.host} ${entry.seq} ${entry.time}`, EVENTS),
@@ -267,7 +268,7 @@ function common(entry: Entry) {
   };
 }
 
-function ofRequest(entry: Entry, interactionOf: Interactions): object {
+function ofRequest(entry: AuditEntry, interactionOf: Interactions): object {
   const pattern = patternOf(entry, interactionOf);
   const { outcome, outcomeDesc } = outcomeOf(entry);
   const { id, resourceType, ...rest } = common(entry);
@@ -289,7 +290,7 @@ function ofRequest(entry: Entry, interactionOf: Interactions): object {
   };
 }
 
-function ofRefusal(entry: Entry): object {
+function ofRefusal(entry: AuditEntry): object {
   const { address, subject, count } = entry;
   return {
     ...common(entry),
@@ -315,7 +316,7 @@ function ofRefusal(entry: Entry): object {
 }
 
 /** The agent of the server itself, and of commands on its machine. */
-function ofSystem(entry: Entry): object {
+function ofSystem(entry: AuditEntry): object {
   const { kind, models = [], command, token, kid, version } = entry;
   const subtype = {
     start: coding(DCM, "110120", "Application Start"),
@@ -350,7 +351,7 @@ function ofSystem(entry: Entry): object {
 }
 
 /** Work for a subject. */
-const REQUESTS = new Set<Entry["kind"]>([
+const REQUESTS = new Set<AuditEntry["kind"]>([
   "inference",
   "item",
   "page",
@@ -364,7 +365,7 @@ const REQUESTS = new Set<Entry["kind"]>([
  * The AuditEvent of a line; undefined of lines that are about the files alone, or that another line
  * follows up.
  */
-export function auditEvent(entry: Entry, interactionOf: Interactions): object | undefined {
+export function auditEvent(entry: AuditEntry, interactionOf: Interactions): object | undefined {
   // What came of something that was asked has a line of its own
   if (entry.kind === "day" || entry.outcome === "asked") return undefined;
   if (REQUESTS.has(entry.kind)) return ofRequest(entry, interactionOf);

@@ -8,6 +8,6 @@ import { SETTINGS } from "./setting.js";
  */
 export async function check(config: Config): Promise<number> {
   if (settingsOf(SETTINGS, config).gateway === undefined) return 0;
-  const { checkDoors, descriptorsOf } = await import("./settings.js");
-  return descriptorsOf(await checkDoors(config));
+  const { checkGateway, descriptorsOf } = await import("./settings.js");
+  return descriptorsOf(await checkGateway(config));
 }

@@ -1,18 +1,18 @@
 /** What doctor looks at of the gateway: its file, its ports, and the models that its rules name. */
 import path from "node:path";
 import { ConfigError } from "../../base/errors.js";
-import { bad, good, type Finding } from "../../commands/doctor/finding.js";
+import { bad, good, type Diagnosis } from "../../commands/doctor/finding.js";
 import { whyClosed } from "../../commands/doctor/service.js";
 import type { Config } from "../../config.js";
 import { modelFolders } from "../../models/load.js";
-import { checkDoors, receives, type DoorsSettings } from "./settings.js";
+import { checkGateway, receives, type GatewaySettings } from "./settings.js";
 
 /**
- * The file of the doors, its folders and certificates, and whether its ports and models are there.
+ * The gateway's file, its folders and certificates, and whether its ports and models are there.
  */
-export async function doctor(config: Config): Promise<Finding[]> {
+export async function doctor(config: Config): Promise<Diagnosis[]> {
   try {
-    const found = await checkDoors(config);
+    const found = await checkGateway(config);
     if (found === undefined) return [];
     const { rules, destinations } = found;
     const coming = receives(found)
@@ -20,20 +20,20 @@ export async function doctor(config: Config): Promise<Finding[]> {
       : "no images come in";
     const going = Object.keys(destinations).join(", ");
     return [
-      good("doors", going === "" ? coming : `${coming}; destinations: ${going}`),
-      ...(await doorPorts(found, config)),
-      ...(await doorModels(found, config)),
+      good("gateway", going === "" ? coming : `${coming}; destinations: ${going}`),
+      ...(await gatewayPorts(found, config)),
+      ...(await gatewayModels(found, config)),
     ];
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    return [bad("doors", error.message, "Correct the file, or what it names.")];
+    return [bad("gateway", error.message, "Correct the file, or what it names.")];
   }
 }
 
-async function doorPorts(
-  { dicom, destinations }: DoorsSettings,
+async function gatewayPorts(
+  { dicom, destinations }: GatewaySettings,
   config: Config,
-): Promise<Finding[]> {
+): Promise<Diagnosis[]> {
   const ports = [
     { what: "port for DICOM", at: "dicom", address: dicom },
     ...Object.entries(destinations).map(([name, one]) => ({
@@ -42,16 +42,16 @@ async function doorPorts(
       address: one.type === "dicom" ? one.listen : undefined,
     })),
   ];
-  const findings = ports.map(async ({ what, at, address }): Promise<Finding[]> => {
+  const findings = ports.map(async ({ what, at, address }): Promise<Diagnosis[]> => {
     if (address === undefined) return [];
-    const names = { port: `RADSERVE_DOORS: ${at}.port`, host: `RADSERVE_DOORS: ${at}.host` };
+    const names = { port: `RADSERVE_GATEWAY: ${at}.port`, host: `RADSERVE_GATEWAY: ${at}.host` };
     const why = await whyClosed(address, config, names);
     if (typeof why === "string")
-      return [bad("doors", why, "Set another there, or stop what has the port.")];
+      return [bad("gateway", why, "Set another there, or stop what has the port.")];
     const where = `${what}, ${address.host}:${address.port}`;
     return [
       good(
-        "doors",
+        "gateway",
         `${where}${why === undefined ? " is free" : `: this server runs there (process ${why.own})`}`,
       ),
     ];
@@ -60,10 +60,10 @@ async function doorPorts(
 }
 
 /** A series for a model that is not there waits until the model is. */
-async function doorModels(
-  { rules, destinations }: DoorsSettings,
+async function gatewayModels(
+  { rules, destinations }: GatewaySettings,
   { models_dir }: Config,
-): Promise<Finding[]> {
+): Promise<Diagnosis[]> {
   // Where the folder of models cannot be read, its own line says so
   const folders = await modelFolders(models_dir).catch(() => undefined);
   if (folders === undefined) return [];
@@ -80,7 +80,7 @@ async function doorModels(
       .filter((one) => !there.includes(one))
       .map((one) =>
         bad(
-          "doors",
+          "gateway",
           `${at}: there is no model ${one} in ${models_dir}`,
           "Correct the name, or put the model there and run radserve models reload.",
         ),

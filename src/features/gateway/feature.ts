@@ -8,7 +8,7 @@ import type { Feature } from "../../commands/feature.js";
 const deliver = () => import("./deliver/commands.js");
 
 function commands(line: CommandLine): void {
-  const group = line.group("deliver", "list, retry and verify deliveries (docs/doors.md)");
+  const group = line.group("deliver", "list, retry and verify deliveries (docs/gateway.md)");
   group
     .command("list")
     .description("list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")

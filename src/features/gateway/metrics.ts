@@ -1,15 +1,16 @@
 /** Figures of the gateway for Prometheus. */
-import { counter, gauge, type ReadMetric, type Sample } from "../../server/metrics.js";
+import { counter, gauge, type ReadMetric, type MetricSample } from "../../server/metrics.js";
 import type { DestinationFigures } from "./deliver/messages.js";
 import type { DeliveryService } from "./deliver/service.js";
-import type { DoorFigures } from "./receive/messages.js";
-import type { DoorsService } from "./service.js";
+import type { ReceptionFigures } from "./receive/messages.js";
+import type { ReceptionService } from "./service.js";
 
 export function deliveryMetrics(deliveries: Pick<DeliveryService, "figures">): ReadMetric[] {
-  const each = (pick: (figures: DestinationFigures) => readonly Sample[]) => (): Sample[] =>
-    Object.entries(deliveries.figures).flatMap(([destination, figures]) =>
-      pick(figures).map(([labels, value]): Sample => [{ destination, ...labels }, value]),
-    );
+  const each =
+    (pick: (figures: DestinationFigures) => readonly MetricSample[]) => (): MetricSample[] =>
+      Object.entries(deliveries.figures).flatMap(([destination, figures]) =>
+        pick(figures).map(([labels, value]): MetricSample => [{ destination, ...labels }, value]),
+      );
   return [
     gauge(
       "radserve_deliveries",
@@ -31,34 +32,35 @@ export function deliveryMetrics(deliveries: Pick<DeliveryService, "figures">): R
   ];
 }
 
-export function receptionMetrics(doors: Pick<DoorsService, "figures">): ReadMetric[] {
+export function receptionMetrics(reception: Pick<ReceptionService, "figures">): ReadMetric[] {
   const by =
-    (label: string, read: (figures: DoorFigures) => Record<string, number>) => (): Sample[] =>
-      Object.entries(read(doors.figures)).map(([key, count]) => [{ [label]: key }, count]);
+    (label: string, read: (figures: ReceptionFigures) => Record<string, number>) =>
+    (): MetricSample[] =>
+      Object.entries(read(reception.figures)).map(([key, count]) => [{ [label]: key }, count]);
   return [
     gauge(
-      "radserve_door_associations",
+      "radserve_gateway_associations",
       "Open DICOM associations",
-      () => doors.figures.associations,
+      () => reception.figures.associations,
     ),
     counter(
-      "radserve_door_objects_total",
+      "radserve_gateway_objects_total",
       "Objects that were received",
-      by("door", (all) => all.objects),
+      by("listener", (all) => all.objects),
     ),
     counter(
-      "radserve_door_bytes_total",
+      "radserve_gateway_bytes_total",
       "Bytes of objects that were received",
-      by("door", (all) => all.bytes),
+      by("listener", (all) => all.bytes),
     ),
     counter(
-      "radserve_door_refused_total",
+      "radserve_gateway_refused_total",
       "Objects and associations that were refused",
       by("reason", (all) => all.refused),
     ),
     gauge("radserve_received_waiting", "Received series and studies that are not yet a job", () => [
-      [{ for: "quiet" }, doors.figures.waiting],
-      [{ for: "rule" }, doors.figures.withoutRule],
+      [{ for: "quiet" }, reception.figures.waiting],
+      [{ for: "rule" }, reception.figures.withoutRule],
     ]),
   ];
 }

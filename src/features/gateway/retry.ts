@@ -1,8 +1,8 @@
-/** When something of a door or of a destination is tried again. */
+/** When something that is received or delivered is tried again. */
 import type { BackOff } from "../../base/back-off.js";
 import { durations } from "../../base/durations.js";
 
-export const doorRetry = (): BackOff => ({
-  first: durations.doorRetry,
-  most: durations.doorRetryMost,
+export const gatewayRetry = (): BackOff => ({
+  first: durations.gatewayRetry,
+  most: durations.gatewayRetryMost,
 });

@@ -7,17 +7,17 @@ import type { Core } from "../../server/feature.js";
 import { delivers, DeliveryService } from "./deliver/service.js";
 import type { Gateway } from "./gateway.js";
 import { deliveryMetrics, receptionMetrics } from "./metrics.js";
-import { DoorsService } from "./service.js";
-import { NO_DOORS, readDoors, receives } from "./settings.js";
+import { ReceptionService } from "./service.js";
+import { NO_GATEWAY, readGateway, receives } from "./settings.js";
 
 /** The words of its conditions, each with what to do. */
 const REMEDIES = {
-  door_closed:
-    "Stop the program that has the port (EADDRINUSE), allow this user a port below 1024 (EACCES), or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
+  dicom_port_closed:
+    "Stop the program that has the port (EADDRINUSE), allow this user a port below 1024 (EACCES), or set another in the file of RADSERVE_GATEWAY. Radserve tries again by itself.",
   received_waiting:
     "radserve doctor and the log say more about the code. Radserve tries again by itself.",
   received_conflict:
-    "Find out which of the objects is right. Correct PatientID or the UIDs at the source and send again; remove what is wrong from series, marks and again in the spool (docs/doors.md); the condition ends then.",
+    "Find out which of the objects is right. Correct PatientID or the UIDs at the source and send again; remove what is wrong from series, marks and again in the spool (docs/gateway.md); the condition ends then.",
   received_share_full: ERRORS.spool_share_full.remedy,
   destination_away:
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
@@ -36,7 +36,7 @@ const of = conditionsFrom({
 /** Undefined where nothing comes in, and nothing goes out or waits for that. @throws ConfigError */
 export async function startGateway(core: Core): Promise<Gateway | undefined> {
   const { config, roots, audit, jobs, log } = core;
-  const settings = (await readDoors(config)) ?? NO_DOORS;
+  const settings = (await readGateway(config)) ?? NO_GATEWAY;
   // What waits for a destination that is not named any more has to be told, too
   const outgoing = delivers(settings, config)
     ? new DeliveryService({ config, settings, outputRoots: roots.output, audit, log })
@@ -45,11 +45,11 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
   const incoming =
     config.role === "worker" || !receives(settings)
       ? undefined
-      : new DoorsService({ config, settings, bulk: jobs, audit, log });
+      : new ReceptionService({ config, settings, bulk: jobs, audit, log });
   if (incoming === undefined && outgoing === undefined && settings.spool === undefined)
     return undefined;
   return {
-    doors: incoming,
+    reception: incoming,
     deliveries: outgoing,
     sending: outgoing,
     spool: settings.spool,
@@ -68,8 +68,8 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
   };
 }
 
-const troublesOf = (doors: DoorsService | undefined): Condition[] =>
-  (doors?.figures.troubles ?? []).map(({ condition, where, message }) =>
+const troublesOf = (reception: ReceptionService | undefined): Condition[] =>
+  (reception?.figures.troubles ?? []).map(({ condition, where, message }) =>
     of(condition, where, message),
   );
 

@@ -1,6 +1,6 @@
 /**
- * The doors as the serving process sees them: their thread receives, and asks here for jobs and for
- * lines of the audit. Off unless the settings name a file of doors.
+ * The gateway's reception as the serving process sees it: its thread receives, and asks here for
+ * jobs and for lines of the audit. Off unless the settings name a file of the gateway.
  */
 import { ReadableStream } from "node:stream/web";
 import { setTimeout as delay } from "node:timers/promises";
@@ -16,21 +16,21 @@ import type { Config } from "../../config.js";
 import { isInside } from "../../files/roots.js";
 import type { Completed, Submission } from "./receive/arrivals.js";
 import type {
-  DoorFigures,
-  DoorsOwner,
-  DoorsThread,
-  DoorsThreadOptions,
-  Told,
+  ReceptionFigures,
+  ReceptionOwner,
+  ReceptionThread,
+  ReceptionThreadOptions,
+  ReceptionRecord,
 } from "./receive/messages.js";
 import { studyOf } from "./receive/patients.js";
 import { ruleBeyond, type Reach } from "./receive/reach.js";
-import type { Stored } from "./receive/stow.js";
+import type { StowAnswer } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
-import { DOORS_CALLER } from "./subject.js";
+import { GATEWAY_CALLER } from "./subject.js";
 
 /** Pieces of a body that go over together; each has at most 64 KiB. */
 const PIECES_AT_ONCE = 16;
-export interface DoorsOptions {
+export interface ReceptionOptions {
   config: Config;
   settings: ReceivingSettings;
   bulk: Pick<BulkService, "submit" | "line">;
@@ -38,10 +38,10 @@ export interface DoorsOptions {
   log: Logger;
 }
 
-export class DoorsService {
+export class ReceptionService {
   readonly spool: string;
-  readonly #thread: ServiceThread<DoorsThread, DoorsOwner>;
-  #figures: DoorFigures = {
+  readonly #thread: ServiceThread<ReceptionThread, ReceptionOwner>;
+  #figures: ReceptionFigures = {
     associations: 0,
     objects: {},
     bytes: {},
@@ -51,7 +51,7 @@ export class DoorsService {
     troubles: [],
   };
 
-  constructor(private readonly options: DoorsOptions) {
+  constructor(private readonly options: ReceptionOptions) {
     const { config, settings, log } = options;
     const { log_level, minimum_free_disk, upload_limit, state_dir } = config;
     this.spool = settings.spool;
@@ -60,7 +60,7 @@ export class DoorsService {
       workerData: {
         settings,
         config: { log_level, minimum_free_disk, upload_limit, state_dir },
-      } satisfies DoorsThreadOptions,
+      } satisfies ReceptionThreadOptions,
       stays: true,
       owner: {
         submit: (submission) => this.#submit(submission),
@@ -71,11 +71,12 @@ export class DoorsService {
           this.#figures = figures;
         },
       },
-      failed: (error) => log.error({ fault: faultForLog(error) }, "the thread of the doors failed"),
+      failed: (error) =>
+        log.error({ fault: faultForLog(error) }, "the thread of the gateway's reception failed"),
     });
   }
 
-  get figures(): DoorFigures {
+  get figures(): ReceptionFigures {
     return this.#figures;
   }
 
@@ -107,7 +108,7 @@ export class DoorsService {
     address: string | undefined,
     boundary: string,
     pieces: AsyncIterable<Buffer>,
-  ): Promise<Stored> {
+  ): Promise<StowAnswer> {
     let fault: unknown;
     // Each step over to the thread takes a turn of both; so few of them
     async function* gathered() {
@@ -134,7 +135,7 @@ export class DoorsService {
     }
   }
 
-  /** @throws RadserveError not_found; what the page of jobs throws */
+  /** @throws RadserveError not_found; what the endpoint of jobs throws */
   async complete(study: string, reach: Reach): Promise<Completed[]> {
     const all = await this.#ask((call) => call.complete(study, reach));
     if (all.length > 0) return all;
@@ -148,12 +149,12 @@ export class DoorsService {
     await this.#thread.close((call) => call.close());
   }
 
-  async #ask<T>(question: (call: Calls<DoorsThread>) => Promise<T>): Promise<T> {
+  async #ask<T>(question: (call: Calls<ReceptionThread>) => Promise<T>): Promise<T> {
     try {
       return await question(this.#thread.call);
     } catch (error) {
       if (error instanceof ThreadEnded)
-        throw errors.shutting_down("The doors close. Send it again.");
+        throw errors.shutting_down("The gateway closes. Send it again.");
       throw error;
     }
   }
@@ -166,14 +167,14 @@ export class DoorsService {
     });
     action.wasOf({ studyInstanceUid: studyOf(study) });
     await action.asked();
-    const { job, note } = await this.options.bulk.submit(DOORS_CALLER, request);
+    const { job, note } = await this.options.bulk.submit(GATEWAY_CALLER, request);
     action.note(note);
     // The job is there: that its line cannot be written now makes no other of it
     await action.done().catch(() => undefined);
     return job.job_id;
   }
 
-  async #tellAtLast(told: Told): Promise<void> {
+  async #tellAtLast(told: ReceptionRecord): Promise<void> {
     for (let tries = 0; ; tries++)
       try {
         await this.#tell(told);
@@ -188,7 +189,7 @@ export class DoorsService {
       }
   }
 
-  async #tell({ kind, outcome = "done", peer, study, ...more }: Told): Promise<void> {
+  async #tell({ kind, outcome = "done", peer, study, ...more }: ReceptionRecord): Promise<void> {
     const { audit } = this.options;
     await audit.record({
       kind,

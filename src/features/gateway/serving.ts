@@ -12,7 +12,7 @@ const endpoints = [
     interaction: "create",
     tag: "files",
     summary:
-      "Takes DICOM objects (STOW-RS); a series that is complete becomes a job by the rules of the doors",
+      "Takes DICOM objects (STOW-RS); a series that is complete becomes a job by the rules of the gateway",
     takesFile: "multipart/related",
     statuses: {
       200: "The disk has all objects",
@@ -30,7 +30,7 @@ const endpoints = [
     ],
     ...stow,
   }),
-  at("POST /doors/received/:study/complete", "completeStudy", {
+  at("POST /gateway/received/:study/complete", "completeStudy", {
     claims: ["admin", "input_roots", "output_roots", "destinations"],
     interaction: "create",
     tag: "files",

@@ -3,11 +3,11 @@ import { readdirSync } from "node:fs";
 import path from "node:path";
 import { absolute, settingsOf, type Config, type SettingTopics } from "../../config.js";
 
-const DOORS_MEANING =
+const GATEWAY_MEANING =
   "File with rules for images from modalities and PACS, and for results sent there " +
-  "(docs/doors.md); off unless set";
+  "(docs/gateway.md); off unless set";
 
-export const SETTINGS = { gateway: absolute.optional().describe(DOORS_MEANING) };
+export const SETTINGS = { gateway: absolute.optional().describe(GATEWAY_MEANING) };
 export const TOPICS: SettingTopics = { "Files over HTTP, modalities and PACS": SETTINGS };
 
 /** Whether a folder has entries of the queue of deliveries. */
@@ -19,7 +19,7 @@ export function holdsDeliveries(queue: string): boolean {
   }
 }
 
-/** Where a box without a spool keeps what is to be delivered. */
+/** Where a node without a spool keeps what is to be delivered. */
 export const queueWithoutSpool = ({ state_dir }: Pick<Config, "state_dir">): string =>
   path.join(state_dir, "deliveries");
 

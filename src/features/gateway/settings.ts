@@ -109,7 +109,7 @@ const rule = z.strictObject({
 export type Rule = z.output<typeof rule>;
 
 const SPOOL_MEANING =
-  "Folder inside an input root, for received images and for the queue of deliveries; all boxes " +
+  "Folder inside an input root, for received images and for the queue of deliveries; all nodes " +
   "see it. Without one, nothing is received, and the queue is in the state directory";
 const RULES_MEANING =
   "The first rule that matches takes a series; a series that no rule takes is kept. Without " +
@@ -198,9 +198,9 @@ const schema = z
       );
   });
 
-export type DoorsSettings = z.output<typeof schema>;
-/** Where no file of doors is named. */
-export const NO_DOORS: DoorsSettings = {
+export type GatewaySettings = z.output<typeof schema>;
+/** Where no file of the gateway is named. */
+export const NO_GATEWAY: GatewaySettings = {
   keep: 0,
   peer_share: 1,
   peers: {},
@@ -208,12 +208,12 @@ export const NO_DOORS: DoorsSettings = {
   destinations: {},
   deliver: [],
 };
-/** Those of doors through which images come in. */
-export type ReceivingSettings = DoorsSettings & { spool: string };
+/** The settings of a gateway through which images come in. */
+export type ReceivingSettings = GatewaySettings & { spool: string };
 
 /** Images come in. */
-export const receives = (doors: DoorsSettings | undefined): doors is ReceivingSettings =>
-  doors?.spool !== undefined && doors.rules.length > 0;
+export const receives = (gateway: GatewaySettings | undefined): gateway is ReceivingSettings =>
+  gateway?.spool !== undefined && gateway.rules.length > 0;
 
 /** Connections without an association, beside the associations that may be. */
 export const MORE_CONNECTIONS = 64;
@@ -221,16 +221,18 @@ export const MORE_CONNECTIONS = 64;
 const FOR_AN_ASSOCIATION = 4;
 
 /** Descriptors that the port for DICOM may take. */
-export const descriptorsOf = (doors: DoorsSettings | undefined): number =>
-  doors?.dicom === undefined ? 0 : MORE_CONNECTIONS + FOR_AN_ASSOCIATION * doors.dicom.associations;
+export const descriptorsOf = (gateway: GatewaySettings | undefined): number =>
+  gateway?.dicom === undefined
+    ? 0
+    : MORE_CONNECTIONS + FOR_AN_ASSOCIATION * gateway.dicom.associations;
 
 /** The schema of the file, as it is published. */
-export function doorsJsonSchema(): Record<string, unknown> {
+export function gatewayJsonSchema(): Record<string, unknown> {
   const { $schema, ...rest } = z.toJSONSchema(schema, { io: "input" });
   return {
     $schema,
-    title: "Radserve doors",
-    description: "The file that RADSERVE_DOORS names.",
+    title: "Radserve gateway",
+    description: "The file that RADSERVE_GATEWAY names.",
     ...rest,
   };
 }
@@ -240,21 +242,22 @@ type GatewayConfig = Pick<Config, "input_roots" | "output_roots"> & {
   readonly gateway?: string | undefined;
 };
 
-export const DOORS_TLS: TlsNames = {
-  tls_cert: "RADSERVE_DOORS: dicom.tls.cert",
-  tls_key: "RADSERVE_DOORS: dicom.tls.key",
-  tls_client_ca: "RADSERVE_DOORS: dicom.tls.client_ca",
+export const GATEWAY_TLS: TlsNames = {
+  tls_cert: "RADSERVE_GATEWAY: dicom.tls.cert",
+  tls_key: "RADSERVE_GATEWAY: dicom.tls.key",
+  tls_client_ca: "RADSERVE_GATEWAY: dicom.tls.client_ca",
 };
 
 /**
- * The doors that the settings name, `spool` as a real path; undefined where they name none.
+ * The gateway's file that the settings name, `spool` as a real path; undefined where they name
+ * none.
  * @throws ConfigError
  */
-export async function readDoors(config: GatewayConfig): Promise<DoorsSettings | undefined> {
+export async function readGateway(config: GatewayConfig): Promise<GatewaySettings | undefined> {
   const { gateway: named } = settingsOf(SETTINGS, config);
   if (named === undefined) return undefined;
   const fail = (message: string): never => {
-    throw new ConfigError(`RADSERVE_DOORS: ${message}`);
+    throw new ConfigError(`RADSERVE_GATEWAY: ${message}`);
   };
   let text = "";
   try {
@@ -270,36 +273,36 @@ export async function readDoors(config: GatewayConfig): Promise<DoorsSettings | 
         .map(({ field, message }) => `${field === "" ? "the file" : field}: ${message}.`)
         .join(" "),
     );
-  const doors = parsed.data;
-  if (doors.spool === undefined) return doors;
-  const spool = spoolAt(doors.spool, fail);
+  const gateway = parsed.data;
+  if (gateway.spool === undefined) return gateway;
+  const spool = spoolAt(gateway.spool, fail);
   const [inputs, outputs] = [realRoots(config.input_roots), realRoots(config.output_roots)];
   if (!isInside(spool, inputs) || isInside(spool, outputs))
     fail(
       "spool: expected a folder inside one of RADSERVE_INPUT_ROOTS and outside RADSERVE_OUTPUT_ROOTS.",
     );
-  for (const { name: ruleName, output_folder: folder } of doors.rules) {
+  for (const { name: ruleName, output_folder: folder } of gateway.rules) {
     const real = await realPathToBe(folder);
     if (real === undefined || !isInside(real, outputs) || isInside(real, [spool]))
       fail(
         `rules, ${ruleName}: expected output_folder inside one of RADSERVE_OUTPUT_ROOTS, and not in the spool.`,
       );
   }
-  return { ...doors, spool };
+  return { ...gateway, spool };
 }
 
 /**
  * The same before anything is started, with the certificates.
  * @throws ConfigError
  */
-export async function checkDoors(config: GatewayConfig): Promise<DoorsSettings | undefined> {
-  const doors = await readDoors(config);
-  const { cert: tls_cert, key: tls_key, client_ca: tls_client_ca } = doors?.dicom?.tls ?? {};
-  const found = await readCertificates({ tls_cert, tls_key, tls_client_ca }, DOORS_TLS);
+export async function checkGateway(config: GatewayConfig): Promise<GatewaySettings | undefined> {
+  const gateway = await readGateway(config);
+  const { cert: tls_cert, key: tls_key, client_ca: tls_client_ca } = gateway?.dicom?.tls ?? {};
+  const found = await readCertificates({ tls_cert, tls_key, tls_client_ca }, GATEWAY_TLS);
   if (found !== undefined) refuseOutOfDate(found);
-  for (const [name, one] of Object.entries(doors?.destinations ?? {}))
+  for (const [name, one] of Object.entries(gateway?.destinations ?? {}))
     await readCredentials(name, one);
-  return doors;
+  return gateway;
 }
 
 /** Roots that are not there are refused before, by their own setting. */

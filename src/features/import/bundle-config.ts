@@ -6,7 +6,7 @@
 import { isAlias, isMap, isScalar, isSeq, LineCounter, parseDocument, type Node } from "yaml";
 import { errors } from "../../base/errors.js";
 
-export type Fields = Record<string, unknown>;
+export type ConfigFields = Record<string, unknown>;
 
 /** Text that only Python can work out. */
 export class Expression {
@@ -17,7 +17,7 @@ export class Expression {
 export class Reference {
   constructor(
     readonly id: string,
-    readonly component: Fields,
+    readonly component: ConfigFields,
   ) {}
 }
 
@@ -40,10 +40,10 @@ const CONSTANTS = new Map<string, unknown>([
   ["monai.utils.CommonKeys.PRED", "pred"],
 ]);
 
-export const isFields = (value: unknown): value is Fields =>
+export const isFields = (value: unknown): value is ConfigFields =>
   typeof value === "object" && value !== null && Object.getPrototypeOf(value) === null;
 
-export const isComponent = (value: unknown): value is Fields =>
+export const isComponent = (value: unknown): value is ConfigFields =>
   isFields(value) && "_target_" in value;
 
 /** A value as it stands in the file, for messages. */
@@ -55,7 +55,7 @@ export function shown(value: unknown): string {
 }
 
 export class BundleConfig {
-  readonly root: Fields;
+  readonly root: ConfigFields;
   private readonly lines = new WeakMap<object, Map<string, number>>();
 
   /**
@@ -130,7 +130,7 @@ export class BundleConfig {
     if (isScalar(node)) return node.value;
     if (isSeq(node)) return node.items.map((item) => this.plain(item, counter));
     if (!isMap(node)) return undefined;
-    const fields = Object.create(null) as Fields;
+    const fields = Object.create(null) as ConfigFields;
     const lines = new Map<string, number>();
     for (const { key, value } of node.items) {
       const name = String(isScalar(key) ? key.value : key);

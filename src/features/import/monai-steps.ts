@@ -11,7 +11,7 @@ import {
   Reference,
   shown,
   type BundleConfig,
-  type Fields,
+  type ConfigFields,
 } from "./bundle-config.js";
 import type { Gaps } from "./gaps.js";
 
@@ -19,7 +19,7 @@ import type { Gaps } from "./gaps.js";
 type Refuse = (argument: string | undefined, message: string) => void;
 
 /** A change of values by their own statistics. */
-export interface Measured {
+export interface MeasuredStep {
   /** `kind` and what is its alone. */
   step: Record<string, unknown>;
   nonzero: boolean;
@@ -38,7 +38,7 @@ export interface Chain {
   /** Of numbers that are the same for all images. */
   normalisation?: Record<string, unknown>;
   /** Behind it, one after the other. */
-  measured: Measured[];
+  measured: MeasuredStep[];
   foreground?: boolean;
   /** `nearest`: by the nearest voxel. */
   inverted?: { nearest: boolean };
@@ -59,9 +59,9 @@ export interface At {
   path: string;
   gaps: Gaps;
 }
-type Step = (component: Fields, at: At) => void;
-type Steps = ReadonlyMap<string, Step>;
-const stepsOf = (steps: Record<string, Step>): Steps => new Map(Object.entries(steps));
+type TransformStep = (component: ConfigFields, at: At) => void;
+type Steps = ReadonlyMap<string, TransformStep>;
+const stepsOf = (steps: Record<string, TransformStep>): Steps => new Map(Object.entries(steps));
 
 /** MONAI's engines hold the image, and what the network gives, under these names. */
 const IMAGE = "image";
@@ -129,7 +129,7 @@ function step<S extends z.ZodRawShape>(
   apply?: (given: z.output<z.ZodObject<S>>, chain: Chain, refuse: Refuse, at: At) => void,
   acts?: string,
   each: (keyof S & string)[] = [],
-): Step {
+): TransformStep {
   const schema = z.strictObject({ ...SPECIAL, ...shape });
   return (component, at) => {
     const { chain, config, path, gaps } = at;
@@ -169,7 +169,7 @@ function step<S extends z.ZodRawShape>(
 const of = { keys: any, allow_missing_keys: any };
 
 /** They change neither values nor places. */
-const HARMLESS: Record<string, Step> = {
+const HARMLESS: Record<string, TransformStep> = {
   LoadImaged: step({
     ...of,
     // Others know no patient's sides
@@ -413,7 +413,11 @@ function normalise(chain: Chain, normalisation: Record<string, unknown>, refuse:
   chain.normalisation = normalisation;
 }
 
-function measure(chain: Chain, measured: Omit<Measured, "after" | "refuse">, refuse: Refuse): void {
+function measure(
+  chain: Chain,
+  measured: Omit<MeasuredStep, "after" | "refuse">,
+  refuse: Refuse,
+): void {
   checkForeground(chain, refuse);
   chain.measured.push({ ...measured, after: isPlaced(chain), refuse });
 }

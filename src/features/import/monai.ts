@@ -11,7 +11,7 @@ import { BundleConfig, isComponent, shown } from "./bundle-config.js";
 import { rolesOf } from "./channels.js";
 import { isOrientation, type Gaps, type ImportChoices, type Imported } from "./gaps.js";
 import { parsedAs } from "./json.js";
-import { PARTS, runStep, type Chain, type Measured } from "./monai-steps.js";
+import { PARTS, runStep, type Chain, type MeasuredStep } from "./monai-steps.js";
 
 const dataFormat = <T extends z.ZodRawShape>(more: T) =>
   z.record(z.string(), z.object({ num_channels: z.int(), ...more }));
@@ -185,7 +185,7 @@ function valuesOf(
       );
   // Statistics of the image as it comes, all channels together, are those of `normalisation`
   const [first, ...others] = measured;
-  const isBefore = ({ after }: Measured): boolean => placed && !after;
+  const isBefore = ({ after }: MeasuredStep): boolean => placed && !after;
   const plain =
     normalisation === undefined &&
     first !== undefined &&

@@ -47,7 +47,7 @@ export interface Binaries {
   major: number;
 }
 
-export interface Wanted {
+export interface WantedBinaries {
   /** RADSERVE_POSTGRES_BIN; then no other is looked at. */
   setting?: string | undefined;
   /** The major version of a data directory that is there; no other can open it. */
@@ -159,7 +159,7 @@ async function copied(folder: string, copies: string): Promise<string> {
 }
 
 /** A folder as the account can run it. Throws if it cannot be run at all. */
-async function usable(folder: string, { account, copies }: Wanted): Promise<Binaries> {
+async function usable(folder: string, { account, copies }: WantedBinaries): Promise<Binaries> {
   const linked = await makeLinks(folder);
   if (linked && account === undefined) return versionOf(folder);
   if (linked) {
@@ -185,7 +185,7 @@ function why(error: unknown): string {
  * The binaries to use. Throws BulkUnavailable naming every folder that was looked at, and why it
  * was not taken.
  */
-export async function findBinaries(wanted: Wanted): Promise<Binaries> {
+export async function findBinaries(wanted: WantedBinaries): Promise<Binaries> {
   const seen: string[] = [];
   for (const folder of wanted.setting === undefined ? await candidates() : [wanted.setting]) {
     try {

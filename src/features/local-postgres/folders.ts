@@ -206,7 +206,7 @@ export function checkWritable(folders: DatabaseFolders): void {
 const quoted = (text: string) => `'${text.replaceAll("'", "''")}'`;
 
 /**
- * Modest memory, since the box is there for inference; nothing of what makes a commit durable is
+ * Modest memory, since the node is there for inference; nothing of what makes a commit durable is
  * touched. The log says what becomes of the server, and never errors of statements: those quote
  * values, and values hold patients' names.
  */

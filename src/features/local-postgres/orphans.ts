@@ -15,9 +15,9 @@ export interface Orphan {
   fix: string;
 }
 
-type Settings = Pick<Config, "state_dir" | "database_url">;
+type OrphanSettings = Pick<Config, "state_dir" | "database_url">;
 
-interface Running {
+interface RunningPostgres {
   pid: number;
   data: string;
 }
@@ -48,7 +48,7 @@ function dataOf(pid: number): string | undefined {
 }
 
 /** Postmasters of private databases on this machine that this user may look at. */
-function running(): Running[] {
+function running(): RunningPostgres[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
     .map(Number)
@@ -77,7 +77,7 @@ function sizeOf(folder: string): string {
 /** Ends it as endPostmaster does: SIGINT closes its sessions and writes a checkpoint. */
 const endIt = (pid: number) => `end it with: kill -INT ${pid}`;
 
-function withoutServer({ pid, data }: Running, state: string | undefined): Orphan[] {
+function withoutServer({ pid, data }: RunningPostgres, state: string | undefined): Orphan[] {
   if (state !== undefined && holderHere(state) !== undefined) return [];
   if (state === undefined || !existsSync(state))
     return [
@@ -117,7 +117,7 @@ function withoutState(own: string): Orphan[] {
 }
 
 /** Data of a private database that DATABASE_URL has replaced. */
-function replaced({ base, data }: DatabaseFolders, { database_url }: Settings): Orphan[] {
+function replaced({ base, data }: DatabaseFolders, { database_url }: OrphanSettings): Orphan[] {
   if (database_url === undefined || !existsSync(path.join(data, "PG_VERSION"))) return [];
   const pid = postmasterOf(data);
   if (pid !== undefined) return [];
@@ -133,7 +133,7 @@ function replaced({ base, data }: DatabaseFolders, { database_url }: Settings): 
  * Finds databases that nobody looks after, as far as this user may see them: of this state
  * directory, of other servers of this user, and as root of all on this machine.
  */
-export function orphans(settings: Settings): Orphan[] {
+export function orphans(settings: OrphanSettings): Orphan[] {
   const folders = databaseFolders(settings.state_dir);
   return [
     ...running().flatMap((one) => withoutServer(one, stateOf(path.dirname(one.data)))),

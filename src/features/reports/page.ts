@@ -8,9 +8,9 @@ import { ERRORS } from "../../base/errors.js";
 import type { Distribution } from "../../base/distribution.js";
 import { count, counted } from "../../base/table.js";
 import type { Job } from "../../jobs/schema.js";
-import type { Candidate, LabelFacts, ModelFacts, Reason, Tally } from "./tally.js";
+import type { PictureCandidate, LabelFacts, ModelFacts, ReportReason, Tally } from "./tally.js";
 
-export interface Thumbnail extends Candidate {
+export interface Thumbnail extends PictureCandidate {
   /** JPEG. */
   bytes: Uint8Array;
   width: number;
@@ -97,14 +97,20 @@ function head({ job, startedAt }: ReportedJob): string {
 <section aria-label="Counts"><dl>${facts.map(([name, value]) => `<div><dt>${name}</dt><dd>${escaped(value)}</dd></div>`).join("")}</dl></section>\n`;
 }
 
-const KINDS: Record<Reason["kind"], string> = {
+const KINDS: Record<ReportReason["kind"], string> = {
   failed: "Failed",
   untrusted: "A receipt that is not trusted",
   model: "A model failed",
   skipped: "Skipped",
   refused: "Not taken by a model",
 };
-const ORDER: readonly Reason["kind"][] = ["failed", "untrusted", "model", "skipped", "refused"];
+const ORDER: readonly ReportReason["kind"][] = [
+  "failed",
+  "untrusted",
+  "model",
+  "skipped",
+  "refused",
+];
 
 function attention(tally: Tally, from: string | undefined): string {
   const reasons = [...tally.reasons.values()].sort(
@@ -132,7 +138,7 @@ const below = (input: string, from: string | undefined) =>
   from !== undefined && input.startsWith(`${from}/`) ? input.slice(from.length + 1) : input;
 
 function reasonText(
-  { kind, model, code, message, images, examples }: Reason,
+  { kind, model, code, message, images, examples }: ReportReason,
   from: string | undefined,
 ): string {
   const calm = kind === "skipped" || kind === "refused";

@@ -28,7 +28,7 @@ const COLUMNS = [
   "warnings",
   "work_ms",
 ] as const;
-type Row = Partial<Record<(typeof COLUMNS)[number], string | number | boolean>>;
+type ReportRow = Partial<Record<(typeof COLUMNS)[number], string | number | boolean>>;
 
 /**
  * Spreadsheets take a text that begins so for a formula, some of them after blanks or with the wide
@@ -36,7 +36,7 @@ type Row = Partial<Record<(typeof COLUMNS)[number], string | number | boolean>>;
  */
 const FORMULA = /^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/;
 
-function cell(value: Row[keyof Row]): string {
+function cell(value: ReportRow[keyof ReportRow]): string {
   if (value === undefined) return "";
   if (typeof value !== "string") return String(value);
   const shown = harmless(value);
@@ -44,25 +44,25 @@ function cell(value: Row[keyof Row]): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-const line = (row: Row) => `${COLUMNS.map((column) => cell(row[column])).join(",")}\r\n`;
+const line = (row: ReportRow) => `${COLUMNS.map((column) => cell(row[column])).join(",")}\r\n`;
 
 export const HEAD_ROW = `${COLUMNS.join(",")}\r\n`;
 
-const coded = (why: { code: string; message: string } | undefined): Row =>
+const coded = (why: { code: string; message: string } | undefined): ReportRow =>
   why === undefined ? {} : { code: why.code, message: why.message };
 
 /** The rows of one image; one at least. */
 export function rowsOf(image: ReportedImage): string {
   const { index, input_image_path, state, reused = false, error, reason, receipt } = image;
   const why = codeOf(error) ?? reason ?? image.untrusted;
-  const own: Row = { index, input_image_path, state, reused, ...coded(why) };
+  const own: ReportRow = { index, input_image_path, state, reused, ...coded(why) };
   if (receipt === undefined) return line(own);
   return receipt.models.map((model) => rowsOfModel(own, receipt, model)).join("");
 }
 
-function rowsOfModel(own: Row, receipt: Receipt, model: ReceiptModel): string {
+function rowsOfModel(own: ReportRow, receipt: Receipt, model: ReceiptModel): string {
   const { name, version, status, shadow = false } = model;
-  const base: Row = {
+  const base: ReportRow = {
     ...own,
     ...coded(codeOf(model.error) ?? model.reasons?.[0]),
     ...(receipt.source.modality === undefined ? {} : { modality: receipt.source.modality }),

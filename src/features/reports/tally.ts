@@ -31,7 +31,7 @@ const MOST_OF_LABEL = 4;
 /** Rows of tables; a job of as many models, labels or scanners has more in the CSV file. */
 const MOST_ROWS = 400;
 
-export interface Reason {
+export interface ReportReason {
   kind: "failed" | "untrusted" | "skipped" | "model" | "refused";
   /** The model that failed, or does not take the image. */
   model?: string;
@@ -66,7 +66,7 @@ export interface ModelFacts {
 }
 
 /** A picture that may be shown: its place, and why it was chosen. */
-export interface Candidate {
+export interface PictureCandidate {
   index: number;
   input: string;
   /** Beside the receipt. */
@@ -79,7 +79,7 @@ export interface Candidate {
 }
 
 export class Tally {
-  readonly reasons = new Map<string, Reason>();
+  readonly reasons = new Map<string, ReportReason>();
   readonly models = new Map<string, ModelFacts>();
   readonly steps = new Map<string, Distribution>();
   readonly work = new Distribution();
@@ -87,7 +87,7 @@ export class Tally {
   receiptsLost = 0;
   /** Tables have no room for some rows. */
   shortened = false;
-  readonly #candidates = new Map<string, Candidate[]>();
+  readonly #candidates = new Map<string, PictureCandidate[]>();
 
   add(image: ReportedImage): void {
     if (image.reused === true) this.reused += 1;
@@ -99,11 +99,11 @@ export class Tally {
   }
 
   /** The pictures that speak most for being shown, of every label in turn. */
-  candidates(most: number): Candidate[] {
+  candidates(most: number): PictureCandidate[] {
     const kinds = [...this.#candidates]
       .sort(([a], [b]) => (a < b ? -1 : 1))
       .map(([, found]) => found);
-    const chosen = new Map<string, Candidate>();
+    const chosen = new Map<string, PictureCandidate>();
     for (let rank = 0; rank < MOST_OF_LABEL; rank++)
       for (const found of kinds) {
         const candidate = found[rank];
@@ -202,7 +202,7 @@ export class Tally {
   }
 
   #countReason(
-    kind: Reason["kind"],
+    kind: ReportReason["kind"],
     why: { code: string; message: string } | undefined,
     image: ReportedImage,
     model?: string,
@@ -255,7 +255,7 @@ export class Tally {
   }
 }
 
-const keyOf = ({ index, file }: Candidate) => `${index}\n${file}`;
+const keyOf = ({ index, file }: PictureCandidate) => `${index}\n${file}`;
 
 function distributionOf(map: Map<string, Distribution>, key: string): Distribution {
   const known = map.get(key) ?? new Distribution();

@@ -1,7 +1,7 @@
 /**
  * Writes the report of a job into its output folder: a page for people and a table for programs.
  * Images are read from the database and their receipts from the folders, some hundred at a time.
- * Both files appear whole or not at all; of equal receipts they are equal. If a box dies in the
+ * Both files appear whole or not at all; of equal receipts they are equal. If a node dies in the
  * middle, another begins anew.
  */
 import { closeSync, constants } from "node:fs";
@@ -25,7 +25,7 @@ import { ReportLeft, type Report, type ReportContext } from "../../jobs/feature.
 import { findJob, listItems, type ItemRow, type JobRow } from "../../jobs/jobs.js";
 import { pathsOf, type ItemPaths } from "../../jobs/item-paths.js";
 import { inFolder } from "../../jobs/job-folders.js";
-import { renewClaim, type Claim } from "../../jobs/report-claims.js";
+import { renewClaim, type ReportClaim } from "../../jobs/report-claims.js";
 import { reportName, unfinishedName } from "../../jobs/report-names.js";
 import { pageOf, type Thumbnail } from "./page.js";
 import { HEAD_ROW, rowsOf } from "./rows.js";
@@ -43,7 +43,7 @@ interface Context extends ReportContext {
 }
 
 /** @throws ReportLeft; RadserveError path_not_allowed, disk_full, input_not_found */
-export async function writeReport(claim: Claim, context: Context): Promise<Report> {
+export async function writeReport(claim: ReportClaim, context: Context): Promise<Report> {
   const { config } = context;
   const { pool } = context.database;
   const row = await findJob(pool, { subject: claim.subject, admin: true }, claim.job);
@@ -83,7 +83,7 @@ class Reporter {
   #renewedAt = 0;
 
   constructor(
-    private readonly claim: Claim,
+    private readonly claim: ReportClaim,
     private readonly context: Context,
     private readonly row: JobRow,
     private readonly roots: readonly Root[],
@@ -197,7 +197,7 @@ class Reporter {
     if (!now && monotonic() - this.#renewedAt < durations.reportRenew) return;
     this.#renewedAt = monotonic();
     if (!(await renewClaim(this.context.database.pool, this.claim)))
-      throw new ReportLeft("The job is not over, or another box writes its report.");
+      throw new ReportLeft("The job is not over, or another node writes its report.");
   }
 }
 

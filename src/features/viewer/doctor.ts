@@ -1,9 +1,9 @@
 /** What `radserve doctor` says of the lists of results. */
-import { bad, type Finding } from "../../commands/doctor/finding.js";
+import { bad, type Diagnosis } from "../../commands/doctor/finding.js";
 import type { Config } from "../../config.js";
 import { badLists } from "./list/files.js";
 
-export async function doctor({ output_roots }: Config): Promise<Finding[]> {
+export async function doctor({ output_roots }: Config): Promise<Diagnosis[]> {
   const all = output_roots.map(async (root) =>
     (await badLists(root)).map(({ name, why }) =>
       bad(

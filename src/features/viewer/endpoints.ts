@@ -84,7 +84,7 @@ function oneOf(names: [string, string], first: unknown, second: unknown): void {
     throw errors.bad_request(`Expected ${names.join(" or ")}; found both.`);
 }
 
-interface Asked {
+interface ResultQuery {
   id?: string | undefined;
   path?: string | undefined;
   input_id?: string | undefined;
@@ -92,7 +92,7 @@ interface Asked {
 }
 
 /** Where the receipt lies on this machine. */
-async function receiptOf(services: Services, { id, path: given }: Asked): Promise<string> {
+async function receiptOf(services: Services, { id, path: given }: ResultQuery): Promise<string> {
   oneOf(["id", "the path of a receipt"], id, given);
   if (given !== undefined) return translateIn(given, services.config.path_map).path;
   if (id === undefined) throw errors.bad_request("Expected id of a result; found none.");
@@ -108,7 +108,7 @@ async function inputOf(
   ctx: Context,
   services: Services,
   receipt: string,
-  asked: Asked,
+  asked: ResultQuery,
 ): Promise<string | undefined> {
   const { input_id: id, input_path: given } = asked;
   oneOf(["input_id", "input_path"], id, given);
@@ -127,13 +127,13 @@ async function inputOf(
 async function lookedAt(
   ctx: Context,
   services: Services,
-  asked: Asked,
+  asked: ResultQuery,
   needsInput: "input" | "no input" = "input",
 ) {
   const receipt = await receiptOf(services, asked);
   ctx.state.action?.note({ outputPath: receipt });
   const roots = await rootsOf(callerOf(ctx), services);
-  // What lies outside is told nothing of, not even that the list has it
+  // A result outside the caller's roots is not revealed, not even that the list has it
   if (asked.id !== undefined && !isInside(receipt, roots.output))
     throw errors.path_not_allowed(
       "Expected a result in an output root of this token; found one outside.",
@@ -291,7 +291,7 @@ const wantedOf = {
     .string()
     .max(64)
     .optional()
-    .describe("PatientID; finds only results that this box wrote"),
+    .describe("PatientID; finds only results that this node wrote"),
   from: z.iso.date().optional().describe("UTC"),
   to: z.iso.date().optional().describe("UTC; the day is included"),
   cursor: z.string().max(64).optional().describe("`next_cursor` of the page before"),
@@ -329,7 +329,7 @@ async function search(
 }
 
 const nameOfResult = opaqueName.describe(
-  "For addresses: it stays as long as the result does, and is the same on all boxes of a share",
+  "For addresses: it stays as long as the result does, and is the same on all nodes of a share",
 );
 const nameOfInput = opaqueName.optional().describe("The same for the path of its image");
 

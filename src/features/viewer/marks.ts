@@ -12,20 +12,20 @@ import { SEGMENTATION } from "../../results/dicom/objects/seg.js";
 import { LABEL_MAP_SEGMENTATION } from "../../results/dicom/segments.js";
 import type { OutputFile, Receipt } from "../../results/receipt/receipt.js";
 import { voxelUnder, type Section } from "../../results/picture/section.js";
-import type { Marks } from "./messages.js";
+import type { ResultMarks } from "./messages.js";
 import { changed, fileOf, type ResultFolder } from "./result-folder.js";
 import { KEPT_SHARE, noRoom, type KnownVolume } from "./volume-planes.js";
 
-interface Segment {
+interface ShownSegment {
   number: number;
   label: string;
   colour: readonly [number, number, number];
 }
 
 /** A segmentation, with its frames by what they were made from. */
-interface Segmentation {
+interface SegmentationObject {
   image: Image;
-  segments: Segment[];
+  segments: ShownSegment[];
   isLabelMap: boolean;
   byPlace: Map<string, { frame: number; segment: number | undefined }[]>;
 }
@@ -40,12 +40,12 @@ interface Layer {
  * The pixels of a frame of a segmentation from the first that is marked, at this index, to the
  * last.
  */
-interface Part extends Layer {
+interface LayerPart extends Layer {
   first: number;
 }
 
 /** A segmentation unpacked for planes across its slices, by their numbers among the slices. */
-type Unpacked = readonly (readonly Part[])[];
+type Unpacked = readonly (readonly LayerPart[])[];
 
 const placeOf = (uid: string, frame: number) => `${uid} ${frame}`;
 
@@ -58,8 +58,8 @@ function placeIn(source: Receipt["source"], frame: number): string {
 
 export class MarkReader {
   /** The one that was read last: who looks through a series asks for frame after frame. */
-  #last: { sha256: string; segmentation: Segmentation } | undefined;
-  #unpacked: { of: Segmentation; parts: Unpacked; giveBack: () => void } | undefined;
+  #last: { sha256: string; segmentation: SegmentationObject } | undefined;
+  #unpacked: { of: SegmentationObject; parts: Unpacked; giveBack: () => void } | undefined;
 
   constructor(private readonly memory: ProcessMemory) {}
 
@@ -69,7 +69,7 @@ export class MarkReader {
    * @throws RadserveError file_not_found where the model wrote no segmentation, bad_request,
    * result_changed
    */
-  async read(result: ResultFolder, model: string, of: number | string): Promise<Marks> {
+  async read(result: ResultFolder, model: string, of: number | string): Promise<ResultMarks> {
     const { source } = result.receipt;
     const known = await this.#known(result, model);
     const frame = typeof of === "number" ? of : await fullest(known, source, of);
@@ -90,7 +90,7 @@ export class MarkReader {
     model: string,
     { volume }: KnownVolume,
     section: Section,
-  ): Promise<Marks> {
+  ): Promise<ResultMarks> {
     const known = await this.#known(result, model);
     const { source } = result.receipt;
     const parts = await this.#parts(known, source, volume);
@@ -115,17 +115,17 @@ export class MarkReader {
   }
 
   async #parts(
-    known: Segmentation,
+    known: SegmentationObject,
     source: Receipt["source"],
     { frames }: Volume,
   ): Promise<Unpacked> {
     if (this.#unpacked?.of === known) return this.#unpacked.parts;
     this.#unpacked?.giveBack();
     this.#unpacked = undefined;
-    const parts: Part[][] = [];
+    const parts: LayerPart[][] = [];
     let bytes = 0;
     for (const frame of frames) {
-      const here: Part[] = [];
+      const here: LayerPart[] = [];
       for (const { frame: of, segment } of known.byPlace.get(placeIn(source, frame + 1)) ?? [])
         here.push({ segment, ...trimmed(await known.image.frame(of)) });
       parts.push(here);
@@ -137,7 +137,7 @@ export class MarkReader {
     return parts;
   }
 
-  async #known(result: ResultFolder, model: string): Promise<Segmentation> {
+  async #known(result: ResultFolder, model: string): Promise<SegmentationObject> {
     const { receipt } = result;
     const file = segmentationOf(receipt, model);
     if (
@@ -158,7 +158,7 @@ export class MarkReader {
     return known;
   }
 
-  async #segmentation(result: ResultFolder, file: OutputFile): Promise<Segmentation> {
+  async #segmentation(result: ResultFolder, file: OutputFile): Promise<SegmentationObject> {
     if (this.#last?.sha256 === file.sha256) return this.#last.segmentation;
     this.#last = undefined;
     const segmentation = segmentationIn(await readImage(await fileOf(result, file)));
@@ -180,9 +180,9 @@ function segmentationOf({ models }: Receipt, name: string): OutputFile {
   return file;
 }
 
-function segmentationIn(image: Image): Segmentation {
+function segmentationIn(image: Image): SegmentationObject {
   const { attributes } = image;
-  const byPlace: Segmentation["byPlace"] = new Map();
+  const byPlace: SegmentationObject["byPlace"] = new Map();
   (attributes?.sequence("PerFrameFunctionalGroupsSequence") ?? []).forEach((groups, frame) => {
     const segment = groups
       .sequence("SegmentIdentificationSequence")?.[0]
@@ -220,7 +220,7 @@ function labelOf(item: Attributes): string {
   return end < 0 ? (item.string("SegmentLabel") ?? "") : tracking.slice(end + 2);
 }
 
-function segmentIn(item: Attributes): Segment {
+function segmentIn(item: Attributes): ShownSegment {
   const [light = WHITE_LAB[0], a = WHITE_LAB[1], b = WHITE_LAB[2]] =
     item.numbers("RecommendedDisplayCIELabValue") ?? [];
   return {
@@ -232,7 +232,7 @@ function segmentIn(item: Attributes): Segment {
 
 /** The frame, from 1, on which a label has the most pixels: the first of equals. */
 async function fullest(
-  { image, segments, byPlace, isLabelMap }: Segmentation,
+  { image, segments, byPlace, isLabelMap }: SegmentationObject,
   source: Receipt["source"],
   wanted: string,
 ): Promise<number> {
@@ -251,7 +251,7 @@ async function fullest(
   return best.frame;
 }
 
-function trimmed(values: Uint8Array): Omit<Part, "segment"> {
+function trimmed(values: Uint8Array): Omit<LayerPart, "segment"> {
   let [first, end] = [0, values.length];
   while (first < end && values[first] === 0) first++;
   while (end > first && values[end - 1] === 0) end--;
@@ -259,10 +259,10 @@ function trimmed(values: Uint8Array): Omit<Part, "segment"> {
 }
 
 async function draw(
-  { image, segments, isLabelMap }: Segmentation,
+  { image, segments, isLabelMap }: SegmentationObject,
   { rows, columns }: Pick<PixelFormat, "rows" | "columns">,
   layers: readonly Layer[],
-): Promise<Omit<Marks, "frame">> {
+): Promise<Omit<ResultMarks, "frame">> {
   const colours = new Map(segments.map(({ number, colour }) => [number, colour]));
   const pixels = new Map<number, number>();
   const rgba = Buffer.alloc(rows * columns * 4);
@@ -294,9 +294,12 @@ async function draw(
   };
 }
 
-/** Segments with those of the same label on other phases, whose frames are others. */
-function byLabel(segments: readonly Segment[]): [Segment, Segment[]][] {
-  const found = new Map<string, [Segment, Segment[]]>();
+/**
+ * For each label its first segment and all its segments: each phase has one, with frames of its
+ * own.
+ */
+function byLabel(segments: readonly ShownSegment[]): [ShownSegment, ShownSegment[]][] {
+  const found = new Map<string, [ShownSegment, ShownSegment[]]>();
   for (const segment of segments) {
     const known = found.get(segment.label);
     if (known === undefined) found.set(segment.label, [segment, [segment]]);

@@ -5,12 +5,12 @@ import type { EngineOptions } from "../../engine/types.js";
 import type { Root } from "../../files/roots.js";
 import type { SharedModels } from "../../models/shared.js";
 import type { ResultForms } from "../../results/forms.js";
-import type { listed, Wanted } from "./list/list.js";
+import type { listResults, ListQuery } from "./list/list.js";
 import { VERDICTS } from "../../results/commit/verify.js";
 import { receiptSchema } from "../../results/receipt/receipt.js";
 import { trustSchema } from "../../results/receipt/seal.js";
 
-export interface ThreadOptions {
+export interface ViewerThreadOptions {
   engine: EngineOptions;
   memory: MemoryPlace;
   forms: ResultForms;
@@ -54,7 +54,7 @@ export interface OfList {
   /** The server's output roots, and the folders of them that the caller may see; real paths. */
   roots: readonly string[];
   folders: readonly string[];
-  wanted: Wanted;
+  wanted: ListQuery;
   limit: number;
   cursor: string | undefined;
 }
@@ -65,11 +65,11 @@ export interface ViewingThread {
   picture(of: OfPicture): Promise<Uint8Array>;
   /** @returns FrameFacts as JSON */
   frame(of: OfPlace): Promise<Uint8Array>;
-  marks(of: OfMarks): Promise<Marks>;
+  marks(of: OfMarks): Promise<ResultMarks>;
   verify(of: OfStudy): Promise<Verification>;
   /** The path of the image of a receipt, as the list has it. */
   input(receiptPath: string, roots: readonly string[]): Promise<string | undefined>;
-  list(of: OfList): ReturnType<typeof listed>;
+  list(of: OfList): ReturnType<typeof listResults>;
 }
 
 const text = z.string().nullable();
@@ -156,7 +156,7 @@ export const marksSchema = z.strictObject({
       "PNG in base64: pixels have the colour of their segment, and others are transparent; null if no pixel is marked",
     ),
 });
-export type Marks = z.infer<typeof marksSchema>;
+export type ResultMarks = z.infer<typeof marksSchema>;
 
 export const verificationSchema = z.strictObject({
   equal: z.boolean().describe("Every file and every replayed result is equal, and no MAC is wrong"),

@@ -6,12 +6,12 @@ import { ListWriter } from "./list/list.js";
 export interface ListOptions {
   /** Real paths of the output roots. */
   roots: readonly string[];
-  /** The name of the files of this box. */
-  box: string;
+  /** The name of the files of this node. */
+  node: string;
 }
 
-export function resultPart({ roots, box }: ListOptions): ResultPart {
-  const list = new ListWriter(roots, box);
+export function resultPart({ roots, node }: ListOptions): ResultPart {
+  const list = new ListWriter(roots, node);
   return {
     staged({ folder, name, receipt, input, patient }) {
       list.add(folder, receipt, { name: receiptName(name), input, patient });

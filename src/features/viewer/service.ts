@@ -5,7 +5,7 @@
 import { Lane } from "../../base/lane.js";
 import type { Logger } from "../../base/log.js";
 import type { MemoryPlaces } from "../../base/process-memory.js";
-import type { ThreadOptions, ViewingThread } from "./messages.js";
+import type { ViewerThreadOptions, ViewingThread } from "./messages.js";
 
 const LONGEST_LOOK_MS = 30_000;
 /** A volume is read whole before its first plane is there. */
@@ -13,8 +13,8 @@ const LONGEST_PLANE_MS = 120_000;
 const LONGEST_STUDY_MS = 300_000;
 
 export interface ViewingOptions {
-  engine: ThreadOptions["engine"];
-  forms: ThreadOptions["forms"];
+  engine: ViewerThreadOptions["engine"];
+  forms: ViewerThreadOptions["forms"];
   /** Where its threads count their memory. */
   places: MemoryPlaces;
   log: Logger;
@@ -30,7 +30,7 @@ export class ViewingService {
 
   constructor({ engine, forms, places, log }: ViewingOptions) {
     const file = new URL("./thread.js", import.meta.url);
-    const workerData = { engine, forms } satisfies Omit<ThreadOptions, "memory">;
+    const workerData = { engine, forms } satisfies Omit<ViewerThreadOptions, "memory">;
     const lane = (longestMs: number) =>
       new Lane<ViewingThread>({ file, workerData, places, longestMs, log });
     this.looks = lane(LONGEST_LOOK_MS);

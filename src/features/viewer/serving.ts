@@ -24,7 +24,7 @@ const SOURCE_ERRORS = [
   "result_changed",
   ...READ_ERRORS,
 ] as const;
-/** A page that reads results or images for people. */
+/** An endpoint that reads results or images for people. */
 const view = { tag: "results" } as const;
 
 const READS_BOTH = ["input_roots", "output_roots"] as const;
@@ -114,7 +114,7 @@ export const serving: ServingFeature<Viewer> = {
   schemas: { Segment: marksSchema.shape.segments.element },
   resultPart: ({ config, roots }) => ({
     module: new URL("./result-part.js", import.meta.url).href,
-    options: { roots: roots.output, box: listName(config.state_dir) } satisfies ListOptions,
+    options: { roots: roots.output, node: listName(config.state_dir) } satisfies ListOptions,
   }),
   start: startViewer,
 };

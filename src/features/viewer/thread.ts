@@ -22,16 +22,16 @@ import { SliceMemory, withFile } from "../../inference/reading-memory.js";
 import { replay } from "../../inference/replay.js";
 import { checkResult } from "../../inference/verify-result.js";
 import { ModelReader } from "../../models/shared.js";
-import { listed } from "./list/list.js";
+import { listResults } from "./list/list.js";
 import type { Section } from "../../results/picture/section.js";
-import { areEqual, type Check } from "../../results/commit/verify.js";
+import { areEqual, type ReceiptCheck } from "../../results/commit/verify.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
 import { MarkReader } from "./marks.js";
 import type {
   OfPicture,
   OfPlace,
   OfStudy,
-  ThreadOptions,
+  ViewerThreadOptions,
   Verification,
   ViewingThread,
 } from "./messages.js";
@@ -45,7 +45,7 @@ import {
   type KnownVolume,
 } from "./volume-planes.js";
 
-const { engine: engineOptions, memory: place, forms } = workerData as ThreadOptions;
+const { engine: engineOptions, memory: place, forms } = workerData as ViewerThreadOptions;
 const engine = createEngine(engineOptions);
 const memory = new ProcessMemory(place, dropGrownCodecs);
 const models = new ModelReader();
@@ -81,7 +81,7 @@ const methods: ViewingThread = {
         ),
   verify: verification,
   async input(receiptPath, roots) {
-    const { results } = await listed(
+    const { results } = await listResults(
       roots,
       { text: receiptPath },
       {
@@ -93,7 +93,7 @@ const methods: ViewingThread = {
     return results[0]?.input;
   },
   list: (of) =>
-    listed(of.roots, of.wanted, {
+    listResults(of.roots, of.wanted, {
       ...of,
       sees: (receipt) => isInside(receipt, of.folders),
       read: (receipt) => readWithin(receipt, of.folders),
@@ -161,7 +161,7 @@ function verification(view: OfStudy): Promise<Verification> {
 async function replayed(
   { inputPath, roots, ...view }: OfStudy,
   { receipt }: ResultFolder,
-): Promise<Check[]> {
+): Promise<ReceiptCheck[]> {
   if (inputPath === undefined)
     throw errors.input_not_found("The path of the source was not given.");
   const entries = models.read(view.models);

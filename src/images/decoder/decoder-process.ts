@@ -10,7 +10,7 @@ import { MAX_FILE_BYTES } from "../../files/descriptor.js";
 import { openJpegVersion } from "../../addon/openjpeg.js";
 import { decodeJpeg2000 } from "../dicom/jpeg2000-decoder.js";
 import { decodeRaster, warmUp } from "../raster/raster-decoder.js";
-import { CHANNEL, frameHead, FrameInParts, type Frame, type Order } from "./frames.js";
+import { CHANNEL, frameHead, FrameInParts, type WireFrame, type DecoderOrder } from "./frames.js";
 
 /**
  * Writable memory: the longest file (2 GiB), the largest picture (2^27 pixels of six bytes), and
@@ -18,15 +18,15 @@ import { CHANNEL, frameHead, FrameInParts, type Frame, type Order } from "./fram
  */
 const MOST_DATA = 4 * 2 ** 30;
 
-interface Decoded {
+interface DecodedAnswer {
   done: unknown;
   pixels: Uint8Array;
 }
 
 /** Messages over the channel are of the program's own making; only the bytes are foreign. */
 const DECODERS: Record<
-  Order["decoder"],
-  (bytes: Uint8Array, what: never) => Decoded | Promise<Decoded>
+  DecoderOrder["decoder"],
+  (bytes: Uint8Array, what: never) => DecodedAnswer | Promise<DecodedAnswer>
 > = {
   raster: decodeRaster,
   jpeg2000: decodeJpeg2000,
@@ -60,7 +60,7 @@ function send(head: Buffer, bytes: Uint8Array): void {
 }
 
 /** Ends the process where the other side has gone. */
-function receive(): Frame {
+function receive(): WireFrame {
   const frame = new FrameInParts((_, bytes) => bytes <= MAX_FILE_BYTES);
   for (;;) {
     const { room } = frame;
@@ -71,8 +71,8 @@ function receive(): Frame {
   }
 }
 
-async function answer({ header, bytes }: Frame): Promise<void> {
-  const { decoder, file, forget, what } = header as Order;
+async function handleOrder({ header, bytes }: WireFrame): Promise<void> {
+  const { decoder, file, forget, what } = header as DecoderOrder;
   for (const each of forget) files.delete(each);
   if (bytes.length > 0) files.set(file, bytes);
   const held = files.get(file);
@@ -98,4 +98,4 @@ try {
   process.exit(1);
 }
 send(frameHead({ confined: true }, 0), new Uint8Array(0));
-for (;;) await answer(receive());
+for (;;) await handleOrder(receive());

@@ -1,9 +1,9 @@
 /**
- * Decoders that are native code work in a process apart (decoder-process.ts), where hostile bytes
- * reach nothing. Each thread that needs one starts its own; it does one thing after another, is
- * killed when its work takes too long or nobody waits for it any more, and ends when nothing came
- * for a while. A process that ends in the middle fails what it was doing; the next file gets a
- * fresh one.
+ * Native decoders run in a separate process (decoder-process.ts), where hostile bytes reach
+ * nothing. Each thread that needs a decoder starts its own process, which does one order after
+ * another. The process is killed when an order takes too long or nobody waits for it any more, and
+ * it ends when no order came for a while. If it ends in the middle, its order fails and the next
+ * file gets a new process.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -16,16 +16,16 @@ import { asRadserveError, errors, type RadserveError } from "../../base/errors.j
 import {
   frameHead,
   FrameInParts,
-  type Answer,
-  type Frame,
+  type DecoderAnswer,
+  type WireFrame,
   type Greeting,
-  type Order,
+  type DecoderOrder,
 } from "./frames.js";
 
 /** How often it is asked whether the work is still wanted. */
 const CHECK_MS = 100;
 /**
- * Seconds of one core; the largest pictures take some five. Not of the clock, by which a busy box
+ * Seconds of one core; the largest pictures take some five. Not of the clock, by which a busy node
  * is slow too.
  */
 const MOST_WORK_SECONDS = 60;
@@ -54,7 +54,7 @@ const greetingSchema: z.ZodType<Greeting> = z.object({
   confined: z.boolean(),
   why: z.string().optional(),
 });
-const answerSchema: z.ZodType<Answer> = z.union([
+const answerSchema: z.ZodType<DecoderAnswer> = z.union([
   z.object({ done: z.unknown() }),
   z.object({ failed: z.string() }),
 ]);
@@ -64,8 +64,8 @@ export class DecodingFailed extends Error {
   override readonly name = "DecodingFailed";
 }
 
-interface Work {
-  order: Omit<Order, "forget">;
+interface DecoderWork {
+  order: Omit<DecoderOrder, "forget">;
   bytes: Uint8Array;
   /** Whether the decoder may say this, with so many bytes behind it. */
   admits: (done: unknown, bytes: number) => boolean;
@@ -78,17 +78,15 @@ interface Work {
 }
 
 let current: DecoderProcess | undefined;
-const line: Work[] = [];
+const line: DecoderWork[] = [];
 let lastFile = 0;
 
 /** A file whose bytes a decoder process works on. */
 export interface FileApart {
   /**
-   * @param what for the decoder
-   * @param schema what it may say
-   * @param expected how many bytes have to come with what it says
-   * @throws DecodingFailed with what the decoder said; RadserveError corrupt_image where it
-   * crashed, took too long or answered what it should not; internal where it cannot be started,
+   * @param what the order @param schema of the answer's header @param expected how many bytes the
+   * answer must have @throws DecodingFailed with the decoder's message; RadserveError corrupt_image
+   * if it crashed, took too long or gave a wrong answer; internal where it cannot be started,
    * confined, or was killed from outside; what the check throws
    */
   ask<Said>(
@@ -106,7 +104,7 @@ export interface FileApart {
  * @param check asked again and again while the work waits or runs; what it throws ends it
  */
 export function decodeApart(
-  decoder: Order["decoder"],
+  decoder: DecoderOrder["decoder"],
   bytes: Uint8Array,
   format: string,
   check: () => void,
@@ -144,7 +142,7 @@ export async function tryDecoder(): Promise<void> {
   current?.end();
 }
 
-function enqueue(work: Work): void {
+function enqueue(work: DecoderWork): void {
   work.checking = setInterval(() => {
     try {
       work.check();
@@ -157,14 +155,14 @@ function enqueue(work: Work): void {
 }
 
 /** Work of the process can only be stopped with the process. */
-function abandon(work: Work, error: Error): void {
+function abandon(work: DecoderWork, error: Error): void {
   const at = line.indexOf(work);
   if (at >= 0) line.splice(at, 1);
   else current?.end();
   settle(work, () => work.reject(error));
 }
 
-function settle(work: Work, how: () => void): void {
+function settle(work: DecoderWork, how: () => void): void {
   clearInterval(work.checking);
   how();
   next();
@@ -188,7 +186,7 @@ class DecoderProcess {
     (header, bytes) => greetingSchema.safeParse(header).success && bytes === 0,
   );
   #isConfined = false;
-  #work: Work | undefined;
+  #work: DecoderWork | undefined;
   #limit: NodeJS.Timeout | undefined;
   #idle: NodeJS.Timeout | undefined;
   #isLarge = false;
@@ -231,7 +229,7 @@ class DecoderProcess {
     else this.#begin(work);
   }
 
-  #begin(work: Work): void {
+  #begin(work: DecoderWork): void {
     clearTimeout(this.#idle);
     this.#child.ref();
     this.#channel.ref();
@@ -265,7 +263,7 @@ class DecoderProcess {
   }
 
   /** Ends a process that works for too long on one thing; in the line others wait for it. */
-  #watch(work: Work): void {
+  #watch(work: DecoderWork): void {
     const begin = secondsWorked(this.#child.pid);
     this.#limit = setInterval(() => {
       if (secondsWorked(this.#child.pid) - begin < MOST_WORK_SECONDS) return;
@@ -292,7 +290,7 @@ class DecoderProcess {
   }
 
   /** @throws Error if it is not what comes next */
-  #take({ header, bytes }: Frame): void {
+  #take({ header, bytes }: WireFrame): void {
     if (!this.#isConfined) {
       this.#greet(greetingSchema.parse(header));
       return;

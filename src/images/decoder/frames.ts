@@ -11,7 +11,7 @@ const PREFIX_BYTES = 8;
 const MOST_HEADER_BYTES = 1 << 16;
 
 /** The work that a decoder can be asked to do with a file. */
-export interface Order {
+export interface DecoderOrder {
   decoder: "raster" | "jpeg2000";
   /** The file's number; its bytes follow unless the process holds them. */
   file: number;
@@ -28,9 +28,9 @@ export interface Greeting {
 }
 
 /** The decoder's words, with bytes behind them; or what it said where it failed. */
-export type Answer = { done: unknown } | { failed: string };
+export type DecoderAnswer = { done: unknown } | { failed: string };
 
-export function frameHead(header: Greeting | Order | Answer, bytes: number): Buffer {
+export function frameHead(header: Greeting | DecoderOrder | DecoderAnswer, bytes: number): Buffer {
   const json = Buffer.from(JSON.stringify(header));
   const prefix = Buffer.alloc(PREFIX_BYTES);
   prefix.writeUInt32LE(json.length, 0);
@@ -38,7 +38,7 @@ export function frameHead(header: Greeting | Order | Answer, bytes: number): Buf
   return Buffer.concat([prefix, json]);
 }
 
-export interface Frame {
+export interface WireFrame {
   header: unknown;
   bytes: Buffer;
 }
@@ -66,7 +66,7 @@ export class FrameInParts {
    * @returns the frame, if it is whole now
    * @throws Error if its header is too long, not JSON, or not admitted
    */
-  fill(count: number): Frame | undefined {
+  fill(count: number): WireFrame | undefined {
     this.#filled += count;
     while (this.#filled === this.#room.length) {
       if (this.#part === "bytes") return { header: this.#header, bytes: this.#room };

@@ -1,8 +1,9 @@
 /**
- * The attributes that are read of a source, and what one with a wrong value does to its file. Those
- * that decide pixels, places, quantities or whose image it is refuse it by name: nobody can know
- * what was meant. The others are read as absent, with a warning: what needs them says that it lacks
- * them. What only goes into our objects is checked there.
+ * The attributes that are read of a source, and what one with a wrong value does to its file. An
+ * attribute that decides pixels, places, quantities or the patient refuses the file and is named,
+ * because nobody can know what was meant. Any other attribute is read as absent, with a warning; a
+ * step that needs it says that it is missing. Attributes that are only copied into our objects are
+ * checked there.
  */
 import { describeTag, dictionaryVr, multiplicityOf, tagOf, type Tag } from "./dictionary.js";
 import { decimal, FORMS } from "./value-forms.js";
@@ -105,7 +106,7 @@ const DECIDED_BY: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** How an attribute that is read has to look. */
-export interface Reading {
+export interface AttributeReading {
   keyword: string;
   tag: Tag;
   refused: boolean;
@@ -121,10 +122,10 @@ export interface Reading {
 /** Four or five by PS3.6; scanners write fewer and more, and each is looked at by itself. */
 const FRAME_TYPES = "1-n";
 
-let readings: ReadonlyMap<Tag, Reading> | undefined;
+let readings: ReadonlyMap<Tag, AttributeReading> | undefined;
 
 /** How the attribute has to look; undefined if it is not read. */
-export function readingOf(tag: Tag): Reading | undefined {
+export function readingOf(tag: Tag): AttributeReading | undefined {
   readings ??= new Map(
     [...REFUSED, ...IGNORED].flatMap((keyword) => {
       const known = tagOf(keyword);
@@ -146,7 +147,7 @@ export function readingOf(tag: Tag): Reading | undefined {
 }
 
 /** A value that an attribute cannot have. */
-export interface Fault {
+export interface AttributeFault {
   /** The finding, in words that quote nothing: the value may be a person's. */
   found: string;
   /** It is how writers leave it unsaid: absent, and no reason to refuse. */
@@ -154,16 +155,19 @@ export interface Fault {
 }
 
 /** The fault of a number of values that its attribute cannot have; there is one value at least. */
-export function multiplicityFault({ values }: Reading, found: number): Fault | undefined {
+export function multiplicityFault(
+  { values }: AttributeReading,
+  found: number,
+): AttributeFault | undefined {
   const right = "exactly" in values ? found === values.exactly : found <= values.most;
   return right ? undefined : { found: `${found} values` };
 }
 
 /** The fault of numbers, as they are written and as they are. */
 export function numberFault(
-  { keyword, vr, limits }: Reading,
+  { keyword, vr, limits }: AttributeReading,
   values: readonly (number | string)[],
-): Fault | undefined {
+): AttributeFault | undefined {
   const numbers = values.map((value) => (typeof value === "number" ? value : decimal(value)));
   const wrong = numbers.findIndex((number) => number === undefined || !Number.isFinite(number));
   // A frame of floating-point pixels may be padded with NaN
@@ -213,9 +217,9 @@ const ENUMERATED: ReadonlyMap<string, readonly string[]> = new Map([
 
 /** The fault of texts of a VR that has a form; names of types are left as devices write them. */
 export function textFault(
-  { vr, tag, keyword }: Reading,
+  { vr, tag, keyword }: AttributeReading,
   values: readonly string[],
-): Fault | undefined {
+): AttributeFault | undefined {
   if (vr !== "CS" || AS_WRITTEN.includes(tag)) return undefined;
   const known = ENUMERATED.get(keyword);
   if (known !== undefined && !values.every((value) => known.includes(value)))
@@ -228,7 +232,7 @@ export function textFault(
 const AS_WRITTEN: readonly Tag[] = [0x00080008, 0x00089007];
 
 /** "PixelSpacing (0028,0030) should have 2 values of VR DS (PS3.5 section 6.2)". */
-export function wanted({ tag, vr, values }: Reading): string {
+export function wanted({ tag, vr, values }: AttributeReading): string {
   const count =
     "exactly" in values
       ? `${values.exactly}`

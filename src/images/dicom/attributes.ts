@@ -7,8 +7,8 @@ import {
   readingOf,
   textFault,
   wanted,
-  type Fault,
-  type Reading,
+  type AttributeFault,
+  type AttributeReading,
 } from "./attributes-read.js";
 import { textDecoder, UNEXPLAINED, type TextDecode } from "./charset.js";
 import { describeTag, dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "./dictionary.js";
@@ -47,7 +47,7 @@ function requireFew(tag: Tag, values: number): void {
     );
 }
 
-interface Context {
+interface ValueContext {
   decode: TextDecode;
   /** Pixel Representation 1: values that may be US or SS are SS. */
   signed: boolean;
@@ -91,14 +91,14 @@ const NO_GROUPS: ReadonlySet<number> = new Set();
 export class DataSetAttributes implements Attributes {
   readonly #walk: Walk;
   readonly #dataSet: DataSet;
-  readonly #context: Context;
+  readonly #context: ValueContext;
   /** Made when a sequence is asked for: a file can have two million items. */
   #sequences: Map<Tag, DataSetAttributes[]> | undefined;
   /** Groups of private elements, made when one is asked for: the items of every frame are asked. */
   #privateGroups: ReadonlySet<number> | undefined;
   #comparedText: string | undefined;
 
-  constructor(walk: Walk, dataSet: DataSet, parent?: Context) {
+  constructor(walk: Walk, dataSet: DataSet, parent?: ValueContext) {
     this.#walk = walk;
     this.#dataSet = dataSet;
     // Private ones count when they are asked for: most mean nothing here
@@ -147,7 +147,7 @@ export class DataSetAttributes implements Attributes {
     this.#dataSet.elements.delete(element.tag);
   }
 
-  #fault(element: Element, reading: Reading): Fault | undefined {
+  #fault(element: Element, reading: AttributeReading): AttributeFault | undefined {
     const vr = this.#vr(element);
     const otherVr = { found: `VR ${element.vr}` };
     if (reading.vr === "SQ")

@@ -84,8 +84,8 @@ class FileImage implements Image {
 }
 
 /**
- * The members of a case as one image: the frames, the geometry and the attributes are those of the
- * first, in which results lie; identity, warnings and steps are those of all.
+ * The members of a case as one image. Frames, geometry and attributes come from the first member,
+ * whose grid the results have; identity, warnings and steps come from all members.
  */
 export class CaseImage implements Image {
   readonly source: SourceIdentity;

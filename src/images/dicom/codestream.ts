@@ -414,7 +414,7 @@ function readJpegXl(bytes: Uint8Array): CodestreamHeader {
   };
 }
 
-class Bits {
+class BitReader {
   #at = 0;
   constructor(private readonly bytes: Uint8Array) {}
 
@@ -454,7 +454,7 @@ const RATIOS = [
   [2, 1],
 ] as const;
 
-function readSize(bits: Bits): { rows: number; columns: number } {
+function readSize(bits: BitReader): { rows: number; columns: number } {
   const small = bits.bool();
   const side = () => (small ? (bits.u(5) + 1) * 8 : bits.choose([9, 1], [13, 1], [18, 1], [30, 1]));
   const rows = side();
@@ -484,7 +484,7 @@ function codestreamOf(bytes: Uint8Array): Uint8Array {
 function readJpegXlHeader(
   bytes: Uint8Array,
 ): Pick<CodestreamHeader, "rows" | "columns" | "components" | "precision"> {
-  const bits = new Bits(codestreamOf(bytes).subarray(2));
+  const bits = new BitReader(codestreamOf(bytes).subarray(2));
   const size = readSize(bits);
   if (bits.bool()) return { ...size, components: 3, precision: 8 };
   let orientation = 1;

@@ -57,7 +57,7 @@ const PARTS = [0, 1, 2] as const;
  * One reading of the components as luminance and chroma, whose middle is 0: sums over pixels, and
  * of the products of each two.
  */
-class Reading {
+class ColourReading {
   #pixels = 0;
   readonly #sums = new Float64Array(3);
   readonly #products = new Float64Array(9);
@@ -111,7 +111,7 @@ class Reading {
   }
 
   /** Whether chroma against luminance is so many times narrower than in another reading. */
-  isNarrower(times: number, other: Reading): boolean {
+  isNarrower(times: number, other: ColourReading): boolean {
     return (
       Math.max(this.luminance, other.luminance) >= LEAST_SPREAD &&
       this.chroma * other.luminance * times <= other.chroma * this.luminance
@@ -120,8 +120,8 @@ class Reading {
 }
 
 export class ColourValues {
-  readonly #rgb = new Reading();
-  readonly #ybr = new Reading();
+  readonly #rgb = new ColourReading();
+  readonly #ybr = new ColourReading();
   #pixels = 0;
   /** Pixels that would be no colours as YBR_FULL. */
   #impossible = 0;

@@ -9,7 +9,7 @@ import { seriesInvalid } from "./series-fault.js";
 
 const LISTED = 10;
 
-interface Part {
+interface ConcatenationPart {
   /** ConcatenationUID: the parts of one image share it. */
   uid: string | undefined;
   /** InConcatenationNumber, from 1. */
@@ -22,8 +22,8 @@ interface Part {
 }
 
 /** The part of an object in a concatenation; undefined if it is a whole image. */
-function partOf(attributes: Attributes, frames: number): Part | undefined {
-  const part: Part = {
+function partOf(attributes: Attributes, frames: number): ConcatenationPart | undefined {
+  const part: ConcatenationPart = {
     uid: attributes.string("ConcatenationUID"),
     number: attributes.number("InConcatenationNumber"),
     total: attributes.number("InConcatenationTotalNumber"),
@@ -37,7 +37,7 @@ function partOf(attributes: Attributes, frames: number): Part | undefined {
 }
 
 /** For messages: "part 1 of 2 of a concatenation". */
-function named({ number, total }: Part): string {
+function partName({ number, total }: ConcatenationPart): string {
   return `part ${number ?? "(unnumbered)"} of ${total ?? "an unknown number"} of a concatenation`;
 }
 
@@ -45,7 +45,7 @@ function named({ number, total }: Part): string {
 export function partCaveats(attributes: Attributes | undefined): Warning[] {
   const part = attributes === undefined ? undefined : partOf(attributes, 0);
   if (part === undefined) return [];
-  const message = `The file is ${named(part)}: it does not hold all frames of the image, and its own are counted from 1.`;
+  const message = `The file is ${partName(part)}: it does not hold all frames of the image, and its own are counted from 1.`;
   return [{ code: "incomplete_concatenation", message }];
 }
 
@@ -57,7 +57,7 @@ export function checkNoPart(attributes: Attributes | undefined): void {
   const part = attributes === undefined ? undefined : partOf(attributes, 0);
   if (part === undefined) return;
   throw incomplete(
-    `Expected a whole multi-frame image as a volume, found ${named(part)}. Send all its parts in one folder.`,
+    `Expected a whole multi-frame image as a volume, found ${partName(part)}. Send all its parts in one folder.`,
     { part: part.number, parts: part.total },
   );
 }
@@ -72,7 +72,7 @@ export function checkNoPart(attributes: Attributes | undefined): void {
 export function checkConcatenations(
   files: readonly { attributes: Attributes; frames: readonly unknown[] }[],
 ): Warning[] {
-  const found = new Map<string | undefined, Part[]>();
+  const found = new Map<string | undefined, ConcatenationPart[]>();
   for (const { attributes, frames } of files) {
     const part = partOf(attributes, frames.length);
     if (part !== undefined) found.set(part.uid, [...(found.get(part.uid) ?? []), part]);
@@ -80,7 +80,7 @@ export function checkConcatenations(
   return [...found.values()].flatMap(checkParts);
 }
 
-function checkParts(parts: readonly Part[]): Warning[] {
+function checkParts(parts: readonly ConcatenationPart[]): Warning[] {
   const totals = [...new Set(parts.flatMap(({ total }) => total ?? []))];
   const [total, ...others] = totals;
   const unnumbered = parts.filter(
@@ -128,7 +128,7 @@ function faultOf(numbers: readonly number[], what: string): string[] {
 }
 
 /** The frames before a part are those of the parts before it. */
-function checkOffsets(parts: readonly Part[]): void {
+function checkOffsets(parts: readonly ConcatenationPart[]): void {
   let before = 0;
   for (const { number, offset, frames } of [...parts].sort(
     (a, b) => (a.number ?? 0) - (b.number ?? 0),

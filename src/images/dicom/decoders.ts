@@ -1,6 +1,6 @@
 /**
- * Decoder threads: they shorten a request that is alone on an idle box, by decoding frames of one
- * file, or files of one series, at the same time. On a busy box every core has an image of its own
+ * Decoder threads: they shorten a request that is alone on an idle node, by decoding frames of one
+ * file, or files of one series, at the same time. On a busy node every core has an image of its own
  * already, so they rest; frames are then decoded on the thread that asks for them, as they are when
  * all decoder threads have enough to do. Each has its own codecs (some 60 MB, 0.1 s), so they start
  * when first needed and end when idle.

@@ -1,5 +1,5 @@
 /**
- * Images whose type says that their values are not those of one slice: projections, renderings,
+ * Images whose type says that their values do not belong to one slice: projections, renderings,
  * maps of other quantities, and pages. Enhanced objects have VolumeBasedCalculationTechnique for it
  * (PS3.3 C.8.16.2.1.3); classic ones have their makers' words in ImageType from its third value on
  * (C.7.6.1.1.2), while RescaleType mostly says HU of all of them.
@@ -146,7 +146,7 @@ export function calculationTechniques(attributes: Attributes, frame?: number): s
   return [...new Set(found)].filter((technique) => technique !== "");
 }
 
-/** The techniques of which values are not those of one place. */
+/** The techniques whose values do not belong to one place. */
 const OF_MANY_PLACES = new Set(TECHNIQUES.map(([technique]) => technique));
 
 /** The other quantity that an image shows, whatever its units say; undefined if it shows none. */

@@ -21,7 +21,7 @@ import {
 
 export interface DicomHead {
   attributes: DataSetAttributes;
-  /** MediaStorageSOPClassUID, for files whose data set does not say what it is (DICOMDIR). */
+  /** MediaStorageSOPClassUID, for files whose data set has no SOPClassUID (DICOMDIR). */
   mediaStorageSopClass: string | undefined;
 }
 
@@ -95,7 +95,8 @@ function dataOffset(head: Uint8Array): number | undefined {
  * @param most elements, items and fragments that it may have
  * @param mostInflated bytes that a deflated data set may unfold to
  * @throws RadserveError corrupt_image, truncated_image, unsupported_transfer_syntax
- * @throws TooManyElements if it has more, those of sequences that nobody asked for included
+ * @throws TooManyElements if it has more; elements of sequences that were not asked for are
+ * included
  */
 export function openFile(
   bytes: Uint8Array,

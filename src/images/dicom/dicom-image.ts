@@ -21,7 +21,7 @@ import { sopClassName } from "./dictionary.js";
 import type { Element } from "./elements.js";
 import { openFile, type DicomFile } from "./dicom-file.js";
 import { readImagePixel, type PixelElement } from "./pixel-format.js";
-import { frameReader, type Decoded, type FrameReader } from "./frame-readers.js";
+import { frameReader, type DecodedFrame, type FrameReader } from "./frame-readers.js";
 import { constantFrames, isConstant } from "./decode-check.js";
 import { frameGeometry, type FrameGeometry } from "./geometry.js";
 import { checkEmpty, interpretationReader } from "./interpretation.js";
@@ -71,7 +71,7 @@ class DicomImage implements DicomFileImage {
   readonly #reader: FrameReader;
   readonly #tag: string;
   #settled: Promise<void> | undefined;
-  readonly #frames: ReadAhead<Decoded>;
+  readonly #frames: ReadAhead<DecodedFrame>;
   readonly #interpret: (frame: number) => Interpretation;
   readonly #geometry: (frame: number) => FrameGeometry;
   /** The pixels are signed, and those of the class are not. */
@@ -138,7 +138,7 @@ class DicomImage implements DicomFileImage {
   }
 
   /** Takes over what was odd about a frame, and looks whether it can be what was compressed. */
-  async #plausible(decoded: Decoded, index: number): Promise<Uint8Array> {
+  async #plausible(decoded: DecodedFrame, index: number): Promise<Uint8Array> {
     for (const { code, message } of decoded.warnings ?? []) warn(this.warnings, code, message);
     checkEmpty(this.#interpret(index), this.format, decoded.data, this.warnings);
     if (this.#isOddlySigned)
@@ -180,7 +180,7 @@ class DicomImage implements DicomFileImage {
    * False for a suspicious frame among good ones. Throws decode_suspect if all frames are
    * suspicious.
    */
-  async #isPlausible(decoded: Decoded, index: number): Promise<boolean> {
+  async #isPlausible(decoded: DecodedFrame, index: number): Promise<boolean> {
     if (!isSuspect(decoded, this.format)) {
       this.#someFrameVaries = true;
       return true;
@@ -212,7 +212,7 @@ function checkGroups(attributes: DataSetAttributes, frames: number, warnings: Wa
     );
 }
 
-function isSuspect(decoded: Decoded, format: PixelFormat): boolean {
+function isSuspect(decoded: DecodedFrame, format: PixelFormat): boolean {
   const pixelBytes = (format.samplesPerPixel * format.bitsAllocated) / 8;
   return decoded.suspectBytes > 0 && isConstant(decoded.data, pixelBytes);
 }

@@ -21,14 +21,14 @@ export type Tag = number;
 /** VRs of one value each: a backslash in them is text. */
 export const SINGLE_VALUE_VRS = new Set(["LT", "ST", "UT", "UR"]);
 
-type Entry = Data["DicomMetaDictionary"]["dictionary"][string];
+type DictionaryEntry = Data["DicomMetaDictionary"]["dictionary"][string];
 /** The entries that were looked up: files with many frames ask for the same ones for each. */
-const entries = new Map<Tag, Entry>();
+const entries = new Map<Tag, DictionaryEntry>();
 
-function entryOf(tag: Tag): Entry | undefined {
+function entryOf(tag: Tag): DictionaryEntry | undefined {
   const known = entries.get(tag);
   if (known !== undefined) return known;
-  const entry: Entry | undefined =
+  const entry: DictionaryEntry | undefined =
     dcmjsData().DicomMetaDictionary.dictionary[tagName(tag).toUpperCase()];
   if (entry !== undefined) entries.set(tag, entry);
   return entry;

@@ -22,7 +22,7 @@ import { decodeRle, decodeRleBits } from "./rle.js";
 import type { TransferSyntax } from "./transfer-syntax.js";
 
 /** Stored values of one frame, and how much compressed data they came from. */
-export interface Decoded {
+export interface DecodedFrame {
   data: Uint8Array;
   /** Bytes of compressed data, if they are more than a constant frame can have; else 0. */
   suspectBytes: number;
@@ -36,7 +36,7 @@ export interface FrameReader {
   /** Why only values tell what the colours are; undefined where they are known. */
   doubt?: string | undefined;
   /** A frame that is asked for `ahead` of its turn may be decoded on another thread. */
-  read: (index: number, ahead?: boolean) => Promise<Decoded>;
+  read: (index: number, ahead?: boolean) => Promise<DecodedFrame>;
   /** Set if a decoder thread can decode the frames. */
   codec?: Codec;
 }
@@ -90,7 +90,7 @@ function colouredPixels({ format, tag }: ImagePixel, isFull = !format.packed422)
 }
 
 /** Looks for stray bits in a frame that no codec judged. */
-function lookedThrough(data: Uint8Array, format: PixelFormat, overlays: number): Decoded {
+function lookedThrough(data: Uint8Array, format: PixelFormat, overlays: number): DecodedFrame {
   const warnings: Warning[] = [];
   warnOfStrayBits(data, format, overlays, warnings);
   return { data, suspectBytes: 0, warnings };

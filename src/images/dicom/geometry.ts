@@ -3,7 +3,7 @@ import {
   warn,
   type PlaneFault,
   type PlanePosition,
-  type Region,
+  type UltrasoundRegion,
   type Spacing,
   type Warning,
 } from "../image.js";
@@ -13,7 +13,7 @@ import { checkSides, directionsOf, planeReader, type Placed } from "./planes.js"
 
 export interface FrameGeometry {
   spacing: Spacing | undefined;
-  regions: readonly Region[] | undefined;
+  regions: readonly UltrasoundRegion[] | undefined;
   plane: PlanePosition | undefined;
   planeFault: PlaneFault | undefined;
   /** Height of a pixel divided by its width. */
@@ -193,10 +193,10 @@ const SAME_SCALE = 1e-3;
 
 /**
  * The spacing of the image, and the regions of ultrasound outside of which it does not hold.
- * Regions that have a scale count before PixelSpacing, which is one for the whole picture. Regions
- * that reach beyond the image are those of a larger one, before somebody shrank it, and so are
- * their scales: then none is believed, and no PixelSpacing that says the same. Regions that do not
- * say where they lie are not believed either, nor is a PixelSpacing that says otherwise.
+ * Regions with a scale take precedence over PixelSpacing, which holds for the whole picture. If
+ * regions reach beyond the image, they and their scales belong to a larger image that was shrunk:
+ * neither they nor a PixelSpacing that agrees with them are used. Regions without a position are
+ * not used either, nor is a PixelSpacing that contradicts them.
  */
 function withRegions(
   attributes: DataSetAttributes,
@@ -266,7 +266,10 @@ const shortly = (mm: number): string => String(Number(mm.toPrecision(6)));
  * The pixels that a region of an ultrasound image covers (PS3.3 C.8.5.5); undefined if it does not
  * say.
  */
-function regionOf(item: DataSetAttributes, scale: Region["scale"]): Region | undefined {
+function regionOf(
+  item: DataSetAttributes,
+  scale: UltrasoundRegion["scale"],
+): UltrasoundRegion | undefined {
   const [x0, y0, x1, y1] = ["MinX0", "MinY0", "MaxX1", "MaxY1"].map((end) =>
     item.number(`RegionLocation${end}`),
   );
@@ -283,7 +286,7 @@ function regionOf(item: DataSetAttributes, scale: Region["scale"]): Region | und
   };
 }
 
-function scaleOf(region: DataSetAttributes): Region["scale"] {
+function scaleOf(region: DataSetAttributes): UltrasoundRegion["scale"] {
   const inCentimetres =
     region.number("PhysicalUnitsXDirection") === CENTIMETRES &&
     region.number("PhysicalUnitsYDirection") === CENTIMETRES;

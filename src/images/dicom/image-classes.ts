@@ -2,7 +2,7 @@
 const STORAGE = "1.2.840.10008.5.1.4.1.1.";
 const OF_IMAGES =
   /^(?:1(?:\.[123](?:\.1)?)?|2(?:\.[12])?|3\.1|4(?:\.[134])?|6\.[12]|7(?:\.[1-4])?|12\.[12](?:\.1)?|13\.1\.[1-5]|14\.[12]|20|77\.1(?:\.\d+)+|128(?:\.1)?|130|481\.1)$/;
-/** Retired classes, and the dose grid, which nobody sends through a door as an image. */
+/** Retired classes, and the dose grid, which nobody sends through the gateway as an image. */
 const OF_OTHER_IMAGES = /^(?:[356]|12\.3|481\.2)$/;
 /**
  * What has no pixels: DICOMDIR; waveforms, presentation states, raw data, registrations, fiducials,

@@ -169,12 +169,12 @@ function samplesPerPixel(attributes: DataSetAttributes, tag: string, warnings: W
   return found;
 }
 
-interface Bits {
+interface DeclaredBits {
   declared: number;
   format: Pick<PixelFormat, "bitsAllocated" | "bitsStored" | "highBit" | "signed" | "float">;
 }
 
-function floatBits(element: PixelElement): Bits {
+function floatBits(element: PixelElement): DeclaredBits {
   const bits = element === "FloatPixelData" ? 32 : 64;
   return {
     declared: bits,
@@ -182,7 +182,7 @@ function floatBits(element: PixelElement): Bits {
   };
 }
 
-/** Attributes whose VR in explicit data sets is that of the pixels: US or SS. */
+/** Attributes that have the VR of the pixels in explicit data sets: US or SS. */
 const SIGNED_AS_PIXELS = [
   "SmallestImagePixelValue",
   "LargestImagePixelValue",
@@ -209,7 +209,11 @@ function signFound(attributes: DataSetAttributes, unsigned: boolean, warnings: W
   return signed;
 }
 
-function integerBits(attributes: DataSetAttributes, samples: number, warnings: Warning[]): Bits {
+function integerBits(
+  attributes: DataSetAttributes,
+  samples: number,
+  warnings: Warning[],
+): DeclaredBits {
   const declared = attributes.number("BitsAllocated");
   if (declared !== 1 && declared !== 8 && declared !== 16 && declared !== 32)
     throw bad("BitsAllocated", "1, 8, 16 or 32", declared);

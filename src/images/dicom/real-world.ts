@@ -8,8 +8,8 @@ import { functionalGroups } from "./functional-groups.js";
 
 /**
  * The mappings of a frame (from 0): those of its functional group, else those that all frames
- * share, else those at the top of the data set. Items without a range are left out: nobody can say
- * what they map.
+ * share, else those at the top of the data set. Items without a range are left out, because it is
+ * unknown which values they map.
  */
 export function readRealWorld(
   attributes: DataSetAttributes,

@@ -7,10 +7,10 @@ import type { Image, PixelFormat, TransformStep, Warning } from "../image.js";
 import { commonFormat, isStoredAlike, storedAs } from "../stored-values.js";
 import { seriesInvalid } from "./series-fault.js";
 
-type Stored = Pick<Image, "format">;
+type StoredSlice = Pick<Image, "format">;
 
 /** The format in which the values of all slices are kept. */
-export function storageOf(files: readonly Stored[]): PixelFormat {
+export function storageOf(files: readonly StoredSlice[]): PixelFormat {
   const format = commonFormat(files.map((file) => file.format));
   if (format !== undefined) return format;
   throw seriesInvalid(
@@ -24,7 +24,7 @@ export function storageOf(files: readonly Stored[]): PixelFormat {
  * there are none.
  */
 export function mixedStorage(
-  files: readonly Stored[],
+  files: readonly StoredSlice[],
   kept: PixelFormat,
 ): { step: TransformStep; warning: Warning } | undefined {
   if (files.every(({ format }) => isStoredAlike(format, kept))) return undefined;
@@ -44,7 +44,7 @@ export function mixedStorage(
  */
 export function storedAlike(
   data: Uint8Array,
-  { format, warnings }: Stored & Pick<Image, "warnings">,
+  { format, warnings }: StoredSlice & Pick<Image, "warnings">,
   kept: PixelFormat,
 ): Uint8Array {
   if (isStoredAlike(format, kept)) return data;

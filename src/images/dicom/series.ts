@@ -73,7 +73,7 @@ export interface SeriesFile {
   format: PixelFormat;
   codec?: Codec;
   attributes: DataSetAttributes;
-  frames: FrameFacts[];
+  frames: HeaderFacts[];
   warnings: Warning[];
   /**
    * The file itself: as it was first read where it stayed in memory, the first time; read again
@@ -85,7 +85,7 @@ export interface SeriesFile {
   filesAhead(): number;
 }
 
-export interface FrameFacts extends FrameGeometry {
+export interface HeaderFacts extends FrameGeometry {
   interpretation: Interpretation;
 }
 
@@ -248,7 +248,7 @@ export interface Stacking {
  * What models say of a series: whether one takes it and prefers no other, and why the others do
  * not.
  */
-export interface Verdict extends Pick<NotChosen, "why"> {
+export interface SeriesVerdict extends Pick<NotChosen, "why"> {
   taken: boolean;
 }
 
@@ -257,7 +257,7 @@ export interface SeriesChoice extends Stacking {
   /** SeriesInstanceUID. */
   uid?: string | undefined;
   /** Without `uid`: the only series of which this says that models take it. */
-  judge?: ((series: readonly (Image | RadserveError)[]) => readonly Verdict[]) | undefined;
+  judge?: ((series: readonly (Image | RadserveError)[]) => readonly SeriesVerdict[]) | undefined;
 }
 
 /**
@@ -382,13 +382,13 @@ function checkInstances(files: readonly SeriesFile[]): void {
     );
 }
 
-type Group = [uid: string, files: SeriesFile[]];
+type SliceGroup = [uid: string, files: SeriesFile[]];
 
 /** The files by SeriesInstanceUID, the largest series first. */
 function groupsOf(
   files: readonly SeriesFile[],
   { unreadable = [], uid: named }: Pick<SeriesChoice, "unreadable" | "uid">,
-): Group[] {
+): SliceGroup[] {
   const series = new Map<string | undefined, SeriesFile[]>();
   for (const file of files) {
     const { seriesInstanceUid: uid } = file.source;
@@ -418,14 +418,14 @@ function groupsOf(
       "Expected SeriesInstanceUIDs of digits and dots, at most 64 characters, where a folder holds several series; found another. Correct it at the source.",
     );
   return [...series]
-    .map(([uid, found]): Group => [uid ?? "", found])
+    .map(([uid, found]): SliceGroup => [uid ?? "", found])
     .sort(([a, x], [b, y]) => y.length - x.length || (a < b ? -1 : 1));
 }
 
 /** Lists the series that a client may choose from, without a word about the patient. */
 function listOf(
-  groups: readonly Group[],
-  verdicts: readonly Verdict[] = [],
+  groups: readonly SliceGroup[],
+  verdicts: readonly SeriesVerdict[] = [],
 ): Record<string, unknown> {
   return {
     found: groups.length,
@@ -439,13 +439,13 @@ function listOf(
 }
 
 /** The files of the only series. */
-function fits(groups: readonly Group[], { uid }: SeriesChoice): SeriesFile[] {
+function fits(groups: readonly SliceGroup[], { uid }: SeriesChoice): SeriesFile[] {
   const [only] = groups;
   if (only !== undefined && (uid === undefined || only[0] === uid)) return only[1];
   throw noSuchSeries(groups);
 }
 
-function noSuchSeries(groups: readonly Group[]): RadserveError {
+function noSuchSeries(groups: readonly SliceGroup[]): RadserveError {
   return seriesInvalid(
     "no_such_series",
     `Expected a series of the folder in series_instance_uid; none of its ${groups.length} has that SeriesInstanceUID. details.series lists them.`,
@@ -457,7 +457,7 @@ const framesOf = (files: readonly SeriesFile[]): number =>
   files.reduce((sum, { frames }) => sum + frames.length, 0);
 
 function chooseSeries(
-  groups: readonly Group[],
+  groups: readonly SliceGroup[],
   { uid, judge, ...stacking }: SeriesChoice,
 ): { files: SeriesFile[]; notChosen?: NotChosen[] } {
   if (uid !== undefined) {
@@ -560,18 +560,18 @@ function frameOfReferenceCaveats(files: readonly SeriesFile[]): Warning[] {
 }
 
 /** A slice: a frame of a file. */
-interface Slice {
+interface SeriesSlice {
   file: SeriesFile;
   /** Index in the file, from 0. */
   frame: number;
-  facts: FrameFacts;
+  facts: HeaderFacts;
 }
 
 /**
  * The slices as a volume, or why they are none, and the order in which they are the series' frames.
  */
 function stacked(
-  slices: readonly Slice[],
+  slices: readonly SeriesSlice[],
   files: readonly SeriesFile[],
   { tolerance, grouped }: Stacking,
 ) {
@@ -605,7 +605,7 @@ function stacked(
 /**
  * Images without an InstanceNumber come last, and equal ones in the order of their UIDs and frames.
  */
-function byNumber(slices: readonly Slice[]): number[] {
+function byNumber(slices: readonly SeriesSlice[]): number[] {
   const keys = slices.map(({ file: { attributes, source } }, i) => ({
     i,
     number: attributes.number("InstanceNumber") ?? Number.MAX_VALUE,
@@ -639,7 +639,7 @@ class SeriesImage implements Image {
   readonly planeFault = (frame: number) => this.#slice(frame).facts.planeFault;
   readonly #isScattered: boolean;
   readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
-  readonly #slices: readonly Slice[];
+  readonly #slices: readonly SeriesSlice[];
   /** By what all files of the series say together, where they are of positron emission. */
   readonly #suv: ReadonlyMap<SeriesFile, SuvScale>;
   readonly #frames: ReadAhead<{ data: Uint8Array; warnings: readonly Warning[] }>;
@@ -655,7 +655,7 @@ class SeriesImage implements Image {
     stacking: Stacking,
   ) {
     const found = files.flatMap((file) =>
-      file.frames.map((facts, frame): Slice => ({ file, frame, facts })),
+      file.frames.map((facts, frame): SeriesSlice => ({ file, frame, facts })),
     );
     const { volume, order, caveats, step } = stacked(found, files, stacking);
     this.#slices = order.flatMap((frame) => found[frame] ?? []);
@@ -746,7 +746,7 @@ class SeriesImage implements Image {
     return Math.min(framesAhead(this.#coding, this.format, this.frameCount), most);
   }
 
-  #slice(index: number): Slice {
+  #slice(index: number): SeriesSlice {
     const slice = this.#slices[checkedFrame(index, this.#slices.length)];
     if (slice === undefined) throw new Error("A checked index is one of a slice");
     return slice;
@@ -769,7 +769,7 @@ async function reopened(fileSha256: string, bytes: Uint8Array): Promise<DicomFil
   return image;
 }
 
-function identityOf({ file, frame }: Slice, number: number): SliceIdentity {
+function identityOf({ file, frame }: SeriesSlice, number: number): SliceIdentity {
   return {
     sopInstanceUid: file.source.sopInstanceUid,
     fileSha256: file.source.fileSha256,

@@ -28,7 +28,7 @@ const PARALLEL = 1e-3;
 export const samePlaneMm = (pixel: number): number =>
   Math.max(ROUNDING_MM, Math.min(SAME_PLANE_MM, SAME_PLANE_PIXELS * pixel));
 
-interface Place {
+interface FramePlace {
   frame: number;
   centre: Vector;
   normal: Vector;
@@ -78,7 +78,7 @@ function phasesFound(image: Image, attributes: Attributes): readonly Phase[] | s
   return `some of its frames show the same place, as those of several times or echoes do, and nothing parts them into at most ${MOST_PHASES} groups that belong together`;
 }
 
-function placeOf({ format, ...image }: Image, frame: number): Place | undefined {
+function placeOf({ format, ...image }: Image, frame: number): FramePlace | undefined {
   const [plane, spacing] = [image.plane(frame), image.spacing(frame)];
   if (plane === undefined || spacing === undefined) return undefined;
   const [along, down] = directions(plane);
@@ -116,7 +116,7 @@ const isUp = (normal: Vector): boolean =>
   (normal.find((cosine) => Math.abs(cosine) > PARALLEL) ?? 1) > 0;
 
 /** Whether two frames show the same place: they lie in one plane, and overlap there. */
-function isPair(a: Place | undefined, b: Place | undefined): boolean {
+function isPair(a: FramePlace | undefined, b: FramePlace | undefined): boolean {
   if (a === undefined || b === undefined) return false;
   if (length(cross(a.normal, b.normal)) > PARALLEL) return false;
   const away: Vector = [
@@ -135,8 +135,8 @@ function isPair(a: Place | undefined, b: Place | undefined): boolean {
 }
 
 /** Whether any two show the same place. They are sorted, so that only near ones are compared. */
-function isShared(places: readonly Place[]): boolean {
-  const along = ({ centre, normal }: Place) => dot(centre, normal);
+function isShared(places: readonly FramePlace[]): boolean {
+  const along = ({ centre, normal }: FramePlace) => dot(centre, normal);
   const sorted = [...places].sort((a, b) => along(a) - along(b));
   return sorted.some((place, i) => {
     for (let next = i + 1; next < sorted.length; next++) {
@@ -154,9 +154,9 @@ const MOST_PHASES = 100;
 /** The frames by equal values; undefined where frames of one value show the same place. */
 function partedBy(
   values: readonly { keyword: string; read: readonly string[] }[],
-  places: readonly Place[],
+  places: readonly FramePlace[],
 ): Phase[] | undefined {
-  const byValue = new Map<string, { texts: string[]; places: Place[] }>();
+  const byValue = new Map<string, { texts: string[]; places: FramePlace[] }>();
   for (const place of places) {
     const texts = values.map(({ read }) => read[place.frame] ?? "");
     const key = texts.join("\n");
@@ -189,14 +189,14 @@ function compared(a: readonly string[], b: readonly string[]): number {
 }
 
 /** What frames of one place differ in. */
-interface Difference {
+interface FrameDifference {
   keyword: string;
   /** The value of a frame (from 0) as text. */
   read(image: Image, attributes: Attributes, frame: number): string | undefined;
 }
 
 /** An attribute of a functional group, or of the file where it has none. */
-function grouped(keyword: string, ...macros: readonly string[]): Difference {
+function grouped(keyword: string, ...macros: readonly string[]): FrameDifference {
   const read = (image: Image, attributes: Attributes, frame: number) => {
     const slice = image.series?.slices[frame];
     const own = image.series?.attributes[slice?.file ?? 0] ?? attributes;
@@ -216,14 +216,14 @@ function grouped(keyword: string, ...macros: readonly string[]): Difference {
 }
 
 /** A number for each frame of an object of nuclear medicine (PS3.3 C.8.4.8). */
-function vector(keyword: string): Difference {
+function vector(keyword: string): FrameDifference {
   const read = (image: Image, attributes: Attributes, frame: number) =>
     image.series === undefined ? attributes.strings(keyword)?.[frame] : undefined;
   return { keyword, read };
 }
 
 /** In the order in which they are asked: times first, then what was set, then how it was made. */
-const DIFFERENCES: readonly Difference[] = [
+const DIFFERENCES: readonly FrameDifference[] = [
   grouped("TemporalPositionIndex", "FrameContentSequence"),
   grouped("TemporalPositionIdentifier"),
   grouped("NominalPercentageOfCardiacPhase", "CardiacSynchronizationSequence"),

@@ -1,8 +1,8 @@
 /**
  * Pixels that say they are signed in images whose pixels are not: Pixel Representation has the one
  * value 0 in digital X-ray, mammography and intra-oral X-ray (PS3.3 C.8.11.3), ultrasound (C.8.5.6)
- * and X-ray angiography and fluoroscopy (C.8.7.1). Values without the upper bit mean the same
- * either way; whether one with it is large or negative nobody can know.
+ * and X-ray angiography and fluoroscopy (C.8.7.1). A value without the upper bit means the same
+ * either way. Whether a value with the upper bit is large or negative cannot be known.
  */
 import { errors } from "../../base/errors.js";
 import { warn, type Interpretation, type PixelFormat, type Warning } from "../image.js";

@@ -1,11 +1,11 @@
 /**
  * Standardised uptake values by body weight: SUV = activity concentration / (decayed dose /
  * weight), by the vendor-neutral computation of QIBA's FDG-PET/CT Profile and the Attributes of
- * PS3.3 C.8.9.1 and C.8.9.2. What it needs and the file does not say, or says twice, is a reason
- * why there is no SUV. Two things are assumed: a dose of which only the hour is said was given
- * within the day before the scan, and where the series says another time than that of the scan,
- * decay was corrected to the start by its frames, or to its earliest acquisition. The second is a
- * caveat.
+ * PS3.3 C.8.9.1 and C.8.9.2. If the file lacks something that is needed, or states it twice, there
+ * is no SUV, and the reason is reported. Two things are assumed. A dose with a time but no date was
+ * given within the day before the scan. If the series and the scan have different times, decay was
+ * corrected to the start that the frames state, or to the earliest acquisition; this second
+ * assumption is reported as a caveat.
  */
 import { rangeOf } from "../../base/range.js";
 import type { SuvScale, Warning } from "../image.js";

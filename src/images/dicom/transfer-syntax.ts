@@ -27,20 +27,20 @@ export const DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN = `${BASE}.1.99`;
 export const EXPLICIT_VR_BIG_ENDIAN = `${BASE}.2`;
 export const RLE_LOSSLESS = `${BASE}.5`;
 
-interface Row {
+interface SyntaxRow {
   name: string;
   coding: PixelCoding;
   codestream?: Codestream;
 }
 
-const codec = (codestream: Codestream, name: string): Row => ({
+const codec = (codestream: Codestream, name: string): SyntaxRow => ({
   name,
   coding: "codec",
   codestream,
 });
-const native = (name: string): Row => ({ name, coding: "native" });
+const native = (name: string): SyntaxRow => ({ name, coding: "native" });
 
-const SUPPORTED: Readonly<Record<string, Row>> = {
+const SUPPORTED: Readonly<Record<string, SyntaxRow>> = {
   [IMPLICIT_VR_LITTLE_ENDIAN]: native("Implicit VR Little Endian"),
   [EXPLICIT_VR_LITTLE_ENDIAN]: native("Explicit VR Little Endian"),
   [ENCAPSULATED_UNCOMPRESSED]: native("Encapsulated Uncompressed Explicit VR Little Endian"),

@@ -42,7 +42,7 @@ export interface Unreadable extends Unread, FolderPlace {
   series: readonly string[] | undefined;
 }
 
-interface Slice {
+interface PlacedSlice {
   place: FolderPlace;
   source: { seriesInstanceUid: string | undefined };
 }
@@ -53,7 +53,7 @@ interface Slice {
  */
 export function attributed<T extends Unread & FolderPlace>(
   found: readonly T[],
-  slices: readonly Slice[],
+  slices: readonly PlacedSlice[],
 ): { unreadable: (T & Unreadable)[]; beside: T[] } {
   const series = new Map<string, FolderPlace[]>();
   for (const { place, source } of slices) {

@@ -263,7 +263,7 @@ export function checkFormats(all: readonly Pick<SliceFacts, "format">[]): void {
   if (sizes.size > 1)
     throw seriesInvalid(
       "mixed_size",
-      `Expected slices of one size, found ${listed([...sizes])}. Leave out what is no slice of this volume.`,
+      `Expected slices of one size, found ${quotedList([...sizes])}. Leave out what is no slice of this volume.`,
       { sizes: [...sizes].slice(0, LISTED) },
     );
   const mixed = MEANING.filter((field) => new Set(all.map(({ format }) => format[field])).size > 1);
@@ -281,7 +281,7 @@ function checkAlike(all: readonly LocatedSlice[]): void {
   if (units.size > 1)
     throw seriesInvalid(
       "mixed_units",
-      `Expected slices whose values have one unit, found ${listed([...units])}. A rescale is missing in some slices, some are derived (ImageType), or they are of several series: correct them at the source.`,
+      `Expected slices whose values have one unit, found ${quotedList([...units])}. A rescale is missing in some slices, some are derived (ImageType), or they are of several series: correct them at the source.`,
       { units: [...units] },
     );
   for (const side of ["row", "column"] as const) {
@@ -462,7 +462,7 @@ const at = (values: readonly number[], index: number): number => values[index] ?
 
 const shown = (value: number): string => String(Number(value.toPrecision(4)));
 
-function listed(values: readonly string[]): string {
+function quotedList(values: readonly string[]): string {
   return values.length > LISTED
     ? `${values.slice(0, LISTED).join(", ")} and ${values.length - LISTED} more`
     : values.join(", ");

@@ -8,7 +8,7 @@ import {
   type RasterOrder,
 } from "./raster-orders.js";
 
-export interface Decoded {
+export interface DecodedRaster {
   done: RasterMetadata | PixelsSaid;
   /**
    * As stored, rows top to bottom, colour by pixel, little endian; empty if the answer says another
@@ -31,11 +31,11 @@ function open(file: Uint8Array, page: number): Sharp {
 }
 
 /** Throws what sharp throws. */
-export async function decodeRaster(file: Uint8Array, order: RasterOrder): Promise<Decoded> {
+export async function decodeRaster(file: Uint8Array, order: RasterOrder): Promise<DecodedRaster> {
   return order.do === "metadata" ? metadataOf(file) : pixelsOf(file, order);
 }
 
-async function metadataOf(file: Uint8Array): Promise<Decoded> {
+async function metadataOf(file: Uint8Array): Promise<DecodedRaster> {
   const { format, space, depth, hasAlpha, orientation, pages, autoOrient } = await open(
     file,
     0,
@@ -56,7 +56,7 @@ async function metadataOf(file: Uint8Array): Promise<Decoded> {
 async function pixelsOf(
   file: Uint8Array,
   { page, layout, width, height, hasAlpha }: Extract<RasterOrder, { do: "pixels" }>,
-): Promise<Decoded> {
+): Promise<DecodedRaster> {
   const depth = layout.bits === 8 ? "uchar" : "ushort";
   const { data, info } = await open(file, page)
     .autoOrient()

@@ -1,7 +1,7 @@
 /**
  * Reads the pages of a TIFF from its tags, without decoding (TIFF 6.0; BigTIFF as libtiff has it).
- * The decoder converts some photometrics, passes others through as they are and says of neither
- * what it did; so the tags decide here, from a closed list, what is read and what its values mean.
+ * The decoder converts some photometrics and passes others through, without reporting which it did.
+ * So the tags decide here, from a closed list, what is read and what its values mean.
  */
 import { errors, type RadserveError } from "../../base/errors.js";
 
@@ -105,7 +105,7 @@ const TYPES: Readonly<
 
 type Directory = Map<number, number[]>;
 
-interface Form {
+interface TagForm {
   view: DataView;
   littleEndian: boolean;
   big: boolean;
@@ -142,7 +142,7 @@ export function readTiffPages(bytes: Uint8Array): TiffPage[] {
   return first;
 }
 
-function formOf(bytes: Uint8Array): Form {
+function formOf(bytes: Uint8Array): TagForm {
   return {
     view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength),
     littleEndian: bytes[0] === 0x49,
@@ -166,7 +166,7 @@ export function withOrientations(bytes: Uint8Array): Uint8Array {
 }
 
 /** The directories of a chain, which begins where the header says, or at an offset. */
-function directories(form: Form, from?: number, seen = new Set<number>()): Directory[] {
+function directories(form: TagForm, from?: number, seen = new Set<number>()): Directory[] {
   const { view, big } = form;
   const word = big ? 8 : 4;
   const found: Directory[] = [];
@@ -206,7 +206,7 @@ const TAKE_THE_PICTURE = "Convert the picture itself to PNG or TIFF.";
  * Pages have to be pictures of their own (TIFF 6.0 section 8). A camera raw file shows a thumbnail
  * as its page, and has its picture in SubIFDs, where whole slides have smaller versions of a page.
  */
-function checkPictures(form: Form, pages: readonly Directory[]): void {
+function checkPictures(form: TagForm, pages: readonly Directory[]): void {
   if (pages.some((page) => page.has(TAG.dngVersion)))
     throw unsupported(
       `The TIFF file is camera raw (DNG), whose pages are thumbnails. ${TAKE_THE_PICTURE}`,
@@ -236,7 +236,7 @@ function checkNotCanon(bytes: Uint8Array): void {
     );
 }
 
-function number({ view, littleEndian }: Form, at: number, size: number): number {
+function number({ view, littleEndian }: TagForm, at: number, size: number): number {
   if (at + size > view.byteLength) throw cut();
   if (size === 2) return view.getUint16(at, littleEndian);
   return size === 4
@@ -244,7 +244,7 @@ function number({ view, littleEndian }: Form, at: number, size: number): number 
     : Number(view.getBigUint64(at, littleEndian));
 }
 
-function readEntry(form: Form, at: number, directory: Directory): void {
+function readEntry(form: TagForm, at: number, directory: Directory): void {
   const { view, littleEndian, big } = form;
   const word = big ? 8 : 4;
   const tag = view.getUint16(at, littleEndian);
@@ -296,7 +296,7 @@ function pageOf(directory: Directory): TiffPage {
     );
   if (COMPRESSIONS[compression] === undefined)
     throw unsupported(
-      `The TIFF image has compression ${compression}; supported are ${listed(Object.keys(COMPRESSIONS))} ` +
+      `The TIFF image has compression ${compression}; supported are ${valueList(Object.keys(COMPRESSIONS))} ` +
         "(none, CCITT, LZW, JPEG, Deflate, PackBits). Convert it.",
     );
   if (photometric === 6) checkYcc(directory, compression);
@@ -324,7 +324,7 @@ function pageOf(directory: Directory): TiffPage {
 const isRead = (photometric: number): photometric is TiffPage["photometric"] =>
   photometric in DEPTHS;
 
-function listed(values: readonly (number | string)[]): string {
+function valueList(values: readonly (number | string)[]): string {
   return `${values.slice(0, -1).join(", ")}${values.length > 1 ? " and " : ""}${values.at(-1) ?? ""}`;
 }
 
@@ -334,7 +334,7 @@ function depthOf(directory: Directory, photometric: TiffPage["photometric"]): nu
   if (bits === undefined || !depths.includes(bits))
     throw unsupported(
       `The TIFF image has ${directory.get(TAG.bits)?.join(", ") ?? "1"} bits a sample; supported for ${PHOTOMETRIC[photometric] ?? ""} ` +
-        `are ${listed(depths)}. Convert it.`,
+        `are ${valueList(depths)}. Convert it.`,
     );
   if (one(directory, TAG.compression, 1) === JPEG && bits !== 8)
     throw unsupported(

@@ -30,7 +30,15 @@ import { receiptSchema, signedText, type Receipt } from "../receipt/receipt.js";
 import { checkFileName, checkName, receiptName, type ResultFile } from "../receipt/names.js";
 import { publish, recover, rollBack } from "./publish.js";
 import { filesOf, readReceipt, type Existing } from "../receipt/read-receipt.js";
-import { DELIVERY, exists, lostLock, MARK, nameTaken, Staging, type Target } from "./staging.js";
+import {
+  DELIVERY,
+  exists,
+  lostLock,
+  MARK,
+  nameTaken,
+  Staging,
+  type StagingTarget,
+} from "./staging.js";
 
 export interface HoldOptions extends LockOptions {
   /** Called before each change of the disk, with its name. */
@@ -40,7 +48,7 @@ export interface HoldOptions extends LockOptions {
 }
 
 /** NAME while its lock is held. */
-export interface Held {
+export interface HeldName {
   /**
    * The thing that lies under NAME.json: nothing, a receipt, or a file that is not a receipt of
    * Radserve.
@@ -72,11 +80,11 @@ export async function withName<T>(
   dir: string,
   name: string,
   options: HoldOptions,
-  work: (held: Held) => Promise<T>,
+  work: (held: HeldName) => Promise<T>,
 ): Promise<T> {
   checkName(name, options.delivers);
   const lock = await explained(() => NameLock.take(dir, name, options));
-  const target: Target = { dir, name, lock, step: options.onStep ?? (() => undefined) };
+  const target: StagingTarget = { dir, name, lock, step: options.onStep ?? (() => undefined) };
   let found: Existing | undefined;
   try {
     const place = `${dir}/${receiptName(name)}`;
@@ -109,7 +117,7 @@ interface Result {
 }
 
 async function commit(
-  target: Target,
+  target: StagingTarget,
   { files, receipt, allowed, delivery, wasFree }: Result,
 ): Promise<void> {
   const text = await checked(target, files, receipt);
@@ -142,7 +150,7 @@ async function commit(
  * with the hash of its bytes.
  */
 async function checked(
-  target: Target,
+  target: StagingTarget,
   files: readonly ResultFile[],
   receipt: Receipt,
 ): Promise<Buffer> {
@@ -163,7 +171,7 @@ async function checked(
  * @returns false if it could not be made, written or named so; then nothing has happened
  */
 async function publishUnnamed(
-  { dir, name, lock, step }: Target,
+  { dir, name, lock, step }: StagingTarget,
   text: Buffer,
   allowed: Promise<void>,
 ): Promise<boolean> {
@@ -188,7 +196,7 @@ async function publishUnnamed(
  * finds a folder without a mark and deletes it.
  */
 async function publishAlone(
-  { dir, name, lock, step }: Target,
+  { dir, name, lock, step }: StagingTarget,
   staging: Staging,
   { text, allowed }: { text: Buffer; allowed: Promise<void> },
 ): Promise<void> {
@@ -208,7 +216,7 @@ async function publishAlone(
 
 /** All files at once: each of them waits for the disk. */
 async function stage(
-  target: Target,
+  target: StagingTarget,
   staging: Staging,
   result: Pick<Result, "files" | "allowed" | "delivery"> & { text: Buffer },
 ): Promise<void> {
@@ -234,7 +242,7 @@ async function stage(
 }
 
 async function stageDelivery(
-  { dir, name, step }: Target,
+  { dir, name, step }: StagingTarget,
   staging: Staging,
   delivery: Delivery,
 ): Promise<void> {

@@ -17,7 +17,7 @@ import {
 import path from "node:path";
 
 /** The facts of a request that a receipt and an answer have beside its results. */
-interface Asked {
+interface RequestFacts {
   /** Paths as the client gave them. */
   task: { requestId: string; inputPath: string; outputFolder: string };
   /** NAME, the stem of the results. */
@@ -121,7 +121,7 @@ function present<K extends string>(key: K, value: string | undefined): Partial<R
 
 /** @param pixelSha256 over the stored values of all frames, in order, hex */
 export function receiptOf(
-  { task, name, image, plan, watch }: Asked,
+  { task, name, image, plan, watch }: RequestFacts,
   models: ReceiptModel[],
   pixelSha256: string,
 ): Receipt {
@@ -146,7 +146,11 @@ export function receiptOf(
 }
 
 /** @param reused the receipt is an earlier one, and nothing was computed */
-export function answerOf({ task, name, watch }: Asked, receipt: Receipt, reused: boolean): Answer {
+export function answerOf(
+  { task, name, watch }: RequestFacts,
+  receipt: Receipt,
+  reused: boolean,
+): Answer {
   const folder = task.outputFolder === "/" ? "" : task.outputFolder.replace(/\/+$/, "");
   return {
     request_id: task.requestId,

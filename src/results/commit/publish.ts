@@ -27,14 +27,18 @@ import {
   PREVIOUS,
   PREVIOUS_DELIVERY,
   Staging,
-  type Target,
+  type StagingTarget,
 } from "./staging.js";
 
 /**
  * Moves a complete staging folder's files into place. Each step may have been done before: it is
  * also the recovery.
  */
-export async function publish(target: Target, staging: Staging, receipt: Receipt): Promise<void> {
+export async function publish(
+  target: StagingTarget,
+  staging: Staging,
+  receipt: Receipt,
+): Promise<void> {
   const { dir, name, step } = target;
   const old = await refuseForeign(target, receipt, staging);
   const [place, delivery] = [`${dir}/${receiptName(name)}`, `${dir}/${deliveryName(name)}`];
@@ -70,7 +74,7 @@ export async function publish(target: Target, staging: Staging, receipt: Receipt
 /**
  * Removes a staging folder without a mark, unless the old result in it is still to be delivered.
  */
-async function leave({ dir, name }: Target, staging: Staging): Promise<void> {
+async function leave({ dir, name }: StagingTarget, staging: Staging): Promise<void> {
   // One that is not trusted is kept, too: nothing of it is sent, and whoever knows it can adopt it
   const old = await readDeliveryFile(staging.at(PREVIOUS_DELIVERY), name);
   if (old?.delivery.open !== true) return staging.remove();
@@ -87,7 +91,7 @@ async function leave({ dir, name }: Target, staging: Staging): Promise<void> {
  * folder.
  */
 async function replaced(
-  { dir, name }: Target,
+  { dir, name }: StagingTarget,
   staging: Staging,
   receipt: Receipt,
   old: Receipt | undefined,
@@ -110,7 +114,7 @@ async function replaced(
  * @throws RadserveError output_name_taken
  */
 async function refuseForeign(
-  { dir, name }: Target,
+  { dir, name }: StagingTarget,
   receipt: Receipt,
   staging: Staging,
 ): Promise<Receipt | undefined> {
@@ -133,7 +137,11 @@ async function refuseForeign(
  * Puts the folder back as it was before the commit, and the mark away before anything it vouches
  * for.
  */
-export async function rollBack(target: Target, staging: Staging, receipt: Receipt): Promise<void> {
+export async function rollBack(
+  target: StagingTarget,
+  staging: Staging,
+  receipt: Receipt,
+): Promise<void> {
   const { dir, name, step } = target;
   if (await exists(staging.at(MARK))) {
     for (const [file, hash] of filesOf(receipt)) {
@@ -168,7 +176,7 @@ export async function rollBack(target: Target, staging: Staging, receipt: Receip
  * Finishes or removes what an earlier holder of NAME left. A staged receipt that is not trusted
  * publishes nothing: what lay there before comes back.
  */
-export async function recover(target: Target): Promise<void> {
+export async function recover(target: StagingTarget): Promise<void> {
   const path = `${target.dir}/${stagingName(target.name)}`;
   const found = await lstat(path).catch(ifMissing(undefined));
   if (found === undefined) return dropDelivery(target);
@@ -196,7 +204,7 @@ export async function recover(target: Target): Promise<void> {
 }
 
 /** A delivery without a receipt is of a result that somebody has removed. */
-async function dropDelivery({ dir, name }: Target): Promise<void> {
+async function dropDelivery({ dir, name }: StagingTarget): Promise<void> {
   if (!(await exists(`${dir}/${receiptName(name)}`)))
     await unlink(`${dir}/${deliveryName(name)}`)
       .catch(ifMissing(undefined))
@@ -215,7 +223,11 @@ function ifTooLong(error: unknown): void {
  * Whether each file that a staged receipt lists is there, staged or in place, unharmed, with
  * nothing foreign in its way.
  */
-async function isWhole(target: Target, staging: Staging, receipt: Receipt): Promise<boolean> {
+async function isWhole(
+  target: StagingTarget,
+  staging: Staging,
+  receipt: Receipt,
+): Promise<boolean> {
   for (const [file, hash] of filesOf(receipt)) {
     if (!belongsTo(target.name, file)) return false;
     const found =

@@ -12,12 +12,12 @@ import type { Receipt } from "../receipt/receipt.js";
 import type { Trust } from "../receipt/seal.js";
 
 /** Gets receipts with their paths, and counts all that it got. */
-export interface Gathering {
+export interface ReceiptGathering {
   readonly looked: number;
   add(receipt: Receipt, path: string, trust: Trust): void;
 }
 
-export interface Reading {
+export interface ReceiptReading {
   /** Receipts after which nothing more is read; without it there is no end. */
   most?: number;
   /** Told of folders that are left out. */
@@ -30,8 +30,8 @@ export interface Reading {
  */
 export async function readReceipts(
   folder: string,
-  to: Gathering,
-  reading: Reading = {},
+  to: ReceiptGathering,
+  reading: ReceiptReading = {},
 ): Promise<boolean> {
   const { most = Infinity, unreadable } = reading;
   const entries = await opendir(folder).catch((error: unknown) => {

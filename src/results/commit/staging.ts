@@ -23,7 +23,7 @@ const FOLDER_ITSELF = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_N
 /** Retries while a share is busy; each waits a tenth of a second longer than the one before. */
 const MOST_RETRIES = 4;
 
-export interface Target {
+export interface StagingTarget {
   dir: string;
   name: string;
   lock: NameLock;
@@ -44,7 +44,7 @@ export class Staging {
    * Makes a new one for NAME.
    * @throws errors of the file system as they are
    */
-  static async make({ dir, name, step }: Target): Promise<Staging> {
+  static async make({ dir, name, step }: StagingTarget): Promise<Staging> {
     const path = `${dir}/${stagingName(name)}`;
     await step("make the staging folder");
     await mkdir(path);

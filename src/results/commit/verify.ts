@@ -30,16 +30,16 @@ export const VERDICTS = [
   "known_fault",
   "unsigned",
 ] as const;
-export type Verdict = (typeof VERDICTS)[number];
+export type CheckVerdict = (typeof VERDICTS)[number];
 
-export interface Check {
+export interface ReceiptCheck {
   /** Name of a file, of a model, or `source` and `receipt`. */
   what: string;
-  verdict: Verdict;
+  verdict: CheckVerdict;
   detail: string;
 }
 
-export const check = (what: string, verdict: Verdict, detail: string): Check => ({
+export const check = (what: string, verdict: CheckVerdict, detail: string): ReceiptCheck => ({
   what,
   verdict,
   detail,
@@ -49,34 +49,34 @@ export const check = (what: string, verdict: Verdict, detail: string): Check => 
  * Whether all is as it was written. What was computed again and is equal is right whoever wrote it,
  * so that a receipt without a MAC may be.
  */
-export const areEqual = (checks: readonly Check[]): boolean =>
+export const areEqual = (checks: readonly ReceiptCheck[]): boolean =>
   checks.every(({ verdict }) => verdict === "ok" || verdict === "unsigned");
 
 /** What the MAC of a receipt says. */
-export function checkMac(trust: Trust): Check {
+export function checkMac(trust: Trust): ReceiptCheck {
   if (trust.trusted) return check("MAC", "ok", `by the key ${trust.key_id} of this installation`);
   return check("MAC", trust.why === "wrong_mac" ? "differs" : "unsigned", distrust(trust));
 }
 
 /** Known faults of results of the version that made this one. */
-export function checkFaults(evidence: Evidence): Check[] {
+export function checkFaults(evidence: Evidence): ReceiptCheck[] {
   const { radserve_version: version } = evidence.receipt;
   return knownFaults(evidence).map((text) => check(`Radserve ${version}`, "known_fault", text));
 }
 
 /**
- * The files that a receipt lists, what it lists twice, and objects of ours beside it that it does
- * not list.
+ * Checks the files that a receipt lists, names that it lists twice, and objects of Radserve beside
+ * it that it does not list.
  * @param dir folder of the receipt
  */
-export async function checkFiles(dir: string, receipt: Receipt): Promise<Check[]> {
+export async function checkFiles(dir: string, receipt: Receipt): Promise<ReceiptCheck[]> {
   const checks = checkLists(receipt);
   for (const model of receipt.models)
     for (const file of model.outputs) checks.push(await checkFile(dir, file, model, receipt));
   return [...checks, ...(await checkUnlisted(dir, receipt))];
 }
 
-function checkLists({ models, outputs_requested }: Receipt): Check[] {
+function checkLists({ models, outputs_requested }: Receipt): ReceiptCheck[] {
   const lists = {
     models: models.map(({ name }) => name),
     outputs: models.flatMap(({ outputs }) => outputs.map(({ path }) => path)),
@@ -91,10 +91,10 @@ function checkLists({ models, outputs_requested }: Receipt): Check[] {
  * Objects of a model that was cut out of the receipt, or of an earlier result: whoever takes all
  * objects of a folder takes them too.
  */
-async function checkUnlisted(dir: string, receipt: Receipt): Promise<Check[]> {
+async function checkUnlisted(dir: string, receipt: Receipt): Promise<ReceiptCheck[]> {
   const listed = new Set(receipt.models.flatMap(({ outputs }) => outputs.map(({ path }) => path)));
   const start = `${receipt.source.name}.`;
-  const checks: Check[] = [];
+  const checks: ReceiptCheck[] = [];
   for (const name of (await readdir(dir)).sort()) {
     if (!name.startsWith(start) || listed.has(name)) continue;
     if (!/^[a-z0-9_-]+\.(?:sr|seg|sc)\.dcm$/.test(name.slice(start.length))) continue;
@@ -125,7 +125,7 @@ async function checkFile(
   file: OutputFile,
   model: ReceiptModel,
   receipt: Receipt,
-): Promise<Check> {
+): Promise<ReceiptCheck> {
   const { path } = file;
   if (/[/\0]/.test(path)) return check(path, "differs", "no plain file name beside the receipt");
   const bytes = await withPlain(`${dir}/${path}`, readWhole);

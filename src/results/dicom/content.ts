@@ -4,7 +4,7 @@
  */
 import type { Vector } from "../../images/vectors.js";
 import type { Code } from "../../manifest/texts.js";
-import type { Point } from "../kinds/kind.js";
+import type { SourcePoint } from "../kinds/kind.js";
 import { codeItem } from "./codes.js";
 import type { Dataset } from "./elements.js";
 import { referenced, type SourceFrame } from "./source.js";
@@ -118,7 +118,7 @@ export function segmentReference(name: Code, reference: Dataset): Dataset {
 export function spatialCoordinates(
   relationship: Relationship,
   name: Code,
-  points: readonly Point[],
+  points: readonly SourcePoint[],
   frame: SourceFrame,
 ): Dataset {
   const graphic = {

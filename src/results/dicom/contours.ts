@@ -16,11 +16,11 @@ export interface LabelPlane {
   /** Pixels from one row of the plane to the next. */
   stride: number;
   label: number;
-  box: Bounds;
+  box: LabelBounds;
 }
 
 /** A rectangle of pixels; the last ones are outside. */
-export interface Bounds {
+export interface LabelBounds {
   x0: number;
   y0: number;
   x1: number;
@@ -80,8 +80,12 @@ export function contoursOf({ labels, stride, label, box }: LabelPlane): Contour[
 }
 
 /** The box of every label from 1 on that a plane has, in one pass. */
-export function boxesOf(labels: Uint8Array, rows: number, columns: number): Map<number, Bounds> {
-  const boxes = new Map<number, Bounds>();
+export function boxesOf(
+  labels: Uint8Array,
+  rows: number,
+  columns: number,
+): Map<number, LabelBounds> {
+  const boxes = new Map<number, LabelBounds>();
   for (let y = 0; y < rows; y++)
     for (let x = 0; x < columns; x++) {
       const label = labels[y * columns + x] ?? 0;

@@ -8,21 +8,21 @@ import { cached } from "../../base/cached.js";
 import { dictionaryVr, tagOf, type Tag } from "../../images/dicom/dictionary.js";
 import { decimalString } from "./values.js";
 
-export type Plain = string | number | readonly (string | number)[];
+export type PlainValue = string | number | readonly (string | number)[];
 
 /** How the values of a VR are written (PS3.5 table 6.2-1). */
-type Form =
+type ValueForm =
   | { kind: "ascii"; pad: number; longest: number }
   | { kind: "text" }
   | { kind: "number"; bytes: number; write: (buffer: Buffer, value: number, at: number) => void };
 
 const SPACE = 0x20;
-const ascii = (longest: number, pad = SPACE): Form => ({ kind: "ascii", pad, longest });
-const TEXT: Form = { kind: "text" };
+const ascii = (longest: number, pad = SPACE): ValueForm => ({ kind: "ascii", pad, longest });
+const TEXT: ValueForm = { kind: "text" };
 const number = (
   bytes: number,
   write: (buffer: Buffer, value: number, at: number) => void,
-): Form => ({
+): ValueForm => ({
   kind: "number",
   bytes,
   write,
@@ -32,7 +32,7 @@ function writeTag(buffer: Buffer, tag: Tag, at: number): number {
   return buffer.writeUInt16LE(tag & 0xffff, buffer.writeUInt16LE(tag >>> 16, at));
 }
 
-const FORMS: Readonly<Record<string, Form>> = {
+const FORMS: Readonly<Record<string, ValueForm>> = {
   AE: ascii(16),
   AS: ascii(4),
   CS: ascii(16),
@@ -81,7 +81,7 @@ export const attributeOf = cached((keyword: string): Attribute => {
 });
 
 /** A value as text, several of them with backslashes between. */
-function textOf(vr: string, value: Plain): string {
+function textOf(vr: string, value: PlainValue): string {
   const one = (each: string | number): string =>
     typeof each === "string" ? each : vr === "DS" ? decimalString(each) : String(each);
   return typeof value === "object" ? value.map(one).join("\\") : one(value);
@@ -114,7 +114,7 @@ export class ElementWriter {
    * An element without items and without binary data. "" and [] write it empty.
    * @throws Error if its VR depends on the object, or its value has not the form of its VR
    */
-  plain({ tag, vr }: Attribute, value: Plain): void {
+  plain({ tag, vr }: Attribute, value: PlainValue): void {
     const form = FORMS[vr];
     // A sequence without items
     if (vr === "SQ" && typeof value === "object" && value.length === 0) {
@@ -148,7 +148,7 @@ export class ElementWriter {
     this.#at = at;
   }
 
-  #text(tag: Tag, vr: string, form: Form & { kind: "ascii" | "text" }, text: string): void {
+  #text(tag: Tag, vr: string, form: ValueForm & { kind: "ascii" | "text" }, text: string): void {
     if (form.kind === "ascii") checkLongest(vr, form.longest, text);
     const length = form.kind === "ascii" ? text.length : Buffer.byteLength(text);
     this.#header(tag, vr, length + (length % 2));
@@ -157,7 +157,12 @@ export class ElementWriter {
     if (length % 2 === 1) this.#buffer[this.#at++] = form.kind === "ascii" ? form.pad : SPACE;
   }
 
-  #numbers(tag: Tag, vr: string, { bytes, write }: Form & { kind: "number" }, value: Plain): void {
+  #numbers(
+    tag: Tag,
+    vr: string,
+    { bytes, write }: ValueForm & { kind: "number" },
+    value: PlainValue,
+  ): void {
     const values = typeof value === "object" ? value : value === "" ? [] : [value];
     this.#header(tag, vr, bytes * values.length);
     this.#room(bytes * values.length);

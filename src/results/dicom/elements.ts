@@ -16,7 +16,7 @@ import {
   ITEM_END,
   SEQUENCE_END,
   type Attribute,
-  type Plain,
+  type PlainValue,
 } from "./element-writer.js";
 import { derivedUid } from "./uid.js";
 
@@ -58,7 +58,7 @@ function write(dataset: Dataset, encapsulated: boolean, writer: ElementWriter): 
         writer.put(ITEM_END);
       }
       writer.put(SEQUENCE_END);
-    } else writer.plain(attribute, value as Plain);
+    } else writer.plain(attribute, value as PlainValue);
   }
 }
 

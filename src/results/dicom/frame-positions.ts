@@ -9,8 +9,8 @@ import type { Attributes, PlanePosition, Spacing } from "../../images/image.js";
 import { alongNormal } from "../../images/vectors.js";
 import { codeItem } from "./codes.js";
 import type { Dataset } from "./elements.js";
-import { declaredThickness, type Grid, type Places } from "./grid.js";
-import type { Part } from "./segments.js";
+import { declaredThickness, type FrameGrid, type Places } from "./grid.js";
+import type { PhaseSegment } from "./segments.js";
 import { slideGeometry, type SlideGeometry, type TilePosition } from "./slide.js";
 import { analysed, referenced, takeOver, type SourceFrame } from "./source.js";
 import type { Subject } from "./subject.js";
@@ -23,8 +23,8 @@ import { oneLine } from "./values.js";
  */
 export function framePositions(
   { image, attributes, phases }: Pick<Subject, "image" | "attributes" | "phases">,
-  grid: Grid,
-  parts: readonly Part[] | undefined,
+  grid: FrameGrid,
+  parts: readonly PhaseSegment[] | undefined,
 ): Dataset {
   const frameOfReference = frameOfReferenceOf(attributes);
   const isSlide = frameOfReference !== undefined && grid.sources !== undefined;
@@ -83,8 +83,8 @@ export function frameOfReferenceOf(attributes: Attributes): Dataset[string] | un
  * The frames of one place in their order, whether segments are a dimension, and the UIDs of the
  * dimensions.
  */
-function channelsOf(parts: readonly Part[] | undefined) {
-  const channels: readonly (Part | undefined)[] = parts ?? [undefined];
+function channelsOf(parts: readonly PhaseSegment[] | undefined) {
+  const channels: readonly (PhaseSegment | undefined)[] = parts ?? [undefined];
   const form = parts === undefined ? ["labelmap"] : [];
   return {
     channels,
@@ -104,7 +104,7 @@ function patientOrientation(attributes: Attributes): string[] {
 }
 
 /** The frames of a segment: those of its phase. */
-const framesOf = (part: Part | undefined, { frames }: Grid): readonly number[] =>
+const framesOf = (part: PhaseSegment | undefined, { frames }: FrameGrid): readonly number[] =>
   part?.phase.frames ?? Array.from({ length: frames }, (_, frame) => frame);
 
 interface Geometry {
@@ -274,8 +274,8 @@ function tilePositions({
   parts,
   slide,
 }: Pick<Subject, "image" | "attributes"> & {
-  grid: Grid;
-  parts: readonly Part[] | undefined;
+  grid: FrameGrid;
+  parts: readonly PhaseSegment[] | undefined;
   slide: SlideGeometry;
 }): Dataset {
   const { channels, bySegment, organization: organizationOf } = channelsOf(parts);
@@ -370,8 +370,8 @@ interface FramePlace {
 }
 
 function frameItem(
-  { sources }: Grid,
-  segment: Part | undefined,
+  { sources }: FrameGrid,
+  segment: PhaseSegment | undefined,
   frame: number,
   { place, stack, groups }: FramePlace,
 ): Dataset {

@@ -10,7 +10,7 @@ import type { SourceFrame, SourceIds } from "./source.js";
 import type { Subject } from "./subject.js";
 
 /** The frames that every segment has, in pixels and mm of the patient. */
-export interface Grid {
+export interface FrameGrid {
   rows: number;
   columns: number;
   frames: number;
@@ -31,12 +31,15 @@ export interface Grid {
 
 /** The model's output for each frame of a grid. */
 export interface Masks {
-  grid: Grid;
+  grid: FrameGrid;
   outputs: FrameOutputs;
 }
 
 /** Where the frames of a grid lie. */
-export type Places = Pick<Grid, "frames" | "plane" | "spacing" | "thickness" | "hasOwnPositions">;
+export type Places = Pick<
+  FrameGrid,
+  "frames" | "plane" | "spacing" | "thickness" | "hasOwnPositions"
+>;
 
 export function sourcePlaces(image: Image, attributes: Attributes): Places {
   return {
@@ -52,7 +55,7 @@ export function sourceGrid({
   image,
   attributes,
   ids,
-}: Pick<Subject, "image" | "attributes" | "ids">): Grid {
+}: Pick<Subject, "image" | "attributes" | "ids">): FrameGrid {
   const frameOf = frameFinder(ids);
   return {
     ...sourcePlaces(image, attributes),
@@ -67,7 +70,7 @@ export function sourceGrid({
 }
 
 /** A grid of its own, with a frame for each slice: they follow each other along their normal. */
-export function volumeGrid({ slices, rows, columns, geometry }: ModelGrid): Grid {
+export function volumeGrid({ slices, rows, columns, geometry }: ModelGrid): FrameGrid {
   const { origin, columnDirection, rowDirection, sliceDirection } = geometry;
   const { columnSpacing, rowSpacing, sliceSpacing } = geometry;
   return {
@@ -156,10 +159,9 @@ export function positionOf(groups: Attributes): number[] | undefined {
 }
 
 /**
- * Whether the planes are those of the frames. Many frames without functional groups share the
- * attributes of the first, and the positions of the others are given elsewhere or nowhere; those of
- * a dose grid are given by its offsets, those of a reconstruction in nuclear medicine by the
- * numbers of its slices.
+ * Whether each frame has a plane of its own. Frames without functional groups share the attributes
+ * of the first frame; the positions of the others are given elsewhere or nowhere: in a dose grid by
+ * its offsets, in a nuclear medicine reconstruction by the slice numbers.
  */
 export function hasOwnPositions(image: Image, attributes: Attributes): boolean {
   const { frameCount, series } = image;

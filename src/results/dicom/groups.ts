@@ -5,7 +5,7 @@ import { dcm, own, sct } from "../../manifest/texts.js";
 import type { Warning } from "../../images/image.js";
 import { volumeOf } from "../../images/dicom/volume.js";
 import { inPatient } from "../kinds/boxes.js";
-import type { Point } from "../kinds/kind.js";
+import type { SourcePoint } from "../kinds/kind.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { NO_UNITS } from "../kinds/measurements.js";
 import { DEGREE } from "../kinds/point-measures.js";
@@ -38,7 +38,7 @@ import type { SourceFrame } from "./source.js";
 import { algorithmParameters, trackingUid, type Subject } from "./subject.js";
 
 /** The contents of the report. */
-export interface Said {
+export interface ReportContents {
   findings: readonly Finding[];
   measurements: readonly Measurement[];
   /** The receipt's warnings, of image and model. */
@@ -65,7 +65,7 @@ const PRESENT = sct("52101004", "Present");
 const ABSENT = sct("272519000", "Absent");
 
 /** A label with the output it belongs to. */
-interface Known {
+interface KnownLabel {
   label: Label;
   output: ModelOutput;
   o: number;
@@ -90,12 +90,12 @@ export interface Groups {
  */
 export function measurementGroups(
   subject: Subject,
-  said: Said,
+  said: ReportContents,
   seg: Companion | undefined,
 ): Groups {
   const { outputs } = subject.model.manifest;
   const known = outputs.flatMap((output, o) =>
-    labelsOf(output).map((label, index): Known => ({ label, output, o, index })),
+    labelsOf(output).map((label, index): KnownLabel => ({ label, output, o, index })),
   );
   const segments = segmentsOf(outputs);
   const ordinals = new Map<string, number>();
@@ -104,7 +104,7 @@ export function measurementGroups(
     const key = placeOf(measurement);
     measurements.set(key, [...(measurements.get(key) ?? []), measurement]);
   }
-  const all = foundOf(said).map((finding): Group => {
+  const all = foundOf(said).map((finding): ReportGroup => {
     const found = known.find(({ label }) => label.label === finding.label);
     if (found === undefined) throw new Error("A finding's label is one of the manifest's");
     const key = placeOf(finding);
@@ -117,7 +117,7 @@ export function measurementGroups(
     return { subject, finding, known: found, ordinal, own, seg, segment };
   });
   const apart = all.some(isRegion);
-  const isApart = ({ finding }: Group) => apart && !finding.present;
+  const isApart = ({ finding }: ReportGroup) => apart && !finding.present;
   const values = said.measurements.filter(({ label }) => label === undefined);
   return {
     groups: [
@@ -139,7 +139,7 @@ const placeOf = ({ label, frame, number }: Pick<Measurement, "label" | "frame" |
  * The findings that a report tells: a box below its threshold is left out, and a label of which
  * only such boxes were found on a frame is absent there.
  */
-function foundOf({ findings }: Said): Finding[] {
+function foundOf({ findings }: ReportContents): Finding[] {
   const strong = new Set(findings.filter(({ present }) => present).map(placeOf));
   const weak = new Set<string>();
   return findings.flatMap((finding) => {
@@ -159,14 +159,14 @@ function foundOf({ findings }: Said): Finding[] {
   });
 }
 
-function isRegion({ subject, finding, seg, segment }: Group): boolean {
+function isRegion({ subject, finding, seg, segment }: ReportGroup): boolean {
   return (
     finding.present &&
     (outlineOf(finding, subject) !== undefined || (seg !== undefined && segment !== undefined))
   );
 }
 
-function absentItem({ subject, finding, known, own }: Group): Dataset {
+function absentItem({ subject, finding, known, own }: ReportGroup): Dataset {
   const source = images("INFERRED FROM", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame));
   return coded("CONTAINS", codeOf(known.label), ABSENT, [
     ...source,
@@ -174,10 +174,10 @@ function absentItem({ subject, finding, known, own }: Group): Dataset {
   ]);
 }
 
-interface Group {
+interface ReportGroup {
   subject: Subject;
   finding: Finding;
-  known: Known;
+  known: KnownLabel;
   /** Number of the box or point among those of this label and frame, from 0. */
   ordinal: number;
   own: readonly Measurement[];
@@ -185,7 +185,7 @@ interface Group {
   segment: Segment | undefined;
 }
 
-function groupOf(group: Group): Dataset {
+function groupOf(group: ReportGroup): Dataset {
   const { subject, finding, seg, segment } = group;
   const outline = outlineOf(finding, subject);
   if (finding.frames !== undefined && finding.present) return solidGroup(group, finding.frames);
@@ -250,13 +250,13 @@ function findingItems(subject: Subject, label: Label, frame: number | undefined)
 }
 
 /** The items with which the group of a region begins. */
-function headItems({ subject, finding, known }: Group, id: string, uid: string): Dataset[] {
+function headItems({ subject, finding, known }: ReportGroup, id: string, uid: string): Dataset[] {
   const items = findingItems(subject, known.label, finding.frame);
   return [...tracking(id, uid), ...items, ...algorithmItems(subject)];
 }
 
 /** The score is a probability only if the manifest says how it was calibrated. */
-function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
+function scoreItems({ finding, known }: Pick<ReportGroup, "finding" | "known">): Dataset[] {
   const { score, threshold, margin, angle, over_frames: over } = finding;
   const how =
     over === undefined || over === "total"
@@ -286,7 +286,10 @@ function measured(
 }
 
 /** Corners of a box, or a point alone; undefined for findings that are neither. */
-function outlineOf({ box, corners, point }: Finding, { image }: Subject): Point[] | undefined {
+function outlineOf(
+  { box, corners, point }: Finding,
+  { image }: Subject,
+): SourcePoint[] | undefined {
   if (point !== undefined) return [point];
   if (box === undefined) return undefined;
   const { x0, y0, x1, y1 } = box;
@@ -307,16 +310,16 @@ function outlineOf({ box, corners, point }: Finding, { image }: Subject): Point[
  * C.18.6.1.2).
  */
 function withinImage(
-  points: readonly Point[],
+  points: readonly SourcePoint[],
   { rows, columns }: { rows: number; columns: number },
-): Point[] {
+): SourcePoint[] {
   const inside = [
-    ({ x }: Point) => x,
-    ({ y }: Point) => y,
-    ({ x }: Point) => columns - x,
-    ({ y }: Point) => rows - y,
+    ({ x }: SourcePoint) => x,
+    ({ y }: SourcePoint) => y,
+    ({ x }: SourcePoint) => columns - x,
+    ({ y }: SourcePoint) => rows - y,
   ];
-  return inside.reduce<Point[]>(
+  return inside.reduce<SourcePoint[]>(
     (left, from) =>
       left.flatMap((a, i) => {
         const b = left[(i + 1) % left.length] ?? a;
@@ -341,7 +344,7 @@ function linesOf({ lines = [], frame }: Measurement, subject: Subject): Dataset[
 }
 
 /** TID 1410 with a box or a point. */
-function outlineGroup(group: Group, outline: readonly Point[]): Dataset {
+function outlineGroup(group: ReportGroup, outline: readonly SourcePoint[]): Dataset {
   const { subject, finding, known, ordinal } = group;
   const [frame] = framesOf(subject, finding.frame);
   if (frame === undefined) throw new Error("An image has a frame");
@@ -373,7 +376,7 @@ const FACES = [0, 1, 2].flatMap((axis) =>
 );
 
 /** TID 1411 with a box in a volume: its surface in the patient, and the slices that it lies in. */
-function solidGroup(group: Group, frames: readonly number[]): Dataset {
+function solidGroup(group: ReportGroup, frames: readonly number[]): Dataset {
   const { subject, finding, known, own } = group;
   const { box, number = 1 } = finding;
   const { geometry } = volumeOf(subject.image);
@@ -406,7 +409,7 @@ function solidGroup(group: Group, frames: readonly number[]): Dataset {
  * TID 1411 with a segment through all slices or of a label map, or TID 1410 with a segment on one
  * frame.
  */
-function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
+function segmentGroup(group: ReportGroup, seg: Companion, segment: Segment): Dataset {
   const { subject, finding, own } = group;
   const { id, uid } = segmentTracking(subject, segment);
   const object = {
@@ -452,7 +455,7 @@ function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
 }
 
 /** TID 1501: present or absent in the image, with its score and measurements. */
-function wholeGroup(group: Group): Dataset {
+function wholeGroup(group: ReportGroup): Dataset {
   const { subject, finding, known, own } = group;
   const { label } = known;
   return container("CONTAINS", GROUP, "1501", [

@@ -9,7 +9,7 @@ import type { Picture } from "../../addon/picture.js";
 import type { SegmentationType } from "../forms.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
-import type { Said } from "./groups.js";
+import type { ReportContents } from "./groups.js";
 import { frameOfReferenceOf, isThicknessAssumed } from "./frame-positions.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
 import { hasOwnPositions, sourceGrid, volumeGrid, type Masks } from "./grid.js";
@@ -33,7 +33,7 @@ interface ObjectsRequest {
   kinds: readonly OutputKind[];
   /** The request names the kinds itself: what cannot be written is then said. */
   asked: boolean;
-  said: Said;
+  said: ReportContents;
   /** Outputs for each frame of the image; needed for a SEG and an RTSTRUCT. */
   outputs: FrameOutputs | undefined;
   /** Where the SEG lies in a grid of its own: that, and the outputs for each of its slices. */
@@ -62,7 +62,7 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const asked = KINDS.filter((kind) => request.kinds.includes(kind));
   const others = companionIds(request.image);
   const ids = "missing" in others ? others : sourceIds(request.image);
-  const reasons = asked.map((kind) => ({ kind, why: whyNot(kind, request, ids) }));
+  const reasons = asked.map((kind) => ({ kind, why: whyNotMade(kind, request, ids) }));
   const kinds = reasons.flatMap(({ kind, why }) => (why === undefined ? kind : []));
   const isSaid = request.asked || isUnforeseen(request, ids);
   const warnings = reasons.flatMap(({ kind, why }) =>
@@ -83,7 +83,7 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const written = await make(kinds, making);
   await checkObjects(making, written);
   return {
-    ...listed(request.name, model.name, written),
+    ...filesAndOutputs(request.name, model.name, written),
     warnings: [
       ...warnings,
       ...placesLeftOut(kinds, phases),
@@ -148,7 +148,7 @@ function isUnforeseen(
   );
 }
 
-function whyNot(
+function whyNotMade(
   kind: DicomKind,
   request: ObjectsRequest,
   ids: SourceIds | { missing: string },
@@ -214,7 +214,7 @@ async function make(kinds: readonly DicomKind[], making: Making): Promise<Writte
   );
 }
 
-function listed(
+function filesAndOutputs(
   name: string,
   model: string,
   written: readonly Written[],

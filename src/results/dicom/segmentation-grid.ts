@@ -12,7 +12,7 @@ import { CUBIC_MM_PER_ML } from "../kinds/segmentation.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { modelGridOf } from "../findings/volume-outputs.js";
 
-type Facts = NonNullable<ReceiptModel["segmentation_grid"]>;
+type GridFacts = NonNullable<ReceiptModel["segmentation_grid"]>;
 
 /**
  * Where the grid lies and what each segment has in it; undefined for segments in the source's
@@ -23,7 +23,7 @@ type Facts = NonNullable<ReceiptModel["segmentation_grid"]>;
 export function gridFacts(
   manifest: readonly ModelOutput[],
   outputs: readonly EngineOutput[],
-): Facts | undefined {
+): GridFacts | undefined {
   const grid = modelGridOf(outputs);
   if (grid === undefined) return undefined;
   const { slices, rows, columns, geometry } = grid;
@@ -51,7 +51,7 @@ export async function gridFaults(
   file: DicomFile,
   bytes: Uint8Array,
   { sha256 }: OutputFile,
-  facts: Facts,
+  facts: GridFacts,
 ): Promise<string[]> {
   const { attributes } = file;
   const frames = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];

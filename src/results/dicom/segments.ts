@@ -33,7 +33,7 @@ export function segmentsOf(outputs: readonly ModelOutput[]): Segment[] {
 }
 
 /** A segment on the frames of one phase, as objects that are read by geometry have it. */
-export interface Part extends Segment {
+export interface PhaseSegment extends Segment {
   /** From 1, over the segments in their order, and the phases of each. */
   number: number;
   phase: Phase;
@@ -45,7 +45,7 @@ export function phasesIn({ image, phases }: Pick<Subject, "image" | "phases">): 
   return [{ name: "", frames: Array.from({ length: image.frameCount }, (_, frame) => frame) }];
 }
 
-export function partsOf(segments: readonly Segment[], phases: readonly Phase[]): Part[] {
+export function partsOf(segments: readonly Segment[], phases: readonly Phase[]): PhaseSegment[] {
   return segments.flatMap((segment) =>
     phases.map((phase, i) => ({
       ...segment,
@@ -56,7 +56,7 @@ export function partsOf(segments: readonly Segment[], phases: readonly Phase[]):
 }
 
 /** The name of a part in one line of at most 64 characters: the phase is never cut off first. */
-export function partName({ label: { label }, phase: { name } }: Part): string {
+export function partName({ label: { label }, phase: { name } }: PhaseSegment): string {
   if (name === "") return oneLine(label, 64);
   const end = ` (${oneLine(name, 40)})`;
   return `${oneLine(label, 64 - end.length)}${end}`;

@@ -112,8 +112,8 @@ export function referencedObjects(frames: readonly SourceFrame[]): Dataset[] {
 /**
  * Items of SourceImageSequence for what an analysis was made from (PS3.3 C.7.6.16.2.6, C.12.4).
  * @param references of `referenced` or `referencedObjects`
- * @param preserved whether pixels lie where those of the source lie; undefined for a picture, of
- * which it is not said
+ * @param preserved whether each pixel lies where it lay in the source; undefined for a picture,
+ * where the attribute is left out
  */
 export function analysed(references: readonly Dataset[], preserved?: "YES" | "NO"): Dataset[] {
   const purpose = codeItem(dcm("121322", "Source image for image processing operation"));

@@ -1,6 +1,6 @@
 /**
  * UIDs that follow from what they name: the same input, model and configuration give the same UIDs
- * on every box.
+ * on every node.
  */
 import { createHash } from "node:crypto";
 import { canonicalJson } from "../../base/canonical-json.js";

@@ -5,7 +5,7 @@ import type { Attributes, PlanePosition } from "../../images/image.js";
 /**
  * Which part of the patient lies towards each edge of the image: L, R, A, P, H, F, or two of them.
  */
-export interface Edges {
+export interface EdgeLabels {
   left: string;
   right: string;
   top: string;
@@ -26,7 +26,7 @@ const OBLIQUE = 0.342;
 export function edgesOf(
   plane: PlanePosition | undefined,
   patientOrientation?: readonly string[],
-): Edges | undefined {
+): EdgeLabels | undefined {
   let [right, bottom] = [patientOrientation?.[0], patientOrientation?.[1]];
   if (plane !== undefined) {
     const [a, b, c, d, e, f] = plane.orientation;
@@ -44,7 +44,7 @@ export function edgesOf(
 export function sidesOf(
   plane: PlanePosition | undefined,
   attributes: Attributes | undefined,
-): Edges | undefined {
+): EdgeLabels | undefined {
   if (attributes !== undefined && isQuadruped(attributes)) return undefined;
   return edgesOf(plane, attributes?.strings("PatientOrientation"));
 }

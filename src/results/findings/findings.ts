@@ -15,11 +15,11 @@ import { resultKindOf } from "../kinds/kinds.js";
 
 /**
  * Findings and measurements of one frame or of a volume, in the order of outputs and labels.
- * @param outputs the manifest's outputs; those of `result` lie in the same order
- * @param thresholds for each output those of its labels in order, site.json applied; NaN for a
- * label without one
- * @throws RadserveError output_invalid if the engine's outputs are not those of the manifest, or
- * are not numbers
+ * @param outputs the manifest's outputs, in the order of the outputs in `result` @param thresholds
+ * for each output the thresholds of its labels in order, site.json applied; NaN for a label without
+ * one
+ * @throws RadserveError output_invalid if the engine's outputs do not fit the manifest, or are not
+ * numbers
  */
 export function interpret(
   outputs: readonly ModelOutput[],

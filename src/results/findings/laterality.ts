@@ -9,9 +9,9 @@ import type { Image, Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Code } from "../../manifest/texts.js";
-import { sideOfCode, statedSides, type Side } from "./sides.js";
+import { sideOfCode, statedSides, type BodySide } from "./sides.js";
 import { sidesOf } from "./edges.js";
-import type { Point } from "../kinds/kind.js";
+import type { SourcePoint } from "../kinds/kind.js";
 import { kindOfGiven, resultKindOf } from "../kinds/kinds.js";
 import type { Finding } from "../receipt/receipt.js";
 
@@ -24,7 +24,7 @@ interface Claimed {
   results: readonly EngineOutput[];
 }
 
-const NAMES: Readonly<Record<Side, string>> = { L: "left", R: "right" };
+const NAMES: Readonly<Record<BodySide, string>> = { L: "left", R: "right" };
 
 /**
  * Compares the present findings that have a side with the image.
@@ -65,7 +65,7 @@ interface Sided {
   output: ModelOutput;
   o: number;
   index: number;
-  label: Label & { laterality: Code; side: Side };
+  label: Label & { laterality: Code; side: BodySide };
 }
 
 function sidedLabels(outputs: readonly ModelOutput[]): Sided[] {
@@ -93,7 +93,7 @@ function unconfirmed(
   image: Image,
   finding: Finding,
   label: Sided["label"],
-  at: Point | undefined,
+  at: SourcePoint | undefined,
 ): Warning[] {
   const leftness = at === undefined ? undefined : leftnessOf(image, (finding.frame ?? 1) - 1, at);
   const name = `"${label.label}" is a finding of the ${NAMES[label.side]} side`;
@@ -114,7 +114,7 @@ function pointOf(
   { box, point }: Finding,
   result: EngineOutput | undefined,
   index: number,
-): Point | undefined {
+): SourcePoint | undefined {
   if (box !== undefined) return { x: (box.x0 + box.x1) / 2, y: (box.y0 + box.y1) / 2 };
   if (point !== undefined) return point;
   return result === undefined ? undefined : kindOfGiven(result).middle?.(result, index);
@@ -124,7 +124,7 @@ function pointOf(
  * How far to the patient's left a point lies, 0 to 1; undefined if the image's orientation does not
  * say.
  */
-function leftnessOf(image: Image, frame: number, { x, y }: Point): number | undefined {
+function leftnessOf(image: Image, frame: number, { x, y }: SourcePoint): number | undefined {
   const edges = sidesOf(image.plane(frame), image.attributes);
   const [across, down] = [x / image.format.columns, y / image.format.rows];
   switch ((edges?.right ?? "").charAt(0)) {
@@ -142,7 +142,7 @@ function leftnessOf(image: Image, frame: number, { x, y }: Point): number | unde
   return undefined;
 }
 
-function otherSide(label: string, claimed: Side, stated: Side): RadserveError {
+function otherSide(label: string, claimed: BodySide, stated: BodySide): RadserveError {
   return errors.output_invalid(
     `Expected findings of the ${NAMES[stated]} side, which the image says it shows; found "${label}" of the ${NAMES[claimed]} side. ` +
       "Correct the image's laterality, or exclude such images in the model's accepts.",

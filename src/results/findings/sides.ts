@@ -4,10 +4,10 @@ import type { Attributes, Image } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import type { Code } from "../../manifest/texts.js";
 
-export type Side = "L" | "R";
+export type BodySide = "L" | "R";
 
 /** SNOMED CT, and the SNOMED-RT values of older objects (PS3.16 CID 244). */
-const CODES: Readonly<Record<string, Side>> = {
+const CODES: Readonly<Record<string, BodySide>> = {
   "SCT 7771000": "L",
   "SCT 24028007": "R",
   "SRT G-A101": "L",
@@ -16,14 +16,14 @@ const CODES: Readonly<Record<string, Side>> = {
   "SNM3 G-A100": "R",
 };
 
-export const sideOfCode = (value: string, scheme: string): Side | undefined =>
+export const sideOfCode = (value: string, scheme: string): BodySide | undefined =>
   CODES[`${scheme} ${value}`];
 
 /**
  * What the whole of an image states, or the file of a slice: findings ask for it on each of very
  * many frames.
  */
-const statedByAll = new WeakMap<Image | Attributes, ReadonlySet<Side>>();
+const statedByAll = new WeakMap<Image | Attributes, ReadonlySet<BodySide>>();
 
 /**
  * Every side that an image states: Laterality and Image Laterality (PS3.3 C.7.3.1, C.8.7.1.1.3),
@@ -33,7 +33,7 @@ const statedByAll = new WeakMap<Image | Attributes, ReadonlySet<Side>>();
  * @param frame from 1: what is said of other frames of the object does not count; all frames if
  * undefined
  */
-export function statedSides(image: Image, frame: number | undefined): ReadonlySet<Side> {
+export function statedSides(image: Image, frame: number | undefined): ReadonlySet<BodySide> {
   const slice = frame === undefined ? undefined : image.series?.slices[frame - 1];
   const file = slice && image.series?.attributes[slice.file];
   const one = slice === undefined ? frame : slice.frame;
@@ -49,7 +49,7 @@ export function statedSides(image: Image, frame: number | undefined): ReadonlySe
   return sides;
 }
 
-function statedIn(attributes: Attributes, frame: number | undefined): Side[] {
+function statedIn(attributes: Attributes, frame: number | undefined): BodySide[] {
   if (isQuadruped(attributes)) return [];
   const perFrame = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   const frames = frame === undefined ? perFrame : perFrame.slice(frame - 1, frame);
@@ -66,7 +66,7 @@ function statedIn(attributes: Attributes, frame: number | undefined): Side[] {
   ];
 }
 
-function modifiers(holder: Attributes): Side[] {
+function modifiers(holder: Attributes): BodySide[] {
   const regions = holder.sequence("AnatomicRegionSequence") ?? [];
   return regions
     .flatMap((region) => region.sequence("AnatomicRegionModifierSequence") ?? [])
@@ -79,15 +79,15 @@ function modifiers(holder: Attributes): Side[] {
     });
 }
 
-const SIDES: Readonly<Record<Side, Code>> = {
+const SIDES: Readonly<Record<BodySide, Code>> = {
   L: { value: "7771000", scheme: "SCT", meaning: "Left" },
   R: { value: "24028007", scheme: "SCT", meaning: "Right" },
 };
 
 /**
- * The side of a label's finding site: the manifest's, else the one that the source shows, if it
- * states one only.
- * @param slice of a series, from 1, whose file alone counts
+ * The side of a label's finding site: as the manifest says, or else the side that the source shows,
+ * if it states exactly one. @param slice number in the series, from 1; only the file of this slice
+ * is read
  */
 export function sideOf(image: Image, label: Label, slice?: number): Code | undefined {
   if (label.laterality !== undefined) return label.laterality;

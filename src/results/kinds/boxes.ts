@@ -9,13 +9,13 @@ import {
   finite,
   invalid,
   isPresent,
-  named,
+  labelFields,
   pixelAspect,
   thresholdOf,
-  type Part,
+  type FindingScope,
 } from "./finding.js";
-import { framesWith, highest, scoreText, type Scope } from "./legend-row.js";
-import type { Given, Point, ResultKind } from "./kind.js";
+import { framesWith, highest, scoreText, type LegendScope } from "./legend-row.js";
+import type { OutputOfKind, SourcePoint, ResultKind } from "./kind.js";
 import { MILLIMETER } from "./measurements.js";
 import { CUBIC_MM_PER_ML, MILLILITER } from "./segmentation.js";
 import { totals } from "./totals.js";
@@ -23,7 +23,7 @@ import { totals } from "./totals.js";
 /** An output of any kind that gives boxes. */
 type BoxesOutput = Extract<ModelOutput, { max_boxes: number }>;
 
-export const boxes: ResultKind<BoxesOutput, Given<"boxes">> = {
+export const boxes: ResultKind<BoxesOutput, OutputOfKind<"boxes">> = {
   gives: "boxes",
   summary: ({ boxes: found }) => `${found.length} boxes`,
   judgedBy: "score",
@@ -41,7 +41,7 @@ export const boxes: ResultKind<BoxesOutput, Given<"boxes">> = {
       const edges = { x0: finite(x0), y0: finite(y0), x1: finite(x1), y1: finite(y1) };
       const turned = box.corners === undefined ? {} : turnedBox(box.corners, pixelAspect(part));
       const said = {
-        ...named(label, part),
+        ...labelFields(label, part),
         score,
         threshold,
         present: isPresent(score, threshold),
@@ -58,7 +58,13 @@ export const boxes: ResultKind<BoxesOutput, Given<"boxes">> = {
     const missing = labels.flatMap((label, i): Finding[] =>
       given.some((box) => box.label === i)
         ? []
-        : [{ ...named(label, part), threshold: thresholdOf(label, thresholds[i]), present: false }],
+        : [
+            {
+              ...labelFields(label, part),
+              threshold: thresholdOf(label, thresholds[i]),
+              present: false,
+            },
+          ],
     );
     return { findings: [...found, ...missing], measurements: found.flatMap(measured) };
   },
@@ -91,7 +97,10 @@ export const boxes: ResultKind<BoxesOutput, Given<"boxes">> = {
 };
 
 /** @throws RadserveError output_invalid */
-function turnedBox(given: readonly Point[], aspect: number): Pick<Finding, "corners" | "angle"> {
+function turnedBox(
+  given: readonly SourcePoint[],
+  aspect: number,
+): Pick<Finding, "corners" | "angle"> {
   const corners = given.map(({ x, y }) => ({ x: finite(x), y: finite(y) }));
   const [first, second] = corners;
   if (first === undefined || second === undefined)
@@ -132,7 +141,7 @@ const TOUCHES = 1e-6;
 
 function inVolume(
   box: Solid,
-  { volume, slices = [] }: Part,
+  { volume, slices = [] }: FindingScope,
 ): Pick<Finding, "box" | "frames" | "patient_mm"> {
   if (volume === undefined) throw new RangeError("A box with slices is one of a volume");
   const { x0, y0, z0, x1, y1, z1 } = box;
@@ -172,7 +181,7 @@ function measured({ label, number, patient_mm }: Finding): Measurement[] {
   ];
 }
 
-function boxesText(findings: readonly Finding[], { frames, called }: Scope): string {
+function boxesText(findings: readonly Finding[], { frames, called }: LegendScope): string {
   const found = findings.filter((f) => f.present);
   const threshold = findings.find((f) => f.threshold !== undefined)?.threshold;
   const limit = threshold === undefined ? "" : `threshold ${threshold.toFixed(2)}`;

@@ -2,11 +2,18 @@
 import type { Classification } from "../../manifest/outputs/classification.js";
 import type { Warning } from "../../images/image.js";
 import type { Finding } from "../receipt/receipt.js";
-import { finite, invalid, isPresent, named, thresholdOf, type Part } from "./finding.js";
+import {
+  finite,
+  invalid,
+  isPresent,
+  labelFields,
+  thresholdOf,
+  type FindingScope,
+} from "./finding.js";
 import { scoreRow } from "./legend-row.js";
-import type { Given, ResultKind } from "./kind.js";
+import type { OutputOfKind, ResultKind } from "./kind.js";
 
-export const classification: ResultKind<Classification, Given<"classification">> = {
+export const classification: ResultKind<Classification, OutputOfKind<"classification">> = {
   gives: "classification",
   summary: ({ scores }) => `scores ${Array.from(scores, (score) => score.toFixed(4)).join(", ")}`,
   judgedBy: "score",
@@ -44,14 +51,14 @@ function judged(
   { labels, decision }: Classification,
   thresholds: readonly number[],
   scores: readonly number[],
-  part: Part,
+  part: FindingScope,
 ): { findings: Finding[]; warnings: Warning[] } {
   const ranked = scores.map((score) => finite(score)).sort((a, b) => b - a);
   const [highest = NaN, second = NaN] = ranked;
   const winner = decision === "highest" ? scores.indexOf(highest) : -1;
   const findings = labels.map((label, i): Finding => {
     const score = finite(scores[i]);
-    const told = { ...named(label, part), score };
+    const told = { ...labelFields(label, part), score };
     if (decision === "highest")
       return {
         ...told,
@@ -66,7 +73,7 @@ function judged(
   return { findings, warnings: tied ? [tie(equals, part)] : [] };
 }
 
-const tie = (equals: readonly string[], { frame }: Part): Warning => ({
+const tie = (equals: readonly string[], { frame }: FindingScope): Warning => ({
   code: "classes_tied",
   message: `The highest score is that of ${equals.join(" and ")}${frame === undefined ? "" : ` on frame ${frame}`}; the first of them is said to be there.`,
 });

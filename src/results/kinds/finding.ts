@@ -1,7 +1,7 @@
 /** The facts of which every kind of output makes its findings and measurements. */
 import { errors, type RadserveError } from "../../base/errors.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
-import type { Region, Spacing, VolumeGeometry, Warning } from "../../images/image.js";
+import type { UltrasoundRegion, Spacing, VolumeGeometry, Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 
@@ -14,7 +14,7 @@ export interface FrameResult {
   /** The frame is a slice of a group, whose volumes are told together. */
   inGroup?: boolean | undefined;
   /** Where parts of the frame have scales of their own. */
-  regions?: readonly Region[] | undefined;
+  regions?: readonly UltrasoundRegion[] | undefined;
   /** How a whole series lies; counts are then of voxels. */
   volume?: VolumeGeometry | undefined;
   /** Of a volume, which frame (from 0) each slice is. */
@@ -32,7 +32,7 @@ export interface FrameResult {
 export type GroupGeometry = VolumeGeometry | { missing: string };
 
 /** The frame or volume that findings are about. */
-export type Part = Omit<FrameResult, "outputs">;
+export type FindingScope = Omit<FrameResult, "outputs">;
 
 export interface Interpreted {
   findings: Finding[];
@@ -40,7 +40,10 @@ export interface Interpreted {
   warnings: Warning[];
 }
 
-export function named(label: Label, part: Part): Pick<Finding, "label" | "code" | "frame"> {
+export function labelFields(
+  label: Label,
+  part: FindingScope,
+): Pick<Finding, "label" | "code" | "frame"> {
   return {
     label: label.label,
     ...(label.code === undefined ? {} : { code: label.code }),
@@ -48,15 +51,15 @@ export function named(label: Label, part: Part): Pick<Finding, "label" | "code" 
   };
 }
 
-export const frameOf = ({ frame }: Part): { frame?: number } =>
+export const frameOf = ({ frame }: FindingScope): { frame?: number } =>
   frame === undefined ? {} : { frame };
 
 /** Height of a pixel divided by its width, as it is in the patient. */
-export const pixelAspect = ({ spacing, planes }: Part): number =>
+export const pixelAspect = ({ spacing, planes }: FindingScope): number =>
   spacing === undefined ? (planes?.[0]?.pixelAspect ?? 1) : spacing.row / spacing.column;
 
 /** @param what is in pixels then */
-export const noPatientSpacing = ({ spacing }: Part, what: string): Warning => ({
+export const noPatientSpacing = ({ spacing }: FindingScope, what: string): Warning => ({
   code: "no_patient_spacing",
   message: `${
     spacing === undefined

@@ -2,10 +2,10 @@
 import { release } from "../../addon/bytes.js";
 import type { Heatmap } from "../../manifest/outputs/heatmap.js";
 import { HEAT_COLOURS } from "../colour.js";
-import type { Given, ResultKind } from "./kind.js";
+import type { OutputOfKind, ResultKind } from "./kind.js";
 import { UNJUDGED } from "./legend-row.js";
 
-export const heatmap: ResultKind<Heatmap, Given<"heatmap">> = {
+export const heatmap: ResultKind<Heatmap, OutputOfKind<"heatmap">> = {
   gives: "heatmap",
   summary: ({ rows, columns }) => `${rows} x ${columns}`,
   drawnOver: true,

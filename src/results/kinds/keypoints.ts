@@ -2,12 +2,12 @@
 import { hasScores, type Keypoints } from "../../manifest/outputs/keypoints.js";
 import type { Warning } from "../../images/image.js";
 import type { Finding } from "../receipt/receipt.js";
-import { finite, isPresent, named, thresholdOf } from "./finding.js";
+import { finite, isPresent, labelFields, thresholdOf } from "./finding.js";
 import { framesWith, scoreRow } from "./legend-row.js";
-import type { Given, ResultKind } from "./kind.js";
+import type { OutputOfKind, ResultKind } from "./kind.js";
 import { measurePoints } from "./point-measures.js";
 
-export const keypoints: ResultKind<Keypoints, Given<"points">> = {
+export const keypoints: ResultKind<Keypoints, OutputOfKind<"points">> = {
   gives: "points",
   summary: ({ points }) => `${points.length} points`,
   judgedBy: "score",
@@ -16,7 +16,10 @@ export const keypoints: ResultKind<Keypoints, Given<"points">> = {
     const warnings: Warning[] = [];
     const findings = output.labels.map((label, i): Finding => {
       const threshold = hasScores(output) ? thresholdOf(label, thresholds[i]) : undefined;
-      const said = { ...named(label, part), ...(threshold === undefined ? {} : { threshold }) };
+      const said = {
+        ...labelFields(label, part),
+        ...(threshold === undefined ? {} : { threshold }),
+      };
       const found = points.find((point) => point.label === i);
       if (found === undefined) return { ...said, present: false };
       const { x, y } = found;

@@ -5,12 +5,12 @@
 import type { PanelLayers } from "../../addon/picture.js";
 import type { EngineOutput } from "../../engine/types.js";
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
-import type { Range, Rgb } from "../colour.js";
+import type { ColourRange, Rgb } from "../colour.js";
 import type { Finding } from "../receipt/receipt.js";
-import type { GroupGeometry, Interpreted, Part } from "./finding.js";
-import type { LegendRow, Scope } from "./legend-row.js";
+import type { GroupGeometry, Interpreted, FindingScope } from "./finding.js";
+import type { LegendRow, LegendScope } from "./legend-row.js";
 
-export type Given<Name extends EngineOutput["kind"]> = Extract<EngineOutput, { kind: Name }>;
+export type OutputOfKind<Name extends EngineOutput["kind"]> = Extract<EngineOutput, { kind: Name }>;
 
 /** In pixels and slices of the whole, from 0; an image of one frame has one slice. */
 export interface Cuboid {
@@ -26,13 +26,13 @@ export interface Cuboid {
 export type Sides = Pick<Cuboid, "slices" | "rows" | "columns">;
 
 /** A point of the source, in pixels from its upper left corner. */
-export interface Point {
+export interface SourcePoint {
   x: number;
   y: number;
 }
 
 /** The part of an output that a panel of the picture shows, beside the drawing over it. */
-export type Marks = PanelLayers["marks"][number];
+export type PanelMarks = PanelLayers["marks"][number];
 
 /**
  * `Output` is what the manifest says of it, `Result` what the engine gave. Only what a kind has is
@@ -53,7 +53,7 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
     output: Output,
     thresholds: readonly number[],
     result: Result,
-    part: Part,
+    part: FindingScope,
   ) => Partial<Interpreted>;
   /**
    * Findings about all frames of an image, made of those of each frame.
@@ -74,18 +74,18 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
     label: string,
     findings: readonly Finding[],
     colour: Rgb | undefined,
-    scope: Scope,
+    scope: LegendScope,
   ) => LegendRow;
   /** Rows for an output that has no findings. */
-  fixedRows?: (output: Output, scope: Scope) => LegendRow[];
+  fixedRows?: (output: Output, scope: LegendScope) => LegendRow[];
   /** The layers over a panel. */
-  marks?: (result: Result, colours: readonly Rgb[], heat: Range) => Marks;
+  marks?: (result: Result, colours: readonly Rgb[], heat: ColourRange) => PanelMarks;
   /** Its layers cover other pixels than masks do. */
   drawnOver?: boolean;
   /** Whether those layers show anything. */
   isMarked?: (result: Result) => boolean;
   /** The middle of what is marked of a label. */
-  middle?: (result: Result, label: number) => Point | undefined;
+  middle?: (result: Result, label: number) => SourcePoint | undefined;
   /**
    * Lays the output for a part into the whole: outside it nothing is marked. Memory of the part is
    * given back.

@@ -1,6 +1,6 @@
 /** A row of the legend, and the words that rows of several kinds share. */
 import type { Finding } from "../receipt/receipt.js";
-import type { Range, Rgb } from "../colour.js";
+import type { ColourRange, Rgb } from "../colour.js";
 
 export interface LegendRow {
   label: string;
@@ -15,16 +15,16 @@ export interface LegendRow {
   /** A score and its threshold, both 0 to 1, for a small bar. */
   gauge: { score: number; threshold: number } | undefined;
   /** The values at the ends of a heat map's colours. */
-  ramp?: Range;
+  ramp?: ColourRange;
 }
 
 /** The images that the findings are about. */
-export interface Scope {
+export interface LegendScope {
   frames: number;
   /** The word for one of them: frame, slice. */
   called: string;
   /** Values of the heat maps that are shown. */
-  heat: Range;
+  heat: ColourRange;
 }
 
 /** A row of something that is not judged as present or absent. */
@@ -52,7 +52,7 @@ export function highest(
 export function partOf(
   one: Finding | undefined,
   findings: readonly Finding[],
-  { frames, called }: Scope,
+  { frames, called }: LegendScope,
 ): string {
   if (one?.frame === undefined) return "";
   return ` (${called} ${one.frame})  ·  in ${framesWith(findings)} of ${frames}`;
@@ -76,10 +76,14 @@ export function scoreText(score: number, threshold: number, present: boolean): s
 const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or", total: "" };
 
 /**
- * A row of a label that is told by its score alone: the highest, or that of all frames, and its
- * threshold, or how far the second is below.
+ * The row of a label that has only a score: its highest score, or the score of all frames, with the
+ * threshold, or with the distance to the second best.
  */
-export function scoreRow(label: string, findings: readonly Finding[], scope: Scope): LegendRow {
+export function scoreRow(
+  label: string,
+  findings: readonly Finding[],
+  scope: LegendScope,
+): LegendRow {
   const frames = findings.filter((f) => f.over_frames === undefined);
   const whole = findings.find((f) => f.over_frames !== undefined);
   const present = whole?.present ?? frames.some((f) => f.present);

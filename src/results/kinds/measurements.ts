@@ -16,12 +16,12 @@ import { modalityValue, paddingRange, valueReader } from "../../images/stored-va
 import type { FORMS, STATISTICS, Segmentation } from "../../manifest/outputs/segmentation.js";
 import { dcm, own, sct, type Code } from "../../manifest/texts.js";
 import type { Measurement } from "../receipt/receipt.js";
-import { frameOf, type Part } from "./finding.js";
-import type { Given } from "./kind.js";
+import { frameOf, type FindingScope } from "./finding.js";
+import type { OutputOfKind } from "./kind.js";
 import { surfaceArea } from "./surface.js";
 
 type Statistic = (typeof STATISTICS)[number];
-type Form = (typeof FORMS)[number];
+type MeasureForm = (typeof FORMS)[number];
 
 const ibsi = (value: string, meaning: string): Code => ({ value, scheme: "IBSI", meaning });
 export const ucum = (value: string, meaning: string): Code => ({ value, scheme: "UCUM", meaning });
@@ -32,7 +32,7 @@ export const MILLIMETER = ucum("mm", "millimeter");
 const SQUARE_MILLIMETER = ucum("mm2", "square millimeter");
 
 /** Distinct values, ascending, and how often each is there. */
-interface Distribution {
+interface ValueDistribution {
   values: Float64Array;
   counts: Float64Array;
   total: number;
@@ -41,10 +41,10 @@ interface Distribution {
   moments: [second: number, third: number, fourth: number];
 }
 
-function distributed(values: Float64Array, counts: Float64Array, total: number): Distribution {
+function distributed(values: Float64Array, counts: Float64Array, total: number): ValueDistribution {
   let mean = 0;
   for (const [i, value] of values.entries()) mean += ((counts[i] ?? 0) * value) / total;
-  const moments: Distribution["moments"] = [0, 0, 0];
+  const moments: ValueDistribution["moments"] = [0, 0, 0];
   for (const [i, value] of values.entries()) {
     const square = (value - mean) ** 2;
     const part = ((counts[i] ?? 0) * square) / total;
@@ -55,14 +55,14 @@ function distributed(values: Float64Array, counts: Float64Array, total: number):
   return { values, counts, total, mean, moments };
 }
 
-const sd = ({ moments }: Distribution): number => Math.sqrt(moments[0]);
+const sd = ({ moments }: ValueDistribution): number => Math.sqrt(moments[0]);
 /** The mean of the squares. */
-const square = ({ mean, moments }: Distribution): number => moments[0] + mean ** 2;
-const least = ({ values }: Distribution): number => values[0] ?? NaN;
-const most = ({ values }: Distribution): number => values.at(-1) ?? NaN;
+const square = ({ mean, moments }: ValueDistribution): number => moments[0] + mean ** 2;
+const least = ({ values }: ValueDistribution): number => values[0] ?? NaN;
+const most = ({ values }: ValueDistribution): number => values.at(-1) ?? NaN;
 
 /** Between the two values whose ranks are nearest, as numpy does by itself. */
-function quantile({ values, counts, total }: Distribution, part: number): number {
+function quantile({ values, counts, total }: ValueDistribution, part: number): number {
   const rank = part * (total - 1);
   let passed = 0;
   let at = 0;
@@ -73,7 +73,7 @@ function quantile({ values, counts, total }: Distribution, part: number): number
 }
 
 /** The part of the values in each bin; bins begin at multiples of their width. */
-function binned({ values, counts, total }: Distribution, width: number): number[] {
+function binned({ values, counts, total }: ValueDistribution, width: number): number[] {
   const bins = new Map<number, number>();
   for (const [i, value] of values.entries()) {
     const bin = Math.floor(value / width);
@@ -83,30 +83,35 @@ function binned({ values, counts, total }: Distribution, width: number): number[
 }
 
 /** A moment in standard deviations; 0 where all values are equal, as IBSI defines it. */
-const standardised = ({ moments }: Distribution, index: 1 | 2): number =>
+const standardised = ({ moments }: ValueDistribution, index: 1 | 2): number =>
   moments[0] === 0 ? 0 : moments[index] / moments[0] ** (1 + index / 2);
 
-interface Row {
+interface StatisticRow {
   name: string;
-  /** Which statistic of the quantity it is, or what it is by itself. */
+  /** The statistic of the quantity, or, without a quantity, what the value is. */
   code: Code;
   unit: "value" | "square" | "none";
-  of: (d: Distribution, binWidth: number) => number;
+  of: (d: ValueDistribution, binWidth: number) => number;
 }
 
-const valued = (name: string, code: Code, of: Row["of"]): Row => ({
+const valued = (name: string, code: Code, of: StatisticRow["of"]): StatisticRow => ({
   name,
   code,
   unit: "value",
   of,
 });
-const pure = (name: string, code: Code, of: Row["of"]): Row => ({ name, code, unit: "none", of });
+const pure = (name: string, code: Code, of: StatisticRow["of"]): StatisticRow => ({
+  name,
+  code,
+  unit: "none",
+  of,
+});
 
 /**
  * Codes of PS3.16 CID 7464, and of IBSI (CID 7478 and the reference manual) for what that does not
  * have.
  */
-const ROWS: Record<Statistic, Row> = {
+const ROWS: Record<Statistic, StatisticRow> = {
   mean: valued("Mean", sct("373098007", "Mean"), ({ mean }) => mean),
   sd: valued("SD", sct("386136009", "Standard Deviation"), sd),
   minimum: valued("Minimum", sct("255605001", "Minimum"), least),
@@ -190,13 +195,13 @@ const squared = ({ value: of, meaning }: Code): Code =>
   ucum(/[./]/.test(of) ? `(${of}).(${of})` : `${of}2`, `${meaning} squared`);
 
 /** mm between the centres of rows, columns and slices; of a single frame there are no slices. */
-export interface Step {
+export interface VoxelStep {
   row: number;
   column: number;
   slice?: number;
 }
 
-export interface Measured {
+export interface MeasuredLabels {
   /** For each label, in the order in which the manifest asks for them. */
   measurements: Measurement[][];
   warnings: Warning[];
@@ -208,12 +213,12 @@ export interface Measured {
  */
 export function measure(
   output: Segmentation,
-  given: Given<"segmentation">,
-  part: Part,
-  steps: readonly (Step | undefined)[],
-): Measured {
+  given: OutputOfKind<"segmentation">,
+  part: FindingScope,
+  steps: readonly (VoxelStep | undefined)[],
+): MeasuredLabels {
   const asked = output.measurements.filter(
-    (name): name is Statistic | Form => name in ROWS || isForm(name),
+    (name): name is Statistic | MeasureForm => name in ROWS || isForm(name),
   );
   const measurements: Measurement[][] = output.labels.map(() => []);
   const warnings: Warning[] = [];
@@ -264,7 +269,7 @@ export function measure(
       measurements[i] = asked.flatMap((name): Measurement[] => {
         if (!isForm(name))
           return quantity && values
-            ? [{ ...common, ...told(name, quantity, values, output.bin_width) }]
+            ? [{ ...common, ...statisticOf(name, quantity, values, output.bin_width) }]
             : [];
         if (step === undefined || unmeasured.includes(name)) return [];
         const { of, ...row } = FORM_ROWS[name];
@@ -277,7 +282,7 @@ export function measure(
 
 const NO_VALUES = new Uint8Array(0);
 
-const isForm = (name: string): name is Form => name in FORM_ROWS;
+const isForm = (name: string): name is MeasureForm => name in FORM_ROWS;
 
 interface FormRow {
   name: string;
@@ -286,7 +291,7 @@ interface FormRow {
   of: (counts: SegmentCounts, spacing: SegmentedImage["spacing"]) => number;
 }
 
-const FORM_ROWS: Record<Form, FormRow> = {
+const FORM_ROWS: Record<MeasureForm, FormRow> = {
   diameter_in_plane: {
     name: "Longest diameter in a slice",
     code: sct("103339001", "Long Axis"),
@@ -308,7 +313,12 @@ const FORM_ROWS: Record<Form, FormRow> = {
 };
 
 /** A statistic of the quantity, or one that has a concept of its own. */
-function told(name: Statistic, quantity: Quantity, values: Distribution, binWidth = NaN) {
+function statisticOf(
+  name: Statistic,
+  quantity: Quantity,
+  values: ValueDistribution,
+  binWidth = NaN,
+) {
   const { code, unit, of, name: text } = ROWS[name];
   const units = { value: quantity.unit, square: squared(quantity.unit), none: NO_UNITS };
   const concept = BINNED.includes(name) ? { code } : { code: quantity.code, derivation: code };
@@ -352,7 +362,7 @@ const unformed = (asked: readonly string[], why: keyof typeof UNFORMED): Warning
   message: `Not measured of segments, because ${UNFORMED[why]}: ${asked.join(", ")}.`,
 });
 
-function empty(labels: string, asked: readonly string[], { frame }: Part): Warning {
+function empty(labels: string, asked: readonly string[], { frame }: FindingScope): Warning {
   const where = frame === undefined ? "" : " on some frames";
   return {
     code: "segment_empty",
@@ -360,7 +370,7 @@ function empty(labels: string, asked: readonly string[], { frame }: Part): Warni
   };
 }
 
-/** Slices whose stored values mean the same as those of their neighbours have one number. */
+/** Neighbouring slices whose stored values mean the same share one number. */
 function distinct(all: readonly Interpretation[]): { numbers: number[]; each: Interpretation[] } {
   const each: Interpretation[] = [];
   const meaning = ({ modality, padding }: Interpretation) => [modality, padding];
@@ -382,7 +392,7 @@ function distributionOf(
   meanings: readonly Interpretation[],
   label: string,
   warnings: Warning[],
-): Distribution | undefined {
+): ValueDistribution | undefined {
   if (plane === undefined || words.length === 0) {
     const message = `The values of "${label}" are not measured: the image's stored values have more than 16 bits, and the model's labels more than ${MOST_LONG_WORDS} pixels.`;
     warnings.push({ code: "values_not_measured", message });

@@ -3,8 +3,8 @@ import type { Warning } from "../../images/image.js";
 import type { Measure } from "../../manifest/outputs/keypoints.js";
 import type { Code } from "../../manifest/texts.js";
 import type { Measurement } from "../receipt/receipt.js";
-import { frameOf, noPatientSpacing, pixelAspect, type Part } from "./finding.js";
-import type { Point } from "./kind.js";
+import { frameOf, noPatientSpacing, pixelAspect, type FindingScope } from "./finding.js";
+import type { SourcePoint } from "./kind.js";
 import { MILLIMETER, NO_UNITS, ucum } from "./measurements.js";
 import { scaleOfPoints } from "./regions.js";
 
@@ -16,9 +16,9 @@ const PERCENT = ucum("%", "percent");
 const SQUARE = 1e-3;
 
 /** A vector of the patient's proportions: mm, or widths of a pixel. */
-type Vector = Point;
+type PlaneVector = SourcePoint;
 
-interface Scale {
+interface PointScale {
   row: number;
   column: number;
   /** That of distances; undefined where they have none. */
@@ -32,8 +32,8 @@ interface Scale {
  */
 export function measurePoints(
   measures: readonly Measure[],
-  points: ReadonlyMap<string, Point>,
-  part: Part,
+  points: ReadonlyMap<string, SourcePoint>,
+  part: FindingScope,
 ): { measurements: Measurement[]; warnings: Warning[] } {
   const warnings: Warning[] = [];
   const inPixels: string[] = [];
@@ -43,7 +43,8 @@ export function measurePoints(
     const needed = [...measure.points, ...across];
     const missing = needed.filter((label) => !points.has(label));
     const at = needed.flatMap((label) => points.get(label) ?? []);
-    const found = missing.length > 0 ? missingText(missing) : told(measure, at, scaleOf(part, at));
+    const found =
+      missing.length > 0 ? missingText(missing) : measureOf(measure, at, scaleOf(part, at));
     if (typeof found !== "string") {
       if (found.unit === PIXELS) inPixels.push(name);
       return [{ name, ...(code && { code }), ...frameOf(part), ...found }];
@@ -67,7 +68,7 @@ const missingText = (labels: readonly string[]): string =>
  * In which proportions points are measured; undefined where parts of an ultrasound image have
  * different ones.
  */
-function scaleOf(part: Part, points: readonly Point[]): Scale | undefined {
+function scaleOf(part: FindingScope, points: readonly SourcePoint[]): PointScale | undefined {
   const { spacing, regions } = part;
   if (regions !== undefined) {
     const scale = scaleOfPoints(points, regions);
@@ -82,21 +83,21 @@ function scaleOf(part: Part, points: readonly Point[]): Scale | undefined {
  * The number with its unit, and the lines that it is of in pixels of the source; or why there is
  * none.
  */
-function told(
+function measureOf(
   measure: Measure,
-  at: readonly Point[],
-  scale: Scale | undefined,
+  at: readonly SourcePoint[],
+  scale: PointScale | undefined,
 ): Required<Pick<Measurement, "value" | "unit" | "lines">> | string {
   if (scale === undefined)
     return "its points do not lie in regions of the ultrasound image that have one scale";
   const { row, column, unit } = scale;
   // As many as its type has, by the manifest's schema
-  const [a, b, c, d] = at as [Point, Point, Point, Point];
-  const from = (start: Point, end: Point): Vector => ({
+  const [a, b, c, d] = at as [SourcePoint, SourcePoint, SourcePoint, SourcePoint];
+  const from = (start: SourcePoint, end: SourcePoint): PlaneVector => ({
     x: (end.x - start.x) * column,
     y: (end.y - start.y) * row,
   });
-  const ahead = (start: Point, { x, y }: Vector, part: number): Point => ({
+  const ahead = (start: SourcePoint, { x, y }: PlaneVector, part: number): SourcePoint => ({
     x: start.x + (part * x) / column,
     y: start.y + (part * y) / row,
   });
@@ -141,7 +142,10 @@ function told(
         : undefined;
   if (direction !== undefined && length(direction) === 0)
     return "the points of its line lie in one place";
-  const measured = (start: Point, end: Point): { size: number; line: Point[] } => {
+  const measured = (
+    start: SourcePoint,
+    end: SourcePoint,
+  ): { size: number; line: SourcePoint[] } => {
     if (direction === undefined) return { size: length(from(start, end)), line: [start, end] };
     const size = dot(from(start, end), direction) / length(direction);
     return { size, line: [start, ahead(start, direction, size / length(direction))] };
@@ -161,6 +165,6 @@ function told(
 const OBLONG =
   "its pixels are not square, and the image does not say how large they are in the patient";
 
-const length = ({ x, y }: Vector): number => Math.hypot(x, y);
-const dot = (a: Vector, b: Vector): number => a.x * b.x + a.y * b.y;
-const cross = (a: Vector, b: Vector): number => a.x * b.y - a.y * b.x;
+const length = ({ x, y }: PlaneVector): number => Math.hypot(x, y);
+const dot = (a: PlaneVector, b: PlaneVector): number => a.x * b.x + a.y * b.y;
+const cross = (a: PlaneVector, b: PlaneVector): number => a.x * b.y - a.y * b.x;

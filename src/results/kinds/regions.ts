@@ -2,10 +2,10 @@
  * Which region of an ultrasound image a label lies in, and so which scale its area has (PS3.3
  * C.8.5.5).
  */
-import type { Region } from "../../images/image.js";
-import type { Given, Point } from "./kind.js";
+import type { UltrasoundRegion } from "../../images/image.js";
+import type { OutputOfKind, SourcePoint } from "./kind.js";
 
-type Scale = NonNullable<Region["scale"]>;
+type RegionScale = NonNullable<UltrasoundRegion["scale"]>;
 
 /** In the map: no region, or one without a scale; regions of one priority and different scales. */
 const NOWHERE = 0;
@@ -18,9 +18,9 @@ const FIRST = 2;
  * priority and different scales overlap. A label without pixels has the first scale.
  */
 export function scalesOfLabels(
-  { mask, rows, columns, overlapping, counts }: Given<"segmentation">,
-  regions: readonly Region[],
-): (Scale | "outside" | "several")[] {
+  { mask, rows, columns, overlapping, counts }: OutputOfKind<"segmentation">,
+  regions: readonly UltrasoundRegion[],
+): (RegionScale | "outside" | "several")[] {
   const scales = distinctScales(regions);
   const map = scaleMap(regions, scales, rows, columns);
   const labels = counts.map(() => ({ outside: false, several: false, found: NOWHERE }));
@@ -46,9 +46,9 @@ export function scalesOfLabels(
  * undefined if there is none.
  */
 export function scaleOfPoints(
-  points: readonly Point[],
-  regions: readonly Region[],
-): Scale | undefined {
+  points: readonly SourcePoint[],
+  regions: readonly UltrasoundRegion[],
+): RegionScale | undefined {
   const scales = points.map(({ x, y }) => {
     const around = regions.filter(
       ({ x0, y0, x1, y1 }) => x >= x0 && x <= x1 + 1 && y >= y0 && y <= y1 + 1,
@@ -67,7 +67,7 @@ export function scaleOfPoints(
   return isOne ? first : undefined;
 }
 
-function distinctScales(regions: readonly Region[]): Scale[] {
+function distinctScales(regions: readonly UltrasoundRegion[]): RegionScale[] {
   const found = regions.flatMap(({ scale }) => scale ?? []);
   return [...new Map(found.map((scale) => [`${scale.row} ${scale.column}`, scale])).values()];
 }
@@ -77,8 +77,8 @@ function distinctScales(regions: readonly Region[]): Scale[] {
  * (C.8.5.5.1.3).
  */
 function scaleMap(
-  regions: readonly Region[],
-  scales: readonly Scale[],
+  regions: readonly UltrasoundRegion[],
+  scales: readonly RegionScale[],
   rows: number,
   columns: number,
 ): Uint32Array {
@@ -104,7 +104,7 @@ function scaleMap(
 }
 
 function eachPixel(
-  { x0, y0, x1, y1 }: Region,
+  { x0, y0, x1, y1 }: UltrasoundRegion,
   rows: number,
   columns: number,
   visit: (at: number) => void,

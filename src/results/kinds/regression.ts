@@ -2,7 +2,7 @@
 import type { Regression } from "../../manifest/outputs/regression.js";
 import type { Code } from "../../manifest/texts.js";
 import { finite, frameOf, invalid } from "./finding.js";
-import type { Given, ResultKind } from "./kind.js";
+import type { OutputOfKind, ResultKind } from "./kind.js";
 
 const STANDARD_DEVIATION: Code = {
   value: "386136009",
@@ -12,7 +12,7 @@ const STANDARD_DEVIATION: Code = {
 /** How far probabilities in float16 may be from 1 together. */
 const ROUNDING = 0.01;
 
-export const regression: ResultKind<Regression, Given<"regression">> = {
+export const regression: ResultKind<Regression, OutputOfKind<"regression">> = {
   gives: "regression",
   summary: ({ values }) => `values ${Array.from(values, (value) => value.toFixed(4)).join(", ")}`,
   judgedBy: "score",

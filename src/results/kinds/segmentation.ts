@@ -18,15 +18,15 @@ import {
   finite,
   frameOf,
   invalid,
-  named,
+  labelFields,
   noPatientSpacing,
   thresholdOf,
   type Interpreted,
-  type Part,
+  type FindingScope,
 } from "./finding.js";
-import { framesWith, highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
+import { framesWith, highest, partOf, type LegendRow, type LegendScope } from "./legend-row.js";
 import { totals } from "./totals.js";
-import type { Cuboid, Given, Marks, Point, ResultKind, Sides } from "./kind.js";
+import type { Cuboid, OutputOfKind, PanelMarks, SourcePoint, ResultKind, Sides } from "./kind.js";
 
 /** The concept that PS3.16 uses for areas of regions. */
 const AREA: Code = { value: "42798000", scheme: "SCT", meaning: "Area" };
@@ -37,7 +37,7 @@ const VOLUME: Code = { value: "118565006", scheme: "SCT", meaning: "Volume" };
 export const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
 export const CUBIC_MM_PER_ML = 1000;
 
-export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
+export const segmentation: ResultKind<Segmentation, OutputOfKind<"segmentation">> = {
   gives: "segmentation",
   summary: ({ counts, model }) => `pixels of each label ${counts.join(", ")}${inOwnGrid(model)}`,
   judgedBy: "mask",
@@ -135,8 +135,8 @@ function inOwnGrid(model: ModelGridMask | undefined): string {
 function segmented(
   output: Segmentation,
   thresholds: readonly number[],
-  given: Given<"segmentation">,
-  part: Part,
+  given: OutputOfKind<"segmentation">,
+  part: FindingScope,
 ): Interpreted {
   const { counts } = given;
   if (counts.length !== output.labels.length)
@@ -152,7 +152,7 @@ function segmented(
     const scale = known[i];
     const cm2 = scale ? pixels * ((scale.row * scale.column) / SQUARE_MM_PER_SQUARE_CM) : NaN;
     findings.push({
-      ...named(label, part),
+      ...labelFields(label, part),
       ...thresholdOfPixels(output, label, thresholds[i]),
       present: pixels > 0,
       area: { pixels, ...(scale ? { cm2 } : {}) },
@@ -181,8 +181,8 @@ function segmented(
  * For each label the scale of its pixels, or why they have none; undefined if the image has none.
  */
 function labelScales(
-  given: Given<"segmentation">,
-  { spacing, regions }: Part,
+  given: OutputOfKind<"segmentation">,
+  { spacing, regions }: FindingScope,
 ): ReturnType<typeof scalesOfLabels> | (Spacing | undefined)[] {
   if (regions !== undefined) return scalesOfLabels(given, regions);
   return given.counts.map(() => (spacing?.patient === true ? spacing : undefined));
@@ -199,8 +199,8 @@ const UNMEASURED = {
 function inVolume(
   output: Segmentation,
   thresholds: readonly number[],
-  given: Given<"segmentation">,
-  part: Part,
+  given: OutputOfKind<"segmentation">,
+  part: FindingScope,
   { columnSpacing: column, rowSpacing: row, sliceSpacing: slice }: VolumeGeometry,
 ): Interpreted {
   const voxel = column * row * slice;
@@ -210,7 +210,7 @@ function inVolume(
     return { label, threshold, voxels, ml: finite((voxels * voxel) / CUBIC_MM_PER_ML) };
   });
   const findings = volumes.map(({ label, threshold, voxels, ml }): Finding => ({
-    ...named(label, part),
+    ...labelFields(label, part),
     ...threshold,
     present: voxels > 0,
     volume: { voxels, ml },
@@ -245,7 +245,7 @@ const NO_AREA: Warning = {
   message: "An area is of a single image; of a series, volumes are given.",
 };
 
-function segmentationWarnings(asked: readonly string[], part: Part): Warning[] {
+function segmentationWarnings(asked: readonly string[], part: FindingScope): Warning[] {
   const warnings: Warning[] = [];
   if (part.spacing?.patient !== true && part.regions === undefined)
     warnings.push(noPatientSpacing(part, "areas are in pixels only"));
@@ -273,7 +273,7 @@ function row(
   label: string,
   all: readonly Finding[],
   colour: Rgb | undefined,
-  scope: Scope,
+  scope: LegendScope,
 ): LegendRow {
   const total = all.find((f) => f.over_frames !== undefined)?.volume;
   const findings = all.filter((f) => f.over_frames === undefined);
@@ -292,7 +292,7 @@ function row(
   return { label, present, colour, hollow: false, scored: false, gauge: undefined, value: told };
 }
 
-function areasText(largest: Finding, findings: readonly Finding[], scope: Scope): string {
+function areasText(largest: Finding, findings: readonly Finding[], scope: LegendScope): string {
   const { area = { pixels: 0 } } = largest;
   if (scope.frames === 1 || area.pixels === 0) return areaText(area);
   const size = area.cm2 === undefined ? `${grouped(area.pixels)} px` : `${digits(area.cm2)} cm²`;
@@ -314,9 +314,9 @@ const digits = (size: number): string =>
 const grouped = (count: number): string => String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
 function marks(
-  { mask, rows, columns, counts, overlapping }: Given<"segmentation">,
+  { mask, rows, columns, counts, overlapping }: OutputOfKind<"segmentation">,
   colours: readonly Rgb[],
-): Marks {
+): PanelMarks {
   const bytes = (some: readonly Rgb[]) => Uint8Array.from(some.flat());
   if (!overlapping)
     return { masks: [{ rows, columns, mask, colours: bytes(colours), counts }], heat: [] };
@@ -330,7 +330,7 @@ function marks(
   return { masks: planes, heat: [] };
 }
 
-function middle(result: Given<"segmentation">, index: number): Point | undefined {
+function middle(result: OutputOfKind<"segmentation">, index: number): SourcePoint | undefined {
   const { mask, rows, columns, overlapping, slices = 1 } = result;
   const length = rows * columns * slices;
   const [from, value] = overlapping ? [index * length, 1] : [0, index + 1];

@@ -5,7 +5,7 @@
 import type { Label } from "../../manifest/outputs/fields.js";
 import { own } from "../../manifest/texts.js";
 import type { Finding } from "../receipt/receipt.js";
-import { named, type Interpreted } from "./finding.js";
+import { labelFields, type Interpreted } from "./finding.js";
 import { NO_UNITS } from "./measurements.js";
 
 /** The measurement that says in how many slices a label is. */
@@ -24,7 +24,7 @@ export function totals(
     const threshold = mine.find((one) => one.threshold !== undefined)?.threshold;
     const volume = volumeOf?.(mine);
     const finding: Finding = {
-      ...named(label, { spacing: undefined }),
+      ...labelFields(label, { spacing: undefined }),
       ...(threshold === undefined ? {} : { threshold }),
       present: present.length > 0,
       over_frames: "total",

@@ -10,17 +10,17 @@ import { kindOfGiven } from "../kinds/kinds.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import type { Picture } from "../../addon/picture.js";
 import { isDrawn, tagUnit, tagWidth } from "./boxes.js";
-import type { Edges } from "../findings/edges.js";
-import { gridOf, panelSize, SHEET, type PanelSize, type Room } from "./layout.js";
-import { headerHeight, metricsOf, type Metrics, type PageSize } from "./page.js";
+import type { EdgeLabels } from "../findings/edges.js";
+import { gridOf, panelSize, SHEET, type PanelSize, type PanelRoom } from "./layout.js";
+import { headerHeight, metricsOf, type PageMetrics, type PageSize } from "./page.js";
 import { textWidth } from "./text.js";
 
 /** The contents of a panel: a plane, as it is displayed, and the model's result for it. */
-export interface View {
+export interface PictureView {
   picture: Picture;
   /** Its place in other words: its position, and its number in the series. */
   place?: string | undefined;
-  edges?: Edges | undefined;
+  edges?: EdgeLabels | undefined;
   /** The engine's outputs for this plane, in the manifest's order. */
   results: readonly EngineOutput[];
   /** The plane's findings; those with boxes are drawn. */
@@ -30,13 +30,13 @@ export interface View {
 }
 
 /** One frame; its picture is of `renderSize`. */
-export interface Shot extends View {
+export interface Shot extends PictureView {
   /** Number in the image, from 1. */
   frame: number;
 }
 
 /** A plane across the slices of a volume; its picture is of `sectionSizes`. */
-export interface SectionView extends View {
+export interface SectionView extends PictureView {
   /** coronal, sagittal or axial. */
   name: string;
   size: VoxelGrid;
@@ -100,7 +100,7 @@ const WIDE = 1.9;
 
 /** One panel on the picture: a view, plain or marked, with its caption. */
 export interface Panel {
-  shot: View;
+  shot: PictureView;
   marked: boolean;
   title: string;
   facts: string;
@@ -115,7 +115,7 @@ export interface Panel {
 }
 
 /** A scale bar, and what it is of: so many columns of the source over so many pixels. */
-export interface Scale {
+export interface PictureScale {
   x: number;
   y: number;
   spacing: OverlaySource["spacing"];
@@ -131,7 +131,7 @@ export interface Arrangement extends PageSize {
   tags: number;
   panels: Panel[];
   header: string[];
-  scales: Scale[];
+  scales: PictureScale[];
   /** Top of what lies below the panels. */
   below: number;
 }
@@ -201,14 +201,14 @@ export const BESIDE = 6;
 const APART = 16;
 
 const sizer =
-  ({ unit }: Metrics) =>
+  ({ unit }: PageMetrics) =>
   (units: number): number =>
     Math.round(units * unit);
 
 /** Room that the letters beside the panels take. */
 function letterRoom(
   { shots, sections = [] }: OverlayInput,
-  metrics: Metrics,
+  metrics: PageMetrics,
 ): { left: number; right: number } {
   const size = sizer(metrics);
   const room = (letters: readonly (string | undefined)[]): number => {
@@ -225,7 +225,7 @@ function letterRoom(
 function tagRoom(
   { shots, model }: OverlayInput,
   panel: { width: number },
-  metrics: Metrics,
+  metrics: PageMetrics,
 ): number {
   const unit = tagUnit(metrics.unit, panel.width);
   const widest = shots.map((shot) => tagWidth(shot, model.outputs, unit));
@@ -353,10 +353,10 @@ function montage(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
 
 function scaleOf(
   { spacing, columns }: Pick<OverlaySource, "spacing" | "columns">,
-  { width, height }: Room,
+  { width, height }: PanelRoom,
   cell: number,
   place: { x: number; y: number },
-): Scale {
+): PictureScale {
   return { ...place, spacing, columns, width, room: Math.max(width, Math.min(height, cell)) };
 }
 
@@ -370,11 +370,12 @@ interface Beyond {
 }
 
 /** So that a screen has to shrink the picture least. */
-function beyond(slices: Room, sizes: readonly PanelSize[]): Beyond {
+function beyond(slices: PanelRoom, sizes: readonly PanelSize[]): Beyond {
   if (sizes.length === 0) return { beside: false, width: slices.width };
   const together = (side: "width" | "height") => sizes.reduce((sum, size) => sum + size[side], 0);
   const most = (side: "width" | "height") => Math.max(...sizes.map((size) => size[side]));
-  const shrunk = ({ width, height }: Room) => Math.max(width / SHEET.width, height / SHEET.height);
+  const shrunk = ({ width, height }: PanelRoom) =>
+    Math.max(width / SHEET.width, height / SHEET.height);
   const right = {
     width: slices.width + most("width"),
     height: Math.max(slices.height, together("height")),
@@ -425,7 +426,7 @@ function withSections(
     else x += cell + gap;
     return { ...panel, alone: false };
   });
-  const scales = panels.slice(0, 1).map((panel, i): Scale => {
+  const scales = panels.slice(0, 1).map((panel, i): PictureScale => {
     const { columns = 0, columnSpacing = 0, rowSpacing = 0 } = input.sections?.[i]?.size ?? {};
     const spacing = {
       row: rowSpacing,

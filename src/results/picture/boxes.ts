@@ -6,7 +6,7 @@ import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
 import type { Rectangle, Drawing } from "./drawing.js";
 import { type Rgb, labelColours } from "../colour.js";
-import type { Point } from "../kinds/kind.js";
+import type { SourcePoint } from "../kinds/kind.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { rangeText } from "./legend.js";
 import { fitText, textWidth, type Style } from "./text.js";
@@ -22,12 +22,12 @@ const RING = 5;
 /** Radius of the arc of an angle, in units, and of how many lines it is made. */
 const ARC = { radius: 22, lines: 12 };
 
-interface Said {
+interface DrawnResults {
   findings: readonly Finding[];
   measurements?: readonly Measurement[] | undefined;
 }
 
-interface Boxed extends Said {
+interface Boxed extends DrawnResults {
   source: { rows: number; columns: number };
   outputs: readonly ModelOutput[];
   /** That of `tagUnit`. */
@@ -45,22 +45,22 @@ export const isDrawn = ({ present, box, point }: Finding): boolean =>
   present && (box !== undefined || point !== undefined);
 
 /** What is drawn, in pixels of the source: lines, or without them a box or a point. */
-interface Mark {
+interface DrawnMark {
   label: string;
   value: string;
   isFinding: boolean;
-  lines: readonly (readonly Point[])[];
+  lines: readonly (readonly SourcePoint[])[];
   box: NonNullable<Finding["box"]>;
 }
 
-const boxAt = ({ x, y }: Point): Mark["box"] => ({ x0: x, y0: y, x1: x, y1: y });
+const boxAt = ({ x, y }: SourcePoint): DrawnMark["box"] => ({ x0: x, y0: y, x1: x, y1: y });
 /** The line to a tag begins where the others end. */
-const rightmost = (points: readonly Point[]): Point =>
+const rightmost = (points: readonly SourcePoint[]): SourcePoint =>
   points.reduce((best, point) => (point.x > best.x ? point : best));
 
 /** Measurements, then what was found, from the highest score down. */
-function drawn({ findings, measurements = [] }: Said): Mark[] {
-  const measured = measurements.flatMap((one): Mark[] => {
+function drawn({ findings, measurements = [] }: DrawnResults): DrawnMark[] {
+  const measured = measurements.flatMap((one): DrawnMark[] => {
     const { name: label, lines = [] } = one;
     if (lines.length === 0) return [];
     const box = boxAt(rightmost(lines.flat()));
@@ -68,7 +68,7 @@ function drawn({ findings, measurements = [] }: Said): Mark[] {
   });
   const found = findings.filter(isDrawn).sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
   const marks = found.map(
-    ({ label, score, box, corners = [], point = { x: NaN, y: NaN } }): Mark => ({
+    ({ label, score, box, corners = [], point = { x: NaN, y: NaN } }): DrawnMark => ({
       label,
       value: score === undefined ? "" : score.toFixed(2),
       isFinding: true,
@@ -83,7 +83,7 @@ function drawn({ findings, measurements = [] }: Said): Mark[] {
 function tagger(
   outputs: readonly ModelOutput[],
   unit: number,
-): (mark: Mark) => { colour: Rgb; text: string; width: number } {
+): (mark: DrawnMark) => { colour: Rgb; text: string; width: number } {
   const style = styleOf(unit);
   const colours = labelColours(outputs);
   const named = new Map<string, Rgb>();
@@ -108,7 +108,11 @@ function tagger(
 }
 
 /** Width of the widest tag, in picture pixels; 0 if none is drawn. */
-export function tagWidth(said: Said, outputs: readonly ModelOutput[], unit: number): number {
+export function tagWidth(
+  said: DrawnResults,
+  outputs: readonly ModelOutput[],
+  unit: number,
+): number {
   const tagOf = tagger(outputs, unit);
   return drawn(said).reduce((widest, mark) => Math.max(widest, tagOf(mark).width), 0);
 }
@@ -129,7 +133,10 @@ export function layBoxes(
   const tagOf = tagger(outputs, unit);
   const [sx, sy] = [panel.width / source.columns, panel.height / source.rows];
   const ring = RING * unit;
-  const onPanel = ({ x, y }: Point): Point => ({ x: panel.x + x * sx, y: panel.y + y * sy });
+  const onPanel = ({ x, y }: SourcePoint): SourcePoint => ({
+    x: panel.x + x * sx,
+    y: panel.y + y * sy,
+  });
   const marks = drawn(said).map((mark) => {
     const { x0, y0, x1, y1 } = mark.box;
     const lines = mark.lines.map((line) => line.map(onPanel));
@@ -191,15 +198,15 @@ export function layBoxes(
 }
 
 /** The arc of an angle whose corner is the middle one of three points; none for other lines. */
-function arcOf(line: readonly Point[], unit: number): Point[][] {
+function arcOf(line: readonly SourcePoint[], unit: number): SourcePoint[][] {
   const [a, at, b, more] = line;
   if (a === undefined || at === undefined || b === undefined || more !== undefined) return [];
-  const towards = ({ x, y }: Point) => Math.atan2(y - at.y, x - at.x);
+  const towards = ({ x, y }: SourcePoint) => Math.atan2(y - at.y, x - at.x);
   const legs = [a, b].map(({ x, y }) => Math.hypot(x - at.x, y - at.y) / 2);
   const radius = Math.min(ARC.radius * unit, ...legs);
   const [from, turn] = [towards(a), towards(b) - towards(a)];
   const shortest = turn - 2 * Math.PI * Math.round(turn / (2 * Math.PI));
-  const points = Array.from({ length: ARC.lines + 1 }, (_, i): Point => {
+  const points = Array.from({ length: ARC.lines + 1 }, (_, i): SourcePoint => {
     const angle = from + (shortest * i) / ARC.lines;
     return { x: at.x + radius * Math.cos(angle), y: at.y + radius * Math.sin(angle) };
   });

@@ -29,7 +29,7 @@ import { pngOf } from "./pixels.js";
 import { reslices, whyNoSections, type MarkedVolume } from "./reslice.js";
 
 /** The part of a model's result for one frame that is drawn. */
-export interface Shown {
+export interface ShownOutputs {
   outputs: () => EngineOutput[];
   findings: readonly Finding[];
   measurements?: readonly Measurement[] | undefined;
@@ -47,7 +47,7 @@ export interface DrawRequest {
   engine: Engine;
   manifest: Manifest;
   /** At least one, in the order of the image's frames. */
-  shown: readonly Highlight<Shown>[];
+  shown: readonly Highlight<ShownOutputs>[];
   /**
    * The volume that the shown slices are of, if the model took them as one and marked something.
    */
@@ -199,8 +199,8 @@ export function displayed(plane: Plane): Plane {
 /** A text about all frames that the picture shows has to be true of each. */
 function sourceOf(
   image: Image,
-  { frame, value }: Highlight<Shown>,
-  shown: readonly Highlight<Shown>[],
+  { frame, value }: Highlight<ShownOutputs>,
+  shown: readonly Highlight<ShownOutputs>[],
 ): OverlaySource {
   const { rows, columns, samplesPerPixel, photometricInterpretation } = image.format;
   const grey = samplesPerPixel === 1 && photometricInterpretation.startsWith("MONOCHROME");

@@ -2,12 +2,12 @@
 import type { Spacing } from "../../images/image.js";
 
 /** The room that a panel may take, in pixels. */
-export interface Room {
+export interface PanelRoom {
   width: number;
   height: number;
 }
 
-const ALONE: Room = { width: 900, height: 900 };
+const ALONE: PanelRoom = { width: 900, height: 900 };
 
 export interface PanelSize {
   width: number;
@@ -48,9 +48,9 @@ export function panelSize(
 /**
  * Room of all panels of a montage together: it fits a screen, and so a viewer shows it unshrunk.
  */
-export const SHEET: Room = { width: 1440, height: 1080 };
+export const SHEET: PanelRoom = { width: 1440, height: 1080 };
 
-export interface Grid {
+export interface PanelGrid {
   columns: number;
   panel: PanelSize;
 }
@@ -59,7 +59,12 @@ export interface Grid {
  * How many panels of one size stand in a row, so that they are as large as they can be; among
  * equals, the grid that leaves the fewest cells empty, then the widest.
  */
-export function gridOf(count: number, rows: number, columns: number, pixelAspect: number): Grid {
+export function gridOf(
+  count: number,
+  rows: number,
+  columns: number,
+  pixelAspect: number,
+): PanelGrid {
   const grids = Array.from({ length: Math.max(count, 1) }, (_, i) => {
     const [across, down] = [i + 1, Math.ceil(count / (i + 1))];
     const room = {

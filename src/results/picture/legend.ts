@@ -5,7 +5,7 @@
 import { rangeOf } from "../../base/range.js";
 import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
-import { UNJUDGED, type LegendRow, type Scope } from "../kinds/legend-row.js";
+import { UNJUDGED, type LegendRow, type LegendScope } from "../kinds/legend-row.js";
 import { SLICES } from "../kinds/totals.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { labelColours } from "../colour.js";
@@ -25,7 +25,7 @@ export function legendOf(
   outputs: readonly ModelOutput[],
   findings: readonly Finding[],
   measurements: readonly Measurement[],
-  scope: Scope,
+  scope: LegendScope,
 ): Legend {
   const colours = labelColours(outputs);
   const rows = outputs.flatMap((output, o) => {
@@ -85,7 +85,11 @@ function headlineOf(
   return byScore ? `${labels} at or above threshold` : `${labels} found`;
 }
 
-function measurementRow(name: string, all: readonly Measurement[], { called }: Scope): LegendRow {
+function measurementRow(
+  name: string,
+  all: readonly Measurement[],
+  { called }: LegendScope,
+): LegendRow {
   const over = all.length === 1 ? "" : `  ·  over ${all.length} ${called}s`;
   return { ...UNJUDGED, label: name, value: `${rangeText(all)}${over}` };
 }

@@ -14,12 +14,12 @@ import {
   type OverlayInput,
   type OverlaySource,
   type Panel,
-  type Scale,
+  type PictureScale,
 } from "./arrangement.js";
 import { layBoxes, tagUnit } from "./boxes.js";
-import type { Marks } from "../kinds/kind.js";
+import type { PanelMarks } from "../kinds/kind.js";
 import { kindOfGiven } from "../kinds/kinds.js";
-import { heatRange, labelColours, type Range, type Rgb } from "../colour.js";
+import { heatRange, labelColours, type ColourRange, type Rgb } from "../colour.js";
 import { Drawing } from "./drawing.js";
 import { scaleBar } from "./layout.js";
 import { legendOf } from "./legend.js";
@@ -31,7 +31,7 @@ import {
   drawWarnings,
   INK,
   QUIET,
-  type Metrics,
+  type PageMetrics,
 } from "./page.js";
 import { atlas, fitText } from "./text.js";
 
@@ -104,7 +104,7 @@ function isMaskedAlone(results: readonly EngineOutput[]): boolean {
 }
 
 /** The marks of one output; boxes are part of the drawing. */
-const marksOf = (result: EngineOutput, colours: readonly Rgb[], heat: Range): Marks =>
+const marksOf = (result: EngineOutput, colours: readonly Rgb[], heat: ColourRange): PanelMarks =>
   kindOfGiven(result).marks?.(result, colours, heat) ?? { masks: [], heat: [] };
 
 /** Caption, orientation letters and boxes of one panel. */
@@ -137,7 +137,7 @@ function drawBoxes(drawing: Drawing, at: Panel, input: OverlayInput, sheet: Arra
  * Letters beside the panel, never on its pixels. A montage has those at the left and above only:
  * beside a neighbour's they would be misread.
  */
-function drawEdges(drawing: Drawing, at: Panel, { unit, letter }: Metrics): void {
+function drawEdges(drawing: Drawing, at: Panel, { unit, letter }: PageMetrics): void {
   const { edges } = at.shot;
   if (edges === undefined) return;
   const style = { ...letter, colour: INK };
@@ -149,7 +149,7 @@ function drawEdges(drawing: Drawing, at: Panel, { unit, letter }: Metrics): void
   drawing.text(edges.bottom, middleX, at.y + at.height + 17 * unit, { ...style, align: "centre" });
 }
 
-function drawScale(drawing: Drawing, scale: Scale, sheet: Arrangement): void {
+function drawScale(drawing: Drawing, scale: PictureScale, sheet: Arrangement): void {
   const { unit, small } = sheet.metrics;
   const { spacing, columns, width, room, x, y } = scale;
   const common = typeof spacing === "string" ? undefined : spacing;

@@ -8,7 +8,7 @@ import type { Manifest } from "../../manifest/manifest.js";
 import type { Drawing } from "./drawing.js";
 import type { LegendRow } from "../kinds/legend-row.js";
 import type { Legend } from "./legend.js";
-import { heatColour, tinted, type Range, type Rgb } from "../colour.js";
+import { heatColour, tinted, type ColourRange, type Rgb } from "../colour.js";
 import { fitText, textWidth, wrapText, type Style } from "./text.js";
 
 export const INK: Rgb = [236, 239, 244];
@@ -33,7 +33,7 @@ const MOST_WARNINGS = 4;
  * Sizes of text and of the room round it: a wide picture is looked at from further away, and its
  * text is larger.
  */
-export interface Metrics {
+export interface PageMetrics {
   /** Picture pixels for one unit of the sizes in this file. */
   unit: number;
   margin: number;
@@ -45,7 +45,7 @@ export interface Metrics {
 }
 
 /** @param content pixels across of everything that is shown */
-export function metricsOf(content: number): Metrics {
+export function metricsOf(content: number): PageMetrics {
   const unit = Math.min(Math.max(content / 1024, 1), 1.75);
   const bold = (size: number): Style => ({ size: size * unit, face: "bold" });
   const regular = (size: number): Style => ({ size: size * unit, face: "regular" });
@@ -63,20 +63,21 @@ export function metricsOf(content: number): Metrics {
 /** The facts that all parts of the picture share. */
 export interface PageSize {
   width: number;
-  metrics: Metrics;
+  metrics: PageMetrics;
 }
 
 const roomOf = ({ width, metrics }: PageSize): number => width - 2 * metrics.margin;
 
-type Model = Pick<Manifest, "name" | "version" | "manufacturer" | "regulatory">;
+type HeaderModel = Pick<Manifest, "name" | "version" | "manufacturer" | "regulatory">;
 
 /** Height of what `drawHeader` draws, from the top of the picture. */
-export const headerHeight = ({ unit, margin }: Metrics): number => margin + Math.round(82 * unit);
+export const headerHeight = ({ unit, margin }: PageMetrics): number =>
+  margin + Math.round(82 * unit);
 
 /** @param facts about the image, one line each */
 export function drawHeader(
   drawing: Drawing,
-  model: Model,
+  model: HeaderModel,
   facts: readonly string[],
   page: PageSize,
 ): void {
@@ -175,7 +176,7 @@ function drawRow(
   drawing: Drawing,
   row: LegendRow,
   { x, y, width }: Slot,
-  { unit, small, strong, body }: Metrics,
+  { unit, small, strong, body }: PageMetrics,
   { swatch, opacity, gaugedWidth }: RowLook,
 ): void {
   const middle = y + 15 * unit;
@@ -250,10 +251,10 @@ function drawSwatch(
 /** The colours of a heat map and the values at their ends; returns the width. */
 function drawRamp(
   drawing: Drawing,
-  { low, high }: Range,
+  { low, high }: ColourRange,
   end: number,
   y: number,
-  { unit, small }: Pick<Metrics, "unit" | "small">,
+  { unit, small }: Pick<PageMetrics, "unit" | "small">,
 ): number {
   const number = (value: number): string => String(Number(value.toPrecision(3)));
   const style = { ...small, colour: INK, align: "right" as const };
@@ -315,7 +316,12 @@ export function drawWarnings(
 }
 
 /** The regulatory text, whole, however long. Returns the height of the picture. */
-export function drawFooter(drawing: Drawing, model: Model, page: PageSize, top: number): number {
+export function drawFooter(
+  drawing: Drawing,
+  model: HeaderModel,
+  page: PageSize,
+  top: number,
+): number {
   const { unit, margin, small, strong } = page.metrics;
   const room = roomOf(page);
   let y = top + 16 * unit;

@@ -8,7 +8,7 @@ import type { EngineOutput, Plane } from "../../engine/types.js";
 import type { Interpretation, PixelFormat, Volume } from "../../images/image.js";
 import { modalityValue, paddingRange, valueReader } from "../../images/stored-values.js";
 import type { Crossing } from "../findings/volume-outputs.js";
-import { sectionsAt, voxelUnder, type Section, type Side } from "./section.js";
+import { sectionsAt, voxelUnder, type Section, type SectionSide } from "./section.js";
 
 /** A volume, and what a model marked in it. */
 export interface MarkedVolume {
@@ -97,7 +97,7 @@ function gathered(
 }
 
 /** The index of the voxel at a place along a side, from 0. */
-const indexAt = ({ reversed, count }: Side, place: number): number =>
+const indexAt = ({ reversed, count }: SectionSide, place: number): number =>
   reversed ? count - 1 - place : place;
 
 /** A mask's section; anything else is what it was. */

@@ -11,7 +11,7 @@ import { isOblique } from "../findings/edges.js";
 type Index = "slice" | "row" | "column";
 
 /** One side of a section: the index of voxels that changes along it. */
-export interface Side {
+export interface SectionSide {
   along: Index;
   count: number;
   /** Distance between voxel centres, mm. */
@@ -27,8 +27,8 @@ export interface Section {
    */
   name: string;
   /** From left to right, and from top to bottom. */
-  across: Side;
-  down: Side;
+  across: SectionSide;
+  down: SectionSide;
   /** The row or the column that all its voxels have. */
   fixed: { index: Index; at: number };
   /** Where the section lies, as if it were an image: PS3.3 C.7.6.2.1.1. */
@@ -73,7 +73,7 @@ function sectionOf(
     Math.abs(upright("slice")) >= Math.abs(upright(other))
       ? (["slice", other] as const)
       : ([other, "slice"] as const);
-  const side = (along: Index, wanted: Readonly<Vector>): Side => ({
+  const side = (along: Index, wanted: Readonly<Vector>): SectionSide => ({
     along,
     count: counts[along],
     spacing: spacingOf(geometry, along),
@@ -93,7 +93,7 @@ function sectionOf(
 function planeOf(
   geometry: VolumeGeometry,
   fixed: Section["fixed"],
-  [across, down]: readonly [Side, Side],
+  [across, down]: readonly [SectionSide, SectionSide],
 ): PlanePosition {
   const moved = [
     { along: fixed.index, steps: fixed.at },
@@ -115,7 +115,7 @@ function planeOf(
 }
 
 /** The direction in which a side is seen. */
-function seen(geometry: VolumeGeometry, { along, reversed }: Side): Vector {
+function seen(geometry: VolumeGeometry, { along, reversed }: SectionSide): Vector {
   const [x, y, z] = directionOf(geometry, along);
   // Adding 0 makes -0, which no text tells from 0, into 0
   return reversed ? [-x + 0, -y + 0, -z + 0] : [x, y, z];

@@ -38,7 +38,7 @@ export interface Observed {
  */
 export function observedIn({ findings }: Pick<ReceiptModel, "findings">): Observed[] {
   const labels = new Map<string, Observed>();
-  const isWhole = ({ over_frames: over, volume }: Found) =>
+  const isWhole = ({ over_frames: over, volume }: ReceiptFinding) =>
     over !== undefined && (over !== "total" || volume !== undefined);
   const whole = new Set(findings.filter(isWhole).map(({ label }) => label));
   for (const { label, present, score, area, volume, over_frames } of findings) {
@@ -57,9 +57,12 @@ export function observedIn({ findings }: Pick<ReceiptModel, "findings">): Observ
   return [...labels.values()];
 }
 
-type Found = ReceiptModel["findings"][number];
+type ReceiptFinding = ReceiptModel["findings"][number];
 
-function extentOf(area: Found["area"], volume: Found["volume"]): Observed["extent"] {
+function extentOf(
+  area: ReceiptFinding["area"],
+  volume: ReceiptFinding["volume"],
+): Observed["extent"] {
   if (volume !== undefined) return { value: volume.ml, unit: "ml" };
   if (area === undefined) return undefined;
   return area.cm2 === undefined

@@ -2,9 +2,9 @@
 import type { Delivery } from "./delivery.js";
 import { objectsOf, type Receipt } from "./receipt.js";
 
-type Named = Omit<ReturnType<typeof objectsOf>[number], "model">;
+type WrittenObject = Omit<ReturnType<typeof objectsOf>[number], "model">;
 
-const identityOf = (object: Named) =>
+const identityOf = (object: WrittenObject) =>
   JSON.stringify([
     object.path,
     object.sha256,

@@ -5,7 +5,7 @@
  * field, and over NAME. A result may so be moved with its folder, and a receipt that was copied to
  * another NAME is not right there.
  *
- * Keys are files of a folder of their own, which several boxes may share. The newest signs, all of
+ * Keys are files of a folder of their own, which several nodes may share. The newest signs, all of
  * them check. A thread has the keys that were known when it was started, and looks at the folder
  * again before it uses them.
  */
@@ -63,7 +63,7 @@ const FORM =
 /** Longer than what that expression matches. */
 export const LONGEST_MAC = 256;
 
-interface Known {
+interface KnownKeys {
   folder: string;
   keys: readonly Key[];
 }
@@ -75,7 +75,7 @@ export const resultKeysIn = (keysDir: string): string => path.join(keysDir, "res
 
 /** The keys of one thread. */
 class ResultKeys {
-  #known: Known | undefined = getEnvironmentData(DATA) as Known | undefined;
+  #known: KnownKeys | undefined = getEnvironmentData(DATA) as KnownKeys | undefined;
   #stamp = "";
   #lookedAt = -Infinity;
   #looking: Promise<void> | undefined;
@@ -189,7 +189,7 @@ export async function checkPieces(
   const [field, key_id = "", mac = ""] = found;
   await ring.fresh();
   const find = () => ring.keys.find(({ kid }) => kid === key_id);
-  // Another box may have made it just now
+  // Another node may have made it just now
   if (find() === undefined) await ring.fresh(durations.keysUnknown);
   const key = find();
   if (key === undefined) return { trusted: false, why: "unknown_key" };

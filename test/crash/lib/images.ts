@@ -21,7 +21,7 @@ function slice(number: number, side: number): { file: Buffer; boneCm2: number } 
   const width = 4 + Math.floor(next() * (side - 8));
   const height = 4 + Math.floor(next() * (side - 8));
   for (let y = 2; y < 2 + height; y++) words.fill(BONE, y * side + 2, y * side + 2 + width);
-  // What tells two slices with the same box apart: noise within the range of muscle
+  // What tells two slices with the same node apart: noise within the range of muscle
   for (let i = (side - 2) * side; i < side * side; i++) words[i] = MUSCLE + Math.floor(next() * 20);
   const data = new Uint8Array(words.buffer);
   const raw = { rows: side, columns: side, samples: 1, bitsAllocated: 16, bitsStored: 12, data };

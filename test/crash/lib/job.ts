@@ -1,4 +1,4 @@
-/** Bulk jobs of a box, over HTTP, by a client that outlives every restart. */
+/** Bulk jobs of a node, over HTTP, by a client that outlives every restart. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { z } from "zod";
 import {
@@ -9,50 +9,50 @@ import {
   type Job,
 } from "../../../src/jobs/schema.js";
 import { hasEnded } from "../../../src/commands/job-text.js";
-import type { Box } from "./box.js";
+import type { ServingNode } from "./node.js";
 
-/** How long a box may be away at most; beyond it the scenario fails. */
+/** How long a node may be away at most; beyond it the scenario fails. */
 const PATIENCE = { forMs: 120_000 };
 
 export class CrashJob {
   private constructor(
-    private readonly box: Box,
+    private readonly node: ServingNode,
     readonly id: string,
   ) {}
 
   /**
-   * Gives the box's folders to it as one job. The key makes a request that is repeated the same
+   * Gives the node's folders to it as one job. The key makes a request that is repeated the same
    * job.
    */
   static async submit(
-    box: Box,
+    node: ServingNode,
     key: string,
     body: Record<string, unknown> = {},
   ): Promise<CrashJob> {
     const whole = {
-      input_folder_path: box.input,
-      output_folder_path: box.output,
+      input_folder_path: node.input,
+      output_folder_path: node.output,
       models: ["ct-tissue"],
       outputs: ["json"],
       idempotency_key: key,
       ...body,
     };
-    const { job_id } = await box.client.callPatiently(
+    const { job_id } = await node.client.callPatiently(
       acceptedSchema,
       PATIENCE,
       "POST",
       "/bulk_inference",
       whole,
     );
-    return new CrashJob(box, job_id);
+    return new CrashJob(node, job_id);
   }
 
   look(): Promise<Job> {
-    return this.box.client.callPatiently(jobSchema, PATIENCE, "GET", `/bulk_inference/${this.id}`);
+    return this.node.client.callPatiently(jobSchema, PATIENCE, "GET", `/bulk_inference/${this.id}`);
   }
 
   cancel(): Promise<Job> {
-    return this.box.client.callPatiently(
+    return this.node.client.callPatiently(
       jobSchema,
       PATIENCE,
       "DELETE",
@@ -88,7 +88,7 @@ export class CrashJob {
         ...(state === undefined ? {} : { state }),
         ...(cursor === "" ? {} : { cursor }),
       }).toString();
-      const page: z.infer<typeof itemListSchema> = await this.box.client.callPatiently(
+      const page: z.infer<typeof itemListSchema> = await this.node.client.callPatiently(
         itemListSchema,
         PATIENCE,
         "GET",

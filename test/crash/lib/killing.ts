@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { countsText } from "../../../src/commands/job-text.js";
 import { random } from "../../support/dicom.js";
-import type { Box } from "./box.js";
+import type { ServingNode } from "./node.js";
 import { writeImages } from "./images.js";
 import { CrashJob } from "./job.js";
 import { slay } from "./processes.js";
@@ -18,10 +18,10 @@ export type Victims = Record<string, () => boolean>;
 /** kill -9; false where there is no such process. */
 export const slayIf = (pid: number | undefined): boolean => pid !== undefined && slay(pid);
 
-/** The processes of a box; `of` stands behind their names where there are several boxes. */
-export const processesOf = (box: Box, of = ""): Victims => ({
-  [`supervisor${of}`]: () => slayIf(box.supervisor()),
-  [`serving process${of}`]: () => slayIf(box.serving()),
+/** The processes of a node; `of` stands behind their names where there are several nodes. */
+export const processesOf = (node: ServingNode, of = ""): Victims => ({
+  [`supervisor${of}`]: () => slayIf(node.supervisor()),
+  [`serving process${of}`]: () => slayIf(node.serving()),
 });
 
 const SHORTEST_MS = 1_500;
@@ -79,7 +79,7 @@ export class Killer {
  * both.
  */
 async function round(
-  box: Box,
+  node: ServingNode,
   number: number,
   options: Options,
 ): Promise<{ items: number; files: number; faults: string[] }> {
@@ -95,7 +95,7 @@ async function round(
       outputs: ["json", "png", "sr", "seg", "sc"],
     },
   ].map((part) => {
-    const [input, output] = [`${box.input}/${part.name}`, `${box.output}/${part.name}`];
+    const [input, output] = [`${node.input}/${part.name}`, `${node.output}/${part.name}`];
     return {
       ...part,
       input,
@@ -105,7 +105,11 @@ async function round(
   });
   const jobs = await Promise.all(
     parts.map(({ name, input, output, outputs }) =>
-      CrashJob.submit(box, name, { input_folder_path: input, output_folder_path: output, outputs }),
+      CrashJob.submit(node, name, {
+        input_folder_path: input,
+        output_folder_path: output,
+        outputs,
+      }),
     ),
   );
   for (const [i, job] of jobs.entries()) {
@@ -129,7 +133,7 @@ async function round(
 
 /** Runs jobs while victims die, at least as often as asked for. */
 export async function killWhileRunning(
-  box: Box,
+  node: ServingNode,
   victims: Victims,
   options: Options,
 ): Promise<Outcome> {
@@ -140,7 +144,7 @@ export async function killWhileRunning(
   killer.start();
   try {
     for (let number = 0; number === 0 || killer.kills < options.kills; number++) {
-      const done = await round(box, number, options);
+      const done = await round(node, number, options);
       items += done.items;
       files += done.files;
       faults.push(...done.faults);

@@ -1,5 +1,5 @@
 /**
- * Boxes with a network each: namespaces joined by a bridge, whose cables can be pulled. Needs root
+ * Nodes with a network each: namespaces joined by a bridge, whose cables can be pulled. Needs root
  * and iproute2.
  */
 import { execFileSync, spawnSync } from "node:child_process";

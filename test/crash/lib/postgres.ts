@@ -1,5 +1,5 @@
 /**
- * A PostgreSQL that several boxes share, reachable over TCP, started again whenever it is killed.
+ * A PostgreSQL that several nodes share, reachable over TCP, started again whenever it is killed.
  */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -50,7 +50,7 @@ export class SharedPostgres {
     ];
     const { folder } = await findBinaries({ account: user, copies: directory });
     execFileSync(`${folder}/initdb`, options, { ...user, cwd: directory, stdio: "ignore" });
-    // Radserve's boxes come from any address of the test's own networks
+    // Radserve's nodes come from any address of the test's own networks
     writeFileSync(path.join(data, "pg_hba.conf"), "host all all all scram-sha-256\n");
     const probe = net.createServer().listen(0, address);
     await new Promise((resolve) => probe.once("listening", resolve));

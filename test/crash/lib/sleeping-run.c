@@ -1,6 +1,6 @@
 /*
  * Preloaded into a server (LD_PRELOAD) by the scenario of two nodes: every Run of ONNX Runtime
- * sleeps for SLEEPING_RUN_MS an image before it computes. Two boxes on one small machine so behave
+ * sleeps for SLEEPING_RUN_MS an image before it computes. Two nodes on one small machine so behave
  * like two machines whose models take that long, and the product under them is the real one. ONNX
  * Runtime hands out its functions by a table; this gives a copy of it with one function replaced.
  */

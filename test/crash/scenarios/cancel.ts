@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import path from "node:path";
 import { countsText, done } from "../../../src/commands/job-text.js";
-import { Box } from "../lib/box.js";
+import { ServingNode } from "../lib/node.js";
 import { writeImages } from "../lib/images.js";
 import { CrashJob } from "../lib/job.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
@@ -12,11 +12,11 @@ import { verify } from "../lib/verify.js";
 const SETTLE_MS = 3_000;
 
 async function cancelHalfWay(options: Options): Promise<Outcome> {
-  const box = await Box.start();
+  const node = await ServingNode.start();
   const began = performance.now();
   try {
-    const images = writeImages(box.input, options.items);
-    const job = await CrashJob.submit(box, "cancel");
+    const images = writeImages(node.input, options.items);
+    const job = await CrashJob.submit(node, "cancel");
     const half = await job.until(
       "half done",
       (now) => now.total !== null && done(now) >= options.items / 2,
@@ -35,16 +35,16 @@ async function cancelHalfWay(options: Options): Promise<Outcome> {
       faults.push(`item ${item.index} failed: ${JSON.stringify(item.error)}`);
     if (cancelled === 0) faults.push("nothing was left to cancel");
     const written = new Set((await job.items("succeeded")).map((item) => item.input_image_path));
-    const expected = images.filter(({ relative }) => written.has(path.join(box.input, relative)));
-    faults.push(...verify(expected, box.input, box.output).faults);
+    const expected = images.filter(({ relative }) => written.has(path.join(node.input, relative)));
+    faults.push(...verify(expected, node.input, node.output).faults);
     const later = await job.look();
     if (JSON.stringify(later.counts) !== JSON.stringify(ended.counts))
       faults.push("counts changed after the end");
     const summary = `${options.items} items, cancelled at ${done(half)}, ended ${took.toFixed(0)} ms later: ${countsText(ended)}; ${seconds(began)}`;
     return { summary, faults };
   } finally {
-    await box.stop();
-    await box.remove();
+    await node.stop();
+    await node.remove();
   }
 }
 

@@ -8,12 +8,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import { deliveryName } from "../../../src/files/helper-names.js";
 import { readDeliveryFile } from "../../../src/results/receipt/delivery.js";
 import { receiptName } from "../../../src/results/receipt/names.js";
-import { filesBelow } from "../../support/doors.js";
+import { filesBelow } from "../../support/gateway.js";
 import { commandsAre, needs } from "../../support/needs.js";
 import { DICOM_WEB_PLUGIN } from "../../support/pacs.js";
 import type { Place } from "../../support/server.js";
 import { webPacs, type WebPacs } from "../../support/web-pacs.js";
-import { Box } from "../lib/box.js";
+import { ServingNode } from "../lib/node.js";
 import { writeImages } from "../lib/images.js";
 import { CrashJob } from "../lib/job.js";
 import { Killer, processesOf, type Victims } from "../lib/killing.js";
@@ -26,7 +26,7 @@ import {
   type Outcome,
   type Scenario,
 } from "../lib/scenario.js";
-import { secondBox } from "./kills.js";
+import { secondNode } from "./kills.js";
 
 const LONGEST_MS = 600_000;
 const AWAY_MS = 1_000;
@@ -41,44 +41,46 @@ export function leave(pacs: WebPacs): boolean {
   return true;
 }
 
-/** The file of the doors in a place, whose queue lies below `input`. */
-function doorsFile({ directory }: Place, input: string, url: string): Record<string, string> {
-  const [file, spool] = [path.join(directory, "doors.json"), path.join(input, "spool")];
+/** The gateway's file in a place, whose queue lies below `input`. */
+function gatewayFile({ directory }: Place, input: string, url: string): Record<string, string> {
+  const [file, spool] = [path.join(directory, "gateway.json"), path.join(input, "spool")];
   mkdirSync(spool, { recursive: true });
   const destinations = { pacs: { type: "stow", url, timeout: "20s" } };
   writeFileSync(file, JSON.stringify({ spool, destinations, deliver: ["pacs"] }));
-  return { RADSERVE_DOORS: file, RADSERVE_JOB_REPORTS: "off" };
+  return { RADSERVE_GATEWAY: file, RADSERVE_JOB_REPORTS: "off" };
 }
 
-async function oneBox(options: Options): Promise<Outcome> {
+async function oneNode(options: Options): Promise<Outcome> {
   const ends: (() => Promise<void>)[] = [];
   const pacs = await webPacs({ teardown: (end) => void ends.push(end) });
-  const box = await Box.start({ prepare: (place) => doorsFile(place, place.input, pacs.url) });
+  const node = await ServingNode.start({
+    prepare: (place) => gatewayFile(place, place.input, pacs.url),
+  });
   try {
     return await deliverWhileDying(
-      box,
+      node,
       {
-        ...processesOf(box),
+        ...processesOf(node),
         PACS: () => leave(pacs),
       },
       { ...pacs, instances: () => Promise.resolve(new Set(pacs.kept.keys())) },
       options,
     );
   } finally {
-    await box.stop();
-    await box.remove();
+    await node.stop();
+    await node.remove();
     for (const end of ends) await end();
   }
 }
 
 /** Whoever of the two sends to the Orthanc is killed again and again, and the other one goes on. */
-async function twoBoxes(options: Options): Promise<Outcome> {
+async function twoNodes(options: Options): Promise<Outcome> {
   const pacs = await CrashOrthanc.start();
   const postgres = await SharedPostgres.start();
   let input: string | undefined;
-  const prepare = (place: Place) => doorsFile(place, (input ??= place.input), pacs.url);
-  const first = await Box.start({ prepare, settings: { DATABASE_URL: postgres.url } });
-  const second = await secondBox(first, postgres.url, { prepare });
+  const prepare = (place: Place) => gatewayFile(place, (input ??= place.input), pacs.url);
+  const first = await ServingNode.start({ prepare, settings: { DATABASE_URL: postgres.url } });
+  const second = await secondNode(first, postgres.url, { prepare });
   try {
     return await deliverWhileDying(
       first,
@@ -95,7 +97,7 @@ async function twoBoxes(options: Options): Promise<Outcome> {
     await Promise.all([first.stop(), second.stop()]);
     await postgres.stop();
     await pacs.stop();
-    for (const box of [second, first]) await box.remove();
+    for (const node of [second, first]) await node.remove();
   }
 }
 
@@ -107,7 +109,7 @@ interface Pacs {
 }
 
 async function deliverWhileDying(
-  box: Box,
+  node: ServingNode,
   victims: Victims,
   pacs: Pacs,
   options: Options,
@@ -120,16 +122,16 @@ async function deliverWhileDying(
     killer.start();
     for (; items < options.items || killer.kills < options.kills; items += options.items) {
       const [input, output] = [
-        path.join(box.input, `in-${items}`),
-        path.join(box.output, `out-${items}`),
+        path.join(node.input, `in-${items}`),
+        path.join(node.output, `out-${items}`),
       ];
       writeImages(input, options.items, { first: items });
       const folders = { input_folder_path: input, output_folder_path: output };
-      const job = await CrashJob.submit(box, `job-${items}`, { ...folders, outputs: ["sr"] });
+      const job = await CrashJob.submit(node, `job-${items}`, { ...folders, outputs: ["sr"] });
       faults.push(...notAllSucceeded(await job.untilEnded(), options.items));
     }
     await killer.stop();
-    faults.push(...(await notDelivered(box.output, items, pacs)));
+    faults.push(...(await notDelivered(node.output, items, pacs)));
     const killed = Object.entries(killer.killed).map(([name, count]) => `${name} ${count}`);
     const again = pacs.sent.length - pacs.sentAt.size;
     return {
@@ -185,12 +187,12 @@ export const deliveries: Record<string, Scenario> = {
   deliveries: {
     description:
       "kill -9 of supervisor and serving process, and a PACS that goes, while results go out",
-    run: oneBox,
+    run: oneNode,
   },
-  "deliveries-two-boxes": {
+  "deliveries-two-nodes": {
     description:
-      "kill -9 of two boxes with one queue of deliveries, of their PostgreSQL and of the Orthanc",
+      "kill -9 of two nodes with one queue of deliveries, of their PostgreSQL and of the Orthanc",
     skip: () => needs(DICOM_WEB_PLUGIN) || commandsAre("Orthanc"),
-    run: twoBoxes,
+    run: twoNodes,
   },
 };

@@ -6,7 +6,7 @@
 import { existsSync, mkdirSync, watch } from "node:fs";
 import path from "node:path";
 import { countsText } from "../../../src/commands/job-text.js";
-import { Box } from "../lib/box.js";
+import { ServingNode } from "../lib/node.js";
 import { writeImages, writeSlice } from "../lib/images.js";
 import { CrashJob } from "../lib/job.js";
 import { slay } from "../lib/processes.js";
@@ -20,25 +20,25 @@ const MARKED_SIDE = 3072;
 const LOCK_MS = 50;
 
 async function plantCrash(options: Options): Promise<Outcome> {
-  const box = await Box.start();
+  const node = await ServingNode.start();
   const began = performance.now();
   let crashes = 0;
   let pending = false;
-  mkdirSync(path.join(box.output, "poison"));
-  const watcher = watch(path.join(box.output, "poison"), (_, name) => {
+  mkdirSync(path.join(node.output, "poison"));
+  const watcher = watch(path.join(node.output, "poison"), (_, name) => {
     if (name !== `.${MARKED}.lock` || pending) return;
     pending = true;
     setTimeout(() => {
       pending = false;
-      if (!existsSync(path.join(box.output, "poison", name))) return;
-      const serving = box.serving();
+      if (!existsSync(path.join(node.output, "poison", name))) return;
+      const serving = node.serving();
       if (serving !== undefined && slay(serving, "SIGSEGV")) crashes += 1;
     }, LOCK_MS);
   });
   try {
-    const others = writeImages(box.input, options.items - 1);
-    writeSlice(box.input, `poison/${MARKED}`, options.items, MARKED_SIDE);
-    const job = await CrashJob.submit(box, "crash");
+    const others = writeImages(node.input, options.items - 1);
+    writeSlice(node.input, `poison/${MARKED}`, options.items, MARKED_SIDE);
+    const job = await CrashJob.submit(node, "crash");
     const ended = await job.untilEnded(900_000);
     const faults: string[] = [];
     const { succeeded, failed } = ended.counts;
@@ -49,13 +49,13 @@ async function plantCrash(options: Options): Promise<Outcome> {
       faults.push("it is not the marked image, or not it alone, that failed");
     if (item?.error?.error !== "engine_crash")
       faults.push(`it failed with ${JSON.stringify(item?.error)}`);
-    faults.push(...verify(others, box.input, box.output).faults);
+    faults.push(...verify(others, node.input, node.output).faults);
     const summary = `${options.items} items, ${crashes} crashes by the marked one, then ${String(item?.error?.error)} after ${item?.attempts ?? "?"} runs; ${countsText(ended)}; ${seconds(began)}`;
     return { summary, faults };
   } finally {
     watcher.close();
-    await box.stop();
-    await box.remove();
+    await node.stop();
+    await node.remove();
   }
 }
 

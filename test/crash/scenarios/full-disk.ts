@@ -6,7 +6,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, statfsSync } from "node:fs";
 import path from "node:path";
 import { countsText, done } from "../../../src/commands/job-text.js";
-import { Box } from "../lib/box.js";
+import { ServingNode } from "../lib/node.js";
 import { writeImages } from "../lib/images.js";
 import { CrashJob } from "../lib/job.js";
 import {
@@ -27,15 +27,17 @@ const PER_ITEM = 8 * 1024;
 async function fillAndRecover(options: Options): Promise<Outcome> {
   // Room for a third of the results
   const small = RESERVE + Math.ceil(options.items / 3) * PER_ITEM;
-  const box = await Box.start({ settings: { RADSERVE_MINIMUM_FREE_DISK: String(RESERVE) } });
-  const disk = path.join(box.output, "disk");
+  const node = await ServingNode.start({
+    settings: { RADSERVE_MINIMUM_FREE_DISK: String(RESERVE) },
+  });
+  const disk = path.join(node.output, "disk");
   mkdirSync(disk);
   execFileSync("mount", ["-t", "tmpfs", "-o", `size=${small}`, "radserve-test", disk]);
   const began = performance.now();
   try {
-    const images = writeImages(path.join(box.input, "all"), options.items);
-    const job = await CrashJob.submit(box, "full", {
-      input_folder_path: path.join(box.input, "all"),
+    const images = writeImages(path.join(node.input, "all"), options.items);
+    const job = await CrashJob.submit(node, "full", {
+      input_folder_path: path.join(node.input, "all"),
       output_folder_path: disk,
     });
     const paused = await job.until("paused", ({ state }) => state === "paused", 120_000);
@@ -43,9 +45,9 @@ async function fillAndRecover(options: Options): Promise<Outcome> {
     if (paused.paused_reason?.code !== "disk_full")
       faults.push(`paused: ${JSON.stringify(paused.paused_reason)}`);
     if (paused.counts.failed > 0) faults.push(`when paused: ${countsText(paused)}`);
-    const single = await box.client.send("POST", "/single_inference", {
-      input_image_path: path.join(box.input, "all", images[0]!.relative),
-      output_folder_path: path.join(box.output, "elsewhere"),
+    const single = await node.client.send("POST", "/single_inference", {
+      input_image_path: path.join(node.input, "all", images[0]!.relative),
+      output_folder_path: path.join(node.output, "elsewhere"),
     });
     if (single.status !== 200)
       faults.push(`a single request elsewhere: ${JSON.stringify(single.body)}`);
@@ -55,13 +57,13 @@ async function fillAndRecover(options: Options): Promise<Outcome> {
     const roomy = performance.now();
     const ended = await job.untilEnded(300_000);
     faults.push(...notAllSucceeded(ended, options.items));
-    faults.push(...verify(images, path.join(box.input, "all"), disk).faults);
+    faults.push(...verify(images, path.join(node.input, "all"), disk).faults);
     const summary = `${options.items} items, paused (${paused.paused_reason?.code}) at ${done(paused)} with ${free} KiB free, all ended ${seconds(roomy)} after there was room; ${seconds(began)}`;
     return { summary, faults };
   } finally {
-    await box.stop();
+    await node.stop();
     execFileSync("umount", [disk]);
-    await box.remove();
+    await node.remove();
   }
 }
 

@@ -1,34 +1,34 @@
 /** kill -9 of anything at random: every item ends, every result is there once and whole. */
-import { Box } from "../lib/box.js";
+import { ServingNode } from "../lib/node.js";
 import { killWhileRunning, processesOf, slayIf } from "../lib/killing.js";
 import { Network, noNamespaces } from "../lib/network.js";
 import { SharedPostgres } from "../lib/postgres.js";
 import type { Options, Outcome, Scenario } from "../lib/scenario.js";
 
-async function oneBox(options: Options): Promise<Outcome> {
-  const box = await Box.start();
+async function oneNode(options: Options): Promise<Outcome> {
+  const node = await ServingNode.start();
   try {
     return await killWhileRunning(
-      box,
+      node,
       {
-        ...processesOf(box),
-        PostgreSQL: () => slayIf(box.postmaster()),
+        ...processesOf(node),
+        PostgreSQL: () => slayIf(node.postmaster()),
       },
       options,
     );
   } finally {
-    await box.stop();
-    await box.remove();
+    await node.stop();
+    await node.remove();
   }
 }
 
-/** A second box that works on the first one's queue, with its folders and its keys. */
-export function secondBox(
-  first: Box,
+/** A second node that works on the first one's queue, with its folders and its keys. */
+export function secondNode(
+  first: ServingNode,
   databaseUrl: string,
-  more: Parameters<typeof Box.start>[0] = {},
-): Promise<Box> {
-  return Box.start({
+  more: Parameters<typeof ServingNode.start>[0] = {},
+): Promise<ServingNode> {
+  return ServingNode.start({
     role: "worker",
     ...more,
     settings: {
@@ -41,10 +41,10 @@ export function secondBox(
   });
 }
 
-async function twoBoxes(options: Options): Promise<Outcome> {
+async function twoNodes(options: Options): Promise<Outcome> {
   const postgres = await SharedPostgres.start();
-  const first = await Box.start({ settings: { DATABASE_URL: postgres.url } });
-  const second = await secondBox(first, postgres.url);
+  const first = await ServingNode.start({ settings: { DATABASE_URL: postgres.url } });
+  const second = await secondNode(first, postgres.url);
   try {
     return await killWhileRunning(
       first,
@@ -58,22 +58,25 @@ async function twoBoxes(options: Options): Promise<Outcome> {
   } finally {
     await Promise.all([first.stop(), second.stop()]);
     await postgres.stop();
-    for (const box of [second, first]) await box.remove();
+    for (const node of [second, first]) await node.remove();
   }
 }
 
 /**
- * Seconds that a cable stays out: longer than any lease, so that the items of the box behind it run
- * elsewhere.
+ * Seconds that a cable stays out: longer than any lease, so that the items of the node behind it
+ * run elsewhere.
  */
 const OUT_MS = 45_000;
 
 async function twoNetworks(options: Options): Promise<Outcome> {
   const network = new Network();
   const postgres = await SharedPostgres.start(network.address);
-  const first = await Box.start({ space: network.add(), settings: { DATABASE_URL: postgres.url } });
+  const first = await ServingNode.start({
+    space: network.add(),
+    settings: { DATABASE_URL: postgres.url },
+  });
   const space = network.add();
-  const second = await secondBox(first, postgres.url, { space });
+  const second = await secondNode(first, postgres.url, { space });
   let pulled: number | undefined;
   let plugging: NodeJS.Timeout | undefined;
   const pull = () => {
@@ -104,23 +107,23 @@ async function twoNetworks(options: Options): Promise<Outcome> {
     network.connect(space.name, true);
     await Promise.all([first.stop(), second.stop()]);
     await postgres.stop();
-    for (const box of [second, first]) await box.remove();
+    for (const node of [second, first]) await node.remove();
     network.remove();
   }
 }
 
 export const kills: Record<string, Scenario> = {
-  "kill-one-box": {
+  "kill-one-node": {
     description: "kill -9 of supervisor, serving process and the private PostgreSQL",
-    run: oneBox,
+    run: oneNode,
   },
-  "kill-two-boxes": {
-    description: "kill -9 of both boxes' processes and of the PostgreSQL that they share",
-    run: twoBoxes,
+  "kill-two-nodes": {
+    description: "kill -9 of both nodes' processes and of the PostgreSQL that they share",
+    run: twoNodes,
   },
   "two-networks": {
     description:
-      "two boxes in two network namespaces: kill -9, and a network cable pulled for longer than any lease",
+      "two nodes in two network namespaces: kill -9, and a network cable pulled for longer than any lease",
     skip: noNamespaces,
     run: twoNetworks,
   },

@@ -1,5 +1,5 @@
 /**
- * Two boxes against one, with a model of fixed cost that sleeps instead of computing: two boxes on
+ * Two nodes against one, with a model of fixed cost that sleeps instead of computing: two nodes on
  * one machine share its cores, so a model that computes would say nothing about two machines. The
  * sleep is put round ONNX Runtime from outside (lib/sleeping-run.c); the product knows nothing of
  * it.
@@ -11,16 +11,16 @@ import path from "node:path";
 import type { Job } from "../../../src/jobs/schema.js";
 import { done } from "../../../src/commands/job-text.js";
 import { root } from "../../support/server.js";
-import { Box } from "../lib/box.js";
+import { ServingNode } from "../lib/node.js";
 import { writeImages } from "../lib/images.js";
 import { CrashJob } from "../lib/job.js";
 import { SharedPostgres } from "../lib/postgres.js";
 import { notAllSucceeded, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
 import { verify } from "../lib/verify.js";
-import { secondBox } from "./kills.js";
+import { secondNode } from "./kills.js";
 
 /**
- * Long against what reading and writing one image costs, so that two boxes leave the cores of this
+ * Long against what reading and writing one image costs, so that two nodes leave the cores of this
  * machine idle.
  */
 const SLEEP_MS = 400;
@@ -64,13 +64,15 @@ async function compare(options: Options): Promise<Outcome> {
   const postgres = await SharedPostgres.start();
   const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-sleep-"));
   const settings = sleeping(folder);
-  const boxes = [await Box.start({ settings: { ...settings, DATABASE_URL: postgres.url } })];
-  const [first] = boxes as [Box];
+  const nodes = [
+    await ServingNode.start({ settings: { ...settings, DATABASE_URL: postgres.url } }),
+  ];
+  const [first] = nodes as [ServingNode];
   const faults: string[] = [];
   const rates: number[] = [];
   try {
     for (const count of [1, 2]) {
-      if (count === 2) boxes.push(await secondBox(first, postgres.url, { settings }));
+      if (count === 2) nodes.push(await secondNode(first, postgres.url, { settings }));
       const [input, output] = [
         path.join(first.input, String(count)),
         path.join(first.output, String(count)),
@@ -90,20 +92,20 @@ async function compare(options: Options): Promise<Outcome> {
     }
     const [one = NaN, two = NaN] = rates;
     const ratio = two / one;
-    if (!(ratio >= WANTED_RATIO)) faults.push(`expected at least ${WANTED_RATIO} of one box`);
-    const summary = `${options.items} items of ${SLEEP_MS} ms; one box ${one.toFixed(1)} images/s, two ${two.toFixed(1)}: ${ratio.toFixed(2)} of one`;
+    if (!(ratio >= WANTED_RATIO)) faults.push(`expected at least ${WANTED_RATIO} of one node`);
+    const summary = `${options.items} items of ${SLEEP_MS} ms; one node ${one.toFixed(1)} images/s, two ${two.toFixed(1)}: ${ratio.toFixed(2)} of one`;
     return { summary, faults };
   } finally {
-    await Promise.all(boxes.map((box) => box.stop()));
+    await Promise.all(nodes.map((node) => node.stop()));
     await postgres.stop();
-    for (const box of boxes) await box.remove();
+    for (const node of nodes) await node.remove();
     rmSync(folder, { recursive: true });
   }
 }
 
 export const nodes: Record<string, Scenario> = {
   "two-nodes": {
-    description: "throughput of two boxes against one, with a model that sleeps",
+    description: "throughput of two nodes against one, with a model that sleeps",
     skip: () => headers() === undefined && "the headers of ONNX Runtime are not there",
     run: compare,
   },

@@ -3,7 +3,14 @@ import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { crossingsOf } from "../../support/count-crossings.js";
-import { doorsPlace, filesBelow, object, QUIET, send, startDoors } from "../../support/doors.js";
+import {
+  gatewayPlace,
+  filesBelow,
+  object,
+  QUIET,
+  send,
+  startGateway,
+} from "../../support/gateway.js";
 import { withDurations } from "../../support/durations.js";
 import { issueToken, type Place } from "../../support/server.js";
 import { webPacs } from "../../support/web-pacs.js";
@@ -50,24 +57,24 @@ const proven = ({ output }: Place): number =>
 
 await t.test("an object crosses threads a few times, and the main thread only works", async (t) => {
   const pacs = await webPacs(t);
-  const { place, results, file } = doorsPlace(
+  const { place, results, file } = gatewayPlace(
     t,
     {},
-    withDurations({ doorFigures: 50, deliveryLook: 200 }),
+    withDurations({ gatewayFigures: 50, deliveryLook: 200 }),
   );
   const rules = [{ name: "all", quiet: QUIET, output_folder: results, outputs: ["sr"] }];
   const destinations = { pacs: { type: "stow", url: pacs.url, timeout: "60s" } };
-  const doorsFile = JSON.parse(readFileSync(file, "utf8")) as object;
-  writeFileSync(file, JSON.stringify({ ...doorsFile, rules, destinations, deliver: ["pacs"] }));
+  const settings = JSON.parse(readFileSync(file, "utf8")) as object;
+  writeFileSync(file, JSON.stringify({ ...settings, rules, destinations, deliver: ["pacs"] }));
   const crossings = crossingsOf(place);
-  const doors = await startDoors(t, place);
+  const gateway = await startGateway(t, place);
   const token = await issueToken(place, "--subject", "viewer");
   const senders: Record<string, (one: ReturnType<typeof object>) => Promise<unknown>> = {
-    "C-STORE": (one) => send(doors.port(), [one]),
+    "C-STORE": (one) => send(gateway.port(), [one]),
     async "STOW-RS"({ file: bytes }) {
       const type = 'multipart/related; type="application/dicom"; boundary=next';
       const head = Buffer.from("--next\r\nContent-Type: application/dicom\r\n\r\n");
-      const answer = await fetch(`${doors.server.url}/dicomweb/studies`, {
+      const answer = await fetch(`${gateway.server.url}/dicomweb/studies`, {
         method: "POST",
         headers: { Authorization: token, "Content-Type": type },
         body: Buffer.concat([head, bytes, Buffer.from("\r\n--next--\r\n")]),

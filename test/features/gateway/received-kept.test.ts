@@ -5,14 +5,14 @@ import pg from "pg";
 import t from "tap";
 import { linesOf } from "../../support/audit.js";
 import {
-  doorsPlace,
+  gatewayPlace,
   filesBelow,
   jobsOnce,
   object,
   send,
-  startDoors,
+  startGateway,
   STUDY,
-} from "../../support/doors.js";
+} from "../../support/gateway.js";
 import { root } from "../../support/server.js";
 import { until } from "../../support/until.js";
 
@@ -21,41 +21,41 @@ const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.
 await t.test(
   "what was kept as long as set goes with its job's end, and its results stay",
   async (t) => {
-    const { place, spool, results } = doorsPlace(t, { keep: "2s" });
-    const doors = await startDoors(t, place);
-    await send(doors.port(), [object(1)]);
-    const [job] = await jobsOnce(doors, 1);
-    await doors.ended(job!.job_id);
+    const { place, spool, results } = gatewayPlace(t, { keep: "2s" });
+    const gateway = await startGateway(t, place);
+    await send(gateway.port(), [object(1)]);
+    const [job] = await jobsOnce(gateway, 1);
+    await gateway.ended(job!.job_id);
     await until("a removed object is in the audit", () =>
       linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1),
     );
     await until("the spool is empty", () => filesBelow(spool).length === 0);
     t.equal(receiptsIn(results).length, 1);
     // Its UID is free again
-    await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
-    t.equal((await jobsOnce(doors, 2)).length, 2);
+    await send(gateway.port(), [object(1, { PatientID: "Nobody else" })]);
+    t.equal((await jobsOnce(gateway, 2)).length, 2);
   },
 );
 
 await t.test("nothing that came minutes ago goes when the clock is set ahead", async (t) => {
-  const { place, spool } = doorsPlace(t, { keep: "1h" });
+  const { place, spool } = gatewayPlace(t, { keep: "1h" });
   const shift = path.join(place.directory, "shift");
   writeFileSync(shift, "0");
   place.environment["TEST_CLOCK"] = shift;
   const clock = path.join(root, "dist/test/support/shifted-clock.js");
   place.environment["NODE_OPTIONS"] =
     `${place.environment["NODE_OPTIONS"] ?? ""} --import ${clock}`;
-  const doors = await startDoors(t, { ...place, remove: () => undefined });
-  await send(doors.port(), [object(1), object(2)]);
-  const [job] = await jobsOnce(doors, 1);
-  await doors.ended(job!.job_id);
+  const gateway = await startGateway(t, { ...place, remove: () => undefined });
+  await send(gateway.port(), [object(1), object(2)]);
+  const [job] = await jobsOnce(gateway, 1);
+  await gateway.ended(job!.job_id);
   const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
   await until("the job is seen to have ended", () =>
     readFileSync(mark, "utf8").includes('"ended":true'),
   );
-  await doors.server.stop();
+  await gateway.server.stop();
   writeFileSync(shift, String(30 * 86_400_000));
-  const ahead = await startDoors(t, place);
+  const ahead = await startGateway(t, place);
   // A further series goes through a look of its own, which comes behind the first
   await send(ahead.port(), [
     object(1, { SeriesInstanceUID: "1.2.3.9", SOPInstanceUID: "1.2.3.9.1" }),
@@ -76,43 +76,43 @@ await t.test("nothing that came minutes ago goes when the clock is set ahead", a
 await t.test(
   "a series that a person removes while it waits is dropped, and said once",
   async (t) => {
-    const { place, spool } = doorsPlace(t);
-    const doors = await startDoors(t, place);
-    await send(doors.port(), [object(1)]);
+    const { place, spool } = gatewayPlace(t);
+    const gateway = await startGateway(t, place);
+    await send(gateway.port(), [object(1)]);
     rmSync(path.join(spool, "series/ct1", STUDY), { recursive: true });
     const isTold = ({ msg }: { msg: string }) => msg.includes("not in the spool any more");
-    await doors.server.logged(isTold);
-    const metrics = async () => (await fetch(`${doors.server.url}/metrics`)).text();
+    await gateway.server.logged(isTold);
+    const metrics = async () => (await fetch(`${gateway.server.url}/metrics`)).text();
     await until("nothing waits any more", async () =>
       /radserve_received_waiting\{for="quiet"\} 0/.test(await metrics()),
     );
-    const { body } = await doors.send("GET", "/health/ready");
+    const { body } = await gateway.send("GET", "/health/ready");
     t.same(body["conditions"] ?? [], []);
     // It may come again, and is a job then
-    await send(doors.port(), [object(1)]);
-    const [job] = await jobsOnce(doors, 1);
-    t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
-    t.equal(doors.server.log.filter(isTold).length, 1);
-    t.notMatch(JSON.stringify(doors.server.log), /could not become a job/);
+    await send(gateway.port(), [object(1)]);
+    const [job] = await jobsOnce(gateway, 1);
+    t.match((await gateway.ended(job!.job_id)).counts, { succeeded: 1 });
+    t.equal(gateway.server.log.filter(isTold).length, 1);
+    t.notMatch(JSON.stringify(gateway.server.log), /could not become a job/);
   },
 );
 
 await t.test(
   "a job that is lost with the database is made again, and one that was seen to end is not",
   async (t) => {
-    const { place, spool } = doorsPlace(t, {}, { RADSERVE_ROLE: "api" });
-    const doors = await startDoors(t, { ...place, remove: () => undefined });
-    await send(doors.port(), [object(1)]);
-    const [lost] = await jobsOnce(doors, 1);
+    const { place, spool } = gatewayPlace(t, {}, { RADSERVE_ROLE: "api" });
+    const gateway = await startGateway(t, { ...place, remove: () => undefined });
+    await send(gateway.port(), [object(1)]);
+    const [lost] = await jobsOnce(gateway, 1);
     const database = new pg.Client(place.environment["DATABASE_URL"]);
     await database.connect();
     await database.query("delete from radserve.job");
     await database.end();
-    const [again] = await jobsOnce(doors, 1);
+    const [again] = await jobsOnce(gateway, 1);
     t.not(again!.job_id, lost!.job_id);
-    await doors.server.stop();
+    await gateway.server.stop();
     place.environment["RADSERVE_ROLE"] = "both";
-    const working = await startDoors(t, place);
+    const working = await startGateway(t, place);
     t.match((await working.ended(again!.job_id)).counts, { succeeded: 1 });
     const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
     await until("the mark says that the job has ended", () =>
@@ -120,7 +120,7 @@ await t.test(
     );
     t.match(await working.send("POST", `/bulk_inference/${again!.job_id}/purge`), { status: 200 });
     await send(working.port(), [object(1)]);
-    t.match(await working.send("POST", `/doors/received/${STUDY}/complete`), {
+    t.match(await working.send("POST", `/gateway/received/${STUDY}/complete`), {
       body: { received: [{ job_id: again!.job_id }] },
     });
     t.equal((await jobsOnce(working, 0)).length, 0);

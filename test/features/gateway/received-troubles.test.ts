@@ -9,48 +9,48 @@ import { linesOf, onSmallDisk } from "../../support/audit.js";
 import { withDurations } from "../../support/durations.js";
 import {
   associate,
-  doorsPlace,
+  gatewayPlace,
   filesBelow,
   jobsOnce,
   object,
   send,
-  startDoors,
+  startGateway,
   STUDY,
-} from "../../support/doors.js";
+} from "../../support/gateway.js";
 import { until } from "../../support/until.js";
 
 await t.test("what comes again and again does not wait for ever", async (t) => {
-  const { place } = doorsPlace(t, {}, withDurations({ receivedMost: 1_000, doorFigures: 50 }));
-  const file = place.environment["RADSERVE_DOORS"]!;
+  const { place } = gatewayPlace(t, {}, withDurations({ receivedMost: 1_000, gatewayFigures: 50 }));
+  const file = place.environment["RADSERVE_GATEWAY"]!;
   const settings = JSON.parse(readFileSync(file, "utf8")) as { rules: object[] };
   const rules = settings.rules.map((rule) => ({ ...rule, quiet: "1s" }));
   writeFileSync(file, JSON.stringify({ ...settings, rules }));
-  const doors = await startDoors(t, place);
+  const gateway = await startGateway(t, place);
   const state = { isDone: false };
   const drip = (async () => {
     while (!state.isDone) {
-      await send(doors.port(), [object(1)]);
+      await send(gateway.port(), [object(1)]);
       await delay(100);
     }
   })();
-  const [job] = await jobsOnce(doors, 1);
+  const [job] = await jobsOnce(gateway, 1);
   state.isDone = true;
   await drip;
-  t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
+  t.match((await gateway.ended(job!.job_id)).counts, { succeeded: 1 });
 });
 
 await t.test(
   "what comes while the audit cannot be written is not kept, and comes later",
   async (t) => {
-    const { place, spool } = doorsPlace(t);
+    const { place, spool } = gatewayPlace(t);
     const disk = onSmallDisk(place);
     if (disk === undefined) {
       t.pass("skipped: mounting a tmpfs needs root");
       return;
     }
-    const doors = await startDoors(t, place);
+    const gateway = await startGateway(t, place);
     disk.fill();
-    const caller = await associate(doors.port());
+    const caller = await associate(gateway.port());
     // What is left of the last page takes a few lines more
     const sent = (z: number) => caller.store(object(z, { SeriesInstanceUID: `1.2.3.4.${z}` }));
     let z = 1;
@@ -74,17 +74,17 @@ await t.test(
     const other = createServer().listen(0, "127.0.0.1");
     await once(other, "listening");
     const { port } = other.address() as AddressInfo;
-    const { place } = doorsPlace(t, { dicom: { port } });
-    const doors = await startDoors(t, place, false);
+    const { place } = gatewayPlace(t, { dicom: { port } });
+    const gateway = await startGateway(t, place, false);
     const conditions = async () => {
-      const { body } = await doors.send("GET", "/health/ready");
+      const { body } = await gateway.send("GET", "/health/ready");
       const all = (body["conditions"] ?? []) as { condition: string; message: string }[];
-      return all.filter(({ condition }) => condition === "door_closed");
+      return all.filter(({ condition }) => condition === "dicom_port_closed");
     };
     await until("the closed port is a condition", async () => (await conditions()).length > 0);
     t.match(await conditions(), [{ message: "The port for DICOM is closed: EADDRINUSE." }]);
     other.close();
-    await doors.server.logged(({ msg }) => msg === "the port for DICOM is open");
+    await gateway.server.logged(({ msg }) => msg === "the port for DICOM is open");
     await until("the condition has gone", async () => (await conditions()).length === 0);
     await send(port, [object(1)]);
   },
@@ -93,19 +93,19 @@ await t.test(
 await t.test(
   "a second patient in a study is kept apart, has its job, and is told until it is settled",
   async (t) => {
-    const { place, spool } = doorsPlace(t);
-    const doors = await startDoors(t, place);
+    const { place, spool } = gatewayPlace(t);
+    const gateway = await startGateway(t, place);
     const series = (n: number, PatientID: string) =>
       object(n, { SeriesInstanceUID: `1.2.3.4.${n}`, PatientID });
-    await send(doors.port(), [series(1, "A")]);
-    const [job] = await jobsOnce(doors, 1);
-    t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
-    const caller = await associate(doors.port());
+    await send(gateway.port(), [series(1, "A")]);
+    const [job] = await jobsOnce(gateway, 1);
+    t.match((await gateway.ended(job!.job_id)).counts, { succeeded: 1 });
+    const caller = await associate(gateway.port());
     t.match(await caller.store(series(2, "B")), { status: 0 });
-    const both = await jobsOnce(doors, 2);
-    t.match((await doors.ended(both[0]!.job_id)).counts, { succeeded: 1 });
+    const both = await jobsOnce(gateway, 2);
+    t.match((await gateway.ended(both[0]!.job_id)).counts, { succeeded: 1 });
     const conflicts = async () => {
-      const { body } = await doors.send("GET", "/health/ready");
+      const { body } = await gateway.send("GET", "/health/ready");
       const { conditions = [] } = body as { conditions?: { condition: string }[] };
       return conditions.filter(({ condition }) => condition === "received_conflict");
     };
@@ -120,6 +120,6 @@ await t.test(
     await until("the condition has ended", async () => (await conflicts()).length === 0);
     t.match(await caller.store(series(3, "B")), { status: 0 });
     await caller.release();
-    await jobsOnce(doors, 3);
+    await jobsOnce(gateway, 3);
   },
 );

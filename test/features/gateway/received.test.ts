@@ -8,16 +8,16 @@ import t, { type Test } from "tap";
 import type { Receipt } from "../../../src/results/receipt/receipt.js";
 import { linesOf } from "../../support/audit.js";
 import {
-  doorsPlace,
+  gatewayPlace,
   filesBelow,
   jobsOnce,
   object,
   QUIET,
   QUIET_MS,
   send,
-  startDoors,
+  startGateway,
   STUDY,
-} from "../../support/doors.js";
+} from "../../support/gateway.js";
 import { issueToken } from "../../support/server.js";
 import { until } from "../../support/until.js";
 
@@ -29,21 +29,21 @@ const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.
  */
 async function withSeries(t: Test) {
   for (let tries = 1; ; tries++) {
-    const { place, spool, results } = doorsPlace(t);
-    const doors = await startDoors(t, place);
+    const { place, spool, results } = gatewayPlace(t);
+    const gateway = await startGateway(t, place);
     const slices = [1, 2, 3].map((z) => object(z));
-    const longest = await send(doors.port(), slices);
-    if (longest < QUIET_MS || tries === 5) return { doors, place, spool, results };
-    await doors.server.stop();
+    const longest = await send(gateway.port(), slices);
+    if (longest < QUIET_MS || tries === 5) return { gateway, place, spool, results };
+    await gateway.server.stop();
   }
 }
 
 await t.test(
   "a series that has been quiet is a job, the same again is none, and late slices are one more",
   async (t) => {
-    const { doors, place, spool, results } = await withSeries(t);
-    const [first] = await jobsOnce(doors, 1);
-    t.match((await doors.ended(first!.job_id)).counts, { succeeded: 1, failed: 0, skipped: 0 });
+    const { gateway, place, spool, results } = await withSeries(t);
+    const [first] = await jobsOnce(gateway, 1);
+    t.match((await gateway.ended(first!.job_id)).counts, { succeeded: 1, failed: 0, skipped: 0 });
     const before = receiptsIn(results);
     t.same(before, [`ct1/${STUDY}/1.2.3.4.json`], "a series is one item");
     const frames = () => {
@@ -54,12 +54,12 @@ await t.test(
     };
     t.equal(frames(), 3);
     await send(
-      doors.port(),
+      gateway.port(),
       [3, 2, 1].map((z) => object(z)),
     );
-    await send(doors.port(), [object(4)]);
-    const [second, ...others] = await jobsOnce(doors, 2);
-    t.match((await doors.ended(second!.job_id)).counts, { succeeded: 1 });
+    await send(gateway.port(), [object(4)]);
+    const [second, ...others] = await jobsOnce(gateway, 2);
+    t.match((await gateway.ended(second!.job_id)).counts, { succeeded: 1 });
     t.same(
       others.map(({ job_id }) => job_id),
       [first!.job_id],
@@ -68,8 +68,8 @@ await t.test(
     t.equal(receiptsIn(results).length, 1);
     t.equal(frames(), 4, "the series has grown");
     t.equal(filesBelow(path.join(spool, "series")).length, 4);
-    const metrics = await (await fetch(`${doors.server.url}/metrics`)).text();
-    t.match(metrics, /radserve_door_objects_total\{door="dicom"\} 7/);
+    const metrics = await (await fetch(`${gateway.server.url}/metrics`)).text();
+    t.match(metrics, /radserve_gateway_objects_total\{listener="dicom"\} 7/);
     t.match(metrics, /radserve_received_waiting\{for="rule"\} 0/);
     const told = linesOf(place).filter(({ kind }) => kind === "received" || kind === "submitted");
     t.match(
@@ -91,12 +91,12 @@ await t.test(
     // As a process that is killed between the job and its mark leaves it
     const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
     rmSync(mark);
-    const killed = doors.server.servingPid();
+    const killed = gateway.server.servingPid();
     process.kill(killed, "SIGKILL");
     await until("the mark is there again", () => existsSync(mark));
     t.match(JSON.parse(readFileSync(mark, "utf8")), { job_id: second!.job_id, count: 4 });
-    t.equal((await jobsOnce(doors, 2)).length, 2, "the job of before");
-    t.notMatch(JSON.stringify(doors.server.log), /Nobody|1\.2\.3\.4/, "no word of the patient");
+    t.equal((await jobsOnce(gateway, 2)).length, 2, "the job of before");
+    t.notMatch(JSON.stringify(gateway.server.log), /Nobody|1\.2\.3\.4/, "no word of the patient");
   },
 );
 
@@ -104,13 +104,13 @@ await t.test(
   "rules: who sent it, what it is, and series or studies; what none takes is kept and told once",
   async (t) => {
     const output = (place: { output: string }, name: string) => path.join(place.output, name);
-    const { place, spool, file } = doorsPlace(t);
-    const doors = JSON.parse(readFileSync(file, "utf8")) as Record<string, unknown>;
+    const { place, spool, file } = gatewayPlace(t);
+    const gateway = JSON.parse(readFileSync(file, "utf8")) as Record<string, unknown>;
     const when = (tag: string, value: string) => [{ tag, in: [value], if_absent: "refuse" }];
     writeFileSync(
       file,
       JSON.stringify({
-        ...doors,
+        ...gateway,
         peers: { ct1: { ae_title: "CT ONE" }, far: { ae_title: "FAR" } },
         rules: [
           { name: "far", from: ["far"], output_folder: output(place, "far") },
@@ -134,7 +134,7 @@ await t.test(
         ],
       }),
     );
-    const started = await startDoors(t, place);
+    const started = await startGateway(t, place);
     const of = (z: number, series: string, part: string, study = STUDY) =>
       object(z, {
         SeriesInstanceUID: series,
@@ -158,7 +158,7 @@ await t.test(
     });
     t.match((await started.ended(chest!.job_id)).counts, { succeeded: 1 });
     const complete = (study: string, token = started.server.token) =>
-      started.send("POST", `/doors/received/${study}/complete`, undefined, token);
+      started.send("POST", `/gateway/received/${study}/complete`, undefined, token);
     t.match(await complete(STUDY, await issueToken(place)), {
       status: 403,
       body: { error: "path_not_allowed" },
@@ -210,19 +210,19 @@ await t.test(
 await t.test(
   "a series that comes after the job of its study makes one of all its objects",
   async (t) => {
-    const { place, results, file } = doorsPlace(t);
+    const { place, results, file } = gatewayPlace(t);
     const settings = JSON.parse(readFileSync(file, "utf8")) as Record<string, unknown>;
     const rules = [{ name: "all", group: "study", quiet: QUIET, output_folder: results }];
     writeFileSync(file, JSON.stringify({ ...settings, rules }));
-    const doors = await startDoors(t, place);
-    await send(doors.port(), [object(1)]);
-    const [first] = await jobsOnce(doors, 1);
-    await doors.ended(first!.job_id);
-    await send(doors.port(), [
+    const gateway = await startGateway(t, place);
+    await send(gateway.port(), [object(1)]);
+    const [first] = await jobsOnce(gateway, 1);
+    await gateway.ended(first!.job_id);
+    await send(gateway.port(), [
       object(2, { SeriesInstanceUID: "1.2.3.9", SOPInstanceUID: "1.2.3.9.2" }),
     ]);
-    const [second] = await jobsOnce(doors, 2);
-    t.match((await doors.ended(second!.job_id)).counts, { succeeded: 2 });
+    const [second] = await jobsOnce(gateway, 2);
+    t.match((await gateway.ended(second!.job_id)).counts, { succeeded: 2 });
     const counts = linesOf(place).flatMap(({ kind, outcome, count }) =>
       kind === "submitted" && outcome === "done" ? [count] : [],
     );
@@ -231,16 +231,16 @@ await t.test(
 );
 
 await t.test("an image that takes the place of a damaged one makes a job of its own", async (t) => {
-  const { place, spool } = doorsPlace(t);
+  const { place, spool } = gatewayPlace(t);
   const { file, sopInstanceUid } = object(1);
   // As version 0.6 kept it
   const series = path.join(spool, "series/ct1", STUDY, "1.2.3.4");
   mkdirSync(series, { recursive: true });
   writeFileSync(path.join(series, `${sopInstanceUid}.dcm`), file.subarray(0, -10));
-  const doors = await startDoors(t, place);
-  const [first] = await jobsOnce(doors, 1);
-  t.match((await doors.ended(first!.job_id)).counts, { failed: 1 });
-  await send(doors.port(), [object(1)]);
-  const [second] = await jobsOnce(doors, 2);
-  t.match((await doors.ended(second!.job_id)).counts, { succeeded: 1 });
+  const gateway = await startGateway(t, place);
+  const [first] = await jobsOnce(gateway, 1);
+  t.match((await gateway.ended(first!.job_id)).counts, { failed: 1 });
+  await send(gateway.port(), [object(1)]);
+  const [second] = await jobsOnce(gateway, 2);
+  t.match((await gateway.ended(second!.job_id)).counts, { succeeded: 1 });
 });

@@ -1,18 +1,18 @@
-/** What is wrong with the file of the doors is refused at the start, by name. */
+/** What is wrong with the gateway's file is refused at the start, by name. */
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { doorsSchemaText, schemaPath } from "../../../scripts/build-doors-schema.js";
+import { gatewaySchemaText, schemaPath } from "../../../scripts/build-gateway-schema.js";
 import { ConfigError } from "../../../src/base/errors.js";
 import { doctor } from "../../../src/features/gateway/doctor.js";
 import type { Config } from "../../../src/config.js";
-import { checkDoors, readDoors, stowPeer } from "../../../src/features/gateway/settings.js";
+import { checkGateway, readGateway, stowPeer } from "../../../src/features/gateway/settings.js";
 
 t.test("the published schema is the one in force", async (t) => {
   t.equal(
     readFileSync(schemaPath, "utf8"),
-    await doorsSchemaText(),
-    "run dist/scripts/build-doors-schema.js",
+    await gatewaySchemaText(),
+    "run dist/scripts/build-gateway-schema.js",
   );
 });
 
@@ -117,7 +117,7 @@ const refusals: [string, object, RegExp][] = [
 
 t.test("each mistake has its message", async (t) => {
   const directory = t.testdir({ in: { spool: {} }, out: {} });
-  const [input, output, file] = ["in", "out", "doors.json"].map((name) =>
+  const [input, output, file] = ["in", "out", "gateway.json"].map((name) =>
     path.join(directory, name),
   ) as [string, string, string];
   symlinkSync(output, path.join(input, "link"));
@@ -133,7 +133,7 @@ t.test("each mistake has its message", async (t) => {
       file,
       JSON.stringify(value).replaceAll('"IN', `"${input}`).replaceAll('"OUT', `"${output}`),
     );
-    return readDoors(config);
+    return readGateway(config);
   };
   t.match(await read(right), {
     keep: 604_800,
@@ -154,26 +154,26 @@ t.test("each mistake has its message", async (t) => {
     const error: unknown = await read({ ...right, ...change }).catch((thrown: unknown) => thrown);
     t.ok(error instanceof ConfigError, name);
     t.match((error as Error).message, message, name);
-    t.match((error as Error).message, /^RADSERVE_DOORS: /, name);
+    t.match((error as Error).message, /^RADSERVE_GATEWAY: /, name);
   }
   const tls = { cert: "/none", key: "/none", client_ca: "/none" };
   await t.rejects(
-    read({ ...right, dicom: { port: 104, tls } }).then(() => checkDoors(config)),
-    { message: /RADSERVE_DOORS: dicom\.tls\.cert: expected a file in PEM/ },
+    read({ ...right, dicom: { port: 104, tls } }).then(() => checkGateway(config)),
+    { message: /RADSERVE_GATEWAY: dicom\.tls\.cert: expected a file in PEM/ },
   );
-  t.match(await doctor({ ...config } as unknown as Config), [{ name: "doors", ok: false }]);
+  t.match(await doctor({ ...config } as unknown as Config), [{ name: "gateway", ok: false }]);
   await read(right);
   t.match(await doctor({ ...config } as unknown as Config), [
-    { name: "doors", ok: true, found: /can be written; rules: all$/ },
+    { name: "gateway", ok: true, found: /can be written; rules: all$/ },
   ]);
   mkdirSync(path.join(directory, "folder"));
-  await t.rejects(readDoors({ ...config, gateway: path.join(directory, "folder") }), {
-    message: /RADSERVE_DOORS: expected a file/,
+  await t.rejects(readGateway({ ...config, gateway: path.join(directory, "folder") }), {
+    message: /RADSERVE_GATEWAY: expected a file/,
   });
-  await t.rejects(readDoors({ ...config, gateway: path.join(directory, "none") }), {
+  await t.rejects(readGateway({ ...config, gateway: path.join(directory, "none") }), {
     message: /expected a file .*ENOENT/,
   });
   writeFileSync(file, "{");
-  await t.rejects(readDoors(config), { message: /expected JSON; found a fault at line 1/ });
-  t.equal(await readDoors({ ...config, gateway: undefined }), undefined);
+  await t.rejects(readGateway(config), { message: /expected JSON; found a fault at line 1/ });
+  t.equal(await readGateway({ ...config, gateway: undefined }), undefined);
 });

@@ -8,13 +8,13 @@ import { connect } from "node:net";
 import path from "node:path";
 import t from "tap";
 import {
-  doorsPlace,
+  gatewayPlace,
   filesBelow,
   jobsOnce,
   object,
-  startDoors,
+  startGateway,
   STUDY,
-} from "../../support/doors.js";
+} from "../../support/gateway.js";
 import { Multipart } from "../../../src/features/gateway/receive/multipart.js";
 import { stowPeer } from "../../../src/features/gateway/settings.js";
 import { issueToken } from "../../support/server.js";
@@ -50,11 +50,15 @@ const stored = (answer: Answer) =>
   (answer["00081199"]?.Value ?? []).map((item) => item["00081155"]?.Value[0]);
 
 await t.test("objects are kept, and each that is not is named with its reason", async (t) => {
-  const { place, spool } = doorsPlace(t, { dicom: undefined }, { RADSERVE_UPLOAD_LIMIT: "20000" });
-  const doors = await startDoors(t, place, false);
+  const { place, spool } = gatewayPlace(
+    t,
+    { dicom: undefined },
+    { RADSERVE_UPLOAD_LIMIT: "20000" },
+  );
+  const gateway = await startGateway(t, place, false);
   const token = await issueToken(place, "--subject", "viewer");
   const post = async (body: Uint8Array, headers: Record<string, string> = {}) => {
-    const answer = await fetch(`${doors.server.url}/dicomweb/studies`, {
+    const answer = await fetch(`${gateway.server.url}/dicomweb/studies`, {
       method: "POST",
       headers: { Authorization: token, "Content-Type": TYPE, ...headers },
       body,
@@ -99,8 +103,8 @@ await t.test("objects are kept, and each that is not is named with its reason", 
   t.equal(none.status, 409);
   const folder = path.join(spool, "series", "stow-viewer", STUDY, "1.2.3.4");
   t.same(filesBelow(folder).length, 3);
-  const [job] = await jobsOnce(doors, 1);
-  t.match((await doors.ended(job!.job_id)).counts, { succeeded: 1 });
+  const [job] = await jobsOnce(gateway, 1);
+  t.match((await gateway.ended(job!.job_id)).counts, { succeeded: 1 });
 
   const wrong: [string, Uint8Array, Record<string, string>, number, string][] = [
     ["no multipart", one.file, { "Content-Type": "application/dicom" }, 415, "unsupported_format"],
@@ -141,7 +145,7 @@ await t.test("objects are kept, and each that is not is named with its reason", 
   // What was whole before the connection broke is kept, and nothing of the rest
   const [whole, half] = [object(20), object(21)];
   const body = bodyOf([whole.file, Buffer.alloc(4_000_000), half.file]);
-  const socket = connect(doors.server.port, "127.0.0.1");
+  const socket = connect(gateway.server.port, "127.0.0.1");
   socket.write(
     `POST /dicomweb/studies HTTP/1.1\r\nHost: x\r\nAuthorization: ${token}\r\nContent-Type: ${TYPE}\r\nContent-Length: ${body.length}\r\n\r\n`,
   );
@@ -149,7 +153,7 @@ await t.test("objects are kept, and each that is not is named with its reason", 
   await until("two whole objects lie in the spool", () => filesBelow(folder).length === 4);
   socket.destroy();
   await once(socket, "close");
-  await doors.server.logged(
+  await gateway.server.logged(
     ({ status, route }) => status === 499 && route === "POST /dicomweb/studies",
   );
   t.same(filesBelow(folder).length, 4);
@@ -157,13 +161,13 @@ await t.test("objects are kept, and each that is not is named with its reason", 
 });
 
 await t.test("a subject that has its share is refused, and another is not", async (t) => {
-  const probe = doorsPlace(t).spool;
+  const probe = gatewayPlace(t).spool;
   const { bavail, bsize } = statfsSync(probe);
   const share = (1.5 * 180_000) / (bavail * bsize);
-  const { place } = doorsPlace(t, { dicom: undefined, peer_share: share });
-  const doors = await startDoors(t, place, false);
+  const { place } = gatewayPlace(t, { dicom: undefined, peer_share: share });
+  const gateway = await startGateway(t, place, false);
   const post = async (subject: string, ...objects: { file: Buffer }[]) => {
-    const answer = await fetch(`${doors.server.url}/dicomweb/studies`, {
+    const answer = await fetch(`${gateway.server.url}/dicomweb/studies`, {
       method: "POST",
       headers: {
         Authorization: await issueToken(place, "--subject", subject),
@@ -186,17 +190,17 @@ await t.test("a subject that has its share is refused, and another is not", asyn
   });
   t.match(await post("bob", text(2)), { status: 200 });
   await until("the condition names the sender", async () => {
-    const { body } = await doors.send("GET", "/health/ready");
+    const { body } = await gateway.send("GET", "/health/ready");
     return JSON.stringify(body).includes("stow-alice has used up its share");
   });
 });
 
-await t.test("without doors there is no such page", async (t) => {
-  const { place } = doorsPlace(t);
-  delete place.environment["RADSERVE_DOORS"];
-  const doors = await startDoors(t, place, false);
-  for (const page of ["/dicomweb/studies", "/doors/received/1.2.3/complete"])
-    t.match(await doors.send("POST", page), { status: 404, body: { error: "not_found" } });
+await t.test("without a gateway there is no such endpoint", async (t) => {
+  const { place } = gatewayPlace(t);
+  delete place.environment["RADSERVE_GATEWAY"];
+  const gateway = await startGateway(t, place, false);
+  for (const page of ["/dicomweb/studies", "/gateway/received/1.2.3/complete"])
+    t.match(await gateway.send("POST", page), { status: 404, body: { error: "not_found" } });
 });
 
 await t.test("a body is the same however it is cut", async (t) => {
@@ -233,12 +237,12 @@ await t.test("a body is the same however it is cut", async (t) => {
 await t.test(
   "an upload does not come into the spool, where its folder would name another peer",
   async (t) => {
-    const { place, spool } = doorsPlace(
+    const { place, spool } = gatewayPlace(
       t,
       { dicom: undefined },
       { RADSERVE_FILES_BY_HTTP: "upload" },
     );
-    const { server } = await startDoors(t, place, false);
+    const { server } = await startGateway(t, place, false);
     symlinkSync(spool, path.join(place.input, "link"));
     const { file, sopInstanceUid } = object(1);
     for (const folder of [

@@ -53,7 +53,7 @@ t.test("a private database rests while no job is open", { skip: needs(ADDON) }, 
 
   t.match((await idle.send("GET", "/overview")).body, {
     jobs: { open: true, queued: 0, running: 0 },
-    boxes: [],
+    nodes: [],
   });
   const calls = Array.from({ length: 20 }, () => idle.send("GET", `/bulk_inference/${first}`));
   for (const { status, body } of await Promise.all(calls))

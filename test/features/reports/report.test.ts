@@ -22,7 +22,7 @@ t.setTimeout(900_000);
 t.test("a job with findings and failures", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
   const place = bulkPlace(t, {
-    ...withDurations({ boxBeat: 500 }),
+    ...withDurations({ nodeBeat: 500 }),
     DATABASE_URL: url,
     RADSERVE_JOB_REPORTS: "pictures",
   });
@@ -101,7 +101,7 @@ t.test("a job with findings and failures", { skip: needs(ADDON, CHROMIUM) }, asy
     await look(t, page, "report");
   });
 
-  await t.test("what a dead box has begun is written again, with the same bytes", async (t) => {
+  await t.test("what a dead node has begun is written again, with the same bytes", async (t) => {
     const rest = unfinishedName(id, "csv", DEAD);
     writeFileSync(path.join(folder, rest), "half a ta");
     writeFileSync(path.join(folder, names.html), "of before");
@@ -116,7 +116,7 @@ t.test("a job with findings and failures", { skip: needs(ADDON, CHROMIUM) }, asy
     t.notOk(readdirSync(folder).includes(rest));
   });
 
-  await t.test("a claim that holds is another box's", async (t) => {
+  await t.test("a claim that holds is another node's", async (t) => {
     writeFileSync(path.join(folder, markName(id)), "");
     await pool.query(
       `update radserve.job set report = null, marked = true, report_token = $2,

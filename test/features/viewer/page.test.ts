@@ -486,7 +486,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       "MAIN",
       "and the reader is taken there",
     );
-    await page.getByRole("region", { name: "Boxes" }).getByText("Alive").waitFor();
+    await page.getByRole("region", { name: "Nodes" }).getByText("Alive").waitFor();
     await look(t, page, "overview");
   });
 

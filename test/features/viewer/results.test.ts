@@ -8,7 +8,11 @@ import sharp from "sharp";
 import t, { type Test } from "tap";
 import { receiptText, type Answer, type Receipt } from "../../../src/results/receipt/receipt.js";
 import type { Trust } from "../../../src/results/receipt/seal.js";
-import type { FrameFacts, Marks, Verification } from "../../../src/features/viewer/messages.js";
+import type {
+  FrameFacts,
+  ResultMarks,
+  Verification,
+} from "../../../src/features/viewer/messages.js";
 import type { PathList } from "../../../src/features/viewer/endpoints.js";
 import { linesOf, textOf } from "../../support/audit.js";
 import { bulkPlace } from "../../support/bulk.js";
@@ -161,7 +165,7 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
       // numbers of them
       const { width, height } = await sharp(bytes).metadata();
       t.same([width, height], [COLUMNS, Math.round((ROWS * 0.5) / 0.8)]);
-      const marks = await get<Marks>(server, "/results/marks", {
+      const marks = await get<ResultMarks>(server, "/results/marks", {
         path: answer.receipt_path,
         model: "ct-tissue",
         frame: number,
@@ -226,7 +230,10 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
         columns: along,
         across: { down: { along: "slice", reversed: true } },
       });
-      const marks = await get<Marks>(server, "/results/marks", { ...plane, model: "ct-tissue" });
+      const marks = await get<ResultMarks>(server, "/results/marks", {
+        ...plane,
+        model: "ct-tissue",
+      });
       t.match(marks, { status: 200, body: { rows: SLICES, columns: along } });
       const bone = marks.body.segments.find(({ label }) => /bone/i.test(label));
       t.equal(bone?.pixels, bones.filter(Boolean).length);

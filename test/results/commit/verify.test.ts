@@ -23,15 +23,17 @@ import { sha256 } from "../../../src/files/durable-files.js";
 import { RESULT_FORMS, type ResultForms } from "../../../src/results/forms.js";
 import { LABEL_MAP_SEGMENTATION } from "../../../src/results/dicom/segments.js";
 import { receiptSchema, receiptText, type Receipt } from "../../../src/results/receipt/receipt.js";
-import { checkFiles, type Check } from "../../../src/results/commit/verify.js";
+import { checkFiles, type ReceiptCheck } from "../../../src/results/commit/verify.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { loadTestModel } from "../../support/test-models.js";
 import { ADDON, needs } from "../../support/needs.js";
 
 const MAIN = resolve("dist/src/main.js");
 
-const problems = (checks: readonly Check[]) => checks.filter(({ verdict }) => verdict !== "ok");
-const told = (checks: readonly Check[]) => checks.map(({ what, verdict }) => [what, verdict]);
+const problems = (checks: readonly ReceiptCheck[]) =>
+  checks.filter(({ verdict }) => verdict !== "ok");
+const told = (checks: readonly ReceiptCheck[]) =>
+  checks.map(({ what, verdict }) => [what, verdict]);
 
 t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
   const { engine, folder } = engineWithFolder(t, "verify");
@@ -325,7 +327,7 @@ t.test("the command", { skip: needs(ADDON) }, async (t) => {
   t.equal(harmed.status, 1);
   t.match(JSON.parse(harmed.stdout), { equal: false });
   t.match(
-    (JSON.parse(harmed.stdout) as { checks: Check[] }).checks.find(
+    (JSON.parse(harmed.stdout) as { checks: ReceiptCheck[] }).checks.find(
       ({ what }) => what === basename(picture),
     ),
     { verdict: "differs", detail: /SHA-256/ },

@@ -2,7 +2,7 @@ import t from "tap";
 import type { EngineOutput } from "../../../src/engine/types.js";
 import { RadserveError } from "../../../src/base/errors.js";
 import { unique } from "../../../src/models/acceptance.js";
-import type { Region, Spacing, VolumeGeometry } from "../../../src/images/image.js";
+import type { UltrasoundRegion, Spacing, VolumeGeometry } from "../../../src/images/image.js";
 import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
 import { interpret } from "../../../src/results/findings/findings.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
@@ -89,7 +89,7 @@ function one(
   thresholds: number[],
   given: EngineOutput,
   spacing?: Spacing,
-  regions?: readonly Region[],
+  regions?: readonly UltrasoundRegion[],
 ) {
   return interpret([output], [thresholds], { outputs: [given], spacing, regions });
 }
@@ -183,7 +183,12 @@ t.test(
 t.test("each label is measured by the region of the ultrasound image that holds it whole", (t) => {
   const fine = { row: 1, column: 1 };
   const coarse = { row: 2, column: 5 };
-  const region = (x0: number, x1: number, scale: Region["scale"], highPriority = true): Region => ({
+  const region = (
+    x0: number,
+    x1: number,
+    scale: UltrasoundRegion["scale"],
+    highPriority = true,
+  ): UltrasoundRegion => ({
     x0,
     x1,
     y0: 0,
@@ -194,7 +199,13 @@ t.test("each label is measured by the region of the ultrasound image that holds 
   const halves = [region(0, 3, fine), region(4, 7, coarse)];
   const inset = (high: boolean) => [region(0, 7, fine, !high), region(4, 7, coarse, high)];
   /** Digits are labels; the areas of "fat" and "bone" in cm2, and why one has none. */
-  const cases: [string, string, readonly Region[], (number | undefined)[], RegExp | undefined][] = [
+  const cases: [
+    string,
+    string,
+    readonly UltrasoundRegion[],
+    (number | undefined)[],
+    RegExp | undefined,
+  ][] = [
     ["one in each", "11000022", halves, [0.02, 0.2], undefined],
     [
       "one across both",

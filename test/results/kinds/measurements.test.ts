@@ -14,7 +14,7 @@ import type { Manifest } from "../../../src/manifest/manifest.js";
 import { manifestSchema } from "../../../src/manifest/rules.js";
 import { STATISTICS, type Segmentation } from "../../../src/manifest/outputs/segmentation.js";
 import { interpret } from "../../../src/results/findings/findings.js";
-import type { Part } from "../../../src/results/kinds/finding.js";
+import type { FindingScope } from "../../../src/results/kinds/finding.js";
 import { legendOf } from "../../../src/results/picture/legend.js";
 import { receiptSchema, type Measurement } from "../../../src/results/receipt/receipt.js";
 import { sct, TISSUE } from "../../support/model-parts.js";
@@ -147,7 +147,12 @@ const outputOf = (
   ...(bin_width === undefined ? {} : { bin_width }),
 });
 
-function said(one: Case, output: Segmentation, part: Partial<Part> = {}, given = segmentsOf(one)) {
+function said(
+  one: Case,
+  output: Segmentation,
+  part: Partial<FindingScope> = {},
+  given = segmentsOf(one),
+) {
   const volume = geometryOf(one.spacing);
   const whole = { volume, planes: planesOf(one), spacing: undefined, ...part };
   return interpret([output], [output.labels.map(() => NaN)], { outputs: [given], ...whole });
@@ -251,7 +256,7 @@ t.test(
 t.test("what cannot be measured is named, and is not 0", { skip: needs(ADDON) }, (t) => {
   const [one] = cases;
   const output = outputOf(["volume", "mean", "diameter_3d", "diameter_in_plane"]);
-  const told = (part: Partial<Part>, of = output, given = segmentsOf(one!)) => {
+  const told = (part: Partial<FindingScope>, of = output, given = segmentsOf(one!)) => {
     const { measurements, warnings } = said(one!, of, part, given);
     return [
       measurements.map(({ name }) => name),
@@ -294,7 +299,7 @@ t.test("what cannot be measured is named, and is not 0", { skip: needs(ADDON) },
   t.match(told(meant({ padding: { from: 0, to: 9 } }), outputOf(["minimum"])), [[], [/: 74\./]]);
   const { planes } = meant({});
   const flat = { ...segmentsOf({ ...one!, shape: [1, 4, 5], mask: one!.mask.slice(0, 20) }) };
-  const single = (spacing: Part["spacing"]) => ({
+  const single = (spacing: FindingScope["spacing"]) => ({
     volume: undefined,
     planes: planes.slice(0, 1),
     spacing,

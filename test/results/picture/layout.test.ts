@@ -1,13 +1,13 @@
 import t from "tap";
 import { edgesOf } from "../../../src/results/findings/edges.js";
 import { gridOf, panelSize, scaleBar } from "../../../src/results/picture/layout.js";
-import { scoreText, type Scope } from "../../../src/results/kinds/legend-row.js";
+import { scoreText, type LegendScope } from "../../../src/results/kinds/legend-row.js";
 import { legendOf } from "../../../src/results/picture/legend.js";
 import { heatRange } from "../../../src/results/colour.js";
 import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
 import type { Spacing } from "../../../src/images/image.js";
 
-const ONE: Scope = { frames: 1, called: "frame", heat: { low: 0, high: 1 } };
+const ONE: LegendScope = { frames: 1, called: "frame", heat: { low: 0, high: 1 } };
 
 t.test("panels: small ones grow by whole numbers, large ones shrink to 900", (t) => {
   const size = (rows: number, columns: number, aspect = 1) => {
@@ -121,7 +121,7 @@ t.test("the legend shows what is present first, and what was not found too", (t)
 });
 
 t.test("the legend of several frames tells the largest, where it is, and in how many", (t) => {
-  const over: Scope = { ...ONE, frames: 20, called: "slice" };
+  const over: LegendScope = { ...ONE, frames: 20, called: "slice" };
   const labels = [{ label: "a", threshold: 0.5 }];
   const areas = [0, 120, 80].map((pixels, i) => ({
     label: "a",

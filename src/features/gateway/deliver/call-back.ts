@@ -32,7 +32,7 @@ export const COMMITMENT = "1.2.840.10008.1.20.1";
 export const COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1";
 
 /** The data set of a report of a commitment. */
-export type Report = Awaited<ReturnType<typeof readReport>>;
+export type CommitmentReport = Awaited<ReturnType<typeof readReport>>;
 
 /**
  * A report is of the one object that a transaction asked for: its UIDs, and where it can be
@@ -63,7 +63,7 @@ const OF_OBJECTS = decodable()
 
 export class CallBack {
   readonly #expected = new Map<string, (object: Incoming) => Promise<void>>();
-  readonly #reports = new Set<(report: Report) => void>();
+  readonly #reports = new Set<(report: CommitmentReport) => void>();
   readonly #open = new Set<Socket>();
   readonly #admission: Admission;
   readonly #server = createServer((socket) => {
@@ -106,7 +106,7 @@ export class CallBack {
     return () => this.#expected.delete(sopInstanceUid);
   }
 
-  expectReport(take: (report: Report) => void): () => void {
+  expectReport(take: (report: CommitmentReport) => void): () => void {
     this.#reports.add(take);
     return () => this.#reports.delete(take);
   }

@@ -11,7 +11,7 @@ import type { Config } from "../../../config.js";
 import { openDestination } from "./open-destination.js";
 import { objectToSend, Outbox } from "./outbox.js";
 import { queueOf } from "./service.js";
-import { readDoors, type DoorsSettings } from "../settings.js";
+import { readGateway, type GatewaySettings } from "../settings.js";
 import {
   deliveryName,
   isStagingName,
@@ -122,14 +122,14 @@ export async function deliverDrop(
 }
 
 /** @throws ConfigError where there are no destinations */
-async function doorsOf(config: Config): Promise<DoorsSettings> {
-  const doors = await readDoors(config);
-  if (doors !== undefined && Object.keys(doors.destinations).length > 0) return doors;
-  throw new ConfigError("RADSERVE_DOORS: expected a file with destinations; found none.");
+async function gatewayOf(config: Config): Promise<GatewaySettings> {
+  const gateway = await readGateway(config);
+  if (gateway !== undefined && Object.keys(gateway.destinations).length > 0) return gateway;
+  throw new ConfigError("RADSERVE_GATEWAY: expected a file with destinations; found none.");
 }
 
-/** A result beside whose receipt it is said to where it is delivered. */
-interface Found {
+/** A result with a delivery file beside its receipt. */
+interface DeliveredResult {
   folder: string;
   name: string;
   delivery: Delivery;
@@ -141,7 +141,11 @@ interface Found {
   place: string;
 }
 
-const beside = (folder: string, name: string, found: Pick<Found, "delivery" | "trust">): Found => ({
+const beside = (
+  folder: string,
+  name: string,
+  found: Pick<DeliveredResult, "delivery" | "trust">,
+): DeliveredResult => ({
   folder,
   name,
   ...found,
@@ -153,7 +157,7 @@ const beside = (folder: string, name: string, found: Pick<Found, "delivery" | "t
  * The deliveries of receipts, and of all in folders, at any depth. @throws ConfigError where a path
  * is neither
  */
-async function* deliveriesIn(paths: readonly string[]): AsyncGenerator<Found> {
+async function* deliveriesIn(paths: readonly string[]): AsyncGenerator<DeliveredResult> {
   for (const given of paths.map((one) => path.resolve(one))) {
     const { dir, name } = path.parse(given);
     const one = given.endsWith(".json")
@@ -164,7 +168,7 @@ async function* deliveriesIn(paths: readonly string[]): AsyncGenerator<Found> {
   }
 }
 
-async function* deliveriesBelow(folder: string): AsyncGenerator<Found> {
+async function* deliveriesBelow(folder: string): AsyncGenerator<DeliveredResult> {
   const entries = await readdir(folder, { withFileTypes: true }).catch(() => {
     throw new ConfigError(
       `${folder}: expected a receipt with a delivery beside it, or a folder that can be read.`,
@@ -192,9 +196,9 @@ export async function deliverVerify(
   paths: string[],
   { json }: JsonOption,
 ): Promise<ExitStatus> {
-  const doors = await doorsOf(config);
+  const gateway = await gatewayOf(config);
   const opened = new Map(
-    Object.entries(doors.destinations).map(([name, settings]) => [
+    Object.entries(gateway.destinations).map(([name, settings]) => [
       name,
       openDestination(name, settings),
     ]),
@@ -254,12 +258,12 @@ export async function deliverScan(
   folders: string[],
   { json }: JsonOption,
 ): Promise<ExitStatus> {
-  const doors = await doorsOf(config);
+  const gateway = await gatewayOf(config);
   const outputRoots = await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS");
   const outbox = new Outbox({
-    folder: queueOf(doors, config),
+    folder: queueOf(gateway, config),
     outputRoots,
-    destinations: doors.destinations,
+    destinations: gateway.destinations,
     minimumFreeBytes: config.minimum_free_disk,
     log: createLog("silent"),
     found: () => undefined,

@@ -152,7 +152,7 @@ export async function readCredentials(
   name: string,
   settings: DestinationSettings,
 ): Promise<Credentials> {
-  const at = (field: string) => `RADSERVE_DOORS: destinations.${name}.${field}`;
+  const at = (field: string) => `RADSERVE_GATEWAY: destinations.${name}.${field}`;
   if (settings.type === "dicom")
     return {
       tls: settings.tls && (await secureContext((field) => at(`tls.${field}`), settings.tls)),

@@ -69,7 +69,7 @@ export interface Destination {
  * Memory for one object after the other: with one for each, the collector takes longer than
  * sending.
  */
-export class Room {
+export class ReusedBuffer {
   #bytes = Buffer.alloc(0);
 
   of(size: number): Buffer {
@@ -85,7 +85,7 @@ export class Room {
  */
 export async function bytesToSend(
   { path, sha256: expected }: ObjectToSend,
-  room = new Room(),
+  room = new ReusedBuffer(),
 ): Promise<Buffer | Unsent> {
   try {
     const bytes = await withPlain(path, (fd) => readWholeHere(fd, (size) => room.of(size)));

@@ -23,19 +23,25 @@ import type { AcceptedContext } from "../dimse/association.js";
 import { STATUS } from "../dimse/command.js";
 import {
   call,
-  type Answer,
-  type Caller,
-  type CallOptions,
+  type CallAnswer,
+  type CallingAssociation,
+  type AssociationOptions,
   type Outgoing,
 } from "../dimse/requestor.js";
-import { CallBack, COMMITMENT, COMMITMENT_INSTANCE, readReport, type Report } from "./call-back.js";
+import {
+  CallBack,
+  COMMITMENT,
+  COMMITMENT_INSTANCE,
+  readReport,
+  type CommitmentReport,
+} from "./call-back.js";
 import {
   bytesToSend,
   gathered,
   mostReadBack,
   NOT_ASKED,
   patience,
-  Room,
+  ReusedBuffer,
   type Destination,
   type ObjectToSend,
   type Proved,
@@ -104,7 +110,7 @@ export class DicomDestination implements Destination {
     };
     // What an association is lost with is away, and what comes after it gets another one
     for (let lost = 0; left.length > 0;) {
-      let caller: Caller;
+      let caller: CallingAssociation;
       const options = { ...this.#options(signal), contexts: proposals(left) };
       try {
         caller = await this.#call(options);
@@ -112,7 +118,7 @@ export class DicomDestination implements Destination {
         allAway(error);
         return;
       }
-      let [room, other] = [new Room(), new Room()];
+      let [room, other] = [new ReusedBuffer(), new ReusedBuffer()];
       let next: ReturnType<typeof bytesToSend> | undefined;
       for (let object = left.shift(); object !== undefined; object = left.shift()) {
         try {
@@ -136,10 +142,10 @@ export class DicomDestination implements Destination {
   }
 
   async #sendOne(
-    caller: Caller,
+    caller: CallingAssociation,
     object: ObjectToSend,
     bytes: Buffer | Unsent,
-    options: CallOptions,
+    options: AssociationOptions,
   ): Promise<Sent> {
     const {
       sop_class_uid: sopClassUid,
@@ -186,7 +192,7 @@ export class DicomDestination implements Destination {
     }
   }
 
-  async #get(object: ObjectToSend, sent: Buffer, options: CallOptions): Promise<Proved> {
+  async #get(object: ObjectToSend, sent: Buffer, options: AssociationOptions): Promise<Proved> {
     const { sop_class_uid: sopClass } = object;
     const more = { contexts: proposals([object]), roles: [{ sopClass, scu: false, scp: true }] };
     return this.#asked(GET, "C-GET", { ...options, ...more }, async (caller, context) => {
@@ -203,7 +209,7 @@ export class DicomDestination implements Destination {
     });
   }
 
-  async #move(object: ObjectToSend, sent: Buffer, options: CallOptions): Promise<Proved> {
+  async #move(object: ObjectToSend, sent: Buffer, options: AssociationOptions): Promise<Proved> {
     const { calling_ae: destination } = this.settings;
     const callBack = await this.#listening();
     let found: Buffer | undefined;
@@ -228,8 +234,8 @@ export class DicomDestination implements Destination {
   async #asked(
     abstractSyntax: string,
     what: string,
-    options: CallOptions,
-    ask: (caller: Caller, context: AcceptedContext) => Promise<Proved>,
+    options: AssociationOptions,
+    ask: (caller: CallingAssociation, context: AcceptedContext) => Promise<Proved>,
   ): Promise<Proved> {
     const contexts = [{ abstractSyntax, transferSyntaxes: PLAIN }, ...options.contexts];
     const caller = await this.#call({ ...options, contexts });
@@ -242,12 +248,12 @@ export class DicomDestination implements Destination {
   }
 
   /** The report may come over this association, or over one that the peer opens. */
-  async #commitment(object: ObjectToSend, options: CallOptions): Promise<Proved> {
+  async #commitment(object: ObjectToSend, options: AssociationOptions): Promise<Proved> {
     const callBack = this.settings.listen === undefined ? undefined : await this.#listening();
     const transaction = derivedUid("transaction", [object.sop_instance_uid, randomUUID()]);
     let tell: (proved: Proved) => void = () => undefined;
     const reported = new Promise<Proved>((resolve) => (tell = resolve));
-    const take = (report: Report) => {
+    const take = (report: CommitmentReport) => {
       const proved = committed(transaction, object, report);
       if (proved !== undefined) tell(proved);
     };
@@ -312,7 +318,7 @@ export class DicomDestination implements Destination {
   }
 
   /** @param bytes that the peer may have to read before it answers */
-  #options(signal: AbortSignal, bytes = 0): CallOptions & { contexts: [] } {
+  #options(signal: AbortSignal, bytes = 0): AssociationOptions & { contexts: [] } {
     return {
       callingAe: this.settings.calling_ae,
       calledAe: this.settings.called_ae,
@@ -324,7 +330,7 @@ export class DicomDestination implements Destination {
     };
   }
 
-  async #call(options: CallOptions): Promise<Caller> {
+  async #call(options: AssociationOptions): Promise<CallingAssociation> {
     const { tls } = await readCredentials(this.name, this.settings);
     const { host, port } = this.settings;
     return call({ host, port, ...(tls === undefined ? {} : { tls }) }, options);
@@ -383,7 +389,7 @@ const cannot = (what: string): Proved => ({ state: "not_provable", reason: `The 
 /** What a C-GET or C-MOVE has shown (PS3.4 tables C.4-2 and C.4-3). */
 async function retrieved(
   how: "c-get" | "c-move",
-  { status, comment }: Answer,
+  { status, comment }: CallAnswer,
   sent: Buffer,
   found: Buffer | undefined,
 ): Promise<Proved> {
@@ -411,7 +417,7 @@ const OTHER_CLASS = 0x0119;
 function committed(
   transaction: string,
   { sop_instance_uid: uid }: ObjectToSend,
-  report: Report,
+  report: CommitmentReport,
 ): Proved | undefined {
   if (report.string("TransactionUID") !== transaction) return undefined;
   const named = (keyword: string) =>

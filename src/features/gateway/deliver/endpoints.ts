@@ -10,7 +10,7 @@ import { GATEWAY } from "../gateway.js";
 import type { DeliveryService } from "./service.js";
 import { folderOf } from "../../../files/roots.js";
 import { callerOf, rootsOf } from "../../../server/handlers.js";
-import { type Context, type Page, type Services } from "../../../server/services.js";
+import { type Context, type Endpoint, type Services } from "../../../server/services.js";
 
 const choice = {
   id: z.string().max(100).optional().describe("Id of one result in the list"),
@@ -53,7 +53,7 @@ function deliveriesOf({ features }: Services): DeliveryService {
   const { deliveries } = features.of(GATEWAY) ?? {};
   if (deliveries !== undefined) return deliveries;
   throw errors.not_found(
-    "This server delivers nothing. Destinations in the file of RADSERVE_DOORS let it.",
+    "This server delivers nothing. Destinations in the file of RADSERVE_GATEWAY let it.",
   );
 }
 
@@ -87,7 +87,7 @@ async function filterOf(
   };
 }
 
-export const listDeliveries: Page = {
+export const listDeliveries: Endpoint = {
   query: listQuery,
   answer: { DeliveryList: deliveryListSchema },
   handler: async (ctx, services) => {
@@ -121,7 +121,7 @@ function requireOne({ id, destination }: DeliveryFilter, chosen: number): void {
   );
 }
 
-export const retryDeliveries: Page = {
+export const retryDeliveries: Endpoint = {
   query: retryQuery,
   answer: { Retried: retriedSchema },
   handler: async (ctx, services) => {
@@ -148,7 +148,7 @@ export const retryDeliveries: Page = {
   },
 };
 
-export const dropDeliveries: Page = {
+export const dropDeliveries: Endpoint = {
   query: dropQuery,
   answer: { Dropped: droppedSchema },
   handler: async (ctx, services) => {

@@ -18,7 +18,7 @@ export const entrySchema = z.object({
   reused: z.boolean(),
   delivery: deliverySchema,
 });
-export type Entry = z.infer<typeof entrySchema>;
+export type OutboxEntry = z.infer<typeof entrySchema>;
 
 /**
  * Writes an entry; the disk has it when this resolves.
@@ -27,7 +27,7 @@ export type Entry = z.infer<typeof entrySchema>;
  */
 export async function keepEntry(
   folder: string,
-  entry: Entry,
+  entry: OutboxEntry,
   minimumFreeBytes: number,
 ): Promise<void> {
   try {

@@ -1,5 +1,5 @@
 /**
- * The way to one destination: what is due is sent, and read back, some objects at a time. One box
+ * The way to one destination: what is due is sent, and read back, some objects at a time. One node
  * at a time sends to a destination, so that what is urgent goes first whoever has it. A destination
  * that is away delays nothing but its own.
  */
@@ -12,7 +12,7 @@ import { faultForLog, type Logger } from "../../../base/log.js";
 import { NameLock } from "../../../files/name-lock.js";
 import type { Delivered, Delivery, DeliveryState } from "../../../results/receipt/delivery.js";
 import { belongsTo } from "../../../results/receipt/names.js";
-import { doorRetry } from "../retry.js";
+import { gatewayRetry } from "../retry.js";
 import type { Destination, ObjectToSend, Proved, Sent } from "./destination.js";
 import type { DeliveryTold } from "./messages.js";
 import { isUnderway, objectsFor, objectToSend, type Outbox, type Pending } from "./outbox.js";
@@ -27,10 +27,10 @@ const MOST_TRIES = 5;
 const PROVED_AT_ONCE = 4;
 
 /** What becomes of an object by an answer. */
-type Change = Pick<Delivered, "state"> &
+type DeliveryChange = Pick<Delivered, "state"> &
   Partial<Pick<Delivered, "how" | "reason" | "warning" | "coerced">> & { failed?: boolean };
 
-function afterSending(sent: Sent, proves: boolean): Change {
+function afterSending(sent: Sent, proves: boolean): DeliveryChange {
   if (sent.state === "stored")
     return {
       state: proves ? "sent" : "accepted",
@@ -44,7 +44,7 @@ function afterSending(sent: Sent, proves: boolean): Change {
   };
 }
 
-function afterProof(proved: Proved): Change {
+function afterProof(proved: Proved): DeliveryChange {
   switch (proved.state) {
     case "proven": {
       const { how, coerced } = proved;
@@ -64,7 +64,7 @@ function afterProof(proved: Proved): Change {
  * Writes an answer down. What failed too often is set aside: unproven if the destination said once
  * that it has it.
  */
-function apply(object: Delivered, { failed, ...change }: Change): void {
+function apply(object: Delivered, { failed, ...change }: DeliveryChange): void {
   const { state } = object;
   const tries = object.tries + (failed === true ? 1 : 0);
   const next: DeliveryState =
@@ -90,9 +90,9 @@ interface Going {
   written: Promise<void>;
 }
 
-const GONE: Change = { state: "refused", reason: "Its file is not there any more." };
+const GONE: DeliveryChange = { state: "refused", reason: "Its file is not there any more." };
 
-export interface LaneOptions {
+export interface DestinationLaneOptions {
   name: string;
   destination: Destination;
   /** What it is sent is read back. */
@@ -115,7 +115,7 @@ export interface LaneOptions {
   became: (told: DeliveryTold) => void;
 }
 
-export class Lane {
+export class DestinationLane {
   /** Objects by what became of them, since the thread began. */
   readonly totals: Partial<Record<DeliveryState, number>> = {};
   #failures = 0;
@@ -128,7 +128,7 @@ export class Lane {
   readonly #writing = new Set<Promise<void>>();
   readonly #loop: Promise<void>;
 
-  constructor(private readonly options: LaneOptions) {
+  constructor(private readonly options: DestinationLaneOptions) {
     this.#loop = this.#run();
   }
 
@@ -177,12 +177,12 @@ export class Lane {
 
   /** Waits until something is due; while the destination is away, until it is tried again. */
   async #rest(): Promise<void> {
-    // Another box may reach what this one does not, but would send again what does not stand beside
-    // its receipt yet
+    // Another node may reach what this one does not, but would send again what does not stand
+    // beside its receipt yet
     if (this.#writing.size === 0) await this.#release();
     const next = this.options.outbox.nextDue(this.options.name);
-    const until = this.#failures > 0 ? backOff(this.#failures, doorRetry()) : next - monotonic();
-    const ms = Math.max(0, Math.min(until, durations.doorRetryMost));
+    const until = this.#failures > 0 ? backOff(this.#failures, gatewayRetry()) : next - monotonic();
+    const ms = Math.max(0, Math.min(until, durations.gatewayRetryMost));
     const signal = this.#failures > 0 ? this.#closing.signal : this.#alarm.signal;
     await delay(ms, undefined, { signal }).catch(() => undefined);
     this.#waited = true;
@@ -236,8 +236,8 @@ export class Lane {
   async #objectsOf(pending: Pending): Promise<Map<string, ObjectToSend>> {
     const { outbox, name, log } = this.options;
     const found = new Map<string, ObjectToSend>();
-    const gone: [string, Change][] = [];
-    const later = durations.doorRetry;
+    const gone: [string, DeliveryChange][] = [];
+    const later = durations.gatewayRetry;
     try {
       if (!(await outbox.refresh(pending)) || (await outbox.waitsForOlder(pending, name)))
         pending.notBefore.set(name, monotonic() + later);
@@ -325,7 +325,7 @@ export class Lane {
   async #proveOne(one: Going): Promise<void> {
     const { destination } = this.options;
     const { signal } = this.#closing;
-    const changes: [string, Change][] = [];
+    const changes: [string, DeliveryChange][] = [];
     for (const [uid, object] of one.objects) {
       if (one.unstored.has(uid) || signal.aborted) continue;
       const proved = await destination.prove(object, signal);
@@ -358,12 +358,12 @@ export class Lane {
    * Writes answers into the file beside the receipt, and what is new of them into the audit. It
    * never throws.
    */
-  async #write(pending: Pending, answers: Iterable<[string, Change]>): Promise<void> {
+  async #write(pending: Pending, answers: Iterable<[string, DeliveryChange]>): Promise<void> {
     const { outbox, name, log } = this.options;
     const { request_id } = pending.delivery;
     const known = new Map(objectsFor(pending, name).map((one) => [one.sop_instance_uid, one]));
     // What says again that the destination is away need not wait for who has NAME
-    const isNew = ([uid, { failed, state, reason }]: [string, Change]) =>
+    const isNew = ([uid, { failed, state, reason }]: [string, DeliveryChange]) =>
       failed === true || state !== known.get(uid)?.state || reason !== known.get(uid)?.reason;
     const changes = new Map([...answers].filter(isNew));
     if (changes.size === 0) return;
@@ -387,9 +387,9 @@ export class Lane {
         { destination: name, request_id, fault: faultForLog(error) },
         "what became of a result could not be written down",
       );
-      pending.notBefore.set(name, monotonic() + durations.doorRetryMost);
+      pending.notBefore.set(name, monotonic() + durations.gatewayRetryMost);
     }
-    if (tries > 0) pending.notBefore.set(name, monotonic() + backOff(tries, doorRetry()));
+    if (tries > 0) pending.notBefore.set(name, monotonic() + backOff(tries, gatewayRetry()));
     for (const [state, count] of Object.entries(news) as [DeliveryState, number][]) {
       this.totals[state] = (this.totals[state] ?? 0) + count;
       if (state === "refused" || state === "unproven")

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { Config } from "../../../config.js";
 import { deliveredSchema, type Delivery } from "../../../results/receipt/delivery.js";
 import type { DestinationSettings } from "./destination-settings.js";
-import type { Entry } from "./entry.js";
+import type { OutboxEntry } from "./entry.js";
 
 export interface DeliverThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk">;
@@ -73,7 +73,7 @@ export interface DeliverThread {
    */
   outcome(
     id: string,
-    result: Pick<Entry, "folder" | "name">,
+    result: Pick<OutboxEntry, "folder" | "name">,
     ms: number | undefined,
   ): Promise<Delivery | undefined>;
   list(filter: DeliveryFilter, most: number): Promise<Undelivered[]>;

@@ -1,8 +1,8 @@
 /**
- * Results on their way to destinations, of all boxes that share the folder of the queue.
+ * Results on their way to destinations, of all nodes that share the folder of the queue.
  *
  *     ID.json          a result that is to be delivered: where it lies
- *     .to-NAME.lock    held by the box that sends to the destination NAME just now
+ *     .to-NAME.lock    held by the node that sends to the destination NAME just now
  *
  * The file beside a receipt says what was asked for and what became of it; the queue only says
  * where to look. Its entry is written before the result is decided: after a crash, what was
@@ -41,7 +41,7 @@ import { objectsOf, type Receipt } from "../../../results/receipt/receipt.js";
 import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
-import { entrySchema, keepEntry, type Entry } from "./entry.js";
+import { entrySchema, keepEntry, type OutboxEntry } from "./entry.js";
 import { isTaken } from "./takes.js";
 
 const AT_ONCE = 8;
@@ -76,7 +76,7 @@ export const isSetAside = ({ state }: Delivered): boolean =>
 const all = ({ destinations }: Delivery) => Object.values(destinations);
 const isOpen = (delivery: Delivery) =>
   all(delivery).some((objects) => objects?.some(isUnderway) !== false);
-const isOver = (delivery: Delivery) =>
+const isFinished = (delivery: Delivery) =>
   !isOpen(delivery) &&
   !all(delivery)
     .flat()
@@ -182,7 +182,7 @@ export interface OutboxOptions {
 
 export class Outbox {
   /** Entries that nobody has looked at. */
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new Map<string, OutboxEntry>();
   readonly #adopting = new Map<string, Promise<Pending | undefined>>();
   readonly #pending = new Map<string, Pending>();
   /** Entries that could not be looked at, which the log says once. */
@@ -214,7 +214,7 @@ export class Outbox {
   }
 
   /** @throws RadserveError delivery_unavailable */
-  async keep(entry: Entry): Promise<void> {
+  async keep(entry: OutboxEntry): Promise<void> {
     const { folder, minimumFreeBytes } = this.options;
     await keepEntry(folder, entry, minimumFreeBytes);
     this.#entries.set(entry.delivery.id, entry);
@@ -232,7 +232,7 @@ export class Outbox {
     return adopting;
   }
 
-  /** Looks through the queue: at entries that are new, and for those that another box has done. */
+  /** Looks through the queue: at entries that are new, and for those that another node has done. */
   async look(): Promise<void> {
     const { folder, log } = this.options;
     const ids = (await readdir(folder).catch(ifMissing([] as string[]))).flatMap(
@@ -251,7 +251,7 @@ export class Outbox {
     const there = new Set(ids);
     for (const pending of this.#pending.values()) {
       if (pending.busy.size > 0) continue;
-      // Another box may have gone on with it
+      // Another node may have gone on with it
       if (!there.has(pending.id) || pending.waiters.size > 0)
         await this.refresh(pending).catch((error: unknown) =>
           log.warn(
@@ -262,7 +262,7 @@ export class Outbox {
     }
   }
 
-  async #read(id: string): Promise<Entry | undefined> {
+  async #read(id: string): Promise<OutboxEntry | undefined> {
     try {
       return entrySchema.parse(
         storedJson(await textOfRegular(`${this.options.folder}/${id}.json`)),
@@ -275,7 +275,7 @@ export class Outbox {
     }
   }
 
-  async #adopt(entry: Entry): Promise<Pending | undefined> {
+  async #adopt(entry: OutboxEntry): Promise<Pending | undefined> {
     const { id } = entry.delivery;
     let found: (Located & { study: string }) | undefined;
     try {
@@ -296,9 +296,9 @@ export class Outbox {
     if (found === undefined) await this.#drop(id);
     else {
       const { delivery } = found;
-      if (!isOver(delivery) && delivery.id !== id && !this.#pending.has(delivery.id))
+      if (!isFinished(delivery) && delivery.id !== id && !this.#pending.has(delivery.id))
         await this.keep({ ...entry, reused: true, delivery });
-      if (isOver(delivery) || delivery.id !== id) await this.#drop(id);
+      if (isFinished(delivery) || delivery.id !== id) await this.#drop(id);
     }
     this.#entries.delete(id);
     if (found === undefined) return undefined;
@@ -311,7 +311,7 @@ export class Outbox {
   }
 
   #enter(
-    { folder, name }: Entry,
+    { folder, name }: OutboxEntry,
     { delivery, place, order, study }: Located & { study: string },
   ): Pending {
     const { id } = delivery;
@@ -330,13 +330,16 @@ export class Outbox {
       waiters: new Set<() => void>(),
     };
     Object.assign(pending, { delivery, place, order });
-    if (!isOver(delivery)) this.#pending.set(id, pending);
+    if (!isFinished(delivery)) this.#pending.set(id, pending);
     if (isOpen(delivery)) this.options.found();
     return pending;
   }
 
   /** While NAME is held: the delivery of an entry, with the objects that each destination takes. */
-  async #lookedAt(dir: string, entry: Entry): Promise<(Located & { study: string }) | undefined> {
+  async #lookedAt(
+    dir: string,
+    entry: OutboxEntry,
+  ): Promise<(Located & { study: string }) | undefined> {
     const { name } = entry;
     let found = await locate(dir, name, entry.delivery.id);
     if (found === undefined && entry.reused) {
@@ -396,7 +399,7 @@ export class Outbox {
    * undefined where the folder is gone.
    */
   async #atResult<T>(
-    { folder, name }: Pick<Entry, "folder" | "name">,
+    { folder, name }: Pick<OutboxEntry, "folder" | "name">,
     work: (dir: string) => Promise<T>,
   ): Promise<T | undefined> {
     const check = () => {
@@ -443,7 +446,7 @@ export class Outbox {
             await deliveryText(delivery, pending.name),
           );
         // Nobody needs a replaced result any more that has arrived
-        if (isOver(delivery) && place !== "")
+        if (isFinished(delivery) && place !== "")
           await rm(path.dirname(`${dir}/${place}`), { recursive: true, force: true });
         return located;
       });
@@ -451,7 +454,7 @@ export class Outbox {
         const { delivery, place, order } = found;
         Object.assign(pending, { delivery, place, order });
       }
-      if (found === undefined || isOver(pending.delivery)) await this.#drop(pending.id);
+      if (found === undefined || isFinished(pending.delivery)) await this.#drop(pending.id);
       for (const wake of Array.from(pending.waiters)) wake();
     });
     pending.work = work.catch(() => undefined);
@@ -459,7 +462,7 @@ export class Outbox {
   }
 
   /**
-   * Reads again what another box, or a newer result, may have changed.
+   * Reads again what another node, or a newer result, may have changed.
    * @returns false where nothing of it is to be delivered, or it cannot be told while somebody has
    * NAME
    */
@@ -478,7 +481,7 @@ export class Outbox {
     if (found !== undefined) {
       const { delivery, place, order } = found;
       Object.assign(pending, { delivery, place, order });
-      if (!isOver(delivery)) return true;
+      if (!isFinished(delivery)) return true;
     }
     // Not waited for: whoever computes a newer result has NAME
     void this.change(pending, () => undefined).catch(() => undefined);
@@ -486,7 +489,7 @@ export class Outbox {
   }
 
   /**
-   * Whether a result that this one has replaced is still to go to a destination, on whatever box.
+   * Whether a result that this one has replaced is still to go to a destination, on whatever node.
    */
   async waitsForOlder(
     { folder, name, order, delivery }: Pending,

@@ -1,7 +1,7 @@
 /**
- * Whether an object that was read back is the one that was sent: each attribute at any depth,
- * decoded, so that neither the transfer syntax nor the way in which a peer writes a value counts;
- * and the pixels, byte for byte or decoded.
+ * Compares an object that was read back with the object that was sent: each decoded attribute at
+ * any depth, so that neither the transfer syntax nor a peer's way of writing values matters, and
+ * the pixels, byte for byte or decoded.
  */
 import { RadserveError } from "../../../base/errors.js";
 import { textDecoder, type TextDecode } from "../../../images/dicom/charset.js";
@@ -21,7 +21,8 @@ import { mostReadBack, type ProofBy, type Proved } from "./destination.js";
 /**
  * What a comparison found. A reason names attributes and quotes no value, which may be a person's.
  */
-export type Comparison = { equal: true; coerced: string[] } | { equal: false; reason: string };
+export type ObjectComparison =
+  { equal: true; coerced: string[] } | { equal: false; reason: string };
 
 const tags = (...lines: string[]): ReadonlySet<Tag> =>
   new Set(lines.flatMap((line) => line.split(" ")).flatMap((keyword) => tagOf(keyword) ?? []));
@@ -32,9 +33,10 @@ let lists: { ignored: ReadonlySet<Tag>; coerced: ReadonlySet<Tag> } | undefined;
 const attributes = () =>
   (lists ??= {
     /**
-     * What says where an object lies and how it is written, and nothing of what it is. Besides
-     * these the File Meta Information, group lengths, padding and private attributes are not looked
-     * at: a peer may write them anew, or leave them out (PS3.4 section B.4.1).
+     * Attributes that say where an object lies and how it is written, but nothing about its
+     * contents. They are not compared, and neither are File Meta Information, group lengths,
+     * padding and private attributes: a peer may rewrite them or leave them out (PS3.4 section
+     * B.4.1).
      */
     ignored: tags(
       // Text is compared decoded
@@ -91,7 +93,7 @@ const PADDING = 0xfffcfffc;
  */
 const OF_CODING = ["PlanarConfiguration", "PhotometricInterpretation"];
 
-interface Side {
+interface ComparedObject {
   file: DicomFile;
   dataSet: DataSet;
   decode: TextDecode;
@@ -102,7 +104,7 @@ interface Side {
  * @param sent what was sent
  * @param found what the peer has
  */
-export async function compareObjects(sent: Buffer, found: Buffer): Promise<Comparison> {
+export async function compareObjects(sent: Buffer, found: Buffer): Promise<ObjectComparison> {
   let files: [DicomFile, DicomFile];
   try {
     files = [openFile(sent), openFile(found, undefined, mostReadBack(sent))];
@@ -110,13 +112,17 @@ export async function compareObjects(sent: Buffer, found: Buffer): Promise<Compa
     if (!(error instanceof RadserveError)) throw error;
     return { equal: false, reason: `What came back is no whole DICOM object (${error.code}).` };
   }
-  const [a, b] = files.map((file) => sideOf(file, file.dataSet, textDecoder([]))) as [Side, Side];
+  const [a, b] = files.map((file) => sideOf(file, file.dataSet, textDecoder([]))) as [
+    ComparedObject,
+    ComparedObject,
+  ];
   const coerced: string[] = [];
   try {
     const pixels = await pixelFault(files, [sent, found]);
     const different = differing(a, b, pixels === "decoded");
     const changed = different.filter((tag) => !attributes().coerced.has(tag));
-    if (changed.length > 0) return { equal: false, reason: `Other values in ${listed(changed)}.` };
+    if (changed.length > 0)
+      return { equal: false, reason: `Other values in ${tagNames(changed)}.` };
     if (pixels !== undefined && pixels !== "decoded") return { equal: false, reason: pixels };
     coerced.push(...different.map((tag) => describeTag(tag).replace(/ .*/, "")));
   } catch (error) {
@@ -127,7 +133,7 @@ export async function compareObjects(sent: Buffer, found: Buffer): Promise<Compa
 }
 
 const MOST_NAMED = 5;
-function listed(all: readonly Tag[]): string {
+function tagNames(all: readonly Tag[]): string {
   const more = all.length > MOST_NAMED ? `, and ${all.length - MOST_NAMED} more` : "";
   return all.slice(0, MOST_NAMED).map(describeTag).join(", ") + more;
 }
@@ -137,7 +143,7 @@ const SPECIFIC_CHARACTER_SET = 0x00080005;
 /**
  * @param decode of the data set around an item, which holds where the item names no character set
  */
-function sideOf(file: DicomFile, dataSet: DataSet, decode: TextDecode): Side {
+function sideOf(file: DicomFile, dataSet: DataSet, decode: TextDecode): ComparedObject {
   const charset = dataSet.elements.get(SPECIFIC_CHARACTER_SET);
   if (charset === undefined) return { file, dataSet, decode };
   const terms = Buffer.from(bytesOf(file, charset)).toString("latin1").split("\\");
@@ -157,7 +163,7 @@ const isLookedAt = (tag: Tag, recoded: boolean) =>
 /**
  * Tags of the attributes, of the outermost data set, in which the two differ. Pixels are left out.
  */
-function differing(a: Side, b: Side, recoded: boolean): Tag[] {
+function differing(a: ComparedObject, b: ComparedObject, recoded: boolean): Tag[] {
   const all = new Set([...a.dataSet.elements.keys(), ...b.dataSet.elements.keys()]);
   return [...all]
     .filter((tag) => !PIXELS.includes(tag) && isLookedAt(tag, recoded) && !agree(a, b, tag))
@@ -165,7 +171,7 @@ function differing(a: Side, b: Side, recoded: boolean): Tag[] {
 }
 
 /** One that is empty is as one that is not there. */
-function agree(a: Side, b: Side, tag: Tag): boolean {
+function agree(a: ComparedObject, b: ComparedObject, tag: Tag): boolean {
   const [one, other] = [a.dataSet.elements.get(tag), b.dataSet.elements.get(tag)];
   const [items, others] = [itemsIn(a, one), itemsIn(b, other)];
   if (items !== undefined && others !== undefined)
@@ -178,7 +184,12 @@ function agree(a: Side, b: Side, tag: Tag): boolean {
   return Buffer.compare(valueIn(a, one, vr), valueIn(b, other, vr)) === 0;
 }
 
-function agreeInItems(a: Side, b: Side, item: DataSet, other: DataSet): boolean {
+function agreeInItems(
+  a: ComparedObject,
+  b: ComparedObject,
+  item: DataSet,
+  other: DataSet,
+): boolean {
   const [one, two] = [sideOf(a.file, item, a.decode), sideOf(b.file, other, b.decode)];
   const all = new Set([...item.elements.keys(), ...other.elements.keys()]);
   return (
@@ -188,7 +199,7 @@ function agreeInItems(a: Side, b: Side, item: DataSet, other: DataSet): boolean 
 }
 
 /** Undefined for what is no sequence; one that is not there has no items. */
-const itemsIn = ({ file }: Side, element: Element | undefined): DataSet[] | undefined =>
+const itemsIn = ({ file }: ComparedObject, element: Element | undefined): DataSet[] | undefined =>
   element === undefined || element.length === 0 ? [] : itemsOf(file.walk, element);
 
 /** That of the file which says it; one that is written as UN, or without, has the other's. */
@@ -199,7 +210,11 @@ function vrOf(tag: Tag, ...elements: (Element | undefined)[]): string {
   return said[0] ?? dictionaryVr(tag);
 }
 
-function textsIn({ file, decode }: Side, element: Element | undefined, vr: string): string[] {
+function textsIn(
+  { file, decode }: ComparedObject,
+  element: Element | undefined,
+  vr: string,
+): string[] {
   if (element === undefined) return [""];
   const bytes = bytesOf(file, element);
   const text = IN_CHARSET.has(vr) ? decode(bytes) : Buffer.from(bytes).toString("latin1");
@@ -221,7 +236,7 @@ function sameTexts(vr: string, a: readonly string[], b: readonly string[]): bool
 }
 
 /** The bytes of a value in Little Endian. */
-function valueIn({ file }: Side, element: Element | undefined, vr: string): Uint8Array {
+function valueIn({ file }: ComparedObject, element: Element | undefined, vr: string): Uint8Array {
   if (element === undefined) return new Uint8Array(0);
   const bytes = bytesOf(file, element);
   const width = element.encoding.littleEndian ? 1 : (WIDTHS[vr] ?? 1);

@@ -1,6 +1,6 @@
 /**
  * Deliveries as the serving process sees them: what is asked for is kept by a thread of its own,
- * which sends it, and tells here what became of it. Off unless the file of doors names
+ * which sends it, and tells here what became of it. Off unless the gateway's file names
  * destinations.
  */
 import path from "node:path";
@@ -14,7 +14,7 @@ import type { KnownDestinations } from "../../../inference/request.js";
 import type { ResultPlace, Sending } from "../../../inference/result-hook.js";
 import type { Delivery } from "../../../results/receipt/delivery.js";
 import { holdsDeliveries, queueWithoutSpool } from "../setting.js";
-import type { DoorsSettings } from "../settings.js";
+import type { GatewaySettings } from "../settings.js";
 import { keepEntry } from "./entry.js";
 import type {
   Changed,
@@ -28,11 +28,11 @@ import type {
 } from "./messages.js";
 
 /**
- * Where a box keeps what is to be delivered: in the spool, which all boxes see, or else in its
+ * Where a node keeps what is to be delivered: in the spool, which all nodes see, or else in its
  * state directory.
  */
 export const queueOf = (
-  { spool }: DoorsSettings,
+  { spool }: GatewaySettings,
   { state_dir }: Pick<Config, "state_dir">,
 ): string =>
   spool === undefined ? queueWithoutSpool({ state_dir }) : path.join(spool, "deliveries");
@@ -41,14 +41,14 @@ export const queueOf = (
  * Whether there is something to deliver, or something that was to be delivered when the settings
  * still named where to: it is not to wait in silence.
  */
-export const delivers = (settings: DoorsSettings, config: Pick<Config, "state_dir">): boolean => {
+export const delivers = (settings: GatewaySettings, config: Pick<Config, "state_dir">): boolean => {
   if (Object.keys(settings.destinations).length > 0) return true;
   return holdsDeliveries(queueOf(settings, config));
 };
 
 export interface DeliveriesOptions {
   config: Config;
-  settings: DoorsSettings;
+  settings: GatewaySettings;
   /** Real paths. */
   outputRoots: string[];
   audit: Audit;

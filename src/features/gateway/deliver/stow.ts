@@ -58,7 +58,7 @@ const answerSchema = z.object({ "00081198": items, "00081199": items });
 /** Text of a file in a path of the peer: digits and dots, also where a component begins with 0. */
 const NAMED = /^\d[\d.]{0,63}$/;
 
-interface Loaded {
+interface LoadedObject {
   object: ObjectToSend;
   bytes: Buffer;
 }
@@ -88,7 +88,10 @@ export class StowDestination implements Destination {
     }
   }
 
-  async *#sendBatch(batch: readonly Loaded[], signal: AbortSignal): AsyncGenerator<[string, Sent]> {
+  async *#sendBatch(
+    batch: readonly LoadedObject[],
+    signal: AbortSignal,
+  ): AsyncGenerator<[string, Sent]> {
     const all = (sent: Sent) =>
       batch.map(({ object }): [string, Sent] => [object.sop_instance_uid, sent]);
     let status: number;
@@ -195,7 +198,7 @@ export class StowDestination implements Destination {
 }
 
 interface Batch {
-  objects: Loaded[];
+  objects: LoadedObject[];
   unsent: [string, Sent][];
 }
 

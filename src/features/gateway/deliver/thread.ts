@@ -12,8 +12,8 @@ import { deliveryName } from "../../../files/helper-names.js";
 import { receiptName } from "../../../results/receipt/names.js";
 import { readDelivery, type Delivered, type Delivery } from "../../../results/receipt/delivery.js";
 import { isInside } from "../../../files/roots.js";
-import type { Entry } from "./entry.js";
-import { Lane } from "./lane.js";
+import type { OutboxEntry } from "./entry.js";
+import { DestinationLane } from "./lane.js";
 import type {
   Changed,
   DeliverThreadOptions,
@@ -49,7 +49,7 @@ let hurried = false;
 let told = "";
 
 const rested = givingBack();
-const lanes = new Map<string, Lane>();
+const lanes = new Map<string, DestinationLane>();
 const outbox = new Outbox({
   folder: queue,
   outputRoots,
@@ -62,11 +62,11 @@ const outbox = new Outbox({
 });
 let looking: NodeJS.Timeout | undefined;
 // A share that is away holds up what lies on others no longer than that
-const ready = within(look(), durations.doorRetryMost);
+const ready = within(look(), durations.gatewayRetryMost);
 for (const [name, settings] of Object.entries(destinations))
   lanes.set(
     name,
-    new Lane({
+    new DestinationLane({
       name,
       outbox,
       queue,
@@ -80,7 +80,7 @@ for (const [name, settings] of Object.entries(destinations))
     }),
   );
 
-const figuring = setInterval(tellFigures, durations.doorFigures).unref();
+const figuring = setInterval(tellFigures, durations.gatewayFigures).unref();
 async function look(): Promise<void> {
   try {
     await outbox.look();
@@ -92,17 +92,17 @@ async function look(): Promise<void> {
 
 async function outcome(
   id: string,
-  { folder, name }: Pick<Entry, "folder" | "name">,
+  { folder, name }: Pick<OutboxEntry, "folder" | "name">,
   ms: number | undefined,
 ): Promise<Delivery | undefined> {
   const pending = await outbox.adopt(id);
   if (pending === undefined) return readDelivery(`${folder}/${deliveryName(name)}`, name);
-  if (ms !== undefined) await over(pending, ms);
+  if (ms !== undefined) await untilSettled(pending, ms);
   return pending.delivery;
 }
 
 /** Waits until everything of a result is delivered or set aside. */
-function over(pending: Pending, ms: number): Promise<void> {
+function untilSettled(pending: Pending, ms: number): Promise<void> {
   return new Promise((resolve) => {
     const end = () => {
       clearTimeout(timer);
@@ -132,7 +132,7 @@ function chosen({ id, destination, subject, within }: DeliveryFilter): Pending[]
 
 async function list(filter: DeliveryFilter, most: number): Promise<Undelivered[]> {
   const some = chosen(filter).slice(0, most);
-  // Another box, or a newer result, may have changed them
+  // Another node, or a newer result, may have changed them
   await Promise.all(some.map((one) => outbox.refresh(one).catch(() => false)));
   return some.map(undelivered);
 }

@@ -3,7 +3,7 @@
  * N-EVENT-REPORT (PS3.7 sections 9.1 and 10.1).
  */
 import type { Socket } from "node:net";
-import { acceptedOf, Association, type Message } from "./association.js";
+import { acceptedOf, Association, type DimseMessage } from "./association.js";
 import { COMMANDS, RESPONSE, responseOf, STATUS, type Command } from "./command.js";
 import {
   AssociationRefused,
@@ -92,7 +92,7 @@ export async function serveAssociation(
     for (;;) {
       const message = await association.receive();
       if (message === undefined) return undefined;
-      await answer(association, message, handlers);
+      await respondTo(association, message, handlers);
     }
   } catch (error) {
     if (error instanceof AssociationRefused) return error;
@@ -171,9 +171,9 @@ function answerContext(
     : { id, result: CONTEXT_RESULTS.accepted, transferSyntax };
 }
 
-async function answer(
+async function respondTo(
   association: Association,
-  message: Message,
+  message: DimseMessage,
   handlers: AcceptorHandlers,
 ): Promise<void> {
   const { command, context } = message;
@@ -209,7 +209,7 @@ async function answer(
 
 async function* nothing() {}
 
-export const eventOf = ({ command, context, dataSet = nothing() }: Message): EventReport => ({
+export const eventOf = ({ command, context, dataSet = nothing() }: DimseMessage): EventReport => ({
   eventTypeId: command.eventTypeId,
   transferSyntax: context.transferSyntax,
   dataSet,
@@ -227,7 +227,7 @@ export const eventResponse = ({
 
 async function stored(
   { callingAe, calledAe }: Association,
-  { command, context, dataSet }: Message,
+  { command, context, dataSet }: DimseMessage,
   handlers: AcceptorHandlers,
 ): Promise<StoreAnswer> {
   const { affectedSopClassUid: sopClassUid, affectedSopInstanceUid: sopInstanceUid } = command;

@@ -98,8 +98,8 @@ function largestBy<T>(all: readonly T[], keyOf: (one: T) => string): T[] {
 }
 
 /**
- * Lines of the log for connections of which nobody knows whose they are: the first at once, the
- * others as sums, so that no stranger can flood it.
+ * Log lines for connections of unknown callers: the first at once, the others as sums, so that no
+ * stranger can flood the log.
  */
 export class StrangersLog {
   readonly #untold = new Map<string, number>();

@@ -35,7 +35,7 @@ export interface AcceptedContext {
   transferSyntax: string;
 }
 
-export interface Message {
+export interface DimseMessage {
   context: AcceptedContext;
   command: Command;
   /**
@@ -76,7 +76,7 @@ export class Association {
    * The next message; undefined when the peer has released the association.
    * @throws ProtocolError, ConnectionLost
    */
-  async receive(): Promise<Message | undefined> {
+  async receive(): Promise<DimseMessage | undefined> {
     if (this.#unread !== undefined) while ((await this.#unread.next()).done !== true);
     this.#unread = undefined;
     [this.#waited, this.#came] = [0, 0];

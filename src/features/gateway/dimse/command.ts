@@ -62,10 +62,13 @@ const ELEMENTS = {
   warningSubOperations: { element: 0x1023, vr: "US" },
 } as const satisfies Record<string, { element: number; vr: Vr }>;
 
-type Name = keyof typeof ELEMENTS;
-type ValueOf<N extends Name> = (typeof ELEMENTS)[N]["vr"] extends "US" ? number : string;
+type ElementName = keyof typeof ELEMENTS;
+type ValueOf<N extends ElementName> = (typeof ELEMENTS)[N]["vr"] extends "US" ? number : string;
 
-export type Command = { [N in Name]?: ValueOf<N> } & { commandField: number; dataSetType: number };
+export type Command = { [N in ElementName]?: ValueOf<N> } & {
+  commandField: number;
+  dataSetType: number;
+};
 
 /** A response without a data set: it names its request, and the SOP class where that named one. */
 export const responseOf = (
@@ -79,8 +82,8 @@ export const responseOf = (
   ...more,
 });
 
-const NAMES = Object.keys(ELEMENTS) as Name[];
-const BY_NUMBER: ReadonlyMap<number, Name> = new Map(
+const NAMES = Object.keys(ELEMENTS) as ElementName[];
+const BY_NUMBER: ReadonlyMap<number, ElementName> = new Map(
   NAMES.map((name) => [ELEMENTS[name].element, name]),
 );
 
@@ -112,7 +115,7 @@ export function encodeCommand(command: Command): Buffer {
 
 /** @throws ProtocolError for bytes that are not a command set, or lack what every command has */
 export function readCommand(bytes: Buffer): Command {
-  const found: Partial<Record<Name, string | number>> = {};
+  const found: Partial<Record<ElementName, string | number>> = {};
   for (let at = 0; at < bytes.length;) {
     if (at + 8 > bytes.length) throw new ProtocolError("A command ends inside an element.");
     const end = at + 8 + bytes.readUInt32LE(at + 4);

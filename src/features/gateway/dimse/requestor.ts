@@ -10,7 +10,7 @@ import {
   IMPLEMENTATION_VERSION,
 } from "../../../results/dicom/elements.js";
 import { eventOf, eventResponse, type EventReport } from "./acceptor.js";
-import { acceptedOf, Association, type AcceptedContext, type Message } from "./association.js";
+import { acceptedOf, Association, type AcceptedContext, type DimseMessage } from "./association.js";
 import { COMMANDS, NO_DATA_SET, RESPONSE, responseOf, STATUS, type Command } from "./command.js";
 import {
   encodeAssociateRequest,
@@ -31,7 +31,7 @@ export const MOST_CONTEXTS = 128;
 /** Priority of a C-STORE or C-GET: medium (PS3.7 section 9.3.1.1). */
 const MEDIUM = 0;
 
-export interface Address {
+export interface PeerAddress {
   host: string;
   port: number;
   /** TLS as Node's tls.connect takes it; absent for a plain connection. */
@@ -65,7 +65,7 @@ function rejectionText({ result, source, reason }: Rejection): string {
   return `The association was rejected ${result === 2 ? "for now" : "permanently"}: ${why}.`;
 }
 
-export interface CallOptions extends PduLimits {
+export interface AssociationOptions extends PduLimits {
   callingAe: string;
   calledAe: string;
   /** At most 128. */
@@ -76,7 +76,7 @@ export interface CallOptions extends PduLimits {
 }
 
 /** A status of a response, and the peer's comment where it gave one. */
-export interface Answer {
+export interface CallAnswer {
   status: number;
   comment: string | undefined;
 }
@@ -93,7 +93,10 @@ export interface Outgoing {
  * Opens an association.
  * @throws AssociationRejected, ProtocolError, ConnectionLost
  */
-export async function call(address: Address, options: CallOptions): Promise<Caller> {
+export async function call(
+  address: PeerAddress,
+  options: AssociationOptions,
+): Promise<CallingAssociation> {
   const connection = await connected(address, options);
   const socket = new PduSocket(connection, options);
   const request: AssociateRequest = {
@@ -118,7 +121,7 @@ export async function call(address: Address, options: CallOptions): Promise<Call
       throw new ProtocolError("The peer does not answer the association.", "unexpectedPdu");
     const accept = readAssociateAccept(pdu.body);
     const contexts = acceptedOf(request.contexts, accept.contexts);
-    return new Caller(new Association(socket, request, contexts, accept.maximumLength));
+    return new CallingAssociation(new Association(socket, request, contexts, accept.maximumLength));
   } catch (error) {
     if (error instanceof AssociationRejected || error instanceof ConnectionLost) socket.close();
     else socket.abort(error);
@@ -127,8 +130,8 @@ export async function call(address: Address, options: CallOptions): Promise<Call
 }
 
 function connected(
-  { host, port, tls }: Address,
-  { idleTimeout: timeout, signal }: Pick<CallOptions, "idleTimeout" | "signal">,
+  { host, port, tls }: PeerAddress,
+  { idleTimeout: timeout, signal }: Pick<AssociationOptions, "idleTimeout" | "signal">,
 ): Promise<Socket> {
   return new Promise((resolve, reject) => {
     const socket =
@@ -155,7 +158,7 @@ function connected(
 }
 
 /** An association that this side has opened. One operation goes on at a time. */
-export class Caller {
+export class CallingAssociation {
   #lastId = 0;
 
   constructor(private readonly association: Association) {}
@@ -170,7 +173,7 @@ export class Caller {
   }
 
   /** C-ECHO: whether the peer is there and speaks DICOM. */
-  async echo(context: AcceptedContext): Promise<Answer> {
+  async echo(context: AcceptedContext): Promise<CallAnswer> {
     const affectedSopClassUid = context.abstractSyntax;
     const messageId = await this.#send(context, {
       commandField: COMMANDS.cEcho,
@@ -180,7 +183,12 @@ export class Caller {
   }
 
   /** C-STORE. Throws ProtocolError where no context fits the object. */
-  async store({ sopClassUid, sopInstanceUid, transferSyntax, dataSet }: Outgoing): Promise<Answer> {
+  async store({
+    sopClassUid,
+    sopInstanceUid,
+    transferSyntax,
+    dataSet,
+  }: Outgoing): Promise<CallAnswer> {
     const context = this.contextOf(sopClassUid, transferSyntax);
     if (context === undefined)
       throw new ProtocolError("No accepted presentation context fits the object.");
@@ -206,7 +214,7 @@ export class Caller {
     context: AcceptedContext,
     identifier: Uint8Array,
     take: (object: Outgoing & { dataSet: AsyncIterable<Buffer> }) => Promise<void>,
-  ): Promise<Answer> {
+  ): Promise<CallAnswer> {
     const affectedSopClassUid = context.abstractSyntax;
     const get = { commandField: COMMANDS.cGet, priority: MEDIUM, affectedSopClassUid };
     const messageId = await this.#send(context, get, [identifier]);
@@ -230,7 +238,7 @@ export class Caller {
     context: AcceptedContext,
     moveDestination: string,
     identifier: Uint8Array,
-  ): Promise<Answer> {
+  ): Promise<CallAnswer> {
     const affectedSopClassUid = context.abstractSyntax;
     const move = {
       commandField: COMMANDS.cMove,
@@ -254,7 +262,7 @@ export class Caller {
     requestedSopInstanceUid: string,
     actionTypeId: number,
     dataSet: Uint8Array,
-  ): Promise<Answer> {
+  ): Promise<CallAnswer> {
     const requestedSopClassUid = context.abstractSyntax;
     const action = {
       commandField: COMMANDS.nAction,
@@ -277,7 +285,7 @@ export class Caller {
   }
 
   async #takeOne(
-    { command, context, dataSet }: Message,
+    { command, context, dataSet }: DimseMessage,
     take: (object: Outgoing & { dataSet: AsyncIterable<Buffer> }) => Promise<void>,
   ): Promise<void> {
     const { affectedSopClassUid, affectedSopInstanceUid } = command;
@@ -309,7 +317,7 @@ export class Caller {
     return this.#lastId;
   }
 
-  async #receive(): Promise<Message> {
+  async #receive(): Promise<DimseMessage> {
     const message = await this.association.receive();
     if (message === undefined)
       throw new ConnectionLost("The peer released the association before it answered.");
@@ -329,7 +337,7 @@ export class Caller {
   }
 }
 
-function responseTo({ command }: Message, messageId: number, commandField: number): Command {
+function responseTo({ command }: DimseMessage, messageId: number, commandField: number): Command {
   if (
     command.commandField !== (commandField | RESPONSE) ||
     command.messageIdRespondedTo !== messageId
@@ -338,7 +346,7 @@ function responseTo({ command }: Message, messageId: number, commandField: numbe
   return command;
 }
 
-function answerOf({ status, errorComment }: Command): Answer {
+function answerOf({ status, errorComment }: Command): CallAnswer {
   if (status === undefined) throw new ProtocolError("The response has no Status.");
   return { status, comment: errorComment };
 }

@@ -1,15 +1,15 @@
 /**
- * What becomes of received objects: a series, or all series of a study that a rule takes, becomes a
- * job when nothing of it has come for the rule's time, or when somebody says that it is complete;
- * and is removed when it was kept as long as set and its job has ended.
+ * What becomes of received objects. A series, or all series of a study that a rule takes, becomes a
+ * job when none of its objects has come for the time that the rule sets, or when a client says that
+ * it is complete. It is removed when its job has ended and the set time is over.
  *
  *     marks/PEER/STUDY/SERIES.json     which objects of a series are of which job
  *     studies/RULE/PEER/STUDY/...      the objects of a study in one folder, for a rule of studies
  *     removing/RULE/PEER/STUDY/SERIES  series that are removed just now
  *
- * Nothing here is known by memory alone: what has no mark, or came after its mark, is found when
- * the spool is looked through. The key of a job follows from what it is of, so that boxes which
- * share a spool, and processes which follow one another, make one job of it.
+ * Nothing depends on memory alone: a look through the spool finds objects that have no mark or came
+ * after their mark. The key of a job follows from what it is of, so that nodes which share a spool,
+ * and processes which follow one another, make one job of it.
  */
 import { closeSync } from "node:fs";
 import { link, lstat, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
@@ -31,10 +31,10 @@ import { textOfRegular } from "../../../files/regular-file.js";
 import type { RunningClock } from "../../../files/running-clock.js";
 import { tagReasons } from "../../../models/acceptance.js";
 import type { JobEnd } from "../../../jobs/call.js";
-import { doorRetry } from "../retry.js";
+import { gatewayRetry } from "../retry.js";
 import type { Rule } from "../settings.js";
 import { studyOf } from "./patients.js";
-import { againPath, isUid, objectPath, seriesPath, type Kept, type Spool } from "./spool.js";
+import { againPath, isUid, objectPath, seriesPath, type KeptObject, type Spool } from "./spool.js";
 
 const FIRST_BYTES = 16 * 1024;
 /** Objects that one look removes at most: no fault of a clock empties the spool at once. */
@@ -49,7 +49,7 @@ export interface Submission {
   peer: string;
   study: string;
   objects: number;
-  /** Of the bulk page. */
+  /** Of the endpoint of jobs. */
   request: Record<string, unknown>;
 }
 
@@ -71,7 +71,7 @@ export interface ArrivalsOptions {
   keep: number;
   clock: Pick<RunningClock, "isOlder">;
   log: Logger;
-  /** @returns the id of the job @throws RadserveError of the bulk page, audit_failed */
+  /** @returns the id of the job @throws RadserveError of the endpoint of jobs, audit_failed */
   submit: (submission: Submission) => Promise<string>;
   jobState: (jobId: string) => Promise<JobEnd>;
   /** Writes down what is removed next. @throws RadserveError audit_failed */
@@ -90,9 +90,9 @@ const markSchema = z.object({
   /** Milliseconds since 1970. */
   at: z.number(),
 });
-type Mark = z.infer<typeof markSchema>;
+type JobMark = z.infer<typeof markSchema>;
 
-interface Series {
+interface ArrivedSeries {
   peer: string;
   study: string;
   series: string;
@@ -100,9 +100,9 @@ interface Series {
 
 /** A series whose objects are all of a job. */
 interface Made {
-  one: Series;
+  one: ArrivedSeries;
   names: string[];
-  mark: Mark;
+  mark: JobMark;
 }
 
 /** What lies in the spool of a series. */
@@ -112,16 +112,16 @@ interface Looked {
   /** Of those that took the place of damaged ones. */
   again: string[];
   objects: string;
-  mark: Mark | undefined;
+  mark: JobMark | undefined;
 }
 
 /** Series that become one job. */
-interface Group {
+interface ArrivalGroup {
   peer: string;
   study: string;
   rule: Rule;
   series: Set<string>;
-  /** Objects that are known here; where there are more, another box receives, too. */
+  /** Objects that are known here; where there are more, another node receives, too. */
   known: number;
   /** How often something came. */
   arrivals: number;
@@ -135,7 +135,7 @@ interface Group {
   work: Promise<unknown>;
 }
 
-const keyOf = ({ peer, study, series }: Series) => `${peer}/${study}/${series}`;
+const keyOf = ({ peer, study, series }: ArrivedSeries) => `${peer}/${study}/${series}`;
 const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
 /** Another name of an object in the folder of a study in which two series have its UID. */
 const nameBeside = (name: string, series: string) =>
@@ -155,10 +155,10 @@ export class Arrivals {
   /**
    * The group of each series that waits; undefined of one that no rule takes, which is told once.
    */
-  readonly #groups = new Map<string, Promise<Group | undefined>>();
-  readonly #waiting = new Map<string, Group>();
+  readonly #groups = new Map<string, Promise<ArrivalGroup | undefined>>();
+  readonly #waiting = new Map<string, ArrivalGroup>();
   /** Series that no rule takes. */
-  readonly #withoutRule = new Map<string, Series>();
+  readonly #withoutRule = new Map<string, ArrivedSeries>();
   #lookTimer: NodeJS.Timeout | undefined;
   #closed = false;
 
@@ -174,7 +174,7 @@ export class Arrivals {
   }
 
   /** An object has come. */
-  async arrived(peer: string, kept: Kept): Promise<void> {
+  async arrived(peer: string, kept: KeptObject): Promise<void> {
     const one = { peer, study: kept.study, series: kept.seriesInstanceUid };
     const isKnown = this.#groups.has(keyOf(one));
     const group = await this.#groupIfThere(one);
@@ -191,11 +191,11 @@ export class Arrivals {
    */
   async complete(
     study: string,
-    reaches: (one: Series, rule: Rule | undefined) => Promise<boolean>,
+    reaches: (one: ArrivedSeries, rule: Rule | undefined) => Promise<boolean>,
   ): Promise<Completed[]> {
     const all: Completed[] = [];
     if (!isUid(study)) return all;
-    const groups = new Set<Group>();
+    const groups = new Set<ArrivalGroup>();
     for (const one of await this.#seriesOf(study)) {
       const { peer, series } = one;
       const group = await this.#groupIfThere(one);
@@ -217,8 +217,8 @@ export class Arrivals {
   }
 
   /** The series of a StudyInstanceUID, whichever peers and patients have it. */
-  async #seriesOf(study: string): Promise<Series[]> {
-    const found: Series[] = [];
+  async #seriesOf(study: string): Promise<ArrivedSeries[]> {
+    const found: ArrivedSeries[] = [];
     for (const peer of await namesIn(this.#path("series")))
       for (const folder of await namesIn(this.#path("series", peer)))
         if (studyOf(folder) === study)
@@ -287,19 +287,19 @@ export class Arrivals {
     return found;
   }
 
-  async #objects({ peer, study, series }: Series): Promise<string[]> {
+  async #objects({ peer, study, series }: ArrivedSeries): Promise<string[]> {
     const names = await namesIn(this.#path(...seriesPath(peer, study, series)));
     return names.filter((name) => name.endsWith(".dcm") && isUid(name.slice(0, -".dcm".length)));
   }
 
-  async #markOf({ peer, study, series }: Series): Promise<Mark | undefined> {
+  async #markOf({ peer, study, series }: ArrivedSeries): Promise<JobMark | undefined> {
     const file = this.#path("marks", peer, study, `${series}.json`);
     const text = await textOfRegular(file).catch(ifMissing("null"));
     // Where it is damaged, the key of the job finds it again
     return markSchema.safeParse(storedJson(text)).data;
   }
 
-  async #looked(one: Series): Promise<Looked> {
+  async #looked(one: ArrivedSeries): Promise<Looked> {
     const names = await this.#objects(one);
     const again = await namesIn(this.#path(...againPath(one.peer, one.study, one.series)));
     const mark = await this.#markOf(one);
@@ -307,7 +307,7 @@ export class Arrivals {
   }
 
   /** @returns the series, if it is of a job already */
-  async #lookAt(one: Series): Promise<Made[]> {
+  async #lookAt(one: ArrivedSeries): Promise<Made[]> {
     if (this.#groups.has(keyOf(one))) return [];
     const { names, objects, mark } = await this.#looked(one);
     if (names.length === 0) return [];
@@ -316,7 +316,7 @@ export class Arrivals {
     return [];
   }
 
-  async #await(one: Series): Promise<void> {
+  async #await(one: ArrivedSeries): Promise<void> {
     const group = await this.#groupIfThere(one);
     if (group !== undefined) this.#wait(group, quietOf(group));
   }
@@ -339,7 +339,7 @@ export class Arrivals {
   }
 
   /** Undefined too where somebody has removed the series just now. */
-  async #groupIfThere(one: Series): Promise<Group | undefined> {
+  async #groupIfThere(one: ArrivedSeries): Promise<ArrivalGroup | undefined> {
     try {
       return await this.#groupOf(one);
     } catch (error) {
@@ -348,7 +348,7 @@ export class Arrivals {
     }
   }
 
-  #groupOf(one: Series): Promise<Group | undefined> {
+  #groupOf(one: ArrivedSeries): Promise<ArrivalGroup | undefined> {
     const key = keyOf(one);
     const found = this.#groups.get(key) ?? this.#enter(one);
     this.#groups.set(key, found);
@@ -357,7 +357,7 @@ export class Arrivals {
     return found;
   }
 
-  async #enter(one: Series): Promise<Group | undefined> {
+  async #enter(one: ArrivedSeries): Promise<ArrivalGroup | undefined> {
     const names = await this.#objects(one);
     const [first] = names;
     if (first === undefined) throw errors.not_found("The series is not in the spool any more.");
@@ -396,7 +396,7 @@ export class Arrivals {
   }
 
   /** The first rule that takes the series by its sender and the attributes of one object. */
-  async #ruleOf(one: Series, name: string): Promise<Rule | undefined> {
+  async #ruleOf(one: ArrivedSeries, name: string): Promise<Rule | undefined> {
     const { peer, study, series } = one;
     const fd = await openPlain(this.#path(...seriesPath(peer, study, series), name));
     try {
@@ -415,7 +415,7 @@ export class Arrivals {
     }
   }
 
-  #wait(group: Group, ms: number): void {
+  #wait(group: ArrivalGroup, ms: number): void {
     clearTimeout(group.timer);
     if (this.#closed) return;
     const now = Math.min(ms, LONGEST_TIMER_MS);
@@ -423,7 +423,7 @@ export class Arrivals {
     group.timer = setTimeout(next, now).unref();
   }
 
-  async #due(group: Group): Promise<void> {
+  async #due(group: ArrivalGroup): Promise<void> {
     try {
       await this.#inTurn(group, async () => {
         const counts = await Promise.all(
@@ -452,20 +452,22 @@ export class Arrivals {
       );
       group.fault = error.code;
       group.failures += 1;
-      this.#wait(group, backOff(group.failures, doorRetry()));
+      this.#wait(group, backOff(group.failures, gatewayRetry()));
     }
   }
 
-  #inTurn<T>(group: Group, step: () => Promise<T>): Promise<T> {
+  #inTurn<T>(group: ArrivalGroup, step: () => Promise<T>): Promise<T> {
     const work = group.work.then(step);
     group.work = work.catch(() => undefined);
     return work;
   }
 
-  async #submit(group: Group): Promise<{ job_id: string; series: string[]; objects: number }> {
+  async #submit(
+    group: ArrivalGroup,
+  ): Promise<{ job_id: string; series: string[]; objects: number }> {
     const { peer, study, rule, arrivals } = group;
-    // A study is those of its series too that were of a job before, because its folder holds them.
-    // In one order, whichever came first here: the key of the job has to be the same on all boxes
+    // Series of earlier jobs belong to the study too: the study's folder holds them. In one order,
+    // whichever came first here: the key of the job has to be the same on all nodes
     const there = rule.group === "study" ? await namesIn(this.#path("series", peer, study)) : [];
     const looked = await Promise.all(
       [...new Set([...group.series, ...there])]
@@ -533,14 +535,17 @@ export class Arrivals {
   }
 
   /** What came while the job was made is on its way to another; then the group goes on. */
-  #forget(group: Group): void {
+  #forget(group: ArrivalGroup): void {
     clearTimeout(group.timer);
     for (const [key, waiting] of this.#waiting) if (waiting === group) this.#waiting.delete(key);
     for (const series of group.series) this.#groups.delete(keyOf(of(group, series)));
   }
 
   /** When the first object came: those that come again after they were removed are others. */
-  async #birth({ peer, study, series }: Series, [first = ""]: readonly string[]): Promise<number> {
+  async #birth(
+    { peer, study, series }: ArrivedSeries,
+    [first = ""]: readonly string[],
+  ): Promise<number> {
     return (await stat(this.#path(...seriesPath(peer, study, series), first))).mtimeMs;
   }
 
@@ -548,7 +553,7 @@ export class Arrivals {
    * The folder that the job reads: that of the series, or one with a further name of each object of
    * the study.
    */
-  async #inputOf({ peer, study, rule }: Group, all: readonly Looked[]): Promise<string> {
+  async #inputOf({ peer, study, rule }: ArrivalGroup, all: readonly Looked[]): Promise<string> {
     if (rule.group === "series")
       return this.#path(...seriesPath(peer, study, all[0]?.series ?? ""));
     const folder = await this.options.spool.made("studies", rule.name, peer, study);
@@ -586,7 +591,7 @@ export class Arrivals {
     }
   }
 
-  async #writeMark({ peer, study, series }: Series, mark: Mark): Promise<void> {
+  async #writeMark({ peer, study, series }: ArrivedSeries, mark: JobMark): Promise<void> {
     const folder = await this.options.spool.made("marks", peer, study);
     await replaceFile(folder, `${series}.json`, JSON.stringify(mark));
   }
@@ -595,7 +600,7 @@ export class Arrivals {
    * The series goes as a whole and at once: no job may be made of a part of it. What came meanwhile
    * stays.
    */
-  async #remove(one: Series, names: readonly string[], rule: string): Promise<void> {
+  async #remove(one: ArrivedSeries, names: readonly string[], rule: string): Promise<void> {
     const { peer, study, series } = one;
     await this.options.removing({ peer, study, objects: names.length });
     const folder = this.#path(...seriesPath(peer, study, series));
@@ -614,7 +619,7 @@ export class Arrivals {
   }
 
   /** Removes what lies in the folder of a removal; a process before may have begun it. */
-  async #endRemoval(rule: string, { peer, study, series }: Series): Promise<void> {
+  async #endRemoval(rule: string, { peer, study, series }: ArrivedSeries): Promise<void> {
     const leaving = this.#path("removing", rule, peer, study, series);
     const inStudies = this.#path("studies", rule, peer, study);
     const inodeOf = async (file: string) =>
@@ -652,10 +657,14 @@ export class Arrivals {
  * Milliseconds until a group is due: without another object, and however many come, not much longer
  * than that. What comes later makes another job.
  */
-function quietOf({ rule, since }: Group): number {
+function quietOf({ rule, since }: ArrivalGroup): number {
   const quiet = rule.quiet * 1000;
   const most = Math.max(MOST_QUIETS * quiet, durations.receivedMost);
   return Math.max(0, Math.min(quiet, since + most - monotonic()));
 }
 
-const of = ({ peer, study }: Group, series: string): Series => ({ peer, study, series });
+const of = ({ peer, study }: ArrivalGroup, series: string): ArrivedSeries => ({
+  peer,
+  study,
+  series,
+});

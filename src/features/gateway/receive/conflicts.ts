@@ -23,8 +23,8 @@ const countsSchema = z.object({
   SOPInstanceUID: z.int().min(1).optional(),
 });
 type Counts = z.infer<typeof countsSchema>;
-type Of = keyof Counts;
-const WHY: Record<Of, (objects: string) => string> = {
+type ConflictOf = keyof Counts;
+const WHY: Record<ConflictOf, (objects: string) => string> = {
   PatientID: (objects) => `Kept apart: ${objects}, because the study came under two PatientIDs`,
   SOPInstanceUID: (objects) =>
     `Refused: ${objects}, because another whole object of that SOPInstanceUID lies in its series`,
@@ -63,7 +63,7 @@ export class Conflicts {
   ) {}
 
   /** Resolves when what is new of it is written, or could not be: it is told all the same. */
-  async note(peer: string, study: string, of: Of): Promise<void> {
+  async note(peer: string, study: string, of: ConflictOf): Promise<void> {
     const key = `${peer}/${study}`;
     const known = this.#studies.get(key);
     if (known === undefined && this.#studies.size >= MOST_STUDIES) {
@@ -111,7 +111,7 @@ export class Conflicts {
     const told = [...this.#studies.values()].map(({ peer, study, counts }) => ({
       condition,
       where: `${peer}: study ${sha256(studyOf(study)).slice(0, 16)}`,
-      message: (Object.keys(WHY) as Of[])
+      message: (Object.keys(WHY) as ConflictOf[])
         .flatMap((of) => {
           const count = counts[of];
           return count === undefined ? [] : `${WHY[of](counted(count, "object"))}.`;

@@ -6,32 +6,32 @@ import { backOff } from "../../../base/back-off.js";
 import { errno } from "../../../base/errno.js";
 import { faultForLog } from "../../../base/log.js";
 import { expiryWarning, WatchedCertificates } from "../../../files/certificates.js";
-import { DOORS_TLS, type DoorsSettings } from "../settings.js";
-import { DicomDoor, type DicomDoorOptions } from "./dicom-door.js";
-import { doorRetry } from "../retry.js";
-import type { DoorTrouble } from "./messages.js";
+import { GATEWAY_TLS, type GatewaySettings } from "../settings.js";
+import { DicomListener, type DicomListenerOptions } from "./dicom-listener.js";
+import { gatewayRetry } from "../retry.js";
+import type { ReceptionTrouble } from "./messages.js";
 
 /** Bytes of a P-DATA-TF that peers are told. */
 const MOST_DATA = 256 * 1024;
 
 export class DicomPort {
-  #door: DicomDoor | undefined;
+  #listener: DicomListener | undefined;
   #certificates: WatchedCertificates | undefined;
   #fault: string | undefined;
   #tries = 0;
   #closed = false;
 
   constructor(
-    private readonly dicom: NonNullable<DoorsSettings["dicom"]>,
-    private readonly peers: DoorsSettings["peers"],
+    private readonly dicom: NonNullable<GatewaySettings["dicom"]>,
+    private readonly peers: GatewaySettings["peers"],
     private readonly shared: Pick<
-      DicomDoorOptions,
+      DicomListenerOptions,
       "spool" | "log" | "refused" | "coming" | "kept" | "ended"
     >,
   ) {}
 
   get associations(): number {
-    return this.#door?.associations ?? 0;
+    return this.#listener?.associations ?? 0;
   }
 
   async open(): Promise<void> {
@@ -50,7 +50,7 @@ export class DicomPort {
           "the port for DICOM cannot be opened; it is tried again",
         );
       this.#tries += 1;
-      const delay = backOff(this.#tries, doorRetry());
+      const delay = backOff(this.#tries, gatewayRetry());
       this.#fault = why || "its certificates cannot be used";
       setTimeout(() => void this.open(), delay).unref();
     }
@@ -63,9 +63,9 @@ export class DicomPort {
       (await WatchedCertificates.open(
         { tls_cert: tls.cert, tls_key: tls.key, tls_client_ca: tls.client_ca },
         this.shared.log,
-        DOORS_TLS,
+        GATEWAY_TLS,
       ));
-    const door = new DicomDoor({
+    const listener = new DicomListener({
       ...this.shared,
       aeTitle,
       mostAssociations: associations,
@@ -79,18 +79,18 @@ export class DicomPort {
         networks,
       })),
     });
-    door.server.listen(port, host);
-    await once(door.server, "listening");
-    if ("setSecureContext" in door.server) await this.#certificates?.watch(door.server);
-    this.#door = door;
-    const address = door.server.address() as AddressInfo;
+    listener.server.listen(port, host);
+    await once(listener.server, "listening");
+    if ("setSecureContext" in listener.server) await this.#certificates?.watch(listener.server);
+    this.#listener = listener;
+    const address = listener.server.address() as AddressInfo;
     this.shared.log.info(
       { port: address.port, address: address.address, tls: tls !== undefined },
       "the port for DICOM is open",
     );
   }
 
-  troubles(): DoorTrouble[] {
+  troubles(): ReceptionTrouble[] {
     const where = "port for DICOM";
     const { refused, expiries = [] } = this.#certificates ?? {};
     return [
@@ -98,7 +98,7 @@ export class DicomPort {
         ? []
         : [
             {
-              condition: "door_closed" as const,
+              condition: "dicom_port_closed" as const,
               where,
               message: `The port for DICOM is closed: ${this.#fault}.`,
             },
@@ -118,6 +118,6 @@ export class DicomPort {
   close(): void {
     this.#closed = true;
     this.#certificates?.close();
-    this.#door?.close();
+    this.#listener?.close();
   }
 }

@@ -1,25 +1,25 @@
 /**
  * Images in by HTTP as DICOM has it (STOW-RS), and studies that are said to be complete; only where
- * there are doors.
+ * there is a gateway.
  */
 import { z } from "zod";
 import { errors } from "../../../base/errors.js";
 import { GATEWAY } from "../gateway.js";
-import type { DoorsService } from "../service.js";
-import { DOORS_SUBJECT } from "../subject.js";
+import type { ReceptionService } from "../service.js";
+import { GATEWAY_SUBJECT } from "../subject.js";
 import { shuttingDown } from "../../../inference/worker-pool.js";
 import { piecesOf } from "../../../server/file-transfer.js";
 import { callerOf, rootsOf } from "../../../server/handlers.js";
-import { type Context, type Page, type Services } from "../../../server/services.js";
+import { type Context, type Endpoint, type Services } from "../../../server/services.js";
 import type { Caller } from "../../../server/tokens.js";
 import type { Reach } from "./reach.js";
 
-function doorsOf(services: Services): DoorsService {
-  const { doors } = services.features.of(GATEWAY) ?? {};
-  if (doors === undefined)
-    throw errors.not_found("This server has no doors. The setting RADSERVE_DOORS opens them.");
+function receptionOf(services: Services): ReceptionService {
+  const { reception } = services.features.of(GATEWAY) ?? {};
+  if (reception === undefined)
+    throw errors.not_found("This server has no gateway. The setting RADSERVE_GATEWAY starts it.");
   if (services.stopping()) throw shuttingDown();
-  return doors;
+  return reception;
 }
 
 const reachOf = async (caller: Caller, services: Services): Promise<Reach> => ({
@@ -60,15 +60,15 @@ const item = z.record(
 );
 
 /** POST /dicomweb/studies: objects into the spool. */
-export const stow: Page = {
+export const stow: Endpoint = {
   answer: {
     StoreInstancesResponse: item.describe("A data set in the DICOM JSON Model (PS3.18 annex F)"),
   },
   handler: async (ctx, services) => {
-    const doors = doorsOf(services);
+    const reception = receptionOf(services);
     const caller = callerOf(ctx);
-    await doors.requireReach(caller.subject, await reachOf(caller, services));
-    const { status, body } = await doors.store(
+    await reception.requireReach(caller.subject, await reachOf(caller, services));
+    const { status, body } = await reception.store(
       caller.subject,
       ctx.state.address,
       boundaryOf(ctx),
@@ -95,20 +95,20 @@ const completedSchema = z.object({
   ),
 });
 
-/** POST /doors/received/:study/complete: jobs of all that has come of a study, now. */
-export const complete: Page = {
+/** POST /gateway/received/:study/complete: jobs of all that has come of a study, now. */
+export const complete: Endpoint = {
   answer: { Completed: completedSchema },
   handler: async (ctx, services) => {
-    const doors = doorsOf(services);
+    const reception = receptionOf(services);
     const caller = callerOf(ctx);
     const { admin, subject } = caller;
-    if (!admin && subject !== DOORS_SUBJECT)
+    if (!admin && subject !== GATEWAY_SUBJECT)
       throw errors.path_not_allowed(
-        `Expected a token with the claim admin, or for the subject ${DOORS_SUBJECT}; found another.`,
+        `Expected a token with the claim admin, or for the subject ${GATEWAY_SUBJECT}; found another.`,
       );
     const reach = await reachOf(caller, services);
     const { study = "" } = ctx["params"] as { study?: string };
-    ctx.body = { received: await doors.complete(study, reach) } satisfies z.infer<
+    ctx.body = { received: await reception.complete(study, reach) } satisfies z.infer<
       typeof completedSchema
     >;
   },

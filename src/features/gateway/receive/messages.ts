@@ -1,21 +1,21 @@
-/** What the thread that serves HTTP and the thread of the doors have to say to one another. */
+/** What the thread that serves HTTP and that of the reception have to say to one another. */
 import type { ReadableStream } from "node:stream/web";
 import type { MessagePort } from "node:worker_threads";
 import type { Config } from "../../../config.js";
 import type { ReceivingSettings } from "../settings.js";
 import type { Completed, Submission } from "./arrivals.js";
 import type { Reach } from "./reach.js";
-import type { Stored } from "./stow.js";
+import type { StowAnswer } from "./stow.js";
 
-export interface DoorsThreadOptions {
+export interface ReceptionThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk" | "upload_limit" | "state_dir">;
   settings: ReceivingSettings;
 }
 
-/** What the thread that serves HTTP asks the thread of the doors. */
-export interface DoorsThread {
+/** What the thread that serves HTTP asks the thread of the gateway's reception. */
+export interface ReceptionThread {
   /** Keeps the objects of one request. */
-  store(request: StowRequest, body: ReadableStream<Uint8Array>): Promise<Stored>;
+  store(request: StowRequest, body: ReadableStream<Uint8Array>): Promise<StowAnswer>;
   /** What becomes of a study that is complete. */
   complete(study: string, reach: Reach): Promise<Completed[]>;
   /** Takes no more. */
@@ -28,10 +28,10 @@ export interface StowRequest {
   boundary: string;
 }
 
-/** Something that is wrong with a door, in the words of the conditions. */
-export interface DoorTrouble {
+/** Something that is wrong with the reception, in the words of the conditions. */
+export interface ReceptionTrouble {
   condition:
-    | "door_closed"
+    | "dicom_port_closed"
     | "received_waiting"
     | "received_conflict"
     | "received_share_full"
@@ -41,7 +41,7 @@ export interface DoorTrouble {
   message: string;
 }
 
-export interface DoorFigures {
+export interface ReceptionFigures {
   associations: number;
   /** Since the thread began, by `dicom` and `stow`. */
   objects: Record<string, number>;
@@ -50,11 +50,11 @@ export interface DoorFigures {
   refused: Record<string, number>;
   waiting: number;
   withoutRule: number;
-  troubles: DoorTrouble[];
+  troubles: ReceptionTrouble[];
 }
 
 /** Objects of a series that came, or go. */
-export interface Told {
+export interface ReceptionRecord {
   kind: "received" | "removed";
   /** `asked` before the first of them is kept. */
   outcome?: "asked" | "done";
@@ -66,15 +66,15 @@ export interface Told {
   ms?: number;
 }
 
-/** What the thread of the doors asks the one that serves HTTP, and tells it. */
-export interface DoorsOwner {
+/** What the thread of the gateway's reception asks the one that serves HTTP, and tells it. */
+export interface ReceptionOwner {
   /** @returns the id of the job */
   submit(submission: Submission): Promise<string>;
   /** Answered by JobsAside. */
   lineToJobs(): Promise<MessagePort>;
   /** Resolves when the audit has the line. @throws RadserveError audit_failed */
-  tell(told: Told): Promise<void>;
+  tell(told: ReceptionRecord): Promise<void>;
   /** The audit gets the line of what has happened, however long that takes. */
-  tellAtLast(told: Told): void;
-  figures(figures: DoorFigures): void;
+  tellAtLast(told: ReceptionRecord): void;
+  figures(figures: ReceptionFigures): void;
 }

@@ -8,7 +8,7 @@ import { asRadserveError, errors, type RadserveError } from "../../../base/error
 const MOST_HEADERS = 16 * 1024;
 const LINE = Buffer.from("\r\n");
 
-export interface Part {
+export interface BodyPart {
   /** By their names in lower case. */
   headers: ReadonlyMap<string, string>;
   body: AsyncIterableIterator<Buffer>;
@@ -38,7 +38,7 @@ export class Multipart {
    * The parts in their order. What the body of one was not asked for is skipped. @throws
    * RadserveError bad_request
    */
-  async *parts(): AsyncGenerator<Part> {
+  async *parts(): AsyncGenerator<BodyPart> {
     await this.#skip();
     for (;;) {
       while (this.#held.length < 2) await this.#more();

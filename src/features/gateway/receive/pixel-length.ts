@@ -54,8 +54,9 @@ function required(noted: NotedValues, tag: Tag): number {
 
 /**
  * @param pixels the element of the pixels; its length is that of its header
- * @throws RadserveError corrupt_image where Rows, Columns or what else says the length is missing or
- * 0; truncated_image where there is less than the attributes say. More is left to whoever reads it
+ * @throws RadserveError corrupt_image where Rows, Columns or what else says the length is missing
+ * or 0; truncated_image where there is less than the attributes say. More is left to whoever reads
+ * it
  */
 export function checkPixels(
   noted: NotedValues,

@@ -15,7 +15,7 @@ export interface Reach {
   destinations: readonly string[] | undefined;
 }
 
-interface Series {
+interface ReachedSeries {
   peer: string;
   study: string;
   series: string;
@@ -37,7 +37,7 @@ const destinationsOf = ({ deliver }: Rule, settings: ReceivingSettings): readonl
 export async function reaches(
   reach: Reach,
   settings: ReceivingSettings,
-  { peer, study, series }: Series,
+  { peer, study, series }: ReachedSeries,
   rule: Rule | undefined,
 ): Promise<boolean> {
   const inputs = [

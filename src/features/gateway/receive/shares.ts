@@ -130,7 +130,7 @@ export class Shares {
     share.needed = came;
     const { bytes, files } = all(share);
     throw errors.spool_share_full(
-      `${peer} has used up its share of the spool: ${count(bytes)} bytes in ${counted(files, "file")}. Others still have room. Remove what it sent and nobody needs, or wait until its time is over (keep); peer_share in the file of RADSERVE_DOORS is the share.`,
+      `${peer} has used up its share of the spool: ${count(bytes)} bytes in ${counted(files, "file")}. Others still have room. Remove what it sent and nobody needs, or wait until its time is over (keep); peer_share in the file of RADSERVE_GATEWAY is the share.`,
       { peer, held_bytes: bytes, held_files: files },
     );
   }

@@ -1,5 +1,5 @@
 /**
- * Where received objects lie until they are removed: a folder inside a root, which all boxes see.
+ * Where received objects lie until they are removed: a folder inside a root, which all nodes see.
  * An object is known by its sender, patient, study, series and instance, so that nobody can keep a
  * UID from another peer or patient:
  *
@@ -46,10 +46,10 @@ export interface Arriving {
    */
   dataSet: AsyncIterable<Buffer>;
   /** Asked when it is whole, before it appears; what it throws keeps it out. */
-  appears?: (of: Pick<Kept, "studyInstanceUid" | "seriesInstanceUid">) => Promise<void>;
+  appears?: (of: Pick<KeptObject, "studyInstanceUid" | "seriesInstanceUid">) => Promise<void>;
 }
 
-export interface Kept {
+export interface KeptObject {
   sopInstanceUid: string;
   studyInstanceUid: string;
   /** The name of the folder of its study, which a second patient does not share. */
@@ -74,8 +74,8 @@ export interface SpoolLimits {
 }
 
 /**
- * What is accepted as a UID at all doors: digits and dots, as other toolkits do. Components that
- * begin with 0 (PS3.5 section 9.1) come from modalities, and are told in the log.
+ * What is accepted as a UID at every listener: digits and dots, as other toolkits do. Components
+ * that begin with 0 (PS3.5 section 9.1) come from modalities, and are told in the log.
  */
 export const isUid = (text: string | undefined): text is string =>
   text !== undefined && /^[0-9][0-9.]{0,63}$/.test(text);
@@ -137,7 +137,7 @@ export class Spool {
    * whole object of this peer, study, series and instance;
    * body_too_large, disk_full, spool_share_full, corrupt_image, truncated_image
    */
-  async keep(peer: string, object: Arriving): Promise<Kept> {
+  async keep(peer: string, object: Arriving): Promise<KeptObject> {
     const { dev } = await stat(this.folder);
     if (isUnmounted(this.folder, dev))
       throw errors.input_not_found("The spool's share is not mounted. Send it again later.");
@@ -160,7 +160,7 @@ export class Spool {
     }
   }
 
-  async #kept(peer: string, object: Arriving, dev: number, coming: Coming): Promise<Kept> {
+  async #kept(peer: string, object: Arriving, dev: number, coming: Coming): Promise<KeptObject> {
     const { sopInstanceUid } = object;
     if (!isUid(sopInstanceUid)) throw badUid("SOPInstanceUID", sopInstanceUid);
     const pieces = weighed(object.dataSet, coming);
@@ -345,7 +345,7 @@ async function readBeginning(
 function namesOf(
   { attributes }: DicomHead,
   { sopClassUid, sopInstanceUid }: Arriving,
-): Pick<Kept, "studyInstanceUid" | "seriesInstanceUid"> {
+): Pick<KeptObject, "studyInstanceUid" | "seriesInstanceUid"> {
   const found = { SOPClassUID: sopClassUid, SOPInstanceUID: sopInstanceUid };
   for (const [keyword, announced] of Object.entries(found))
     if (attributes.string(keyword) !== announced)

@@ -6,9 +6,9 @@ import { asRadserveError, errors, type RadserveError } from "../../../base/error
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import { STATUS } from "../dimse/command.js";
-import { keyOfSeries } from "./dicom-door.js";
-import { Multipart, type Part } from "./multipart.js";
-import type { Kept, Spool } from "./spool.js";
+import { keyOfSeries } from "./dicom-listener.js";
+import { Multipart, type BodyPart } from "./multipart.js";
+import type { KeptObject, Spool } from "./spool.js";
 import { isImageClass } from "../../../images/dicom/image-classes.js";
 import { commentOf, isTakenSyntax, statusOf } from "./taken.js";
 
@@ -20,7 +20,7 @@ const MOST_PARTS = 20_000;
 /** A value of the DICOM JSON Model (PS3.18 annex F). */
 type DicomJson = Record<string, { vr: string; Value?: unknown[] }>;
 
-export interface Stored {
+export interface StowAnswer {
   /** 200: all are kept; 202: some; 409: none. */
   status: 200 | 202 | 409;
   body: DicomJson;
@@ -32,7 +32,7 @@ interface StoredObject {
 }
 
 /** Why an object was refused. */
-interface Failed {
+interface FailedObject {
   /** Undefined where it could not be read who it is. */
   object: StoredObject | undefined;
   reason: number;
@@ -44,7 +44,7 @@ export interface StowOptions {
   spool: Pick<Spool, "keep">;
   /** As of an association: before the first object of a series is answered. */
   coming: (studyInstanceUid: string) => Promise<void>;
-  kept: (object: Kept) => Promise<void> | void;
+  kept: (object: KeptObject) => Promise<void> | void;
   /** Told of each object that was refused: a code. */
   refused: (reason: string) => void;
   log: Logger;
@@ -58,10 +58,10 @@ export async function storeParts(
   pieces: AsyncIterable<Uint8Array>,
   boundary: string,
   options: StowOptions,
-): Promise<Stored> {
+): Promise<StowAnswer> {
   const stored: StoredObject[] = [];
   const series = new Set<string>();
-  const failed: Failed[] = [];
+  const failed: FailedObject[] = [];
   const refusals: RadserveError[] = [];
   const multipart = new Multipart(pieces, boundary);
   for await (const part of multipart.parts()) {
@@ -126,7 +126,7 @@ const names = ({ sopClassUid, sopInstanceUid }: StoredObject): DicomJson => ({
   "00081150": { vr: "UI", Value: [sopClassUid] },
   "00081155": { vr: "UI", Value: [sopInstanceUid] },
 });
-const because = ({ reason, comment }: Omit<Failed, "object">): DicomJson => ({
+const because = ({ reason, comment }: Omit<FailedObject, "object">): DicomJson => ({
   "00000902": { vr: "LO", Value: [comment] },
   "00081197": { vr: "US", Value: [reason] },
 });
@@ -160,7 +160,7 @@ function refuseOthers({
  * What the File Meta Information of a part says, and the data set behind it. @throws RadserveError
  * corrupt_image
  */
-async function beginning({ headers, body }: Part) {
+async function beginning({ headers, body }: BodyPart) {
   const type = headers.get("content-type") ?? "application/dicom";
   let begun = Buffer.alloc(0);
   while (begun.length < META_BYTES) {

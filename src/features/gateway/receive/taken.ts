@@ -1,5 +1,6 @@
 /**
- * Which objects are taken through a door, and the status (PS3.4 table B.2-1) of those that are not.
+ * Which objects are taken through the gateway, and the status (PS3.4 table B.2-1) of those that are
+ * not.
  */
 import type { ErrorCode, RadserveError } from "../../../base/errors.js";
 import {

@@ -1,6 +1,6 @@
 /**
- * The thread of the doors: connections of peers, bodies of STOW-RS, the spool and what becomes of
- * it live here, so that none of it holds up the thread that serves HTTP.
+ * The thread of the gateway's reception: connections of peers, bodies of STOW-RS, the spool and
+ * what becomes of it live here, so that none of it holds up the thread that serves HTTP.
  */
 import type { ReadableStream } from "node:stream/web";
 import { workerData } from "node:worker_threads";
@@ -12,37 +12,37 @@ import { answerOwner } from "../../../base/service-thread.js";
 import { RunningClock, runningClockOf } from "../../../files/running-clock.js";
 import { unlessEnded } from "../../../jobs/database-trouble.js";
 import type { JobsAside } from "../../../jobs/messages.js";
-import { DOORS_CALLER } from "../subject.js";
+import { GATEWAY_CALLER } from "../subject.js";
 import { Arrivals } from "./arrivals.js";
-import { count, type CameOfSeries } from "./dicom-door.js";
+import { count, type CameOfSeries } from "./dicom-listener.js";
 import { DicomPort } from "./dicom-port.js";
 import type {
-  DoorFigures,
-  DoorsThreadOptions,
-  DoorTrouble,
-  DoorsOwner,
-  DoorsThread,
+  ReceptionFigures,
+  ReceptionThreadOptions,
+  ReceptionTrouble,
+  ReceptionOwner,
+  ReceptionThread,
   StowRequest,
-  Told,
+  ReceptionRecord,
 } from "./messages.js";
 import { studyOf } from "./patients.js";
 import { reaches } from "./reach.js";
-import { isOddUid, Spool, type Kept } from "./spool.js";
+import { isOddUid, Spool, type KeptObject } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
-import { storeParts, type Stored } from "./stow.js";
+import { storeParts, type StowAnswer } from "./stow.js";
 
-const { config, settings } = workerData as DoorsThreadOptions;
+const { config, settings } = workerData as ReceptionThreadOptions;
 const log = createLog(config.log_level);
-const methods: DoorsThread = {
+const methods: ReceptionThread = {
   store,
   complete: (study, reach) =>
     arrivals.complete(study, (one, rule) => reaches(reach, settings, one, rule)),
   close() {
     arrivals.close();
-    door?.close();
+    listener?.close();
   },
 };
-const owner = answerOwner<DoorsOwner>(methods);
+const owner = answerOwner<ReceptionOwner>(methods);
 /** The database may hold up a look at what has become of a job, and nobody else meanwhile. */
 const jobs = new DirectLine<JobsAside>(() => owner.call.lineToJobs());
 
@@ -67,11 +67,11 @@ const arrivals = new Arrivals({
   clock,
   log,
   submit: (submission) => owner.call.submit(submission),
-  jobState: (jobId) => unlessEnded(jobs.call.stateOf(DOORS_CALLER, jobId)),
+  jobState: (jobId) => unlessEnded(jobs.call.stateOf(GATEWAY_CALLER, jobId)),
   removing: ({ objects: count, ...of }) =>
     owner.call.tell({ kind: "removed", count, ...of, study: studyOf(of.study) }),
 });
-const door =
+const listener =
   settings.dicom === undefined
     ? undefined
     : new DicomPort(settings.dicom, settings.peers, {
@@ -89,11 +89,11 @@ let told = "";
 const rested = givingBack();
 const MOST_ODD_UIDS = 10_000;
 
-setInterval(tellFigures, durations.doorFigures).unref();
+setInterval(tellFigures, durations.gatewayFigures).unref();
 setInterval(countShares, durations.spoolLook).unref();
 void arrivals.look();
 countShares();
-void door?.open();
+void listener?.open();
 
 /** Says that objects of a study come; nobody is told that they are kept before that. */
 function coming(peer: string, study: string, address: string | undefined): Promise<void> {
@@ -104,12 +104,16 @@ function coming(peer: string, study: string, address: string | undefined): Promi
  * Objects that came: of one request, or over one association. The objects are there, and that they
  * come stands in the audit; how many follows, however long that takes.
  */
-function came(peer: string, all: Iterable<CameOfSeries>, more: Pick<Told, "address" | "ms">): void {
+function came(
+  peer: string,
+  all: Iterable<CameOfSeries>,
+  more: Pick<ReceptionRecord, "address" | "ms">,
+): void {
   for (const { studyInstanceUid: study, objects: count, bytes } of all)
     owner.note.tellAtLast({ kind: "received", peer, study, count, bytes, ...more });
 }
 
-function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
+function arrived(by: "dicom" | "stow", kept: KeptObject, peer: string): void {
   tellOddUids(peer, kept);
   counts.objects[by] += 1;
   counts.bytes[by] += kept.bytes;
@@ -125,7 +129,7 @@ function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
 /** UIDs that were told; each is told once, as long as there are not very many. */
 const oddUids = new Set<string>();
 
-function tellOddUids(peer: string, uids: Kept): void {
+function tellOddUids(peer: string, uids: KeptObject): void {
   for (const attribute of ["studyInstanceUid", "seriesInstanceUid", "sopInstanceUid"] as const) {
     if (!isOddUid(uids[attribute])) continue;
     const uid = sha256(uids[attribute]).slice(0, 16);
@@ -141,8 +145,8 @@ function tellOddUids(peer: string, uids: Kept): void {
 
 function tellFigures(): void {
   const { waiting, withoutRule, faults } = arrivals.figures;
-  const troubles: DoorTrouble[] = [
-    ...(door?.troubles() ?? []),
+  const troubles: ReceptionTrouble[] = [
+    ...(listener?.troubles() ?? []),
     ...spool.conflicts.troubles(),
     ...spool.shares.troubles(),
     ...[...new Set(faults)].map((code) => ({
@@ -151,8 +155,8 @@ function tellFigures(): void {
       message: `Received images wait, because no job can be made of them: ${code}.`,
     })),
   ];
-  const associations = door?.associations ?? 0;
-  const figures: DoorFigures = { ...counts, associations, waiting, withoutRule, troubles };
+  const associations = listener?.associations ?? 0;
+  const figures: ReceptionFigures = { ...counts, associations, waiting, withoutRule, troubles };
   const text = JSON.stringify(figures);
   if (text !== told) owner.note.figures(figures);
   told = text;
@@ -174,10 +178,10 @@ function countShares(): void {
 async function store(
   { peer, address, boundary }: StowRequest,
   body: ReadableStream<Uint8Array>,
-): Promise<Stored> {
+): Promise<StowAnswer> {
   const began = performance.now();
   const series = new Map<string, CameOfSeries>();
-  const kept = (object: Kept) => {
+  const kept = (object: KeptObject) => {
     count(series, object);
     arrived("stow", object, peer);
   };

@@ -29,7 +29,7 @@ const HEADER_BYTES = 12;
 const SWAPPED_GROUPS = [0x0800, 0x1000];
 
 /** What is open; `end` is the offset of its end, Infinity where a delimiter ends it. */
-interface Level {
+interface SequenceLevel {
   kind: "items" | "elements" | "fragments";
   tag: Tag;
   end: number;
@@ -45,7 +45,7 @@ const damaged = (attribute: string, found: string): RadserveError =>
 export class WholeObject {
   /** The bytes are no data set as the transfer syntax says; nothing more is looked at. */
   isOdd = false;
-  readonly #levels: Level[];
+  readonly #levels: SequenceLevel[];
   /** A header that was begun, and how much of it is there. */
   readonly #held = Buffer.alloc(HEADER_BYTES);
   #filled = 0;
@@ -107,7 +107,7 @@ export class WholeObject {
     checkPixels(this.#noted, this.#pixels);
   }
 
-  #level(): Level {
+  #level(): SequenceLevel {
     const level = this.#levels.at(-1);
     if (level === undefined) throw new Error("The data set itself is always open.");
     return level;
@@ -243,14 +243,14 @@ export class WholeObject {
     while (this.#levels.length > 1 && this.#level().end === this.#at) this.#levels.pop();
   }
 
-  #push(level: Level): void {
+  #push(level: SequenceLevel): void {
     if (this.#levels.length > MAX_DEPTH)
       throw damaged(describeTag(level.tag), `nested deeper than ${MAX_DEPTH} levels`);
     this.#levels.push(level);
   }
 
   /** What lies in something of a given length ends in it. */
-  #fits(tag: Tag, length: number, { tag: holder }: Level): void {
+  #fits(tag: Tag, length: number, { tag: holder }: SequenceLevel): void {
     const room = Math.min(...this.#levels.map(({ end }) => end)) - this.#at;
     if (room < 0 || (length !== UNDEFINED && length > room)) {
       const what = tag === ITEM ? "an item" : describeTag(tag);

@@ -12,7 +12,7 @@ import { otherKind } from "../../../files/regular-file.js";
 
 export const LINES = ".jsonl";
 
-/** Every box has one, and `rebuild` writes one. */
+/** Every node has one, and `rebuild` writes one. */
 const MOST_FILES = 256;
 /** Longer than a line of fifty models with fifty labels each, and two paths. */
 export const LONGEST_LINE = 1 << 18;
@@ -69,7 +69,7 @@ async function add(
       told(kind);
     }
   } catch (error) {
-    // Another box makes its list again
+    // Another node makes its list again
     if (errno(error) !== "ENOENT") told(wordsOf(error));
   }
 }

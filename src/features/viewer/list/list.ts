@@ -1,9 +1,9 @@
 /**
  * The list of results: `.radserve-results` in each output root, with a file of lines of JSON for
- * each box that writes there, so that all boxes of a share see all results and nobody has to walk
- * its folders. A line is appended before its receipt appears, and counts while the receipt is
- * there; of several lines about one receipt the last counts. Nothing waits for the disk: lines that
- * a power cut took are made again from the receipts (`rebuild`).
+ * each node that writes there, so that all nodes of a share see all results and nobody has to walk
+ * its folders. A line is appended before its receipt appears, and is valid as long as the receipt
+ * exists. If several lines name one receipt, the last one is valid. Writing does not wait for the
+ * disk: `rebuild` makes lines that a power cut lost again from the receipts.
  */
 import { createHash } from "node:crypto";
 import {
@@ -23,7 +23,7 @@ import { z } from "zod";
 import { errno } from "../../../base/errno.js";
 import { storedJson } from "../../../base/stored-json.js";
 import { descriptorPath } from "../../../files/descriptor.js";
-import type { Opened } from "../../../files/guarded-paths.js";
+import type { OpenedPath } from "../../../files/guarded-paths.js";
 import { LIST_FOLDER } from "../../../files/helper-names.js";
 import { isInside } from "../../../files/roots.js";
 import { readReceipts } from "../../../results/commit/read-receipts.js";
@@ -47,7 +47,7 @@ const rowSchema = z.object({
   modality: z.string().optional(),
   study: z.string().optional().describe("StudyInstanceUID"),
   series: z.string().optional().describe("SeriesInstanceUID"),
-  patient: z.string().optional().describe("Keyed hash of PatientID, as in the audit of its box"),
+  patient: z.string().optional().describe("Keyed hash of PatientID, as in the audit of its node"),
   models: z.array(
     z.object({
       name: z.string(),
@@ -59,7 +59,7 @@ const rowSchema = z.object({
   ),
 });
 /** A result in the list. In its file `receipt` is relative to the root. */
-export type Row = z.infer<typeof rowSchema>;
+export type ListRow = z.infer<typeof rowSchema>;
 
 const listedRow = rowSchema.extend({
   trust: trustSchema.describe(
@@ -74,11 +74,11 @@ export const listedSchema = z.strictObject({
 });
 
 /** What a result has to be, to be given; what is absent is not asked for. */
-export interface Wanted {
+export interface ListQuery {
   model?: string | undefined;
   /** A label that is present. */
   finding?: string | undefined;
-  status?: Row["status"] | undefined;
+  status?: ListRow["status"] | undefined;
   modality?: string | undefined;
   /** A part of the path of the receipt or the image, or one of its UIDs. */
   text?: string | undefined;
@@ -89,7 +89,10 @@ export interface Wanted {
 }
 
 /** A line about a receipt. */
-export function rowOf(receipt: Receipt, known: Pick<Row, "receipt" | "input" | "patient">): Row {
+export function rowOf(
+  receipt: Receipt,
+  known: Pick<ListRow, "receipt" | "input" | "patient">,
+): ListRow {
   const { source, models, timings, status } = receipt;
   return {
     at: timings.finished_at,
@@ -108,7 +111,7 @@ export function rowOf(receipt: Receipt, known: Pick<Row, "receipt" | "input" | "
   };
 }
 
-/** A name for the files of the box that has this state directory. */
+/** A name for the files of the node that has this state directory. */
 export function listName(stateDir: string): string {
   const host = os.hostname().replace(/[^\w.-]/g, "_");
   return `${host}-${createHash("sha256").update(stateDir).digest("hex").slice(0, 8)}`;
@@ -123,15 +126,15 @@ function inFolder<T>(root: string, use: (at: (name: string) => string) => T): T 
   }
 }
 
-/** Appends lines to the files of a box. */
+/** Appends lines to the files of a node. */
 export class ListWriter {
   /**
    * @param roots real paths of the output roots
-   * @param box a name that no other box has, and that is one of a file
+   * @param node a name that no other node has, and that is one of a file
    */
   constructor(
     private readonly roots: readonly string[],
-    private readonly box: string,
+    private readonly node: string,
   ) {}
 
   /**
@@ -141,9 +144,9 @@ export class ListWriter {
    * root is not listed
    */
   add(
-    { fdPath, realPath }: Pick<Opened, "fdPath" | "realPath">,
+    { fdPath, realPath }: Pick<OpenedPath, "fdPath" | "realPath">,
     receipt: Receipt,
-    { name, ...known }: Pick<Row, "input" | "patient"> & { name: string },
+    { name, ...known }: Pick<ListRow, "input" | "patient"> & { name: string },
   ): void {
     const root = this.roots
       .filter((one) => isInside(realPath, [one]))
@@ -162,7 +165,7 @@ export class ListWriter {
         const flags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW;
         const isGone = () =>
           inFolder(descriptorPath(above), (at) => {
-            const fd = openSync(at(`${this.box}${LINES}`), flags, 0o600);
+            const fd = openSync(at(`${this.node}${LINES}`), flags, 0o600);
             try {
               writeSync(fd, lineOf(row));
               return fstatSync(fd).nlink === 0;
@@ -182,7 +185,7 @@ export class ListWriter {
 }
 
 /** A line, with fewer labels where it would be longer than any that is read. */
-function lineOf(row: Row): string {
+function lineOf(row: ListRow): string {
   const line = `${JSON.stringify(row)}\n`;
   if (Buffer.byteLength(line) < LONGEST_LINE) return line;
   return `${JSON.stringify({ ...row, models: row.models.map((one) => ({ ...one, found: [] })) })}\n`;
@@ -199,7 +202,7 @@ function makeFolder(root: string): void {
 }
 
 /** A line of a file that is not parsed yet. */
-interface Line {
+interface ListLine {
   at: string;
   root: string;
   text: string;
@@ -214,7 +217,7 @@ const TEXT = /(?:[^"\\]|\\.)*(?=")/y;
 const inJson = (text: string) => JSON.stringify(text).slice(1, -1);
 
 /** Time and receipt of a line, found in one pass: most lines of a search are never parsed. */
-function headOf(text: string): Pick<Line, "at" | "receipt"> | undefined {
+function headOf(text: string): Pick<ListLine, "at" | "receipt"> | undefined {
   const at = HEAD.exec(text)?.[1];
   const key = text.indexOf(RECEIPT);
   if (at === undefined || key < 0 || !text.endsWith("}")) return undefined;
@@ -224,7 +227,7 @@ function headOf(text: string): Pick<Line, "at" | "receipt"> | undefined {
 }
 
 /** The lines of a file from its end; two that a power cut made one are left out. */
-function* linesOf(fd: number, root: string): Generator<Line> {
+function* linesOf(fd: number, root: string): Generator<ListLine> {
   const folder = inJson(root);
   for (const text of linesFromEnd(fd)) {
     const head = headOf(text);
@@ -237,17 +240,17 @@ function* linesOf(fd: number, root: string): Generator<Line> {
  * A row with its receipt's whole path; undefined where a line is none, or where its fields are not
  * those that were seen before it was parsed, because it has one twice.
  */
-function parsed({ at, text, root, receipt }: Line): Row | undefined {
+function parsed({ at, text, root, receipt }: ListLine): ListRow | undefined {
   const row = rowSchema.safeParse(storedJson(text)).data;
   if (row?.at !== at || `${inJson(root)}/${inJson(row.receipt)}` !== receipt) return undefined;
   return { ...row, receipt: path.join(root, row.receipt) };
 }
 
-type Dated = Pick<Row, "at" | "receipt">;
+type Dated = Pick<ListRow, "at" | "receipt">;
 const isLater = (a: Dated, b: Dated) => a.at > b.at || (a.at === b.at && a.receipt > b.receipt);
 
 /** All lines of roots, the latest first, as far as each file is in order. */
-async function* allLines(roots: readonly string[]): AsyncGenerator<Line> {
+async function* allLines(roots: readonly string[]): AsyncGenerator<ListLine> {
   const files: { root: string; fd: number }[] = [];
   try {
     for (const root of roots)
@@ -269,7 +272,7 @@ async function* allLines(roots: readonly string[]): AsyncGenerator<Line> {
   }
 }
 
-function fits(row: Row, wanted: Wanted): boolean {
+function fits(row: ListRow, wanted: ListQuery): boolean {
   const { model, finding, status, modality, text, patient, from, to } = wanted;
   const models = model === undefined ? row.models : row.models.filter(({ name }) => name === model);
   return (
@@ -299,7 +302,7 @@ function sieve({
   status,
   modality,
   patient,
-}: Wanted): (line: Line) => boolean {
+}: ListQuery): (line: ListLine) => boolean {
   const words = [model, finding, status, modality, patient].filter((word) => word !== undefined);
   const found = words.map((word) => JSON.stringify(word));
   const part = text === undefined ? undefined : inJson(text).toLowerCase();
@@ -310,10 +313,10 @@ function sieve({
 }
 
 /** Short, because it stands in an address, and no path. */
-const cursorOf = ({ at, receipt }: Row) =>
+const cursorOf = ({ at, receipt }: ListRow) =>
   `${at} ${createHash("sha256").update(receipt).digest("hex").slice(0, 16)}`;
 
-interface Page {
+interface ListPage {
   limit: number;
   /** `next_cursor` of the page before. */
   cursor?: string | undefined;
@@ -328,7 +331,7 @@ interface Page {
  * nothing is told but that it is there.
  * @returns undefined where there is no receipt (any more)
  */
-async function told(row: Row, read: Page["read"]): Promise<ListedRow | undefined> {
+async function listedRowOf(row: ListRow, read: ListPage["read"]): Promise<ListedRow | undefined> {
   const found = await read(row.receipt);
   if (found.kind === "none") return undefined;
   const trust: Trust =
@@ -355,10 +358,10 @@ async function told(row: Row, read: Page["read"]): Promise<ListedRow | undefined
  * Results of roots, the latest first.
  * @returns rows with whole paths
  */
-export async function listed(
+export async function listResults(
   roots: readonly string[],
-  wanted: Wanted,
-  { limit, cursor, sees, read }: Page,
+  wanted: ListQuery,
+  { limit, cursor, sees, read }: ListPage,
 ): Promise<z.infer<typeof listedSchema>> {
   const results: ListedRow[] = [];
   const seen = new Set<string>();
@@ -368,7 +371,7 @@ export async function listed(
     wanted.from === undefined ? "" : new Date(Date.parse(wanted.from) - 3_600_000).toISOString();
   const mayFit = sieve(wanted);
   let before = cursor;
-  let last: Row | undefined;
+  let last: ListRow | undefined;
   for await (const line of allLines(roots)) {
     if (line.at < from) break;
     const isNew = !seen.has(line.receipt);
@@ -382,7 +385,7 @@ export async function listed(
       continue;
     }
     if (!sees(row.receipt) || !fits(row, wanted)) continue;
-    const shown = await told(row, read);
+    const shown = await listedRowOf(row, read);
     if (shown === undefined || !fits(shown, wanted)) continue;
     if (results.length === limit)
       return { results, next_cursor: last === undefined ? null : cursorOf(last) };
@@ -401,7 +404,7 @@ export async function rebuild(
   root: string,
   unreadable: (folder: string, why: string | undefined) => void,
 ): Promise<{ results: number; added: number; gone: number }> {
-  const rows = new Map<string, Row>();
+  const rows = new Map<string, ListRow>();
   const found = {
     get looked() {
       return rows.size;
@@ -412,7 +415,7 @@ export async function rebuild(
   };
   await readReceipts(root, found, { unreadable });
   makeFolder(root);
-  const before = new Map<string, Row>();
+  const before = new Map<string, ListRow>();
   const { files, bad } = await openLists(root);
   for (const { name, why } of bad) unreadable(path.join(root, name), why);
   inFolder(root, (at) => {

@@ -1,10 +1,11 @@
 /**
  * Opaque names of results, for addresses: a path may hold a person's name, and addresses are kept
  * by browsers and proxies. A name is the path of the receipt below its output root, encrypted by a
- * key that lies in that root: so it is the same on every box of a share, wherever that is mounted,
- * stays as long as the result is there, and is found again without any list. Equal paths have equal
- * names, because the initial vector follows from the path (as in RFC 5297, with HMAC); a name that
- * somebody made up fits no key. It opens nothing: what it stands for is judged as a path is.
+ * key that lies in that root: so it is the same on every node of a share, wherever the share is
+ * mounted, and stays the same as long as the result exists. The path is found from the name alone,
+ * without any list. Equal paths have equal names, because the initial vector follows from the path
+ * (as in RFC 5297, with HMAC); an invented name fits no key. A name gives no access: the path that
+ * it stands for is checked like any other path.
  */
 import {
   createCipheriv,
@@ -33,16 +34,16 @@ export const opaqueName = z
   .regex(/^[\w-]{23,8000}$/, "Expected a name as the list of results gives it");
 
 /** What a name stands for: one of each never reads as one of the other. */
-type Of = "receipt" | "input";
+type NamedThing = "receipt" | "input";
 
-function keysOf(key: string, of: Of) {
+function keysOf(key: string, of: NamedThing) {
   const both = createHmac("sha512", Buffer.from(key, "hex")).update(of).digest();
   return { mac: both.subarray(0, 32), cipher: both.subarray(32) };
 }
 const vectorOf = (mac: Buffer, text: Buffer) =>
   createHmac("sha256", mac).update(text).digest().subarray(0, IV_BYTES);
 
-export function sealed(key: string, of: Of, text: string): string {
+export function sealed(key: string, of: NamedThing, text: string): string {
   const { mac, cipher } = keysOf(key, of);
   const bytes = Buffer.from(text);
   const iv = vectorOf(mac, bytes);
@@ -51,7 +52,7 @@ export function sealed(key: string, of: Of, text: string): string {
 }
 
 /** Undefined where another key made the name, or nobody did. */
-export function unsealed(key: string, of: Of, name: string): string | undefined {
+export function unsealed(key: string, of: NamedThing, name: string): string | undefined {
   const { mac, cipher } = keysOf(key, of);
   const all = Buffer.from(name, "base64url");
   const iv = all.subarray(0, IV_BYTES);
@@ -96,7 +97,7 @@ async function keyToBe(root: string): Promise<string | undefined> {
         await writeFile(keyFile(root), text, { flag: "wx", mode: 0o600, flush: true });
     });
   } catch {
-    // Another box was faster, or nothing can be written: then results have no names
+    // Another node was faster, or nothing can be written: then results have no names
   }
   return keyOf(root);
 }
@@ -126,7 +127,7 @@ export class ResultNames {
   }
 
   /** What a name stands for: the path of a receipt or of an image; undefined where no key fits. */
-  async find(of: Of, name: string): Promise<string | undefined> {
+  async find(of: NamedThing, name: string): Promise<string | undefined> {
     for (const root of this.roots) {
       const key = await keyOf(root);
       const text = key === undefined ? undefined : unsealed(key, of, name);

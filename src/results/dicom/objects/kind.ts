@@ -10,7 +10,7 @@ import type { SegmentationType } from "../../forms.js";
 import type { ReceiptModel } from "../../receipt/receipt.js";
 import type { DicomObject } from "../elements.js";
 import type { Masks } from "../grid.js";
-import type { Companion, Said } from "../groups.js";
+import type { Companion, ReportContents } from "../groups.js";
 import type { FrameOutputs } from "../segments.js";
 import type { Subject } from "../subject.js";
 
@@ -34,7 +34,7 @@ export interface Making extends Material {
   /** The masks of which the SEG is made. */
   masks: Masks | undefined;
   segmentationType: SegmentationType;
-  said: Said;
+  said: ReportContents;
   predecessor?: ReceiptModel["predecessor"];
   /** The SEG, if it is written too. */
   seg: Companion | undefined;

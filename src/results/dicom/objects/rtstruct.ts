@@ -8,7 +8,7 @@ import { DOCUMENT_BYTES, FINDING_BYTES, type Material, type ObjectKind } from ".
 import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../../images/dicom/transfer-syntax.js";
 import { labelColours } from "../../colour.js";
 import { codeItem, codeOf } from "../codes.js";
-import { boxesOf, contoursOf, filled, type Bounds, type Contour } from "../contours.js";
+import { boxesOf, contoursOf, filled, type LabelBounds, type Contour } from "../contours.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { frameOfReferenceOf } from "../frame-positions.js";
 import { frameFinder, hasOwnPositions } from "../grid.js";
@@ -20,7 +20,7 @@ import {
   segmentsOf,
   segmentTracking,
   type FrameOutputs,
-  type Part,
+  type PhaseSegment,
   type Segment,
 } from "../segments.js";
 import { dot, type Vector } from "../../../images/vectors.js";
@@ -161,7 +161,7 @@ export function structureSet(subject: Subject, outputs: FrameOutputs): DicomObje
 }
 
 /** Contours by output and label, then by frame (from 0). */
-type Found = ReadonlyMap<string, ReadonlyMap<number, readonly Contour[]>>;
+type SegmentContours = ReadonlyMap<string, ReadonlyMap<number, readonly Contour[]>>;
 
 const keyOf = ({ output, index }: Segment): string => `${output} ${index}`;
 
@@ -169,7 +169,7 @@ function contoursBySegment(
   { image }: Pick<Subject, "image">,
   segments: readonly Segment[],
   outputs: FrameOutputs,
-): Found {
+): SegmentContours {
   const found = new Map(segments.map((segment) => [keyOf(segment), new Map<number, Contour[]>()]));
   for (let frame = 0; frame < image.frameCount; frame++)
     for (const { labels, label, segment, box } of labelledPlanes(image, segments, outputs, frame)) {
@@ -187,7 +187,7 @@ interface LabelledPlane {
   /** The segment's among the labels. */
   label: number;
   /** Around the segment's pixels; undefined if it has none on this frame. */
-  box: Bounds | undefined;
+  box: LabelBounds | undefined;
 }
 
 /** Where the segments of a frame are found. */
@@ -199,7 +199,7 @@ function labelledPlanes(
 ): LabelledPlane[] {
   const { rows, columns } = format;
   const pixels = rows * columns;
-  const boxes = new Map<Uint8Array, ReadonlyMap<number, Bounds>>();
+  const boxes = new Map<Uint8Array, ReadonlyMap<number, LabelBounds>>();
   const boxOf = (labels: Uint8Array, label: number) => {
     const known = boxes.get(labels) ?? boxesOf(labels, rows, columns);
     boxes.set(labels, known);
@@ -219,8 +219,8 @@ function labelledPlanes(
 
 function regionItem(
   { ids, model }: Subject,
-  segment: Part,
-  found: Found,
+  segment: PhaseSegment,
+  found: SegmentContours,
   planes: readonly FramePlane[],
 ): Dataset {
   const colour = labelColours(model.manifest.outputs)[segment.output]?.[segment.index];
@@ -269,7 +269,7 @@ function inPatient(contour: Contour, { plane, spacing }: FramePlane): string[] {
   return texts;
 }
 
-function observationItem(subject: Subject, segment: Part): Dataset {
+function observationItem(subject: Subject, segment: PhaseSegment): Dataset {
   return {
     ObservationNumber: segment.number,
     ReferencedROINumber: segment.number,

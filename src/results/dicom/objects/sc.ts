@@ -18,8 +18,8 @@ export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
 /**
  * The object is in RLE Lossless: these pictures are plain over wide areas and shrink to a fifth,
- * which counts when every slice of a study has one; of the compressions it has no colour transform,
- * and most readers have it.
+ * which matters when every slice of a study has one. RLE has no colour transform, and most readers
+ * support it.
  * @param frames those of the image (from 0) that the picture shows
  * @param opacity that its masks were drawn with
  */

@@ -16,7 +16,14 @@ import { cieLab, labelColours } from "../../colour.js";
 import { codeItem, codeOf, uncoded } from "../codes.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { framePositions } from "../frame-positions.js";
-import { isNear, isTurned, positionOf, WRITTEN_TOLERANCE, type Grid, type Masks } from "../grid.js";
+import {
+  isNear,
+  isTurned,
+  positionOf,
+  WRITTEN_TOLERANCE,
+  type FrameGrid,
+  type Masks,
+} from "../grid.js";
 import { slideGeometry, type TilePosition } from "../slide.js";
 import {
   DOCUMENT_BYTES,
@@ -37,7 +44,7 @@ import {
   partsOf,
   phasesIn,
   segmentTracking,
-  type Part,
+  type PhaseSegment,
   type SegmentationForm,
 } from "../segments.js";
 import { sideOf } from "../../findings/sides.js";
@@ -88,7 +95,7 @@ const isParted = ({ phases }: Subject): boolean =>
   phases !== undefined && typeof phases !== "string";
 
 /** The segments of a subject, on the frames of each phase; a grid of its own has one phase. */
-function partsIn(subject: Subject, grid: Grid): Part[] {
+function partsIn(subject: Subject, grid: FrameGrid): PhaseSegment[] {
   const segments = segmentsOf(subject.model.manifest.outputs);
   if (grid.sources !== undefined) return partsOf(segments, phasesIn(subject));
   const frames = Array.from({ length: grid.frames }, (_, frame) => frame);
@@ -191,7 +198,7 @@ function background(): Dataset {
   };
 }
 
-function segmentItems(subject: Subject, segments: readonly Part[]): Dataset[] {
+function segmentItems(subject: Subject, segments: readonly PhaseSegment[]): Dataset[] {
   const { model } = subject;
   const colours = labelColours(model.manifest.outputs);
   return segments.map((segment) => {
@@ -313,7 +320,7 @@ async function maskFault(
 
 function positionFault(
   groups: Attributes,
-  grid: Grid,
+  grid: FrameGrid,
   frame: number,
   index: number,
 ): string | undefined {
@@ -327,7 +334,7 @@ function positionFault(
  * The tie of a grid of its own to the source: frame of reference, direction and distance of its
  * pixels, all at once.
  */
-function ownGridFault(attributes: Attributes, grid: Grid): string | undefined {
+function ownGridFault(attributes: Attributes, grid: FrameGrid): string | undefined {
   const { row = NaN, column = NaN } = grid.spacing(0) ?? {};
   const orientation = grid.plane(0)?.orientation ?? [];
   const meant = {

@@ -12,7 +12,7 @@ import type { ReceiptModel } from "../../receipt/receipt.js";
 import { coded, container, text, uidRef } from "../content.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { frameOfReferenceOf } from "../frame-positions.js";
-import { measurementGroups, type Companion, type Said } from "../groups.js";
+import { measurementGroups, type Companion, type ReportContents } from "../groups.js";
 import { DOCUMENT_BYTES, FINDING_BYTES, referenceFault, type ObjectKind } from "./kind.js";
 import { commonModules } from "../modules.js";
 import { bySeries, referencedObjects, takeOver, type ReferencedSeries } from "../source.js";
@@ -22,7 +22,7 @@ export const COMPREHENSIVE_3D_SR = "1.2.840.10008.5.1.4.1.1.88.34";
 
 interface ReportInput {
   subject: Subject;
-  said: Said;
+  said: ReportContents;
   /** The segmentation written beside it, if any. */
   seg: Companion | undefined;
   /** An earlier report of the same source by another version or configuration of the model. */
@@ -104,7 +104,7 @@ function observer(model: Subject["model"]): Dataset[] {
 }
 
 /** The regulatory text and every caveat: coded, with the words beside the code. */
-function statements({ model }: Subject, { warnings }: Said): Dataset[] {
+function statements({ model }: Subject, { warnings }: ReportContents): Dataset[] {
   const regulatory = own("regulatory", "Regulatory status");
   return [
     text("CONTAINS", regulatory, model.manifest.regulatory),

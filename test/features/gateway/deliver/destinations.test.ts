@@ -77,7 +77,12 @@ await t.test(
     const place = deliveringPlace({ pacs });
     // The next process looks at all that waits before it sends anything, for as long as this at
     // most
-    const patient = { doorRetry: 50, doorRetryMost: 60_000, doorFigures: 50, deliveryLook: 200 };
+    const patient = {
+      gatewayRetry: 50,
+      gatewayRetryMost: 60_000,
+      gatewayFigures: 50,
+      deliveryLook: 200,
+    };
     Object.assign(place.environment, withDurations(patient));
     writeSlice(path.join(place.input, "urgent.dcm"), 2);
     const server = await startDelivering(t, place);
@@ -115,12 +120,12 @@ await t.test(
     await until("both objects wait", () => statesOf(deliveryOf(place), "tmp")?.length === 2);
     await first.stop();
     // The settings name neither any more
-    const file = place.environment["RADSERVE_DOORS"]!;
-    const doors = JSON.parse(readFileSync(file, "utf8")) as {
+    const file = place.environment["RADSERVE_GATEWAY"]!;
+    const gateway = JSON.parse(readFileSync(file, "utf8")) as {
       destinations: Record<string, unknown>;
     };
-    const { pacs: left } = doors.destinations;
-    writeFileSync(file, JSON.stringify({ ...doors, destinations: { pacs: left } }));
+    const { pacs: left } = gateway.destinations;
+    writeFileSync(file, JSON.stringify({ ...gateway, destinations: { pacs: left } }));
     const server = await startDelivering(t, place);
     for (const name of ["tmp", "other"])
       await server.logged(
@@ -198,7 +203,7 @@ await t.test(
     const first = await startServer({ ...place, remove: () => undefined });
     await infer(first, { deliver: "queue" });
     await first.stop();
-    delete place.environment["RADSERVE_DOORS"];
+    delete place.environment["RADSERVE_GATEWAY"];
     const server = await startDelivering(t, place);
     await until("what waits is told", async () => (await conditions(server)).length === 1);
     t.match(await conditions(server), [

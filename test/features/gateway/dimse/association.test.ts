@@ -20,7 +20,7 @@ import type { PduLimits } from "../../../../src/features/gateway/dimse/pdu-socke
 import {
   AssociationRejected,
   call,
-  type Caller,
+  type CallingAssociation,
 } from "../../../../src/features/gateway/dimse/requestor.js";
 
 const CT = "1.2.840.10008.5.1.4.1.1.2";
@@ -72,7 +72,10 @@ async function served(
   return { port: (server.address() as AddressInfo).port, kept, ends };
 }
 
-const called = (port: number, more: Partial<Parameters<typeof call>[1]> = {}): Promise<Caller> =>
+const called = (
+  port: number,
+  more: Partial<Parameters<typeof call>[1]> = {},
+): Promise<CallingAssociation> =>
   call({ host: "127.0.0.1", port }, { ...OPTIONS, contexts: CONTEXTS, ...more });
 
 await t.test("an echo and objects of every size arrive as they were sent", async (t) => {

@@ -13,12 +13,12 @@ import t from "tap";
 import { withName } from "../../../../src/results/commit/commit.js";
 import { badLists } from "../../../../src/features/viewer/list/files.js";
 import { LIST_FOLDER } from "../../../../src/files/helper-names.js";
-import { listed, rebuild, rowOf } from "../../../../src/features/viewer/list/list.js";
+import { listResults, rebuild, rowOf } from "../../../../src/features/viewer/list/list.js";
 import { readReceipt } from "../../../../src/results/receipt/read-receipt.js";
 import { receiptOf } from "../../../support/receipts.js";
 
 const LIST = { limit: 50, sees: () => true, read: (file: string) => readReceipt(file) };
-const list = (root: string) => listed([root], {}, LIST);
+const list = (root: string) => listResults([root], {}, LIST);
 const descriptors = () => readdirSync("/proc/self/fd").length;
 
 /** A root with a result `x.dcm`, and its line in the list. */
@@ -26,7 +26,7 @@ async function rootWith(dir: string): Promise<string> {
   const receipt = receiptOf({ week: 0, study: 1, score: 0.9 });
   await withName(dir, "x.dcm", {}, (held) => held.commit([], receipt));
   mkdirSync(path.join(dir, LIST_FOLDER));
-  write(dir, "box", JSON.stringify(rowOf(receipt, { receipt: "x.dcm.json", input: "/in/x.dcm" })));
+  write(dir, "node", JSON.stringify(rowOf(receipt, { receipt: "x.dcm.json", input: "/in/x.dcm" })));
   return dir;
 }
 
@@ -72,7 +72,7 @@ t.test("lines of strangers take linear time, and are left out", async (t) => {
 
 t.test("a field that a line has twice, or a time that is none, is no line", async (t) => {
   const dir = await rootWith(t.testdir());
-  const good = readFileSync(fileOf(dir, "box"), "utf8").trim();
+  const good = readFileSync(fileOf(dir, "node"), "utf8").trim();
   write(
     dir,
     "twice",
@@ -85,12 +85,12 @@ t.test("a field that a line has twice, or a time that is none, is no line", asyn
 
 t.test("what is told of a result is its receipt's, whatever its line says", async (t) => {
   const dir = await rootWith(t.testdir());
-  const good = readFileSync(fileOf(dir, "box"), "utf8").trim();
-  write(dir, "box", good.replaceAll('"mass"', '"nothing"').replace("completed", "partial"));
+  const good = readFileSync(fileOf(dir, "node"), "utf8").trim();
+  write(dir, "node", good.replaceAll('"mass"', '"nothing"').replace("completed", "partial"));
   const [row] = (await list(dir)).results;
   t.match(row, { status: "completed", trust: { trusted: true }, input: "/in/x.dcm" });
   t.same(row?.models[0]?.found, ["mass"]);
-  const search = listed([dir], { finding: "nothing" }, LIST);
+  const search = listResults([dir], { finding: "nothing" }, LIST);
   t.same((await search).results, [], "it is not found by what the line says");
 });
 

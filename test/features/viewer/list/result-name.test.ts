@@ -12,7 +12,7 @@ const [one, other, empty] = ["one", "other", "empty"].map((name) => path.join(ro
 ];
 const RECEIPT = "patient/a.json";
 
-t.test("a result has one name on every box, which leads back to it", async (t) => {
+t.test("a result has one name on every node, which leads back to it", async (t) => {
   const names = new ResultNames([one]);
   const found = await names.of(path.join(one, RECEIPT), "/images/a.dcm");
   t.ok(found);

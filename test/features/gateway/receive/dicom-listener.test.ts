@@ -1,4 +1,4 @@
-/** The door for DICOM as peers see it: who comes in, what is kept, and what each is told. */
+/** The listener for DICOM as peers see it: who comes in, what is kept, and what each is told. */
 import { once } from "node:events";
 import { execFileSync } from "node:child_process";
 import { appendFileSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -13,13 +13,13 @@ import { STATUS } from "../../../../src/features/gateway/dimse/command.js";
 import { dataHeader, encodeAssociateRequest } from "../../../../src/features/gateway/dimse/pdu.js";
 import {
   call,
-  type Caller,
-  type CallOptions,
+  type CallingAssociation,
+  type AssociationOptions,
 } from "../../../../src/features/gateway/dimse/requestor.js";
 import {
-  DicomDoor,
-  type DicomDoorOptions,
-} from "../../../../src/features/gateway/receive/dicom-door.js";
+  DicomListener,
+  type DicomListenerOptions,
+} from "../../../../src/features/gateway/receive/dicom-listener.js";
 import { readCertificates, tlsOptions } from "../../../../src/files/certificates.js";
 import { mounts } from "../../../support/audit.js";
 import { TestCa } from "../../../support/certificates.js";
@@ -40,10 +40,10 @@ const LIMITS = { mostData: 16_384, pduTimeout: 20_000, idleTimeout: 20_000 };
 
 type Line = Record<string, unknown>;
 
-/** A door, the lines of its log, and the folder of its spool. */
+/** A listener, the lines of its log, and the folder of its spool. */
 async function opened(
   test: { testdir(): string; teardown(end: () => unknown): void },
-  more: Partial<DicomDoorOptions> = {},
+  more: Partial<DicomListenerOptions> = {},
   mostBytes = 10_000_000,
 ) {
   const folder = test.testdir();
@@ -57,7 +57,7 @@ async function opened(
       done();
     },
   });
-  const options: DicomDoorOptions = {
+  const options: DicomListenerOptions = {
     ...LIMITS,
     aeTitle: "RADSERVE",
     mostAssociations: 4,
@@ -70,15 +70,15 @@ async function opened(
     kept: ({ seriesInstanceUid }, peer) => kept.push(`${peer} ${seriesInstanceUid}`),
     ...more,
   };
-  const door = new DicomDoor(options);
-  door.server.listen(0, "127.0.0.1");
-  await once(door.server, "listening");
-  test.teardown(() => door.close());
-  const { port } = door.server.address() as AddressInfo;
-  return { door, options, folder, lines, kept, refused, sink, port };
+  const listener = new DicomListener(options);
+  listener.server.listen(0, "127.0.0.1");
+  await once(listener.server, "listening");
+  test.teardown(() => listener.close());
+  const { port } = listener.server.address() as AddressInfo;
+  return { listener, options, folder, lines, kept, refused, sink, port };
 }
 
-const OPTIONS: CallOptions = {
+const OPTIONS: AssociationOptions = {
   ...LIMITS,
   callingAe: "CT ONE",
   calledAe: "RADSERVE",
@@ -89,8 +89,10 @@ const OPTIONS: CallOptions = {
     { abstractSyntax: SR, transferSyntaxes: [EXPLICIT] },
   ],
 };
-const called = (port: number, more: Partial<CallOptions> = {}): Promise<Caller> =>
-  call({ host: "127.0.0.1", port }, { ...OPTIONS, ...more });
+const called = (
+  port: number,
+  more: Partial<AssociationOptions> = {},
+): Promise<CallingAssociation> => call({ host: "127.0.0.1", port }, { ...OPTIONS, ...more });
 
 /** The data set of a slice. */
 const ctSlice = (n: number, change: Record<string, string> = {}): Buffer =>
@@ -110,7 +112,7 @@ const ctSlice = (n: number, change: Record<string, string> = {}): Buffer =>
 
 /** The status of storing a slice. */
 async function stored(
-  caller: Caller,
+  caller: CallingAssociation,
   n: number,
   change: Record<string, string> = {},
 ): Promise<number> {
@@ -210,7 +212,7 @@ await t.test("strangers are rejected by name", async (t) => {
       { name: "far", aeTitle: "FAR", networks: ["10.1.0.0/16"] },
     ],
   });
-  const cases: [Partial<CallOptions>, RegExp][] = [
+  const cases: [Partial<AssociationOptions>, RegExp][] = [
     [{ callingAe: "CT TWO" }, /permanently: calling AE title/],
     [{ callingAe: "FAR" }, /permanently: calling AE title/],
     [{ calledAe: "OTHER" }, /permanently: called AE title/],
@@ -222,35 +224,35 @@ await t.test("strangers are rejected by name", async (t) => {
 await t.test(
   "one association more than may be is rejected for now, and may come when another has ended",
   async (t) => {
-    const { door, port } = await opened(t, { mostAssociations: 2 });
+    const { listener, port } = await opened(t, { mostAssociations: 2 });
     const [first, second] = [await called(port), await called(port)];
     await t.rejects(called(port), { transient: true, message: /local limit/ });
     await first.release();
-    await until("the first has ended", () => door.associations === 1, setImmediate);
+    await until("the first has ended", () => listener.associations === 1, setImmediate);
     await (await called(port)).release();
     await second.release();
   },
 );
 
 await t.test("connections that ask for no association keep no peer out", async (t) => {
-  const { door, port } = await opened(t, { mostAssociations: 2 });
+  const { listener, port } = await opened(t, { mostAssociations: 2 });
   const silent = Array.from({ length: 100 }, () =>
     connect(port, "127.0.0.1").on("error", () => undefined),
   );
   await Promise.all(silent.map((one) => once(one, "connect")));
   const callers = [await called(port), await called(port)];
-  t.equal(door.associations, 2, "those of peers alone are counted");
+  t.equal(listener.associations, 2, "those of peers alone are counted");
   for (const caller of callers) {
     t.equal(await stored(caller, 1), STATUS.success);
     await caller.release();
   }
 });
 
-await t.test("a door that closes ends what is open, and keeps what it answered", async (t) => {
-  const { door, port, kept } = await opened(t);
+await t.test("a listener that closes ends what is open, and keeps what it answered", async (t) => {
+  const { listener, port, kept } = await opened(t);
   const caller = await called(port);
   t.equal(await stored(caller, 1), STATUS.success);
-  door.close();
+  listener.close();
   await t.rejects(stored(caller, 2));
   t.same(kept.length, 1);
 });
@@ -277,7 +279,7 @@ await t.test("with a CA of clients, only who has a certificate of it is heard", 
 });
 
 await t.test("a peer that stops within a PDU is ended, and holds up nobody", async (t) => {
-  const { door, options, port } = await opened(t, { mostAssociations: 2 });
+  const { listener, options, port } = await opened(t, { mostAssociations: 2 });
   // The slow peer alone has little time: how long the other takes depends on the machine
   let waits = 0;
   Object.defineProperty(options, "pduTimeout", {
@@ -287,11 +289,11 @@ await t.test("a peer that stops within a PDU is ended, and holds up nobody", asy
   await once(slow, "connect");
   slow.write(Buffer.from([1, 0, 0, 0, 1, 0, 0]));
   const closed = once(slow, "close");
-  await until("the door waits for the beginning, and then for the rest", () => waits === 2);
+  await until("the listener waits for the beginning, and then for the rest", () => waits === 2);
   const caller = await called(port);
   t.equal(await stored(caller, 1), STATUS.success);
   await closed;
-  await until("the slow one has ended", () => door.associations === 1, setImmediate);
+  await until("the slow one has ended", () => listener.associations === 1, setImmediate);
   t.equal(await stored(caller, 2), STATUS.success);
   await caller.release();
 });
@@ -382,7 +384,7 @@ await t.test("known peers never give way to strangers that may call from anywher
 });
 
 await t.test("one peer cannot hold all associations", async (t) => {
-  const { door, port } = await opened(t, {
+  const { listener, port } = await opened(t, {
     mostAssociations: 4,
     peers: [
       { name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.1"] },
@@ -392,12 +394,12 @@ await t.test("one peer cannot hold all associations", async (t) => {
   const held = [await called(port), await called(port), await called(port)];
   await t.rejects(called(port), { transient: true, message: /local limit/ });
   const other = await called(port, { callingAe: "MR ONE" });
-  t.equal(door.associations, 4);
+  t.equal(listener.associations, 4);
   for (const caller of [...held, other]) await caller.release();
 });
 
 await t.test("fragments without bytes keep no association alive", async (t) => {
-  const { door, port } = await opened(t, { idleTimeout: 400 });
+  const { listener, port } = await opened(t, { idleTimeout: 400 });
   const socket = connect(port, "127.0.0.1");
   socket.on("error", () => undefined);
   // Its next fragment may find the connection reset
@@ -421,5 +423,5 @@ await t.test("fragments without bytes keep no association alive", async (t) => {
   const drip = setInterval(() => socket.write(empty(true)), 20);
   await closed;
   clearInterval(drip);
-  await until("it was ended", () => door.associations === 0);
+  await until("it was ended", () => listener.associations === 0);
 });

@@ -1,6 +1,6 @@
 /**
- * The door for DICOM: listens for associations of peers that the settings name, and keeps what they
- * send in the spool. An AE title is no proof of who calls; a peer is one by its title and its
+ * The listener for DICOM: listens for associations of peers that the settings name, and keeps what
+ * they send in the spool. An AE title is no proof of who calls; a peer is one by its title and its
  * address, or by its certificate.
  */
 import { createServer, type Server, type Socket } from "node:net";
@@ -24,7 +24,7 @@ import { STATUS } from "../dimse/command.js";
 import { MORE_CONNECTIONS } from "../settings.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
 import { ConnectionLost, type PduLimits } from "../dimse/pdu-socket.js";
-import type { Kept, Spool } from "./spool.js";
+import type { KeptObject, Spool } from "./spool.js";
 import { isImageClass } from "../../../images/dicom/image-classes.js";
 import { commentOf, isTakenSyntax, statusOf } from "./taken.js";
 
@@ -44,11 +44,12 @@ export interface CameOfSeries {
 }
 
 /** By what a series is known here: its UID may come in two studies. */
-export const keyOfSeries = (of: Pick<Kept, "studyInstanceUid" | "seriesInstanceUid">): string =>
-  `${of.studyInstanceUid}/${of.seriesInstanceUid}`;
+export const keyOfSeries = (
+  of: Pick<KeptObject, "studyInstanceUid" | "seriesInstanceUid">,
+): string => `${of.studyInstanceUid}/${of.seriesInstanceUid}`;
 
 /** Counts an object, by its series. */
-export function count(all: Map<string, CameOfSeries>, kept: Kept): void {
+export function count(all: Map<string, CameOfSeries>, kept: KeptObject): void {
   const { studyInstanceUid, bytes } = kept;
   const key = keyOfSeries(kept);
   const before = all.get(key) ?? { studyInstanceUid, objects: 0, bytes: 0 };
@@ -59,7 +60,7 @@ export function count(all: Map<string, CameOfSeries>, kept: Kept): void {
   });
 }
 
-export interface Ended {
+export interface EndedAssociation {
   peer: string;
   address: string | undefined;
   /** By `keyOfSeries`. */
@@ -67,7 +68,7 @@ export interface Ended {
   ms: number;
 }
 
-export interface DicomDoorOptions extends PduLimits {
+export interface DicomListenerOptions extends PduLimits {
   aeTitle: string;
   peers: readonly Peer[];
   /** Associations at a time; one more is rejected for now. */
@@ -81,11 +82,11 @@ export interface DicomDoorOptions extends PduLimits {
    */
   coming: (peer: string, studyInstanceUid: string, address: string | undefined) => Promise<void>;
   /** Told of each object that the disk has. */
-  kept: (object: Kept, peer: string) => void;
+  kept: (object: KeptObject, peer: string) => void;
   /** Told of each object and association that was refused: a word. */
   refused: (reason: string) => void;
   /** Told when an association is over over which objects came. */
-  ended: (visit: Ended) => void;
+  ended: (visit: EndedAssociation) => void;
   log: Logger;
 }
 
@@ -96,7 +97,7 @@ const REJECTIONS = {
   localLimit: { result: 2, source: 3, reason: 2 },
 } as const satisfies Record<string, Rejection>;
 
-export class DicomDoor {
+export class DicomListener {
   readonly #peers: readonly (Peer & { from: Networks | undefined })[];
   /** Those with an association, by the names of their peers. */
   readonly #open = new Map<Socket, string>();
@@ -104,7 +105,7 @@ export class DicomDoor {
   readonly #strangers: StrangersLog;
   readonly server: Server | TlsServer;
 
-  constructor(private readonly options: DicomDoorOptions) {
+  constructor(private readonly options: DicomListenerOptions) {
     this.#peers = options.peers.map((peer) => ({
       ...peer,
       from: peer.networks === undefined ? undefined : new Networks(peer.networks),
@@ -217,7 +218,7 @@ class Visit implements AcceptorHandlers {
 
   /** @param admit gives the peer's name, or why it is rejected */
   constructor(
-    private readonly options: DicomDoorOptions,
+    private readonly options: DicomListenerOptions,
     private readonly admit: (request: AssociateRequest) => Rejection | string,
     private readonly address: string | undefined,
   ) {}
@@ -276,7 +277,7 @@ class Visit implements AcceptorHandlers {
     this.#lines.add(key);
     const { peer } = this.told;
     this.options.log.warn(
-      { peer, error, attribute, found, object: named(object) },
+      { peer, error, attribute, found, object: logNameOf(object) },
       "an object was refused; others of this association for the same are counted at its end",
     );
   }
@@ -288,4 +289,4 @@ class Visit implements AcceptorHandlers {
 }
 
 /** By which the log tells objects apart, without their UIDs. */
-const named = ({ sopInstanceUid }: Incoming): string => sha256(sopInstanceUid).slice(0, 16);
+const logNameOf = ({ sopInstanceUid }: Incoming): string => sha256(sopInstanceUid).slice(0, 16);

@@ -7,12 +7,12 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { jobListSchema, type Job } from "../../../src/jobs/schema.js";
 import { Client } from "../../../src/commands/client.js";
-import { DOORS_SUBJECT } from "../../../src/features/gateway/subject.js";
+import { GATEWAY_SUBJECT } from "../../../src/features/gateway/subject.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { linesOf } from "../../support/audit.js";
-import { associate, filesBelow, object } from "../../support/doors.js";
+import { associate, filesBelow, object } from "../../support/gateway.js";
 import { freePort, issueToken, type Place } from "../../support/server.js";
-import { Box } from "../lib/box.js";
+import { ServingNode } from "../lib/node.js";
 import { Killer, processesOf } from "../lib/killing.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
 
@@ -54,7 +54,7 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
   const began = performance.now();
   const port = await freePort();
   const prepare = ({ input, output, directory }: Place) => {
-    const file = path.join(directory, "doors.json");
+    const file = path.join(directory, "gateway.json");
     mkdirSync(path.join(input, "spool"));
     const rule = {
       name: "all",
@@ -63,20 +63,20 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
       outputs: ["json"],
       output_folder: path.join(output, "received"),
     };
-    const doors = {
+    const gateway = {
       spool: path.join(input, "spool"),
       dicom: { port },
       peers: { ct1: { ae_title: "CT ONE" } },
       rules: [rule],
     };
-    writeFileSync(file, JSON.stringify(doors));
-    return { RADSERVE_DOORS: file, RADSERVE_JOB_REPORTS: "off" };
+    writeFileSync(file, JSON.stringify(gateway));
+    return { RADSERVE_GATEWAY: file, RADSERVE_JOB_REPORTS: "off" };
   };
-  const box = await Box.start({ prepare });
-  const killer = new Killer(processesOf(box), options);
+  const node = await ServingNode.start({ prepare });
+  const killer = new Killer(processesOf(node), options);
   const faults: string[] = [];
   try {
-    const client = new Client(box.url, await issueToken(box.place, "--subject", DOORS_SUBJECT));
+    const client = new Client(node.url, await issueToken(node.place, "--subject", GATEWAY_SUBJECT));
     killer.start();
     let sent = 0;
     for (; sent < options.items || killer.kills < options.kills; sent += OF_SERIES) {
@@ -84,16 +84,16 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
       await sendUntilKept(port, study, `${study}.1`, Array(OF_SERIES).keys());
     }
     await killer.stop();
-    const spool = path.join(box.input, "spool");
+    const spool = path.join(node.input, "spool");
     const kept = filesBelow(path.join(spool, "series")).length;
     if (kept !== sent)
       faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
-    const whole = await jobsOfAll(client, sent / OF_SERIES, OF_SERIES, [box.place]);
+    const whole = await jobsOfAll(client, sent / OF_SERIES, OF_SERIES, [node.place]);
     for (const [folder, jobs] of whole)
       if (jobs.length !== 1) faults.push(`${jobs.length} jobs of all objects of ${folder}`);
       else if (jobs[0]?.counts.succeeded !== 1)
         faults.push(`${folder}: ${JSON.stringify(jobs[0]?.counts)}`);
-    const slices = slicesOf(path.join(box.output, "received"));
+    const slices = slicesOf(path.join(node.output, "received"));
     if (slices !== sent) faults.push(`receipts of ${slices} slices of ${sent}`);
     const killed = Object.entries(killer.killed)
       .map(([name, count]) => `${name} ${count}`)
@@ -104,8 +104,8 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
     };
   } finally {
     await killer.stop();
-    await box.stop();
-    await box.remove();
+    await node.stop();
+    await node.remove();
   }
 }
 
@@ -127,7 +127,7 @@ export const slicesOf = (results: string): number =>
 /**
  * The jobs that were made of whole groups, by their folders, once each group has an ended one.
  * @param whole objects of a group
- * @param places of all boxes
+ * @param places of all nodes
  */
 export async function jobsOfAll(
   client: Client,
@@ -158,8 +158,8 @@ export async function jobsOfAll(
   }
 }
 
-export const doors: Record<string, Scenario> = {
-  doors: {
+export const gateway: Record<string, Scenario> = {
+  gateway: {
     description: "kill -9 of supervisor and serving process while series come in by C-STORE",
     run: receiveWhileDying,
   },

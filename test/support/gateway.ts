@@ -1,10 +1,14 @@
-/** A server with doors, peers that send to it, and the objects that they send. */
+/** A server with a gateway, peers that send to it, and the objects that they send. */
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Test } from "tap";
 import { errno } from "../../src/base/errno.js";
-import { call, type Caller, type CallOptions } from "../../src/features/gateway/dimse/requestor.js";
-import { DOORS_SUBJECT } from "../../src/features/gateway/subject.js";
+import {
+  call,
+  type CallingAssociation,
+  type AssociationOptions,
+} from "../../src/features/gateway/dimse/requestor.js";
+import { GATEWAY_SUBJECT } from "../../src/features/gateway/subject.js";
 import { fileHead } from "../../src/results/dicom/elements.js";
 import { jobListSchema, type Job } from "../../src/jobs/schema.js";
 import { bulkOf, bulkPlace, type Bulk } from "./bulk.js";
@@ -21,31 +25,36 @@ export const QUIET_MS = 1_000;
 export const QUIET = `${QUIET_MS / 1_000}s`;
 
 /**
- * A place whose server has doors, and the folders of its spool and results. @param change of the
- * file of the doors
+ * A place whose server has a gateway, and the folders of its spool and results. @param change of
+ * the gateway's file
  */
-export function doorsPlace(t: Test, change: object = {}, extra: Record<string, string> = {}) {
+export function gatewayPlace(t: Test, change: object = {}, extra: Record<string, string> = {}) {
   const place = bulkPlace(t, {
-    ...withDurations({ doorRetry: 200, doorRetryMost: 500, doorFigures: 50, spoolLook: 1_000 }),
+    ...withDurations({
+      gatewayRetry: 200,
+      gatewayRetryMost: 500,
+      gatewayFigures: 50,
+      spoolLook: 1_000,
+    }),
     ...extra,
   });
   const [spool, results] = [path.join(place.input, "spool"), path.join(place.output, "received")];
   mkdirSync(spool, { recursive: true });
-  const file = path.join(place.directory, "doors.json");
-  place.environment["RADSERVE_DOORS"] = file;
-  const doors = {
+  const file = path.join(place.directory, "gateway.json");
+  place.environment["RADSERVE_GATEWAY"] = file;
+  const gateway = {
     spool,
     dicom: { port: 0 },
     peers: { ct1: { ae_title: "CT ONE" } },
     rules: [{ name: "all", quiet: QUIET, output_folder: results }],
     ...change,
   };
-  writeFileSync(file, JSON.stringify(doors));
+  writeFileSync(file, JSON.stringify(gateway));
   return { place, spool, results, file };
 }
 
 /** The server of a place, and the port that it opened for DICOM. */
-export async function startDoors(
+export async function startGateway(
   t: Test,
   place: Place,
   listens = true,
@@ -53,7 +62,7 @@ export async function startDoors(
   const server = await startServer(place);
   t.teardown(() => server.stop());
   // Whose jobs they are
-  server.token = await issueToken(place, "--subject", DOORS_SUBJECT);
+  server.token = await issueToken(place, "--subject", GATEWAY_SUBJECT);
   const isPort = ({ msg }: { msg: string }) => msg === "the port for DICOM is open";
   if (listens) await server.logged(isPort);
   // The last, because one that was killed opened another
@@ -63,9 +72,9 @@ export async function startDoors(
 /** An association of the peer ct1. */
 export const associate = (
   port: number,
-  more: Partial<CallOptions> = {},
+  more: Partial<AssociationOptions> = {},
   tls?: object,
-): Promise<Caller> =>
+): Promise<CallingAssociation> =>
   call(
     { host: "127.0.0.1", port, ...(tls === undefined ? {} : { tls }) },
     {

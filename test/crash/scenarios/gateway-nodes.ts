@@ -1,6 +1,6 @@
 /**
- * Two boxes with one spool, one queue of deliveries and one PostgreSQL, and an Orthanc that results
- * go to; everything is killed. Studies come to both boxes, half of each to either and some objects
+ * Two nodes with one spool, one queue of deliveries and one PostgreSQL, and an Orthanc that results
+ * go to; everything is killed. Studies come to both nodes, half of each to either and some objects
  * to both at once: each object is kept once, each study is one job of all its objects, and each
  * result is in the Orthanc, proven, and not sent after that.
  */
@@ -8,29 +8,29 @@ import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "../../../src/commands/client.js";
-import { DOORS_SUBJECT } from "../../../src/features/gateway/subject.js";
+import { GATEWAY_SUBJECT } from "../../../src/features/gateway/subject.js";
 import { deliveryName } from "../../../src/files/helper-names.js";
 import { readDeliveryFile } from "../../../src/results/receipt/delivery.js";
-import { filesBelow } from "../../support/doors.js";
+import { filesBelow } from "../../support/gateway.js";
 import { commandsAre, needs } from "../../support/needs.js";
 import { DICOM_WEB_PLUGIN } from "../../support/pacs.js";
 import { freePort, issueToken, type Place } from "../../support/server.js";
-import { Box } from "../lib/box.js";
+import { ServingNode } from "../lib/node.js";
 import { Killer, processesOf } from "../lib/killing.js";
 import { CrashOrthanc } from "../lib/orthanc.js";
 import { SharedPostgres } from "../lib/postgres.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
-import { jobsOfAll, sendUntilKept, slicesOf } from "./doors.js";
-import { secondBox } from "./kills.js";
+import { jobsOfAll, sendUntilKept, slicesOf } from "./gateway.js";
+import { secondNode } from "./kills.js";
 
 const SERIES = 2;
 const OF_SERIES = 6;
 const OF_STUDY = SERIES * OF_SERIES;
 const LONGEST_MS = 600_000;
 
-/** The slices of a series that go to a box; every third goes to both. */
-const slicesFor = (box: number) =>
-  [...Array(OF_SERIES).keys()].filter((z) => z % 3 === 0 || z % 3 === box + 1);
+/** The slices of a series that go to a node; every third goes to both. */
+const slicesFor = (node: number) =>
+  [...Array(OF_SERIES).keys()].filter((z) => z % 3 === 0 || z % 3 === node + 1);
 
 async function bothWays(options: Options): Promise<Outcome> {
   const began = performance.now();
@@ -41,7 +41,7 @@ async function bothWays(options: Options): Promise<Outcome> {
   const prepare = (place: Place) => {
     shared ??= place;
     const [file, spool] = [
-      path.join(place.directory, "doors.json"),
+      path.join(place.directory, "gateway.json"),
       path.join(shared.input, "spool"),
     ];
     mkdirSync(spool, { recursive: true });
@@ -53,7 +53,7 @@ async function bothWays(options: Options): Promise<Outcome> {
       outputs: ["sr"],
       output_folder: path.join(shared.output, "received"),
     };
-    const doors = {
+    const gateway = {
       spool,
       dicom: { port: ports[place === shared ? 0 : 1] },
       peers: { ct1: { ae_title: "CT ONE" } },
@@ -61,12 +61,12 @@ async function bothWays(options: Options): Promise<Outcome> {
       destinations: { pacs: { type: "stow", url: pacs.url, timeout: "20s" } },
       deliver: ["pacs"],
     };
-    writeFileSync(file, JSON.stringify(doors));
-    return { RADSERVE_DOORS: file, RADSERVE_JOB_REPORTS: "off" };
+    writeFileSync(file, JSON.stringify(gateway));
+    return { RADSERVE_GATEWAY: file, RADSERVE_JOB_REPORTS: "off" };
   };
-  const first = await Box.start({ prepare, settings: { DATABASE_URL: postgres.url } });
-  const second = await secondBox(first, postgres.url, { role: "both", prepare });
-  const boxes = [first, second];
+  const first = await ServingNode.start({ prepare, settings: { DATABASE_URL: postgres.url } });
+  const second = await secondNode(first, postgres.url, { role: "both", prepare });
+  const nodes = [first, second];
   const killer = new Killer(
     {
       ...processesOf(first, " of the first"),
@@ -78,15 +78,18 @@ async function bothWays(options: Options): Promise<Outcome> {
   );
   const faults: string[] = [];
   try {
-    const client = new Client(first.url, await issueToken(first.place, "--subject", DOORS_SUBJECT));
+    const client = new Client(
+      first.url,
+      await issueToken(first.place, "--subject", GATEWAY_SUBJECT),
+    );
     killer.start();
     let sent = 0;
     for (; sent < options.items || killer.kills < options.kills; sent += OF_STUDY) {
       const study = `1.2.826.${1_000 + sent / OF_STUDY}`;
       const series = Array.from({ length: SERIES }, (_, i) => `${study}.${i + 1}`);
       await Promise.all(
-        ports.map(async (port, box) => {
-          for (const one of series) await sendUntilKept(port, study, one, slicesFor(box));
+        ports.map(async (port, node) => {
+          for (const one of series) await sendUntilKept(port, study, one, slicesFor(node));
         }),
       );
     }
@@ -94,7 +97,7 @@ async function bothWays(options: Options): Promise<Outcome> {
     const kept = filesBelow(path.join(first.input, "spool/series")).length;
     if (kept !== sent)
       faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
-    const places = boxes.map(({ place }) => place);
+    const places = nodes.map(({ place }) => place);
     const whole = await jobsOfAll(client, sent / OF_STUDY, OF_STUDY, places);
     if (whole.size !== sent / OF_STUDY)
       faults.push(`${whole.size} studies with a job of ${sent / OF_STUDY}`);
@@ -114,10 +117,10 @@ async function bothWays(options: Options): Promise<Outcome> {
     };
   } finally {
     await killer.stop();
-    await Promise.all(boxes.map((box) => box.stop()));
+    await Promise.all(nodes.map((node) => node.stop()));
     await postgres.stop();
     await pacs.stop();
-    for (const box of [second, first]) await box.remove();
+    for (const node of [second, first]) await node.remove();
   }
 }
 
@@ -157,10 +160,10 @@ export async function notDelivered(
   return faults;
 }
 
-export const doorsBoxes: Record<string, Scenario> = {
-  "doors-two-boxes": {
+export const gatewayNodes: Record<string, Scenario> = {
+  "gateway-two-nodes": {
     description:
-      "kill -9 of two boxes with one spool, of their PostgreSQL and of the Orthanc that results go to",
+      "kill -9 of two nodes with one spool, of their PostgreSQL and of the Orthanc that results go to",
     skip: () => needs(DICOM_WEB_PLUGIN) || commandsAre("Orthanc"),
     run: bothWays,
   },

@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- doors [--slices 800] [--rounds 3]`: a CT of 800 slices of 512 by 512 pixels
+ * `npm run bench -- gateway [--slices 800] [--rounds 3]`: a CT of 800 slices of 512 by 512 pixels
  * comes in by storescu, beside DCMTK's storescp and the fsyncs that a spool needs, against the goal
  * of 1.2 times the two, and beside itself without the walk over elements (1.1); and goes out over
  * one association beside storescu, and by STOW-RS beside curl, against the goal of 0.8 of their
@@ -21,7 +21,7 @@ import { pino } from "pino";
 import type { ObjectToSend } from "../src/features/gateway/deliver/destination.js";
 import { destinationSchema } from "../src/features/gateway/deliver/destination-settings.js";
 import { openDestination } from "../src/features/gateway/deliver/open-destination.js";
-import { DicomDoor } from "../src/features/gateway/receive/dicom-door.js";
+import { DicomListener } from "../src/features/gateway/receive/dicom-listener.js";
 import { Spool } from "../src/features/gateway/receive/spool.js";
 import { WholeObject } from "../src/features/gateway/receive/whole-object.js";
 import { sha256, syncFolder } from "../src/files/durable-files.js";
@@ -33,7 +33,7 @@ const { values } = parseArgs({
   options: {
     slices: { type: "string", default: "800" },
     rounds: { type: "string", default: "3" },
-    door: { type: "string" },
+    listener: { type: "string" },
     unwalked: { type: "boolean" },
     sink: { type: "string" },
   },
@@ -91,15 +91,15 @@ async function told(server: Server): Promise<void> {
 }
 
 /** The port for DICOM with its spool, in a process of its own. */
-async function serveDoor(folder: string): Promise<void> {
+async function serveListener(folder: string): Promise<void> {
   // As it was before objects were walked to their end
   if (values.unwalked === true)
     Object.assign(WholeObject.prototype, { add: () => undefined, end: () => undefined });
-  const door = new DicomDoor({
+  const listener = new DicomListener({
     mostData: 262_144,
     pduTimeout: 60_000,
     idleTimeout: 60_000,
-    aeTitle: "DOOR",
+    aeTitle: "LISTENER",
     mostAssociations: 4,
     coming: () => Promise.resolve(),
     kept: () => undefined,
@@ -109,7 +109,7 @@ async function serveDoor(folder: string): Promise<void> {
     log: pino({ level: "silent" }),
     peers: [{ name: "any", aeTitle: "ANY", networks: undefined }],
   });
-  await told(door.server);
+  await told(listener.server);
 }
 
 /** Takes bodies and says that all slices are stored. */
@@ -161,7 +161,7 @@ const storescu = (port: number, folder: string) =>
       "-aet",
       "ANY",
       "-aec",
-      "DOOR",
+      "LISTENER",
       "-pdu",
       "131072",
       "127.0.0.1",
@@ -243,7 +243,7 @@ async function main(): Promise<void> {
   const least = {
     storescp: Infinity,
     fsyncs: Infinity,
-    door: Infinity,
+    listener: Infinity,
     unwalked: Infinity,
     storescu: Infinity,
     cstore: Infinity,
@@ -257,10 +257,10 @@ async function main(): Promise<void> {
       note("storescp", await storescu(theirs.port, path.join(folder, "slices")));
       theirs.child.kill();
       note("fsyncs", await fsyncs(made(`fsync-${round}`), objects));
-      const ours = await startedHere("--door", made(`spool-${round}`));
-      note("door", await storescu(ours.port, path.join(folder, "slices")));
+      const ours = await startedHere("--listener", made(`spool-${round}`));
+      note("listener", await storescu(ours.port, path.join(folder, "slices")));
       ours.child.kill();
-      const before = await startedHere("--unwalked", "--door", made(`unwalked-${round}`));
+      const before = await startedHere("--unwalked", "--listener", made(`unwalked-${round}`));
       note("unwalked", await storescu(before.port, path.join(folder, "slices")));
       before.child.kill();
       const taker = await storescp("--ignore");
@@ -271,7 +271,7 @@ async function main(): Promise<void> {
           type: "dicom",
           host: "127.0.0.1",
           port: taker.port,
-          called_ae: "DOOR",
+          called_ae: "LISTENER",
         }),
       );
       taker.child.kill();
@@ -289,8 +289,8 @@ async function main(): Promise<void> {
     Object.entries(least).map(([name, value]) => [name, Math.round(value)]),
   );
   const ratio = {
-    in: least.door / (least.storescp + least.fsyncs),
-    walk: least.door / least.unwalked,
+    in: least.listener / (least.storescp + least.fsyncs),
+    walk: least.listener / least.unwalked,
     out_cstore: least.storescu / least.cstore,
     out_stow: least.curl / least.stow,
   };
@@ -312,6 +312,6 @@ async function main(): Promise<void> {
   process.exitCode = met ? 0 : 1;
 }
 
-if (values.door !== undefined) await serveDoor(values.door);
+if (values.listener !== undefined) await serveListener(values.listener);
 else if (values.sink !== undefined) await serveSink();
 else await main();

@@ -1,6 +1,6 @@
 /**
- * What other programs send through the doors arrives with the same pixels, in every transfer syntax
- * that is read.
+ * What other programs send through the gateway arrives with the same pixels, in every transfer
+ * syntax that is read.
  */
 import { execFile } from "node:child_process";
 import { once } from "node:events";
@@ -11,7 +11,7 @@ import { promisify } from "node:util";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { STATUS } from "../../src/features/gateway/dimse/command.js";
-import { DicomDoor } from "../../src/features/gateway/receive/dicom-door.js";
+import { DicomListener } from "../../src/features/gateway/receive/dicom-listener.js";
 import { Spool } from "../../src/features/gateway/receive/spool.js";
 import { storeParts } from "../../src/features/gateway/receive/stow.js";
 import { isTakenSyntax } from "../../src/features/gateway/receive/taken.js";
@@ -20,7 +20,7 @@ import { inspectImage } from "../../src/inference/inspection.js";
 import { readImage } from "../../src/images/read-image.js";
 import { readFileMeta } from "../../src/images/dicom/dicom-file.js";
 import { BIG_ENDIAN, EXPLICIT, IMPLICIT } from "../support/dicom.js";
-import { doorsPlace, filesBelow, jobsOnce, object, startDoors } from "../support/doors.js";
+import { gatewayPlace, filesBelow, jobsOnce, object, startGateway } from "../support/gateway.js";
 import { commandsAre, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";
 
 const skip = needs(DICOM_FILES);
@@ -68,10 +68,10 @@ function expected(): { one: Sample; status: number | null }[] {
 }
 const kept = () => expected().flatMap(({ one, status }) => (status === STATUS.success ? one : []));
 
-async function door(t: Test) {
+async function listener(t: Test) {
   const folder = t.testdir();
   const spool = new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0, peerShare: 1 });
-  const door = new DicomDoor({
+  const listener = new DicomListener({
     mostData: 65_536,
     pduTimeout: 60_000,
     idleTimeout: 60_000,
@@ -85,10 +85,10 @@ async function door(t: Test) {
     ended: () => undefined,
     peers: [{ name: "any", aeTitle: "ANY", networks: undefined }],
   });
-  door.server.listen(0, "127.0.0.1");
-  await once(door.server, "listening");
-  t.teardown(() => door.close());
-  return { folder, spool, port: String((door.server.address() as AddressInfo).port) };
+  listener.server.listen(0, "127.0.0.1");
+  await once(listener.server, "listening");
+  t.teardown(() => listener.close());
+  return { folder, spool, port: String((listener.server.address() as AddressInfo).port) };
 }
 
 const pixelsOf = async (file: string) => {
@@ -127,9 +127,9 @@ await t.test(
   "pynetdicom: each transfer syntax",
   { skip: skip || pythonHas("pynetdicom") },
   async (t) => {
-    const { folder, port } = await door(t);
+    const { folder, port } = await listener(t);
     const all = samples();
-    const script = path.resolve("test/conformance/doors_send.py");
+    const script = path.resolve("test/conformance/gateway_send.py");
     const { stdout } = await run(PYTHON, [script, port, ...all.map(({ file }) => file)], {
       maxBuffer: 2 ** 24,
     });
@@ -154,7 +154,7 @@ await t.test(
   "DCMTK: echoscu, storescu and dcmsend",
   { skip: skip || commandsAre("echoscu", "storescu", "dcmsend") },
   async (t) => {
-    const { folder, port } = await door(t);
+    const { folder, port } = await listener(t);
     const to = ["-aet", "ANY", "-aec", "RADSERVE", "127.0.0.1", port];
     await run("echoscu", to);
     await t.rejects(
@@ -174,7 +174,7 @@ await t.test(
 );
 
 await t.test("STOW-RS: the same files are the same objects", { skip }, async (t) => {
-  const { folder, spool } = await door(t);
+  const { folder, spool } = await listener(t);
   const all = samples();
   async function* body() {
     for (const { file } of all) {
@@ -198,22 +198,22 @@ await t.test("STOW-RS: the same files are the same objects", { skip }, async (t)
 });
 
 await t.test(
-  "the commands of docs/doors.md",
+  "the commands of docs/gateway.md",
   { skip: commandsAre("echoscu", "storescu", "curl") },
   async (t) => {
-    const page = readFileSync("docs/doors.md", "utf8");
+    const page = readFileSync("docs/gateway.md", "utf8");
     const block = (name: string) =>
       new RegExp(`\\n\`\`\`${name}\\n([^]*?)\\n\`\`\``).exec(page)?.[1] ?? t.fail(name);
-    const { place, file } = doorsPlace(t);
+    const { place, file } = gatewayPlace(t);
     const here = (text: string) =>
       text.replaceAll("/srv/images/in", place.input).replaceAll("/srv/images/out", place.output);
-    const settings = JSON.parse(here(String(block("json doors")))) as {
+    const settings = JSON.parse(here(String(block("json gateway")))) as {
       dicom: { port: number };
       rules: { quiet: string }[];
     };
     settings.dicom.port = 0;
     writeFileSync(file, JSON.stringify(settings));
-    const doors = await startDoors(t, place);
+    const gateway = await startGateway(t, place);
     mkdirSync(path.join(place.directory, "series"));
     for (const z of [1, 2])
       writeFileSync(path.join(place.directory, `series/${z}.dcm`), object(z).file);
@@ -221,15 +221,15 @@ await t.test(
     const commands = String(block("console send"))
       .replace(/^\$ /gm, "")
       .replaceAll("bin/radserve", path.resolve("bin/radserve"))
-      .replaceAll(" 11112", ` ${doors.port()}`)
-      .replaceAll(":8500", `:${doors.server.port}`);
+      .replaceAll(" 11112", ` ${gateway.port()}`)
+      .replaceAll(":8500", `:${gateway.server.port}`);
     const { stdout } = await run("bash", ["-euo", "pipefail", "-c", commands], {
       cwd: place.directory,
       env: place.environment,
     });
     t.match(stdout, /"00081199"/);
     t.match(stdout, /"received":\[.*"rule":"ct"/);
-    for (const { job_id } of await jobsOnce(doors, 2))
-      t.match((await doors.ended(job_id)).counts, { failed: 0, skipped: 0 });
+    for (const { job_id } of await jobsOnce(gateway, 2))
+      t.match((await gateway.ended(job_id)).counts, { failed: 0, skipped: 0 });
   },
 );

@@ -1,5 +1,5 @@
 /**
- * A box: `radserve serve` with a state directory of its own, started again whenever it ends, as
+ * A node: `radserve serve` with a state directory of its own, started again whenever it ends, as
  * systemd would.
  */
 import { spawn, type ChildProcess } from "node:child_process";
@@ -25,19 +25,19 @@ const RESTART_MS = 300;
 /** On a machine that does much else, a start or an end takes minutes. */
 const LONGEST_MS = 240_000;
 
-export interface BoxOptions {
+export interface NodeOptions {
   role?: "api" | "worker" | "both";
   settings?: Record<string, string>;
   /** What has to be there before it starts; gives settings that name it. */
   prepare?: (place: Place) => Record<string, string>;
   /**
-   * A network namespace, and the box's address in it. Process numbers and host name are the box's
+   * A network namespace, and the node's address in it. Process numbers and host name are the node's
    * own there.
    */
   space?: { name: string; address: string };
 }
 
-export class Box {
+export class ServingNode {
   #process: ChildProcess | undefined;
   #stopping = false;
 
@@ -45,11 +45,11 @@ export class Box {
     readonly place: Place,
     readonly url: string,
     readonly client: Client,
-    private readonly options: BoxOptions,
+    private readonly options: NodeOptions,
   ) {}
 
   /** Starts it and waits until it is ready. */
-  static async start(options: BoxOptions = {}): Promise<Box> {
+  static async start(options: NodeOptions = {}): Promise<ServingNode> {
     const port = await freePort();
     const host = options.space?.address ?? "127.0.0.1";
     const place = makePlace({
@@ -66,10 +66,10 @@ export class Box {
     Object.assign(place.environment, options.prepare?.(place));
     await radserve(place, "init");
     const url = `http://${host}:${port}`;
-    const box = new Box(place, url, new Client(url, await issueToken(place)), options);
-    box.#run();
-    await box.untilReady();
-    return box;
+    const node = new ServingNode(place, url, new Client(url, await issueToken(place)), options);
+    node.#run();
+    await node.untilReady();
+    return node;
   }
 
   get input(): string {

@@ -1,4 +1,4 @@
-/** Deliveries of jobs, of boxes that share a queue, and by the command line. */
+/** Deliveries of jobs, of nodes that share a queue, and by the command line. */
 import { execFile } from "node:child_process";
 import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -22,14 +22,14 @@ const COUNT = 6;
 const names = Array.from({ length: COUNT }, (_, i) => nameOf(i));
 
 await t.test(
-  "the objects of a job are delivered, whichever box makes them, and after its end",
+  "the objects of a job are delivered, whichever node makes them, and after its end",
   async (t) => {
     const pacs = await webPacs(t);
     await pacs.stop();
     const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
     const bulk = await startBulk(t, place);
     const worker = await startWorker(t, place, {
-      RADSERVE_DOORS: place.environment["RADSERVE_DOORS"]!,
+      RADSERVE_GATEWAY: place.environment["RADSERVE_GATEWAY"]!,
     });
     const input = path.join(place.input, "many");
     writeSlices(input, COUNT);
@@ -47,7 +47,7 @@ await t.test(
       async () => (await listed(bulk.server)).length === COUNT,
     );
     t.same(new Set((await item()).map(({ state }) => state)), new Set(["waiting"]));
-    // One of the boxes is gone, with whatever it had
+    // One of the nodes is gone, with whatever it had
     for (const pid of [worker.servingPid(), worker.process.pid!]) process.kill(pid, "SIGKILL");
     await pacs.start();
     await until("all objects are proven", () => names.every((name) => proven(place, name)));
@@ -89,46 +89,51 @@ await t.test(
   },
 );
 
-await t.test("another box does not send what one has sent and cannot write down yet", async (t) => {
-  const pacs = await webPacs(t);
-  await pacs.stop();
-  const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
-  const bulk = await startBulk(t, place);
-  const other = await startWorker(t, place, {
-    RADSERVE_DOORS: place.environment["RADSERVE_DOORS"]!,
-  });
-  const ask = (name: string) =>
-    bulk.server.post("/single_inference", {
-      input_image_path: path.join(place.input, name),
-      output_folder_path: place.output,
-      outputs: ["sr"],
-      destinations: ["pacs"],
+await t.test(
+  "another node does not send what one has sent and cannot write down yet",
+  async (t) => {
+    const pacs = await webPacs(t);
+    await pacs.stop();
+    const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
+    const bulk = await startBulk(t, place);
+    const other = await startWorker(t, place, {
+      RADSERVE_GATEWAY: place.environment["RADSERVE_GATEWAY"]!,
     });
-  const input = path.join(place.input, "image.dcm");
-  await ask("image.dcm");
-  for (const { url } of [bulk.server, other])
-    await until("one delivery waits", async () =>
-      /^radserve_deliveries{destination="pacs",state="waiting"} 1$/m.test(
-        await (await fetch(`${url}/metrics`)).text(),
+    const ask = (name: string) =>
+      bulk.server.post("/single_inference", {
+        input_image_path: path.join(place.input, name),
+        output_folder_path: place.output,
+        outputs: ["sr"],
+        destinations: ["pacs"],
+      });
+    const input = path.join(place.input, "image.dcm");
+    await ask("image.dcm");
+    for (const { url } of [bulk.server, other])
+      await until("one delivery waits", async () =>
+        /^radserve_deliveries{destination="pacs",state="waiting"} 1$/m.test(
+          await (await fetch(`${url}/metrics`)).text(),
+        ),
+      );
+    // What is tried in vain is written down once
+    await until("the delivery says that nobody listens", () =>
+      /ECONNREFUSED/.test(
+        readFileSync(path.join(place.output, ".image.dcm.delivery.json"), "utf8"),
       ),
     );
-  // What is tried in vain is written down once
-  await until("the delivery says that nobody listens", () =>
-    /ECONNREFUSED/.test(readFileSync(path.join(place.output, ".image.dcm.delivery.json"), "utf8")),
-  );
-  // As if a newer result of it were computed
-  const letGo = await hold(t, place.output, ["image.dcm"]);
-  await pacs.start();
-  await until("the archive is asked for an object", () => pacs.read.length > 0);
-  // Another result goes its way: whoever sends it may send
-  copyFileSync(input, path.join(place.input, "second.dcm"));
-  await ask("second.dcm");
-  await until("the second object is proven", () => proven(place, "second.dcm"));
-  t.same(pacs.sent.length, 2, "each once");
-  await letGo();
-  await until("the first object is proven", () => proven(place));
-  t.same(pacs.sent.length, 2, "each once");
-});
+    // As if a newer result of it were computed
+    const letGo = await hold(t, place.output, ["image.dcm"]);
+    await pacs.start();
+    await until("the archive is asked for an object", () => pacs.read.length > 0);
+    // Another result goes its way: whoever sends it may send
+    copyFileSync(input, path.join(place.input, "second.dcm"));
+    await ask("second.dcm");
+    await until("the second object is proven", () => proven(place, "second.dcm"));
+    t.same(pacs.sent.length, 2, "each once");
+    await letGo();
+    await until("the first object is proven", () => proven(place));
+    t.same(pacs.sent.length, 2, "each once");
+  },
+);
 
 await t.test("the commands say what waits, try again, and read back", async (t) => {
   const pacs = await webPacs(t);
@@ -161,14 +166,14 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
   });
 });
 
-await t.test("the commands of docs/doors.md", { skip: commandsAre("curl") }, async (t) => {
+await t.test("the commands of docs/gateway.md", { skip: commandsAre("curl") }, async (t) => {
   const pacs = await webPacs(t);
-  const page = readFileSync("docs/doors.md", "utf8");
+  const page = readFileSync("docs/gateway.md", "utf8");
   const block = (name: string) =>
     new RegExp(`\\n\`\`\`${name}\\n([^]*?)\\n\`\`\``).exec(page)?.[1] ?? String(t.fail(name));
   const place = deliveringPlace({ pacs });
   const settings = block("json out").replace("http://localhost:8042/dicom-web", pacs.url);
-  writeFileSync(place.environment["RADSERVE_DOORS"]!, settings);
+  writeFileSync(place.environment["RADSERVE_GATEWAY"]!, settings);
   const { server } = await startBulk(t, place);
   const commands = block("console out")
     .replace(/^\$ /gm, "")

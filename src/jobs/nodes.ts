@@ -1,7 +1,7 @@
 /**
- * The boxes that work on one database. A box is in the table of instances and says several times in
- * a lease time that it lives; its items are its own as long as it does, and are free again once it
- * is gone.
+ * The nodes that work on one database. A node is in the table of instances and says several times
+ * in a lease time that it lives; its items are its own as long as it does, and are free again once
+ * it is gone.
  */
 import type { Pool, PoolClient } from "pg";
 import { durations } from "../base/durations.js";
@@ -25,7 +25,7 @@ const MOST_BLAME = 10;
 export interface Instance {
   id: string;
   /** Identifies the state directory, which one process holds at a time. */
-  box: string;
+  node: string;
   /** The name of the machine, for people. */
   name: string;
   /** Identifies the serving process. */
@@ -35,8 +35,8 @@ export interface Instance {
   works: boolean;
 }
 
-/** The parts that the scanner and the runner of this box share. */
-export interface BoxContext {
+/** The parts that the scanner and the runner of this node share. */
+export interface NodeContext {
   config: Config;
   /** Real paths. */
   roots: { input: string[]; output: string[] };
@@ -45,7 +45,7 @@ export interface BoxContext {
   troubles: DatabaseTroubles;
 }
 
-/** An item that ran in a box that is gone, as it is now. */
+/** An item that ran in a node that is gone, as it is now. */
 export interface FreedItem {
   job_id: string;
   state: "queued" | "failed" | "cancelled";
@@ -55,22 +55,23 @@ export interface FreedItem {
 }
 
 /**
- * Enters a box. Items of earlier processes of the same box are free again: those are known to be
- * dead. If it throws the box may take no items: nobody would know whose they are.
+ * Registers a node. Items of earlier processes of the same node are free again, because those
+ * processes are known to be dead. If this throws, the node must not take items: nobody would know
+ * whose they are.
  */
 export function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
-  const { id, box, name, process, works, afterCrash } = instance;
+  const { id, node, name, process, works, afterCrash } = instance;
   return transaction(pool, async (client) => {
     await client.query(
       "insert into radserve.instance (id, box, process, works, ready, name) values ($1, $2, $3, $4, $5, $6)",
-      [id, box, process, works, ready, name],
+      [id, node, process, works, ready, name],
     );
     const blame = afterCrash ? CERTAIN : UNCERTAIN;
-    return freeItems(client, instance, blame, "i.box = $1 and i.id <> $2", [box, id]);
+    return freeItems(client, instance, blame, "i.box = $1 and i.id <> $2", [node, id]);
   });
 }
 
-/** @returns false if this box was taken for dead meanwhile */
+/** @returns false if this node was taken for dead meanwhile */
 export async function beat(pool: Pool, instance: Instance, ready: boolean): Promise<boolean> {
   const { rowCount } = await pool.query(
     "update radserve.instance set beat_at = now(), ready = $2 where id = $1",
@@ -79,7 +80,7 @@ export async function beat(pool: Pool, instance: Instance, ready: boolean): Prom
   return rowCount === 1;
 }
 
-/** Takes a box out; what is still its own is free again. */
+/** Takes a node out; what is still its own is free again. */
 export async function leave(pool: Pool, instance: Instance): Promise<void> {
   await transaction(pool, (client) =>
     freeItems(client, instance, UNCERTAIN, "i.id = $1", [instance.id]),
@@ -87,7 +88,7 @@ export async function leave(pool: Pool, instance: Instance): Promise<void> {
 }
 
 /**
- * Frees the items of boxes that are silent. After the database's clock was put back, silence counts
+ * Frees the items of nodes that are silent. After the database's clock was put back, silence counts
  * from now on.
  */
 export async function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
@@ -97,12 +98,12 @@ export async function freeSilent(pool: Pool, instance: Instance): Promise<FreedI
   );
   const silent = "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2";
   return transaction(pool, (client) =>
-    freeItems(client, instance, UNCERTAIN, silent, [durations.boxLease / 1000, instance.id]),
+    freeItems(client, instance, UNCERTAIN, silent, [durations.nodeLease / 1000, instance.id]),
   );
 }
 
 /**
- * Items that ran when their box died are suspects and run alone next time; one that was alone then
+ * Items that ran when their node died are suspects and run alone next time; one that was alone then
  * has crashed it. A thread that ended within a process that lives crashed nothing.
  */
 async function freeItems(
@@ -117,12 +118,12 @@ async function freeItems(
     values,
   );
   if (gone.length === 0) return [];
-  const boxes = gone.map(({ id }) => id);
+  const nodes = gone.map(({ id }) => id);
   // The job first, as everybody does
   await client.query(
     `select from radserve.job where id in
        (select job_id from radserve.item where owner = any($1) and state = 'running') order by id for update`,
-    [boxes],
+    [nodes],
   );
   const error: ErrorObject = {
     error: "engine_crash",
@@ -143,7 +144,7 @@ async function freeItems(
      where i.owner = gone.id and i.state = 'running' and j.id = i.job_id
      returning i.job_id, i.state, i.input, i.output, j.request`,
     [
-      boxes,
+      nodes,
       gone.map((one) => one.process !== instance.process),
       MOST_BLAME,
       error,
