@@ -98,11 +98,11 @@ const GROUPS = {
 
 /**
  * What stands in no file that shares a process: it changes what all of a process have, or looks at
- * that. A file by itself takes a third of a second of the processor for loading tap and what it
- * tests.
+ * that. The threads of the engine are the process's, and the first who makes one says how many. A
+ * file by itself takes a third of a second of the processor for loading tap and what it tests.
  */
 const OWN_PROCESS =
-  /\bprocess\.(?!execPath|pid\b|kill\(|gete?uid\(|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
+  /\bprocess\.(?!execPath|pid\b|kill\(|gete?uid\(|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|threads: \d|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
 /** The remembered seconds of a file that shares, at most, and of all in a process. */
 const SHORT_SECONDS = 8;
 const TOGETHER_SECONDS = 60;

@@ -8,7 +8,8 @@ import { errors, type RadserveError } from "./errors.js";
 import { FairQueue } from "./fair-queue.js";
 import { faultForLog, type Logger } from "./log.js";
 import type { MemoryPlaces } from "./process-memory.js";
-import { ServiceThread, ThreadEnded } from "./service-thread.js";
+import { ThreadEnded, type Calls } from "./remote.js";
+import { ServiceThread } from "./service-thread.js";
 import { within } from "./waiting.js";
 
 /** The second runs only while two subjects ask. */
@@ -29,27 +30,26 @@ export interface LaneOptions {
   log: Logger;
 }
 
-interface WaitingQuestion<Question> {
-  question: Question;
+/** What is asked of a thread that answers by T. */
+export type Question<T, Answer> = (call: Calls<T>) => Promise<Answer>;
+
+interface WaitingQuestion<T extends object> {
   subject: string;
-  /** Whether nobody waits for the answer any more. */
-  left: () => boolean;
-  answer: (answer: Promise<unknown>) => void;
+  /** Asks on this thread, and tells whoever waits. */
+  begin: (thread: ServiceThread<T>) => Promise<unknown>;
 }
 
-type Thread<Question> = ServiceThread<Question, unknown>;
-
-export class Lane<Question> {
-  readonly #queue = new FairQueue<WaitingQuestion<Question>>();
+export class Lane<T extends object> {
+  readonly #queue = new FairQueue<WaitingQuestion<T>>();
   readonly #waitingOf = new Map<string, number>();
   /** Whom each thread works for. */
-  readonly #threads = new Map<Thread<Question>, string | undefined>();
+  readonly #threads = new Map<ServiceThread<T>, string | undefined>();
   #isClosed = false;
 
   constructor(private readonly options: LaneOptions) {
     const { file, workerData, places, log } = options;
     for (let i = 0; i < THREADS; i++) {
-      const thread: Thread<Question> = new ServiceThread({
+      const thread = new ServiceThread<T>({
         file,
         workerData,
         places,
@@ -65,7 +65,11 @@ export class Lane<Question> {
    * @param left whether nobody waits for the answer any more
    * @throws RadserveError overloaded, deadline_exceeded, shutting_down; what the thread throws
    */
-  ask(question: Question, subject: string, left: () => boolean): Promise<unknown> {
+  ask<Answer>(
+    question: Question<T, Answer>,
+    subject: string,
+    left: () => boolean,
+  ): Promise<Answer> {
     const own = this.#waitingOf.get(subject) ?? 0;
     if (own >= MOST_OF_SUBJECT || this.#queue.length >= MOST_WAITING)
       return Promise.reject(
@@ -75,9 +79,14 @@ export class Lane<Question> {
             : `The viewer is busy: ${MOST_WAITING} questions are waiting. Try again shortly.`,
         ),
       );
-    return new Promise((answer) => {
+    return new Promise((resolve) => {
       this.#waitingOf.set(subject, own + 1);
-      this.#queue.add({ question, subject, left, answer }, subject);
+      const begin = (thread: ServiceThread<T>) => {
+        const answer = this.#answer(thread, question, left);
+        resolve(answer);
+        return answer;
+      };
+      this.#queue.add({ subject, begin }, subject);
       this.#next();
     });
   }
@@ -89,29 +98,27 @@ export class Lane<Question> {
       const inWork = new Set(this.#threads.values());
       const waiting = this.#queue.take(({ subject }) => !inWork.has(subject));
       if (waiting === undefined) return;
-      const { question, subject, left } = waiting;
+      const { subject, begin } = waiting;
       const others = (this.#waitingOf.get(subject) ?? 1) - 1;
       if (others > 0) this.#waitingOf.set(subject, others);
       else this.#waitingOf.delete(subject);
       this.#threads.set(thread, subject);
-      const answer = this.#answer(thread, question, left);
-      waiting.answer(answer);
       const free = () => {
         this.#threads.set(thread, undefined);
         this.#next();
       };
-      answer.then(free, free);
+      begin(thread).then(free, free);
     }
   }
 
-  async #answer(
-    thread: Thread<Question>,
-    question: Question,
+  async #answer<Answer>(
+    thread: ServiceThread<T>,
+    question: Question<T, Answer>,
     left: () => boolean,
-  ): Promise<unknown> {
+  ): Promise<Answer> {
     if (this.#isClosed) throw stopping();
     if (left()) throw errors.cancelled("The client has gone.");
-    const answer = thread.call(question);
+    const answer = question(thread.call);
     try {
       if (await within(answer, this.options.longestMs)) return await answer;
     } catch (error) {

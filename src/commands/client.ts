@@ -8,11 +8,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import tls from "node:tls";
 import type { z } from "zod";
 import { clientSettings, type ClientSettings, type Config } from "../config.js";
+import { backOff, type BackOff } from "../base/back-off.js";
 import { ConfigError, errorObjectSchema, errors, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 
-/** Longest pause between two attempts to reach a server that does not answer. */
-const LONGEST_PAUSE_MS = 2_000;
+/** Between two attempts to reach a server that does not answer. */
+const RETRY: BackOff = { first: 200, most: 2_000 };
 
 /** Nothing answers at the address, or not now: the same call may succeed later. */
 class Unreachable extends RadserveError {}
@@ -177,7 +178,8 @@ export class Client {
     ...[method, endpoint, body]: [method: string, endpoint: string, body?: unknown]
   ): Promise<T> {
     const end = performance.now() + (patience.forMs ?? Infinity);
-    for (let pause = 200; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
+    for (let failures = 1; ; failures++) {
+      const pause = backOff(failures, RETRY);
       try {
         return await this.call(schema, method, endpoint, body);
       } catch (error) {

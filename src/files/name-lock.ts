@@ -9,6 +9,7 @@ import { closeSync, constants, fstatSync, readSync, statSync, type Stats } from 
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { lstat, onBlockDevice, openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
+import { backOff, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { errors, RadserveError } from "../base/errors.js";
@@ -18,7 +19,8 @@ import { guardName, lockName, notOurs } from "./helper-names.js";
 import { beatText, isDead, parseOwner, self, serialise, type LockOwner } from "./lock-owner.js";
 
 const BEATS_PER_LEASE = 6;
-const LONGEST_POLL_MS = 40;
+/** How often it is looked whether a lock is free, where it is not said otherwise. */
+const POLL: BackOff = { first: 5, most: 40 };
 /** Several times what an owner takes. */
 const LONGEST_OWNER_BYTES = 4096;
 
@@ -73,9 +75,9 @@ export class NameLock {
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
     const { deadline = Infinity, check, leaseMs = durations.nameLease } = options;
-    const { pauseMs = LONGEST_POLL_MS } = options;
+    const poll = { ...POLL, most: options.pauseMs ?? POLL.most };
     const waiter = new Waiter(statSync(dir));
-    for (let pause = 5; ; pause = Math.min(pause * 2, pauseMs)) {
+    for (let tries = 1; ; tries++) {
       check?.();
       const lock = await NameLock.#attempt(dir, name, waiter, leaseMs);
       if (lock !== undefined) return lock;
@@ -84,7 +86,7 @@ export class NameLock {
         throw errors.deadline_exceeded(
           "Another request is still writing results under this name. Repeat the request, or give it more time.",
         );
-      await delay(Math.min(pause, left));
+      await delay(Math.min(backOff(tries, poll), left));
     }
   }
 

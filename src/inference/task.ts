@@ -10,7 +10,7 @@ import { monotonic } from "../base/monotonic.js";
 import type { Stopwatch } from "../base/stopwatch.js";
 import type { Image } from "../images/image.js";
 import type { ResultForms } from "../results/forms.js";
-import type { Delivery } from "../results/receipt/delivery.js";
+import { deliveryOf, type Delivery } from "../results/receipt/delivery.js";
 import type { answerText } from "../results/commit/compose.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Plan } from "./plan.js";
@@ -25,19 +25,19 @@ export interface InferTask {
    * Base name of the results; by default the input's: of the file with its extension, or of the
    * folder.
    */
-  name?: string;
+  name?: string | undefined;
   /**
    * Which series of a folder is meant; without it the only one, or the only one that a model of
    * series takes.
    */
-  seriesInstanceUid?: string;
+  seriesInstanceUid?: string | undefined;
   /** The folder is to be taken as a case of several series or images, and as nothing else. */
-  asCase?: boolean;
+  asCase?: boolean | undefined;
   /** A series of a folder is for models of single images, too. */
-  group?: "series";
+  group?: "series" | undefined;
   /** Names of models to run; without it, all that accept the image. */
-  models?: string[];
-  outputs?: OutputKind[];
+  models?: string[] | undefined;
+  outputs?: OutputKind[] | undefined;
   priority: "stat" | "routine" | "bulk";
   /** In milliseconds of `monotonic`. The pool gives one to items of bulk jobs when they begin. */
   deadline?: number;
@@ -57,6 +57,26 @@ export interface InferTask {
   delivery?: Delivery;
   /** Both paths lay on disks of this machine when the task was admitted. */
   local?: boolean;
+}
+
+/** A task that no pool has taken yet. */
+export type NewTask = Omit<InferTask, "cancelId">;
+
+/** What is asked of one image: by a request, or by an item of a job. */
+export interface TaskRequest extends Omit<NewTask, "delivery" | "startedAt"> {
+  startedAt: string;
+  subject: string;
+  /** Where its DICOM objects go; nowhere if there are none. */
+  destinations: readonly string[] | undefined;
+  /** A name for that, which no other delivery has. */
+  deliveryId: string;
+}
+
+export function taskOf({ subject, destinations = [], deliveryId, ...task }: TaskRequest): NewTask {
+  if (destinations.length === 0) return task;
+  const { requestId: request_id, startedAt: asked_at, priority } = task;
+  const asked = { id: deliveryId, subject, request_id, asked_at, priority };
+  return { ...task, delivery: deliveryOf(asked, destinations) };
 }
 
 export interface InferContext {

@@ -7,7 +7,7 @@ import { giveBackOfThread } from "../addon/bytes.js";
 import { durations } from "../base/durations.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
 import { ServiceThread } from "../base/service-thread.js";
-import type { FromWorker, WorkerAnswer, WorkerOptions, WorkerTask } from "./worker.js";
+import type { Worker, WorkerAnswer, WorkerOptions, WorkerOwner, WorkerTask } from "./worker.js";
 
 /**
  * Images in flight on one thread: while one waits for the disk or the engine, another is decoded.
@@ -37,8 +37,8 @@ export interface ThreadPoolOptions {
   /** Where the threads count the bytes of their images. */
   places: MemoryPlaces;
   failed: (error: unknown) => void;
-  /** Answers what a task asks or tells; what it throws, the task gets. */
-  answering: (message: FromWorker) => Promise<string | undefined> | undefined;
+  /** Answers what tasks ask and tell. */
+  owner: WorkerOwner;
 }
 
 /** The demands of a task on a thread. */
@@ -130,7 +130,7 @@ export class WorkerThread {
   readonly forStat: boolean;
   /** Whose its tasks are, for each of them. */
   readonly subjects: string[] = [];
-  readonly #thread: ServiceThread<WorkerTask | "ping", WorkerAnswer>;
+  readonly #thread: ServiceThread<Worker, WorkerOwner>;
   #hasOneAlone = false;
   /**
    * How often `ping` was called since the thread, which has work, was asked and has not answered.
@@ -141,13 +141,13 @@ export class WorkerThread {
     options: ThreadPoolOptions,
     { forStat, stays }: { forStat: boolean; stays: boolean },
   ) {
-    const { workerData, places, idleMs, answering, failed } = options;
+    const { workerData, places, idleMs, owner, failed } = options;
     this.forStat = forStat;
     this.#thread = new ServiceThread({
       file: new URL("./worker.js", import.meta.url),
       workerData,
       places,
-      answering,
+      owner,
       failed,
       stays,
       idleMs: stays ? undefined : idleMs,
@@ -190,7 +190,7 @@ export class WorkerThread {
     this.#silent = this.tasks > 0 ? this.#silent + 1 : 0;
     if (this.#silent !== 1) return;
     const answered = () => (this.#silent = 0);
-    this.#thread.call("ping").then(answered, answered);
+    this.#thread.call.ping().then(answered, answered);
   }
 
   /**
@@ -201,7 +201,7 @@ export class WorkerThread {
     this.subjects.push(subject);
     this.#hasOneAlone = alone;
     try {
-      return await this.#thread.call(work);
+      return await this.#thread.call.run(work);
     } finally {
       this.subjects.splice(this.subjects.indexOf(subject), 1);
       if (this.tasks === 0) this.#hasOneAlone = false;

@@ -5,16 +5,16 @@
  * that thread; those run again.
  */
 import type { EngineOptions } from "../engine/types.js";
-import type { FromWorker } from "./worker.js";
+import type { WorkerAnswer } from "./worker.js";
 import { TASKS_PER_THREAD, ThreadPool, type WorkerThread } from "./thread-pool.js";
 import { FairQueue } from "../base/fair-queue.js";
-import type { Trail } from "../audit/action.js";
+import type { AuditOutcome, Trail } from "../audit/action.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { errors, RadserveError } from "../base/errors.js";
 import { DistantFault } from "../base/fault.js";
 import { MemoryPlaces, ProcessMemory } from "../base/process-memory.js";
-import { ThreadEnded } from "../base/service-thread.js";
+import { ThreadEnded } from "../base/remote.js";
 import {
   isSet,
   newSigns,
@@ -105,7 +105,7 @@ interface Admitted {
   ender?: NodeJS.Timeout;
   /** Resolves when no thread works on it any more. */
   ended?: Promise<void>;
-  resolve: (answer: AnswerText | Summary) => void;
+  resolve: (answer: WorkerAnswer) => void;
   reject: (error: RadserveError) => void;
 }
 
@@ -179,7 +179,10 @@ export class InferencePool {
         niceness,
         operatesAtOnce,
       },
-      answering: (message) => this.#answer(message),
+      owner: {
+        willCommit: (cancelId, verdict, place) => this.#willCommit(cancelId, verdict, place),
+        wasOf: (cancelId, whose) => this.#running.get(cancelId)?.trail?.wasOf(whose),
+      },
       failed: (error) =>
         log.error(
           { fault: error instanceof Error ? error.name : typeof error },
@@ -188,23 +191,16 @@ export class InferencePool {
     });
   }
 
-  /**
-   * @returns the hash of the patient's id, where something will be committed
-   * @throws RadserveError audit_failed, delivery_unavailable where it cannot be written down what
-   * will be committed
-   */
-  async #answer(message: FromWorker): Promise<string | undefined> {
-    const entry = this.#running.get(message.cancelId);
-    if (message.type === "was-of") entry?.trail?.wasOf(message.whose);
-    else if (entry === undefined)
-      throw new Error("A task that does not run wants to commit something");
-    else {
-      const { delivery } = entry.task;
-      const { verdict, place } = message;
-      if (delivery !== undefined && place !== undefined) await this.#send(delivery, place);
-      return entry.trail?.willCommit(verdict);
-    }
-    return undefined;
+  async #willCommit(
+    cancelId: number,
+    verdict: AuditOutcome,
+    place: ResultPlace | undefined,
+  ): Promise<string | undefined> {
+    const entry = this.#running.get(cancelId);
+    if (entry === undefined) throw new Error("A task that does not run wants to commit something");
+    const { delivery } = entry.task;
+    if (delivery !== undefined && place !== undefined) await this.#send(delivery, place);
+    return entry.trail?.willCommit(verdict);
   }
 
   async #send(delivery: Delivery, place: ResultPlace): Promise<void> {
@@ -278,11 +274,7 @@ export class InferencePool {
     return this.#admit(task, "", trail) as Promise<Summary>;
   }
 
-  async #admit(
-    task: InferTask,
-    subject: string,
-    trail: Trail | undefined,
-  ): Promise<AnswerText | Summary> {
+  async #admit(task: InferTask, subject: string, trail: Trail | undefined): Promise<WorkerAnswer> {
     if (this.#stopping) throw shuttingDown();
     // Bulk sends no more than bulkWidth tasks, and has a queue of its own.
     if (task.priority !== "bulk" && this.#isFullFor(task, subject))
@@ -448,7 +440,7 @@ export class InferencePool {
       const models = this.#models.share(this.options.models());
       const answer = await thread.run({ task, models, signs }, alone, subject);
       if (isLate()) this.#tooLate(entry);
-      else entry.resolve(answer as AnswerText | Summary);
+      else entry.resolve(answer);
     } catch (error) {
       const cause = error instanceof RadserveError ? error.cause : undefined;
       if (cause instanceof DistantFault)

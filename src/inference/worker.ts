@@ -48,15 +48,28 @@ export interface WorkerOptions {
   memory: MemoryPlace;
 }
 
-/** A question of a task to the pool, or news for it. */
-export type FromWorker =
+/** What a worker thread may ask the pool, and tell it, of a task. */
+export interface WorkerOwner {
   /**
-   * It will commit something: answered when that is written down, and what is to be delivered of
-   * it.
+   * The task will commit something: resolves when that is written down, and what is to be delivered
+   * of it.
+   * @returns the hash of the patient's id, where something will be committed
+   * @throws RadserveError audit_failed, delivery_unavailable
    */
-  | { type: "will-commit"; cancelId: number; verdict: AuditOutcome; place: ResultPlace | undefined }
-  /** It failed, and its image is of that person. */
-  | { type: "was-of"; cancelId: number; whose: PatientAndStudy };
+  willCommit(
+    cancelId: number,
+    verdict: AuditOutcome,
+    place?: ResultPlace,
+  ): Promise<string | undefined>;
+  /** The task failed, and its image is of that person. */
+  wasOf(cancelId: number, whose: PatientAndStudy): void;
+}
+
+export interface Worker {
+  run(work: WorkerTask): Promise<WorkerAnswer>;
+  /** Its event loop turns. */
+  ping(): void;
+}
 
 /**
  * Bytes of decoded pixels that the images of bulk work on one thread may have in memory together.
@@ -105,7 +118,7 @@ export interface WorkerTask {
   signs: Signs;
 }
 
-export type WorkerAnswer = AnswerText | Summary | undefined;
+export type WorkerAnswer = AnswerText | Summary;
 
 const pixelBudget = options.operatesAtOnce ? new MemoryBudget(MOST_PIXEL_BYTES) : undefined;
 const processMemory = new ProcessMemory(options.memory, dropGrownCodecs);
@@ -132,22 +145,22 @@ function end(): void {
   }, durations.threadMoment).unref();
 }
 
-const pool = answerOwner<WorkerTask | "ping", WorkerAnswer, FromWorker>(async (work) => {
-  if (work === "ping") return undefined;
-  clearTimeout(moment);
-  tasks += 1;
-  try {
-    return await inferred(work);
-  } finally {
-    end();
-  }
-});
+const methods: Worker = {
+  async run(work) {
+    clearTimeout(moment);
+    tasks += 1;
+    try {
+      return await inferred(work);
+    } finally {
+      end();
+    }
+  },
+  ping: () => undefined,
+};
 
-async function inferred({
-  task,
-  models: shared,
-  signs,
-}: WorkerTask): Promise<AnswerText | Summary> {
+const pool = answerOwner<WorkerOwner>(methods);
+
+async function inferred({ task, models: shared, signs }: WorkerTask): Promise<WorkerAnswer> {
   setSign(signs, "begun");
   const { cancelId } = task;
   let whose: PatientAndStudy | undefined;
@@ -161,8 +174,7 @@ async function inferred({
       pixelBudget,
       processMemory,
       stopped: () => isSet(signs, "stop"),
-      willCommit: (verdict, place) =>
-        pool.call({ type: "will-commit", cancelId, verdict, place }) as Promise<string | undefined>,
+      willCommit: (verdict, place) => pool.call.willCommit(cancelId, verdict, place),
       staged,
       wasOf: (found) => (whose = found),
     };
@@ -170,7 +182,7 @@ async function inferred({
     // To send a whole answer costs several times a summary, or its text
     return task.named === undefined ? summaryOf(answer) : answerText(answer, task.named);
   } catch (error) {
-    if (whose !== undefined) pool.note({ type: "was-of", cancelId, whose });
+    if (whose !== undefined) pool.note.wasOf(cancelId, whose);
     throw error;
   }
 }

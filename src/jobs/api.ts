@@ -4,11 +4,12 @@ import { deliveryName } from "../files/helper-names.js";
 import { deliveriesOf, readDelivery } from "../results/receipt/delivery.js";
 import { translateIn, type PathMapping } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
-import { parseBody } from "../base/json-body.js";
+import { RadserveError } from "../base/errors.js";
+import { parseBody, parseJsonBody } from "../base/json-body.js";
 import { requireMaySend } from "../inference/request.js";
 import { within } from "../base/waiting.js";
 import type { Summary } from "../results/commit/compose.js";
-import type { BulkAnswer, BulkCall } from "./call.js";
+import type { BulkAnswer, BulkCall, Caller, JobEnd, Submitted } from "./call.js";
 import type { Database } from "./database.js";
 import {
   cancelJob,
@@ -158,12 +159,16 @@ const jsonAnswer = (body: unknown, status = 200): BulkAnswer => ({
 
 type Perform = (call: BulkCall, context: ApiContext) => Promise<BulkAnswer>;
 
-const submitted: Perform = async (call, context) => {
-  const { id, fresh } = await submit(call, context);
+/** Keeps a job. @param asked a BulkRequest, if it is one @throws RadserveError of the page */
+export async function submitJob(
+  caller: Caller,
+  asked: unknown,
+  context: ApiContext,
+): Promise<Submitted> {
+  const { id, fresh } = await submit(caller, asked, context);
   const { readPool } = await context.database();
-  const { job_id, state, total, status_url, request } = jobOf(
-    await findJob(readPool, call.caller, id),
-  );
+  const job = jobOf(await findJob(readPool, caller, id));
+  const { job_id, request } = job;
   const here = (folder: string) => translateIn(folder, context.config.path_map).path;
   const { input_folder_path: input, output_folder_path: output } = request;
   const note = {
@@ -171,12 +176,33 @@ const submitted: Perform = async (call, context) => {
     ...(input === undefined ? {} : { inputPath: here(input) }),
     ...(output === undefined ? {} : { outputPath: here(output) }),
   };
+  return { job, fresh, note };
+}
+
+const submitted: Perform = async ({ caller, body }, context) => {
+  const { job, fresh, note } = await submitJob(caller, parseJsonBody(body), context);
+  const { job_id, state, total, status_url } = job;
   return {
     ...jsonAnswer({ job_id, state, total, status_url }, fresh ? 202 : 200),
     location: status_url,
     note,
   };
 };
+
+/** What has become of a job. */
+export async function stateOfJob(
+  caller: Caller,
+  jobId: string,
+  context: ApiContext,
+): Promise<JobEnd> {
+  try {
+    const { readPool } = await openedSoon(context);
+    return (await findJob(readPool, caller, jobId)).finished_at === null ? "open" : "ended";
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "job_not_found") return "gone";
+    throw error;
+  }
+}
 
 /** The rows of a page, and the cursor behind the last of them if more follow. */
 function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], string | null] {

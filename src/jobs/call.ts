@@ -1,6 +1,6 @@
 /** A request to the endpoints of jobs and its answer, as data that crosses threads. */
 import type { About } from "../audit/action.js";
-import type { JobProgress } from "./schema.js";
+import type { Job, JobProgress } from "./schema.js";
 
 export interface Caller {
   subject: string;
@@ -22,6 +22,17 @@ export interface BulkCall {
   /** Images of the job that this node looks at window by window. */
   progress: JobProgress[];
 }
+
+/** A job that was kept, or was there already. */
+export interface Submitted {
+  job: Job;
+  fresh: boolean;
+  /** Facts for the line of the audit. */
+  note: Partial<About>;
+}
+
+/** `gone`: the database does not have it, because it was purged, or was lost with the tables. */
+export type JobEnd = "open" | "ended" | "gone";
 
 export interface BulkAnswer {
   status: number;

@@ -2,6 +2,7 @@
  * The error of a database that cannot be used, and what keeps this node from writing into its own.
  */
 import { RadserveError } from "../base/errors.js";
+import { ThreadEnded } from "../base/remote.js";
 
 const RETRY_AFTER_SECONDS = 5;
 
@@ -25,6 +26,19 @@ export class BulkUnavailable extends RadserveError {
     };
     super("bulk_unavailable", `${found} ${fix}`, details, options);
     this.reason = reason ?? "database_unavailable";
+  }
+}
+
+/** What the thread of the jobs answers. @throws BulkUnavailable where it ended before it did */
+export async function unlessEnded<T>(answer: Promise<T>): Promise<T> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (!(error instanceof ThreadEnded)) throw error;
+    throw new BulkUnavailable(
+      "The bulk queue is starting again.",
+      "Send the request again shortly.",
+    );
   }
 }
 

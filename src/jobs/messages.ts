@@ -1,13 +1,14 @@
-/** The messages between the thread that serves HTTP and the bulk thread. */
+/** What the thread that serves HTTP and the bulk thread have to say to one another. */
+import type { MessagePort } from "node:worker_threads";
 import type { MemoryPlace } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { KnownDestinations } from "../inference/request.js";
-import type { InferTask } from "../inference/task.js";
+import type { NewTask } from "../inference/task.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
-import type { BulkCall } from "./call.js";
+import type { BulkAnswer, BulkCall, Caller, JobEnd, Submitted } from "./call.js";
 import type { Depth } from "./leases.js";
 import type { NodeState } from "./schema.js";
 
@@ -45,23 +46,37 @@ export interface ItemToRun {
   id: number;
   /** For the audit: whose job it is of, and which item. */
   item: { subject: string; job_id: string; item: number };
-  task: Omit<InferTask, "cancelId" | "priority">;
+  task: NewTask;
 }
 
-export type ToThread =
-  /** Answered with a BulkAnswer. */
-  | { type: "call"; operation: OperationName; call: BulkCall }
-  | { type: "models"; models: KnownModels; ready: boolean }
-  | { type: "ended"; id: number; outcome: ItemOutcome }
+/** What the thread that serves HTTP asks the bulk thread, and tells it. */
+export interface JobsThread {
+  perform(operation: OperationName, call: BulkCall): Promise<BulkAnswer>;
+  /** Keeps a job that the server itself makes. */
+  submit(caller: Caller, request: Record<string, unknown>): Promise<Submitted>;
+  /** Answers another thread on this port from now on. */
+  answerOn(port: MessagePort): void;
+  /** The models as they are now. @param ready every required one passed its check */
+  useModels(models: KnownModels, ready: boolean): void;
+  /** A worker thread is done with an item. */
+  ended(id: number, outcome: ItemOutcome): void;
   /** Take no more items; `close` follows when those in flight have ended. */
-  | { type: "stop" }
-  /** Answered when all is written down and the database closed. */
-  | { type: "close" };
+  stop(): void;
+  /** Resolves when all is written down and the database closed. */
+  close(): Promise<void>;
+}
 
-export type FromThread =
-  | { type: "run"; items: readonly ItemToRun[] }
-  | { type: "cancel"; id: number }
-  /** `ended`: how many items ended in each state since the figures before. */
-  | { type: "figures"; figures: Omit<BulkFigures, "ended">; ended: Record<string, number> }
-  /** The database cannot say the figures: a code. */
-  | { type: "trouble"; trouble: string };
+/** What other threads may ask the bulk thread, on lines of their own. */
+export interface JobsAside {
+  stateOf(caller: Caller, jobId: string): Promise<JobEnd>;
+}
+
+/** What the bulk thread tells the thread that serves HTTP. */
+export interface JobsOwner {
+  run(items: readonly ItemToRun[]): void;
+  cancel(id: number): void;
+  /** @param ended how many items ended in each state since the figures before */
+  figures(figures: Omit<BulkFigures, "ended">, ended: Record<string, number>): void;
+  /** The database cannot say the figures. @param code why */
+  trouble(code: string): void;
+}

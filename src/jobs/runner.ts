@@ -5,16 +5,18 @@
  */
 import { stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
+import { backOff, spread, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
 import { asRadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
+import type { Notes } from "../base/remote.js";
 import { within } from "../base/waiting.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
+import { taskOf } from "../inference/task.js";
 import { withName } from "../results/commit/commit.js";
-import { deliveryOf } from "../results/receipt/delivery.js";
 import {
   beat,
   enter,
@@ -41,16 +43,14 @@ import {
   type Settled,
 } from "./leases.js";
 import { LookAhead } from "./look-ahead.js";
-import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
+import type { JobsOwner, ItemOutcome, ItemToRun } from "./messages.js";
 import { judge, NOT_RUN, withinBase, type Pause } from "./outcome.js";
 
-/** The first wait before the database is tried again; each further one is twice as long. */
-const FIRST_RETRY_MS = 200;
 /**
- * With the wait for a lock before it, this is shorter than the time after which a node counts as
- * silent.
+ * When the database is tried again. With the wait for a lock before it, the longest is shorter than
+ * the time after which a node counts as silent.
  */
-const LONGEST_RETRY_MS = 2_000;
+const RETRY: BackOff = { first: 200, most: 2_000 };
 /**
  * How long what a dead process left may take to remove: longer than the lease of an owner on
  * another machine.
@@ -64,7 +64,7 @@ const LAST_REPORT_MS = 1_000;
 export interface RunnerOptions extends NodeContext {
   window: number;
   instance: () => Instance;
-  send: (message: FromThread) => void;
+  owner: Pick<Notes<JobsOwner>, "run" | "cancel">;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
   /** Makes tables that are gone anew. @param jobs those that this node worked on */
@@ -205,9 +205,7 @@ export class Runner {
 
   async #rest(): Promise<void> {
     const failing = this.#failures > 0;
-    const milliseconds = failing
-      ? Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** (this.#failures - 1))
-      : durations.bulkPoll;
+    const milliseconds = failing ? spread(backOff(this.#failures, RETRY)) : durations.bulkPoll;
     // While the database fails only close() ends the wait, and after it nothing does
     const signal = failing ? this.#closing.signal : this.#alarm.signal;
     const options = failing && signal.aborted ? {} : { signal };
@@ -236,7 +234,7 @@ export class Runner {
    * anew.
    */
   async #alive(): Promise<Instance> {
-    const { database, log, ready, send, recognise } = this.options;
+    const { database, log, ready, owner, recognise } = this.options;
     const at = monotonic();
     if (this.#instance !== undefined) {
       if (at - this.#beatAt < durations.nodeBeat) return this.#instance;
@@ -248,7 +246,7 @@ export class Runner {
         { items: this.#inFlight.size },
         "silent for too long: the items went to other nodes",
       );
-      for (const id of this.#inFlight.keys()) send({ type: "cancel", id });
+      for (const id of this.#inFlight.keys()) owner.cancel(id);
       this.#inFlight.clear();
       this.#settled.length = 0;
       this.#instance = undefined;
@@ -339,7 +337,7 @@ export class Runner {
     if (this.#inFlight.size === 0) return;
     const cancelled = await cancelledAmong(this.options.database.pool, [...this.#jobs()]);
     for (const [id, { item }] of this.#inFlight)
-      if (cancelled.has(item.job_id)) this.options.send({ type: "cancel", id });
+      if (cancelled.has(item.job_id)) this.options.owner.cancel(id);
   }
 
   /** Items that the database gave to this node in an answer that was lost wait again. */
@@ -361,7 +359,7 @@ export class Runner {
 
   /** Suspects run one by one with nothing beside them; while one waits, nothing else is begun. */
   async #take(instance: Instance): Promise<void> {
-    const { database, log, send } = this.options;
+    const { database, log, owner } = this.options;
     const busy = [...this.#inFlight.values()];
     if (busy.length >= this.#lookAhead.low || busy.some(({ item }) => item.alone)) return;
     const suspects = await someSuspect(database.pool);
@@ -377,7 +375,7 @@ export class Runner {
     const bounds = new Map<string, Promise<RunnerBounds>>();
     const prepared = await Promise.all(items.map((item) => this.#prepare(item, bounds)));
     const toRun = prepared.filter((one) => one !== undefined);
-    if (toRun.length > 0) send({ type: "run", items: toRun });
+    if (toRun.length > 0) owner.run(toRun);
   }
 
   /**
@@ -409,31 +407,26 @@ export class Runner {
         this.#clear(item);
         return undefined;
       }
+      const { series, isCase } = paths;
       const { models, outputs, group, destinations } = request;
       const requestId = `${job_id}.${index}`;
-      const asked_at = item.created_at.toISOString();
-      const asked = {
-        id: requestId,
-        request_id: requestId,
-        subject,
-        asked_at,
-        priority: "bulk",
-      } as const;
-      const task = {
+      const task = taskOf({
         requestId,
+        subject,
+        priority: "bulk",
+        startedAt: item.created_at.toISOString(),
         inputPath: paths.input,
         outputFolder: paths.outputFolder,
-        startedAt: asked_at,
+        name: series !== undefined || isCase ? paths.name : undefined,
         roots: { input, output },
-        ...(paths.series === undefined
-          ? {}
-          : { seriesInstanceUid: paths.series, name: paths.name }),
-        ...(paths.isCase ? { asCase: true, name: paths.name } : {}),
-        ...(group === undefined || paths.isCase ? {} : { group }),
-        ...(models === undefined ? {} : { models }),
-        ...(outputs === undefined ? {} : { outputs }),
-        ...(destinations === undefined ? {} : { delivery: deliveryOf(asked, destinations) }),
-      };
+        seriesInstanceUid: series,
+        asCase: isCase,
+        group: isCase ? undefined : group,
+        models,
+        outputs,
+        destinations,
+        deliveryId: requestId,
+      });
       return { id, item: { subject, job_id, item: index }, task };
     } catch (error) {
       await this.ended(id, { ok: false, error: asRadserveError(error).toObject() });

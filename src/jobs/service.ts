@@ -4,16 +4,19 @@
  * again when it dies.
  */
 import { randomUUID } from "node:crypto";
+import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { giveBackOfThread } from "../addon/bytes.js";
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import type { Config } from "../config.js";
+import { backOff, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, errors } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
-import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
+import { moved } from "../base/remote.js";
+import { ServiceThread } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import type { Progress } from "../engine/types.js";
 import type { JobProgress } from "./schema.js";
@@ -21,20 +24,20 @@ import type { KnownDestinations } from "../inference/request.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
-import type { BulkAnswer, BulkCall } from "./call.js";
+import type { BulkAnswer, BulkCall, Caller, Submitted } from "./call.js";
 import type {
   BulkFigures,
-  FromThread,
+  JobsOwner,
+  JobsThread,
   ItemOutcome,
   ItemToRun,
   BulkThreadOptions,
-  ToThread,
 } from "./messages.js";
-import { BulkUnavailable } from "./database-trouble.js";
+import { unlessEnded } from "./database-trouble.js";
 import { noDatabase } from "./local-database.js";
 
-const FIRST_DELAY_MS = 200;
-const LONGEST_DELAY_MS = 30_000;
+/** When a thread that ended is started again. */
+const RESTART: BackOff = { first: 200, most: 30_000 };
 /** A thread that lived this long was healthy. */
 const HEALTHY_MS = 60_000;
 /**
@@ -64,7 +67,7 @@ export interface BulkOptions {
 }
 
 export class BulkService {
-  readonly #thread: ServiceThread<ToThread, BulkAnswer | undefined>;
+  readonly #thread: ServiceThread<JobsThread, JobsOwner>;
   /** The pool's number of an item and what it is, by the thread's number of it. */
   readonly #running = new Map<number, { cancelId: number; item: ItemToRun["item"] }>();
   #startedAt = 0;
@@ -103,7 +106,7 @@ export class BulkService {
         window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,
       } satisfies Omit<BulkThreadOptions, "memory">,
       places: pool.places,
-      answering: (message: FromThread) => this.#hear(message),
+      owner: this.#owner(),
       failed: (error) => log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
       died: () => this.#died(),
       exited: giveBackOfThread,
@@ -123,31 +126,39 @@ export class BulkService {
   tellModels(): void {
     const { models } = this.options;
     const problems = models.problems.map(({ name, error }) => ({ name, error }));
-    this.#thread.note({
-      type: "models",
-      models: { entries: [...models.entries], problems },
-      ready: models.ready(),
-    });
+    this.#thread.note.useModels({ entries: [...models.entries], problems }, models.ready());
   }
 
   /** @throws RadserveError what the endpoint documents */
-  async call(operation: OperationName, call: Omit<BulkCall, "progress">): Promise<BulkAnswer> {
+  call(operation: OperationName, call: Omit<BulkCall, "progress">): Promise<BulkAnswer> {
+    return this.#ask(() => {
+      const whole = { ...call, progress: this.#progressOf(call.jobId) };
+      return this.#thread.call.perform(operation, whole);
+    });
+  }
+
+  /** Keeps a job that the server itself makes. @throws RadserveError of the endpoint of jobs */
+  submit(caller: Caller, request: Record<string, unknown>): Promise<Submitted> {
+    return this.#ask(() => this.#thread.call.submit(caller, request));
+  }
+
+  /** A line for another thread to that of the jobs, which ends with it. */
+  line(): Promise<MessagePort> {
+    return this.#ask(() => {
+      const { port1, port2 } = new MessageChannel();
+      this.#thread.note.answerOn(moved(port1, [port1]));
+      return Promise.resolve(moved(port2, [port2]));
+    });
+  }
+
+  async #ask<T>(question: () => Promise<T>): Promise<T> {
     if (!this.options.hasDatabase()) throw noDatabase();
     this.#calledAt = monotonic();
     // One that goes to rest is not to be asked; the next takes over the database
     await this.#leaving;
     if (this.#stopping) throw errors.shutting_down("The server is stopping.");
     this.start();
-    try {
-      const whole = { ...call, progress: this.#progressOf(call.jobId) };
-      return (await this.#thread.call({ type: "call", operation, call: whole })) as BulkAnswer;
-    } catch (error) {
-      if (!(error instanceof ThreadEnded)) throw error;
-      throw new BulkUnavailable(
-        "The bulk queue is starting again.",
-        "Send the request again shortly.",
-      );
-    }
+    return unlessEnded(question());
   }
 
   #progressOf(jobId: string): JobProgress[] {
@@ -163,7 +174,7 @@ export class BulkService {
   /** Takes no more items; those that run go on. */
   stop(): void {
     this.#stopping = true;
-    this.#thread.note({ type: "stop" });
+    this.#thread.note.stop();
   }
 
   /** Waits until everything is written down and given back, and ends the thread. */
@@ -181,7 +192,7 @@ export class BulkService {
     if (!this.#thread.isRunning && this.#leaving === undefined) return Promise.resolve();
     this.#leaving ??= (async () => {
       await within(
-        this.#thread.call({ type: "close" }).catch(() => undefined),
+        this.#thread.call.close().catch(() => undefined),
         LAST_WAIT_MS,
       );
       await this.#thread.end();
@@ -230,22 +241,30 @@ export class BulkService {
     // If it was told to end, whoever waits for that has it now
     if (this.#leaving !== undefined || this.#stopping) return;
     this.#deaths = monotonic() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
-    const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
+    const wait = backOff(this.#deaths, RESTART);
     this.options.log.error({ restart_in_ms: wait }, "the bulk thread ended; starting it again");
     setTimeout(() => this.start(), wait).unref();
   }
 
-  #hear(message: FromThread): void {
-    if (message.type === "run") for (const item of message.items) void this.#run(item);
-    else if (message.type === "cancel") {
-      const running = this.#running.get(message.id);
-      if (running !== undefined) this.options.pool.cancel(running.cancelId);
-    } else if (message.type === "figures") {
-      for (const [state, items] of Object.entries(message.ended))
-        this.#ended[state] = (this.#ended[state] ?? 0) + items;
-      this.#figures = { ...message.figures, ended: { ...this.#ended } };
-      this.#restIfIdle();
-    } else this.#figures = { ...this.#figures, trouble: message.trouble };
+  #owner(): JobsOwner {
+    return {
+      run: (items) => {
+        for (const item of items) void this.#run(item);
+      },
+      cancel: (id) => {
+        const running = this.#running.get(id);
+        if (running !== undefined) this.options.pool.cancel(running.cancelId);
+      },
+      figures: (figures, ended) => {
+        for (const [state, items] of Object.entries(ended))
+          this.#ended[state] = (this.#ended[state] ?? 0) + items;
+        this.#figures = { ...figures, ended: { ...this.#ended } };
+        this.#restIfIdle();
+      },
+      trouble: (trouble) => {
+        this.#figures = { ...this.#figures, trouble };
+      },
+    };
   }
 
   async #run({ id, item, task }: ItemToRun): Promise<void> {
@@ -256,8 +275,7 @@ export class BulkService {
     this.#running.set(id, { cancelId, item });
     let outcome: ItemOutcome;
     try {
-      const run = { ...task, cancelId, priority: "bulk" as const };
-      outcome = { ok: true, result: await pool.runForSummary(run, action) };
+      outcome = { ok: true, result: await pool.runForSummary({ ...task, cancelId }, action) };
     } catch (thrown) {
       const error = asRadserveError(thrown);
       const code = errno(error.cause);
@@ -269,6 +287,6 @@ export class BulkService {
     // by this one
     if (this.#running.get(id)?.cancelId !== cancelId) return;
     this.#running.delete(id);
-    this.#thread.note({ type: "ended", id, outcome });
+    this.#thread.note.ended(id, outcome);
   }
 }

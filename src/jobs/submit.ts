@@ -14,14 +14,14 @@ import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
 import { bulkRequestSchema, type BulkRequest } from "./schema.js";
 import { groupsOf } from "../base/groups.js";
-import { parseBody, parseJsonBody } from "../base/json-body.js";
+import { parseBody } from "../base/json-body.js";
 import { candidatesOf } from "../inference/plan.js";
 import { checkGroup, destinationsFor, type KnownDestinations } from "../inference/request.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
 import { findJob, insertJob, jobOfKey, refuseMany, type KeyedJob, type NewJob } from "./jobs.js";
-import type { BulkCall } from "./call.js";
+import type { Caller } from "./call.js";
 import type { Scanner } from "./scanner.js";
 import { visibleTo } from "./visible-jobs.js";
 
@@ -37,19 +37,23 @@ export interface SubmitContext {
   scanner: () => Promise<Scanner>;
 }
 
-/** @returns the job's id, and whether it is new: an idempotency key gives the job of before */
+/**
+ * @param asked a BulkRequest, if it is one
+ * @returns the job's id, and whether it is new: an idempotency key gives the job of before
+ */
 export async function submit(
-  call: BulkCall,
+  caller: Caller,
+  asked: unknown,
   context: SubmitContext,
 ): Promise<{ id: string; fresh: boolean }> {
-  const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, parseJsonBody(call.body));
+  const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, asked);
   const { items, deliver, destinations: named, ...rest } = body;
   const sha256 = createHash("sha256").update(canonicalJson(body)).digest("hex");
-  const { subject, inputRoots, outputRoots } = call.caller;
+  const { subject, inputRoots, outputRoots } = caller;
   const to = destinationsFor(
     { deliver, destinations: named },
     context.destinations,
-    call.caller.destinations,
+    caller.destinations,
   );
   const request = to.length === 0 ? rest : { ...rest, destinations: to };
   const before = async () =>
@@ -58,7 +62,7 @@ export async function submit(
       : sameJob(await jobOfKey((await context.database()).pool, subject, key), sha256);
   const known = await before();
   // A job that a narrowed token does not reach is refused below, by its paths.
-  if (known !== undefined && (await isReached(call, known, context)))
+  if (known !== undefined && (await isReached(caller, known, context)))
     return { id: known, fresh: false };
   const roots = {
     input: await narrowRoots(context.roots.input, inputRoots),
@@ -107,9 +111,9 @@ export async function submit(
   return { id: other, fresh: false };
 }
 
-async function isReached(call: BulkCall, id: string, context: SubmitContext): Promise<boolean> {
+async function isReached(caller: Caller, id: string, context: SubmitContext): Promise<boolean> {
   const database = await context.database();
-  return visibleTo(call.caller, context)(await findJob(database.pool, call.caller, id), database);
+  return visibleTo(caller, context)(await findJob(database.pool, caller, id), database);
 }
 
 async function keep(job: NewJob, wasEmpty: boolean, context: SubmitContext): Promise<boolean> {

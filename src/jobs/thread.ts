@@ -9,21 +9,22 @@ import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
+import { backOff, spread, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
 import { errno, ifThere } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
+import { onPort } from "../base/remote.js";
 import { answerOwner } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
-import { OPERATIONS, type OperationName } from "./api.js";
-import type { BulkAnswer, BulkCall } from "./call.js";
+import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
-import type { FromThread, BulkThreadOptions, ToThread } from "./messages.js";
+import type { JobsAside, JobsOwner, JobsThread, BulkThreadOptions } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
@@ -41,8 +42,8 @@ const memory = new ProcessMemory(options.memory);
  * within seconds.
  */
 const PATIENCE_MS = 60_000;
-const FIRST_DELAY_MS = 250;
-const LONGEST_DELAY_MS = 10_000;
+/** Nodes whose shared database is away do not all come back at the same moment. */
+const OPENING: BackOff = { first: 250, most: 10_000 };
 
 /** What features do here, once the thread's entry has given it. */
 let giveFeatures: (features: readonly JobsFeature[]) => void;
@@ -51,8 +52,32 @@ const features = new Promise<readonly JobsFeature[]>((resolve) => (giveFeatures 
 /** Works with these features. */
 export const serveJobs = (all: readonly JobsFeature[]): void => giveFeatures(all);
 
-const service = answerOwner<ToThread, BulkAnswer | undefined, FromThread>(handleCall);
-const send = (message: FromThread) => service.note(message);
+const methods: JobsThread = {
+  perform: (name, call) => {
+    const { perform, wakes } = OPERATIONS[name];
+    return answered(() => perform(call, context), wakes);
+  },
+  submit: (caller, request) => answered(() => submitJob(caller, request, context), true),
+  answerOn: (port) => void onPort(port, aside),
+  useModels(known, ready) {
+    resolveModels(known);
+    models = Promise.resolve(known);
+    modelsReady = ready;
+    state.parts?.runner.wake();
+  },
+  ended: (id, outcome) => void state.parts?.runner.ended(id, outcome),
+  stop() {
+    state.stopped = true;
+    state.parts?.runner.stop();
+  },
+  close,
+};
+
+const aside: JobsAside = {
+  stateOf: (caller, jobId) => answered(() => stateOfJob(caller, jobId, context), false),
+};
+
+const { note: owner } = answerOwner<JobsOwner>(methods);
 
 /** Where the version before kept the number; it stays there for the way back. */
 const earlierIdFile = path.join(config.state_dir, "box");
@@ -118,7 +143,7 @@ async function open(): Promise<BulkParts> {
         afterCrash: options.crashed,
         works,
       }),
-      send,
+      owner,
       ready: () => modelsReady,
       repair,
       recognise: () => recognise(database),
@@ -179,7 +204,7 @@ let attempt = open();
 
 /** Opens the queue, as often as that fails. */
 async function openPatiently(): Promise<BulkParts> {
-  for (let wait = FIRST_DELAY_MS; ; wait = Math.min(LONGEST_DELAY_MS, wait * 2)) {
+  for (let failures = 1; ; failures++) {
     try {
       const parts = await attempt;
       if (state.stopped) parts.runner.stop();
@@ -189,6 +214,7 @@ async function openPatiently(): Promise<BulkParts> {
     } catch (error) {
       state.fault = error;
       log.error({ fault: faultForLog(error) }, "the bulk queue cannot be opened; trying again");
+      const wait = spread(backOff(failures, OPENING));
       await delay(wait, undefined, { signal: closing.signal }).catch(() => undefined);
     }
     if (closing.signal.aborted) throw unavailable();
@@ -224,10 +250,10 @@ const context = {
   scanner: async () => (await available()).scanner,
 };
 
-async function answerCall(name: OperationName, call: BulkCall): Promise<BulkAnswer> {
-  const { perform, wakes } = OPERATIONS[name];
+/** @param wakes nodes may have something to do, or to stop, after it */
+async function answered<T>(work: () => Promise<T>, wakes: boolean): Promise<T> {
   try {
-    return await perform(call, context);
+    return await work();
   } catch (thrown) {
     if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
     throw state.parts === undefined
@@ -259,38 +285,15 @@ const reasonOf = (error: unknown) =>
 const figures = setInterval(() => {
   const { parts, fault } = state;
   if (parts === undefined) {
-    if (fault !== undefined) send({ type: "trouble", trouble: reasonOf(fault) });
+    if (fault !== undefined) owner.trouble(reasonOf(fault));
     return;
   }
   const { database, runner } = parts;
   Promise.all([depth(database.pool), allNodes(database.pool)]).then(
     ([found, nodes]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      send({ type: "figures", figures: { ...found, nodes, trouble }, ended: runner.takeCounts() });
+      owner.figures({ ...found, nodes, trouble }, runner.takeCounts());
     },
-    (error: unknown) =>
-      send({ type: "trouble", trouble: reasonOf(asUnavailable(error, database.connection)) }),
+    (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
   );
 }, durations.bulkFigures);
-
-function handleCall(message: ToThread): Promise<BulkAnswer | undefined> | undefined {
-  switch (message.type) {
-    case "call":
-      return answerCall(message.operation, message.call);
-    case "models":
-      resolveModels(message.models);
-      models = Promise.resolve(message.models);
-      modelsReady = message.ready;
-      state.parts?.runner.wake();
-      return undefined;
-    case "ended":
-      void state.parts?.runner.ended(message.id, message.outcome);
-      return undefined;
-    case "stop":
-      state.stopped = true;
-      state.parts?.runner.stop();
-      return undefined;
-    case "close":
-      return close().then(() => undefined);
-  }
-}

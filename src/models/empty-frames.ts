@@ -5,11 +5,16 @@
 import { errors, RadserveError } from "../base/errors.js";
 import { isConstant } from "../images/dicom/decode-check.js";
 import { volumeOf } from "../images/dicom/volume.js";
-import { ANY_STACK, type Image, type Warning } from "../images/image.js";
+import { ANY_STACK, type Image, type PixelFormat, type Warning } from "../images/image.js";
 import { someValue } from "../images/stored-values.js";
 
 /** A frame with so small a part of image among Pixel Padding shows nothing. */
 const NEARLY_NONE = 0.001;
+/**
+ * So many values in one frame come from noise. A phantom that a program drew has fewer, and slices
+ * of one value are right in it.
+ */
+const VALUES_OF_NOISE = 16;
 /** Frames that a message lists. */
 const LISTED = 10;
 
@@ -20,6 +25,8 @@ export class EmptyFrames {
   readonly #nearlyPadded: number[] = [];
   /** Of one value, padding or not. */
   readonly #blank: number[] = [];
+  /** Those with as many values as noise gives. */
+  readonly #noisy = new Set<number>();
 
   constructor(private readonly image: Image) {}
 
@@ -31,6 +38,7 @@ export class EmptyFrames {
     else if (found !== undefined) this.#nearlyPadded.push(frame);
     if (found === 0 || isConstant(data, (format.samplesPerPixel * format.bitsAllocated) / 8))
       this.#blank.push(frame);
+    else if (hasNoise(data, format)) this.#noisy.add(frame);
   }
 
   /**
@@ -45,7 +53,7 @@ export class EmptyFrames {
     const padding = paddingCaveats(image.frameCount, this.#padded, this.#nearlyPadded);
     const blank = this.#blank.filter((frame) => !this.#padded.includes(frame));
     if (this.#blank.length === image.frameCount) return padding;
-    const between = this.#blank.length === 0 ? [] : betweenOthers(image, this.#blank);
+    const between = this.#blank.length === 0 ? [] : betweenOthers(image, this.#blank, this.#noisy);
     if (asVolume && between.length > 0 && !mayBeEmpty(image)) throw holed(image, between);
     if (blank.length === 0) return padding;
     const message =
@@ -92,11 +100,25 @@ function paddingCaveats(
   return [{ code: "padding_only", message: `${found}: nothing of them is image.` }];
 }
 
-/** Blank frames between others of the stack, in its order; none where there is no stack. */
-function betweenOthers(image: Image, blank: readonly number[]): number[] {
+/** Whether a grey frame has as many values as noise gives. */
+function hasNoise(data: Uint8Array, format: PixelFormat): boolean {
+  if (format.samplesPerPixel > 1) return true;
+  const values = new Set<number>();
+  return someValue(data, format, undefined, (value) => values.add(value).size >= VALUES_OF_NOISE);
+}
+
+/**
+ * Blank frames between others of the stack that have noise, in its order; none where there is no
+ * stack.
+ */
+function betweenOthers(
+  image: Image,
+  blank: readonly number[],
+  noisy: ReadonlySet<number>,
+): number[] {
   const order = stackOf(image);
-  const full = order.flatMap((frame, place) => (blank.includes(frame) ? [] : [place]));
-  const [first = 0, last = 0] = [full[0], full.at(-1)];
+  const places = order.flatMap((frame, place) => (noisy.has(frame) ? [place] : []));
+  const [first = 0, last = 0] = [places[0], places.at(-1)];
   return order.filter((frame, place) => place > first && place < last && blank.includes(frame));
 }
 

@@ -18,7 +18,7 @@ export interface Core {
   config: Config;
   /** Real paths. */
   roots: { input: string[]; output: string[] };
-  jobs: Pick<BulkService, "call">;
+  jobs: Pick<BulkService, "submit" | "line">;
   audit: Audit;
   engine: EngineOptions;
   /** Where its threads count their memory. */

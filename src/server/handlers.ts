@@ -7,7 +7,7 @@ import type { OperationName } from "../jobs/api.js";
 import { conditionSchema } from "./condition.js";
 import { errors, RadserveError } from "../base/errors.js";
 import type { Sending } from "../inference/result-hook.js";
-import type { InferTask } from "../inference/task.js";
+import { taskOf, type InferTask } from "../inference/task.js";
 import { modelList, modelListSchema } from "./model-list.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
@@ -16,7 +16,7 @@ import { shuttingDown } from "../inference/worker-pool.js";
 import { checkGroup, destinationsFor, singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
 import { monotonic } from "../base/monotonic.js";
-import { deliveriesOf, deliveryOf } from "../results/receipt/delivery.js";
+import { deliveriesOf } from "../results/receipt/delivery.js";
 import { answerSchema, type DeliveryInAnswer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import { overview, overviewSchema } from "./overview.js";
@@ -168,27 +168,26 @@ const inferSingle: Handler = async (ctx, { config, roots: all, inference, featur
   await waitForModels(models, deadline);
   candidatesOf(models.entries, body.models, models.problems);
   const { requestId } = ctx.state;
-  const startedAt = new Date(admitted).toISOString();
-  const { priority = "routine" } = body;
-  const asked = { id: randomUUID(), priority, request_id: requestId, asked_at: startedAt };
   const task: InferTask = {
-    requestId,
-    priority,
-    startedAt,
-    inputPath: input.path,
-    outputFolder: output.path,
-    named: { input: body.input_image_path, output: body.output_folder_path, pathMap: path_map },
+    ...taskOf({
+      requestId,
+      subject: caller.subject,
+      priority: body.priority ?? "routine",
+      startedAt: new Date(admitted).toISOString(),
+      inputPath: input.path,
+      outputFolder: output.path,
+      named: { input: body.input_image_path, output: body.output_folder_path, pathMap: path_map },
+      roots,
+      local,
+      deadline,
+      seriesInstanceUid: body.series_instance_uid,
+      group: body.group,
+      models: body.models,
+      outputs: body.outputs,
+      destinations: to,
+      deliveryId: randomUUID(),
+    }),
     cancelId: pool.newCancelId(),
-    roots,
-    local,
-    deadline,
-    ...(body.series_instance_uid === undefined
-      ? {}
-      : { seriesInstanceUid: body.series_instance_uid }),
-    ...(body.group === undefined ? {} : { group: body.group }),
-    ...(body.models === undefined ? {} : { models: body.models }),
-    ...(body.outputs === undefined ? {} : { outputs: body.outputs }),
-    ...(to.length === 0 ? {} : { delivery: deliveryOf({ ...asked, subject: caller.subject }, to) }),
   };
   const leave = () => {
     if (!ctx.res.writableFinished) pool.cancel(task.cancelId);

@@ -7,6 +7,7 @@ import type { ChildProcess } from "node:child_process";
 import net from "node:net";
 import { requireFolder, type Config } from "../config.js";
 import type { CheckSettings } from "./feature.js";
+import { backOff, type BackOff } from "../base/back-off.js";
 import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
 import { ConfigError } from "../base/errors.js";
 import { readCertificates, refuseOutOfDate } from "../files/certificates.js";
@@ -32,8 +33,8 @@ import { exposures } from "../files/own-folders.js";
 import { resolveRoots } from "../files/roots.js";
 import { VERSION } from "../base/version.js";
 
-const FIRST_DELAY_MS = 100;
-const LONGEST_DELAY_MS = 10_000;
+/** When a serving process that ended is started again. */
+const RESTART: BackOff = { first: 100, most: 10_000 };
 /** A process that served this long was healthy: the next crash starts from the shortest delay. */
 const HEALTHY_MS = 60_000;
 /** Crashes before the first connection could be taken, after which starting again is given up. */
@@ -230,7 +231,7 @@ class Supervisor {
       this.#finish(1);
       return;
     }
-    const delay = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#crashes - 1));
+    const delay = backOff(this.#crashes, RESTART);
     this.log.error(
       { status, signal, restart_in_ms: delay },
       "the serving process ended; starting it again",

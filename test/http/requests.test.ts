@@ -290,7 +290,7 @@ t.test("pages and methods that are not there", async (t) => {
   t.equal(method.headers.get("Allow"), "POST");
   t.match(await method.json(), {
     error: "method_not_allowed",
-    message: /Expected POST for this page; found GET/,
+    message: /Expected POST for this endpoint; found GET/,
   });
   const put = await fetch(`${server.url}/bulk_inference`, { method: "PUT" });
   t.match(put.headers.get("Allow"), /POST/);

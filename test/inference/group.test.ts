@@ -313,7 +313,8 @@ t.test("slices that are no volume", { skip: needs(ADDON) }, async (t) => {
 
 t.test("slices of one value among others", { skip: needs(ADDON) }, async (t) => {
   const models = await loaded(t);
-  const body = words((i) => 40 + (i % 3));
+  const body = words((i) => 40 + i);
+  const drawn = words((i) => 40 + (i % 3));
   const zeros = words(() => 0);
   const stack = (pixels: readonly Uint8Array[], attributes: SliceOptions["attributes"] = {}) =>
     folderOf(
@@ -339,6 +340,10 @@ t.test("slices of one value among others", { skip: needs(ADDON) }, async (t) => 
     await failure(ran(stack([body, zeros, zeros, body]))),
     { details: { reason: "blank_slice", frames: [2, 3] } },
     "two between others",
+  );
+  t.ok(
+    (await ran(stack([drawn, zeros, drawn]), whole))?.includes("blank_frame"),
+    "a drawn phantom has slices without anything",
   );
   const padded = { PixelPaddingValue: 0 };
   t.match(await failure(ran(stack([body, zeros, body, body], padded))), hole, "of padding");

@@ -31,7 +31,7 @@ function poolOf(
     workerData,
     places: new MemoryPlaces(4, 2 ** 30),
     failed,
-    answering: () => undefined,
+    owner: { willCommit: () => Promise.resolve(undefined), wasOf: () => undefined },
   });
 }
 

@@ -45,7 +45,7 @@ function poolOf(): ThreadPool {
       resultParts: [],
     },
     failed: (error) => console.error(error),
-    answering: () => undefined,
+    owner: { willCommit: () => Promise.resolve(undefined), wasOf: () => undefined },
   });
 }
 

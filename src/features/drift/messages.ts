@@ -78,3 +78,8 @@ export const driftSchema = z.strictObject({
   ),
 });
 export type DriftView = z.infer<typeof driftSchema>;
+
+/** What the server asks the thread. */
+export interface DriftThread {
+  compare(question: DriftQuestion): Promise<DriftView>;
+}

@@ -7,14 +7,14 @@ import { type ServingFeature } from "../../server/feature.js";
 import { FeatureName, type Running } from "../../server/running-features.js";
 import { callerOf, pageByHttp, rootsOf } from "../../server/handlers.js";
 import { at, VIEW_ERRORS } from "../../server/route.js";
-import { driftSchema, type DriftQuestion } from "./messages.js";
+import { driftSchema, type DriftThread } from "./messages.js";
 
 /** Receipts that one comparison of weeks reads: some minutes from a share. */
 const MOST_RECEIPTS = 200_000;
 const LONGEST_MS = 300_000;
 
 interface Comparing extends Running {
-  lane: Lane<DriftQuestion>;
+  lane: Lane<DriftThread>;
 }
 const DRIFT = new FeatureName<Comparing>("drift");
 
@@ -38,7 +38,7 @@ const showDrift = pageByHttp(
     if (drift === undefined) throw errors.not_found("This server compares no weeks.");
     const question = { folders, most: MOST_RECEIPTS, week };
     const left = () => ctx.req.socket.destroyed;
-    ctx.body = await drift.lane.ask(question, caller.subject, left);
+    ctx.body = await drift.lane.ask((call) => call.compare(question), caller.subject, left);
   },
 );
 
@@ -58,7 +58,7 @@ export const serving: ServingFeature<Comparing> = {
   endpoints,
   start({ places, log }) {
     const file = new URL("./thread.js", import.meta.url);
-    const lane = new Lane<DriftQuestion>({
+    const lane = new Lane<DriftThread>({
       file,
       workerData: {},
       places,

@@ -2,10 +2,10 @@
 import { answerOwner } from "../../base/service-thread.js";
 import { readReceipts } from "../../results/commit/read-receipts.js";
 import { driftOf, FALSE_MARKS, FEWEST_STUDIES } from "./compare.js";
-import type { DriftQuestion, DriftView } from "./messages.js";
+import type { DriftQuestion, DriftThread, DriftView } from "./messages.js";
 import { mondayOf, Weeks } from "./weeks.js";
 
-async function handleQuestion({ folders, most, week }: DriftQuestion): Promise<DriftView> {
+async function compare({ folders, most, week }: DriftQuestion): Promise<DriftView> {
   const weeks = new Weeks();
   let whole = true;
   for (const folder of folders) whole = (await readReceipts(folder, weeks, { most })) && whole;
@@ -13,4 +13,4 @@ async function handleQuestion({ folders, most, week }: DriftQuestion): Promise<D
   return { ...found, whole, folders, fewest_studies: FEWEST_STUDIES, false_marks: FALSE_MARKS };
 }
 
-answerOwner(handleQuestion);
+answerOwner({ compare } satisfies DriftThread);

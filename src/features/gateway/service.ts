@@ -3,49 +3,44 @@
  * jobs and for lines of the audit. Off unless the settings name a file of the gateway.
  */
 import { ReadableStream } from "node:stream/web";
-import type { Transferable } from "node:worker_threads";
+import { setTimeout as delay } from "node:timers/promises";
 import { Action } from "../../audit/action.js";
 import type { Audit } from "../../audit/audit.js";
-import { errors, RadserveError } from "../../base/errors.js";
+import { durations } from "../../base/durations.js";
+import { errors } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
-import { ServiceThread, ThreadEnded } from "../../base/service-thread.js";
+import { moved, ThreadEnded, type Calls } from "../../base/remote.js";
+import { ServiceThread } from "../../base/service-thread.js";
 import type { BulkService } from "../../jobs/service.js";
-import type { Job } from "../../jobs/schema.js";
 import type { Config } from "../../config.js";
 import { isInside } from "../../files/roots.js";
-import type { Completed, JobState, Submission } from "./receive/arrivals.js";
+import type { Completed, Submission } from "./receive/arrivals.js";
 import type {
   ReceptionFigures,
+  ReceptionOwner,
+  ReceptionThread,
   ReceptionThreadOptions,
-  FromReception,
   ReceptionRecord,
-  ToReception,
 } from "./receive/messages.js";
 import { studyOf } from "./receive/patients.js";
 import { ruleBeyond, type Reach } from "./receive/reach.js";
 import type { StowAnswer } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
-import { GATEWAY_SUBJECT } from "./subject.js";
+import { GATEWAY_CALLER } from "./subject.js";
 
-const CALLER = {
-  subject: GATEWAY_SUBJECT,
-  admin: false,
-  inputRoots: undefined,
-  outputRoots: undefined,
-};
 /** Pieces of a body that go over together; each has at most 64 KiB. */
 const PIECES_AT_ONCE = 16;
 export interface ReceptionOptions {
   config: Config;
   settings: ReceivingSettings;
-  bulk: Pick<BulkService, "call">;
+  bulk: Pick<BulkService, "submit" | "line">;
   audit: Audit;
   log: Logger;
 }
 
 export class ReceptionService {
   readonly spool: string;
-  readonly #thread: ServiceThread<ToReception, unknown>;
+  readonly #thread: ServiceThread<ReceptionThread, ReceptionOwner>;
   #figures: ReceptionFigures = {
     associations: 0,
     objects: {},
@@ -67,7 +62,15 @@ export class ReceptionService {
         config: { log_level, minimum_free_disk, upload_limit, state_dir },
       } satisfies ReceptionThreadOptions,
       stays: true,
-      answering: (message: FromReception) => this.#answer(message),
+      owner: {
+        submit: (submission) => this.#submit(submission),
+        lineToJobs: () => this.options.bulk.line(),
+        tell: (told) => this.#tell(told),
+        tellAtLast: (told) => void this.#tellAtLast(told),
+        figures: (figures) => {
+          this.#figures = figures;
+        },
+      },
       failed: (error) =>
         log.error({ fault: faultForLog(error) }, "the thread of the gateway's reception failed"),
     });
@@ -125,8 +128,8 @@ export class ReceptionService {
     }
     const body = ReadableStream.from<Uint8Array>(gathered());
     try {
-      const call = { type: "store", peer: stowPeer(subject), address, boundary, body } as const;
-      return (await this.#call(call, [body])) as StowAnswer;
+      const request = { peer: stowPeer(subject), address, boundary };
+      return await this.#ask((call) => call.store(request, moved(body, [body])));
     } catch (error) {
       throw fault ?? error;
     }
@@ -134,7 +137,7 @@ export class ReceptionService {
 
   /** @throws RadserveError not_found; what the endpoint of jobs throws */
   async complete(study: string, reach: Reach): Promise<Completed[]> {
-    const all = (await this.#call({ type: "complete", study, reach })) as Completed[];
+    const all = await this.#ask((call) => call.complete(study, reach));
     if (all.length > 0) return all;
     throw errors.not_found(
       "Expected a StudyInstanceUID of received images; found none of it here.",
@@ -143,30 +146,16 @@ export class ReceptionService {
 
   /** Takes nothing more; what was not answered is sent again by its sender. */
   async close(): Promise<void> {
-    await this.#thread.close({ type: "close" });
+    await this.#thread.close((call) => call.close());
   }
 
-  async #call(call: ToReception, transfer: Transferable[] = []): Promise<unknown> {
+  async #ask<T>(question: (call: Calls<ReceptionThread>) => Promise<T>): Promise<T> {
     try {
-      return await this.#thread.call(call, transfer);
+      return await question(this.#thread.call);
     } catch (error) {
       if (error instanceof ThreadEnded)
         throw errors.shutting_down("The gateway closes. Send it again.");
       throw error;
-    }
-  }
-
-  async #answer(message: FromReception): Promise<unknown> {
-    switch (message.type) {
-      case "submit":
-        return this.#submit(message.submission);
-      case "state":
-        return this.#stateOf(message.jobId);
-      case "tell":
-        return this.#tell(message.told);
-      case "figures":
-        this.#figures = message.figures;
-        return undefined;
     }
   }
 
@@ -178,31 +167,26 @@ export class ReceptionService {
     });
     action.wasOf({ studyInstanceUid: studyOf(study) });
     await action.asked();
-    const { body, note = {} } = await this.options.bulk.call("submit", {
-      caller: CALLER,
-      jobId: "",
-      query: {},
-      body: JSON.stringify(request),
-    });
+    const { job, note } = await this.options.bulk.submit(GATEWAY_CALLER, request);
     action.note(note);
     // The job is there: that its line cannot be written now makes no other of it
     await action.done().catch(() => undefined);
-    return (JSON.parse(body) as Pick<Job, "job_id">).job_id;
+    return job.job_id;
   }
 
-  async #stateOf(jobId: string): Promise<JobState> {
-    try {
-      const { body } = await this.options.bulk.call("show", {
-        caller: CALLER,
-        jobId,
-        query: {},
-        body: "",
-      });
-      return (JSON.parse(body) as Job).finished_at === null ? "open" : "ended";
-    } catch (error) {
-      if (error instanceof RadserveError && error.code === "job_not_found") return "gone";
-      throw error;
-    }
+  async #tellAtLast(told: ReceptionRecord): Promise<void> {
+    for (let tries = 0; ; tries++)
+      try {
+        await this.#tell(told);
+        return;
+      } catch (error) {
+        if (tries === 0)
+          this.options.log.error(
+            { peer: told.peer, fault: faultForLog(error) },
+            "what came could not be written into the audit; it is tried again",
+          );
+        await delay(durations.auditRetry, undefined, { ref: false });
+      }
   }
 
   async #tell({ kind, outcome = "done", peer, study, ...more }: ReceptionRecord): Promise<void> {

@@ -5,6 +5,7 @@
  */
 import { copyFileSync, existsSync, statSync, truncateSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
+import { backOff, type BackOff } from "../../base/back-off.js";
 import { ConfigError } from "../../base/errors.js";
 import { errno } from "../../base/errno.js";
 import { lockState, type StateLock } from "../../files/state-lock.js";
@@ -37,8 +38,8 @@ export interface PostgresSettings {
 }
 
 const POLL_MS = 250;
-const FIRST_DELAY_MS = 100;
-const LONGEST_DELAY_MS = 10_000;
+/** When one that does not start, or has ended, is started again. */
+const RESTART: BackOff = { first: 100, most: 10_000 };
 /** One that lived this long was healthy: after its end the delays begin anew. */
 const HEALTHY_MS = 60_000;
 /**
@@ -84,7 +85,8 @@ async function locked<T>(folders: DatabaseFolders, work: () => Promise<T>): Prom
 
 async function startPatiently(folders: DatabaseFolders, binaries: Binaries): Promise<number> {
   const end = monotonic() + LONGEST_TROUBLE_MS;
-  for (let delay = FIRST_DELAY_MS; ; delay *= 2) {
+  for (let failures = 1; ; failures++) {
+    const delay = backOff(failures, RESTART);
     try {
       return await startPostmaster(folders, binaries);
     } catch (error) {
@@ -218,15 +220,16 @@ export class PrivatePostgres {
 
   /** Runs until stop(). */
   async #watchLoop(): Promise<void> {
-    let delay = FIRST_DELAY_MS;
+    let ends = 0;
     let since = monotonic();
     while (!this.#stop.signal.aborted) {
       if (this.#isUp()) {
-        if (monotonic() - since > HEALTHY_MS) delay = FIRST_DELAY_MS;
+        if (monotonic() - since > HEALTHY_MS) ends = 0;
         this.#trimLog();
         await this.#pause(POLL_MS);
         continue;
       }
+      const delay = backOff((ends += 1), RESTART);
       this.#problem ??= new BulkUnavailable(
         "The bulk queue's database ended.",
         "It is being started again.",
@@ -236,7 +239,6 @@ export class PrivatePostgres {
         "bulk database ended; starting it again",
       );
       await this.#pause(delay);
-      delay = Math.min(LONGEST_DELAY_MS, delay * 2);
       await this.#tryToBringUp();
       since = monotonic();
     }

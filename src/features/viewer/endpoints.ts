@@ -7,6 +7,7 @@ import { opendir } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { errors } from "../../base/errors.js";
+import type { Question } from "../../base/lane.js";
 import { isMarkName } from "../../files/folder-mark.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
 import { nameOfHelper } from "../../files/helper-names.js";
@@ -20,11 +21,9 @@ import {
   frameFactsSchema,
   marksSchema,
   verificationSchema,
-  type ResultMarks,
-  type Verification,
-  type ViewCall,
   shownSchema,
-  type ShownReceipt,
+  type Across,
+  type ViewingThread,
 } from "./messages.js";
 import { VIEWER } from "./running.js";
 import { callerOf, pageByHttp, postedByHttp, rootsOf } from "../../server/handlers.js";
@@ -63,11 +62,17 @@ export type PathList = z.infer<typeof pathListSchema>;
 
 const sharer = new ModelSharer();
 
-async function ask<T>(ctx: Context, services: Services, view: ViewCall): Promise<T> {
+/** @throws RadserveError overloaded, deadline_exceeded, shutting_down; what the thread throws */
+async function ask<Answer>(
+  ctx: Context,
+  services: Services,
+  lane: "looks" | "planes" | "studies",
+  question: Question<ViewingThread, Answer>,
+): Promise<Answer> {
   const viewer = services.features.of(VIEWER);
   if (viewer === undefined) throw errors.not_found("This server shows no results.");
   const left = () => ctx.req.socket.destroyed;
-  return (await viewer.service.ask(view, callerOf(ctx).subject, left)) as T;
+  return viewer.service[lane].ask(question, callerOf(ctx).subject, left);
 }
 
 /**
@@ -115,7 +120,7 @@ async function inputOf(
   }
   if (asked.id === undefined) return undefined;
   const roots = services.roots.output;
-  return ask<string | undefined>(ctx, services, { kind: "input", receiptPath: receipt, roots });
+  return ask(ctx, services, "looks", (call) => call.input(receipt, roots));
 }
 
 /** The paths of a result on this machine, and the folders that the caller may see. */
@@ -152,6 +157,8 @@ const noInput = () =>
     "Expected input_id or input_path, because the list has no path for the image of this result; found none.",
   );
 
+const laneOf = (across: Across) => (across === undefined ? "looks" : "planes");
+
 /** Something of a frame of the image that a result is of. */
 async function askOfFrame(
   kind: "picture" | "frame",
@@ -162,8 +169,11 @@ async function askOfFrame(
   const { receiptPath, roots, input } = await lookedAt(ctx, services, query);
   const { frame, across, model } = query;
   if (input === undefined) throw noInput();
-  const view = { kind, receiptPath, inputPath: input, frame, across, model, roots };
-  const { buffer, byteOffset, byteLength } = await ask<Uint8Array>(ctx, services, view);
+  const view = { receiptPath, inputPath: input, frame, across, model, roots };
+  const lane = laneOf(across);
+  const { buffer, byteOffset, byteLength } = await ask(ctx, services, lane, (call) =>
+    call[kind](view),
+  );
   return Buffer.from(buffer, byteOffset, byteLength);
 }
 
@@ -174,8 +184,9 @@ export const showResult = pageByHttp(
   { ShownReceipt: shownSchema },
   async (ctx, services, query) => {
     const { receiptPath, roots } = await lookedAt(ctx, services, query, "no input");
-    const shown = await ask<ShownReceipt>(ctx, services, { kind: "receipt", receiptPath, roots });
-    const { study, json } = shown;
+    const { study, json } = await ask(ctx, services, "looks", (call) =>
+      call.receipt({ receiptPath, roots }),
+    );
     ctx.state.action?.wasOf({ studyInstanceUid: study });
     ctx.type = "json";
     ctx.body = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
@@ -243,17 +254,8 @@ export const showMarks = pageByHttp(
     const { receiptPath, roots, input } = await lookedAt(ctx, services, query, needs);
     if (across !== undefined && input === undefined) throw noInput();
     const inputPath = input ?? "";
-    const view = {
-      kind: "marks",
-      receiptPath,
-      inputPath,
-      model,
-      frame,
-      fullest,
-      across,
-      roots,
-    } as const;
-    ctx.body = await ask<ResultMarks>(ctx, services, view);
+    const view = { receiptPath, inputPath, model, frame, fullest, across, roots };
+    ctx.body = await ask(ctx, services, laneOf(across), (call) => call.marks(view));
   },
 );
 
@@ -268,13 +270,8 @@ export const showVerification = pageByHttp(
   async (ctx, services, query) => {
     const { receiptPath, roots, input: inputPath } = await lookedAt(ctx, services, query);
     const models = sharer.share(services.inference.models.entries);
-    ctx.body = await ask<Verification>(ctx, services, {
-      kind: "verify",
-      receiptPath,
-      inputPath,
-      models,
-      roots,
-    });
+    const study = { receiptPath, inputPath, models, roots };
+    ctx.body = await ask(ctx, services, "studies", (call) => call.verify(study));
   },
 );
 
@@ -309,8 +306,7 @@ async function search(
 ): Promise<void> {
   const { output } = await rootsOf(callerOf(ctx), services);
   if (patient !== undefined) ctx.state.action?.wasOf({ patientId: patient });
-  const { results, ...more } = await ask<z.infer<typeof listedSchema>>(ctx, services, {
-    kind: "list",
+  const question = {
     roots: services.roots.output,
     folders: output.map(folderOf),
     wanted: {
@@ -320,7 +316,8 @@ async function search(
     },
     limit,
     cursor,
-  });
+  };
+  const { results, ...more } = await ask(ctx, services, "looks", (call) => call.list(question));
   const names = new ResultNames(services.roots.output);
   const named = results.map(async (row) => ({
     ...row,
@@ -392,15 +389,11 @@ export const findResult = postedByHttp(
     ctx.state.action?.note({ outputPath: receipt });
     const roots = await rootsOf(callerOf(ctx), services);
     // There is a receipt, and the caller may read it
-    await ask<ShownReceipt>(ctx, services, { kind: "receipt", receiptPath: receipt, roots });
+    await ask(ctx, services, "looks", (call) => call.receipt({ receiptPath: receipt, roots }));
     const all = services.roots.output;
     const input =
       inputGiven === undefined
-        ? await ask<string | undefined>(ctx, services, {
-            kind: "input",
-            receiptPath: receipt,
-            roots: all,
-          })
+        ? await ask(ctx, services, "looks", (call) => call.input(receipt, all))
         : translateIn(inputGiven, services.config.path_map).path;
     const names = await new ResultNames(all).of(receipt, input);
     if (names === undefined)

@@ -1,11 +1,11 @@
-/** Questions of the server to its viewing threads, and their answers. */
+/** What the server may ask its viewing threads, and their answers. */
 import { z } from "zod";
 import type { MemoryPlace } from "../../base/process-memory.js";
 import type { EngineOptions } from "../../engine/types.js";
 import type { Root } from "../../files/roots.js";
 import type { SharedModels } from "../../models/shared.js";
 import type { ResultForms } from "../../results/forms.js";
-import type { ListQuery } from "./list/list.js";
+import type { listResults, ListQuery } from "./list/list.js";
 import { VERDICTS } from "../../results/commit/verify.js";
 import { receiptSchema } from "../../results/receipt/receipt.js";
 import { trustSchema } from "../../results/receipt/seal.js";
@@ -17,7 +17,7 @@ export interface ViewerThreadOptions {
 }
 
 /** A receipt, and who may look at it. Paths are those of this machine. */
-interface OfResult {
+export interface OfResult {
   receiptPath: string;
   roots: { input: readonly Root[]; output: readonly Root[] };
 }
@@ -28,31 +28,49 @@ interface OfResult {
  */
 export type Across = "row" | "column" | undefined;
 
-interface OfPlace extends OfResult {
+export interface OfPlace extends OfResult {
   inputPath: string;
   frame: number;
   across: Across;
 }
 
-export type ViewCall =
-  | ({ kind: "receipt" } & OfResult)
-  | ({ kind: "frame" } & OfPlace)
-  /** Of a model: the picture that it wrote. */
-  | ({ kind: "picture"; model: string | undefined } & OfPlace)
-  /** Of a label: those of the frame on which it has the most pixels. */
-  | ({ kind: "marks"; model: string; fullest: string | undefined } & OfPlace)
-  | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
+export interface OfPicture extends OfPlace {
+  /** The picture that this one wrote; without it the frame as it is. */
+  model?: string | undefined;
+}
+
+export interface OfMarks extends OfPlace {
+  model: string;
+  /** A label: the frame on which it has the most pixels is meant. */
+  fullest: string | undefined;
+}
+
+export interface OfStudy extends OfResult {
+  inputPath: string | undefined;
+  models: SharedModels;
+}
+
+export interface OfList {
+  /** The server's output roots, and the folders of them that the caller may see; real paths. */
+  roots: readonly string[];
+  folders: readonly string[];
+  wanted: ListQuery;
+  limit: number;
+  cursor: string | undefined;
+}
+
+export interface ViewingThread {
+  receipt(of: OfResult): Promise<ShownReceipt>;
+  /** @returns a PNG */
+  picture(of: OfPicture): Promise<Uint8Array>;
+  /** @returns FrameFacts as JSON */
+  frame(of: OfPlace): Promise<Uint8Array>;
+  marks(of: OfMarks): Promise<ResultMarks>;
+  verify(of: OfStudy): Promise<Verification>;
   /** The path of the image of a receipt, as the list has it. */
-  | { kind: "input"; receiptPath: string; roots: readonly string[] }
-  | {
-      kind: "list";
-      /** The server's output roots, and the folders of them that the caller may see; real paths. */
-      roots: readonly string[];
-      folders: readonly string[];
-      wanted: ListQuery;
-      limit: number;
-      cursor: string | undefined;
-    };
+  input(receiptPath: string, roots: readonly string[]): Promise<string | undefined>;
+  list(of: OfList): ReturnType<typeof listResults>;
+}
 
 const text = z.string().nullable();
 const side = z.strictObject({ along: z.enum(["slice", "row", "column"]), reversed: z.boolean() });

@@ -3,9 +3,10 @@
  * other.
  */
 import { fstatSync } from "node:fs";
-import { workerData, type Transferable } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
 import { errors } from "../../base/errors.js";
 import { ProcessMemory } from "../../base/process-memory.js";
+import { moved } from "../../base/remote.js";
 import { answerOwner } from "../../base/service-thread.js";
 import { createEngine } from "../../engine/engine.js";
 import { readWhole } from "../../files/descriptor.js";
@@ -26,7 +27,14 @@ import type { Section } from "../../results/picture/section.js";
 import { areEqual, type ReceiptCheck } from "../../results/commit/verify.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
 import { MarkReader } from "./marks.js";
-import type { ShownReceipt, ViewerThreadOptions, Verification, ViewCall } from "./messages.js";
+import type {
+  OfPicture,
+  OfPlace,
+  OfStudy,
+  ViewerThreadOptions,
+  Verification,
+  ViewingThread,
+} from "./messages.js";
 import { fileOf, readWithin, withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
 import {
@@ -46,63 +54,54 @@ const planes = new VolumePlanes(memory);
 const marks = new MarkReader(memory);
 const PATIENT = { patient: true, check: () => undefined };
 
-type ViewOf<Kind extends ViewCall["kind"]> = Extract<ViewCall, { kind: Kind }>;
-
-function handleCall(view: ViewCall, transfer: Transferable[]): Promise<unknown> {
-  switch (view.kind) {
-    case "receipt":
-      return withResult(view.receiptPath, view.roots.output, ({ receipt, trust }) =>
-        Promise.resolve({
-          study: receipt.source.study_instance_uid,
-          json: packed({ ...receipt, trust }, transfer),
-        } satisfies ShownReceipt),
-      );
-    case "picture":
-      if (view.model !== undefined) return written(view, view.model);
-      return view.across === undefined
-        ? ofFrame(view, (...which) => pictures.draw(...which))
-        : ofSection(view, (known, section) => drawnPlane(sectionPlane(known, section), engine));
-    case "frame":
-      return view.across === undefined
-        ? ofFrame(view, async (...which) => packed(await pictures.facts(...which), transfer))
-        : ofSection(view, (known, section) => packed(sectionFacts(known, section), transfer));
-    case "marks":
-      return view.across === undefined
-        ? withResult(view.receiptPath, view.roots.output, (result) =>
-            marks.read(result, view.model, view.fullest ?? view.frame),
-          )
-        : ofSection(view, (known, section, result) =>
-            marks.readAcross(result, view.model, known, section),
-          );
-    case "verify":
-      return verification(view);
-    case "input":
-      return inputOf(view);
-    case "list":
-      return listResults(view.roots, view.wanted, {
-        ...view,
-        sees: (receipt) => isInside(receipt, view.folders),
-        read: (receipt) => readWithin(receipt, view.folders),
-      });
-  }
-}
-
-/** The path of the image of a result, as the list has it. */
-async function inputOf({ roots, receiptPath }: ViewOf<"input">): Promise<string | undefined> {
-  const { results } = await listResults(
-    roots,
-    { text: receiptPath },
-    {
-      limit: 1,
-      sees: (receipt) => receipt === receiptPath,
-      read: (receipt) => readWithin(receipt, roots),
-    },
-  );
-  return results[0]?.input;
-}
+const methods: ViewingThread = {
+  receipt: ({ receiptPath, roots }) =>
+    withResult(receiptPath, roots.output, ({ receipt, trust }) => {
+      const json = packed({ ...receipt, trust });
+      const shown = { study: receipt.source.study_instance_uid, json };
+      return Promise.resolve(moved(shown, [json.buffer]));
+    }),
+  picture(of) {
+    if (of.model !== undefined) return written(of, of.model);
+    return of.across === undefined
+      ? ofFrame(of, (...which) => pictures.draw(...which))
+      : ofSection(of, (known, section) => drawnPlane(sectionPlane(known, section), engine));
+  },
+  frame: (of) =>
+    of.across === undefined
+      ? ofFrame(of, async (...which) => packed(await pictures.facts(...which)))
+      : ofSection(of, (known, section) => packed(sectionFacts(known, section))),
+  marks: (of) =>
+    of.across === undefined
+      ? withResult(of.receiptPath, of.roots.output, (result) =>
+          marks.read(result, of.model, of.fullest ?? of.frame),
+        )
+      : ofSection(of, (known, section, result) =>
+          marks.readAcross(result, of.model, known, section),
+        ),
+  verify: verification,
+  async input(receiptPath, roots) {
+    const { results } = await listResults(
+      roots,
+      { text: receiptPath },
+      {
+        limit: 1,
+        sees: (receipt) => receipt === receiptPath,
+        read: (receipt) => readWithin(receipt, roots),
+      },
+    );
+    return results[0]?.input;
+  },
+  list: (of) =>
+    listResults(of.roots, of.wanted, {
+      ...of,
+      sees: (receipt) => isInside(receipt, of.folders),
+      read: (receipt) => readWithin(receipt, of.folders),
+    }),
+};
 
 /** The picture that a model wrote. */
-function written({ receiptPath, roots }: ViewOf<"picture">, model: string): Promise<Uint8Array> {
+function written({ receiptPath, roots }: OfPicture, model: string): Promise<Uint8Array> {
   return withResult(receiptPath, roots.output, (result) => {
     const { outputs = [] } = result.receipt.models.find(({ name }) => name === model) ?? {};
     const png = outputs.find(({ media_type: type }) => type === "image/png");
@@ -114,15 +113,14 @@ function written({ receiptPath, roots }: ViewOf<"picture">, model: string): Prom
 /**
  * JSON as bytes that go over to the owner: megabytes of text would keep its thread from serving.
  */
-function packed(value: unknown, transfer: Transferable[]): Uint8Array {
+function packed(value: unknown): Uint8Array<ArrayBuffer> {
   const bytes = new TextEncoder().encode(JSON.stringify(value));
-  transfer.push(bytes.buffer);
-  return bytes;
+  return moved(bytes, [bytes.buffer]);
 }
 
 /** Something of a plane across the slices. */
 function ofSection<T>(
-  { receiptPath, inputPath, roots, frame, across = "row" }: ViewOf<"picture" | "frame" | "marks">,
+  { receiptPath, inputPath, roots, frame, across = "row" }: OfPlace,
   use: (known: KnownVolume, section: Section, result: ResultFolder) => T | Promise<T>,
 ): Promise<T> {
   return withResult(receiptPath, roots.output, (result) =>
@@ -137,7 +135,7 @@ function ofSection<T>(
 }
 
 function ofFrame<T>(
-  { receiptPath, inputPath, roots, frame }: ViewOf<"picture" | "frame">,
+  { receiptPath, inputPath, roots, frame }: OfPlace,
   use: (source: OpenedInput, receipt: Receipt, frame: number) => Promise<T>,
 ): Promise<T> {
   return withResult(receiptPath, roots.output, ({ receipt }) =>
@@ -145,7 +143,7 @@ function ofFrame<T>(
   );
 }
 
-function verification(view: ViewOf<"verify">): Promise<Verification> {
+function verification(view: OfStudy): Promise<Verification> {
   return withResult(view.receiptPath, view.roots.output, async (result) => {
     const bytes = await withPlain(`${result.folder}/${result.name}`, readWhole);
     const checks = await checkResult({
@@ -161,7 +159,7 @@ function verification(view: ViewOf<"verify">): Promise<Verification> {
 }
 
 async function replayed(
-  { inputPath, roots, ...view }: ViewOf<"verify">,
+  { inputPath, roots, ...view }: OfStudy,
   { receipt }: ResultFolder,
 ): Promise<ReceiptCheck[]> {
   if (inputPath === undefined)
@@ -199,4 +197,4 @@ async function withSource<T>(
   );
 }
 
-answerOwner(handleCall);
+answerOwner(methods);

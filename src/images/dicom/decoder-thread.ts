@@ -1,14 +1,19 @@
 /** A thread that decodes frames for another one; see decoders.ts. */
+import { moved } from "../../base/remote.js";
 import { answerOwner } from "../../base/service-thread.js";
 import type { Warning } from "../image.js";
 import { decodeFrame } from "./codecs.js";
-import type { DecodedFrame, DecodeOrder } from "./decoders.js";
+import type { DecoderThread } from "./decoders.js";
 
-answerOwner<DecodeOrder, DecodedFrame>(async ({ header, format }, transfer) => {
-  const warnings: Warning[] = [];
-  const decoded = await decodeFrame(header, format, warnings);
-  // Transferred with its whole buffer, which must be its own
-  const data = decoded.byteLength === decoded.buffer.byteLength ? decoded : new Uint8Array(decoded);
-  transfer.push(data.buffer as ArrayBuffer);
-  return { data, warnings };
-});
+const methods: DecoderThread = {
+  async decode(header, format) {
+    const warnings: Warning[] = [];
+    const decoded = await decodeFrame(header, format, warnings);
+    // Moved with its whole buffer, which must be its own
+    const data =
+      decoded.byteLength === decoded.buffer.byteLength ? decoded : new Uint8Array(decoded);
+    return moved({ data, warnings }, [data.buffer as ArrayBuffer]);
+  },
+};
+
+answerOwner(methods);

@@ -6,19 +6,19 @@
  * when first needed and end when idle.
  */
 import os from "node:os";
-import { ServiceThread, ThreadEnded } from "../../base/service-thread.js";
+import { moved, ThreadEnded } from "../../base/remote.js";
+import { ServiceThread } from "../../base/service-thread.js";
 import type { PixelFormat, Warning } from "../image.js";
 import { decodeFrame } from "./codecs.js";
 import type { CodestreamHeader } from "./codestream.js";
 
-export interface DecodeOrder {
-  header: CodestreamHeader;
-  format: PixelFormat;
-}
-
 export interface DecodedFrame {
   data: Uint8Array;
   warnings: Warning[];
+}
+
+export interface DecoderThread {
+  decode(header: CodestreamHeader, format: PixelFormat): Promise<DecodedFrame>;
 }
 
 const MOST_THREADS = 7;
@@ -103,10 +103,10 @@ export async function decode(
   return { data: await decodeFrame(header, format, warnings), warnings };
 }
 
-const threads: ServiceThread<DecodeOrder, DecodedFrame>[] = [];
+const threads: ServiceThread<DecoderThread>[] = [];
 
 /** A thread without a frame, a new one, or one that has room for another frame. */
-function freeThread(): ServiceThread<DecodeOrder, DecodedFrame> | undefined {
+function freeThread(): ServiceThread<DecoderThread> | undefined {
   const running = threads.filter(({ isRunning }) => isRunning);
   const [least] = running.sort((a, b) => a.pending - b.pending);
   if (least?.pending === 0) return least;
@@ -115,8 +115,8 @@ function freeThread(): ServiceThread<DecodeOrder, DecodedFrame> | undefined {
   return least !== undefined && least.pending < ORDERS_A_THREAD ? least : undefined;
 }
 
-function newThread(): ServiceThread<DecodeOrder, DecodedFrame> {
-  const thread = new ServiceThread<DecodeOrder, DecodedFrame>({
+function newThread(): ServiceThread<DecoderThread> {
+  const thread = new ServiceThread<DecoderThread>({
     file: new URL("./decoder-thread.js", import.meta.url),
     idleMs: IDLE_MILLISECONDS,
   });
@@ -128,14 +128,14 @@ function newThread(): ServiceThread<DecodeOrder, DecodedFrame> {
  * Undefined if the thread ended first: the frame is decoded here, and tells what is wrong with it.
  */
 async function decodeOn(
-  thread: ServiceThread<DecodeOrder, DecodedFrame>,
+  thread: ServiceThread<DecoderThread>,
   header: CodestreamHeader,
   format: PixelFormat,
 ): Promise<DecodedFrame | undefined> {
   // A view would take the whole file with it
   const data = new Uint8Array(header.data);
   try {
-    return await thread.call({ header: { ...header, data }, format }, [data.buffer]);
+    return await thread.call.decode(moved({ ...header, data }, [data.buffer]), format);
   } catch (error) {
     if (error instanceof ThreadEnded) return undefined;
     throw error;

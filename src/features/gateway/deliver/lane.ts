@@ -4,6 +4,7 @@
  * that is away delays nothing but its own.
  */
 import { setTimeout as delay } from "node:timers/promises";
+import { backOff } from "../../../base/back-off.js";
 import { durations } from "../../../base/durations.js";
 import { groupsOf } from "../../../base/groups.js";
 import { monotonic } from "../../../base/monotonic.js";
@@ -11,6 +12,7 @@ import { faultForLog, type Logger } from "../../../base/log.js";
 import { NameLock } from "../../../files/name-lock.js";
 import type { Delivered, Delivery, DeliveryState } from "../../../results/receipt/delivery.js";
 import { belongsTo } from "../../../results/receipt/names.js";
+import { gatewayRetry } from "../retry.js";
 import type { Destination, ObjectToSend, Proved, Sent } from "./destination.js";
 import type { DeliveryTold } from "./messages.js";
 import { isUnderway, objectsFor, objectToSend, type Outbox, type Pending } from "./outbox.js";
@@ -77,9 +79,6 @@ function apply(object: Delivered, { failed, ...change }: DeliveryChange): void {
   Object.assign(object, change, { tries, at, state: next });
 }
 
-const backOff = (failures: number) =>
-  Math.min(durations.gatewayRetryMost, durations.gatewayRetry * 2 ** failures);
-
 /** A result on its way. */
 interface Going {
   pending: Pending;
@@ -108,8 +107,12 @@ export interface DestinationLaneOptions {
   ready: Promise<unknown>;
   /** Called when something was sent or proven: what that took is free. */
   rested: () => void;
-  /** Writes a line into the audit. @throws RadserveError audit_failed */
-  tell: (told: DeliveryTold) => Promise<void>;
+  /**
+   * Resolves when the audit has the line of what will be sent. @throws RadserveError audit_failed
+   */
+  asked: (told: DeliveryTold) => Promise<void>;
+  /** The line of what has become of it, which holds up nothing. */
+  became: (told: DeliveryTold) => void;
 }
 
 export class DestinationLane {
@@ -178,7 +181,7 @@ export class DestinationLane {
     // beside its receipt yet
     if (this.#writing.size === 0) await this.#release();
     const next = this.options.outbox.nextDue(this.options.name);
-    const until = this.#failures > 0 ? backOff(this.#failures - 1) : next - monotonic();
+    const until = this.#failures > 0 ? backOff(this.#failures, gatewayRetry()) : next - monotonic();
     const ms = Math.max(0, Math.min(until, durations.gatewayRetryMost));
     const signal = this.#failures > 0 ? this.#closing.signal : this.#alarm.signal;
     await delay(ms, undefined, { signal }).catch(() => undefined);
@@ -274,7 +277,9 @@ export class DestinationLane {
     const began = performance.now();
     // Nothing leaves that is not written down
     await Promise.all(
-      some.map(({ one, objects }) => this.#tell(one.pending, "asked", objects.length)),
+      some.map(({ one, objects }) =>
+        this.options.asked(this.#told(one.pending, "asked", objects.length)),
+      ),
     );
     const all = new Map(
       some.flatMap(({ objects }) => objects).map((one) => [one.sop_instance_uid, one]),
@@ -384,7 +389,7 @@ export class DestinationLane {
       );
       pending.notBefore.set(name, monotonic() + durations.gatewayRetryMost);
     }
-    if (tries > 0) pending.notBefore.set(name, monotonic() + backOff(tries - 1));
+    if (tries > 0) pending.notBefore.set(name, monotonic() + backOff(tries, gatewayRetry()));
     for (const [state, count] of Object.entries(news) as [DeliveryState, number][]) {
       this.totals[state] = (this.totals[state] ?? 0) + count;
       if (state === "refused" || state === "unproven")
@@ -392,20 +397,12 @@ export class DestinationLane {
           { destination: name, request_id, objects: count, state },
           "objects of a result were set aside",
         );
-      // What has happened stays so: a line that cannot be written holds up nothing
-      await this.#tell(pending, state, count).catch(() => undefined);
+      this.options.became(this.#told(pending, state, count));
     }
   }
 
-  #tell({ study, delivery }: Pending, outcome: string, count: number): Promise<void> {
+  #told({ study, delivery }: Pending, outcome: string, count: number): DeliveryTold {
     const { subject, request_id } = delivery;
-    return this.options.tell({
-      outcome,
-      destination: this.options.name,
-      study,
-      subject,
-      request_id,
-      count,
-    });
+    return { outcome, destination: this.options.name, study, subject, request_id, count };
   }
 }

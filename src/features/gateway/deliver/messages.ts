@@ -1,9 +1,9 @@
-/** The messages between the thread that serves HTTP and the thread that delivers. */
+/** What the thread that serves HTTP and the thread that delivers have to say to one another. */
 import { z } from "zod";
 import type { Config } from "../../../config.js";
-import { deliveredSchema } from "../../../results/receipt/delivery.js";
+import { deliveredSchema, type Delivery } from "../../../results/receipt/delivery.js";
 import type { DestinationSettings } from "./destination-settings.js";
-import type { OutboxEntry } from "./outbox.js";
+import type { OutboxEntry } from "./entry.js";
 
 export interface DeliverThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk">;
@@ -65,23 +65,26 @@ export type Changed = z.infer<typeof changedSchema> & { chosen: number };
 export const objectsIn = ({ results }: Pick<Changed, "results">): number =>
   results.reduce((sum, { objects }) => sum + objects, 0);
 
-export type ToDeliver =
-  /** Answered when the disk has it. */
-  | { type: "intend"; entry: OutboxEntry }
+/** What the thread that serves HTTP asks the thread that delivers. */
+export interface DeliverThread {
   /**
-   * Answered with the Delivery, or undefined: when it is over if `ms` is there, but so long after
-   * at the latest.
+   * What has become of a result's objects; undefined where nothing is to be delivered of it.
+   * @param ms waits so long until that is over; not at all if undefined
    */
-  | { type: "outcome"; id: string; folder: string; name: string; ms: number | undefined }
-  /** Answered with Undelivered[]. */
-  | { type: "list"; filter: DeliveryFilter; most: number }
-  /** Answered with Changed: they are tried again, at `to` in place of the one they were for. */
-  | { type: "retry"; filter: DeliveryFilter; to: string | undefined }
-  /** Answered with Changed: they are dropped. */
-  | { type: "drop"; filter: DeliveryFilter }
+  outcome(
+    id: string,
+    result: Pick<OutboxEntry, "folder" | "name">,
+    ms: number | undefined,
+  ): Promise<Delivery | undefined>;
+  list(filter: DeliveryFilter, most: number): Promise<Undelivered[]>;
+  /** Sends set-aside objects again. @param to in place of the destination that they were for */
+  retry(filter: DeliveryFilter, to: string | undefined): Promise<Changed>;
+  /** Gives set-aside objects up. */
+  drop(filter: DeliveryFilter): Promise<Changed>;
   /** Nobody waits for an outcome any longer. */
-  | { type: "hurry" }
-  | { type: "close" };
+  hurry(): void;
+  close(): Promise<void>;
+}
 
 /** A line of the audit. */
 export interface DeliveryTold {
@@ -105,8 +108,12 @@ export interface DestinationFigures {
 }
 export type DeliveryFigures = Record<string, DestinationFigures>;
 
-export type FromDeliver =
-  /** Answered when the audit has its line. */
-  | { type: "tell"; told: DeliveryTold }
-  /** `untrusted`: results that wait because they are not trusted. */
-  | { type: "figures"; figures: DeliveryFigures; untrusted: number };
+/** What the thread that delivers tells the one that serves HTTP. */
+export interface DeliverOwner {
+  /** Resolves when the audit has the line. @throws RadserveError audit_failed */
+  asked(told: DeliveryTold): Promise<void>;
+  /** What has happened stays so: a line that cannot be written holds up nothing. */
+  became(told: DeliveryTold): void;
+  /** @param untrusted results that wait because they are not trusted */
+  figures(figures: DeliveryFigures, untrusted: number): void;
+}

@@ -9,16 +9,15 @@
  * published is found by it, and where nothing was, the entry is dropped. `radserve deliver scan`
  * makes lost entries again.
  */
-import { mkdir, readdir, rm } from "node:fs/promises";
+import { readdir, rm } from "node:fs/promises";
 import path from "node:path";
-import { z } from "zod";
 import { errno } from "../../../base/errno.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { storedJson } from "../../../base/stored-json.js";
 import { stat } from "../../../files/disk.js";
 import { readStart } from "../../../files/descriptor.js";
-import { ifMissing, syncFolder, withPlain } from "../../../files/durable-files.js";
+import { ifMissing, withPlain } from "../../../files/durable-files.js";
 import { holdsSomething } from "../../../files/folder-mark.js";
 import { withInput } from "../../../files/guarded-paths.js";
 import { deliveryName, undeliveredNumber } from "../../../files/helper-names.js";
@@ -29,7 +28,6 @@ import { withName } from "../../../results/commit/commit.js";
 import { readReceipt } from "../../../results/receipt/read-receipt.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../../../results/commit/staging.js";
 import {
-  deliverySchema,
   deliveryText,
   notTrusted,
   readDelivery,
@@ -43,22 +41,13 @@ import { objectsOf, type Receipt } from "../../../results/receipt/receipt.js";
 import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
+import { entrySchema, keepEntry, type OutboxEntry } from "./entry.js";
 import { isTaken } from "./takes.js";
 
 const AT_ONCE = 8;
 /** In which the File Meta Information of an object lies. */
 const META_BYTES = 4096;
 const NAME_OF_ENTRY = /^([0-9a-f][0-9a-f.-]{0,80})\.json$/;
-
-const entrySchema = z.object({
-  /** Real path of the output folder, and NAME. */
-  folder: z.string(),
-  name: z.string(),
-  /** The result lay there already: what is asked for is added to what its file says. */
-  reused: z.boolean(),
-  delivery: deliverySchema,
-});
-export type OutboxEntry = z.infer<typeof entrySchema>;
 
 /** A result that is to be delivered, as it was when it was last looked at. */
 export interface Pending {
@@ -224,39 +213,19 @@ export class Outbox {
       for (const wake of Array.from(waiters)) wake();
   }
 
-  /**
-   * Writes an entry; the disk has it when this resolves. @throws RadserveError delivery_unavailable
-   */
+  /** @throws RadserveError delivery_unavailable */
   async keep(entry: OutboxEntry): Promise<void> {
     const { folder, minimumFreeBytes } = this.options;
-    try {
-      const holder = path.dirname(folder);
-      if (isUnmounted(holder, (await stat(holder)).dev))
-        throw new Error("its share is not mounted");
-      if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined)
-        await syncFolder(holder);
-      await replaceFile(
-        folder,
-        `${entry.delivery.id}.json`,
-        JSON.stringify(entry),
-        minimumFreeBytes,
-      );
-    } catch (error) {
-      const why =
-        error instanceof RadserveError ? error.code : errno(error) || "its share is not mounted";
-      throw errors.delivery_unavailable(
-        `The delivery queue cannot be written (${why}), so no result was written. Correct that and send the request again, or send it with deliver none.`,
-        undefined,
-        { cause: error },
-      );
-    }
+    await keepEntry(folder, entry, minimumFreeBytes);
     this.#entries.set(entry.delivery.id, entry);
   }
 
   /** Looks at an entry; undefined where there is nothing to deliver (any more). */
-  adopt(id: string): Promise<Pending | undefined> {
-    const entry = this.#entries.get(id);
-    if (entry === undefined) return Promise.resolve(this.#pending.get(id));
+  async adopt(id: string): Promise<Pending | undefined> {
+    const known = this.#pending.get(id);
+    // Entries are written by the thread that serves HTTP
+    const entry = this.#entries.get(id) ?? (known === undefined ? await this.#read(id) : undefined);
+    if (entry === undefined) return known;
     const adopting =
       this.#adopting.get(id) ?? this.#adopt(entry).finally(() => this.#adopting.delete(id));
     this.#adopting.set(id, adopting);

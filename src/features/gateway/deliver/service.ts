@@ -7,20 +7,23 @@ import path from "node:path";
 import type { Audit } from "../../../audit/audit.js";
 import { errors } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
-import { ServiceThread, ThreadEnded } from "../../../base/service-thread.js";
+import { ThreadEnded, type Calls } from "../../../base/remote.js";
+import { ServiceThread } from "../../../base/service-thread.js";
 import type { Config } from "../../../config.js";
 import type { KnownDestinations } from "../../../inference/request.js";
 import type { ResultPlace, Sending } from "../../../inference/result-hook.js";
 import type { Delivery } from "../../../results/receipt/delivery.js";
 import { holdsDeliveries, queueWithoutSpool } from "../setting.js";
 import type { GatewaySettings } from "../settings.js";
+import { keepEntry } from "./entry.js";
 import type {
   Changed,
+  DeliverOwner,
+  DeliverThread,
   DeliverThreadOptions,
   DeliveryFigures,
   DeliveryFilter,
-  FromDeliver,
-  ToDeliver,
+  DeliveryTold,
   Undelivered,
 } from "./messages.js";
 
@@ -56,7 +59,7 @@ export class DeliveryService implements Sending {
   readonly destinations: KnownDestinations;
   /** Where the queue is, if not in the state directory. */
   readonly spool: string | undefined;
-  readonly #thread: ServiceThread<ToDeliver, unknown>;
+  readonly #thread: ServiceThread<DeliverThread, DeliverOwner>;
   #figures: DeliveryFigures = {};
   #untrusted = 0;
 
@@ -74,7 +77,14 @@ export class DeliveryService implements Sending {
         destinations: settings.destinations,
       } satisfies DeliverThreadOptions,
       stays: true,
-      answering: (message: FromDeliver) => this.#answer(message),
+      owner: {
+        asked: (told) => this.#tell(told),
+        became: (told) => void this.#tell(told).catch(() => undefined),
+        figures: (figures, untrusted) => {
+          this.#figures = figures;
+          this.#untrusted = untrusted;
+        },
+      },
       failed: (error) =>
         log.error({ fault: faultForLog(error) }, "the thread that delivers failed"),
     });
@@ -93,7 +103,9 @@ export class DeliveryService implements Sending {
    * Keeps what is to be delivered. @throws RadserveError delivery_unavailable, shutting_down
    */
   async staged(delivery: Delivery, place: ResultPlace): Promise<void> {
-    await this.#call({ type: "intend", entry: { ...place, delivery } });
+    const { config, settings } = this.options;
+    const entry = { ...place, delivery };
+    await keepEntry(queueOf(settings, config), entry, config.minimum_free_disk);
   }
 
   /**
@@ -102,21 +114,21 @@ export class DeliveryService implements Sending {
    */
   async published(id: string, receiptPath: string, ms?: number): Promise<Delivery | undefined> {
     const { dir: folder, name } = path.parse(receiptPath);
-    return (await this.#call({ type: "outcome", id, folder, name, ms })) as Delivery | undefined;
+    return this.#ask((call) => call.outcome(id, { folder, name }, ms));
   }
 
   async list(filter: DeliveryFilter, most: number): Promise<Undelivered[]> {
-    return (await this.#call({ type: "list", filter, most })) as Undelivered[];
+    return this.#ask((call) => call.list(filter, most));
   }
 
   /** Sends set-aside objects again, or to another destination. */
   async retry(filter: DeliveryFilter, to?: string): Promise<Changed> {
-    return (await this.#call({ type: "retry", filter, to })) as Changed;
+    return this.#ask((call) => call.retry(filter, to));
   }
 
   /** Gives set-aside objects up. */
   async drop(filter: DeliveryFilter): Promise<Changed> {
-    return (await this.#call({ type: "drop", filter })) as Changed;
+    return this.#ask((call) => call.drop(filter));
   }
 
   /** Whether something is in the queue for a destination, which the settings may not name. */
@@ -127,17 +139,17 @@ export class DeliveryService implements Sending {
 
   /** Nobody is to wait for an outcome any longer. */
   hurry(): void {
-    this.#thread.note({ type: "hurry" });
+    this.#thread.note.hurry();
   }
 
   /** Sends nothing more; what is not delivered goes on with the next start. */
   async close(): Promise<void> {
-    await this.#thread.close({ type: "close" });
+    await this.#thread.close((call) => call.close());
   }
 
-  async #call(call: ToDeliver): Promise<unknown> {
+  async #ask<T>(question: (call: Calls<DeliverThread>) => Promise<T>): Promise<T> {
     try {
-      return await this.#thread.call(call);
+      return await question(this.#thread.call);
     } catch (error) {
       if (error instanceof ThreadEnded)
         throw errors.shutting_down("The server stops. Send it again.");
@@ -145,19 +157,12 @@ export class DeliveryService implements Sending {
     }
   }
 
-  async #answer(message: FromDeliver): Promise<undefined> {
-    if (message.type === "figures") {
-      this.#figures = message.figures;
-      this.#untrusted = message.untrusted;
-    } else {
-      const { audit } = this.options;
-      const { study, ...told } = message.told;
-      await audit.record({
-        kind: "delivery",
-        ...told,
-        ...(study === "" ? {} : { study: audit.hash("study", study) }),
-      });
-    }
-    return undefined;
+  async #tell({ study, ...told }: DeliveryTold): Promise<void> {
+    const { audit } = this.options;
+    await audit.record({
+      kind: "delivery",
+      ...told,
+      ...(study === "" ? {} : { study: audit.hash("study", study) }),
+    });
   }
 }

@@ -12,14 +12,15 @@ import { deliveryName } from "../../../files/helper-names.js";
 import { receiptName } from "../../../results/receipt/names.js";
 import { readDelivery, type Delivered, type Delivery } from "../../../results/receipt/delivery.js";
 import { isInside } from "../../../files/roots.js";
+import type { OutboxEntry } from "./entry.js";
 import { DestinationLane } from "./lane.js";
 import type {
   Changed,
   DeliverThreadOptions,
   DeliveryFigures,
   DeliveryFilter,
-  FromDeliver,
-  ToDeliver,
+  DeliverOwner,
+  DeliverThread,
   Undelivered,
 } from "./messages.js";
 import { openDestination } from "./open-destination.js";
@@ -27,7 +28,23 @@ import { isSetAside, isUnderway, Outbox, type Pending } from "./outbox.js";
 
 const { config, outputRoots, queue, destinations } = workerData as DeliverThreadOptions;
 const log = createLog(config.log_level);
-const owner = answerOwner<ToDeliver, unknown, FromDeliver>(handleCall);
+const methods: DeliverThread = {
+  outcome,
+  list,
+  retry,
+  drop,
+  hurry() {
+    hurried = true;
+    outbox.answerAll();
+  },
+  async close() {
+    clearTimeout(looking);
+    clearInterval(figuring);
+    await Promise.all([...lanes.values()].map((lane) => lane.close()));
+    outbox.close();
+  },
+};
+const owner = answerOwner<DeliverOwner>(methods);
 let hurried = false;
 let told = "";
 
@@ -58,9 +75,8 @@ for (const [name, settings] of Object.entries(destinations))
       rested,
       proves: settings.prove !== false,
       destination: openDestination(name, settings),
-      tell: async (line) => {
-        await owner.call({ type: "tell", told: line });
-      },
+      asked: (told) => owner.call.asked(told),
+      became: (told) => owner.note.became(told),
     }),
   );
 
@@ -74,37 +90,11 @@ async function look(): Promise<void> {
   if (!hurried) looking = setTimeout(() => void look(), durations.deliveryLook).unref();
 }
 
-async function handleCall(call: ToDeliver): Promise<unknown> {
-  switch (call.type) {
-    case "intend":
-      return outbox.keep(call.entry);
-    case "outcome":
-      return outcomeOf(call);
-    case "list":
-      return list(call);
-    case "retry":
-      return retry(call.filter, call.to);
-    case "drop":
-      return drop(call.filter);
-    case "hurry":
-      hurried = true;
-      outbox.answerAll();
-      return undefined;
-    case "close":
-      clearTimeout(looking);
-      clearInterval(figuring);
-      await Promise.all([...lanes.values()].map((lane) => lane.close()));
-      outbox.close();
-      return undefined;
-  }
-}
-
-async function outcomeOf({
-  id,
-  folder,
-  name,
-  ms,
-}: ToDeliver & { type: "outcome" }): Promise<Delivery | undefined> {
+async function outcome(
+  id: string,
+  { folder, name }: Pick<OutboxEntry, "folder" | "name">,
+  ms: number | undefined,
+): Promise<Delivery | undefined> {
   const pending = await outbox.adopt(id);
   if (pending === undefined) return readDelivery(`${folder}/${deliveryName(name)}`, name);
   if (ms !== undefined) await untilSettled(pending, ms);
@@ -140,7 +130,7 @@ function chosen({ id, destination, subject, within }: DeliveryFilter): Pending[]
     .sort((a, b) => b.delivery.asked_at.localeCompare(a.delivery.asked_at));
 }
 
-async function list({ filter, most }: ToDeliver & { type: "list" }): Promise<Undelivered[]> {
+async function list(filter: DeliveryFilter, most: number): Promise<Undelivered[]> {
   const some = chosen(filter).slice(0, most);
   // Another node, or a newer result, may have changed them
   await Promise.all(some.map((one) => outbox.refresh(one).catch(() => false)));
@@ -231,11 +221,12 @@ async function retry(filter: DeliveryFilter, to: string | undefined): Promise<Ch
 }
 
 /** Gives up what was set aside: nothing of it is sent any more, and its file says so no longer. */
-const drop = (filter: DeliveryFilter): Promise<Changed> =>
-  eachSetAside(filter, (delivery, name, some) => {
+function drop(filter: DeliveryFilter): Promise<Changed> {
+  return eachSetAside(filter, (delivery, name, some) => {
     without(delivery, name, some);
     return true;
   });
+}
 
 function tellFigures(): void {
   const figures: DeliveryFigures = {};
@@ -257,6 +248,6 @@ function tellFigures(): void {
       }
   const { untrusted } = outbox;
   const text = JSON.stringify([figures, untrusted]);
-  if (text !== told) owner.note({ type: "figures", figures, untrusted });
+  if (text !== told) owner.note.figures(figures, untrusted);
   told = text;
 }

@@ -17,6 +17,7 @@ import path from "node:path";
 import { z } from "zod";
 import { headOf } from "../../../jobs/classify.js";
 import { durations } from "../../../base/durations.js";
+import { backOff } from "../../../base/back-off.js";
 import { errno } from "../../../base/errno.js";
 import { asRadserveError, errors } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
@@ -29,6 +30,8 @@ import { replaceFile } from "../../../files/new-file.js";
 import { textOfRegular } from "../../../files/regular-file.js";
 import type { RunningClock } from "../../../files/running-clock.js";
 import { tagReasons } from "../../../models/acceptance.js";
+import type { JobEnd } from "../../../jobs/call.js";
+import { gatewayRetry } from "../retry.js";
 import type { Rule } from "../settings.js";
 import { studyOf } from "./patients.js";
 import { againPath, isUid, objectPath, seriesPath, type KeptObject, type Spool } from "./spool.js";
@@ -60,9 +63,6 @@ export interface Completed {
   objects: number;
 }
 
-/** `gone`: the database does not have it, because it was purged, or was lost with the tables. */
-export type JobState = "open" | "ended" | "gone";
-
 export interface ArrivalsOptions {
   folder: string;
   spool: Pick<Spool, "made" | "patients">;
@@ -73,7 +73,7 @@ export interface ArrivalsOptions {
   log: Logger;
   /** @returns the id of the job @throws RadserveError of the endpoint of jobs, audit_failed */
   submit: (submission: Submission) => Promise<string>;
-  jobState: (jobId: string) => Promise<JobState>;
+  jobState: (jobId: string) => Promise<JobEnd>;
   /** Writes down what is removed next. @throws RadserveError audit_failed */
   removing: (removal: { peer: string; study: string; objects: number }) => Promise<void>;
 }
@@ -451,11 +451,8 @@ export class Arrivals {
         "received images could not become a job; it is tried again",
       );
       group.fault = error.code;
-      this.#wait(
-        group,
-        Math.min(durations.gatewayRetryMost, durations.gatewayRetry * 2 ** group.failures),
-      );
       group.failures += 1;
+      this.#wait(group, backOff(group.failures, gatewayRetry()));
     }
   }
 

@@ -2,11 +2,13 @@
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { durations } from "../../../base/durations.js";
+import { backOff } from "../../../base/back-off.js";
 import { errno } from "../../../base/errno.js";
 import { faultForLog } from "../../../base/log.js";
 import { expiryWarning, WatchedCertificates } from "../../../files/certificates.js";
 import { GATEWAY_TLS, type GatewaySettings } from "../settings.js";
 import { DicomListener, type DicomListenerOptions } from "./dicom-listener.js";
+import { gatewayRetry } from "../retry.js";
 import type { ReceptionTrouble } from "./messages.js";
 
 /** Bytes of a P-DATA-TF that peers are told. */
@@ -39,7 +41,6 @@ export class DicomPort {
       this.#fault = undefined;
     } catch (error) {
       const why = errno(error);
-      const delay = Math.min(durations.gatewayRetryMost, durations.gatewayRetry * 2 ** this.#tries);
       if (this.#tries === 0)
         this.shared.log.error(
           {
@@ -49,6 +50,7 @@ export class DicomPort {
           "the port for DICOM cannot be opened; it is tried again",
         );
       this.#tries += 1;
+      const delay = backOff(this.#tries, gatewayRetry());
       this.#fault = why || "its certificates cannot be used";
       setTimeout(() => void this.open(), delay).unref();
     }

@@ -1,28 +1,32 @@
-/** The messages between the thread that serves HTTP and the thread of the gateway's reception. */
+/** What the thread that serves HTTP and that of the reception have to say to one another. */
 import type { ReadableStream } from "node:stream/web";
+import type { MessagePort } from "node:worker_threads";
 import type { Config } from "../../../config.js";
 import type { ReceivingSettings } from "../settings.js";
-import type { Submission } from "./arrivals.js";
+import type { Completed, Submission } from "./arrivals.js";
 import type { Reach } from "./reach.js";
+import type { StowAnswer } from "./stow.js";
 
 export interface ReceptionThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk" | "upload_limit" | "state_dir">;
   settings: ReceivingSettings;
 }
 
-export type ToReception =
-  /** Objects of one request; answered with what became of them. */
-  | {
-      type: "store";
-      peer: string;
-      address: string | undefined;
-      boundary: string;
-      body: ReadableStream<Uint8Array>;
-    }
-  /** Answered with what became of the study. */
-  | { type: "complete"; study: string; reach: Reach }
+/** What the thread that serves HTTP asks the thread of the gateway's reception. */
+export interface ReceptionThread {
+  /** Keeps the objects of one request. */
+  store(request: StowRequest, body: ReadableStream<Uint8Array>): Promise<StowAnswer>;
+  /** What becomes of a study that is complete. */
+  complete(study: string, reach: Reach): Promise<Completed[]>;
   /** Takes no more. */
-  | { type: "close" };
+  close(): void;
+}
+
+export interface StowRequest {
+  peer: string;
+  address: string | undefined;
+  boundary: string;
+}
 
 /** Something that is wrong with the reception, in the words of the conditions. */
 export interface ReceptionTrouble {
@@ -62,11 +66,15 @@ export interface ReceptionRecord {
   ms?: number;
 }
 
-export type FromReception =
-  /** Answered with the id of the job. */
-  | { type: "submit"; submission: Submission }
-  /** Answered with what has become of it. */
-  | { type: "state"; jobId: string }
-  /** Answered when the audit has its line. */
-  | { type: "tell"; told: ReceptionRecord }
-  | { type: "figures"; figures: ReceptionFigures };
+/** What the thread of the gateway's reception asks the one that serves HTTP, and tells it. */
+export interface ReceptionOwner {
+  /** @returns the id of the job */
+  submit(submission: Submission): Promise<string>;
+  /** Answered by JobsAside. */
+  lineToJobs(): Promise<MessagePort>;
+  /** Resolves when the audit has the line. @throws RadserveError audit_failed */
+  tell(told: ReceptionRecord): Promise<void>;
+  /** The audit gets the line of what has happened, however long that takes. */
+  tellAtLast(told: ReceptionRecord): void;
+  figures(figures: ReceptionFigures): void;
+}

@@ -2,23 +2,28 @@
  * The thread of the gateway's reception: connections of peers, bodies of STOW-RS, the spool and
  * what becomes of it live here, so that none of it holds up the thread that serves HTTP.
  */
-import { setTimeout as delay } from "node:timers/promises";
+import type { ReadableStream } from "node:stream/web";
 import { workerData } from "node:worker_threads";
 import { givingBack } from "../../../addon/idle.js";
 import { durations } from "../../../base/durations.js";
 import { createLog, faultForLog } from "../../../base/log.js";
+import { DirectLine } from "../../../base/remote.js";
 import { answerOwner } from "../../../base/service-thread.js";
 import { RunningClock, runningClockOf } from "../../../files/running-clock.js";
-import { Arrivals, type JobState } from "./arrivals.js";
+import { unlessEnded } from "../../../jobs/database-trouble.js";
+import type { JobsAside } from "../../../jobs/messages.js";
+import { GATEWAY_CALLER } from "../subject.js";
+import { Arrivals } from "./arrivals.js";
 import { count, type CameOfSeries } from "./dicom-listener.js";
 import { DicomPort } from "./dicom-port.js";
 import type {
   ReceptionFigures,
   ReceptionThreadOptions,
   ReceptionTrouble,
-  FromReception,
+  ReceptionOwner,
+  ReceptionThread,
+  StowRequest,
   ReceptionRecord,
-  ToReception,
 } from "./messages.js";
 import { studyOf } from "./patients.js";
 import { reaches } from "./reach.js";
@@ -28,7 +33,18 @@ import { storeParts, type StowAnswer } from "./stow.js";
 
 const { config, settings } = workerData as ReceptionThreadOptions;
 const log = createLog(config.log_level);
-const owner = answerOwner<ToReception, unknown, FromReception>(handleCall);
+const methods: ReceptionThread = {
+  store,
+  complete: (study, reach) =>
+    arrivals.complete(study, (one, rule) => reaches(reach, settings, one, rule)),
+  close() {
+    arrivals.close();
+    listener?.close();
+  },
+};
+const owner = answerOwner<ReceptionOwner>(methods);
+/** The database may hold up a look at what has become of a job, and nobody else meanwhile. */
+const jobs = new DirectLine<JobsAside>(() => owner.call.lineToJobs());
 
 const counts = {
   objects: { dicom: 0, stow: 0 },
@@ -50,10 +66,10 @@ const arrivals = new Arrivals({
   keep: settings.keep,
   clock,
   log,
-  submit: async (submission) => (await owner.call({ type: "submit", submission })) as string,
-  jobState: async (jobId) => (await owner.call({ type: "state", jobId })) as JobState,
-  removing: async ({ objects: count, ...of }) =>
-    tell({ kind: "removed", count, ...of, study: studyOf(of.study) }),
+  submit: (submission) => owner.call.submit(submission),
+  jobState: (jobId) => unlessEnded(jobs.call.stateOf(GATEWAY_CALLER, jobId)),
+  removing: ({ objects: count, ...of }) =>
+    owner.call.tell({ kind: "removed", count, ...of, study: studyOf(of.study) }),
 });
 const listener =
   settings.dicom === undefined
@@ -79,13 +95,9 @@ void arrivals.look();
 countShares();
 void listener?.open();
 
-async function tell(told: ReceptionRecord): Promise<void> {
-  await owner.call({ type: "tell", told });
-}
-
-/** Writes to the audit that objects of a study are coming. No sender gets SUCCESS before that. */
+/** Says that objects of a study come; nobody is told that they are kept before that. */
 function coming(peer: string, study: string, address: string | undefined): Promise<void> {
-  return tell({ kind: "received", outcome: "asked", peer, study, address });
+  return owner.call.tell({ kind: "received", outcome: "asked", peer, study, address });
 }
 
 /**
@@ -98,22 +110,7 @@ function came(
   more: Pick<ReceptionRecord, "address" | "ms">,
 ): void {
   for (const { studyInstanceUid: study, objects: count, bytes } of all)
-    void tellAtLast({ kind: "received", peer, study, count, bytes, ...more });
-}
-
-async function tellAtLast(told: ReceptionRecord): Promise<void> {
-  for (let tries = 0; ; tries++)
-    try {
-      await tell(told);
-      return;
-    } catch (error) {
-      if (tries === 0)
-        log.error(
-          { peer: told.peer, fault: faultForLog(error) },
-          "what came could not be written into the audit; it is tried again",
-        );
-      await delay(durations.auditRetry, undefined, { ref: false });
-    }
+    owner.note.tellAtLast({ kind: "received", peer, study, count, bytes, ...more });
 }
 
 function arrived(by: "dicom" | "stow", kept: KeptObject, peer: string): void {
@@ -161,7 +158,7 @@ function tellFigures(): void {
   const associations = listener?.associations ?? 0;
   const figures: ReceptionFigures = { ...counts, associations, waiting, withoutRule, troubles };
   const text = JSON.stringify(figures);
-  if (text !== told) owner.note({ type: "figures", figures });
+  if (text !== told) owner.note.figures(figures);
   told = text;
   void spool.conflicts.look();
   void spool.shares.forgetRefused();
@@ -178,25 +175,10 @@ function countShares(): void {
     );
 }
 
-async function handleCall(call: ToReception): Promise<unknown> {
-  switch (call.type) {
-    case "store":
-      return store(call);
-    case "complete":
-      return arrivals.complete(call.study, (one, rule) => reaches(call.reach, settings, one, rule));
-    case "close":
-      arrivals.close();
-      listener?.close();
-      return undefined;
-  }
-}
-
-async function store({
-  peer,
-  address,
-  boundary,
-  body,
-}: ToReception & { type: "store" }): Promise<StowAnswer> {
+async function store(
+  { peer, address, boundary }: StowRequest,
+  body: ReadableStream<Uint8Array>,
+): Promise<StowAnswer> {
   const began = performance.now();
   const series = new Map<string, CameOfSeries>();
   const kept = (object: KeptObject) => {

@@ -151,7 +151,10 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
   });
   t.match(await radserve(place, "status"), { stdout: /delivery_set_aside/ });
   pacs.behave("keep");
-  t.match(await radserve(place, "deliver", "retry"), { status: 0, stdout: /^1 set-aside object / });
+  t.match(await radserve(place, "deliver", "retry", "--all"), {
+    status: 0,
+    stdout: /^1 set-aside object /m,
+  });
   await until("the object is proven", () => proven(place));
   t.match(await radserve(place, "deliver", "list"), { status: 0, stderr: /Nothing is waiting/ });
   const receipt = path.join(place.output, "image.dcm.json");
@@ -192,6 +195,6 @@ await t.test("the commands of docs/gateway.md", { skip: commandsAre("curl") }, a
   });
   t.match(
     stdout,
-    /"state":"proven"[^]*0 set-aside objects[^]*\npacs +proven[^]*\n0 undelivered results/,
+    /"state":"proven"[^]*Nothing is set aside there[^]*\npacs +proven[^]*\n0 undelivered results/,
   );
 });
