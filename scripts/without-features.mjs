@@ -5,8 +5,8 @@
  * taken out alone, and the rest must keep the types and build. What is deleted cannot break the
  * direction of imports.
  *
- * The page (web/) is built too, but its types are not looked at: it shows what every feature answers,
- * and takes nothing but types from one.
+ * The page (web/) is built too, but its types are not looked at: it shows what every feature
+ * answers, and takes nothing but types from one.
  *
  * What goes with a feature: src/features/NAME, test/features/NAME, and each file of test/, bench/
  * and scripts/ that imports a file which has gone.
