@@ -115,6 +115,8 @@ interface Folder {
 
 export class Spool {
   #judging: Promise<unknown> = Promise.resolve();
+  /** Folders that were made, and that the disk may not have: one whose fault was met, say. */
+  readonly #unsynced = new Set<string>();
   readonly patients: Patients;
   readonly conflicts: Conflicts;
   readonly shares: Shares;
@@ -135,12 +137,14 @@ export class Spool {
    * @throws RadserveError bad_request for UIDs that are missing, malformed or not those that were
    * announced; file_exists for another
    * whole object of this peer, study, series and instance;
-   * body_too_large, disk_full, spool_share_full, corrupt_image, truncated_image
+   * body_too_large, disk_full, share_unavailable, spool_share_full, corrupt_image, truncated_image
    */
   async keep(peer: string, object: Arriving): Promise<KeptObject> {
-    const { dev } = await stat(this.folder);
+    const { dev } = await stat(this.folder).catch((error: unknown) => {
+      throw faultOfSpool(error);
+    });
     if (isUnmounted(this.folder, dev))
-      throw errors.input_not_found("The spool's share is not mounted. Send it again later.");
+      throw errors.share_unavailable("The spool's share is not mounted. Send it again later.");
     try {
       const coming = await this.shares.begin(peer);
       let fresh = false;
@@ -152,11 +156,7 @@ export class Spool {
         coming.end(fresh);
       }
     } catch (error) {
-      const explained = explainedFault(error, "input");
-      const isOfDisk =
-        explained instanceof RadserveError &&
-        (explained.code === "disk_full" || explained.code === "share_unavailable");
-      throw isOfDisk ? explained : error;
+      throw faultOfSpool(error);
     }
   }
 
@@ -296,10 +296,14 @@ export class Spool {
     const flags = constants.O_RDONLY | constants.O_DIRECTORY;
     // At once where it is this machine's disk: a folder that is there is found in memory
     const now = onBlockDevice({ dev });
-    const fd = await openDescriptor(folder, flags, undefined, now).catch(async (error: unknown) => {
-      if (!["ENOENT", "ENOTDIR"].includes(errno(error))) throw error;
-      return openDescriptor(await this.made(...names), flags);
-    });
+    const make = async () => openDescriptor(await this.made(...names), flags);
+    const isThere = this.#unsynced.size === 0;
+    const fd = await (isThere ? openDescriptor(folder, flags, undefined, now) : make()).catch(
+      async (error: unknown) => {
+        if (!isThere || !["ENOENT", "ENOTDIR"].includes(errno(error))) throw error;
+        return make();
+      },
+    );
     noteDevice(fd, { dev });
     const fdPath = descriptorPath(fd);
     // A link would lead out of the spool
@@ -316,15 +320,33 @@ export class Spool {
       folder = path.join(holder, name);
       try {
         await mkdir(folder, { mode: 0o770 });
-        await syncFolder(holder);
+        this.#unsynced.add(folder);
       } catch (error) {
         if (errno(error) !== "EEXIST") throw error;
         // A link would lead out of the spool
         if (!(await lstat(folder)).isDirectory()) throw noFolder();
       }
+      if (!this.#unsynced.has(folder)) continue;
+      await syncFolder(holder);
+      this.#unsynced.delete(folder);
     }
     return folder;
   }
+}
+
+/** Faults of the system are the spool's, and not the object's: it is sent again later. */
+function faultOfSpool(thrown: unknown): unknown {
+  const explained = explainedFault(thrown, "input");
+  if (!(explained instanceof RadserveError)) return thrown;
+  const { code, details, cause } = explained;
+  const fault = details?.["errno"];
+  if (typeof fault !== "string" || code === "disk_full" || code === "share_unavailable")
+    return explained;
+  return errors.share_unavailable(
+    `The spool's disk or share cannot be used (${fault}). Look at it on the server; nothing of the object was acknowledged, so send it again when it is mended.`,
+    { errno: fault, side: "input" },
+    { cause },
+  );
 }
 
 const noFolder = () =>
