@@ -54,6 +54,7 @@ const GROUPS = {
       "jobs/crash.test.js",
       "jobs/database-faults.test.js",
       "jobs/failing-disk.test.js",
+      "features/gateway/failing-disk.test.js",
       "jobs/faults.test.js",
       "features/local-postgres/postgres.test.js",
       "http/supervisor.test.js",

@@ -2,39 +2,22 @@
  * Disks on which nothing can be made, though they look as ever: a quota that is used up, for which
  * libuv has no name, and a file system that a fault of its disk has made read-only.
  */
-import { execFileSync } from "node:child_process";
 import { constants } from "node:os";
 import { rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { bulkPlace, hold, nameOf, resultsIn, startBulk, writeSlices } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
+import { failingDisk } from "../support/failing-disk.js";
 import { ADDON, needs } from "../support/needs.js";
-import { makePlace, radserve, root, type Place } from "../support/server.js";
+import { makePlace, radserve } from "../support/server.js";
 
 const IMAGES = 12;
 const BEFORE = 4;
 
-/** Folders below this one fail as the file says whose path is given. */
-function failing(place: Place, disk: string): string {
-  const [fault, shim] = ["fault", "failing-disk.so"].map((name) =>
-    path.join(place.directory, name),
-  ) as [string, string];
-  execFileSync("cc", [
-    "-shared",
-    "-fPIC",
-    "-o",
-    shim,
-    path.join(root, "test/support/failing-disk.c"),
-    "-ldl",
-  ]);
-  Object.assign(place.environment, { LD_PRELOAD: shim, TEST_DISK: disk, TEST_FAULT: fault });
-  return fault;
-}
-
 t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t, withDurations({ jobPause: 500, itemRetry: 500 }));
-  const fault = failing(place, place.output);
+  const { fault } = failingDisk(place, place.output);
   const bulk = await startBulk(t, place);
   const many = path.join(place.input, "many");
   writeSlices(many, IMAGES);
@@ -143,7 +126,7 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
 t.test("a state directory that has become read-only", { skip: needs(ADDON) }, async (t) => {
   const place = makePlace();
   t.teardown(() => place.remove());
-  failing(place, place.environment["RADSERVE_STATE_DIR"]!);
+  failingDisk(place, place.environment["RADSERVE_STATE_DIR"]!);
   t.match(await radserve(place, "init"), { status: 0 });
   writeFileSync(path.join(place.directory, "fault"), String(constants.errno.EROFS));
   t.match(await radserve(place, "serve"), {

@@ -1,11 +1,14 @@
 // Loaded before a program (LD_PRELOAD), so that nothing can be made below the folder TEST_DISK
 // while a file TEST_FAULT holds the number of an error (errno(3)): every mkdir and every open that
 // makes a file fails with it, as on a disk whose quota is used up. A negative number is the error
-// of fsync and fdatasync alone, as on a disk that breaks while it writes.
+// of fsync and fdatasync alone, as on a disk that breaks while it writes. With the name of a call
+// and a pattern of paths behind it, "5 link *.dcm", that call alone fails, on such paths. What was
+// synced is written to the file TEST_SYNCED.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,25 +30,46 @@ static int lies_below(const char* path) {
   return strncmp(real, disk, strlen(disk)) == 0;
 }
 
-static int number_said(void) {
+struct said {
+  int number;
+  char call[32];
+  char paths[256];
+};
+
+static struct said what_is_said(void) {
   const char* name = getenv("TEST_FAULT");
   FILE* file = name == NULL ? NULL : fopen(name, "re");
-  int found = 0;
-  if (file == NULL) return 0;
-  if (fscanf(file, "%d", &found) != 1) found = 0;
+  struct said found = {0};
+  if (file == NULL) return found;
+  if (fscanf(file, "%d %31s %255[^\n]", &found.number, found.call, found.paths) < 1) found.number = 0;
   fclose(file);
   return found;
 }
 
-static int fault(const char* path) {
-  const int found = number_said();
-  return found > 0 && lies_below(path) ? found : 0;
+// The number of the error of a call on a path; 0 of none.
+static int fault(const char* call, const char* path) {
+  const struct said said = what_is_said();
+  if (said.number <= 0 || !lies_below(path)) return 0;
+  if (said.call[0] == 0) return strcmp(call, "open") == 0 || strcmp(call, "mkdir") == 0 ? said.number : 0;
+  return strcmp(call, said.call) == 0 && fnmatch(said.paths, path, 0) == 0 ? said.number : 0;
+}
+
+// The path of an open file below the folder; NULL of any other.
+static const char* path_of(int fd, char* path, size_t most) {
+  const char* disk = getenv("TEST_DISK");
+  char link[64];
+  if (disk == NULL) return NULL;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t length = readlink(link, path, most - 1);
+  if (length < 0) return NULL;
+  path[length] = 0;
+  return strncmp(path, disk, strlen(disk)) == 0 ? path : NULL;
 }
 
 static int opened(const char* call, const char* path, int flags, mode_t mode) {
   int (*real)(const char*, int, ...) = (int (*)(const char*, int, ...))dlsym(RTLD_NEXT, call);
   const int makes = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
-  const int number = makes ? fault(path) : 0;
+  const int number = makes ? fault("open", path) : 0;
   if (number == 0) return real(path, flags, mode);
   errno = number;
   return -1;
@@ -64,26 +88,73 @@ OPEN(open64)
 
 int mkdir(const char* path, mode_t mode) {
   int (*real)(const char*, mode_t) = (int (*)(const char*, mode_t))dlsym(RTLD_NEXT, "mkdir");
-  const int number = fault(path);
+  const int number = fault("mkdir", path);
   if (number == 0) return real(path, mode);
   errno = number;
   return -1;
 }
 
+static void note_synced(const char* path) {
+  const char* name = getenv("TEST_SYNCED");
+  FILE* file = name == NULL || path == NULL ? NULL : fopen(name, "ae");
+  if (file == NULL) return;
+  fprintf(file, "%s\n", path);
+  fclose(file);
+}
+
 static int synced(const char* call, int fd) {
   int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, call);
-  const char* disk = getenv("TEST_DISK");
-  const int number = -number_said();
-  char link[64];
-  char path[PATH_MAX];
-  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-  const ssize_t length = number > 0 && disk != NULL ? readlink(link, path, sizeof path - 1) : -1;
-  if (length < 0) return real(fd);
-  path[length] = 0;
-  if (strncmp(path, disk, strlen(disk)) != 0) return real(fd);
+  char place[PATH_MAX];
+  const char* path = path_of(fd, place, sizeof place);
+  const struct said said = what_is_said();
+  const int is_named = strcmp(said.call, "fsync") == 0 && path != NULL && fnmatch(said.paths, path, 0) == 0;
+  const int number = said.call[0] == 0 ? -said.number : is_named ? said.number : 0;
+  if (number <= 0 || path == NULL) {
+    const int result = real(fd);
+    if (result == 0) note_synced(path);
+    return result;
+  }
   errno = number;
   return -1;
 }
 
 int fsync(int fd) { return synced("fsync", fd); }
 int fdatasync(int fd) { return synced("fdatasync", fd); }
+
+static int write_fault(int fd) {
+  const struct said said = what_is_said();
+  char place[PATH_MAX];
+  if (strcmp(said.call, "write") != 0) return 0;
+  const char* path = path_of(fd, place, sizeof place);
+  return path != NULL && fnmatch(said.paths, path, 0) == 0 ? said.number : 0;
+}
+
+ssize_t write(int fd, const void* bytes, size_t length) {
+  ssize_t (*real)(int, const void*, size_t) =
+      (ssize_t(*)(int, const void*, size_t))dlsym(RTLD_NEXT, "write");
+  const int number = write_fault(fd);
+  if (number == 0) return real(fd, bytes, length);
+  errno = number;
+  return -1;
+}
+
+#define PWRITE(name)                                                      \
+  ssize_t name(int fd, const void* bytes, size_t length, off_t at) {       \
+    ssize_t (*real)(int, const void*, size_t, off_t) =                     \
+        (ssize_t(*)(int, const void*, size_t, off_t))dlsym(RTLD_NEXT, #name); \
+    const int number = write_fault(fd);                                    \
+    if (number == 0) return real(fd, bytes, length, at);                   \
+    errno = number;                                                        \
+    return -1;                                                             \
+  }
+PWRITE(pwrite)
+PWRITE(pwrite64)
+
+int linkat(int from, const char* old, int to, const char* path, int flags) {
+  int (*real)(int, const char*, int, const char*, int) =
+      (int (*)(int, const char*, int, const char*, int))dlsym(RTLD_NEXT, "linkat");
+  const int number = fault("link", path);
+  if (number == 0) return real(from, old, to, path, flags);
+  errno = number;
+  return -1;
+}

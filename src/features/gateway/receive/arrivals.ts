@@ -12,7 +12,7 @@
  * and processes which follow one another, make one job of it.
  */
 import { closeSync } from "node:fs";
-import { link, lstat, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
+import { link, lstat, rename, rm, stat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { headOf } from "../../../jobs/classify.js";
@@ -27,13 +27,20 @@ import { readStart } from "../../../files/descriptor.js";
 import { openPlain } from "../../../files/disk.js";
 import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
-import { textOfRegular } from "../../../files/regular-file.js";
 import type { RunningClock } from "../../../files/running-clock.js";
 import { tagReasons } from "../../../models/acceptance.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import { gatewayRetry } from "../retry.js";
 import type { Rule } from "../settings.js";
-import { studyOf } from "./patients.js";
+import { isStudyFolder, studyOf } from "./patients.js";
+import {
+  filesIn,
+  isPeerFolder,
+  namesIn,
+  removeEmpty,
+  removeFile,
+  textIn,
+} from "./spool-folders.js";
 import { againPath, isUid, objectPath, seriesPath, type KeptObject, type Spool } from "./spool.js";
 
 const FIRST_BYTES = 16 * 1024;
@@ -141,16 +148,6 @@ const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n")
 const nameBeside = (name: string, series: string) =>
   `${name.slice(0, -".dcm".length)}.${sha256(series).slice(0, 16)}.dcm`;
 
-/** Names in a folder; none where there is none. */
-async function namesIn(folder: string): Promise<string[]> {
-  try {
-    return (await readdir(folder)).sort();
-  } catch (error) {
-    if (errno(error) === "ENOENT" || errno(error) === "ENOTDIR") return [];
-    throw error;
-  }
-}
-
 export class Arrivals {
   /**
    * The group of each series that waits; undefined of one that no rule takes, which is told once.
@@ -161,6 +158,8 @@ export class Arrivals {
   readonly #withoutRule = new Map<string, ArrivedSeries>();
   #lookTimer: NodeJS.Timeout | undefined;
   #closed = false;
+  /** Codes, of series that could not be looked at. */
+  readonly #faults = new Map<string, string>();
 
   constructor(private readonly options: ArrivalsOptions) {}
 
@@ -169,7 +168,8 @@ export class Arrivals {
    * codes.
    */
   get figures(): { waiting: number; withoutRule: number; faults: string[] } {
-    const faults = [...this.#waiting.values()].flatMap(({ fault }) => fault ?? []);
+    const ofGroups = [...this.#waiting.values()].flatMap(({ fault }) => fault ?? []);
+    const faults = [...ofGroups, ...this.#faults.values()];
     return { waiting: this.#waiting.size, withoutRule: this.#withoutRule.size, faults };
   }
 
@@ -230,15 +230,24 @@ export class Arrivals {
   /** Looks through the spool now, and again and again. */
   async look(): Promise<void> {
     try {
-      for (const [rule = "", peer = "", study = "", series = ""] of await this.#foldersIn(
-        "removing",
-        4,
-      ))
-        await this.#endRemoval(rule, { peer, study, series });
+      const ofSeries = [isPeerFolder, isStudyFolder, isUid];
+      const leaving = await this.#foldersIn("removing", [() => true, ...ofSeries]);
+      for (const [rule = "", peer = "", study = "", series = ""] of leaving) {
+        const one = { peer, study, series };
+        await this.#alone(one, () => this.#endRemoval(rule, one));
+      }
       await this.#forgetRemoved();
       const made: Made[] = [];
-      for (const [peer = "", study = "", series = ""] of await this.#foldersIn("series", 3))
-        if (!this.#closed) made.push(...(await this.#lookAt({ peer, study, series })));
+      const there = await this.#foldersIn("series", ofSeries);
+      for (const [peer = "", study = "", series = ""] of there) {
+        if (this.#closed) break;
+        const one = { peer, study, series };
+        await this.#alone(one, async () => void made.push(...(await this.#lookAt(one))));
+      }
+      const found = new Set(
+        [...leaving.map((names) => names.slice(1)), ...there].map((names) => names.join("/")),
+      );
+      for (const key of this.#faults.keys()) if (!found.has(key)) this.#faults.delete(key);
       // After what waits for a job: the database may be away
       await this.#lookAfter(made).catch((error: unknown) =>
         this.options.log.warn(
@@ -275,28 +284,47 @@ export class Arrivals {
     return path.join(this.options.folder, ...names);
   }
 
-  /** The names of folders so deep below one of the spool. */
-  async #foldersIn(name: string, depth: number): Promise<string[][]> {
+  /** The names of folders below one of the spool, as deep as the checks of their names. */
+  async #foldersIn(
+    name: string,
+    checks: readonly ((name: string) => boolean)[],
+  ): Promise<string[][]> {
     let found: string[][] = [[]];
-    for (let at = 0; at < depth; at++) {
+    for (const isName of checks) {
       const deeper = found.map(async (names) =>
-        (await namesIn(this.#path(name, ...names))).map((one) => [...names, one]),
+        (await namesIn(this.#path(name, ...names))).filter(isName).map((one) => [...names, one]),
       );
       found = (await Promise.all(deeper)).flat();
     }
     return found;
   }
 
+  /** Whatever is wrong with one series stops no other; why it waits is told. */
+  async #alone(one: ArrivedSeries, work: () => Promise<void>): Promise<void> {
+    const key = keyOf(one);
+    try {
+      await work();
+      this.#faults.delete(key);
+    } catch (thrown) {
+      const { code } = asRadserveError(thrown);
+      if (this.#faults.get(key) !== code)
+        this.options.log.warn(
+          { peer: one.peer, error: code, fault: faultForLog(thrown) },
+          "a received series could not be looked at; it is tried again",
+        );
+      this.#faults.set(key, code);
+    }
+  }
+
   async #objects({ peer, study, series }: ArrivedSeries): Promise<string[]> {
-    const names = await namesIn(this.#path(...seriesPath(peer, study, series)));
+    const names = await filesIn(this.#path(...seriesPath(peer, study, series)));
     return names.filter((name) => name.endsWith(".dcm") && isUid(name.slice(0, -".dcm".length)));
   }
 
   async #markOf({ peer, study, series }: ArrivedSeries): Promise<JobMark | undefined> {
-    const file = this.#path("marks", peer, study, `${series}.json`);
-    const text = await textOfRegular(file).catch(ifMissing("null"));
+    const text = await textIn(this.#path("marks", peer, study), `${series}.json`);
     // Where it is damaged, the key of the job finds it again
-    return markSchema.safeParse(storedJson(text)).data;
+    return markSchema.safeParse(storedJson(text ?? "null")).data;
   }
 
   async #looked(one: ArrivedSeries): Promise<Looked> {
@@ -344,8 +372,16 @@ export class Arrivals {
       return await this.#groupOf(one);
     } catch (error) {
       if ((await this.#objects(one)).length > 0) throw error;
+      this.#tellGone({ peer: one.peer });
       return undefined;
     }
+  }
+
+  #tellGone(of: { peer: string; rule?: string }): void {
+    this.options.log.warn(
+      of,
+      "received images that waited for their job are not in the spool any more: nothing becomes of them",
+    );
   }
 
   #groupOf(one: ArrivedSeries): Promise<ArrivalGroup | undefined> {
@@ -359,9 +395,8 @@ export class Arrivals {
 
   async #enter(one: ArrivedSeries): Promise<ArrivalGroup | undefined> {
     const names = await this.#objects(one);
-    const [first] = names;
-    if (first === undefined) throw errors.not_found("The series is not in the spool any more.");
-    const rule = await this.#ruleOf(one, first);
+    if (names.length === 0) throw errors.not_found("The series is not in the spool any more.");
+    const rule = await this.#ruleOf(one, names);
     if (rule === undefined) {
       this.#withoutRule.set(keyOf(one), one);
       this.options.log.warn(
@@ -396,23 +431,34 @@ export class Arrivals {
   }
 
   /** The first rule that takes the series by its sender and the attributes of one object. */
-  async #ruleOf(one: ArrivedSeries, name: string): Promise<Rule | undefined> {
-    const { peer, study, series } = one;
-    const fd = await openPlain(this.#path(...seriesPath(peer, study, series), name));
-    try {
-      const head = await headOf(fd, await readStart(fd, FIRST_BYTES));
-      return this.options.rules.find(
-        ({ from, when }) =>
-          from?.includes(peer) !== false &&
-          when?.every(
-            (rule) =>
-              head !== undefined &&
-              tagReasons({ ...rule, reason: "" }, head.attributes).length === 0,
-          ) !== false,
-      );
-    } finally {
-      closeSync(fd);
+  async #ruleOf(one: ArrivedSeries, names: readonly string[]): Promise<Rule | undefined> {
+    const head = await this.#headIn(one, names);
+    return this.options.rules.find(
+      ({ from, when }) =>
+        from?.includes(one.peer) !== false &&
+        when?.every(
+          (rule) =>
+            head !== undefined && tagReasons({ ...rule, reason: "" }, head.attributes).length === 0,
+        ) !== false,
+    );
+  }
+
+  /** Of the first object that this user may read; its job tells of the others. */
+  async #headIn({ peer, study, series }: ArrivedSeries, names: readonly string[]) {
+    for (const name of names) {
+      const file = this.#path(...seriesPath(peer, study, series), name);
+      const fd = await openPlain(file).catch((error: unknown) => {
+        if (errno(error) === "EACCES" || errno(error) === "EPERM") return undefined;
+        throw error;
+      });
+      if (fd === undefined) continue;
+      try {
+        return await headOf(fd, await readStart(fd, FIRST_BYTES));
+      } finally {
+        closeSync(fd);
+      }
     }
+    return undefined;
   }
 
   #wait(group: ArrivalGroup, ms: number): void {
@@ -432,10 +478,7 @@ export class Arrivals {
         const found = counts.flat().length;
         if (found === 0) {
           this.#forget(group);
-          this.options.log.warn(
-            { peer: group.peer, rule: group.rule.name },
-            "received images that waited for their job are not in the spool any more: nothing becomes of them",
-          );
+          this.#tellGone({ peer: group.peer, rule: group.rule.name });
           return;
         }
         const more = found > group.known;
@@ -624,32 +667,35 @@ export class Arrivals {
     const inStudies = this.#path("studies", rule, peer, study);
     const inodeOf = async (file: string) =>
       (await lstat(file).catch(ifMissing(undefined)))?.ino ?? NaN;
-    for (const name of await namesIn(leaving)) {
+    for (const name of await filesIn(leaving)) {
       const file = path.join(leaving, name);
       const inode = await inodeOf(file);
-      for (const further of [name, nameBeside(name, series)].map((one) =>
-        path.join(inStudies, one),
-      ))
-        if ((await inodeOf(further)) === inode) await rm(further, { force: true });
+      for (const further of [name, nameBeside(name, series)])
+        if ((await inodeOf(path.join(inStudies, further))) === inode)
+          await removeFile(inStudies, further);
       // Of version 0.6; another peer's series may have it, too
       const second = this.#path(...objectPath(name.slice(0, -".dcm".length)));
       const links = (await lstat(file).catch(ifMissing(undefined)))?.nlink ?? 0;
-      if (links <= 2 && (await inodeOf(second)) === inode) await rm(second, { force: true });
-      await rm(file, { force: true });
+      if (links <= 2 && (await inodeOf(second)) === inode)
+        await removeFile(path.dirname(second), path.basename(second));
+      await removeFile(leaving, name);
     }
     const again = this.#path(...againPath(peer, study, series));
-    await rm(again, { recursive: true, force: true });
-    const mark = this.#path("marks", peer, study, `${series}.json`);
-    await rm(mark, { force: true });
-    if ((await namesIn(this.#path("series", peer, study))).length === 0)
-      await this.options.spool.patients.forget(peer, study);
-    const ofStudy = [leaving, mark, again, this.#path(...seriesPath(peer, study, series))].map(
-      (file) => path.dirname(file),
-    );
-    for (const empty of [leaving, inStudies, ...ofStudy])
-      await rmdir(empty).catch((error: unknown) => {
-        if (!["ENOTEMPTY", "EEXIST", "ENOENT"].includes(errno(error))) throw error;
-      });
+    for (const name of await filesIn(again)) await removeFile(again, name);
+    const marks = this.#path("marks", peer, study);
+    await removeFile(marks, `${series}.json`);
+    const left = this.#path("series", peer, study);
+    if ((await namesIn(left)).length === 0) await this.options.spool.patients.forget(peer, study);
+    for (const empty of [
+      leaving,
+      path.dirname(leaving),
+      inStudies,
+      again,
+      path.dirname(again),
+      marks,
+      left,
+    ])
+      await removeEmpty(empty);
   }
 }
 

@@ -4,15 +4,15 @@
  *
  *     conflicts/PEER/STUDY.json   how many objects contradict it, by attribute
  */
-import { lstat, readdir, rm } from "node:fs/promises";
+import { lstat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { storedJson } from "../../../base/stored-json.js";
 import { counted } from "../../../base/table.js";
 import { ifMissing, sha256 } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
-import { textOfRegular } from "../../../files/regular-file.js";
-import { studyOf } from "./patients.js";
+import { isStudyFolder, studyOf } from "./patients.js";
+import { isPeerFolder, namesIn, removeFile, textIn } from "./spool-folders.js";
 
 /** Studies that are told one by one; of more than these, how many objects were refused. */
 const MOST_STUDIES = 100;
@@ -96,11 +96,12 @@ export class Conflicts {
     for (const peer of await namesIn(path.join(this.folder, CONFLICTS)))
       for (const name of await namesIn(path.join(this.folder, CONFLICTS, peer))) {
         const study = name.slice(0, -".json".length);
-        const file = path.join(this.folder, CONFLICTS, peer, name);
-        const text = await textOfRegular(file).catch(() => "");
-        const { data: counts } = countsSchema.safeParse(storedJson(text));
+        const text = await textIn(path.join(this.folder, CONFLICTS, peer), name);
+        const { data: counts } = countsSchema.safeParse(storedJson(text ?? ""));
         const isKnown = this.#studies.has(`${peer}/${study}`);
-        if (counts === undefined || isKnown || this.#studies.size >= MOST_STUDIES) continue;
+        const isOne = isPeerFolder(peer) && isStudyFolder(study);
+        if (!isOne || counts === undefined || isKnown || this.#studies.size >= MOST_STUDIES)
+          continue;
         this.#studies.set(`${peer}/${study}`, { peer, study, counts, isNew: false });
       }
   }
@@ -138,7 +139,7 @@ export class Conflicts {
           lstat(path.join(this.folder, "series", peer, one)).catch(ifMissing(undefined)),
         );
         if ((await Promise.all(folders)).includes(undefined)) {
-          await rm(path.join(this.folder, CONFLICTS, peer, `${study}.json`), { force: true });
+          await removeFile(path.join(this.folder, CONFLICTS, peer), `${study}.json`);
           this.#studies.delete(key);
         } else if (conflict.isNew) await this.#write(conflict);
       }
@@ -150,9 +151,4 @@ export class Conflicts {
       this.#looking = false;
     }
   }
-}
-
-/** Names in a folder; none where there is none. */
-async function namesIn(folder: string): Promise<string[]> {
-  return readdir(folder).catch(ifMissing([]));
 }

@@ -6,23 +6,24 @@
  *     patients/PEER/STUDY.json   hashes of the PatientID that has the folder STUDY
  *
  * The first object claims it, by a file that appears at once and only once, whichever node it
- * comes to.
+ * comes to. The claim decides between objects that come at one moment; once they lie there, they
+ * do. So each object looks at it again when it lies there.
  */
-import { closeSync } from "node:fs";
-import { readdir, rm } from "node:fs/promises";
+import { closeSync, type BigIntStats } from "node:fs";
+import { lstat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { errno } from "../../../base/errno.js";
-import { RadserveError } from "../../../base/errors.js";
+import { DISK_FAULTS, RadserveError } from "../../../base/errors.js";
 import { storedJson } from "../../../base/stored-json.js";
 import { headOf } from "../../../jobs/classify.js";
 import { readStart } from "../../../files/descriptor.js";
 import { openPlain } from "../../../files/disk.js";
 import { ifMissing, sha256 } from "../../../files/durable-files.js";
 import { receiveFile } from "../../../files/new-file.js";
-import { textOfRegular } from "../../../files/regular-file.js";
 import type { Attributes } from "../../../images/image.js";
 import { isDamaged } from "./judge.js";
+import { filesIn, namesIn, removeFile, textIn } from "./spool-folders.js";
 
 const FIRST_BYTES = 16 * 1024;
 /** Studies whose patient is kept in memory. */
@@ -53,22 +54,18 @@ const isOne = (a: Patient, b: Patient): boolean =>
 const BETWEEN = "=";
 /** The StudyInstanceUID of the folder of a study. */
 export const studyOf = (folder: string): string => folder.split(BETWEEN)[0] ?? folder;
+/** Whether a folder may be that of a study; others somebody else has made. */
+export const isStudyFolder = (name: string): boolean =>
+  /^[0-9][0-9.]{0,63}(?:=[0-9a-f]{16})?$/.test(name);
 const folderBeside = (study: string, { id, issuer }: Patient): string =>
   `${study}${BETWEEN}${sha256(`${id}${issuer}`).slice(0, 16)}`;
 
-/** Names in a folder, in order; none where there is none. */
-async function namesIn(folder: string): Promise<string[]> {
-  try {
-    return (await readdir(folder)).sort();
-  } catch (error) {
-    if (["ENOENT", "ENOTDIR"].includes(errno(error))) return [];
-    throw error;
-  }
-}
-
 /** Undefined of what cannot be read, or was removed just now: another object says it. */
 async function patientBy(file: string): Promise<Patient | undefined> {
-  const fd = await openPlain(file).catch(() => undefined);
+  const fd = await openPlain(file).catch((error: unknown) => {
+    if (DISK_FAULTS.has(errno(error))) throw error;
+    return undefined;
+  });
   if (fd === undefined) return undefined;
   try {
     const head = await headOf(fd, await readStart(fd, FIRST_BYTES));
@@ -86,7 +83,7 @@ async function patientBy(file: string): Promise<Patient | undefined> {
  */
 async function patientIn(folder: string, own: string): Promise<Patient | undefined> {
   for (const series of await namesIn(folder))
-    for (const name of await namesIn(path.join(folder, series))) {
+    for (const name of await filesIn(path.join(folder, series))) {
       const file = path.join(folder, series, name);
       if (!name.endsWith(".dcm") || file === own) continue;
       const patient = await patientBy(file);
@@ -96,9 +93,16 @@ async function patientIn(folder: string, own: string): Promise<Patient | undefin
   return patient === undefined || (await isDamaged(own)) ? undefined : patient;
 }
 
+/** Whose a study is, and the file that says it as it was then. */
+interface Known {
+  patient: Patient;
+  /** Of the file; undefined where none could be read. */
+  file: Pick<BigIntStats, "ino" | "ctimeNs"> | undefined;
+}
+
 export class Patients {
   /** By peer and study. */
-  readonly #known = new Map<string, Patient>();
+  readonly #known = new Map<string, Known>();
 
   /**
    * @param folder of the spool
@@ -111,8 +115,9 @@ export class Patients {
 
   /**
    * The name of the folder of an object's study: its StudyInstanceUID, or, of another patient than
-   * that has it, one beside.
-   * @param series of the object, with whose file a damaged one there may be replaced
+   * that has it, one beside. A claim alone says nothing against an object: where nothing of its
+   * patient lies in the study any more, because a person has removed it, whoever comes has it.
+   * @param file of the object, in whose place a damaged one may lie
    */
   async folderOf(
     peer: string,
@@ -120,18 +125,68 @@ export class Patients {
     file: readonly [series: string, name: string],
     attributes: Attributes,
   ): Promise<string> {
-    const key = `${peer}/${study}`;
     const coming = patientOf(attributes);
-    const has = this.#known.get(key) ?? (await this.#claim(peer, study, file, coming));
-    if (this.#known.size >= MOST_KNOWN) this.#known.clear();
-    this.#known.set(key, has);
-    return isOne(has, coming) ? study : folderBeside(study, coming);
+    const has = this.#known.get(`${peer}/${study}`)?.patient ?? (await this.#read(peer, study));
+    if (has !== undefined && isOne(has, coming)) return study;
+    const beside = folderBeside(study, coming);
+    const lies = await this.#patientIn(peer, study, file);
+    if (has !== undefined && lies !== undefined && isOne(has, lies)) return beside;
+    // What came of this patient before stays together
+    const before = await namesIn(path.join(this.folder, "series", peer, beside));
+    if (lies === undefined && before.length > 0) return beside;
+    if (has !== undefined) await this.forget(peer, study);
+    return isOne(await this.#claim(peer, study, file, coming), coming) ? study : beside;
+  }
+
+  /**
+   * The same once the object lies in that folder: its claim may have gone meanwhile with what was
+   * removed, and another patient's have come. What lies there is seen by whoever claims afterwards;
+   * so an object whose claim is there after it has no other patient beside it.
+   */
+  async settled(
+    peer: string,
+    study: string,
+    file: readonly [series: string, name: string],
+    attributes: Attributes,
+  ): Promise<string> {
+    const known = this.#known.get(`${peer}/${study}`)?.file;
+    const now = await this.#facts(peer, study);
+    if (known !== undefined && known.ino === now?.ino && known.ctimeNs === now.ctimeNs)
+      return study;
+    this.#known.delete(`${peer}/${study}`);
+    return this.folderOf(peer, study, file, attributes);
   }
 
   /** The study is not there any more: whoever comes next has it. */
   async forget(peer: string, study: string): Promise<void> {
     this.#known.delete(`${peer}/${study}`);
-    await rm(path.join(this.folder, PATIENTS, peer, `${study}.json`), { force: true });
+    await removeFile(path.join(this.folder, PATIENTS, peer), `${study}.json`);
+  }
+
+  #patientIn(
+    peer: string,
+    study: string,
+    file: readonly [series: string, name: string],
+  ): Promise<Patient | undefined> {
+    const folder = path.join(this.folder, "series", peer, study);
+    return patientIn(folder, path.join(folder, ...file));
+  }
+
+  async #facts(peer: string, study: string): Promise<Known["file"]> {
+    const claim = path.join(this.folder, PATIENTS, peer, `${study}.json`);
+    return lstat(claim, { bigint: true }).catch(ifMissing(undefined));
+  }
+
+  /** Undefined where nobody has it, or its claim is none that was written here. */
+  async #read(peer: string, study: string): Promise<Patient | undefined> {
+    // Before it is read: one that takes its place is another one
+    const file = await this.#facts(peer, study);
+    const text = await textIn(path.join(this.folder, PATIENTS, peer), `${study}.json`);
+    const patient = patientSchema.safeParse(storedJson(text ?? "null")).data;
+    if (patient === undefined) return undefined;
+    if (this.#known.size >= MOST_KNOWN) this.#known.clear();
+    this.#known.set(`${peer}/${study}`, { patient, file });
+    return patient;
   }
 
   /** @returns whose the study is, which is `coming` where nobody has it */
@@ -141,28 +196,20 @@ export class Patients {
     file: readonly [series: string, name: string],
     coming: Patient,
   ): Promise<Patient> {
-    const claim = path.join(this.folder, PATIENTS, peer, `${study}.json`);
-    const read = async () => {
-      const text = await textOfRegular(claim).catch(ifMissing(undefined));
-      return text === undefined ? undefined : patientSchema.safeParse(storedJson(text)).data;
-    };
-    const has = await read();
-    if (has !== undefined) return has;
     // A spool of an earlier version has no claims
-    const there = path.join(this.folder, "series", peer, study);
-    const mine = (await patientIn(there, path.join(there, ...file))) ?? coming;
+    const mine = (await this.#patientIn(peer, study, file)) ?? coming;
     async function* pieces() {
       yield await Promise.resolve(Buffer.from(JSON.stringify(mine)));
     }
     const dir = await this.made(PATIENTS, peer);
     await receiveFile(dir, `${study}.json`, pieces(), {
       // One that cannot be read is none
-      overwrite: async () => (await read()) === undefined,
+      overwrite: async () => (await this.#read(peer, study)) === undefined,
       mostBytes: MOST_CLAIM,
       minimumFreeBytes: 0,
     }).catch((error: unknown) => {
       if (!(error instanceof RadserveError) || error.code !== "file_exists") throw error;
     });
-    return (await read()) ?? mine;
+    return (await this.#read(peer, study)) ?? mine;
   }
 }

@@ -3,15 +3,15 @@
  * peer alone may fill that part of the disk, and however many do, some of it stays free for the
  * others. Files are counted, too, because a disk may run out of them first.
  */
-import { lstat, readdir, stat } from "node:fs/promises";
+import { lstat, stat } from "node:fs/promises";
 import path from "node:path";
 import { durations } from "../../../base/durations.js";
-import { errno } from "../../../base/errno.js";
 import { errors } from "../../../base/errors.js";
 import { monotonic } from "../../../base/monotonic.js";
 import { count, counted } from "../../../base/table.js";
 import { freeBytes, statfs } from "../../../files/disk.js";
 import { explained, requireRoom } from "../../../files/durable-files.js";
+import { namesIn } from "./spool-folders.js";
 
 /** Room is looked at again after so many bytes of an object: others come meanwhile. */
 const BETWEEN_LOOKS = 64 * 1024 * 1024;
@@ -262,14 +262,4 @@ async function countedIn(
     }
   }
   return found;
-}
-
-/** Names in a folder; none where there is none. */
-async function namesIn(folder: string): Promise<string[]> {
-  try {
-    return await readdir(folder);
-  } catch (error) {
-    if (["ENOENT", "ENOTDIR"].includes(errno(error))) return [];
-    throw error;
-  }
 }

@@ -13,21 +13,21 @@
  */
 import { createHash } from "node:crypto";
 import { closeSync, constants, readlinkSync } from "node:fs";
-import { lstat, mkdir, rm, stat, writeFile } from "node:fs/promises";
+import { link, lstat, mkdir, rm, stat, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../../base/errno.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { Gathering } from "../../../base/gathering.js";
 import { descriptorPath } from "../../../files/descriptor.js";
 import { noteDevice, onBlockDevice, openDescriptor } from "../../../files/disk.js";
-import { explainedFault, ifMissing, syncFolder } from "../../../files/durable-files.js";
+import { explainedFault, hashFile, ifMissing, syncFolder } from "../../../files/durable-files.js";
 import { receiveFile } from "../../../files/new-file.js";
 import { isUnmounted } from "../../../files/roots.js";
 import { readHead, type DicomHead } from "../../../images/dicom/dicom-file.js";
 import { fileHead } from "../../../results/dicom/elements.js";
 import { Conflicts } from "./conflicts.js";
 import { checkOdd, isDamaged } from "./judge.js";
-import { Patients } from "./patients.js";
+import { Patients, studyOf } from "./patients.js";
 import { Shares, type Coming } from "./shares.js";
 import { WholeObject } from "./whole-object.js";
 
@@ -115,6 +115,8 @@ interface Folder {
 
 export class Spool {
   #judging: Promise<unknown> = Promise.resolve();
+  /** Folders that were made, and that the disk may not have: one whose fault was met, say. */
+  readonly #unsynced = new Set<string>();
   readonly patients: Patients;
   readonly conflicts: Conflicts;
   readonly shares: Shares;
@@ -135,12 +137,14 @@ export class Spool {
    * @throws RadserveError bad_request for UIDs that are missing, malformed or not those that were
    * announced; file_exists for another
    * whole object of this peer, study, series and instance;
-   * body_too_large, disk_full, spool_share_full, corrupt_image, truncated_image
+   * body_too_large, disk_full, share_unavailable, spool_share_full, corrupt_image, truncated_image
    */
   async keep(peer: string, object: Arriving): Promise<KeptObject> {
-    const { dev } = await stat(this.folder);
+    const { dev } = await stat(this.folder).catch((error: unknown) => {
+      throw faultOfSpool(error);
+    });
     if (isUnmounted(this.folder, dev))
-      throw errors.input_not_found("The spool's share is not mounted. Send it again later.");
+      throw errors.share_unavailable("The spool's share is not mounted. Send it again later.");
     try {
       const coming = await this.shares.begin(peer);
       let fresh = false;
@@ -152,11 +156,7 @@ export class Spool {
         coming.end(fresh);
       }
     } catch (error) {
-      const explained = explainedFault(error, "input");
-      const isOfDisk =
-        explained instanceof RadserveError &&
-        (explained.code === "disk_full" || explained.code === "share_unavailable");
-      throw isOfDisk ? explained : error;
+      throw faultOfSpool(error);
     }
   }
 
@@ -194,23 +194,66 @@ export class Spool {
         },
       );
       await syncFolder(series.path);
-      // Both folders are there now: one that is not ends what is told
-      if (study !== studyInstanceUid) await this.conflicts.note(peer, study, "PatientID");
       const { bytes, sha256, outcome } = written;
-      const fresh = outcome === "created";
+      const settled =
+        study === studyInstanceUid
+          ? await this.patients.settled(peer, study, [seriesInstanceUid, file], head.attributes)
+          : study;
+      const folder =
+        settled === study
+          ? series.path
+          : await this.#moved(series.path, file, peer, settled, seriesInstanceUid);
+      if (settled !== studyInstanceUid) await this.#noteApart(peer, settled);
       return {
         sopInstanceUid,
         studyInstanceUid,
-        study,
+        study: settled,
         seriesInstanceUid,
-        folder: series.path,
-        fresh,
+        folder,
+        fresh: outcome === "created",
         bytes,
         sha256,
       };
     } finally {
       closeSync(series.fd);
     }
+  }
+
+  /**
+   * Takes an object to the folder of its own patient: another's came at the same moment.
+   * @returns the folder of its series there
+   * @throws RadserveError file_exists where it lies there with other bytes
+   */
+  async #moved(from: string, file: string, ...names: [string, string, string]): Promise<string> {
+    const to = await this.made(...seriesPath(...names));
+    const [here, there] = [from, to].map((folder) => path.join(folder, file)) as [string, string];
+    try {
+      await link(here, there);
+    } catch (error) {
+      if (errno(error) !== "EEXIST") throw error;
+      if ((await hashFile(here)) !== (await hashFile(there))) {
+        await rm(here, { force: true });
+        throw await this.#otherBytes(names);
+      }
+    }
+    await syncFolder(to);
+    await rm(here, { force: true });
+    return to;
+  }
+
+  /** Says that a study came under two PatientIDs, as long as both of its folders are there. */
+  async #noteApart(peer: string, study: string): Promise<void> {
+    const other = path.join(this.folder, "series", peer, studyOf(study));
+    if ((await lstat(other).catch(ifMissing(undefined))) !== undefined)
+      await this.conflicts.note(peer, study, "PatientID");
+  }
+
+  async #otherBytes([peer, study]: readonly [string, string, string]): Promise<RadserveError> {
+    await this.conflicts.note(peer, study, "SOPInstanceUID");
+    return errors.file_exists(
+      "Expected no object of that SOPInstanceUID in the series; found a whole one with other bytes.",
+      { attribute: "SOPInstanceUID", found: "another whole object has it" },
+    );
   }
 
   /**
@@ -224,13 +267,7 @@ export class Spool {
     names: readonly [string, string, string],
     sha256: string,
   ): Promise<boolean> {
-    if (!(await this.#oneAtATime(() => isDamaged(there)))) {
-      await this.conflicts.note(names[0], names[1], "SOPInstanceUID");
-      throw errors.file_exists(
-        "Expected no object of that SOPInstanceUID in the series; found a whole one with other bytes.",
-        { attribute: "SOPInstanceUID", found: "another whole object has it" },
-      );
-    }
+    if (!(await this.#oneAtATime(() => isDamaged(there)))) throw await this.#otherBytes(names);
     const again = await this.made(...againPath(...names));
     await writeFile(path.join(again, `${sopInstanceUid}.${sha256.slice(0, 16)}`), "");
     await syncFolder(again);
@@ -259,10 +296,14 @@ export class Spool {
     const flags = constants.O_RDONLY | constants.O_DIRECTORY;
     // At once where it is this machine's disk: a folder that is there is found in memory
     const now = onBlockDevice({ dev });
-    const fd = await openDescriptor(folder, flags, undefined, now).catch(async (error: unknown) => {
-      if (!["ENOENT", "ENOTDIR"].includes(errno(error))) throw error;
-      return openDescriptor(await this.made(...names), flags);
-    });
+    const make = async () => openDescriptor(await this.made(...names), flags);
+    const isThere = this.#unsynced.size === 0;
+    const fd = await (isThere ? openDescriptor(folder, flags, undefined, now) : make()).catch(
+      async (error: unknown) => {
+        if (!isThere || !["ENOENT", "ENOTDIR"].includes(errno(error))) throw error;
+        return make();
+      },
+    );
     noteDevice(fd, { dev });
     const fdPath = descriptorPath(fd);
     // A link would lead out of the spool
@@ -279,15 +320,33 @@ export class Spool {
       folder = path.join(holder, name);
       try {
         await mkdir(folder, { mode: 0o770 });
-        await syncFolder(holder);
+        this.#unsynced.add(folder);
       } catch (error) {
         if (errno(error) !== "EEXIST") throw error;
         // A link would lead out of the spool
         if (!(await lstat(folder)).isDirectory()) throw noFolder();
       }
+      if (!this.#unsynced.has(folder)) continue;
+      await syncFolder(holder);
+      this.#unsynced.delete(folder);
     }
     return folder;
   }
+}
+
+/** Faults of the system are the spool's, and not the object's: it is sent again later. */
+function faultOfSpool(thrown: unknown): unknown {
+  const explained = explainedFault(thrown, "input");
+  if (!(explained instanceof RadserveError)) return thrown;
+  const { code, details, cause } = explained;
+  const fault = details?.["errno"];
+  if (typeof fault !== "string" || code === "disk_full" || code === "share_unavailable")
+    return explained;
+  return errors.share_unavailable(
+    `The spool's disk or share cannot be used (${fault}). Look at it on the server; nothing of the object was acknowledged, so send it again when it is mended.`,
+    { errno: fault, side: "input" },
+    { cause },
+  );
 }
 
 const noFolder = () =>

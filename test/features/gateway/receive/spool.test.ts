@@ -1,4 +1,5 @@
 /** Objects that come in: whole under their UIDs, once, or refused by name. */
+import { EventEmitter, once } from "node:events";
 import {
   linkSync,
   mkdirSync,
@@ -20,6 +21,7 @@ import {
 } from "../../../../src/features/gateway/receive/spool.js";
 import { readDicom } from "../../../../src/images/dicom/dicom-image.js";
 import { fileHead } from "../../../../src/results/dicom/elements.js";
+import { arrivingOf } from "../../../support/arriving.js";
 import {
   CT,
   CT_SLICE,
@@ -72,6 +74,12 @@ function arriving(
       yield await Promise.resolve(memory.subarray(0, piece.copy(memory)));
   }
   return { sopClassUid: CT, sopInstanceUid: SOP, transferSyntax, dataSet: dataSet(), ...more };
+}
+
+/** Something to wait for. */
+function gate() {
+  const emitter = new EventEmitter();
+  return { opened: once(emitter, "open"), open: () => void emitter.emit("open") };
 }
 
 /** The file of an object. */
@@ -202,6 +210,70 @@ await t.test("of first objects at two nodes at one moment, one has the study", a
       );
   }
 });
+
+await t.test("a study that a person has removed is whoever's comes next", async (t) => {
+  const { folder, spool } = spoolIn(t);
+  const other = new Spool(folder, LIMITS);
+  await spool.keep("ct1", arriving({ PatientID: "wrong" }));
+  rmSync(path.join(folder, "series/ct1", STUDY), { recursive: true });
+  for (const one of [other, spool, new Spool(folder, LIMITS)])
+    t.match(await one.keep("ct1", arriving({ PatientID: "right" })), { study: STUDY });
+  t.same(spool.conflicts.troubles(), []);
+  const apart = await spool.keep("ct1", arriving({ PatientID: "wrong" }));
+  t.match(apart.study, /=/);
+
+  const series = `${SERIES}.1`;
+  rmSync(path.join(folder, "series/ct1", STUDY), { recursive: true });
+  const again = arriving({ PatientID: "wrong", SeriesInstanceUID: series });
+  t.equal((await spool.keep("ct1", again)).study, apart.study, "what came before it stays its");
+  await spool.conflicts.look();
+  t.same(spool.conflicts.troubles(), [], "one patient is left");
+});
+
+await t.test(
+  "a study is removed while objects of two patients come: they never meet",
+  async (t) => {
+    const pixels = 400_000;
+    for (const wins of ["the one that comes meanwhile", "the one that began"]) {
+      const folder = t.testdir();
+      const [node, other] = [new Spool(folder, LIMITS), new Spool(folder, LIMITS)];
+      const [began, goesOn] = [gate(), gate()];
+      const first = arrivingOf(1, pixels, { attributes: { PatientID: "A" } });
+      async function* slowly() {
+        let bytes = 0;
+        for await (const piece of first.dataSet) {
+          if (bytes > pixels / 2) began.open();
+          if (bytes > pixels / 2) await goesOn.opened;
+          bytes += piece.length;
+          yield piece;
+        }
+      }
+      const keeping = node.keep("ct1", { ...first, dataSet: slowly() });
+      await began.opened;
+      const study = readdirSync(path.join(folder, "series/ct1"))[0]!;
+      // As a removal does, of the last series that lay there
+      await other.patients.forget("ct1", study);
+      const second = arrivingOf(2, pixels, { attributes: { PatientID: "B" } });
+      if (wins === "the one that began") goesOn.open();
+      if (wins === "the one that began") await keeping;
+      const came = await other.keep("ct1", second);
+      goesOn.open();
+      const kept = await keeping;
+      t.not(kept.study, came.study, wins);
+      t.equal((wins === "the one that began" ? kept : came).study, study, wins);
+      for (const [PatientID, { study }, n] of [
+        ["A", kept, 1],
+        ["B", came, 2],
+      ] as const)
+        for (const spool of [node, other, new Spool(folder, LIMITS)])
+          t.match(await spool.keep("ct1", arrivingOf(n, pixels, { attributes: { PatientID } })), {
+            study,
+            fresh: false,
+          });
+      t.equal(filesIn(folder).length, 2);
+    }
+  },
+);
 
 await t.test("a whole object takes the place of a damaged one", async (t) => {
   const whole = await bytesOf(arriving());
