@@ -277,9 +277,10 @@ export async function readGateway(config: GatewayConfig): Promise<GatewaySetting
   if (gateway.spool === undefined) return gateway;
   const spool = spoolAt(gateway.spool, fail);
   const [inputs, outputs] = [realRoots(config.input_roots), realRoots(config.output_roots)];
-  if (!isInside(spool, inputs) || isInside(spool, outputs))
+  const holdsResults = outputs.some((root) => isInside(root, [spool]));
+  if (!isInside(spool, inputs) || isInside(spool, outputs) || holdsResults)
     fail(
-      "spool: expected a folder inside one of RADSERVE_INPUT_ROOTS and outside RADSERVE_OUTPUT_ROOTS.",
+      "spool: expected a folder inside one of RADSERVE_INPUT_ROOTS and outside RADSERVE_OUTPUT_ROOTS, that has none of them in it.",
     );
   for (const { name: ruleName, output_folder: folder } of gateway.rules) {
     const real = await realPathToBe(folder);

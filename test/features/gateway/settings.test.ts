@@ -161,6 +161,13 @@ t.test("each mistake has its message", async (t) => {
     read({ ...right, dicom: { port: 104, tls } }).then(() => checkGateway(config)),
     { message: /RADSERVE_GATEWAY: dicom\.tls\.cert: expected a file in PEM/ },
   );
+  const inSpool = path.join(input, "spool", "results");
+  mkdirSync(inSpool);
+  await t.rejects(
+    readGateway({ ...config, output_roots: [output, inSpool] }),
+    { message: /spool: expected a folder .* that has none of them in it/ },
+    "clients would write results into the spool",
+  );
   t.match(await doctor({ ...config } as unknown as Config), [{ name: "gateway", ok: false }]);
   await read(right);
   t.match(await doctor({ ...config } as unknown as Config), [
