@@ -7,6 +7,7 @@ import type { Attributes, PlanePosition, Warning } from "../image.js";
 import { alongNormal } from "../vectors.js";
 import { DataSetAttributes, type PrivateElement } from "./attributes.js";
 import { valuesIn } from "./frame-values.js";
+import { momentOf, secondsOfDate, secondsOfTime } from "./value-forms.js";
 
 /** A frame of a file. */
 export interface AcquiredSlice {
@@ -22,7 +23,8 @@ const IN_COMMON = (
   "ProtocolName ImageType FrameType VolumeBasedCalculationTechnique ComplexImageComponent EchoTime " +
   "EffectiveEchoTime EchoNumbers InversionTime FlipAngle DiffusionBValue DiffusionDirectionality " +
   "ScanningSequence SequenceVariant SequenceName ScanOptions MRAcquisitionType ConvolutionKernel " +
-  "FilterType KVP ContrastBolusAgent TemporalPositionIdentifier"
+  "FilterType KVP ContrastBolusAgent ContrastBolusAgentPhase ContrastBolusStartTime " +
+  "TemporalPositionIdentifier"
 ).split(" ");
 
 /** The same, of numbers that are rounded. */
@@ -35,7 +37,7 @@ const ROUNDING = 0.01;
  */
 const OF_PHASES = (
   "TriggerTime NominalPercentageOfCardiacPhase NominalCardiacTriggerDelayTime RepetitionTime " +
-  "NominalPercentageOfRespiratoryPhase"
+  "NominalPercentageOfRespiratoryPhase TemporalPositionIndex"
 ).split(" ");
 /** How near values of a phase lie, as a part of the distance of phases. */
 const WITHIN_PHASE = 0.2;
@@ -43,6 +45,7 @@ const WITHIN_PHASE = 0.2;
 /** What is another for each turn of the tube or each bed: stacks are made of blocks of it. */
 const OF_BLOCKS: readonly (readonly [modality: string, keyword: string])[] = [
   ["CT", "AcquisitionNumber"],
+  ["CT", "FrameAcquisitionNumber"],
   ["PT", "FrameReferenceTime"],
 ];
 
@@ -65,9 +68,13 @@ export function acquisitionCaveats(slices: readonly AcquiredSlice[], what: strin
     ...OF_PHASES.filter((keyword) => hasGroups(numbersOf(slices, keyword))),
     ...OF_BLOCKS.filter(
       ([modality, keyword]) =>
-        slices[0]?.attributes.string("Modality") === modality && isInterleaved(slices, keyword),
+        slices[0]?.attributes.string("Modality") === modality &&
+        isInterleaved(
+          slices,
+          slices.map((slice) => holderOf(slice, keyword)?.number(keyword)),
+        ),
     ).map(([, keyword]) => keyword),
-    ...(hasPause(slices) ? ["AcquisitionTime"] : []),
+    ...(isOfSeveralTimes(slices) ? ["AcquisitionTime"] : []),
     ...privateDifferences(slices),
   ];
   if (differing.length === 0) return [];
@@ -100,51 +107,76 @@ function isUnlike(numbers: readonly number[]): boolean {
  * grow from slice to slice, vary freely, or are one delay for each slice of a heartbeat do not.
  */
 function hasGroups(numbers: readonly number[]): boolean {
+  const { groups, widest } = groupsOf(numbers);
+  const isNarrow = groups.every(
+    (group) => (group.at(-1) ?? 0) - (group[0] ?? 0) <= WITHIN_PHASE * widest,
+  );
+  return (
+    widest > 0 && isNarrow && groups.length <= Math.max(2, numbers.length / 4) && numbers.length > 2
+  );
+}
+
+/**
+ * Numbers in rising order, parted where the step to the next is more than half of the widest step.
+ */
+function groupsOf(numbers: readonly number[]): { groups: number[][]; widest: number } {
   const sorted = [...numbers].sort((a, b) => a - b);
   const steps = sorted.slice(1).map((value, i) => value - (sorted[i] ?? value));
   const [, widest] = rangeOf(steps);
-  if (!(widest > 0)) return false;
   const groups: number[][] = [];
   for (const [i, value] of sorted.entries())
     if (i === 0 || (steps[i - 1] ?? 0) > widest / 2) groups.push([value]);
     else groups.at(-1)?.push(value);
-  const isNarrow = groups.every(
-    (group) => (group.at(-1) ?? 0) - (group[0] ?? 0) <= WITHIN_PHASE * widest,
-  );
-  return isNarrow && groups.length <= Math.max(2, numbers.length / 4) && numbers.length > 2;
+  return { groups, widest };
 }
 
-/** Whether equal values do not follow each other along the stack. */
-function isInterleaved(slices: readonly AcquiredSlice[], keyword: string): boolean {
+/**
+ * Whether equal values do not follow each other along the stack.
+ * @param values of each slice
+ */
+function isInterleaved(slices: readonly AcquiredSlice[], values: readonly unknown[]): boolean {
   if (slices.some(({ plane }) => plane === undefined)) return false;
-  const along = slices.map((slice) => ({
-    at: slice.plane === undefined ? 0 : alongNormal(slice.plane),
-    value: holderOf(slice, keyword)?.number(keyword),
-  }));
-  const values = along.sort((a, b) => a.at - b.at).map(({ value }) => value);
-  const runs = values.filter((value, i) => i === 0 || value !== values[i - 1]).length;
+  const along = slices
+    .map(({ plane }, i) => ({
+      at: plane === undefined ? 0 : alongNormal(plane),
+      value: values[i],
+    }))
+    .sort((a, b) => a.at - b.at);
+  const runs = along.filter(({ value }, i) => i === 0 || value !== along[i - 1]?.value).length;
   return runs > new Set(values).size;
 }
 
-/** Whether images were acquired with a long pause between them. */
-function hasPause(slices: readonly AcquiredSlice[]): boolean {
-  const modality = slices[0]?.attributes.string("Modality");
-  const files = [...new Set(slices.map(({ attributes }) => attributes))];
-  const moments = files.flatMap((attributes) => momentOf(attributes) ?? []);
-  const sorted = moments.sort((a, b) => a - b);
-  const [, longest] = rangeOf(sorted.slice(1).map((at, i) => at - (sorted[i] ?? at)));
-  return longest > (modality === "CT" ? PAUSE.CT : PAUSE.other);
+/**
+ * Whether there is a long pause between images, or the time of a CT goes to and fro along the
+ * stack. A table moves one way, so that two passes lie between each other then; MR acquires slices
+ * in any order.
+ */
+function isOfSeveralTimes(slices: readonly AcquiredSlice[]): boolean {
+  const isCt = slices[0]?.attributes.string("Modality") === "CT";
+  const moments = slices.map(secondsOf);
+  const known = moments.filter((moment) => moment !== undefined);
+  const { groups, widest } = groupsOf(known);
+  if (widest > (isCt ? PAUSE.CT : PAUSE.other)) return true;
+  if (!isCt || known.length < slices.length) return false;
+  const groupOf = new Map(groups.flatMap((group, i) => group.map((moment) => [moment, i])));
+  return isInterleaved(
+    slices,
+    moments.map((moment) => groupOf.get(moment ?? Number.NaN)),
+  );
 }
 
-/** AcquisitionDate and AcquisitionTime, in seconds. */
-function momentOf(attributes: Attributes): number | undefined {
-  const day = /^(\d{4})(\d\d)(\d\d)$/.exec(attributes.string("AcquisitionDate") ?? "19700101");
-  const time = /^(\d\d)(\d\d)(\d\d(?:\.\d+)?)$/.exec(attributes.string("AcquisitionTime") ?? "");
-  if (day === null || time === null) return undefined;
-  const [year, month, date] = day.slice(1).map(Number);
-  const [hours = 0, minutes = 0, seconds = 0] = time.slice(1).map(Number);
-  const midnight = Date.UTC(year ?? 0, (month ?? 1) - 1, date) / 1000;
-  return midnight + 3600 * hours + 60 * minutes + seconds;
+/**
+ * When a frame was acquired, in seconds on the clock of its place: FrameAcquisitionDateTime,
+ * AcquisitionDate and AcquisitionTime, or AcquisitionDateTime.
+ */
+function secondsOf(slice: AcquiredSlice): number | undefined {
+  const { attributes } = slice;
+  const keyword = "FrameAcquisitionDateTime";
+  const ofFrame = momentOf(holderOf(slice, keyword)?.string(keyword));
+  if (ofFrame !== undefined) return ofFrame.local;
+  const time = secondsOfTime(attributes.string("AcquisitionTime"));
+  if (time === undefined) return momentOf(attributes.string("AcquisitionDateTime"))?.local;
+  return (secondsOfDate(attributes.string("AcquisitionDate")) ?? 0) + time;
 }
 
 function privateDifferences(slices: readonly AcquiredSlice[]): string[] {

@@ -64,12 +64,12 @@ export function decodedColour(
   if (isForeign && colour === undefined)
     return { doubt: "the compressed frames have no such transform" };
   const marked = colour === undefined ? told : colour === "RGB" ? "RGB" : "YBR_FULL";
-  if (marked !== told) {
+  if (marked !== told || isForeign) {
     if (kind === "jpeg-xl") return believed(marked);
     return { doubt: `the compressed frames are marked as ${marked}` };
   }
   // Its luminance is 16 to 235, in MPEG alone (PS3.3 C.7.6.3.1.2); other codecs have the full range
-  return isForeign || tag === "YBR_PARTIAL_420" ? believed(marked) : marked;
+  return tag === "YBR_PARTIAL_420" ? believed(marked) : marked;
 }
 
 /**

@@ -252,6 +252,8 @@ const DIFFERENCES: readonly FrameDifference[] = [
   grouped("ConvolutionKernel", "CTReconstructionSequence"),
   grouped("KVP", "CTXRayDetailsSequence"),
   grouped("AcquisitionNumber"),
+  grouped("FrameAcquisitionNumber", "FrameContentSequence"),
+  grouped("ContrastBolusAgentPhase", "ContrastBolusUsageSequence"),
   grouped("FrameType", "MRImageFrameTypeSequence"),
   grouped("FrameType", "CTImageFrameTypeSequence"),
   grouped("ImageType"),

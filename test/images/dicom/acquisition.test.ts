@@ -43,6 +43,7 @@ t.test("what several acquisitions differ in", async (t) => {
     ["ProtocolName", "Native", "Venous"],
     ["SequenceName", "*ep_b0", "*ep_b1000"],
     ["EchoNumbers", "1", "2"],
+    ["ContrastBolusStartTime", "100000", "101500"],
   ];
   for (const [keyword, one, other] of pairs)
     for (const [how, slices] of Object.entries({
@@ -63,7 +64,7 @@ t.test("phases whose times vary", async (t) => {
 
 t.test("pauses, blocks and private b-values", async (t) => {
   const time = (i: number, gap: number) => {
-    const seconds = 36_000 + i + (i % 2) * gap;
+    const seconds = 36_000 + i + Math.floor(i / 4) * gap;
     const two = (value: number) => String(Math.floor(value)).padStart(2, "0");
     return `${two(seconds / 3600)}${two((seconds / 60) % 60)}${two(seconds % 60)}`;
   };
@@ -102,6 +103,38 @@ t.test("pauses, blocks and private b-values", async (t) => {
       creator,
     );
   }
+});
+
+t.test("a CT whose times go to and fro along the stack", async (t) => {
+  const at = (seconds: number) => `10${String(seconds).padStart(4, "0")}`;
+  const timed = (secondsOf: (i: number) => number, more: Attributes = {}) =>
+    series(
+      t,
+      each((i) => ({ AcquisitionTime: at(secondsOf(i)), ...more })),
+    );
+  const mixed: [string, (i: number) => number][] = [
+    ["two times, one by one", (i) => (i % 2) * 30],
+    ["two passes of the table", (i) => (i % 2) * 30 + i],
+    ["two times, two by two", (i) => (Math.floor(i / 2) % 2) * 30],
+    ["one slice taken once more", (i) => (i === 3 ? 40 : i)],
+  ];
+  for (const [name, secondsOf] of mixed)
+    t.match((await timed(secondsOf)).warnings, [{ message: /differ in AcquisitionTime:/ }], name);
+  const usual: [string, (i: number) => number][] = [
+    ["one pass", (i) => i],
+    ["backwards", (i) => 8 - i],
+    ["four rows of detectors", (i) => Math.floor(i / 4) * 2],
+    ["two breath-holds", (i) => Math.floor(i / 4) * 30 + i],
+    ["one time", () => 5],
+  ];
+  for (const [name, secondsOf] of usual) t.strictSame(warned(await timed(secondsOf)), [], name);
+  const byDateTime = await series(
+    t,
+    each((i) => ({ AcquisitionDateTime: `20260101${at((i % 2) * 30)}` })),
+  );
+  t.match(byDateTime.warnings, [{ message: /AcquisitionTime/ }], "AcquisitionDateTime alone");
+  const mr = await timed((i) => (i % 2) * 30, { Modality: "MR", RescaleType: "US" });
+  t.strictSame(warned(mr), [], "MR in two concatenations");
 });
 
 t.test("usual stacks", async (t) => {
@@ -150,6 +183,7 @@ t.test("frames of one file", async (t) => {
   const sync = (phase: number) => ({
     CardiacSynchronizationSequence: [{ NominalPercentageOfCardiacPhase: double(phase) }],
   });
+  const content = (attributes: Attributes) => ({ FrameContentSequence: [attributes] });
   const cases: [string, (i: number) => Attributes][] = [
     ["NominalPercentageOfCardiacPhase", (i) => sync(i % 2 === 0 ? 35 : 75)],
     ["NominalPercentageOfCardiacPhase", (i) => sync(i === 2 ? 35 : 75)],
@@ -159,11 +193,27 @@ t.test("frames of one file", async (t) => {
     ],
     ["DiffusionBValue", (i) => ({ MRDiffusionSequence: [{ DiffusionBValue: double(i % 2) }] })],
     ["FrameType", (i) => ({ CTImageFrameTypeSequence: [{ FrameType: i === 2 ? MIP : AXIAL }] })],
+    ["TemporalPositionIndex", (i) => content({ TemporalPositionIndex: 1 + (i % 2) })],
+    ["TemporalPositionIndex", (i) => content({ TemporalPositionIndex: i < 3 ? 1 : 2 })],
+    ["FrameAcquisitionNumber", (i) => content({ FrameAcquisitionNumber: 1 + (i % 2) })],
+    [
+      "AcquisitionTime",
+      (i) => content({ FrameAcquisitionDateTime: i % 2 ? "20260101100030" : "20260101100000" }),
+    ],
+    [
+      "ContrastBolusAgentPhase",
+      (i) => ({
+        ContrastBolusUsageSequence: [
+          { ContrastBolusAgentPhase: i < 3 ? "PRE_CONTRAST" : "POST_CONTRAST" },
+        ],
+      }),
+    ],
   ];
   for (const [keyword, group] of cases)
     t.match(await frames(group), [{ message: new RegExp(keyword) }], keyword);
   t.strictSame(await frames(() => sync(75)), []);
-  t.strictSame(await frames((i) => ({ FrameContentSequence: [{ TemporalPositionIndex: i }] })), []);
+  t.strictSame(await frames((i) => content({ TemporalPositionIndex: i })), []);
+  t.strictSame(await frames((i) => content({ FrameAcquisitionNumber: i < 3 ? 1 : 2 })), []);
 });
 
 t.test("the case", { skip: existsSync(CASE) ? false : `${CASE} is not there` }, async (t) => {

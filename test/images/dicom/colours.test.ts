@@ -134,6 +134,8 @@ async function contradictory(raw: Raw): Promise<Record<string, Buffer>> {
     ["JPEG-LS, YBR_RCT", "YBR_RCT", "jpeg-ls", ls],
     ["JPEG, marked as YBR, RGB", "RGB", "jpeg-lossless", marked(lossless, 1)],
     ["JPEG, marked as RGB, YBR_FULL", "YBR_FULL", "jpeg-lossless", marked(lossless, 0)],
+    ["JPEG, marked as RGB, YBR_RCT", "YBR_RCT", "jpeg-lossless", marked(lossless, 0)],
+    ["JPEG, marked as YBR, YBR_ICT", "YBR_ICT", "jpeg-lossless", marked(lossless, 1)],
     ["RLE, YBR_ICT", "YBR_ICT", "rle", rle],
     ["RLE, YBR_FULL_422", "YBR_FULL_422", "rle", rle],
     ["native, YBR_RCT", "YBR_RCT", "native", undefined],

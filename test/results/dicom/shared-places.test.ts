@@ -99,6 +99,30 @@ t.test("which frames belong together", async (t) => {
         ["TemporalPositionIndex 2, EffectiveEchoTime 9", 6, 7],
       ],
     ],
+    "two phases of a contrast agent": [
+      ["PRE_CONTRAST", "POST_CONTRAST"].flatMap((phase) =>
+        [0, 3].map((z) => ({
+          z,
+          group: { ContrastBolusUsageSequence: [{ ContrastBolusAgentPhase: phase }] },
+        })),
+      ),
+      [
+        ["ContrastBolusAgentPhase POST_CONTRAST", 2, 3],
+        ["ContrastBolusAgentPhase PRE_CONTRAST", 0, 1],
+      ],
+    ],
+    "two acquisitions": [
+      [1, 2].flatMap((number) =>
+        [0, 3].map((z) => ({
+          z,
+          group: { FrameContentSequence: [{ FrameAcquisitionNumber: number }] },
+        })),
+      ),
+      [
+        ["FrameAcquisitionNumber 1", 0, 1],
+        ["FrameAcquisitionNumber 2", 2, 3],
+      ],
+    ],
     "one place": [
       [{ z: 0 }, { z: 0 }],
       [
