@@ -21,7 +21,7 @@ import type { KnownModels } from "../models/entry.js";
 import { OPERATIONS, type OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
-import { depth } from "./leases.js";
+import { depth, hindrancesOf } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
 import type { FromThread, BulkThreadOptions, ToThread } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
@@ -263,10 +263,15 @@ const figures = setInterval(() => {
     return;
   }
   const { database, runner } = parts;
-  Promise.all([depth(database.pool), allNodes(database.pool)]).then(
-    ([found, nodes]) => {
+  const { pool } = database;
+  Promise.all([depth(pool), allNodes(pool), hindrancesOf(pool, runner.instanceId)]).then(
+    ([found, nodes, left_alone]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      send({ type: "figures", figures: { ...found, nodes, trouble }, ended: runner.takeCounts() });
+      send({
+        type: "figures",
+        figures: { ...found, nodes, left_alone, trouble },
+        ended: runner.takeCounts(),
+      });
     },
     (error: unknown) =>
       send({ type: "trouble", trouble: reasonOf(asUnavailable(error, database.connection)) }),
