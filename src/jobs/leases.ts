@@ -119,7 +119,8 @@ const leaseStatement = (alone: boolean) => `with alive as materialized (
     where ${RUNNABLE} and ${hasPassed("h.until")}
   ), ranked as (
     select o.*, row_number() over (partition by subject order by stat desc, active, seq) as rank
-    from open o where exists (select from radserve.item i where i.job_id = o.id and ${TAKEABLE})
+    from open o cross join lateral
+      (select from radserve.item i where i.job_id = o.id and ${TAKEABLE} order by i.index limit 1) w
   ), runnable as materialized (
     select r.*, $2::int * greatest(1, ${CANDIDATES} / count(*) over ()) as most
     from (select * from ranked order by rank, of_subject, seq limit ${MOST_JOBS}) r
