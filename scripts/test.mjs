@@ -74,8 +74,8 @@ const GROUPS = {
     files: ["engine/volume-memory.test.js", "http/unpacked-memory.test.js"],
   },
   upkeep: {
-    why: "The commands of the pages start many servers and databases one after the other.",
-    files: ["scripts/documents.test.js", "server/upkeep.test.js"],
+    why: "The commands of the pages start many servers and databases one after the other; a million items are written.",
+    files: ["scripts/documents.test.js", "server/upkeep.test.js", "jobs/lease-plans.test.js"],
   },
   page: {
     why: "Chromium shows the page for people.",

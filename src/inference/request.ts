@@ -150,6 +150,11 @@ const DELIVER_MEANING =
   "wait: the answer comes when the objects are delivered or set aside, or at the time limit; " +
   "queue (default): the answer comes at once; none: the results stay in their folder";
 
+export const priority = z
+  .enum(["routine", "stat"])
+  .optional()
+  .describe("stat goes ahead; routine where absent");
+
 export const singleRequestSchema = z.strictObject({
   input_image_path: inputImagePath,
   output_folder_path: outputFolderPath,
@@ -163,10 +168,7 @@ export const singleRequestSchema = z.strictObject({
   ...choice,
   deliver: z.enum(["wait", "queue", "none"]).optional().describe(DELIVER_MEANING),
   destinations,
-  priority: z
-    .enum(["routine", "stat"])
-    .optional()
-    .describe("stat goes ahead; routine where absent"),
+  priority,
   timeout_ms: z
     .int()
     .min(1)

@@ -195,11 +195,18 @@ export async function transaction<T>(
 }
 
 /**
- * The condition that a time is set further ahead than anything waits (durations.jobPauseMost is the
- * longest): it was set before somebody put the database's clock back.
+ * A time that is further ahead than anything waits (durations.jobPauseMost is the longest) was set
+ * before somebody put the database's clock back. In milliseconds.
  */
-export const isFarAhead = (column: string): string =>
-  `${column} > now() + interval '${5 * durations.jobPauseMost} milliseconds'`;
+const farAhead = () => 5 * durations.jobPauseMost;
+
+/** The condition that a time is so far ahead. */
+const isFarAhead = (column: string): string =>
+  `${column} > now() + interval '${farAhead()} milliseconds'`;
+
+/** Whether a time is so far ahead of what the database's clock shows. */
+export const isFarAfter = (time: Date | null, now: Date): boolean =>
+  time !== null && time.getTime() > now.getTime() + farAhead();
 
 /**
  * The condition that a time to wait for is over; nobody waits until one that is far ahead comes

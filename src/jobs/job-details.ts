@@ -42,6 +42,22 @@ async function waitingItems(pool: Pool, jobId: string): Promise<WaitReason[]> {
   }));
 }
 
+/** Nodes that leave the job to others. Where all do, the job is paused, and says so itself. */
+async function leftAlone(pool: Pool, row: JobRow): Promise<WaitReason[]> {
+  const { rows } = await pool.query<{ code: string; message: string; since: Date; name: string }>(
+    `select h.code, h.message, h.since, i.name from radserve.hindrance h join radserve.instance i on i.id = h.instance
+     where h.job_id = $1 and ($2::text is null or h.code <> $2) order by h.since, i.name`,
+    [row.id, row.pause_code],
+  );
+  return rows.map(({ code, message, since, name }) => ({
+    reason: code,
+    message,
+    since: since.toISOString(),
+    node: name,
+    images: null,
+  }));
+}
+
 /** @param jobId for how many of its images each node has; null: of no job */
 async function nodesOf(pool: Pool, jobId: string | null): Promise<JobDetails["nodes"]> {
   const { rows } = await pool.query<Omit<NodeState, "seen_at"> & { seen_at: Date }>(
@@ -102,7 +118,10 @@ export async function detailsOf(
   progress: JobProgress[],
 ): Promise<JobDetails> {
   const nodes = await nodesOf(pool, row.id);
-  const waiting = row.finished_at === null ? await waitingItems(pool, row.id) : [];
+  const waiting =
+    row.finished_at === null
+      ? [...(await leftAlone(pool, row)), ...(await waitingItems(pool, row.id))]
+      : [];
   const failures: JobDetails["failures"] = [];
   for (const state of ["failed", "skipped"] as const)
     if (job.counts[state] > 0) failures.push(...(await failuresOf(pool, row.id, state)));

@@ -94,10 +94,64 @@ const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.a
   j.started_at, j.subject, j.request, j.input_roots, j.output_roots, j.marked`;
 
 /**
- * Takes items: in turn from every job, first from those that have the fewest running. A job that
- * paused of itself tries one item at a time until one goes well. They come in the order in which
- * they are to run. Nothing if this node was taken for dead meanwhile; that it is not holds until
- * the items are its own.
+ * Jobs that one lease looks into. One subject may have more; the others of it come when these have
+ * given what they had.
+ */
+const MOST_JOBS = 100;
+/** How many times the items of a lease are looked at, where the jobs have as many. */
+const CANDIDATES = 4;
+
+/**
+ * The statement that takes items: chosen first, and only what is taken is locked. Where other nodes
+ * choose the same at that moment, the next ones are taken, so there are several times as many
+ * candidates. Subjects take turns, then the jobs of a subject, and `stat` jobs of it before all its
+ * others. A turn counts what already runs.
+ */
+const leaseStatement = (alone: boolean) => `with alive as materialized (
+    select from radserve.instance where id = $1 for key share
+  ), open as materialized (
+    select j.id, j.seq, j.subject, coalesce(j.request->>'priority' = 'stat', false) as stat, r.active,
+      greatest(case when j.pause_count > 0 then r.active end, case when h.job_id is not null then r.own end) as trying,
+      sum(r.active) over (partition by j.subject)::int as of_subject
+    from alive, radserve.job j left join radserve.hindrance h on h.job_id = j.id and h.instance = $1
+    cross join lateral (select count(*)::int as active, (count(*) filter (where owner = $1))::int as own
+      from radserve.item where job_id = j.id and state = 'running') r
+    where ${RUNNABLE} and ${hasPassed("h.until")}
+  ), ranked as (
+    select o.*, row_number() over (partition by subject order by stat desc, active, seq) as rank
+    from open o cross join lateral
+      (select from radserve.item i where i.job_id = o.id and ${TAKEABLE} order by i.index limit 1) w
+  ), runnable as materialized (
+    select r.*, $2::int * greatest(1, ${CANDIDATES} / count(*) over ()) as most
+    from (select * from ranked order by rank, of_subject, seq limit ${MOST_JOBS}) r
+  ), candidate as materialized (
+    select r.id as job_id, r.subject, r.seq, r.stat, r.active, r.of_subject, c.index, c.blame
+    from runnable r cross join lateral (
+      select i.index, i.blame from radserve.item i where i.job_id = r.id and ${TAKEABLE}
+      order by ${alone ? LEAST_BLAMED : "i.index"}
+      limit case when r.trying is null then r.most else greatest(0, 1 - r.trying) end) c
+  ), turns as (
+    select *, active + row_number() over (partition by job_id order by blame, index) as turn from candidate
+  ), placed as materialized (
+    select job_id, index, row_number() over (order by of_subject + place, seq) as place from (
+      select *, row_number() over (partition by subject order by stat desc, turn, blame, seq) as place from turns) t
+    order by place limit $2::int * ${CANDIDATES}
+  ), picked as materialized (
+    select i.job_id, i.index, p.place from placed p join radserve.item i using (job_id, index)
+    where ${TAKEABLE} order by p.place limit $2 for update of i skip locked
+  ), taken as (
+    update radserve.item i set state = 'running', owner = $1, lease = i.lease + 1, attempts = i.attempts + 1,
+      alone = $3, not_before = null
+    from picked p, radserve.job j
+    where i.job_id = p.job_id and i.index = p.index and i.state = 'queued' and j.id = i.job_id
+    returning p.place, ${LEASED}
+  )
+  select * from taken order by place`;
+
+/**
+ * Takes items: by turns of the subjects, then of their jobs. Of a job that paused of itself one item
+ * at a time is tried until one goes well, and so of one that this node left alone. They come in the order in which they are to run. Nothing if
+ * this node was taken for dead meanwhile; that it is not holds until the items are its own.
  * @param alone suspects only
  */
 export async function lease(
@@ -106,36 +160,7 @@ export async function lease(
   limit: number,
   alone: boolean,
 ): Promise<LeasedItem[]> {
-  const { rows } = await pool.query<LeasedItem>(
-    `with alive as materialized (
-       select from radserve.instance where id = $1 for key share
-     ), runnable as materialized (
-       select j.id, j.seq, j.pause_count, r.active from alive, radserve.job j cross join lateral
-         (select count(*)::int as active from radserve.item where job_id = j.id and state = 'running') r
-         cross join lateral (select from radserve.item i where i.job_id = j.id and ${TAKEABLE} limit 1) w
-       where ${RUNNABLE} order by r.active, j.seq limit 100
-     ), candidate as materialized (
-       select r.id as job_id, r.seq, r.active, c.index, c.blame from runnable r cross join lateral (
-         select i.index, i.blame from radserve.item i
-         where i.job_id = r.id and ${TAKEABLE}
-         order by ${alone ? LEAST_BLAMED : "i.index"}
-         limit case when r.pause_count > 0 then greatest(0, 1 - r.active) else $2::int end
-         for update skip locked) c
-     ), picked as (
-       select job_id, index, row_number() over (order by turn, blame, seq) as place from (
-         select job_id, seq, index, blame, active + row_number() over (partition by job_id order by index) as turn
-         from candidate) t
-       order by place limit $2::int
-     ), taken as (
-       update radserve.item i set state = 'running', owner = $1, lease = i.lease + 1, attempts = i.attempts + 1,
-         alone = $3, not_before = null
-       from picked p, radserve.job j
-       where i.job_id = p.job_id and i.index = p.index and i.state = 'queued' and j.id = i.job_id
-       returning p.place, ${LEASED}
-     )
-     select * from taken order by place`,
-    [instance.id, limit, alone],
-  );
+  const { rows } = await pool.query<LeasedItem>(leaseStatement(alone), [instance.id, limit, alone]);
   const first = rows.filter(({ started_at }) => started_at === null).map(({ job_id }) => job_id);
   if (first.length > 0)
     await pool.query(
@@ -225,6 +250,11 @@ export async function settle(
       `update radserve.job set ${PAUSE_ENDS} where id = any($1) and not held and ${PAUSE_OVER}`,
       [resumed],
     );
+  if (well.size > 0)
+    await pool.query(
+      `delete from radserve.hindrance where instance = $1 and job_id = any($2) and ${hasPassed("until")}`,
+      [instance.id, [...well]],
+    );
   await finishJobs(
     pool,
     jobs.filter((id) => !busy.has(id)),
@@ -251,6 +281,59 @@ export async function pauseJob(
        and ${hasPassed("pause_until")}`,
     [id, code, message, durations.jobPause / 1000, durations.jobPauseMost / 1000, node],
   );
+}
+
+/**
+ * A node leaves a job alone that it cannot run: others go on with it. Longer each time in a row. The
+ * job pauses where every node that lives and works says the same.
+ * @returns whether the job pauses
+ */
+export async function hinderJob(
+  pool: Pool,
+  id: string,
+  why: { code: string; message: string },
+  instance: Instance,
+): Promise<boolean> {
+  await pool.query(
+    `insert into radserve.hindrance as h (job_id, instance, code, message, until)
+     select j.id, i.id, $3, $4, now() + make_interval(secs => $5::float8)
+     from radserve.job j, radserve.instance i where j.id = $1 and i.id = $2
+     on conflict (job_id, instance) do update set code = excluded.code, message = excluded.message,
+       since = case when h.code = excluded.code then h.since else now() end, count = h.count + 1,
+       until = now() + make_interval(secs => least($6::float8, $5::float8 * 2 ^ least(h.count, 10)))
+     where ${hasPassed("h.until")}`,
+    [
+      id,
+      instance.id,
+      why.code,
+      why.message,
+      durations.jobPause / 1000,
+      durations.jobPauseMost / 1000,
+    ],
+  );
+  const { rows } = await pool.query<{ others: boolean }>(
+    `select exists (select from radserve.instance i where works and ready and id <> $2
+       and beat_at > now() - make_interval(secs => $3)
+       and not exists (select from radserve.hindrance where job_id = $1 and instance = i.id)) as others`,
+    [id, instance.id, durations.nodeLease / 1000],
+  );
+  if (rows[0]?.others === true) return false;
+  await pauseJob(pool, id, why, instance.name);
+  return true;
+}
+
+/** How many jobs a node leaves alone, for each reason. */
+export async function hindrancesOf(
+  pool: Pool,
+  id: string | undefined,
+): Promise<Record<string, number>> {
+  if (id === undefined) return {};
+  const { rows } = await pool.query<{ code: string; jobs: number }>(
+    `select h.code, count(*)::int as jobs from radserve.hindrance h join radserve.job j on j.id = h.job_id
+     where h.instance = $1 and j.finished_at is null and j.cancelled_at is null group by 1 order by 1`,
+    [id],
+  );
+  return Object.fromEntries(rows.map(({ code, jobs }) => [code, jobs]));
 }
 
 /** How the items of one job ended, in their order: the failures since the last that went well. */

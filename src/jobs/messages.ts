@@ -19,6 +19,8 @@ export type ItemOutcome =
 
 /** Figures for Prometheus and the page, which the bulk thread sends every few seconds. */
 export interface BulkFigures extends Depth {
+  /** How many jobs this node leaves to others, for each reason. */
+  left_alone: Readonly<Record<string, number>>;
   /** Why the database cannot be used: a code. */
   trouble: string | null;
   /** How many items ended in each state since this process began. */

@@ -12,11 +12,8 @@ const LONGEST_TURN_MS = 30_000;
 /**
  * Each entry takes the tables one version further; entries that were released are never changed.
  *
- * Items are leased here and not as jobs of pg-boss: which item is next depends on its job (fair
- * between jobs, paused, cancelled), on the node (suspects run alone) and on time, and all of it
- * changes together with the item's state in one statement. pg-boss fetches in order of priority and
- * age alone, counts a retry whenever a job is given back, and cannot hold the jobs of a group;
- * every item would be a row in two tables. It has the scans and the daily sweep.
+ * Items are rows that are leased here, and not jobs of pg-boss, which has the scans and the daily
+ * sweep: docs/architecture.md says why, with figures.
  */
 const MIGRATIONS = [
   `create table radserve.job (
@@ -108,10 +105,34 @@ const MIGRATIONS = [
   // No table changes: requests may hold a group and destinations, which versions before would pass
   // over without a word.
   "select 1",
+  // What waits of a job, in its order, whatever the statistics say of its size. The index is made in
+  // the transaction of the tables, so that no half of it is left: writing waits for a second at a
+  // million items, and reading does not. The room in each page is for the versions that a row has
+  // when it is taken and when it ends.
+  `create index item_queued on radserve.item (job_id, index) where state = 'queued';
+   alter table radserve.item set (fillfactor = 70)`,
+  // Which node leaves which job alone, and why; it goes with the node.
+  `create table radserve.hindrance (
+     job_id uuid not null references radserve.job on delete cascade,
+     instance uuid not null references radserve.instance on delete cascade,
+     code text not null,
+     message text not null,
+     since timestamptz(3) not null default now(),
+     until timestamptz not null,
+     count integer not null default 1,
+     primary key (job_id, instance)
+   );
+   create index hindrance_instance on radserve.hindrance (instance)`,
 ];
 
-/** The version that brought the table. */
-const ORIGIN_VERSION = 5;
+/** The tables, and the version that brought each. */
+const TABLES: Readonly<Record<string, number>> = {
+  job: 1,
+  item: 1,
+  instance: 1,
+  origin: 5,
+  hindrance: 9,
+};
 
 /**
  * Version 0.6 called the gateway's subject otherwise: its jobs are taken over, so that what is
@@ -120,8 +141,6 @@ const ORIGIN_VERSION = 5;
 const TAKE_OVER = `update radserve.job as earlier set subject = 'gateway' where subject = 'doors'
    and not exists (select from radserve.job as now
      where now.subject = 'gateway' and now.idempotency_key = earlier.idempotency_key)`;
-
-const TABLES = ["job", "item", "instance", "origin"];
 
 export interface Migrated {
   /** Identifies these tables: others have another. */
@@ -187,7 +206,7 @@ async function setAside(client: Queryable, schema: string): Promise<string> {
 }
 
 async function setAsideParts(client: PoolClient): Promise<Migrated["setAside"]> {
-  const there = await tablesIn(client, "radserve", ["migration", ...TABLES]);
+  const there = await tablesIn(client, "radserve", ["migration", ...Object.keys(TABLES)]);
   if (there.length === 0 || (await isWhole(client, there))) return undefined;
   const jobs = there.includes("job")
     ? await client.query<{ id: string }>("select id from radserve.job where finished_at is null")
@@ -200,9 +219,7 @@ async function isWhole(client: PoolClient, there: readonly string[]): Promise<bo
   if (!there.includes("migration")) return false;
   const version = await versionOf(client);
   if (version === 0) return there.length === 1;
-  return TABLES.every(
-    (name) => there.includes(name) || (name === "origin" && version < ORIGIN_VERSION),
-  );
+  return Object.entries(TABLES).every(([name, since]) => there.includes(name) || version < since);
 }
 
 /** Tables of pg-boss that are used for scans. */

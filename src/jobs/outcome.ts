@@ -72,6 +72,8 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     case "audit_failed":
     case "delivery_unavailable":
     case "model_unavailable":
+    case "model_not_found":
+      // It was there when the job was taken: another node may have it
       return paused({ code: error.error, message: error.message });
   }
   // Whatever image comes next would fail the same way; a bad place of an input's disk is one file's

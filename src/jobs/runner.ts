@@ -35,7 +35,7 @@ import {
   cancelledAmong,
   lease,
   ownItems,
-  pauseJob,
+  hinderJob,
   settle,
   someSuspect,
   tidy,
@@ -124,6 +124,11 @@ export class Runner {
   wake(cancelled = false): void {
     this.#checkCancelled ||= cancelled;
     this.#alarm.abort();
+  }
+
+  /** By which the database knows this node; undefined while it does not. */
+  get instanceId(): string | undefined {
+    return this.#instance?.id;
   }
 
   /** How many items ended in each state since the last call. */
@@ -312,9 +317,12 @@ export class Runner {
     const settled = [...this.#settled];
     this.#lookAhead.ended(settled.length);
     for (const [job, pause] of Array.from(this.#pauses)) {
-      await pauseJob(database.pool, job, pause, instance.name);
+      const paused = await hinderJob(database.pool, job, pause, instance);
       this.#pauses.delete(job);
-      log.warn({ job, reason: pause.code }, "a bulk job waits");
+      log.warn(
+        { job, reason: pause.code },
+        paused ? "a bulk job waits" : "a bulk job is left to other nodes",
+      );
     }
     const busy = this.#jobs(settled.length);
     await settle(database.pool, instance, settled, busy, config.pause_after_failures);

@@ -19,7 +19,7 @@ import { narrowRoots } from "../files/roots.js";
 import type { NodeContext } from "./nodes.js";
 import {
   asUnavailable,
-  isFarAhead,
+  isFarAfter,
   isTableLoss,
   jsonb,
   transaction,
@@ -43,6 +43,10 @@ const ANALYZED_FROM = 1_000;
  * A scan that is hindered lets others go first, and is tried again for as long as its job needs it.
  */
 const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
+/** Jobs of which not every item is known. */
+const SCANNING = "total is null and finished_at is null";
+/** All that wait in a queue; pg-boss gives at most so many. */
+const WAITING = { queued: true, limit: 100_000 };
 /** How often times of the queue are held against the database's clock. */
 const CLOCK_LOOK_MS = 30_000;
 const MONTHS_SECONDS = 365 * 86_400;
@@ -89,8 +93,9 @@ const executor = (client: Queryable) => ({
 });
 
 /**
- * The time of day when the thread began, counted on from there by a clock that nobody sets: timers
- * of pg-boss wait for a time of day, and went round each millisecond after the clock was set back.
+ * The time of day when the thread began, counted on from there by a clock that nobody sets. A timer
+ * of pg-boss (ClaimTimer, 12.38) waits for a time of day: after the clock was set back by years it
+ * goes round each millisecond, and what it is for is not done.
  */
 const CLOCK = {
   setTimeout,
@@ -198,14 +203,25 @@ export class Scanner {
 
   /**
    * What began to wait, or gave a sign of life, while the database's clock was far ahead goes on,
-   * or is over, now.
+   * or is over, now. pg-boss cannot list the scans that run: they are those of jobs that are being
+   * scanned and have none in the queue.
    */
   async #forgetFarTimes(): Promise<void> {
-    await this.options.database.pool.query(
-      `update radserve_queue.job set start_after = least(start_after, now()), heartbeat_on = least(heartbeat_on, now())
-       where name = any($1) and (state < 'active' and ${isFarAhead("start_after")} or ${isFarAhead("heartbeat_on")})`,
-      [[SCAN, SWEEP]],
+    const { rows } = await this.options.database.pool.query<{ now: Date; scanning: string[] }>(
+      `select now() as now, array(select id::text from radserve.job where ${SCANNING}) as scanning`,
     );
+    const [{ now, scanning } = { now: new Date(), scanning: [] }] = rows;
+    const boss = this.#boss;
+    const queued = new Set<string | undefined>();
+    for (const name of [SCAN, SWEEP])
+      for (const { id, singletonKey, startAfter } of await boss.findJobs(name, WAITING)) {
+        queued.add(singletonKey ?? undefined);
+        if (isFarAfter(startAfter, now))
+          await boss.update(name, undefined, { id, startAfter: now });
+      }
+    for (const key of scanning.filter((job) => !queued.has(job)))
+      for (const { id, state, heartbeatOn } of await boss.findJobs(SCAN, { key }))
+        if (state === "active" && isFarAfter(heartbeatOn, now)) await boss.touch(SCAN, id);
   }
 
   async stop(): Promise<void> {
@@ -223,7 +239,7 @@ export class Scanner {
     const before = this.options.clock.before(KEPT_DAYS * 86_400_000);
     const forgotten = before === undefined ? 0 : await purgeOlderThan(pool, KEPT_DAYS, before);
     const { rows } = await pool.query<{ id: string }>(
-      "select id from radserve.job where total is null and finished_at is null",
+      `select id from radserve.job where ${SCANNING}`,
     );
     for (const { id } of rows) await this.enqueue({ job_id: id }, pool);
     if (forgotten > 0) this.options.log.info({ jobs: forgotten }, "old bulk jobs forgotten");

@@ -12,6 +12,7 @@ import {
   inputImagePath,
   keepableText,
   outputFolderPath,
+  priority,
 } from "../inference/request.js";
 import { outputKindSchema } from "../manifest/manifest.js";
 import { answerSchema } from "../results/receipt/receipt.js";
@@ -30,10 +31,15 @@ const items = z
   .array(z.strictObject({ input_image_path: inputImagePath, output_folder_path: outputFolderPath }))
   .min(1)
   .max(MOST_ITEMS);
+/** Among the jobs of one subject. */
+const jobPriority = priority.describe(
+  "stat goes before the other jobs of its subject; routine where absent",
+);
 const rest = {
   group,
   ...choice,
   ...deliveryOfJob,
+  priority: jobPriority,
   idempotency_key: keepableText(200)
     .regex(WITHOUT_NUL)
     .optional()
@@ -127,6 +133,7 @@ export const jobSchema = z.object({
     group,
     models: z.array(z.string()).optional(),
     outputs: z.array(outputKindSchema).optional(),
+    priority: jobPriority,
     destinations: z.array(z.string()).optional().describe("To which the objects of its results go"),
   }),
   status_url: z.string(),
@@ -141,7 +148,11 @@ export const waitingSchema = z.object({
     .string()
     .nullable()
     .describe("The node that reported the reason, or that the reason is about"),
-  images: count.nullable().describe("Number of images that wait; null: the whole job"),
+  images: count
+    .nullable()
+    .describe(
+      "Number of images that wait; null: the whole job, or all of it that would run on this node",
+    ),
 });
 
 export const nodeSchema = z.object({

@@ -79,6 +79,7 @@ export class BulkService {
     running: 0,
     paused: 0,
     paused_for: {},
+    left_alone: {},
     ended: {},
     nodes: [],
     trouble: null,

@@ -22,7 +22,7 @@ import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
 import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
-import { depth } from "./leases.js";
+import { depth, hindrancesOf } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
 import type { JobsAside, JobsOwner, JobsThread, BulkThreadOptions } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
@@ -289,10 +289,11 @@ const figures = setInterval(() => {
     return;
   }
   const { database, runner } = parts;
-  Promise.all([depth(database.pool), allNodes(database.pool)]).then(
-    ([found, nodes]) => {
+  const { pool } = database;
+  Promise.all([depth(pool), allNodes(pool), hindrancesOf(pool, runner.instanceId)]).then(
+    ([found, nodes, left_alone]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      owner.figures({ ...found, nodes, trouble }, runner.takeCounts());
+      owner.figures({ ...found, nodes, left_alone, trouble }, runner.takeCounts());
     },
     (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
   );

@@ -41,6 +41,8 @@ export const REMEDIES = {
   gpu_lost: "Restart the server to use it again.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
+  job_left_alone:
+    "Mount here what other nodes have, or give this node the same models; it tries again by itself. radserve explain JOB says more.",
   node_silent: "Check that this machine runs and reaches the database.",
 } as const;
 type ConditionName = keyof typeof REMEDIES;
@@ -156,7 +158,7 @@ export class Conditions {
     const { fault, keys, models, gpus, certificates, bulk, features } = this.sources;
     const blocking = fault();
     const refusedKeys = keys();
-    const { trouble, paused_for, nodes } = bulk();
+    const { trouble, paused_for, left_alone, nodes } = bulk();
     const { expiries, refused } = certificates() ?? { expiries: [] };
     return [
       ...(blocking === undefined
@@ -202,6 +204,13 @@ export class Conditions {
           ]),
       ...Object.entries(paused_for).map(([reason, jobs]) =>
         of("job_paused", `jobs: ${reason}`, `${counted(jobs, "job")} paused: ${reason}.`),
+      ),
+      ...Object.entries(left_alone).map(([reason, jobs]) =>
+        of(
+          "job_left_alone",
+          `this node: ${reason}`,
+          `This node leaves ${counted(jobs, "job")} to others: ${reason}.`,
+        ),
       ),
       ...nodes
         .filter(({ alive }) => !alive)

@@ -20,7 +20,7 @@ const AGAIN: Ending = { state: "queued", afterSeconds: 0, counts: true };
 const { pool } = await sharedDatabase(t);
 
 async function leased(count: number) {
-  await pool.query("truncate radserve.job, radserve.item, radserve.instance");
+  await pool.query("truncate radserve.job, radserve.item, radserve.instance cascade");
   const id = randomUUID();
   const items = Array.from({ length: count }, (_, i) => ({
     id: randomUUID(),
@@ -287,6 +287,90 @@ t.test("many jobs of which nothing can run yet do not hide those that can", asyn
     "insert into radserve.job (id, subject, request, request_sha256) select gen_random_uuid(), 'x', '{}', '' from generate_series(1, 100)",
   );
   t.match(await lease(pool, instance, 2, false), [{ job_id: id }]);
+});
+
+/** Jobs of a subject, each with so many items that wait. */
+async function waiting(subject: string, jobs: number, items: number, request = {}): Promise<void> {
+  await pool.query(
+    `with made as (insert into radserve.job (id, subject, request, request_sha256, total, next_index)
+       select gen_random_uuid(), $1, $4, '', $3::int, $3::int from generate_series(1, $2::int) returning id)
+     insert into radserve.item (job_id, index, id, input, output, state)
+       select made.id, i, gen_random_uuid(), '/i', '/o', 'queued' from made, generate_series(0, $3::int - 1) i`,
+    [subject, jobs, items, request],
+  );
+}
+
+const counted = (values: readonly string[]) =>
+  Object.fromEntries(
+    [...new Set(values)].map((one) => [one, values.filter((v) => v === one).length]),
+  );
+
+t.test("subjects take turns, however many jobs each has", async (t) => {
+  const { instance, taken, end } = await leased(1);
+  await end(taken, DONE);
+  await waiting("s1", 46, 50);
+  for (const subject of ["s2", "s3", "s4", "s5"]) await waiting(subject, 1, 50);
+  const first = await lease(pool, instance, 40, false);
+  t.strictSame(counted(first.map(({ subject }) => subject)), { s1: 8, s2: 8, s3: 8, s4: 8, s5: 8 });
+  await end(first, DONE);
+  const given = [...first];
+  for (let round = 0; round < 6; round++) {
+    const more = await lease(pool, instance, 40, false);
+    await end(more, DONE);
+    given.push(...more);
+  }
+  t.match(
+    counted(given.map(({ subject }) => subject)),
+    { s2: 50, s3: 50, s4: 50, s5: 50 },
+    "with one job each they are through after seven times forty items",
+  );
+});
+
+t.test("what a subject has running already counts as its turns", async (t) => {
+  const { instance, taken, end } = await leased(1);
+  await end(taken, DONE);
+  await waiting("s1", 1, 6);
+  await lease(pool, instance, 6, false);
+  await waiting("s1", 3, 6);
+  await waiting("s2", 1, 20);
+  const next = await lease(pool, instance, 8, false);
+  t.strictSame(counted(next.map(({ subject }) => subject)), { s2: 7, s1: 1 });
+});
+
+t.test("a stat job goes before the other jobs of its subject, and of no other", async (t) => {
+  const { instance, taken, end } = await leased(1);
+  await end(taken, DONE);
+  await waiting("s1", 3, 5);
+  await waiting("s1", 1, 5, { priority: "stat" });
+  await waiting("s2", 1, 5);
+  const first = await lease(pool, instance, 6, false);
+  t.strictSame(
+    counted(first.map(({ subject, request }) => `${subject} ${request.priority ?? "routine"}`)),
+    { "s1 stat": 3, "s2 routine": 3 },
+  );
+});
+
+t.test("of two nodes that lease at once, each gets as many items as it asks for", async (t) => {
+  const { instance, taken, end } = await leased(1);
+  await end(taken, DONE);
+  await waiting("s1", 60, 10);
+  await pool.query("update radserve.job set started_at = now()");
+  const other = { ...instance, id: randomUUID(), node: randomUUID(), process: randomUUID() };
+  await enter(pool, other, true);
+  const client = await pool.connect();
+  try {
+    await client.query("begin");
+    const first = await lease(client as unknown as Pool, instance, 128, false);
+    const second = await lease(pool, other, 128, false);
+    t.match([first.length, second.length], [128, 128]);
+    const { rows } = await pool.query<{ free: number }>(
+      "select count(*)::int as free from (select from radserve.item where state = 'queued' for update skip locked) f",
+    );
+    t.equal(rows[0]?.free, 600 - 256, "only what was taken is locked");
+  } finally {
+    await client.query("rollback");
+    client.release();
+  }
 });
 
 t.test("whatever a file says about itself can be kept", async (t) => {

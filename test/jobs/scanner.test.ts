@@ -58,6 +58,12 @@ t.test(
     const { scanner, pool } = await open(false);
     const jobs = [randomUUID(), randomUUID()];
     for (const job_id of jobs) await scanner.enqueue({ job_id }, pool);
+    // Cancelled, so that their scans end at once
+    await pool.query(
+      `insert into radserve.job (id, subject, request, request_sha256, cancelled_at)
+       select id, 'x', '{}', '', now() from unnest($1::uuid[]) as id`,
+      [jobs],
+    );
     const [waiting, begun] = jobs;
     const queue = "radserve_queue.job";
     const later = "now() + interval '20 years'";
@@ -69,7 +75,6 @@ t.test(
       [begun],
     );
     await open(true);
-    // Neither is of a job that there is, so that a scan of it ends at once
     const left = async () => {
       const { rows } = await pool.query<{ left: number }>(
         `select count(*)::int as left from ${queue} where name = 'radserve-scan' and state <> 'completed'`,

@@ -114,6 +114,7 @@ t.test("everything else that may be wrong", async (t) => {
       ended: {},
       trouble: "database_full",
       paused_for: { share_unavailable: 2 },
+      left_alone: { output_replaced: 1 },
       nodes: [
         { ...node, alive: false },
         { ...node, name: "c", alive: true },
@@ -129,6 +130,7 @@ t.test("everything else that may be wrong", async (t) => {
     { condition: "certificate_refused", message: /^RADSERVE_TLS_KEY/ },
     { condition: "bulk_unavailable", message: /database_full/ },
     { condition: "job_paused", message: "2 jobs paused: share_unavailable." },
+    { condition: "job_left_alone", message: "This node leaves 1 job to others: output_replaced." },
     { condition: "node_silent", message: /^Node b / },
   ]);
 });
