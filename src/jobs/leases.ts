@@ -149,9 +149,10 @@ const leaseStatement = (alone: boolean) => `with alive as materialized (
   select * from taken order by place`;
 
 /**
- * Takes items: by turns of the subjects, then of their jobs. Of a job that paused of itself one item
- * at a time is tried until one goes well, and so of one that this node left alone. They come in the order in which they are to run. Nothing if
- * this node was taken for dead meanwhile; that it is not holds until the items are its own.
+ * Takes items: by turns of the subjects, then of their jobs. Of a job that paused of itself one
+ * item at a time is tried until one goes well, and so of one that this node left alone. They come
+ * in the order in which they are to run. Nothing if this node was taken for dead meanwhile; that it
+ * is not holds until the items are its own.
  * @param alone suspects only
  */
 export async function lease(
@@ -284,8 +285,8 @@ export async function pauseJob(
 }
 
 /**
- * A node leaves a job alone that it cannot run: others go on with it. Longer each time in a row. The
- * job pauses where every node that lives and works says the same.
+ * A node leaves a job alone that it cannot run: others go on with it. Longer each time in a row.
+ * The job pauses where every node that lives and works says the same.
  * @returns whether the job pauses
  */
 export async function hinderJob(

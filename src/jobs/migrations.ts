@@ -105,10 +105,10 @@ const MIGRATIONS = [
   // No table changes: requests may hold a group and destinations, which versions before would pass
   // over without a word.
   "select 1",
-  // What waits of a job, in its order, whatever the statistics say of its size. The index is made in
-  // the transaction of the tables, so that no half of it is left: writing waits for a second at a
-  // million items, and reading does not. The room in each page is for the versions that a row has
-  // when it is taken and when it ends.
+  // What waits of a job, in its order, whatever the statistics say of its size. The index is made
+  // in the transaction of the tables, so that no half of it is left: writing waits meanwhile, and
+  // reading does not. The room in each page is for the versions that a row has when it is taken
+  // and when it ends.
   `create index item_queued on radserve.item (job_id, index) where state = 'queued';
    alter table radserve.item set (fillfactor = 70)`,
   // Which node leaves which job alone, and why; it goes with the node.
