@@ -361,7 +361,12 @@ export class Arrivals {
         // The others go with the next looks
         if (removed > 0 && removed + names.length > MOST_REMOVED) continue;
         removed += names.length;
-        await this.#remove(one, names, mark.rule);
+        await this.#remove(one, names, mark.rule).catch((error: unknown) =>
+          this.options.log.warn(
+            { peer: one.peer, fault: faultForLog(error) },
+            "received images could not be removed; it is tried again",
+          ),
+        );
       } else if (!mark.ended) await this.#writeMark(one, { ...mark, ended: true });
     }
   }
@@ -685,6 +690,8 @@ export class Arrivals {
     const marks = this.#path("marks", peer, study);
     await removeFile(marks, `${series}.json`);
     const left = this.#path("series", peer, study);
+    // Of objects that were refused, and of which no other came
+    for (const other of await namesIn(left)) await removeEmpty(path.join(left, other));
     if ((await namesIn(left)).length === 0) await this.options.spool.patients.forget(peer, study);
     for (const empty of [
       leaving,

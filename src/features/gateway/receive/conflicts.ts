@@ -4,13 +4,14 @@
  *
  *     conflicts/PEER/STUDY.json   how many objects contradict it, by attribute
  */
-import { lstat } from "node:fs/promises";
+import { lstat, stat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { storedJson } from "../../../base/stored-json.js";
 import { counted } from "../../../base/table.js";
 import { ifMissing, sha256 } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
+import { isUnmounted } from "../../../files/roots.js";
 import { isStudyFolder, studyOf } from "./patients.js";
 import { isPeerFolder, namesIn, removeFile, textIn } from "./spool-folders.js";
 
@@ -64,6 +65,7 @@ export class Conflicts {
 
   /** Resolves when what is new of it is written, or could not be: it is told all the same. */
   async note(peer: string, study: string, of: ConflictOf): Promise<void> {
+    await this.#readOnce().catch(() => undefined);
     const key = `${peer}/${study}`;
     const known = this.#studies.get(key);
     if (known === undefined && this.#studies.size >= MOST_STUDIES) {
@@ -89,6 +91,14 @@ export class Conflicts {
       conflict.isNew = true;
       throw error;
     }
+  }
+
+  #readOnce(): Promise<void> {
+    this.#read ??= this.#readAll().catch((error: unknown) => {
+      this.#read = undefined;
+      throw error;
+    });
+    return this.#read;
   }
 
   /** What processes before have written down. */
@@ -132,7 +142,9 @@ export class Conflicts {
     if (this.#looking) return;
     this.#looking = true;
     try {
-      await (this.#read ??= this.#readAll());
+      // A mount point without its share has no folders: nothing has left the spool
+      if (isUnmounted(this.folder, (await stat(this.folder)).dev)) return;
+      await this.#readOnce();
       for (const [key, conflict] of this.#studies) {
         const { peer, study } = conflict;
         const folders = [study, studyOf(study)].map((one) =>
@@ -146,7 +158,6 @@ export class Conflicts {
       if (this.#studies.size === 0) this.#others = 0;
     } catch {
       // The share is away: it is told elsewhere, and the conflicts are as they were
-      this.#read = undefined;
     } finally {
       this.#looking = false;
     }

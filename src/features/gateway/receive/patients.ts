@@ -126,7 +126,7 @@ export class Patients {
     attributes: Attributes,
   ): Promise<string> {
     const coming = patientOf(attributes);
-    const has = this.#known.get(`${peer}/${study}`)?.patient ?? (await this.#read(peer, study));
+    const has = (await this.#unchanged(peer, study)) ?? (await this.#read(peer, study));
     if (has !== undefined && isOne(has, coming)) return study;
     const beside = folderBeside(study, coming);
     const lies = await this.#patientIn(peer, study, file);
@@ -149,11 +149,7 @@ export class Patients {
     file: readonly [series: string, name: string],
     attributes: Attributes,
   ): Promise<string> {
-    const known = this.#known.get(`${peer}/${study}`)?.file;
-    const now = await this.#facts(peer, study);
-    if (known !== undefined && known.ino === now?.ino && known.ctimeNs === now.ctimeNs)
-      return study;
-    this.#known.delete(`${peer}/${study}`);
+    if ((await this.#unchanged(peer, study)) !== undefined) return study;
     return this.folderOf(peer, study, file, attributes);
   }
 
@@ -170,6 +166,16 @@ export class Patients {
   ): Promise<Patient | undefined> {
     const folder = path.join(this.folder, "series", peer, study);
     return patientIn(folder, path.join(folder, ...file));
+  }
+
+  /** Whose it is as it was read; undefined where another node or a person has changed it since. */
+  async #unchanged(peer: string, study: string): Promise<Patient | undefined> {
+    const known = this.#known.get(`${peer}/${study}`);
+    if (known?.file === undefined) return undefined;
+    const now = await this.#facts(peer, study);
+    if (known.file.ino === now?.ino && known.file.ctimeNs === now.ctimeNs) return known.patient;
+    this.#known.delete(`${peer}/${study}`);
+    return undefined;
   }
 
   async #facts(peer: string, study: string): Promise<Known["file"]> {

@@ -238,6 +238,7 @@ export class Spool {
     }
     await syncFolder(to);
     await rm(here, { force: true });
+    await syncFolder(from);
     return to;
   }
 
@@ -340,8 +341,9 @@ function faultOfSpool(thrown: unknown): unknown {
   if (!(explained instanceof RadserveError)) return thrown;
   const { code, details, cause } = explained;
   const fault = details?.["errno"];
-  if (typeof fault !== "string" || code === "disk_full" || code === "share_unavailable")
-    return explained;
+  // The audit lies on another disk, and says so
+  const isNamed = ["audit_failed", "disk_full", "share_unavailable"].includes(code);
+  if (typeof fault !== "string" || isNamed) return explained;
   return errors.share_unavailable(
     `The spool's disk or share cannot be used (${fault}). Look at it on the server; nothing of the object was acknowledged, so send it again when it is mended.`,
     { errno: fault, side: "input" },
@@ -429,9 +431,11 @@ async function* weighed(
   pieces: AsyncIterable<Buffer>,
   coming: Coming,
 ): AsyncGenerator<Buffer, void, undefined> {
-  for await (const piece of pieces) {
-    await coming.add(piece.length);
-    yield piece;
+  // Not by `for await`, which would end them where there is no room: an association reads the rest
+  const all = pieces[Symbol.asyncIterator]();
+  for (let next = await all.next(); next.done !== true; next = await all.next()) {
+    await coming.add(next.value.length);
+    yield next.value;
   }
 }
 

@@ -1,7 +1,7 @@
 /** The listener for DICOM as peers see it: who comes in, what is kept, and what each is told. */
 import { once } from "node:events";
 import { execFileSync } from "node:child_process";
-import { appendFileSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { appendFileSync, mkdtempSync, readdirSync, rmSync, statfsSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { connect, type AddressInfo } from "node:net";
@@ -109,6 +109,29 @@ const ctSlice = (n: number, change: Record<string, string> = {}): Buffer =>
       ...change,
     }),
   });
+
+/** Bytes of the pixels of a slice that comes in many pieces. */
+const LARGE_BYTES = 1_048_576;
+
+/** The status of storing such a slice. */
+async function storedLarge(caller: CallingAssociation, n: number): Promise<number> {
+  const dataSet = dicomFile({
+    preamble: false,
+    meta: false,
+    pixels: Buffer.alloc(LARGE_BYTES, n),
+    attributes: imageAttributes({
+      ...CT_SLICE,
+      SOPInstanceUID: `1.2.3.4.${n}`,
+      Rows: 512,
+      Columns: 1024,
+      BitsAllocated: 16,
+      BitsStored: 16,
+      HighBit: 15,
+    }),
+  });
+  const names = { sopClassUid: CT, sopInstanceUid: `1.2.3.4.${n}`, transferSyntax: EXPLICIT };
+  return (await caller.store({ ...names, dataSet: [dataSet] })).status;
+}
 
 /** The status of storing a slice. */
 async function stored(
@@ -332,6 +355,21 @@ await t.test(
     await caller.release();
   },
 );
+
+await t.test("what a share has no room for is refused, and the association goes on", async (t) => {
+  const folder = t.testdir();
+  const { bavail, bsize } = statfsSync(folder);
+  const peerShare = (1.5 * LARGE_BYTES) / (bavail * bsize);
+  const { port, refused } = await opened(t, {
+    spool: new Spool(folder, { mostBytes: 10_000_000, minimumFreeBytes: 0, peerShare }),
+  });
+  const caller = await called(port);
+  t.equal(await storedLarge(caller, 1), STATUS.success);
+  t.equal(await storedLarge(caller, 2), STATUS.outOfResources, "in the middle of it");
+  t.equal(await stored(caller, 3), STATUS.success, "smaller ones have room");
+  t.same(refused, ["spool_share_full"]);
+  await caller.release();
+});
 
 /** Resolves with whether the connection was closed without a word; silent ones stay open. */
 const strange = (port: number, localAddress: string) =>
