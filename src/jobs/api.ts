@@ -159,7 +159,7 @@ const jsonAnswer = (body: unknown, status = 200): BulkAnswer => ({
 
 type Perform = (call: BulkCall, context: ApiContext) => Promise<BulkAnswer>;
 
-/** Keeps a job. @param asked a BulkRequest, if it is one @throws RadserveError of the page */
+/** Keeps a job. @param asked a BulkRequest, if it is one @throws RadserveError of the endpoint */
 export async function submitJob(
   caller: Caller,
   asked: unknown,

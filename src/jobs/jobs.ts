@@ -410,14 +410,14 @@ export function requeueItems(
 }
 
 /** @returns how many items wait again */
-function requeue(
+async function requeue(
   pool: Pool,
   scope: JobScope,
   id: string,
   mark: MarkFolders,
   { where, value }: { where: string; value: unknown },
 ): Promise<number> {
-  return transaction(pool, async (client) => {
+  const again = await transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
     if (row.cancelled_at !== null && row.finished_at === null)
       throw conflict("a cancelled job of which nothing runs any more", row);
@@ -435,6 +435,8 @@ function requeue(
     );
     return items;
   });
+  if (again > 0) await forgetHindrances(pool, id);
+  return again;
 }
 
 /**
@@ -446,8 +448,13 @@ export const REPEATED_FAILURES = "repeated_failures";
  * Pausing leaves a job alone that is held already. A job that goes on after it failed again and
  * again for one reason does not pause for that reason any more: whoever resumed it has read it.
  */
-export function setPaused(pool: Pool, scope: JobScope, id: string, paused: boolean): Promise<void> {
-  return transaction(pool, async (client) => {
+export async function setPaused(
+  pool: Pool,
+  scope: JobScope,
+  id: string,
+  paused: boolean,
+): Promise<void> {
+  await transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
     if (row.finished_at !== null || row.cancelled_at !== null)
       throw conflict(`a job that is not over, to ${paused ? "pause" : "resume"} it`, row);
@@ -467,6 +474,15 @@ export function setPaused(pool: Pool, scope: JobScope, id: string, paused: boole
         [id, REPEATED_FAILURES],
       );
   });
+  if (!paused) await forgetHindrances(pool, id);
+}
+
+/**
+ * Every node tries the job anew. Apart from the job's lock: the end of a node takes both in the
+ * other order.
+ */
+async function forgetHindrances(pool: Pool, id: string): Promise<void> {
+  await pool.query("delete from radserve.hindrance where job_id = $1", [id]);
 }
 
 /** Forgets a job that is over; its results stay where they are. */

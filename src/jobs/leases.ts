@@ -74,12 +74,14 @@ const RUNNABLE = `j.finished_at is null and j.cancelled_at is null and not j.hel
 /** The condition for items that may be taken now; $3 says whether suspects are. */
 const TAKEABLE = `i.state = 'queued' and i.suspect = $3 and ${hasPassed("i.not_before")}`;
 
-/** Whether a suspect waits for a node that does nothing else. */
-export async function someSuspect(pool: Pool): Promise<boolean> {
+/** Whether a suspect waits for this node, once it does nothing else. */
+export async function someSuspect(pool: Pool, { id }: Pick<Instance, "id">): Promise<boolean> {
   const { rows } = await pool.query<{ some: boolean }>(
     `select exists (select from radserve.item i join radserve.job j on j.id = i.job_id
+       left join radserve.hindrance h on h.job_id = j.id and h.instance = $1
        where i.state = 'queued' and i.suspect and ${hasPassed("i.not_before")}
-       and ${RUNNABLE}) as some`,
+       and ${RUNNABLE} and ${hasPassed("h.until")}) as some`,
+    [id],
   );
   return rows[0]?.some === true;
 }
@@ -298,7 +300,8 @@ export async function hinderJob(
   await pool.query(
     `insert into radserve.hindrance as h (job_id, instance, code, message, until)
      select j.id, i.id, $3, $4, now() + make_interval(secs => $5::float8)
-     from radserve.job j, radserve.instance i where j.id = $1 and i.id = $2
+     from radserve.job j, (select id from radserve.instance where id = $2 for key share) i
+     where j.id = $1
      on conflict (job_id, instance) do update set code = excluded.code, message = excluded.message,
        since = case when h.code = excluded.code then h.since else now() end, count = h.count + 1,
        until = now() + make_interval(secs => least($6::float8, $5::float8 * 2 ^ least(h.count, 10)))
@@ -323,7 +326,7 @@ export async function hinderJob(
   return true;
 }
 
-/** How many jobs a node leaves alone, for each reason. */
+/** How many jobs a node leaves to others, by reason. One that pauses is told by itself. */
 export async function hindrancesOf(
   pool: Pool,
   id: string | undefined,
@@ -331,7 +334,9 @@ export async function hindrancesOf(
   if (id === undefined) return {};
   const { rows } = await pool.query<{ code: string; jobs: number }>(
     `select h.code, count(*)::int as jobs from radserve.hindrance h join radserve.job j on j.id = h.job_id
-     where h.instance = $1 and j.finished_at is null and j.cancelled_at is null group by 1 order by 1`,
+     where h.instance = $1 and j.finished_at is null and j.cancelled_at is null and not j.held
+       and j.pause_code is distinct from h.code
+     group by 1 order by 1`,
     [id],
   );
   return Object.fromEntries(rows.map(({ code, jobs }) => [code, jobs]));

@@ -1,5 +1,5 @@
 /** The bulk tables, in a schema of their own, and their changes from release to release. */
-import type { Pool, PoolClient } from "pg";
+import type { Pool, PoolClient, QueryConfig } from "pg";
 import { transaction, type Queryable } from "./database.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
@@ -123,7 +123,15 @@ const MIGRATIONS = [
      primary key (job_id, instance)
    );
    create index hindrance_instance on radserve.hindrance (instance)`,
+  // Version 0.6 called the gateway's subject otherwise: its jobs are taken over, once, so that what
+  // is received belongs to the job that it has. From now on "doors" is a subject like any other.
+  `update radserve.job as earlier set subject = 'gateway' where subject = 'doors'
+   and not exists (select from radserve.job as now
+     where now.subject = 'gateway' and now.idempotency_key = earlier.idempotency_key)`,
 ];
+
+/** A change of the tables may read all of them; no network is that slow. */
+const LONGEST_CHANGE_MS = 6 * 3_600_000;
 
 /** The tables, and the version that brought each. */
 const TABLES: Readonly<Record<string, number>> = {
@@ -133,14 +141,6 @@ const TABLES: Readonly<Record<string, number>> = {
   origin: 5,
   hindrance: 9,
 };
-
-/**
- * Version 0.6 called the gateway's subject otherwise: its jobs are taken over, so that what is
- * received belongs to the job that it has. No table changes, so that 0.6 still takes the database.
- */
-const TAKE_OVER = `update radserve.job as earlier set subject = 'gateway' where subject = 'doors'
-   and not exists (select from radserve.job as now
-     where now.subject = 'gateway' and now.idempotency_key = earlier.idempotency_key)`;
 
 export interface Migrated {
   /** Identifies these tables: others have another. */
@@ -167,7 +167,6 @@ export function migrate(pool: Pool): Promise<Migrated> {
       "create table if not exists radserve.migration (version integer primary key, applied_at timestamptz default now())",
     );
     const made = (await apply(client)) === 0;
-    await client.query(TAKE_OVER);
     const { rows } = await client.query<{ id: string }>("select id from radserve.origin");
     return { origin: rows[0]?.id ?? "", made, ...(setAside === undefined ? {} : { setAside }) };
   });
@@ -287,7 +286,11 @@ export async function checkTables(client: Queryable): Promise<void> {
 async function apply(client: PoolClient): Promise<number> {
   const version = await knownVersion(client);
   for (const [index, statements] of MIGRATIONS.slice(version).entries()) {
-    await client.query(statements);
+    const change: QueryConfig & { query_timeout: number } = {
+      text: statements,
+      query_timeout: LONGEST_CHANGE_MS,
+    };
+    await client.query(change);
     await client.query("insert into radserve.migration (version) values ($1)", [
       version + index + 1,
     ]);

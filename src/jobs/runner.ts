@@ -370,7 +370,7 @@ export class Runner {
     const { database, log, owner } = this.options;
     const busy = [...this.#inFlight.values()];
     if (busy.length >= this.#lookAhead.low || busy.some(({ item }) => item.alone)) return;
-    const suspects = await someSuspect(database.pool);
+    const suspects = await someSuspect(database.pool, instance);
     if (suspects && busy.length > 0) return;
     const room = suspects ? 1 : this.#lookAhead.most - busy.length;
     let items = await lease(database.pool, instance, room, suspects);

@@ -29,6 +29,8 @@ interface Parts {
 class ServingProcess {
   #parts: Parts | undefined;
   #stopped: Promise<void> | undefined;
+  /** Asked while it started. */
+  #isReloadAsked = false;
 
   constructor(
     private readonly features: readonly ServingFeature[],
@@ -83,6 +85,7 @@ class ServingProcess {
     if (config.role !== "api" && holdsJobs) jobs.start();
     this.#parts = { ...parts, files, monitoring };
     void monitoring.conditions.watch();
+    if (this.#isReloadAsked) this.reload();
   }
 
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */
@@ -92,7 +95,10 @@ class ServingProcess {
 
   /** Reads certificates and models again. */
   reload(): void {
-    if (this.#parts === undefined) return;
+    if (this.#parts === undefined) {
+      this.#isReloadAsked = true;
+      return;
+    }
     const { clients, inference, jobs } = this.#parts;
     clients.reload();
     void inference.models.reload(() => jobs.tellModels());

@@ -81,7 +81,7 @@ async function holds(t: Test): Promise<void> {
   );
   t.ok(touched(leasing) < MOST_ROWS, `a lease looks at ${touched(leasing)} items`);
   for (const [name, call] of [
-    ["someSuspect", someSuspect],
+    ["someSuspect", (given: Pool) => someSuspect(given, instance)],
     ["tidy", tidy],
   ] as const) {
     const rows = touched(await planOf(call));
