@@ -38,7 +38,7 @@ export class EmptyFrames {
     else if (found !== undefined) this.#nearlyPadded.push(frame);
     if (found === 0 || isConstant(data, (format.samplesPerPixel * format.bitsAllocated) / 8))
       this.#blank.push(frame);
-    else if (hasNoise(data, format)) this.#noisy.add(frame);
+    else if (this.image.frameCount > 2 && hasNoise(data, format)) this.#noisy.add(frame);
   }
 
   /**
@@ -53,8 +53,9 @@ export class EmptyFrames {
     const padding = paddingCaveats(image.frameCount, this.#padded, this.#nearlyPadded);
     const blank = this.#blank.filter((frame) => !this.#padded.includes(frame));
     if (this.#blank.length === image.frameCount) return padding;
-    const between = this.#blank.length === 0 ? [] : betweenOthers(image, this.#blank, this.#noisy);
-    if (asVolume && between.length > 0 && !mayBeEmpty(image)) throw holed(image, between);
+    const between =
+      asVolume && this.#blank.length > 0 ? betweenOthers(image, this.#blank, this.#noisy) : [];
+    if (between.length > 0 && !mayBeEmpty(image)) throw holed(image, between);
     if (blank.length === 0) return padding;
     const message =
       `${counted(blank, image.frameCount)} one value throughout (${listed(blank)}), and others are not. Ends of a stack may be, in MR; ` +
@@ -133,14 +134,16 @@ function stackOf(image: Image): readonly number[] {
 }
 
 /**
- * Whether slices without anything are usual: maps of what was found, and scanners of PET that say
- * so with a slope of 0.
+ * Whether slices without anything are usual: maps of what was found, counts, doses, and scanners of
+ * PET that say so with a slope of 0.
  */
 function mayBeEmpty(image: Image): boolean {
   const isDerived = image.attributes?.strings("ImageType")?.[0] === "DERIVED";
   const { units } = image.interpretation(0);
   const isMap = isDerived && units !== "HU";
-  return isMap || image.warnings.some(({ code }) => code === "empty_slice");
+  // Counts and doses may be 0 throughout a slice
+  const isCounted = ["NM", "RTDOSE"].includes(image.attributes?.string("Modality") ?? "");
+  return isMap || isCounted || image.warnings.some(({ code }) => code === "empty_slice");
 }
 
 function holed({ frameCount }: Image, frames: readonly number[]): RadserveError {

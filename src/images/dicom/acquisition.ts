@@ -65,7 +65,9 @@ export function acquisitionCaveats(slices: readonly AcquiredSlice[], what: strin
   const differing = [
     ...IN_COMMON.filter((keyword) => new Set(textsOf(slices, keyword)).size > 1),
     ...NEARLY_IN_COMMON.filter((keyword) => isUnlike(numbersOf(slices, keyword))),
-    ...OF_PHASES.filter((keyword) => hasGroups(numbersOf(slices, keyword))),
+    ...OF_PHASES.filter(
+      (keyword) => hasGroups(numbersOf(slices, keyword)) && !countsFrames(slices, keyword),
+    ),
     ...OF_BLOCKS.filter(
       ([modality, keyword]) =>
         slices[0]?.attributes.string("Modality") === modality &&
@@ -93,6 +95,20 @@ const textsOf = (slices: readonly AcquiredSlice[], keyword: string): string[] =>
     const numbers = holder?.numbers(keyword) ?? [];
     return JSON.stringify(numbers.length > 0 ? numbers : (holder?.comparable(keyword) ?? ""));
   });
+
+/** Whether the numbers of a file are another for each frame, in all parts of a concatenation. */
+function countsFrames(slices: readonly AcquiredSlice[], keyword: string): boolean {
+  const parts = new Map<Attributes, AcquiredSlice[]>();
+  for (const slice of slices) {
+    const part = parts.get(slice.attributes);
+    if (part === undefined) parts.set(slice.attributes, [slice]);
+    else part.push(slice);
+  }
+  const all = [...parts.values()];
+  const isCount = (part: readonly AcquiredSlice[]) =>
+    new Set(numbersOf(part, keyword)).size === part.length;
+  return all.some((part) => part.length > 1) && all.every(isCount);
+}
 
 const numbersOf = (slices: readonly AcquiredSlice[], keyword: string): number[] =>
   slices.flatMap((slice) => holderOf(slice, keyword)?.number(keyword) ?? []);

@@ -16,7 +16,8 @@ export interface CountedFile {
  * C.8.9.1); and NumberOfSeriesRelatedInstances, which some archives write into files (PS3.4
  * C.3.4).
  */
-const COUNTS: readonly string[] = ["NumberOfSeriesRelatedInstances", "NumberOfSlices"];
+const OF_SERIES = "NumberOfSeriesRelatedInstances";
+const OF_VOLUME = "NumberOfSlices";
 const OF_ACQUISITION = "ImagesInAcquisition";
 const ACQUISITION = "AcquisitionNumber";
 
@@ -50,13 +51,13 @@ const MOST = 1e6;
 /** One warning that names each attribute that says more images than there are. */
 export function countCaveats(files: readonly CountedFile[]): Warning[] {
   const found = framesOf(files);
+  // Reformats and maps keep the other counts of the series that they were made of
+  const isDerived = files.some(
+    ({ attributes }) => attributes.strings("ImageType")?.[0] === "DERIVED",
+  );
   const fewer = [
-    ...COUNTS.flatMap((keyword) => lacking(keyword, found, countsBy(files, keyword))),
-    ...ofAcquisitions(files),
-    ...PRIVATE_COUNTS.flatMap(({ name, ...place }) => {
-      const said = files.map(({ attributes }) => Number(attributes.privateValues(place)[0]));
-      return lacking(name, found, said);
-    }),
+    ...lacking(OF_SERIES, found, countsBy(files, OF_SERIES)),
+    ...(isDerived ? [] : ofSource(files)),
   ];
   if (fewer.length === 0) return [];
   const message =
@@ -65,17 +66,38 @@ export function countCaveats(files: readonly CountedFile[]): Warning[] {
   return [{ code: "fewer_images", message }];
 }
 
+/** By counts of what was acquired. */
+function ofSource(files: readonly CountedFile[]): string[] {
+  const found = framesOf(files);
+  return [
+    ...lacking(OF_VOLUME, found, countsBy(files, OF_VOLUME)),
+    ...ofAcquisitions(files),
+    ...PRIVATE_COUNTS.flatMap(({ name, ...place }) =>
+      lacking(
+        name,
+        found,
+        files.map(({ attributes }) => Number(attributes.privateValues(place)[0])),
+      ),
+    ),
+  ];
+}
+
 /**
- * Each acquisition by itself, unless the number is that of all: some devices number each slice as
- * an acquisition.
+ * Each acquisition by itself. A number that none of several reaches is that of all together: some
+ * devices number each slice, or each volume, as an acquisition.
  */
 function ofAcquisitions(files: readonly CountedFile[]): string[] {
   const parts = new Map<string, CountedFile[]>();
   for (const file of files) {
     const number = file.attributes.string(ACQUISITION) ?? "";
-    parts.set(number, [...(parts.get(number) ?? []), file]);
+    const part = parts.get(number);
+    if (part === undefined) parts.set(number, [file]);
+    else part.push(file);
   }
-  if (countsBy(files, OF_ACQUISITION).every((count) => count === framesOf(files))) return [];
+  const said = countsBy(files, OF_ACQUISITION);
+  const most = Math.max(...Array.from(parts.values(), framesOf));
+  if (parts.size > 1 && said.every((count) => count === said[0] && count > most))
+    return lacking(OF_ACQUISITION, framesOf(files), said);
   const found = [...parts.values()].flatMap((part) =>
     lacking(OF_ACQUISITION, framesOf(part), countsBy(part, OF_ACQUISITION)),
   );

@@ -579,6 +579,7 @@ const CHECKED_ELSEWHERE: Readonly<Record<string, string>> = {
   RequestAttributesSequence: "taken over",
   ContributionDescription: "only whether it begins as ours",
   ConvolutionKernel: "a preference: a value that is not in its order comes last",
+  AcquisitionDateTime: "where there is no AcquisitionTime, for a warning (acquisition.test.ts)",
   ClinicalTrialSubjectID: "taken over",
   ClinicalTrialSubjectReadingID: "taken over",
 };

@@ -57,3 +57,21 @@ t.test("acquisitions by themselves", async (t) => {
   t.strictSame(await told(t, [of("1", "9"), of("1", "5")]), [], "they contradict each other");
   t.strictSame(await told(t, alike({ ImagesInAcquisition: "0" })), [], "left at 0");
 });
+
+t.test("what was derived keeps counts of its source", async (t) => {
+  const ImageType = "DERIVED\\SECONDARY\\MPR";
+  const source = { ImageType, ImagesInAcquisition: "9", NumberOfSlices: 9 };
+  t.strictSame(await told(t, alike(source)), []);
+  const own = { ImageType, NumberOfSeriesRelatedInstances: "9" };
+  t.match(await told(t, alike(own)), [/says 9, found 4/]);
+});
+
+t.test("a count of all, where each volume is numbered as an acquisition", async (t) => {
+  const volumes = (count: string) =>
+    ["1", "1", "2", "2", "3"].map((AcquisitionNumber) => ({
+      AcquisitionNumber,
+      ImagesInAcquisition: count,
+    }));
+  t.match(await told(t, volumes("6")), [/ImagesInAcquisition says 6, found 5/]);
+  t.strictSame(await told(t, volumes("5")), []);
+});
