@@ -139,8 +139,11 @@ t.test("a version back", { skip: needs(ADDON) }, async (t) => {
   t.match(await again.items(id), [{ state: "succeeded" }], "what is there is used again");
 });
 
-/** The tables as an older release made them: without what the last two of MIGRATIONS added. */
-const OLDER_TABLES = `alter table radserve.job drop column report, drop column report_token, drop column report_until;
+/** The tables as an older release made them: without what MIGRATIONS added from the sixth on. */
+const OLDER_TABLES = `drop table radserve.hindrance;
+  drop index radserve.item_queued;
+  alter table radserve.item reset (fillfactor);
+  alter table radserve.job drop column report, drop column report_token, drop column report_until;
   delete from radserve.migration where version >= 6`;
 
 /** This program under a lower version's number; the packages are those of the clone. */
