@@ -4,6 +4,10 @@
 // of fsync and fdatasync alone, as on a disk that breaks while it writes. With the name of a call
 // and a pattern of paths behind it, "5 link *.dcm", that call alone fails, on such paths. What was
 // synced is written to the file TEST_SYNCED.
+//
+// A child between fork and exec runs these functions, too, and the locks of the process's other
+// threads are as they were: nothing here takes one. Functions are looked up once, when this is
+// loaded, and files are read and written by system calls.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,7 +19,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+static int (*real_open)(const char*, int, ...);
+static int (*real_open64)(const char*, int, ...);
+static int (*real_mkdir)(const char*, mode_t);
+static int (*real_fsync)(int);
+static int (*real_fdatasync)(int);
+static ssize_t (*real_write)(int, const void*, size_t);
+static ssize_t (*real_pwrite)(int, const void*, size_t, off_t);
+static ssize_t (*real_pwrite64)(int, const void*, size_t, off_t);
+static int (*real_linkat)(int, const char*, int, const char*, int);
+
+// A library that is loaded before may call these functions before this runs.
+__attribute__((constructor)) static void look_up(void) {
+  if (real_linkat != NULL) return;
+  *(void**)&real_open = dlsym(RTLD_NEXT, "open");
+  *(void**)&real_open64 = dlsym(RTLD_NEXT, "open64");
+  *(void**)&real_mkdir = dlsym(RTLD_NEXT, "mkdir");
+  *(void**)&real_fsync = dlsym(RTLD_NEXT, "fsync");
+  *(void**)&real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
+  *(void**)&real_write = dlsym(RTLD_NEXT, "write");
+  *(void**)&real_pwrite = dlsym(RTLD_NEXT, "pwrite");
+  *(void**)&real_pwrite64 = dlsym(RTLD_NEXT, "pwrite64");
+  *(void**)&real_linkat = dlsym(RTLD_NEXT, "linkat");
+}
 
 static int lies_below(const char* path) {
   char folder[PATH_MAX];
@@ -38,11 +67,14 @@ struct said {
 
 static struct said what_is_said(void) {
   const char* name = getenv("TEST_FAULT");
-  FILE* file = name == NULL ? NULL : fopen(name, "re");
   struct said found = {0};
-  if (file == NULL) return found;
-  if (fscanf(file, "%d %31s %255[^\n]", &found.number, found.call, found.paths) < 1) found.number = 0;
-  fclose(file);
+  char text[512];
+  const long file = name == NULL ? -1 : syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return found;
+  const long length = syscall(SYS_read, file, text, sizeof text - 1);
+  syscall(SYS_close, file);
+  text[length < 0 ? 0 : length] = 0;
+  if (sscanf(text, "%d %31s %255[^\n]", &found.number, found.call, found.paths) < 1) found.number = 0;
   return found;
 }
 
@@ -66,8 +98,7 @@ static const char* path_of(int fd, char* path, size_t most) {
   return strncmp(path, disk, strlen(disk)) == 0 ? path : NULL;
 }
 
-static int opened(const char* call, const char* path, int flags, mode_t mode) {
-  int (*real)(const char*, int, ...) = (int (*)(const char*, int, ...))dlsym(RTLD_NEXT, call);
+static int opened(int (*real)(const char*, int, ...), const char* path, int flags, mode_t mode) {
   const int makes = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
   const int number = makes ? fault("open", path) : 0;
   if (number == 0) return real(path, flags, mode);
@@ -81,29 +112,33 @@ static int opened(const char* call, const char* path, int flags, mode_t mode) {
     va_start(more, flags);                            \
     const mode_t mode = (mode_t)va_arg(more, unsigned); \
     va_end(more);                                     \
-    return opened(#name, path, flags, mode);          \
+    look_up();                                        \
+    return opened(real_##name, path, flags, mode);    \
   }
 OPEN(open)
 OPEN(open64)
 
 int mkdir(const char* path, mode_t mode) {
-  int (*real)(const char*, mode_t) = (int (*)(const char*, mode_t))dlsym(RTLD_NEXT, "mkdir");
+  look_up();
   const int number = fault("mkdir", path);
-  if (number == 0) return real(path, mode);
+  if (number == 0) return real_mkdir(path, mode);
   errno = number;
   return -1;
 }
 
 static void note_synced(const char* path) {
   const char* name = getenv("TEST_SYNCED");
-  FILE* file = name == NULL || path == NULL ? NULL : fopen(name, "ae");
-  if (file == NULL) return;
-  fprintf(file, "%s\n", path);
-  fclose(file);
+  if (name == NULL || path == NULL) return;
+  char line[PATH_MAX + 1];
+  const int length = snprintf(line, sizeof line, "%s\n", path);
+  const long file =
+      syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) return;
+  syscall(SYS_write, file, line, (size_t)length);
+  syscall(SYS_close, file);
 }
 
-static int synced(const char* call, int fd) {
-  int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, call);
+static int synced(int (*real)(int), int fd) {
   char place[PATH_MAX];
   const char* path = path_of(fd, place, sizeof place);
   const struct said said = what_is_said();
@@ -118,8 +153,15 @@ static int synced(const char* call, int fd) {
   return -1;
 }
 
-int fsync(int fd) { return synced("fsync", fd); }
-int fdatasync(int fd) { return synced("fdatasync", fd); }
+int fsync(int fd) {
+  look_up();
+  return synced(real_fsync, fd);
+}
+
+int fdatasync(int fd) {
+  look_up();
+  return synced(real_fdatasync, fd);
+}
 
 static int write_fault(int fd) {
   const struct said said = what_is_said();
@@ -130,31 +172,28 @@ static int write_fault(int fd) {
 }
 
 ssize_t write(int fd, const void* bytes, size_t length) {
-  ssize_t (*real)(int, const void*, size_t) =
-      (ssize_t(*)(int, const void*, size_t))dlsym(RTLD_NEXT, "write");
+  look_up();
   const int number = write_fault(fd);
-  if (number == 0) return real(fd, bytes, length);
+  if (number == 0) return real_write(fd, bytes, length);
   errno = number;
   return -1;
 }
 
-#define PWRITE(name)                                                      \
-  ssize_t name(int fd, const void* bytes, size_t length, off_t at) {       \
-    ssize_t (*real)(int, const void*, size_t, off_t) =                     \
-        (ssize_t(*)(int, const void*, size_t, off_t))dlsym(RTLD_NEXT, #name); \
-    const int number = write_fault(fd);                                    \
-    if (number == 0) return real(fd, bytes, length, at);                   \
-    errno = number;                                                        \
-    return -1;                                                             \
+#define PWRITE(name)                                                 \
+  ssize_t name(int fd, const void* bytes, size_t length, off_t at) { \
+    look_up();                                                       \
+    const int number = write_fault(fd);                              \
+    if (number == 0) return real_##name(fd, bytes, length, at);      \
+    errno = number;                                                  \
+    return -1;                                                       \
   }
 PWRITE(pwrite)
 PWRITE(pwrite64)
 
 int linkat(int from, const char* old, int to, const char* path, int flags) {
-  int (*real)(int, const char*, int, const char*, int) =
-      (int (*)(int, const char*, int, const char*, int))dlsym(RTLD_NEXT, "linkat");
+  look_up();
   const int number = fault("link", path);
-  if (number == 0) return real(from, old, to, path, flags);
+  if (number == 0) return real_linkat(from, old, to, path, flags);
   errno = number;
   return -1;
 }
