@@ -3,6 +3,7 @@ import { lstat, realpath, stat } from "node:fs/promises";
 import path from "node:path";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { errno } from "../base/errno.js";
+import * as disk from "./disk.js";
 
 /**
  * A folder that a token narrows a root of the server to. It need not exist yet; what is made for it
@@ -132,6 +133,10 @@ export function isUnmounted(realPath: string, dev: number): boolean {
   const points = getEnvironmentData(MOUNT_POINTS) as readonly MountPoint[] | undefined;
   return points?.some(({ root, below }) => dev === below && isInside(realPath, [root])) === true;
 }
+
+/** The same of what lies at the path now. @throws errors of the system */
+export const isUnmountedNow = async (realPath: string): Promise<boolean> =>
+  isUnmounted(realPath, (await disk.stat(realPath)).dev);
 
 /** The real paths of configured roots. Throws an Error that names the folder and the setting. */
 export async function resolveRoots(roots: readonly string[], setting: string): Promise<string[]> {

@@ -22,7 +22,7 @@ import { requireFormat, SNIFF_BYTES } from "../images/read-image.js";
 import { clientPath } from "../inference/request.js";
 import { hasAlready } from "./held.js";
 import { parseBody } from "../base/json-body.js";
-import { callerOf, pageByHttp, rootsOf } from "./handlers.js";
+import { callerOf, endpointByHttp, rootsOf } from "./handlers.js";
 import { type Context, type Services } from "./services.js";
 
 /** A client that sends nothing of a file for so long has gone. */
@@ -90,7 +90,7 @@ export const uploadedSchema = z.object({
 });
 
 /** PUT /files: the body becomes a file of an input folder. */
-export const upload = pageByHttp(
+export const upload = endpointByHttp(
   "upload",
   uploadQuerySchema,
   { Uploaded: uploadedSchema },
@@ -250,7 +250,7 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 /** GET /files: a file of an output folder. */
-export const download = pageByHttp(
+export const download = endpointByHttp(
   "download",
   downloadQuerySchema,
   "application/octet-stream",

@@ -36,7 +36,7 @@ const BY_HTTP = {
  * An endpoint that the setting files_by_http has to allow, and whose query is checked before its
  * work begins.
  */
-export function pageByHttp<T>(
+export function endpointByHttp<T>(
   setting: keyof typeof BY_HTTP,
   query: z.ZodObject & z.ZodType<T>,
   answer: Endpoint["answer"],

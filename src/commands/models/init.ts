@@ -4,6 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { tried } from "../../base/errno.js";
 import { errors } from "../../base/errors.js";
+import { groupsBy } from "../../base/groups.js";
 import type { Engine } from "../../engine/engine.js";
 import type { GraphInfo } from "../../engine/types.js";
 import { textOfRegular } from "../../files/regular-file.js";
@@ -148,11 +149,10 @@ function graphLines(graph: GraphInfo): string[] {
 
 /** A line for each field that is open; for the same field of many labels, one. */
 function openLines(missing: readonly Problem[]): string[] {
-  const alike = new Map<string, Problem[]>();
-  for (const problem of missing) {
-    const key = `${problem.path.replace(/\.labels\[\d+\]/, ".labels")} ${problem.message}`;
-    alike.set(key, [...(alike.get(key) ?? []), problem]);
-  }
+  const alike = groupsBy(
+    missing,
+    ({ path, message }) => `${path.replace(/\.labels\[\d+\]/, ".labels")} ${message}`,
+  );
   return [...alike.values()].map(([first, ...others]) =>
     first === undefined
       ? ""

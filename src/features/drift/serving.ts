@@ -5,7 +5,7 @@ import { Lane } from "../../base/lane.js";
 import { folderOf } from "../../files/roots.js";
 import { type ServingFeature } from "../../server/feature.js";
 import { FeatureName, type Running } from "../../server/running-features.js";
-import { callerOf, pageByHttp, rootsOf } from "../../server/handlers.js";
+import { callerOf, endpointByHttp, rootsOf } from "../../server/handlers.js";
 import { at, VIEW_ERRORS } from "../../server/route.js";
 import { driftSchema, type DriftThread } from "./messages.js";
 
@@ -19,7 +19,7 @@ interface Comparing extends Running {
 const DRIFT = new FeatureName<Comparing>("drift");
 
 /** GET /drift: how models do from week to week, in the receipts that the token reaches. */
-const showDrift = pageByHttp(
+const showDrift = endpointByHttp(
   "view",
   z.strictObject({
     week: z.iso

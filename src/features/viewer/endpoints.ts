@@ -26,7 +26,7 @@ import {
   type ViewingThread,
 } from "./messages.js";
 import { VIEWER } from "./running.js";
-import { callerOf, pageByHttp, postedByHttp, rootsOf } from "../../server/handlers.js";
+import { callerOf, endpointByHttp, postedByHttp, rootsOf } from "../../server/handlers.js";
 import { type Context, type Services } from "../../server/services.js";
 
 const MOST_NAMES = 50;
@@ -178,7 +178,7 @@ async function askOfFrame(
 }
 
 /** GET /results: the receipt, as text that the thread has made of it. */
-export const showResult = pageByHttp(
+export const showResult = endpointByHttp(
   "view",
   z.strictObject(ofResult),
   { ShownReceipt: shownSchema },
@@ -197,7 +197,7 @@ export const showResult = pageByHttp(
  * GET /results/picture: a frame of its image, a PNG. It goes by the type of a file, which
  * generators of clients know, and which no browser shows as a page.
  */
-export const showPicture = pageByHttp(
+export const showPicture = endpointByHttp(
   "view",
   ofFrame.extend({
     model: z
@@ -222,7 +222,7 @@ export const showPicture = pageByHttp(
 /**
  * GET /results/frame: the values of a frame of its image, and what a viewer says in the corners.
  */
-export const showFrame = pageByHttp(
+export const showFrame = endpointByHttp(
   "view",
   ofFrame,
   { Frame: frameFactsSchema },
@@ -233,7 +233,7 @@ export const showFrame = pageByHttp(
 );
 
 /** GET /results/marks: what a model marked on a frame. */
-export const showMarks = pageByHttp(
+export const showMarks = endpointByHttp(
   "view",
   z.strictObject({
     ...ofResult,
@@ -260,7 +260,7 @@ export const showMarks = pageByHttp(
 );
 
 /** GET /results/verification: whether it is as it was written, computed again. */
-export const showVerification = pageByHttp(
+export const showVerification = endpointByHttp(
   "view",
   z.strictObject({
     ...ofResult,
@@ -343,7 +343,7 @@ const resultListSchema = listedSchema.extend({
 });
 
 /** GET /results/list: the results that were written here, the latest first. */
-export const listResults = pageByHttp(
+export const listResults = endpointByHttp(
   "view",
   z.strictObject({
     ...wantedOf,
@@ -419,7 +419,7 @@ const pathsQuery = {
 const pathsSchema = z.strictObject(pathsQuery);
 
 /** GET /paths: names that go on from what was typed. */
-export const listPaths = pageByHttp(
+export const listPaths = endpointByHttp(
   "view",
   z.strictObject({ ...pathsQuery, path: pathsQuery.path.meta({ deprecated: true }) }),
   { PathList: pathListSchema },

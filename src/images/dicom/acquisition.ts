@@ -2,6 +2,7 @@
  * Whether slices are of one acquisition. Two echoes, phases or reconstructions may form an even
  * stack by chance, and a volume of both is a body that does not exist.
  */
+import { groupsBy } from "../../base/groups.js";
 import { rangeOf } from "../../base/range.js";
 import type { Attributes, PlanePosition, Warning } from "../image.js";
 import { alongNormal } from "../vectors.js";
@@ -98,16 +99,10 @@ const textsOf = (slices: readonly AcquiredSlice[], keyword: string): string[] =>
 
 /** Whether the numbers of a file are another for each frame, in all parts of a concatenation. */
 function countsFrames(slices: readonly AcquiredSlice[], keyword: string): boolean {
-  const parts = new Map<Attributes, AcquiredSlice[]>();
-  for (const slice of slices) {
-    const part = parts.get(slice.attributes);
-    if (part === undefined) parts.set(slice.attributes, [slice]);
-    else part.push(slice);
-  }
-  const all = [...parts.values()];
+  const parts = [...groupsBy(slices, ({ attributes }) => attributes).values()];
   const isCount = (part: readonly AcquiredSlice[]) =>
     new Set(numbersOf(part, keyword)).size === part.length;
-  return all.some((part) => part.length > 1) && all.every(isCount);
+  return parts.some((part) => part.length > 1) && parts.every(isCount);
 }
 
 const numbersOf = (slices: readonly AcquiredSlice[], keyword: string): number[] =>

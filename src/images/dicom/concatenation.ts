@@ -4,6 +4,7 @@
  * ends.
  */
 import type { RadserveError } from "../../base/errors.js";
+import { groupsBy } from "../../base/groups.js";
 import type { Attributes, Warning } from "../image.js";
 import { seriesInvalid } from "./series-fault.js";
 
@@ -72,12 +73,8 @@ export function checkNoPart(attributes: Attributes | undefined): void {
 export function checkConcatenations(
   files: readonly { attributes: Attributes; frames: readonly unknown[] }[],
 ): Warning[] {
-  const found = new Map<string | undefined, ConcatenationPart[]>();
-  for (const { attributes, frames } of files) {
-    const part = partOf(attributes, frames.length);
-    if (part !== undefined) found.set(part.uid, [...(found.get(part.uid) ?? []), part]);
-  }
-  return [...found.values()].flatMap(checkParts);
+  const parts = files.flatMap(({ attributes, frames }) => partOf(attributes, frames.length) ?? []);
+  return [...groupsBy(parts, ({ uid }) => uid).values()].flatMap(checkParts);
 }
 
 function checkParts(parts: readonly ConcatenationPart[]): Warning[] {

@@ -2,6 +2,7 @@
  * The DICOM files of one series as one Image whose frames are the slices, sorted; their pixels are
  * read when asked for.
  */
+import { groupsBy } from "../../base/groups.js";
 import {
   ANY_STACK,
   checkedFrame,
@@ -389,11 +390,7 @@ function groupsOf(
   files: readonly SeriesFile[],
   { unreadable = [], uid: named }: Pick<SeriesChoice, "unreadable" | "uid">,
 ): SliceGroup[] {
-  const series = new Map<string | undefined, SeriesFile[]>();
-  for (const file of files) {
-    const { seriesInstanceUid: uid } = file.source;
-    series.set(uid, [...(series.get(uid) ?? []), file]);
-  }
+  const series = groupsBy(files, ({ source }) => source.seriesInstanceUid);
   const isThere = series.has(named) || (named === undefined && series.size > 0);
   const fault = isThere
     ? undefined

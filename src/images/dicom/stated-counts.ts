@@ -2,6 +2,8 @@
  * How many images a series has by what its images say. Fewer may be an export of a part, or the
  * slices that a transfer lost: at the ends, positions show nothing of it.
  */
+import { groupsBy } from "../../base/groups.js";
+import { rangeOf } from "../../base/range.js";
 import type { Warning } from "../image.js";
 import type { DataSetAttributes, PrivateElement } from "./attributes.js";
 
@@ -87,18 +89,14 @@ function ofSource(files: readonly CountedFile[]): string[] {
  * devices number each slice, or each volume, as an acquisition.
  */
 function ofAcquisitions(files: readonly CountedFile[]): string[] {
-  const parts = new Map<string, CountedFile[]>();
-  for (const file of files) {
-    const number = file.attributes.string(ACQUISITION) ?? "";
-    const part = parts.get(number);
-    if (part === undefined) parts.set(number, [file]);
-    else part.push(file);
-  }
+  const parts = [
+    ...groupsBy(files, ({ attributes }) => attributes.string(ACQUISITION) ?? "").values(),
+  ];
   const said = countsBy(files, OF_ACQUISITION);
-  const most = Math.max(...Array.from(parts.values(), framesOf));
-  if (parts.size > 1 && said.every((count) => count === said[0] && count > most))
+  const [, most] = rangeOf(parts.map(framesOf));
+  if (parts.length > 1 && said.every((count) => count === said[0] && count > most))
     return lacking(OF_ACQUISITION, framesOf(files), said);
-  const found = [...parts.values()].flatMap((part) =>
+  const found = parts.flatMap((part) =>
     lacking(OF_ACQUISITION, framesOf(part), countsBy(part, OF_ACQUISITION)),
   );
   return found.slice(0, 1);

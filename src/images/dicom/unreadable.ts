@@ -5,6 +5,7 @@
  * of its slices; or because no other series lies there.
  */
 import type { RadserveError } from "../../base/errors.js";
+import { groupsBy } from "../../base/groups.js";
 import type { Warning } from "../image.js";
 import { seriesInvalid } from "./series-fault.js";
 
@@ -55,15 +56,13 @@ export function attributed<T extends Unread & FolderPlace>(
   found: readonly T[],
   slices: readonly PlacedSlice[],
 ): { unreadable: (T & Unreadable)[]; beside: T[] } {
-  const series = new Map<string, FolderPlace[]>();
-  for (const { place, source } of slices) {
-    const uid = source.seriesInstanceUid ?? "";
-    series.set(uid, [...(series.get(uid) ?? []), place]);
-  }
+  const series = [...groupsBy(slices, ({ source }) => source.seriesInstanceUid ?? "")].map(
+    ([uid, own]) => [uid, own.map(({ place }) => place)] as const,
+  );
   const unreadable: (T & Unreadable)[] = [];
   const beside: T[] = [];
   for (const one of found) {
-    const following = [...series].filter(([, places]) => follows(one, places));
+    const following = series.filter(([, places]) => follows(one, places));
     const uids = following.map(([uid]) => uid);
     if (one.seriesInstanceUid !== undefined)
       unreadable.push({ ...one, series: [one.seriesInstanceUid] });

@@ -4,10 +4,9 @@ import path from "node:path";
 import { z } from "zod";
 import { errno } from "../../../base/errno.js";
 import { errors, RadserveError } from "../../../base/errors.js";
-import { stat } from "../../../files/disk.js";
 import { syncFolder } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
-import { isUnmounted } from "../../../files/roots.js";
+import { isUnmountedNow } from "../../../files/roots.js";
 import { deliverySchema } from "../../../results/receipt/delivery.js";
 
 export const entrySchema = z.object({
@@ -32,7 +31,7 @@ export async function keepEntry(
 ): Promise<void> {
   try {
     const holder = path.dirname(folder);
-    if (isUnmounted(holder, (await stat(holder)).dev)) throw new Error("its share is not mounted");
+    if (await isUnmountedNow(holder)) throw new Error("its share is not mounted");
     if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined)
       await syncFolder(holder);
     await replaceFile(folder, `${entry.delivery.id}.json`, JSON.stringify(entry), minimumFreeBytes);

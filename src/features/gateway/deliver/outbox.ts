@@ -15,7 +15,6 @@ import { errno } from "../../../base/errno.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { storedJson } from "../../../base/stored-json.js";
-import { stat } from "../../../files/disk.js";
 import { readStart } from "../../../files/descriptor.js";
 import { ifMissing, withPlain } from "../../../files/durable-files.js";
 import { holdsSomething } from "../../../files/folder-mark.js";
@@ -23,7 +22,7 @@ import { withInput } from "../../../files/guarded-paths.js";
 import { deliveryName, undeliveredNumber } from "../../../files/helper-names.js";
 import { replaceFile } from "../../../files/new-file.js";
 import { textOfRegular } from "../../../files/regular-file.js";
-import { isInside, isUnmounted } from "../../../files/roots.js";
+import { isInside, isUnmountedNow } from "../../../files/roots.js";
 import { withName } from "../../../results/commit/commit.js";
 import { readReceipt } from "../../../results/receipt/read-receipt.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../../../results/commit/staging.js";
@@ -419,7 +418,7 @@ export class Outbox {
     if (found === undefined) {
       // The share of a folder that is away has nothing of it now
       const root = this.options.outputRoots.find((one) => isInside(folder, [one])) ?? folder;
-      if (isUnmounted(root, (await stat(root)).dev) || !(await holdsSomething(root)))
+      if ((await isUnmountedNow(root)) || !(await holdsSomething(root)))
         throw errors.file_not_found("The share of the results is not mounted.");
     }
     return found;

@@ -4,6 +4,7 @@
  */
 import type { Socket } from "node:net";
 import { durations } from "../../../base/durations.js";
+import { groupsBy } from "../../../base/groups.js";
 import type { Logger } from "../../../base/log.js";
 import { endsOf, Networks, plainAddress } from "../../../base/networks.js";
 
@@ -89,9 +90,7 @@ export class Admission {
 
 /** The largest of the groups that have the same key. */
 function largestBy<T>(all: readonly T[], keyOf: (one: T) => string): T[] {
-  const groups = new Map<string, T[]>();
-  for (const one of all) groups.set(keyOf(one), [...(groups.get(keyOf(one)) ?? []), one]);
-  return [...groups.values()].reduce(
+  return [...groupsBy(all, keyOf).values()].reduce(
     (largest, group) => (group.length > largest.length ? group : largest),
     [],
   );

@@ -4,14 +4,14 @@
  *
  *     conflicts/PEER/STUDY.json   how many objects contradict it, by attribute
  */
-import { lstat, stat } from "node:fs/promises";
+import { lstat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { storedJson } from "../../../base/stored-json.js";
 import { counted } from "../../../base/table.js";
 import { ifMissing, sha256 } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
-import { isUnmounted } from "../../../files/roots.js";
+import { isUnmountedNow } from "../../../files/roots.js";
 import { isStudyFolder, studyOf } from "./patients.js";
 import { isPeerFolder, namesIn, removeFile, textIn } from "./spool-folders.js";
 
@@ -143,7 +143,7 @@ export class Conflicts {
     this.#looking = true;
     try {
       // A mount point without its share has no folders: nothing has left the spool
-      if (isUnmounted(this.folder, (await stat(this.folder)).dev)) return;
+      if (await isUnmountedNow(this.folder)) return;
       await this.#readOnce();
       for (const [key, conflict] of this.#studies) {
         const { peer, study } = conflict;

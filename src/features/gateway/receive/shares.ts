@@ -11,7 +11,7 @@ import { monotonic } from "../../../base/monotonic.js";
 import { count, counted } from "../../../base/table.js";
 import { freeBytes, statfs } from "../../../files/disk.js";
 import { explained, requireRoom } from "../../../files/durable-files.js";
-import { isUnmounted } from "../../../files/roots.js";
+import { isUnmountedNow } from "../../../files/roots.js";
 import { namesIn } from "./spool-folders.js";
 
 /** Room is looked at again after so many bytes of an object: others come meanwhile. */
@@ -212,8 +212,7 @@ export class Shares {
 
   async #counted(peer: string, share: PeerShare): Promise<void> {
     // A mount point without its share holds nothing, and says nothing of what the share holds
-    const { folder: spool } = this.options;
-    if (isUnmounted(spool, (await stat(spool)).dev)) return;
+    if (await isUnmountedNow(this.options.folder)) return;
     const before = share.held;
     share.held = { ...before };
     const since = share.held;
