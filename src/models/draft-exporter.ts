@@ -45,13 +45,14 @@ export function draftByExporter(
   const notes = outputs.flatMap((output) => relabelOutput(output, labels, concepts));
   const [input] = draft["inputs"] as Draft[];
   const classifies = metadata["task"] === "classify";
+  const sides = sidesOf(metadata["imgsz"] ?? "");
   const filled = {
     ...input,
-    ...(sizeOf(metadata["imgsz"] ?? "") ?? {}),
-    fit: classifies ? "crop" : "letterbox",
-    interpolation: "linear",
-    // OpenCV makes its letterbox, PIL shrinks what is classified
-    ...(classifies ? {} : { antialias: false }),
+    ...(sides === undefined
+      ? {}
+      : { size: { kind: "fixed", height: sides[0], width: sides[1] } }),
+    // PIL shrinks what is classified, OpenCV makes its letterbox
+    ...(classifies ? cutTo(sides) : LETTERBOX),
     ...(input?.["channels"] === null ? { channels: "rgb" } : {}),
   };
   return {
@@ -160,10 +161,28 @@ function outputsOf(
 }
 
 /** `[height, width]` as Ultralytics writes it. */
-function sizeOf(text: string): Draft | undefined {
+function sidesOf(text: string): [height: number, width: number] | undefined {
   const [, height, width] = /^\[(\d+), (\d+)\]$/.exec(text) ?? [];
-  if (height === undefined || width === undefined) return undefined;
-  return { size: { kind: "fixed", height: Number(height), width: Number(width) } };
+  return height === undefined || width === undefined
+    ? undefined
+    : [Number(height), Number(width)];
+}
+
+/** Ultralytics' LetterBox. */
+const LETTERBOX: Draft = {
+  fit: "letterbox",
+  placement: { kind: "resize_then_pad", rounding: "half_even", offset: "half" },
+  interpolation: "linear",
+  antialias: false,
+};
+
+/** Ultralytics' classify_transforms: torchvision's Resize and CenterCrop, which stretches to others. */
+function cutTo(sides: readonly number[] = []): Draft {
+  const [edge, other] = sides;
+  if (edge !== other) return { fit: "stretch", interpolation: "linear" };
+  if (edge === undefined) return { fit: "crop", interpolation: "linear" };
+  const how = { kind: "resize_then_crop", rounding: "down", offset: "half_even" };
+  return { fit: "crop", placement: { ...how, shortest_edge: edge }, interpolation: "linear" };
 }
 
 /**
