@@ -100,8 +100,7 @@ void CheckSize(const Geometry& g, const InputSpec& spec) {
 Range RangeOf(const Geometry& g, const IntensityRow& row, const std::function<void(int)>& read) {
   const auto begin = [](const ImageAxis& axis) { return axis.apart ? axis.seen_from : 0.0; };
   const auto count = [](const ImageAxis& axis) { return axis.apart ? axis.seen : axis.source; };
-  Range range = {std::numeric_limits<double>::infinity(),
-                 -std::numeric_limits<double>::infinity()};
+  Range range = {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
   for (int y = 0; y < static_cast<int>(count(g.rows)); ++y) {
     read(static_cast<int>(begin(g.rows)) + y);
     for (const float* const values : row.channels) {
@@ -122,8 +121,7 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
   const ChannelSource source(frames, centre, spec);
   const Plane& plane = frames[centre];
   PreparedImage prepared;
-  prepared.geometry =
-      PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec);
+  prepared.geometry = PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec);
   prepared.geometry.antialias = spec.antialias;
   const Geometry& g = prepared.geometry;
   CheckSize(g, spec);

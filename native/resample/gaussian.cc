@@ -14,7 +14,8 @@ std::vector<double> GaussianWeights(double deviation) {
   std::vector<double> weights;
   double sum = 0;
   for (int i = -radius; i <= radius; ++i)
-    sum += weights.emplace_back(deviation > 0 ? std::exp(-0.5 * i * i / (deviation * deviation)) : 1);
+    sum +=
+        weights.emplace_back(deviation > 0 ? std::exp(-0.5 * i * i / (deviation * deviation)) : 1);
   for (double& weight : weights) weight /= sum;
   return weights;
 }

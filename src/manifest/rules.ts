@@ -527,7 +527,10 @@ function checkPlacement(input: ImageInput, issue: Report): void {
   const { size, fit, placement, interpolation, antialias, align_corners, border } = input;
   if (antialias !== undefined && !["linear", "cubic"].includes(interpolation))
     issue(["antialias"], "Expected it with interpolation linear or cubic");
-  if (align_corners === true && (fit !== "stretch" || interpolation !== "linear" || antialias !== false))
+  if (
+    align_corners === true &&
+    (fit !== "stretch" || interpolation !== "linear" || antialias !== false)
+  )
     issue(
       ["align_corners"],
       'Expected it with fit "stretch", interpolation "linear" and antialias false',
@@ -551,7 +554,10 @@ function checkPlacement(input: ImageInput, issue: Report): void {
   const { shortest_edge: edge, rounding, height, width } = placement;
   if ((edge === undefined) !== (rounding === undefined))
     at("rounding", "Expected it with shortest_edge, whose longer side it is for");
-  if ((edge === undefined) === (height === undefined) || (height === undefined) !== (width === undefined))
+  if (
+    (edge === undefined) === (height === undefined) ||
+    (height === undefined) !== (width === undefined)
+  )
     at("shortest_edge", "Expected it, or else height and width");
   const [rows, columns] = [edge ?? height ?? size.height, edge ?? width ?? size.width];
   if (rows < size.height || columns < size.width)
@@ -615,7 +621,10 @@ function checkChannels(input: ImageInput, dimensions: string, issue: Report): vo
       "Expected refuse with neighbours; the others give each slice its own range",
     );
   if (values.kind === "full_range")
-    issue(["values", "kind"], "Expected another kind with neighbours: slices may have other ranges");
+    issue(
+      ["values", "kind"],
+      "Expected another kind with neighbours: slices may have other ranges",
+    );
   if (input.monochrome1 === "invert" && !["window", "windows", "voi"].includes(values.kind))
     issue(
       ["monochrome1"],

@@ -38,7 +38,10 @@ const processorSchema = z.object({
   do_center_crop: z.boolean().nullish(),
   crop_size: sides.optional(),
   do_rescale: z.boolean().default(true),
-  rescale_factor: z.number().positive().default(1 / 255),
+  rescale_factor: z
+    .number()
+    .positive()
+    .default(1 / 255),
   do_normalize: z.boolean().default(true),
   image_mean: z.array(z.number()).optional(),
   image_std: z.array(z.number().positive()).optional(),
@@ -177,7 +180,13 @@ export async function draftByProcessor(
   filled["outputs"] = [output];
   filled["description"] ??= describing(config);
   const notes =
-    labels === undefined ? [] : relabelOutput(output, labels.map((name) => ({ name })), concepts);
+    labels === undefined
+      ? []
+      : relabelOutput(
+          output,
+          labels.map((name) => ({ name })),
+          concepts,
+        );
   // A draft needs no code
   for (const label of (output["labels"] ?? []) as Draft[])
     if (label["code"] === null) delete label["code"];
@@ -210,7 +219,7 @@ async function filesBeside(folder: string): Promise<FilesBeside> {
 
 const layoutOf = (input: Draft): string => (input["layout"] ?? "NCHW") as string;
 
-/** Why the sides are none of the graph's; undefined where they fit, or the graph leaves them open. */
+/** Why the sides are none of the graph's; undefined where they fit, or the graph has none. */
 function unfitSides(
   { sides, channels }: Preparation,
   input: Draft,
@@ -234,9 +243,7 @@ function filledInput(input: Draft, { shape }: TensorInfo, prepared: Preparation)
   return {
     ...input,
     layout,
-    ...(sides === undefined
-      ? {}
-      : { size: { kind: "fixed", height: sides[0], width: sides[1] } }),
+    ...(sides === undefined ? {} : { size: { kind: "fixed", height: sides[0], width: sides[1] } }),
     ...fit,
     interpolation: interpolation ?? null,
     values: { kind: "voi", index: 0, if_absent: "full_range" },
@@ -264,7 +271,9 @@ function ofTimm(given: Pretrained): Preparation {
           ? cutFrom(scaled[0] ?? 0, "half_even")
           : undefined;
   if (fit === undefined)
-    open.push(`crop_mode ${mode} of ${size?.join(" x ") ?? "no input_size"}, which has no fit here`);
+    open.push(
+      `crop_mode ${mode} of ${size?.join(" x ") ?? "no input_size"}, which has no fit here`,
+    );
   const interpolation = INTERPOLATIONS[given.interpolation ?? "bicubic"];
   if (interpolation === undefined)
     open.push(`the interpolation "${given.interpolation ?? ""}", which is not offered`);
@@ -293,7 +302,9 @@ function ofTransformers(given: Processor): Preparation {
     };
   const placed = placedBy(name.toLowerCase(), known, given);
   if (placed === undefined)
-    open.push(`how pictures come to the tensor's sides, which ${FILES.processor} says in a way that has no fit here`);
+    open.push(
+      `how pictures come to the tensor's sides, which ${FILES.processor} says in a way that has no fit here`,
+    );
   const interpolation = INTERPOLATIONS[given.resample ?? ""];
   if (interpolation === undefined)
     open.push(`resample ${given.resample ?? "is missing"}, which is not offered (0, 2 and 3 are)`);
@@ -385,7 +396,9 @@ function outputOf(
   const [scores, ...others] = outputs;
   const [, given = -1] = scores?.shape ?? [];
   if (scores === undefined || others.length > 0 || scores.shape.length !== 2)
-    return { told: [`Left open: what comes out; expected one tensor of scores for ${architecture}.`] };
+    return {
+      told: [`Left open: what comes out; expected one tensor of scores for ${architecture}.`],
+    };
   if (count !== undefined && given > 0 && given !== count)
     return {
       told: [
@@ -421,7 +434,12 @@ function inOrder(labels: Record<string, string> | undefined): string[] | undefin
   return names.every((name) => name !== undefined) ? names : undefined;
 }
 
-function describing({ architectures, architecture, _name_or_path, pretrained_cfg }: Config): string {
+function describing({
+  architectures,
+  architecture,
+  _name_or_path,
+  pretrained_cfg,
+}: Config): string {
   const parts = [architectures?.[0] ?? architecture, pretrained_cfg?.tag, _name_or_path];
   return parts.filter((part) => part !== undefined && part !== null && part !== "").join(" ");
 }

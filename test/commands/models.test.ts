@@ -6,7 +6,7 @@ import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsInit } from "../../src/commands/models/init.js";
 import { modelsList } from "../../src/commands/models/list.js";
 import { modelsTry } from "../../src/commands/models/try.js";
-import { onnxModel } from "../../scripts/lib/onnx-model.js";
+import { int, onnxModel } from "../../scripts/lib/onnx-model.js";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { tissueOf } from "../../scripts/build-ct-tissue.js";
@@ -136,6 +136,20 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         shape,
         data: new Array<number>(shape.reduce((a, b) => a * b, 1)).fill(0),
       });
+      // A graph whose output has sides that nobody knows before it runs
+      const dynamic = {
+        inputs: [{ name: "images", dtype: "float32" as const, shape: ["n", 3, "h", "w"] }],
+        outputs: [{ name: "output0", dtype: "float32" as const, shape: ["n", "h", "w"] }],
+        initializers: [{ name: "first", dtype: "int64" as const, shape: [], data: [0] }],
+        nodes: [
+          {
+            op: "Gather",
+            inputs: ["images", "first"],
+            outputs: ["output0"],
+            attributes: { axis: int(1) },
+          },
+        ],
+      };
       const drafted = async (
         name: string,
         metadata: Record<string, string>,
@@ -147,10 +161,8 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
           shape,
         }));
         const path = join(t.testdir({ [name]: {} }), name, "model.onnx");
-        const graph = onnxModel({
-          name,
-          metadata,
-          inputs: [{ name: "images", dtype: "float32", shape: [1, 3, 64, 96] }],
+        const fixed = {
+          inputs: [{ name: "images", dtype: "float32" as const, shape: [1, 3, 64, 96] }],
           outputs,
           initializers: outputs.map(({ name, shape }) => zeros(name, shape)),
           nodes: outputs.map((output) => ({
@@ -158,7 +170,8 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
             inputs: [`${output.name}_value`],
             outputs: [output.name],
           })),
-        });
+        };
+        const graph = onnxModel({ name, metadata, ...(shapes.length === 0 ? dynamic : fixed) });
         writeFileSync(path, graph);
         return (await modelsInit(path, engine())) as {
           text: string;
@@ -237,6 +250,16 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
           { kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] },
         ],
       });
+      // With dynamic shapes the exporter says which table it is
+      for (const [name, more, expected] of [
+        ["dynamic", { end2end: "False" }, { axes: "columns_boxes" }],
+        ["dynamic-ended", { end2end: "True" }, { axes: "boxes_columns" }],
+        ["dynamic-nms", { end2end: "False", args: "{'nms': True}" }, { axes: "boxes_columns" }],
+        ["dynamic-old", {}, { kind: null, labels: [{ label: "Nodule" }, {}, {}] }],
+      ] as const) {
+        const one = await drafted(name, { ...exported, ...more, task: "detect" }, []);
+        t.match(one.data.manifest.outputs, [expected], name);
+      }
       // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are
       // read
       for (const { data } of [detect, ended, segment, turned, chosen, classify]) {
@@ -246,6 +269,11 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
           [],
         );
       }
+      const told: Record<string, RegExp> = {
+        "other-shape": /with 3 labels the task detect does not give "output0" float32 \[1, 9, 10\]/,
+        "no-names": /its names do not count from 0/,
+        "other-task": /the task "pose" is none of classify, detect, segment, obb/,
+      };
       for (const [name, metadata, shapes] of [
         ["other-author", { ...exported, author: "Somebody", task: "detect" }, [[1, 7, 10]]],
         ["other-shape", { ...exported, task: "detect" }, [[1, 9, 10]]],
@@ -257,7 +285,13 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
           metadata,
           shapes.map((shape) => [...shape]),
         );
-        t.match(open.data, { source: [], manifest: { outputs: [{ kind: null }] } }, name);
+        t.match(open.data.manifest, { outputs: [{ kind: null }] }, name);
+        t.match(open.data.source.join("\n"), told[name] ?? /^$/, name);
+        if (name === "other-shape")
+          t.match(open.data.manifest, {
+            inputs: [{ fit: "letterbox", size: { height: 64 } }],
+            outputs: [{ labels: [{ label: "Nodule" }, {}, {}] }],
+          });
       }
     },
   );
@@ -293,7 +327,11 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       },
     };
     const ends = { score: 3, sides: ["h", "w"] as (string | number)[] };
-    const drafted = async (name: string, files: Record<string, object>, { score, sides } = ends) => {
+    const drafted = async (
+      name: string,
+      files: Record<string, object>,
+      { score, sides } = ends,
+    ) => {
       const texts = Object.entries(files).map(([file, content]) => [file, JSON.stringify(content)]);
       const place = t.testdir({ [name]: Object.fromEntries(texts) as Record<string, string> });
       const path = join(place, name, "model.onnx");
@@ -387,7 +425,11 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         of("ViTImageProcessor", { do_rescale: false, image_mean: [127.5], image_std: [51] }),
         { normalisation: { kind: "mean_std", mean: [0.5], std: [0.2] } },
       ],
-      ["plain", of("ViTImageProcessor", { do_normalize: false }), { normalisation: { kind: "none" } }],
+      [
+        "plain",
+        of("ViTImageProcessor", { do_normalize: false }),
+        { normalisation: { kind: "none" } },
+      ],
       ["box", of("ViTImageProcessor", { resample: 4 }), { fit: "stretch", interpolation: null }],
       [
         "ratio",
@@ -403,7 +445,9 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     const several = await drafted("several", {
       "config.json": { ...transformers, problem_type: "multi_label_classification" },
     });
-    t.match(several.data.manifest.outputs, [{ activation: "sigmoid", labels: [{ threshold: null }] }]);
+    t.match(several.data.manifest.outputs, [
+      { activation: "sigmoid", labels: [{ threshold: null }] },
+    ]);
     const unfit = await drafted(
       "unfit",
       { "preprocessor_config.json": vit, "config.json": transformers },
@@ -465,8 +509,12 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     t.match((await graph([1, 2, 64, 64])).data, {
       manifest: { outputs: [{ kind: null, labels: [{ label: "Nodule" }, { label: "Spot" }] }] },
     });
-    await t.rejects(graph([1, 3]), { message: /a label for each of the 3 scores of "y0", found 2/ });
-    await t.rejects(graph([1, 2], 2), { message: /Expected one output for --labels alone, found 2/ });
+    await t.rejects(graph([1, 3]), {
+      message: /a label for each of the 3 scores of "y0", found 2/,
+    });
+    await t.rejects(graph([1, 2], 2), {
+      message: /Expected one output for --labels alone, found 2/,
+    });
   });
 
   await t.test("init --like takes over how a model works, and no more", async (t) => {

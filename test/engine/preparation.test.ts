@@ -210,7 +210,10 @@ t.test("a volume is prepared as it was for training", { skip: needs(ADDON) }, as
     const size = { kind: "fixed", depth, height, width } as const;
     const inputs = [{ ...input, layout: "NCDHW", size, ...fields } as const];
     const loaded = await engine().load(loadOptions(model, { inputs, outputs: [bright] }));
-    const { tensors } = await engine().infer(loaded.id, planes, { dump: true, geometry: geometryOf("SPL") });
+    const { tensors } = await engine().infer(loaded.id, planes, {
+      dump: true,
+      geometry: geometryOf("SPL"),
+    });
     await engine().unload(loaded.id);
     const own = Array.from(toNumbers(tensors!.inputs[0]!));
     const wanted = toNumbers(expected);

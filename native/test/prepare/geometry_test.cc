@@ -55,7 +55,9 @@ TEST("multiple_of pads up and shrinks only above max_side") {
   EQUAL(shrunk.columns.tensor, 1024);
   Place(shrunk, 6, 12, 500, 1000);
   Place(PlaceImage(70, 100, 1, {Multiple(32, 960), Fit::kStretch}), 0, 0, 96, 128);
-  EQUAL(CodeOf([] { PlaceImage(1000, 2000, 1, {Multiple(32, 1000), Fit::kNone}); }),
+  EQUAL(CodeOf([] {
+          PlaceImage(1000, 2000, 1, {Multiple(32, 1000), Fit::kNone});
+        }),
         "no_model_accepts");
 }
 END;

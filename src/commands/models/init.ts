@@ -14,12 +14,7 @@ import { manifestSchema } from "../../manifest/rules.js";
 import { readConcepts } from "../../models/codes.js";
 import type { CommandResult } from "../../models/command-result.js";
 import { draftByExporter } from "../../models/draft-exporter.js";
-import {
-  draftLike,
-  draftWithLabels,
-  parseLabels,
-  relabel,
-} from "../../models/draft-like.js";
+import { draftLike, draftWithLabels, parseLabels, relabel } from "../../models/draft-like.js";
 import { draftByProcessor } from "../../models/draft-processor.js";
 import { draftManifest, modelNameOf } from "../../models/draft.js";
 import { explainIssues, type Problem } from "../../models/explain.js";
@@ -75,7 +70,11 @@ export async function modelsInit(
     ...(unfit.length === 0 ? [] : [""]),
     ...(source.length === 0
       ? []
-      : ["Taken from what lies beside the graph, or in it:", ...source.map((line) => `  ${line}`), ""]),
+      : [
+          "Taken from what lies beside the graph, or in it:",
+          ...source.map((line) => `  ${line}`),
+          "",
+        ]),
     "To be filled in (nothing is guessed):",
     ...openLines(missing),
     "",
@@ -112,8 +111,11 @@ async function filledIn(
     };
   }
   const inside = draftByExporter(draft, graph, concepts);
-  const { draft: manifest, source, notes } =
-    inside.source.length > 0 ? inside : await draftByProcessor(draft, graph, path, concepts);
+  const {
+    draft: manifest,
+    source,
+    notes,
+  } = inside.source.length > 0 ? inside : await draftByProcessor(draft, graph, path, concepts);
   if (names === undefined) return { manifest, source, notes };
   const labelled = draftWithLabels(manifest, names, graph, concepts);
   return { manifest, source: [...source, ...labelled.source], notes: labelled.notes };

@@ -52,9 +52,8 @@ const POSTPROCESSING = [
 
 /** The numbers of the detector; undefined with a gap for what is not known. */
 function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
-  let known = true;
-  const refuse = (field: string, message: string): undefined => {
-    known = false;
+  const before = gaps.all.length;
+  const refuse = (field: string, message: string): void => {
     gaps.refuse(`${config.placeOf(config.root, field.split(".")[0])}: ${field}`, message);
   };
   const parts = new Map(
@@ -70,9 +69,9 @@ function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
   const taken = <T>(part: string, field: string, schema: z.ZodType<T>): T | undefined => {
     const value = config.resolve(parts.get(part)?.[field]);
     const parsed = schema.safeParse(value);
-    return parsed.success
-      ? parsed.data
-      : refuse(`${part}.${field}`, `Expected numbers of three axes, found ${shown(value)}`);
+    if (parsed.success) return parsed.data;
+    refuse(`${part}.${field}`, `Expected numbers of three axes, found ${shown(value)}`);
+    return undefined;
   };
   const numbersOfCalls: Record<string, number> = {};
   const calls = config.root["detector_ops"];
@@ -93,7 +92,7 @@ function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
   const base = taken("anchor_generator", "base_anchor_shapes", shapes);
   const classes = taken("detector", "num_classes", z.int().positive());
   const divisible = taken("detector", "size_divisible", numbers.length(3));
-  if (!known || scales === undefined || base === undefined) return undefined;
+  if (gaps.all.length > before || scales === undefined || base === undefined) return undefined;
   // What is not set has RetinaNetDetector's own numbers
   const defaults = {
     score_thresh: 0.05,

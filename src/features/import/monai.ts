@@ -64,9 +64,7 @@ export function importMonai(
       gaps.refuse(`--${option}`, "It is for networks of nnU-Net alone");
   const parts = boxes
     ? PARTS.filter(([path]) => path === "preprocessing")
-    : PARTS.filter(
-        ([path]) => path in config.root || (path !== "dataset" && path !== "evaluator"),
-      );
+    : PARTS.filter(([path]) => path in config.root || (path !== "dataset" && path !== "evaluator"));
   const at = { chain, config, gaps, images: ["image"], ...(boxes ? { enabled: "Spacingd" } : {}) };
   for (const [path, known] of parts) runStep(config.root[path], known, { ...at, path });
   const network = {
@@ -117,7 +115,13 @@ export function importMonai(
     input: {
       ...(pictures
         ? pictureInput(chain, channels, choices, gaps, config.file)
-        : volumeInput({ ...chain, multipleOf: found?.multipleOf }, network, choices, gaps, config.file)),
+        : volumeInput(
+            { ...chain, multipleOf: found?.multipleOf },
+            network,
+            choices,
+            gaps,
+            config.file,
+          )),
       ...(roles === undefined ? {} : { roles: roles.ofInput }),
       monochrome1: "refuse",
       ...values,
@@ -230,7 +234,10 @@ function pictureInput(
     );
   const [width, height] = resized?.sides ?? [];
   if (resized !== undefined && (resized.sides.length !== 2 || resized.volumes))
-    resized.refuse(undefined, "Expected two numbers and a mode of pictures for a graph of pictures");
+    resized.refuse(
+      undefined,
+      "Expected two numbers and a mode of pictures for a graph of pictures",
+    );
   if (resized !== undefined && inverted !== undefined && resized.how["interpolation"] !== "linear")
     resized.refuse("mode", "Expected bilinear before Invertd; other ways back are not offered");
   return {
@@ -258,7 +265,10 @@ function volumeInput(
       ? [...axes]
       : [...axes.slice(sliced, sliced + 1), ...axes.toSpliced(sliced, 1)];
   if (resized !== undefined && (resized.sides.length !== 3 || resized.pictures))
-    resized.refuse(undefined, "Expected three numbers and a mode of volumes for a graph of volumes");
+    resized.refuse(
+      undefined,
+      "Expected three numbers and a mode of volumes for a graph of volumes",
+    );
   if (resized !== undefined && foreground === true)
     resized.refuse(undefined, "Expected no CropForegroundd beside it");
   if (resized !== undefined && inverted !== undefined && resized.how["interpolation"] !== "linear")

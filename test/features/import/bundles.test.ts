@@ -204,7 +204,9 @@ async function compare(folder: string, name: string, source: string): Promise<Fo
   if (output?.kind !== "segmentation") throw new Error(`found ${output?.kind}`);
   const labels = numbersOf(name, "labels");
   const mask =
-    name in CHANNELS ? JOINED[name]!(parted(output.mask, labels.length), labels.length) : output.mask;
+    name in CHANNELS
+      ? JOINED[name]!(parted(output.mask, labels.length), labels.length)
+      : output.mask;
   const other = labels.filter((label, i) => mask[i] !== label).length;
   return { given, made: mask.length === labels.length ? other / labels.length : Infinity };
 }
@@ -234,7 +236,10 @@ const JOINED: Record<string, (masks: Uint8Array[], voxels: number) => number[]> 
   // The first label counts, and channel 0 is none
   renalStructures_CECT_segmentation: (masks, voxels) =>
     Array.from({ length: voxels }, (_, i) =>
-      Math.max(0, masks.findIndex((mask, label) => label > 0 && mask[i])),
+      Math.max(
+        0,
+        masks.findIndex((mask, label) => label > 0 && mask[i]),
+      ),
     ),
 };
 
