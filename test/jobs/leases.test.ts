@@ -350,6 +350,21 @@ t.test("a stat job goes before the other jobs of its subject, and of no other", 
   );
 });
 
+t.test("jobs that are tried, or have nothing to give, keep no place from others", async (t) => {
+  const { instance, taken, end } = await leased(1);
+  await end(taken, DONE);
+  await waiting("s1", 120, 2);
+  await pool.query("update radserve.job set pause_count = 1 where finished_at is null");
+  t.equal(
+    (await lease(pool, instance, 200, false)).length,
+    100,
+    "one of each that a lease looks into",
+  );
+  t.equal((await lease(pool, instance, 200, false)).length, 20, "then of the others");
+  await waiting("s1", 1, 5);
+  t.equal((await lease(pool, instance, 200, false)).length, 5);
+});
+
 t.test("of two nodes that lease at once, each gets as many items as it asks for", async (t) => {
   const { instance, taken, end } = await leased(1);
   await end(taken, DONE);
