@@ -58,8 +58,11 @@ const MOVE = "1.2.840.10008.5.1.4.1.2.2.2";
 /** Action Type ID of a request for commitment (PS3.4 section J.3.2). */
 const REQUEST_COMMITMENT = 1;
 
-/** Objects of one association: each may need three of its 128 presentation contexts. */
-const MOST_OBJECTS = 42;
+/**
+ * Objects of one association. Results are of few classes, each in at most three transfer syntaxes:
+ * its 128 presentation contexts have room for them.
+ */
+const MOST_OBJECTS = 64;
 /** Bytes of a P-DATA-TF that peers are told. */
 const MOST_DATA = 256 * 1024;
 const PLAIN = [EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN];
@@ -155,8 +158,9 @@ export class DicomDestination implements Destination {
     const offered = syntaxesOf(own);
     const syntax = offered.find((one) => caller.contextOf(sopClassUid, one) !== undefined);
     if (syntax === undefined) {
-      const names = offered.map((one) => transferSyntax(one).name).join(", nor in ");
-      const reason = `The peer does not take ${sopClassName(sopClassUid)} in ${names}.`;
+      const [first, ...others] = offered.map((one) => transferSyntax(one).name);
+      const nor = others.length === 0 ? "" : ` Nor does it in ${others.join(" or ")}.`;
+      const reason = `The peer does not take ${sopClassName(sopClassUid)} in ${first}.${nor}`;
       return { state: "refused", reason };
     }
     // Read at each use

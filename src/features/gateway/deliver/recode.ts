@@ -56,7 +56,7 @@ async function decompressed(bytes: Buffer): Promise<Buffer> {
   if (planar !== undefined) before.writeUInt16LE(0, planar.offset - start);
   const head = Buffer.alloc(HEADER_BYTES);
   header(PIXEL_DATA, 0).copy(head);
-  head.write("OB", 4, "latin1");
+  head.write(image.format.bitsAllocated > 8 ? "OW" : "OB", 4, "latin1");
   head.writeUInt16LE(0, 6);
   head.writeUInt32LE(pixels.length + (pixels.length % 2), 8);
   return Buffer.concat([
