@@ -6,8 +6,30 @@ import { JSON_HELP, limitOption, type CommandLine } from "../../commands/command
 import type { Feature } from "../../commands/feature.js";
 
 const deliver = () => import("./deliver/commands.js");
+const own = () => import("./commands.js");
 
 function commands(line: CommandLine): void {
+  const whole = line.group("gateway", "try the gateway's rules and destinations (docs/gateway.md)");
+  whole
+    .command("try <paths...>")
+    .description("say which rule takes DICOM files or folders of them, and why the others do not")
+    .option("--from <peer>", "as if this peer sent them; without it nothing is asked of the sender")
+    .option("--called <title>", "as if this AE title was called")
+    .option("--json", JSON_HELP)
+    .action(line.does(async () => (await own()).gatewayTry));
+  whole
+    .command("echo [destinations...]")
+    .description("call destinations (default: all) by C-ECHO or a query, and send them nothing")
+    .option("--json", JSON_HELP)
+    .action(line.does(async () => (await own()).gatewayEcho));
+  line.statuses("gateway try", {
+    0: "a rule takes each series",
+    1: "no rule takes one of them, or there is none",
+  });
+  line.statuses("gateway echo", {
+    0: "every destination answers",
+    1: "one does not answer, or not as it should",
+  });
   const group = line.group("deliver", "list, retry and verify deliveries (docs/gateway.md)");
   group
     .command("list")

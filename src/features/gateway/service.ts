@@ -54,8 +54,11 @@ export class ReceptionService {
     troubles: [],
   };
 
+  #settings: ReceivingSettings;
+
   constructor(private readonly options: ReceptionOptions) {
     const { config, settings, log } = options;
+    this.#settings = settings;
     const { log_level, minimum_free_disk, upload_limit, state_dir } = config;
     this.spool = settings.spool;
     this.#thread = new ServiceThread({
@@ -83,12 +86,18 @@ export class ReceptionService {
     return this.#figures;
   }
 
+  /** Rules, peers, titles and `keep` of a file that was read again. */
+  async reload(settings: ReceivingSettings): Promise<void> {
+    await this.#ask((call) => call.reload(settings));
+    this.#settings = settings;
+  }
+
   /**
    * Refuses a token that does not reach what becomes of the images that it sends.
    * @throws RadserveError path_not_allowed
    */
   async requireReach(subject: string, reach: Reach): Promise<void> {
-    const { settings } = this.options;
+    const settings = this.#settings;
     if (!isInside(this.spool, reach.input))
       throw errors.path_not_allowed(
         "Expected a token whose input roots hold the spool; this one's do not. Ask the administrator for one.",

@@ -19,6 +19,8 @@ export interface ReceptionThread {
   store(request: StowRequest, body: ReadableStream<Uint8Array>): Promise<StowAnswer>;
   /** What becomes of a study that is complete. */
   complete(study: string, reach: Reach): Promise<Completed[]>;
+  /** Rules, peers, titles and `keep`; what else has changed counts from the next start on. */
+  reload(settings: ReceivingSettings): void;
   /** Takes no more. */
   close(): void;
 }

@@ -41,12 +41,18 @@ import { isOddUid, Spool, type KeptObject } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
 import { storeParts, type StowAnswer } from "./stow.js";
 
-const { config, settings } = workerData as ReceptionThreadOptions;
+const { config, settings: first } = workerData as ReceptionThreadOptions;
+let settings = first;
 const log = createLog(config.log_level);
 const methods: ReceptionThread = {
   store,
   complete: (study, reach) =>
     arrivals.complete(study, (one, rule) => reaches(reach, settings, one, rule)),
+  reload(next) {
+    settings = next;
+    arrivals.reload(new RuleBook(next.rules), next.keep);
+    listener?.reload(next.dicom, next.peers);
+  },
   close() {
     arrivals.close();
     listener?.close();
