@@ -100,10 +100,9 @@ void AddLarge(const std::vector<RawInitializer>& initializers, Ort::SessionOptio
     names.push_back(each.name);
     // It has no form for memory that is only read
     auto* const content = const_cast<std::byte*>(each.content.data());
-    values.push_back(
-        Ort::Value::CreateTensor(where, content, each.content.size(), each.shape.data(),
-                                 each.shape.size(),
-                                 static_cast<ONNXTensorElementDataType>(each.type)));
+    values.push_back(Ort::Value::CreateTensor(where, content, each.content.size(),
+                                              each.shape.data(), each.shape.size(),
+                                              static_cast<ONNXTensorElementDataType>(each.type)));
   }
   options.AddExternalInitializers(names, values);
 }
