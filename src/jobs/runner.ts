@@ -25,7 +25,10 @@ import {
   type NodeContext,
   type FreedItem,
   type Instance,
+  type NodeFacts,
 } from "./nodes.js";
+import { takeOverRelease } from "./pins.js";
+import { clockOffset } from "./clock-offset.js";
 import { conclude } from "./conclude.js";
 import type { WriteReport } from "./feature.js";
 import { asUnavailable, isTableLoss } from "./database.js";
@@ -67,10 +70,14 @@ export interface RunnerOptions extends NodeContext {
   owner: Pick<Notes<JobsOwner>, "run" | "cancel">;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
+  /** What this node has; another object when it has changed. */
+  facts: () => NodeFacts;
   /** Makes tables that are gone anew. @param jobs those that this node worked on */
   repair: (jobs: readonly string[]) => Promise<void>;
   /** Says so if the tables are not those that this node knew. */
   recognise: () => Promise<void>;
+  /** Told when the database knows this node. */
+  entered: () => void;
   /** Undefined where jobs have no reports. */
   writeReport: WriteReport | undefined;
 }
@@ -104,6 +111,10 @@ export class Runner {
   #writeSoon: NodeJS.Timeout | undefined;
   #failures = 0;
   #beatAt = 0;
+  /** The facts that the database has. */
+  #told: NodeFacts | undefined;
+  #toldReady = false;
+  #clockOffset: number | undefined;
   #tidyAt = 0;
   #checkCancelled = false;
   #concluding: Promise<void> | undefined;
@@ -227,6 +238,8 @@ export class Runner {
     if (isTidyDue) {
       this.#tidyAt = monotonic();
       this.#clearEnded(await freeSilent(database.pool, instance));
+      if (instance.works)
+        await takeOverRelease(database.pool, this.options.config.database_url === undefined);
       await tidy(database.pool);
       await this.#giveBackUnheard(instance);
       if (instance.works) this.#conclude();
@@ -239,11 +252,13 @@ export class Runner {
    * anew.
    */
   async #alive(): Promise<Instance> {
-    const { database, log, ready, owner, recognise } = this.options;
+    const { database, log, owner, recognise, facts } = this.options;
     const at = monotonic();
+    const now = facts();
     if (this.#instance !== undefined) {
-      if (at - this.#beatAt < durations.nodeBeat) return this.#instance;
-      if (await beat(database.pool, this.#instance, ready())) {
+      const same = now === this.#told && this.#isReady === this.#toldReady;
+      if (same && at - this.#beatAt < durations.nodeBeat) return this.#instance;
+      if (await this.#beat(this.#instance, now)) {
         this.#beatAt = at;
         return this.#instance;
       }
@@ -259,12 +274,36 @@ export class Runner {
     }
     const instance = this.options.instance();
     this.#beatAt = monotonic();
-    const freed = await enter(database.pool, instance, ready());
+    const ready = this.#isReady;
+    const freed = await enter(database.pool, instance, ready, now);
+    [this.#told, this.#toldReady] = [now, ready];
     this.#instance = instance;
     if (freed.length > 0)
       log.warn({ items: freed.length }, "items of a process that ended run again");
     this.#clearEnded(freed);
+    this.options.entered();
     return instance;
+  }
+
+  /** It takes items: one that stops leaves them to others. */
+  get #isReady(): boolean {
+    return this.options.ready() && !this.#stopping;
+  }
+
+  /**
+   * Tells the database that this node lives, and what has changed; and compares the clocks.
+   * @returns false if it was taken for dead meanwhile
+   */
+  async #beat(instance: Instance, facts: NodeFacts): Promise<boolean> {
+    const { pool } = this.options.database;
+    const changed = facts === this.#told ? undefined : facts;
+    const ready = this.#isReady;
+    const asked = monotonic();
+    const at = await beat(pool, instance, ready, changed, this.#clockOffset);
+    if (at === undefined) return false;
+    [this.#told, this.#toldReady] = [facts, ready];
+    this.#clockOffset = clockOffset(asked, at) ?? this.#clockOffset;
+    return true;
   }
 
   /** Nobody will take the names of items that do not run again. */
@@ -417,6 +456,7 @@ export class Runner {
       }
       const { series, isCase } = paths;
       const { models, outputs, group, destinations } = request;
+      const pinned = item.pins?.models;
       const requestId = `${job_id}.${index}`;
       const task = taskOf({
         requestId,
@@ -431,6 +471,7 @@ export class Runner {
         asCase: isCase,
         group: isCase ? undefined : group,
         models,
+        pinned,
         outputs,
         destinations,
         deliveryId: requestId,

@@ -4,8 +4,7 @@
  * inferred by the worker threads.
  */
 import { randomUUID } from "node:crypto";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
-import os from "node:os";
+import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
@@ -17,9 +16,11 @@ import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import { onPort } from "../base/remote.js";
 import { answerOwner } from "../base/service-thread.js";
+import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
 import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
+import { identitiesOf } from "../models/identity.js";
 import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth, hindrancesOf } from "./leases.js";
@@ -30,6 +31,7 @@ import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
 import { allNodes } from "./job-details.js";
+import type { NodeFacts } from "./nodes.js";
 
 const options = workerData as BulkThreadOptions;
 const { config, roots } = options;
@@ -63,7 +65,11 @@ const methods: JobsThread = {
     resolveModels(known);
     models = Promise.resolve(known);
     modelsReady = ready;
+    facts = { ...facts, models: identitiesOf(known.entries) };
     state.parts?.runner.wake();
+  },
+  useFacts(own) {
+    facts = { ...facts, ...own };
   },
   ended: (id, outcome) => void state.parts?.runner.ended(id, outcome),
   stop() {
@@ -95,6 +101,16 @@ async function nodeId(): Promise<string> {
   return (await readFile(file, "utf8")).trim();
 }
 
+/**
+ * Where the state directory lies: which machine, since its start, and which folder of it. A process
+ * there has the lock of that folder, so that all before it have ended.
+ */
+async function placeOf(): Promise<string> {
+  const boot = await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => randomUUID());
+  const { dev, ino } = await stat(config.state_dir);
+  return `${boot.trim()} ${dev}:${ino}`;
+}
+
 interface BulkParts {
   database: Database;
   scanner: Scanner;
@@ -108,6 +124,7 @@ let models: Promise<KnownModels>;
 let resolveModels: (known: KnownModels) => void;
 models = new Promise((resolve) => (resolveModels = resolve));
 let modelsReady = false;
+let facts: NodeFacts = { models: {}, keys: [], result_keys: [], roots: [] };
 
 const state: { parts?: BulkParts; fault?: unknown; stopped: boolean } = { stopped: false };
 const troubles = new DatabaseTroubles();
@@ -122,7 +139,7 @@ async function open(): Promise<BulkParts> {
     ...shared,
     clock,
     works,
-    node: os.hostname(),
+    node: config.node_name,
     onLost: () => void repair([]).catch(() => undefined),
     models: () => models,
     memory,
@@ -132,21 +149,27 @@ async function open(): Promise<BulkParts> {
     await recognise(database);
     await scanner.start();
     const node = await nodeId();
+    const place = await placeOf();
     const runner = new Runner({
       ...shared,
       window: options.window,
       instance: () => ({
         id: randomUUID(),
         node,
-        name: os.hostname(),
+        place,
+        name: config.node_name,
+        release: VERSION,
+        address: options.address,
         process: options.processId,
         afterCrash: options.crashed,
         works,
       }),
       owner,
       ready: () => modelsReady,
+      facts: () => facts,
       repair,
       recognise: () => recognise(database),
+      entered: tellFigures,
       writeReport: given
         .map((feature) => feature.reports?.(config))
         .find((one) => one !== undefined),
@@ -210,6 +233,7 @@ async function openPatiently(): Promise<BulkParts> {
       if (state.stopped) parts.runner.stop();
       state.parts = parts;
       delete state.fault;
+      tellFigures();
       return parts;
     } catch (error) {
       state.fault = error;
@@ -282,7 +306,7 @@ async function close(): Promise<void> {
 const reasonOf = (error: unknown) =>
   error instanceof BulkUnavailable ? error.reason : "database_unavailable";
 
-const figures = setInterval(() => {
+function tellFigures(): void {
   const { parts, fault } = state;
   if (parts === undefined) {
     if (fault !== undefined) owner.trouble(reasonOf(fault));
@@ -293,8 +317,11 @@ const figures = setInterval(() => {
   Promise.all([depth(pool), allNodes(pool), hindrancesOf(pool, runner.instanceId)]).then(
     ([found, nodes, left_alone]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      owner.figures({ ...found, nodes, left_alone, trouble }, runner.takeCounts());
+      const self = runner.instanceId ?? null;
+      owner.figures({ ...found, nodes, left_alone, trouble, self }, runner.takeCounts());
     },
     (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
   );
-}, durations.bulkFigures);
+}
+
+const figures = setInterval(tellFigures, durations.bulkFigures);

@@ -28,6 +28,7 @@ t.test(
       input_roots: null,
       output_roots: null,
       marked: false,
+      pins: null,
     };
     const where = {
       item,
