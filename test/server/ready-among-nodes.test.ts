@@ -6,6 +6,7 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
+  rmSync,
   writeFileSync,
 } from "node:fs";
 import path from "node:path";
@@ -112,9 +113,10 @@ t.test("beside a node that is well", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("its models are not there", async (t) => {
-    const models = path.join(place.directory, "bare-models");
-    mkdirSync(models);
-    const server = await startOne(t, beside({ RADSERVE_MODELS_DIR: models }));
+    const bare = beside({});
+    const models = bare.environment["RADSERVE_MODELS_DIR"]!;
+    rmSync(path.join(models, "ct-tissue"), { recursive: true });
+    const server = await startOne(t, bare);
     await says(server, "model_unavailable", /this one lacks the model ct-tissue\./);
     copyModel(models, "ct-tissue", "ct-tissue");
     server.process.kill("SIGHUP");
