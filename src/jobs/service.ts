@@ -83,6 +83,7 @@ export class BulkService {
     paused: 0,
     paused_for: {},
     left_alone: {},
+    lost: [],
     ended: {},
     nodes: [],
     self: null,

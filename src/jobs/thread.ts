@@ -25,6 +25,7 @@ import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth, hindrancesOf } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
+import { KnownJobs, lostJobs } from "./known-jobs.js";
 import type { JobsAside, JobsOwner, JobsThread, BulkThreadOptions } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
@@ -130,6 +131,7 @@ const state: { parts?: BulkParts; fault?: unknown; stopped: boolean } = { stoppe
 const troubles = new DatabaseTroubles();
 const closing = new AbortController();
 const clock = new RunningClock(runningClockOf(config));
+const known = new KnownJobs(path.join(config.state_dir, "bulk-jobs.json"));
 
 async function open(): Promise<BulkParts> {
   const given = await features;
@@ -139,7 +141,7 @@ async function open(): Promise<BulkParts> {
     ...shared,
     clock,
     works,
-    node: config.node_name,
+    instance: () => state.parts?.runner.instance,
     onLost: () => void repair([]).catch(() => undefined),
     models: () => models,
     memory,
@@ -165,6 +167,7 @@ async function open(): Promise<BulkParts> {
         works,
       }),
       owner,
+      known,
       ready: () => modelsReady,
       facts: () => facts,
       repair,
@@ -267,6 +270,7 @@ async function available(): Promise<BulkParts> {
 const context = {
   config,
   roots,
+  known,
   destinations: options.destinations,
   troubles,
   models: () => models,
@@ -314,11 +318,16 @@ function tellFigures(): void {
   }
   const { database, runner } = parts;
   const { pool } = database;
-  Promise.all([depth(pool), allNodes(pool), hindrancesOf(pool, runner.instanceId)]).then(
-    ([found, nodes, left_alone]) => {
+  Promise.all([
+    depth(pool),
+    allNodes(pool),
+    hindrancesOf(pool, runner.instance?.id),
+    lostJobs(pool),
+  ]).then(
+    ([found, nodes, left_alone, lost]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      const self = runner.instanceId ?? null;
-      owner.figures({ ...found, nodes, left_alone, trouble, self }, runner.takeCounts());
+      const self = runner.instance?.id ?? null;
+      owner.figures({ ...found, nodes, left_alone, lost, trouble, self }, runner.takeCounts());
     },
     (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
   );

@@ -29,6 +29,7 @@ t.test(
       output_roots: null,
       marked: false,
       pins: null,
+      traceparent: null,
     };
     const where = {
       item,
