@@ -2,7 +2,7 @@
 import { copyFileSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { bulkOf, bulkPlace, startBulk, writeSlices } from "../support/bulk.js";
+import { bulkOf, bulkPlace, placeBeside, startBulk, writeSlices } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
@@ -22,14 +22,7 @@ t.test("two nodes with one identity", { skip: needs(ADDON) }, async (t) => {
     const { rows } = await pool.query("select from radserve.instance");
     return rows.length === 1;
   });
-  const copied = bulkPlace(t, {
-    ...durations,
-    DATABASE_URL: url,
-    RADSERVE_NODE_NAME: "copy",
-    RADSERVE_INPUT_ROOTS: place.input,
-    RADSERVE_OUTPUT_ROOTS: place.output,
-    RADSERVE_KEYS_DIR: path.join(stateOf(place), "keys"),
-  });
+  const copied = placeBeside(t, place, { ...durations, RADSERVE_NODE_NAME: "copy" });
   mkdirSync(stateOf(copied));
   copyFileSync(path.join(stateOf(place), "node-id"), path.join(stateOf(copied), "node-id"));
   const second = bulkOf(await startServer(copied));

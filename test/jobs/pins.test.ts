@@ -11,6 +11,7 @@ import {
   bulkPlace,
   hold,
   nameOf,
+  placeBeside,
   startBulk,
   writeSlices,
   type Bulk,
@@ -31,18 +32,6 @@ const SHORT = {
   conditionsLook: 200,
   itemsAhead: 0,
 };
-
-/** A node beside another, with models of its own. */
-function beside(t: Test, { environment, input, output }: Place, name: string): Place {
-  return bulkPlace(t, {
-    ...withDurations(SHORT),
-    DATABASE_URL: environment["DATABASE_URL"]!,
-    RADSERVE_NODE_NAME: name,
-    RADSERVE_INPUT_ROOTS: input,
-    RADSERVE_OUTPUT_ROOTS: output,
-    RADSERVE_KEYS_DIR: path.join(environment["RADSERVE_STATE_DIR"]!, "keys"),
-  });
-}
 
 function setVersion({ environment }: Place, version: string): void {
   const file = path.join(environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "model.json");
@@ -78,7 +67,7 @@ t.test("nodes with different models", { skip: needs(ADDON) }, async (t) => {
     RADSERVE_NODE_NAME: "node-a",
   });
   const a = await startBulk(t, first);
-  const second = beside(t, first, "node-b");
+  const second = placeBeside(t, first, { ...withDurations(SHORT), RADSERVE_NODE_NAME: "node-b" });
   setVersion(second, "1.1.0");
   copyModel(second.environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "ct-new");
   const b = bulkOf(await startServer(second));

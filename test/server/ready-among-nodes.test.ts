@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { bulkPlace, writeSlice } from "../support/bulk.js";
+import { bulkPlace, placeBeside, writeSlice } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { copyModel } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -53,14 +53,7 @@ t.test("beside a node that is well", { skip: needs(ADDON) }, async (t) => {
   await until("its output root has a mark", () => existsSync(mark));
   const keys = path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys");
   const beside = (extra: Record<string, string>) =>
-    bulkPlace(t, {
-      ...withDurations(SHORT),
-      DATABASE_URL: url,
-      RADSERVE_INPUT_ROOTS: place.input,
-      RADSERVE_OUTPUT_ROOTS: place.output,
-      RADSERVE_KEYS_DIR: keys,
-      ...extra,
-    });
+    placeBeside(t, place, { ...withDurations(SHORT), ...extra });
 
   await t.test("its output share is not mounted", async (t) => {
     const away = path.join(place.directory, "bare-output");
