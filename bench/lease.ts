@@ -119,6 +119,7 @@ interface LeaseFigures {
 interface PlanNode {
   "Node Type": string;
   "Actual Rows": number;
+  "Actual Loops": number;
   Plans?: PlanNode[];
 }
 
@@ -134,7 +135,7 @@ async function lockedBy(pool: Pool, instance: Instance): Promise<number> {
         given,
       );
       for (const plan of rows.flatMap((row) => row["QUERY PLAN"].flatMap(({ Plan }) => all(Plan))))
-        if (plan["Node Type"] === "LockRows") locked = Math.max(locked, plan["Actual Rows"]);
+        if (plan["Node Type"] === "LockRows") locked += plan["Actual Rows"] * plan["Actual Loops"];
       return { rows: [] };
     },
   };
