@@ -96,7 +96,10 @@ async function fill(pool: Pool, { jobs, items }: Load): Promise<void> {
 const node = (): Instance => ({
   id: randomUUID(),
   node: randomUUID(),
+  place: "",
   name: "bench",
+  release: "bench",
+  address: "",
   process: randomUUID(),
   afterCrash: false,
   works: true,
