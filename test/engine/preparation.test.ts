@@ -96,6 +96,12 @@ const PREPARED: Record<string, Partial<ImageInput>> = {
     placement: { ...PADDED, rounding: "half_even", offset: "half" },
     background: 114,
   },
+  "ultralytics-letterbox": {
+    ...SAMPLED,
+    fit: "letterbox",
+    placement: { ...PADDED, rounding: "half_even", offset: "half" },
+    background: 114,
+  },
   "albumentations-crop": {
     ...SAMPLED,
     fit: "crop",
