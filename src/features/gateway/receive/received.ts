@@ -12,9 +12,6 @@ export const UNMADE = [
 ] as const;
 export type Unmade = (typeof UNMADE)[number];
 
-/** For how long objects with other bytes may come in the place of those that lie there. */
-export const REPLACEABLE_MS = 86_400_000;
-
 export const RECEIVED_STATES = ["waiting", "job", "unused"] as const;
 
 const count = z.int().min(0);
