@@ -4,13 +4,12 @@
  * inferred by the worker threads.
  */
 import { randomUUID } from "node:crypto";
-import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
 import { backOff, spread, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
-import { errno, ifThere } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
@@ -18,6 +17,7 @@ import { onPort } from "../base/remote.js";
 import { answerOwner } from "../base/service-thread.js";
 import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
+import { nodeId, nodePlace } from "../files/node-id.js";
 import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
 import { identitiesOf } from "../models/identity.js";
@@ -86,32 +86,6 @@ const aside: JobsAside = {
 
 const { note: owner } = answerOwner<JobsOwner>(methods);
 
-/** Where the version before kept the number; it stays there for the way back. */
-const earlierIdFile = path.join(config.state_dir, "box");
-
-/** The number of a state directory. By it nodes know which processes followed one another. */
-async function nodeId(): Promise<string> {
-  const file = path.join(config.state_dir, "node-id");
-  await mkdir(config.state_dir, { recursive: true, mode: 0o700 });
-  const earlier = await readFile(earlierIdFile, "utf8").catch((error: unknown) => {
-    if (errno(error) === "ENOENT") return "";
-    throw error;
-  });
-  const id = earlier.trim() || randomUUID();
-  await writeFile(file, `${id}\n`, { flag: "wx" }).catch(ifThere);
-  return (await readFile(file, "utf8")).trim();
-}
-
-/**
- * Where the state directory lies: which machine, since its start, and which folder of it. A process
- * there has the lock of that folder, so that all before it have ended.
- */
-async function placeOf(): Promise<string> {
-  const boot = await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => randomUUID());
-  const { dev, ino } = await stat(config.state_dir);
-  return `${boot.trim()} ${dev}:${ino}`;
-}
-
 interface BulkParts {
   database: Database;
   scanner: Scanner;
@@ -150,8 +124,8 @@ async function open(): Promise<BulkParts> {
   try {
     await recognise(database);
     await scanner.start();
-    const node = await nodeId();
-    const place = await placeOf();
+    const node = await nodeId(config.state_dir);
+    const place = await nodePlace(config.state_dir);
     const runner = new Runner({
       ...shared,
       window: options.window,

@@ -100,14 +100,15 @@ class ServingProcess {
     this.#parts?.clients.take(socket);
   }
 
-  /** Reads certificates and models again. */
+  /** Reads certificates, models and the files of features again. */
   reload(): void {
     if (this.#parts === undefined) {
       this.#isReloadAsked = true;
       return;
     }
-    const { clients, inference, jobs } = this.#parts;
+    const { clients, inference, jobs, features } = this.#parts;
     clients.reload();
+    void features.reload();
     void inference.models.reload(() => jobs.tellModels());
   }
 
