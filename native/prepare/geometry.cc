@@ -102,6 +102,19 @@ void PlacementFields::ReadPlacement(const Description& input) {
   if (input.Has("antialias")) antialias = input.Flag("antialias");
 }
 
+Geometry SourceItself(const Geometry& geometry) {
+  const auto whole = [](int side) {
+    ImageAxis axis;
+    axis.source = axis.tensor = axis.count = side;
+    axis.seen = side;
+    return axis;
+  };
+  Geometry own = geometry;
+  own.rows = whole(geometry.rows.source);
+  own.columns = whole(geometry.columns.source);
+  return own;
+}
+
 Geometry PlaceImage(int rows, int columns, double pixel_aspect, const SizeSpec& size, Fit fit) {
   const double own_scale = OwnScale(rows, columns, size);
   Geometry g{Whole(size, size.height, own_scale, rows),

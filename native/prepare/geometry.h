@@ -60,6 +60,9 @@ struct Geometry {
   bool antialias = true;
 };
 
+/// The placement of the same source in a tensor of its own pixels.
+Geometry SourceItself(const Geometry& geometry);
+
 /// Places a source of rows x columns into a tensor.
 /// - stretch: the whole image fills the tensor;
 /// - letterbox: the whole image, centred, physical aspect kept (`pixel_aspect` is a pixel's height

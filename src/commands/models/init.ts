@@ -15,7 +15,7 @@ import { readConcepts } from "../../models/codes.js";
 import type { CommandResult } from "../../models/command-result.js";
 import { draftByExporter } from "../../models/draft-exporter.js";
 import { draftLike, parseLabels, relabel } from "../../models/draft-like.js";
-import { draftManifest, modelNameOf } from "../../models/draft.js";
+import { draftManifest, modelNameOf, unsaidParts } from "../../models/draft.js";
 import { explainIssues, type Problem } from "../../models/explain.js";
 import { fault, packageRoot } from "../../models/files.js";
 import { graphFiles } from "../../models/graph-files.js";
@@ -58,7 +58,10 @@ export async function modelsInit(
   const missing = parsed.success
     ? []
     : explainIssues(manifestSchema, manifest, parsed.error.issues);
-  const unfit = graph.inputs.flatMap((info) => Object.values(inputFault(info)));
+  const unfit = [
+    ...graph.inputs.flatMap((info) => Object.values(inputFault(info))),
+    ...unsaidParts(graph),
+  ];
   const text = [
     `Wrote ${target}`,
     "",

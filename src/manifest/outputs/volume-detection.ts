@@ -5,9 +5,9 @@
 import { z } from "zod";
 import { text } from "../texts.js";
 import { checkActivation, classes, listFaults, OF_BOXES, toBoxes } from "./detection.js";
-import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
+import { ignored, labels, maxBoxes, normalised, onInput, score } from "./fields.js";
 import { isFault, outputTensor, unfit, type Fault, type GraphSide } from "./graph-fit.js";
-import type { Kind, Report } from "./kind.js";
+import { columnsOf, type Kind, type Report } from "./kind.js";
 
 const AXES = ["depth", "height", "width"] as const;
 const PARTS = ["min", "max", "centre", "size"] as const;
@@ -124,6 +124,7 @@ const schema = z
       .describe(WINDOWS_MEANING),
     max_boxes: maxBoxes,
     labels,
+    ignored,
   })
   .describe(
     "Boxes in volumes, given back in pixels and slices of the source and in millimetres of the patient",
@@ -165,7 +166,7 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
   graphFaults: (output, graph) =>
     output.boxes.kind === "listed"
       ? listFaults({ ...output, boxes: output.boxes }, 6, graph)
-      : levelFaults(output.boxes.levels, output.labels.length, graph),
+      : levelFaults(output.boxes.levels, columnsOf(output), graph),
   decoding: (output, thresholds) => {
     const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
     return [
@@ -174,6 +175,7 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
         step: "scores",
         ...scores,
         ...(output.classes === undefined ? {} : { classes: output.classes }),
+        ...(output.ignored === undefined ? {} : { ignored: output.ignored }),
       },
       { step: "candidates", ...candidates },
       ...(nms.kind === "none" ? [] : [{ step: "nms", iou: nms.iou, per_class: nms.per_class }]),

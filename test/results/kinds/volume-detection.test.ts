@@ -622,6 +622,8 @@ t.test("a box of a part of a volume, and what a manifest may say", (t) => {
     })),
     rank: 5,
     channelsLast: false,
+    sides: [],
+    tiled: false,
     outputs: [],
   });
   const lists = { boxes: [1, -1, 6], scores: [1, -1], labels: [1, -1] };

@@ -1,0 +1,156 @@
+/**
+ * Outputs as networks mean them: maps of a part of their input, boxes in pixels of the source,
+ * columns that are no label, and logits that are interpolated. The numbers are those of the shared
+ * cases, and of what is computed here by hand.
+ */
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import t, { type Test } from "tap";
+import { modelsCheck } from "../../src/commands/models/check.js";
+import { modelsInit } from "../../src/commands/models/init.js";
+import { modelsTry } from "../../src/commands/models/try.js";
+import { readImage } from "../../src/images/read-image.js";
+import { inferOnce } from "../../src/inference/infer-once.js";
+import type { Manifest } from "../../src/manifest/manifest.js";
+import { manifestSchema } from "../../src/manifest/rules.js";
+import { caveats } from "../../src/models/acceptance.js";
+import { readModelFolder } from "../../src/models/read.js";
+import { decodingSteps } from "../../src/models/transform-steps.js";
+import { interpret } from "../../src/results/findings/findings.js";
+import { ADDON, needs } from "../support/needs.js";
+import { engine } from "../support/real-engine.js";
+
+const CASES = resolve("../shared/cases/2026-11-28/models");
+const options = () => ({ engine: engine(), providers: ["cpu"] as const });
+
+/** A copy of a case's model, with its outputs changed as said. */
+function caseOf(t: Test, name: string, model: string, changes: readonly object[] = []): string {
+  const folder = join(t.testdir(), model);
+  cpSync(join(CASES, name, model), folder, { recursive: true });
+  const manifest = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as Manifest;
+  manifest.outputs.forEach((output, o) => Object.assign(output, changes[o]));
+  writeFileSync(join(folder, "model.json"), JSON.stringify(manifest));
+  return folder;
+}
+
+const pictureOf = (name: string, file: string) => readImage(readFileSync(join(CASES, name, file)));
+
+/** What a model says of an image, and the findings that are made of it. */
+async function inferred(folder: string, image: Awaited<ReturnType<typeof readImage>>) {
+  const { model, problems } = await readModelFolder(folder);
+  if (model === undefined) throw new Error(problems.map(({ message }) => message).join(" "));
+  const { result } = await inferOnce(folder, model, image, options());
+  const { manifest, thresholds } = model;
+  const said = interpret(manifest.outputs, thresholds, {
+    outputs: result.outputs,
+    spacing: image.spacing(0),
+  });
+  return { ...said, outputs: result.outputs, model };
+}
+
+t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t) => {
+  t.teardown(() => engine().close());
+
+  await t.test("a map of a part is named, and lies where it is", async (t) => {
+    const name = "valid-convolution";
+    t.match(await modelsCheck(caseOf(t, name, "unet"), options()), {
+      exitCode: 1,
+      text: /outputs\[0\]\.covers: The map is 196 x 196, no whole part of the tensor's 284 x 284: say which part it covers\. "centre"/,
+    });
+    const folder = caseOf(t, name, "unet", [{ covers: "centre" }]);
+    t.match(await modelsCheck(folder, options()), { exitCode: 0 });
+    const image = await pictureOf(name, "disc.dcm");
+    t.match((await modelsTry(folder, image, options())).text, /y: pixels of each label 2809$/m);
+    const { model } = await inferred(folder, image);
+    t.match(caveats(model.manifest, image), [
+      { code: "part_covered", message: /"y" covers the middle only; outside it nothing is found/ },
+    ]);
+    t.match(decodingSteps(model.manifest, model.thresholds), [
+      { step: "map", tensor: "y", covers: "centre" },
+    ]);
+    const beyond = caseOf(t, name, "unet", [{ covers: "start", stride: 2 }]);
+    t.match(await modelsCheck(beyond, options()), {
+      exitCode: 1,
+      text: /outputs\[0\]\.stride: Expected a map that lies within the tensor's 284 x 284; 196 x 196 with a stride of 2/,
+    });
+  });
+
+  await t.test("a draft asks which part a map covers", async (t) => {
+    const folder = join(t.testdir({ drafted: {} }), "drafted");
+    cpSync(join(CASES, "valid-convolution/unet/model.onnx"), join(folder, "model.onnx"));
+    const { text, data } = await modelsInit(join(folder, "model.onnx"), engine());
+    t.match(text, /y: The map is 196 x 196, no whole part of the tensor's 284 x 284/);
+    t.match((data as { manifest: object }).manifest, { outputs: [{ tensor: "y", covers: null }] });
+  });
+
+  await t.test("windows of such maps are refused by name", async (t) => {
+    const tiled = (more: object) => {
+      const manifest = JSON.parse(
+        readFileSync(join(CASES, "valid-convolution/unet/model.json"), "utf8"),
+      ) as Manifest;
+      Object.assign(manifest.inputs[0]!, { size: { kind: "source" } });
+      Object.assign(manifest.outputs[0]!, more);
+      manifest.tiling = {
+        window: [284, 284],
+        overlap: 0.5,
+        steps: "even",
+        weights: { kind: "constant" },
+        padding: 0,
+      };
+      return manifest;
+    };
+    t.match(manifestSchema.safeParse(tiled({ covers: "centre" })).error?.issues, [
+      { path: ["outputs", 0, "covers"], message: /Windows of maps that cover a part/ },
+    ]);
+    const folder = caseOf(t, "valid-convolution", "unet");
+    writeFileSync(join(folder, "model.json"), JSON.stringify(tiled({})));
+    t.match(await modelsCheck(folder, options()), {
+      exitCode: 1,
+      text: /outputs\[0\]\.tensor: Windows of maps that cover a part, or are coarser, are not offered: expected 284 x 284, the sides of the window, found 196 x 196/,
+    });
+  });
+
+  await t.test("boxes in pixels of the source", async (t) => {
+    const name = "boxes-in-source-pixels";
+    const image = await pictureOf(name, "z.dcm");
+    const wrong = await inferred(caseOf(t, name, "dfine"), image);
+    t.match(wrong.warnings, [{ code: "boxes_implausible", message: /unit of boxes/ }]);
+    const boxes = { tensor: "boxes", format: "xyxy", normalised: false, pixels_of: "source" };
+    const right = await inferred(caseOf(t, name, "dfine", [{ boxes }]), image);
+    t.strictSame(
+      right.findings.map(({ label, present, box }) => [
+        label,
+        present,
+        // The graph multiplies in float32
+        ...[box?.x0, box?.y0, box?.x1, box?.y1].map(
+          (edge) => Math.round((edge ?? NaN) * 1e3) / 1e3,
+        ),
+      ]),
+      [
+        ["a", true, 105, 90, 210, 150],
+        ["b", true, 252, 180, 378, 240],
+      ],
+    );
+    t.strictSame(right.warnings, []);
+    const relative = { ...boxes, normalised: true };
+    t.match(await modelsCheck(caseOf(t, name, "dfine", [{ boxes: relative }]), options()), {
+      text: /outputs\[0\]\.boxes\.pixels_of: Only with normalised false/,
+    });
+  });
+
+  await t.test("logits that are interpolated before they are activated", async (t) => {
+    const name = "activation-before-upsampling";
+    const image = await pictureOf(name, "c256.dcm");
+    const counts = async (change: object) => {
+      const { outputs } = await inferred(caseOf(t, name, "lowres", [change]), image);
+      return outputs[0]?.kind === "segmentation" ? outputs[0].counts : [];
+    };
+    t.strictSame(await counts({}), [39786, 10171, 9791], "probabilities are interpolated");
+    t.strictSame(await counts({ activated: "after" }), [40683, 11016, 10369]);
+    t.strictSame(
+      await counts({ activated: "after", segment_type: "fractional" }),
+      [40683, 11016, 10369],
+      "and so with each pixel's probability",
+    );
+  });
+});
