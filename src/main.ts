@@ -280,7 +280,7 @@ command(models, "list", "list models and the state of their files")
   .action(does(async () => (await import("./commands/models.js")).list));
 command(models, "init <model.onnx>", "write a draft manifest beside a graph")
   .option("--like <name>", "copy accepted images, preparation and outputs from this model")
-  .option("--labels <file>", "with --like: one label per line, with its threshold after a comma")
+  .option("--labels <file>", "one label per line, with its threshold after a comma")
   .action(does(async () => (await import("./commands/models.js")).init));
 command(models, "card <name>", "print a model card in Markdown, from the manifest")
   .option("--json", JSON_HELP)

@@ -88,6 +88,25 @@ void Reading(const std::string& code, const Body& body) {
   }
 }
 
+/// Of files in memory the runtime takes no tensor of more bytes.
+constexpr size_t kMostEmbedded = size_t{1} << 31;
+
+/// Gives the runtime tensors by themselves; it keeps them as long as it needs them.
+void AddLarge(const std::vector<RawInitializer>& initializers, Ort::SessionOptions& options) {
+  if (initializers.empty()) return;
+  const Ort::AllocatorWithDefaultOptions allocator;
+  std::vector<std::string> names;
+  std::vector<Ort::Value> values;
+  for (const RawInitializer& each : initializers) {
+    names.push_back(each.name);
+    Ort::Value& value = values.emplace_back(
+        Ort::Value::CreateTensor(allocator, each.shape.data(), each.shape.size(),
+                                 static_cast<ONNXTensorElementDataType>(each.type)));
+    std::ranges::copy(each.content, static_cast<std::byte*>(value.GetTensorMutableRawData()));
+  }
+  options.AddExternalInitializers(names, values);
+}
+
 }  // namespace
 
 GraphSource::GraphSource(const std::string& path, const std::string& code,
@@ -120,11 +139,14 @@ Ort::Session GraphSource::Open(Ort::SessionOptions& options) {
   std::vector<std::string> names;
   std::vector<char*> contents;
   std::vector<size_t> lengths;
+  OutsideFiles files;
   for (auto& [name, content] : files_) {
     names.push_back(name);
     contents.push_back(content.data());
     lengths.push_back(content.size());
+    files.emplace(name, std::string_view(content.data(), content.size()));
   }
+  AddLarge(OutsideInitializers(std::as_bytes(std::span(graph_)), files, kMostEmbedded), options);
   options.AddExternalInitializersFromFilesInMemory(names, contents, lengths);
   return {Env(), graph_.data(), graph_.size(), options};
 }

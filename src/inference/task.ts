@@ -19,6 +19,8 @@ import type { ResultPlace, StagedResult } from "./result-hook.js";
 /** Small and structured-cloneable: it crosses to a worker thread. */
 export interface InferTask {
   requestId: string;
+  /** The trace that the request, or the job's, is part of. */
+  traceparent?: string | undefined;
   inputPath: string;
   outputFolder: string;
   /**

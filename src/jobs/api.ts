@@ -14,6 +14,7 @@ import type { Database } from "./database.js";
 import {
   cancelJob,
   findJob,
+  isUuid,
   setPaused,
   listItems,
   listJobs,
@@ -30,6 +31,7 @@ import {
   type MarkFolders,
 } from "./jobs.js";
 import { makeFolders, unmark } from "./job-folders.js";
+import { forgetLost } from "./known-jobs.js";
 import { pathsOf } from "./item-paths.js";
 import { reconcile } from "./reconcile.js";
 import {
@@ -164,8 +166,9 @@ export async function submitJob(
   caller: Caller,
   asked: unknown,
   context: ApiContext,
+  traceparent?: string,
 ): Promise<Submitted> {
-  const { id, fresh } = await submit(caller, asked, context);
+  const { id, fresh } = await submit(caller, asked, context, traceparent);
   const { readPool } = await context.database();
   const job = jobOf(await findJob(readPool, caller, id));
   const { job_id, request } = job;
@@ -179,8 +182,8 @@ export async function submitJob(
   return { job, fresh, note };
 }
 
-const submitted: Perform = async ({ caller, body }, context) => {
-  const { job, fresh, note } = await submitJob(caller, parseJsonBody(body), context);
+const submitted: Perform = async ({ caller, body, traceparent }, context) => {
+  const { job, fresh, note } = await submitJob(caller, parseJsonBody(body), context, traceparent);
   const { job_id, state, total, status_url } = job;
   return {
     ...jsonAnswer({ job_id, state, total, status_url }, fresh ? 202 : 200),
@@ -245,7 +248,7 @@ function ofJob(perform: (call: JobCall) => Promise<BulkAnswer>): Perform {
     const database = await openedSoon(context);
     const job = await findJob(database.readPool, call.caller, call.jobId);
     if (!(await visibleTo(call.caller, context)(job, database)))
-      throw await noSuchJob(database.readPool);
+      throw await noSuchJob(database.readPool, call.caller, call.jobId);
     return perform({ ...call, job, database, context });
   };
 }
@@ -307,6 +310,17 @@ async function itemWithDeliveries(
   ).catch(() => undefined);
   return { ...item, ...(deliveries === undefined ? {} : { deliveries }) };
 }
+
+/** That a job was lost is told until somebody forgets it, as one that is over. */
+const purge: Perform = async (call, context) => {
+  try {
+    return await ofJob(purged)(call, context);
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "job_not_found" && isUuid(call.jobId))
+      await forgetLost((await openedSoon(context)).pool, call.caller, call.jobId);
+    throw error;
+  }
+};
 
 async function purged({ job, caller, database, context }: JobCall): Promise<BulkAnswer> {
   const { pool } = database;
@@ -377,7 +391,7 @@ export const OPERATIONS = {
   show: { perform: ofJob(shown), wakes: false },
   items: { perform: ofJob(items), wakes: false },
   reconcile: { perform: ofJob(reconciled), wakes: true },
-  purge: { perform: ofJob(purged), wakes: false },
+  purge: { perform: purge, wakes: false },
   cancel: change((pool, { caller, job }) => cancelJob(pool, caller, job.id)),
   retry: change((pool, call) => {
     requireMayDeliver(call);

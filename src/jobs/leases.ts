@@ -39,6 +39,8 @@ export interface LeasedItem {
   input_roots: string[] | null;
   output_roots: string[] | null;
   marked: boolean;
+  /** Of the request that its job came by. */
+  traceparent: string | null;
 }
 
 /** How the work on a leased item ended. */
@@ -93,11 +95,11 @@ export async function someSuspect(pool: Pool, { id }: Pick<Instance, "id">): Pro
 const LEAST_BLAMED = "i.blame, i.index";
 
 const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
-  j.started_at, j.subject, j.request, j.input_roots, j.output_roots, j.marked`;
+  j.started_at, j.subject, j.request, j.input_roots, j.output_roots, j.marked, j.traceparent`;
 
 /**
- * Jobs that one lease looks into. One subject may have more; the others of it come when these have
- * given what they had.
+ * Jobs that one lease looks into, each of which gives something. One subject may have more; the
+ * others of it come when these have given what they had.
  */
 const MOST_JOBS = 100;
 /** How many times the items of a lease are looked at, where the jobs have as many. */
@@ -123,6 +125,7 @@ const leaseStatement = (alone: boolean) => `with alive as materialized (
     select o.*, row_number() over (partition by subject order by stat desc, active, seq) as rank
     from open o cross join lateral
       (select from radserve.item i where i.job_id = o.id and ${TAKEABLE} order by i.index limit 1) w
+    where o.trying is null or o.trying < 1
   ), runnable as materialized (
     select r.*, $2::int * greatest(1, ${CANDIDATES} / count(*) over ()) as most
     from (select * from ranked order by rank, of_subject, seq limit ${MOST_JOBS}) r
@@ -131,7 +134,7 @@ const leaseStatement = (alone: boolean) => `with alive as materialized (
     from runnable r cross join lateral (
       select i.index, i.blame from radserve.item i where i.job_id = r.id and ${TAKEABLE}
       order by ${alone ? LEAST_BLAMED : "i.index"}
-      limit case when r.trying is null then r.most else greatest(0, 1 - r.trying) end) c
+      limit case when r.trying is null then r.most else 1 end) c
   ), turns as (
     select *, active + row_number() over (partition by job_id order by blame, index) as turn from candidate
   ), placed as materialized (
@@ -324,6 +327,32 @@ export async function hinderJob(
   if (rows[0]?.others === true) return false;
   await pauseJob(pool, id, why, instance.name);
   return true;
+}
+
+/** Whether a node leaves a job alone for now. */
+export async function isHindered(
+  pool: Pool,
+  job: string,
+  { id }: Pick<Instance, "id">,
+): Promise<boolean> {
+  const { rowCount } = await pool.query(
+    `select from radserve.hindrance where job_id = $1 and instance = $2 and not ${hasPassed("until")}`,
+    [job, id],
+  );
+  return rowCount === 1;
+}
+
+/** What kept a node from a job, for one of these reasons, is over. */
+export async function unhinderJob(
+  pool: Pool,
+  job: string,
+  { id }: Pick<Instance, "id">,
+  codes: readonly string[],
+): Promise<void> {
+  await pool.query(
+    "delete from radserve.hindrance where job_id = $1 and instance = $2 and code = any($3)",
+    [job, id, codes],
+  );
 }
 
 /** How many jobs a node leaves to others, by reason. One that pauses is told by itself. */

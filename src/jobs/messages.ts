@@ -21,6 +21,8 @@ export type ItemOutcome =
 export interface BulkFigures extends Depth {
   /** How many jobs this node leaves to others, for each reason. */
   left_alone: Readonly<Record<string, number>>;
+  /** Jobs that an older database lacks, which has taken the place of theirs. */
+  lost: readonly string[];
   /** Why the database cannot be used: a code. */
   trouble: string | null;
   /** How many items ended in each state since this process began. */

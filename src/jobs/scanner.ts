@@ -16,7 +16,7 @@ import { candidatesOf } from "../inference/plan.js";
 import type { KnownModels } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
-import type { NodeContext } from "./nodes.js";
+import type { Instance, NodeContext } from "./nodes.js";
 import {
   asUnavailable,
   isFarAfter,
@@ -26,7 +26,7 @@ import {
   type Queryable,
 } from "./database.js";
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
-import { pauseJob } from "./leases.js";
+import { hinderJob, isHindered, unhinderJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
 import { scanFolder, type ScanResult } from "./scan.js";
 import { BulkUnavailable } from "./database-trouble.js";
@@ -41,8 +41,9 @@ const LONGEST_BATCH_MS = 1_000;
 const ANALYZED_FROM = 1_000;
 /**
  * A scan that is hindered lets others go first, and is tried again for as long as its job needs it.
+ * Whichever node asks next gets it; one that leaves the job alone for now gives it back at once.
  */
-const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
+const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 5 };
 /** Jobs of which not every item is known. */
 const SCANNING = "total is null and finished_at is null";
 /** All that wait in a queue; pg-boss gives at most so many. */
@@ -55,8 +56,8 @@ export interface ScannerOptions extends NodeContext {
   /** By which ended jobs are old, too. */
   clock: Pick<RunningClock, "before">;
   works: boolean;
-  /** The name of this node, for people. */
-  node: string;
+  /** This node, as the database knows it; undefined while it does not. */
+  instance: () => Instance | undefined;
   /** Called when tables are gone. */
   onLost: () => void;
   /** Waits until they are loaded. */
@@ -81,6 +82,8 @@ const HINDERED = {
 };
 
 const OF_MODELS = new Set<string>(["model_unavailable", "model_not_found"]);
+/** Why this node cannot scan a folder; what a scan finds shows that it is over. */
+const CODES = [HINDERED.code, ...OF_MODELS];
 
 /** Why a job waits whose folder cannot be scanned now. */
 const hindrance = (thrown: unknown): typeof HINDERED =>
@@ -250,11 +253,14 @@ export class Scanner {
    * @returns true if it is hindered, and has to be tried again
    */
   async #scan(scan: Scan, lost: AbortSignal): Promise<boolean> {
-    const { database, log, troubles, node } = this.options;
+    const { database, log, troubles, instance } = this.options;
     const signal = AbortSignal.any([lost, this.#stopping.signal]);
     const job = scan.job_id;
+    const node = instance();
     try {
+      if (node !== undefined && (await isHindered(database.pool, job, node))) return true;
       await this.#scanOnce(scan, signal);
+      if (node !== undefined) await unhinderJob(database.pool, job, node, CODES);
       this.#hindered.delete(job);
       troubles.well(job);
       return false;
@@ -267,7 +273,7 @@ export class Scanner {
       if (known instanceof BulkUnavailable) troubles.failed(known, job);
       else {
         troubles.well(job);
-        await pauseJob(database.pool, job, hindrance(thrown), node);
+        if (node !== undefined) await hinderJob(database.pool, job, hindrance(thrown), node);
       }
       return true;
     }
@@ -341,8 +347,8 @@ export function insertFound(
       added,
     ]);
     await client.query(
-      `update radserve.job set ${PAUSE_ENDS} where id = $1 and pause_code = 'share_unavailable'`,
-      [jobId],
+      `update radserve.job set ${PAUSE_ENDS} where id = $1 and pause_code = any($2)`,
+      [jobId, CODES],
     );
     return true;
   });

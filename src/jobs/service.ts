@@ -80,6 +80,7 @@ export class BulkService {
     paused: 0,
     paused_for: {},
     left_alone: {},
+    lost: [],
     ended: {},
     nodes: [],
     trouble: null,

@@ -18,6 +18,7 @@ import { parseBody } from "../base/json-body.js";
 import { candidatesOf } from "../inference/plan.js";
 import { checkGroup, destinationsFor, type KnownDestinations } from "../inference/request.js";
 import { holdsSomething } from "../files/folder-mark.js";
+import type { KnownJobs } from "./known-jobs.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
 import { findJob, insertJob, jobOfKey, refuseMany, type KeyedJob, type NewJob } from "./jobs.js";
@@ -32,6 +33,7 @@ export interface SubmitContext {
   config: Config;
   roots: { input: string[]; output: string[] };
   destinations?: KnownDestinations | undefined;
+  known: Pick<KnownJobs, "add">;
   models: () => Promise<KnownModels>;
   database: () => Promise<Database>;
   scanner: () => Promise<Scanner>;
@@ -45,6 +47,7 @@ export async function submit(
   caller: Caller,
   asked: unknown,
   context: SubmitContext,
+  traceparent?: string,
 ): Promise<{ id: string; fresh: boolean }> {
   const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, asked);
   const { items, deliver, destinations: named, ...rest } = body;
@@ -95,10 +98,14 @@ export async function submit(
     requestSha256: sha256,
     idempotencyKey: key,
     marked: true,
+    traceparent,
     ...(items === undefined ? {} : { items: itemsOf(id, items) }),
   };
   try {
-    if (await keep(job, wasEmpty, context)) return { id, fresh: true };
+    if (await keep(job, wasEmpty, context)) {
+      context.known.add(id, subject);
+      return { id, fresh: true };
+    }
   } catch (error) {
     // If the connection broke, the job may have been kept all the same
     if (wasRefused(error)) await unmark(id, folders, context.config);

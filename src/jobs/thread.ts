@@ -24,6 +24,7 @@ import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth, hindrancesOf } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
+import { KnownJobs, lostJobs } from "./known-jobs.js";
 import type { JobsAside, JobsOwner, JobsThread, BulkThreadOptions } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
@@ -113,6 +114,7 @@ const state: { parts?: BulkParts; fault?: unknown; stopped: boolean } = { stoppe
 const troubles = new DatabaseTroubles();
 const closing = new AbortController();
 const clock = new RunningClock(runningClockOf(config));
+const known = new KnownJobs(path.join(config.state_dir, "bulk-jobs.json"));
 
 async function open(): Promise<BulkParts> {
   const given = await features;
@@ -122,7 +124,7 @@ async function open(): Promise<BulkParts> {
     ...shared,
     clock,
     works,
-    node: os.hostname(),
+    instance: () => state.parts?.runner.instance,
     onLost: () => void repair([]).catch(() => undefined),
     models: () => models,
     memory,
@@ -144,6 +146,7 @@ async function open(): Promise<BulkParts> {
         works,
       }),
       owner,
+      known,
       ready: () => modelsReady,
       repair,
       recognise: () => recognise(database),
@@ -243,6 +246,7 @@ async function available(): Promise<BulkParts> {
 const context = {
   config,
   roots,
+  known,
   destinations: options.destinations,
   troubles,
   models: () => models,
@@ -290,10 +294,15 @@ const figures = setInterval(() => {
   }
   const { database, runner } = parts;
   const { pool } = database;
-  Promise.all([depth(pool), allNodes(pool), hindrancesOf(pool, runner.instanceId)]).then(
-    ([found, nodes, left_alone]) => {
+  Promise.all([
+    depth(pool),
+    allNodes(pool),
+    hindrancesOf(pool, runner.instance?.id),
+    lostJobs(pool),
+  ]).then(
+    ([found, nodes, left_alone, lost]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      owner.figures({ ...found, nodes, left_alone, trouble }, runner.takeCounts());
+      owner.figures({ ...found, nodes, left_alone, lost, trouble }, runner.takeCounts());
     },
     (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
   );

@@ -58,7 +58,7 @@ export function draftManifest(
       tensor: info.name,
       ...(unsaidPart(info, image) === undefined ? {} : { covers: null }),
     })),
-    batching: { max: anyBatch ? 8 : Math.max(1, image?.shape[0] ?? 1) },
+    batching: { max: anyBatch ? 8 : imagesOf(image) },
     execution: { providers: ["cpu"], precision: graph.float16 ? "float16" : "float32" },
     results: { outputs: ["json", "png"] },
   };
@@ -91,6 +91,10 @@ const imageOf = ({ inputs }: GraphInfo): TensorInfo | undefined =>
 
 const sidesOf = (shape: readonly number[], channelsLast: boolean): number[] =>
   channelsLast ? shape.slice(1, -1) : shape.slice(2);
+
+/** How many images the graph takes at once; one where it has no axis of them. */
+const imagesOf = (image: TensorInfo | undefined): number =>
+  image === undefined || !holdsPixels(image) ? 1 : Math.max(1, image.shape[0] ?? 1);
 
 const holds = (types: readonly string[], dtype: string): string | null =>
   types.includes(dtype) ? dtype : null;

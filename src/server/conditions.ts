@@ -43,11 +43,17 @@ export const REMEDIES = {
   job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
   job_left_alone:
     "Mount here what other nodes have, or give this node the same models; it tries again by itself. radserve explain JOB says more.",
+  jobs_lost:
+    "Send them again: only what is missing is computed. radserve jobs purge ID ends this for a job. Before you put a backup back, see docs/operations.md.",
   node_silent: "Check that this machine runs and reaches the database.",
 } as const;
 type ConditionName = keyof typeof REMEDIES;
 
 const of = conditionsFrom(REMEDIES);
+
+const MOST_NAMED = 20;
+const named = (ids: readonly string[]): string =>
+  [...ids.slice(0, MOST_NAMED), ...(ids.length > MOST_NAMED ? ["and others"] : [])].join(", ");
 
 export const READ = constants.R_OK | constants.X_OK;
 const WRITE = READ | constants.W_OK;
@@ -158,7 +164,7 @@ export class Conditions {
     const { fault, keys, models, gpus, certificates, bulk, features } = this.sources;
     const blocking = fault();
     const refusedKeys = keys();
-    const { trouble, paused_for, left_alone, nodes } = bulk();
+    const { trouble, paused_for, left_alone, lost, nodes } = bulk();
     const { expiries, refused } = certificates() ?? { expiries: [] };
     return [
       ...(blocking === undefined
@@ -212,6 +218,15 @@ export class Conditions {
           `This node leaves ${counted(jobs, "job")} to others: ${reason}.`,
         ),
       ),
+      ...(lost.length === 0
+        ? []
+        : [
+            of(
+              "jobs_lost",
+              "bulk queue",
+              `The database lacks ${counted(lost.length, "job")}: ${named(lost)}.`,
+            ),
+          ]),
       ...nodes
         .filter(({ alive }) => !alive)
         .map(({ name, seen_at }) =>

@@ -167,10 +167,11 @@ const inferSingle: Handler = async (ctx, { config, roots: all, inference, featur
   if (stopping()) throw shuttingDown();
   await waitForModels(models, deadline);
   candidatesOf(models.entries, body.models, models.problems);
-  const { requestId } = ctx.state;
+  const { requestId, traceparent } = ctx.state;
   const task: InferTask = {
     ...taskOf({
       requestId,
+      traceparent,
       subject: caller.subject,
       priority: body.priority ?? "routine",
       startedAt: new Date(admitted).toISOString(),
@@ -242,6 +243,7 @@ export function bulk(operation: OperationName): Handler {
       jobId: id,
       query: { ...ctx.query },
       body: typeof ctx.request.body === "string" ? ctx.request.body : "",
+      traceparent: ctx.state.traceparent,
     });
     ctx.status = answer.status;
     ctx.type = "json";

@@ -13,6 +13,8 @@ import type { Caller } from "./tokens.js";
 
 export interface RequestState {
   requestId: string;
+  /** The trace that the request is part of, if its sender says so. */
+  traceparent?: string | undefined;
   /**
    * The pattern of the endpoint, for logs and metrics; the path itself may hold what a client
    * likes.

@@ -17,6 +17,7 @@ const row = (more: Partial<JobRow>): JobRow => ({
   started_at: ago(100),
   finished_at: null,
   over: false,
+  traceparent: null,
   cancelled_at: null,
   total: 1000,
   state: "running",

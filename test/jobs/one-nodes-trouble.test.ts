@@ -106,6 +106,55 @@ t.test("a node without the model", { skip }, async (t) => {
   await othersGoOn(t, first, other, "model_not_found");
 });
 
+t.test("a folder that one node cannot see is scanned and read by another", { skip }, async (t) => {
+  const { url } = await sharedDatabase(t);
+  const place = bulkPlace(t, {
+    ...withDurations({ jobPause: 300, jobPauseMost: 600, itemsAhead: 0, nodeBeat: 300 }),
+    DATABASE_URL: url,
+    RADSERVE_ROLE: "api",
+  });
+  const api = await startBulk(t, place);
+  const other = path.join(place.directory, "other-root");
+  mkdirSync(other);
+  writeFileSync(path.join(other, "something"), "");
+  await startWorker(t, { ...place, input: other });
+  const input = path.join(place.input, "many");
+  writeSlices(input, IMAGES);
+  const output = (name: string) => path.join(place.output, name);
+  const scan = (name: string) =>
+    api.submit({
+      input_folder_path: input,
+      output_folder_path: output(name),
+      outputs: ["json"],
+    });
+  const scanned = await scan("scanned");
+  const listed = await api.submit({
+    items: Array.from({ length: IMAGES }, (_, i) => ({
+      input_image_path: path.join(input, nameOf(i)),
+      output_folder_path: output("listed"),
+    })),
+    outputs: ["json"],
+  });
+  const paused = (id: string) => api.until(id, ({ state }) => state === "paused");
+  t.match(await paused(scanned), { total: null, paused_reason: { code: "share_unavailable" } });
+  t.match(await paused(listed), {
+    paused_reason: { code: "path_not_allowed", message: /RADSERVE_INPUT_ROOTS/ },
+    counts: { failed: 0 },
+  });
+  await startWorker(t, place);
+  const done = { state: "completed", counts: { succeeded: IMAGES, failed: 0 } };
+  for (const id of [scanned, listed]) t.match(await api.ended(id), done);
+  for (const id of await Promise.all(["2", "3"].map(scan))) {
+    const pauses: unknown[] = [];
+    const ended = await api.until(id, ({ paused_reason, finished_at }) => {
+      if (paused_reason !== null) pauses.push(paused_reason);
+      return finished_at !== null;
+    });
+    t.match(ended, done);
+    t.strictSame(pauses, [], "the job did not pause");
+  }
+});
+
 t.test(
   "where every node meets it, the job pauses, and goes on with the first that is well",
   { skip },

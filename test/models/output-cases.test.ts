@@ -3,12 +3,14 @@
  * columns that are no label, and logits that are interpolated. The numbers are those of the shared
  * cases, and of what is computed here by hand.
  */
-import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import t, { type Test } from "tap";
+import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsInit } from "../../src/commands/models/init.js";
 import { modelsTry } from "../../src/commands/models/try.js";
+import { encodeNpy } from "../../src/engine/npy.js";
 import { readImage } from "../../src/images/read-image.js";
 import { inferOnce } from "../../src/inference/infer-once.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
@@ -17,8 +19,11 @@ import { caveats } from "../../src/models/acceptance.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { decodingSteps } from "../../src/models/transform-steps.js";
 import { interpret } from "../../src/results/findings/findings.js";
+import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
+import { imageOf } from "../support/images.js";
 import { engine } from "../support/real-engine.js";
+import { writeTestModel } from "../support/test-models.js";
 
 const CASES = resolve("../shared/cases/2026-11-28/models");
 const options = () => ({ engine: engine(), providers: ["cpu"] as const });
@@ -151,6 +156,92 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
       await counts({ activated: "after", segment_type: "fractional" }),
       [40683, 11016, 10369],
       "and so with each pixel's probability",
+    );
+  });
+
+  await t.test("graphs that take no image are named, and nothing is drafted", async (t) => {
+    const folder = t.testdir();
+    const drafted = async (...inputs: [name: string, ...shape: (string | number)[]][]) => {
+      const [[first = ""] = [""]] = inputs;
+      const path = join(folder, "model.onnx");
+      const infos = inputs.map(([name, ...shape]) => ({ name, dtype: "float32" as const, shape }));
+      const graph = onnxModel({
+        name: "inputs",
+        inputs: infos,
+        outputs: [{ ...infos[0]!, name: "y" }],
+        nodes: [{ op: "Identity", inputs: [first], outputs: ["y"] }],
+      });
+      writeFileSync(path, graph);
+      const failed = await failure(modelsInit(path, engine()));
+      t.notOk(existsSync(join(folder, "model.json")));
+      return failed.message;
+    };
+    t.match(
+      await drafted(
+        ["image_embeddings", 1, 256, 64, 64],
+        ["point_coords", 1, "n", 2],
+        ["point_labels", 1, "n"],
+      ),
+      /takes prompts \("point_coords" float32 \[1, n, 2\], "point_labels" .*Export a network that takes the image alone\. Nothing was written/,
+    );
+    t.match(await drafted(["image", "n", 3, 64, 64], ["boxes", "n", 4]), /takes prompts \("boxes"/);
+    t.match(await drafted(["input_ids", "n", "seq"]), /takes text \("input_ids"/);
+    t.match(await drafted(["ecg", "n", 12, 5000]), /takes a signal or a sequence \("ecg"/);
+    t.match(await drafted(["ecg", "n", 1, 5000]), /takes a signal or a sequence \("ecg"/);
+    t.match(await drafted(["X", "n", 5]), /takes a table of numbers \("X".*stand beside an image/);
+    for (const [file, named] of [
+      ["model.pt", /PyTorch: export it with torch\.onnx\.export/],
+      ["model.h5", /Keras: export it with tf2onnx/],
+      ["model.tflite", /TensorFlow Lite/],
+      ["model.safetensors", /safetensors, which holds weights without a network/],
+    ] as const) {
+      writeFileSync(join(folder, file), "PK\u0003\u0004 this is another format");
+      t.match((await failure(modelsInit(join(folder, file), engine()))).message, named);
+    }
+    const image = join(t.testdir({ image: {} }), "image", "model.onnx");
+    const colours = { name: "x", dtype: "float32" as const, shape: [3, 256, 256] };
+    writeFileSync(
+      image,
+      onnxModel({
+        name: "colours",
+        inputs: [colours],
+        outputs: [{ ...colours, name: "y" }],
+        nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
+      }),
+    );
+    const { text, data } = await modelsInit(image, engine());
+    t.match(text, /it has no axis of images/);
+    t.match(data, { manifest: { batching: { max: 1 } } });
+  });
+
+  await t.test("what another program saved as float64 is compared", async (t) => {
+    const folder = writeTestModel(t.testdir(), "segmenter");
+    const own = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as Manifest;
+    const draft = { ...own, stage: "draft", results: { outputs: ["json"] } };
+    writeFileSync(join(folder, "model.json"), JSON.stringify(draft));
+    const shades = Int16Array.from({ length: 256 }, (_, i) => i);
+    const image = imageOf({ pixels: new Uint8Array(shades.buffer) });
+    const { outputs } = await inferred(folder, image);
+    const mask = outputs[0]?.kind === "segmentation" ? outputs[0].mask : [];
+    const expect = join(folder, "expected.npy");
+    const compared = async (shape: number[], values: ArrayLike<number>) => {
+      const data = new Uint8Array(Float64Array.from(values).buffer);
+      writeFileSync(expect, encodeNpy({ dtype: "float64", shape, data }));
+      return modelsTry(folder, image, { ...options(), expect });
+    };
+    const labels = await compared([1, 16, 16], mask);
+    t.match(labels, { exitCode: 0, text: /labels against the expected: 0 of 256/ });
+    t.ok(new Set(mask).size === 3, "all labels are somewhere");
+    const disc = caseOf(t, "valid-convolution", "unet", [{ covers: "centre" }]);
+    const other = join(disc, "expected.npy");
+    const data = new Uint8Array(new Float64Array(196 * 196).buffer);
+    writeFileSync(other, encodeNpy({ dtype: "float64", shape: [1, 1, 196, 196], data }));
+    t.match(
+      await modelsTry(disc, await pictureOf("valid-convolution", "disc.dcm"), {
+        ...options(),
+        expect: other,
+      }),
+      { exitCode: 1, text: /y against the expected: largest difference/ },
     );
   });
 });

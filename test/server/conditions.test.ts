@@ -115,6 +115,7 @@ t.test("everything else that may be wrong", async (t) => {
       trouble: "database_full",
       paused_for: { share_unavailable: 2 },
       left_alone: { output_replaced: 1 },
+      lost: ["a", "b"],
       nodes: [
         { ...node, alive: false },
         { ...node, name: "c", alive: true },
@@ -131,6 +132,7 @@ t.test("everything else that may be wrong", async (t) => {
     { condition: "bulk_unavailable", message: /database_full/ },
     { condition: "job_paused", message: "2 jobs paused: share_unavailable." },
     { condition: "job_left_alone", message: "This node leaves 1 job to others: output_replaced." },
+    { condition: "jobs_lost", message: "The database lacks 2 jobs: a, b." },
     { condition: "node_silent", message: /^Node b / },
   ]);
 });

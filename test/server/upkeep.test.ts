@@ -140,7 +140,9 @@ t.test("a version back", { skip: needs(ADDON) }, async (t) => {
 });
 
 /** The tables as an older release made them: without what MIGRATIONS added from the sixth on. */
-const OLDER_TABLES = `drop table radserve.hindrance;
+const OLDER_TABLES = `drop table radserve.hindrance, radserve.lost_job;
+  alter table radserve.origin drop column beats, drop column history;
+  alter table radserve.job drop column traceparent;
   drop index radserve.item_queued;
   alter table radserve.item reset (fillfactor);
   alter table radserve.job drop column report, drop column report_token, drop column report_until;

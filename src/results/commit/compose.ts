@@ -19,7 +19,12 @@ import path from "node:path";
 /** The facts of a request that a receipt and an answer have beside its results. */
 interface RequestFacts {
   /** Paths as the client gave them. */
-  task: { requestId: string; inputPath: string; outputFolder: string };
+  task: {
+    requestId: string;
+    traceparent?: string | undefined;
+    inputPath: string;
+    outputFolder: string;
+  };
   /** NAME, the stem of the results. */
   name: string;
   image: Image;
@@ -137,6 +142,7 @@ export function receiptOf(
     models,
     timings: {
       request_id: task.requestId,
+      ...present("traceparent", task.traceparent),
       started_at: watch.startedAt,
       utc_offset: watch.utcOffset,
       finished_at: new Date().toISOString(),

@@ -171,10 +171,19 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
       transforms.push({ _target_: "Lambdad", keys: "pred", func: "$lambda x: x[1:]" }),
     /Lambdad\.func: Functions are not run, and this one is not known here/,
   ],
-  "volumes of a size": [
+  "volumes of a size, by a mode of pictures": [
     (_, { preprocessing: { transforms } }) =>
-      (transforms[3] = { _target_: "Resized", keys: "image", spatial_size: [8, 8, 8] }),
-    /Resized: It is offered for pictures alone/,
+      (transforms[3] = {
+        _target_: "Resized",
+        keys: "image",
+        spatial_size: [8, 8, 8],
+        mode: "bicubic",
+      }),
+    /Resized: Expected three numbers and a mode of volumes/,
+  ],
+  "windows of another number of sides": [
+    (_, { inferer }) => (inferer["roi_size"] = [8, 8]),
+    /inferer\.SlidingWindowInferer\.roi_size: Expected three numbers for a graph of volumes/,
   ],
   // MONAI mixes logits then, and other pixels reach a threshold
   "probabilities that are made of a picture's own pixels": [
@@ -382,6 +391,10 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
       (_: Fields, p: Plans) => (p["transpose_backward"] = [2, 0, 1]),
       /transpose_backward: Expected the way back/,
     ],
+    [
+      (c: Fields) => (c["spacing"] = [1, 1, 4]),
+      /plans\.json: spacing: The network's voxels are 1, 1, 4 mm, coarse within its slices/,
+    ],
   ] as [(configuration: Fields, plans: Plans) => void, RegExp][])
     t.match((await planned(t, change)).refused, named);
 
@@ -417,6 +430,26 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
       ['{"2": [2], "background": 0, "1": [1, 2]}', ["2", "1"]],
     ] as const)
       t.strictSame((await labelled(labels)).names, wanted);
+  });
+
+  await t.test("readers that turn images need no orientation, and take no other", async (t) => {
+    const folder = join(t.testdir(), "nnunet");
+    cpSync(join(VOLUMES, "nnunet-anisotropic"), folder, { recursive: true });
+    const plans = JSON.parse(readFileSync(join(folder, "plans.json"), "utf8")) as Plans;
+    const exported = { configuration: "3d_fullres", mirror: "none", orientation: "SPL" };
+    writeFileSync(join(folder, "export.json"), JSON.stringify(exported));
+    for (const reader of ["NibabelIOWithReorient", "SimpleITKIOWithReorient"]) {
+      const changed = { ...plans, image_reader_writer: reader };
+      writeFileSync(join(folder, "plans.json"), JSON.stringify(changed));
+      const to = join(folder, reader);
+      const { data } = await modelsImport(folder, engine(), { to });
+      const { transpose_forward: axes } = plans as unknown as { transpose_forward: number[] };
+      const orientation = axes.map((axis) => "SAR"[axis]).join("");
+      t.match(data, { gaps: [], manifest: { inputs: [{ orientation }] } }, reader);
+      await t.rejects(modelsImport(folder, engine(), { to: `${to}-2`, orientation: "SPL" }), {
+        message: /--orientation: \w+ turns images to SAR: expected no other, found SPL/,
+      });
+    }
   });
 
   await t.test("pictures are models of single images", { skip: needs(CASES) }, async (t) => {

@@ -419,7 +419,11 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
       2,
     );
     const { default: sharp } = await import("sharp");
-    const png = await sharp({ create: { width: 8, height: 8, channels: 3, background: "#808080" } })
+    const raw = { width: 8, height: 8, channels: 3 } as const;
+    const png = await sharp(
+      Uint8Array.from({ length: 8 * 8 * 3 }, (_, i) => i),
+      { raw },
+    )
       .png()
       .toBuffer();
     const plain = await run(png, [models.classifier], { outputs: ["sr"] });
