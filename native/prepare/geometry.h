@@ -53,6 +53,10 @@ struct PlacementFields {
   /// Interpolation::kGaussian: the value beyond the image; nullopt: it goes on mirrored.
   std::optional<double> border;
 
+  PlacementFields() = default;
+  PlacementFields(const SizeSpec& its_size, Fit its_fit,
+                  const std::optional<WholePixels>& its_placement = std::nullopt)
+      : size(its_size), fit(its_fit), placement(its_placement) {}
   void ReadPlacement(const Description& input);
   /// Pixels of the source for one of the tensor, where an axis is stretched.
   double ScaleToFill(int source, int tensor) const;

@@ -37,6 +37,7 @@ import {
   whyNoCase,
 } from "./plan.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
+import { readReceptionNote, warningsOf } from "./reception-note.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
 import { toleranceOf } from "../manifest/manifest.js";
 import { readImage } from "../images/read-image.js";
@@ -55,7 +56,7 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   // The input is opened first, so that a mistaken request makes no folder.
   const input = await openInput(task.inputPath, task.roots.input, [], task.local);
   try {
-    const started = { task, context, watch };
+    const started = { task, context, watch, note: await readReceptionNote(input) };
     if (input.kind === "folder") return await inferFolder(input, candidates, started);
     return await inferFile(input, candidates, started);
   } finally {
@@ -63,7 +64,9 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   }
 }
 
-type Started = Pick<Analysis, "task" | "context" | "watch">;
+type Started = Pick<Analysis, "task" | "context" | "watch"> & {
+  note: Awaited<ReturnType<typeof readReceptionNote>>;
+};
 
 function inferFile(
   { fd, name }: OpenedInput,
@@ -129,7 +132,7 @@ async function inferRead(
   image: Image,
   inputName: string,
   candidates: ModelEntry[],
-  { task, context, watch }: Started,
+  { task, context, watch, note }: Started,
 ): Promise<Answer> {
   const check = () => checkTime(task, context);
   const { seriesInstanceUid: wanted } = task;
@@ -142,7 +145,16 @@ async function inferRead(
   watch.lap("read");
   check();
   const plan = planOf(candidates, image, task.outputs, context.outputs);
-  const analysis: Analysis = { task, context, watch, name: task.name ?? inputName, image, plan };
+  const name = task.name ?? inputName;
+  const analysis: Analysis = {
+    task,
+    context,
+    watch,
+    name,
+    image,
+    reception: warningsOf(note, image),
+    plan,
+  };
   const output = await openOutputFolder(task.outputFolder, task.roots.output, {
     local: task.local,
   });
@@ -162,7 +174,7 @@ async function inferRead(
 }
 
 /** The patience with which a task waits for memory. */
-function patienceOf({ task, context }: Pick<Started, "task" | "context">): MemoryPatience {
+function patienceOf({ task, context }: Pick<Analysis, "task" | "context">): MemoryPatience {
   return { patient: task.priority !== "stat", check: () => checkTime(task, context) };
 }
 
@@ -214,7 +226,7 @@ async function reuseOrCompute(read: Analysis, output: OpenedPath, held: HeldName
     task.delivery === undefined || objectsOf(receipt).length === 0
       ? undefined
       : { folder: realPath, name, reused };
-  const found = await earlierResult(folder, name, await held.existing(), () => keyOf(image, plan));
+  const found = await earlierResult(folder, name, await held.existing(), () => keyOf(read, plan));
   if (found?.reusable === true) {
     await context.willCommit?.(
       verdictOf("reused", image, found.receipt),

@@ -8,7 +8,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { errors, type RadserveError } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
 import type { Stopwatch } from "../base/stopwatch.js";
-import type { Image } from "../images/image.js";
+import type { Image, Warning } from "../images/image.js";
 import type { ResultForms } from "../results/forms.js";
 import { deliveryOf, type Delivery } from "../results/receipt/delivery.js";
 import type { answerText } from "../results/commit/compose.js";
@@ -156,6 +156,8 @@ export interface Analysis {
   /** NAME, the stem of the results. */
   name: string;
   image: Image;
+  /** What the gateway says of how the image came. */
+  reception: readonly Warning[];
   plan: Plan;
   /** The earlier result of the same image that this one will replace. */
   earlier?: Receipt | undefined;

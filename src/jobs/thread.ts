@@ -4,20 +4,20 @@
  * inferred by the worker threads.
  */
 import { randomUUID } from "node:crypto";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
 import { backOff, spread, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
-import { errno, ifThere } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import { onPort } from "../base/remote.js";
 import { answerOwner } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
+import { nodeId } from "../files/node-id.js";
 import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
 import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
@@ -80,22 +80,6 @@ const aside: JobsAside = {
 
 const { note: owner } = answerOwner<JobsOwner>(methods);
 
-/** Where the version before kept the number; it stays there for the way back. */
-const earlierIdFile = path.join(config.state_dir, "box");
-
-/** The number of a state directory. By it nodes know which processes followed one another. */
-async function nodeId(): Promise<string> {
-  const file = path.join(config.state_dir, "node-id");
-  await mkdir(config.state_dir, { recursive: true, mode: 0o700 });
-  const earlier = await readFile(earlierIdFile, "utf8").catch((error: unknown) => {
-    if (errno(error) === "ENOENT") return "";
-    throw error;
-  });
-  const id = earlier.trim() || randomUUID();
-  await writeFile(file, `${id}\n`, { flag: "wx" }).catch(ifThere);
-  return (await readFile(file, "utf8")).trim();
-}
-
 interface BulkParts {
   database: Database;
   scanner: Scanner;
@@ -133,7 +117,7 @@ async function open(): Promise<BulkParts> {
   try {
     await recognise(database);
     await scanner.start();
-    const node = await nodeId();
+    const node = await nodeId(config.state_dir);
     const runner = new Runner({
       ...shared,
       window: options.window,

@@ -76,6 +76,58 @@ TEST("the map inverts") {
 }
 END;
 
+/// The seen part in pixels of the resized image.
+void Cut(const Geometry& g, double resized_rows, double top, double resized_columns, double left) {
+  NEAR(g.rows.seen * resized_rows / g.rows.source, g.rows.tensor, 1e-9);
+  NEAR(g.rows.seen_from * resized_rows / g.rows.source, top, 1e-9);
+  NEAR(g.columns.seen * resized_columns / g.columns.source, g.columns.tensor, 1e-9);
+  NEAR(g.columns.seen_from * resized_columns / g.columns.source, left, 1e-9);
+}
+
+TEST("resize and centre crop end with whole pixels, as the libraries round") {
+  using Kind = WholePixels::Kind;
+  using Rounding = WholePixels::Rounding;
+  using Offset = WholePixels::Offset;
+  const auto fields = [](const WholePixels& how) {
+    return PlacementFields{Fixed(64, 64), Fit::kCrop, how};
+  };
+  WholePixels how{Kind::kResizeThenCrop, 73, 0, 0, Rounding::kDown, Offset::kHalfEven};
+  // 73 * 283 / 200 = 103.295; (73 - 64) / 2 = 4.5 and (103 - 64) / 2 = 19.5
+  Cut(PlaceImage(200, 283, 1, fields(how)), 73, 4, 103, 20);
+  how.offset = Offset::kHalf;
+  Cut(PlaceImage(200, 283, 1, fields(how)), 73, 4, 103, 19);
+  how.offset = Offset::kHalves;
+  Cut(PlaceImage(283, 200, 1, fields(how)), 103, 19, 73, 4);
+  // Pixels twice as high as wide
+  Cut(PlaceImage(100, 283, 2, fields(how)), 73, 4, 103, 19);
+  how = {Kind::kResizeThenCrop, 0, 80, 96, Rounding::kDown, Offset::kHalf};
+  Cut(PlaceImage(200, 283, 1, fields(how)), 80, 8, 96, 16);
+  how = {Kind::kCropThenResize, 0, 0, 0, Rounding::kDown, Offset::kHalves};
+  const Geometry first = PlaceImage(201, 284, 1, fields(how));
+  EQUAL(first.rows.seen, 201);
+  EQUAL(first.columns.seen, 201);
+  EQUAL(first.columns.seen_from, 42);
+  how = {Kind::kResizeThenPad, 0, 0, 0, Rounding::kDown, Offset::kTopLeft};
+  Place(PlaceImage(200, 283, 1, {Fixed(64, 64), Fit::kLetterbox, how}), 0, 0, 45, 64);
+  how.rounding = Rounding::kHalfEven;
+  how.offset = Offset::kHalf;
+  // 65 / 2 = 32.5
+  Place(PlaceImage(65, 128, 1, {Fixed(64, 64), Fit::kLetterbox, how}), 16, 0, 32, 64);
+  how.rounding = Rounding::kHalfUp;
+  Place(PlaceImage(65, 128, 1, {Fixed(64, 64), Fit::kLetterbox, how}), 15, 0, 33, 64);
+}
+END;
+
+TEST("corners lie on corners, unless there is but one pixel") {
+  PlacementFields fields{Fixed(5, 4), Fit::kStretch};
+  fields.align_corners = true;
+  const Geometry g = PlaceImage(9, 1, 1, fields);
+  NEAR(g.rows.ToSource(0.5), 0.5, 1e-12);
+  NEAR(g.rows.ToSource(4.5), 8.5, 1e-12);
+  NEAR(g.columns.ToSource(2), 0.5, 1e-12);
+}
+END;
+
 TEST("a side of one pixel never vanishes") {
   const Geometry g = PlaceImage(1, 4000, 1, {Fixed(32, 32), Fit::kLetterbox});
   EQUAL(g.rows.count, 1);

@@ -1,14 +1,12 @@
-/** What doctor looks at of the gateway: its file, its ports, and the models that its rules name. */
-import path from "node:path";
+/** What doctor looks at of the gateway: its file and its ports. */
 import { ConfigError } from "../../base/errors.js";
 import { bad, good, type Diagnosis } from "../../commands/doctor/finding.js";
 import { whyClosed } from "../../commands/doctor/service.js";
 import type { Config } from "../../config.js";
-import { modelFolders } from "../../models/load.js";
 import { checkGateway, receives, type GatewaySettings } from "./settings.js";
 
 /**
- * The gateway's file, its folders and certificates, and whether its ports and models are there.
+ * The gateway's file, its folders and certificates, and whether its ports are there.
  */
 export async function doctor(config: Config): Promise<Diagnosis[]> {
   try {
@@ -22,7 +20,6 @@ export async function doctor(config: Config): Promise<Diagnosis[]> {
     return [
       good("gateway", going === "" ? coming : `${coming}; destinations: ${going}`),
       ...(await gatewayPorts(found, config)),
-      ...(await gatewayModels(found, config)),
     ];
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
@@ -57,33 +54,4 @@ async function gatewayPorts(
     ];
   });
   return (await Promise.all(findings)).flat();
-}
-
-/** A series for a model that is not there waits until the model is. */
-async function gatewayModels(
-  { rules, destinations }: GatewaySettings,
-  { models_dir }: Config,
-): Promise<Diagnosis[]> {
-  // Where the folder of models cannot be read, its own line says so
-  const folders = await modelFolders(models_dir).catch(() => undefined);
-  if (folders === undefined) return [];
-  const there = folders.map((folder) => path.basename(folder));
-  const named = [
-    ...rules.map(({ name, models }) => ({ at: `rules.${name}.models`, models })),
-    ...Object.entries(destinations).map(([name, { models }]) => ({
-      at: `destinations.${name}.models`,
-      models,
-    })),
-  ];
-  return named.flatMap(({ at, models = [] }) =>
-    models
-      .filter((one) => !there.includes(one))
-      .map((one) =>
-        bad(
-          "gateway",
-          `${at}: there is no model ${one} in ${models_dir}`,
-          "Correct the name, or put the model there and run radserve models reload.",
-        ),
-      ),
-  );
 }

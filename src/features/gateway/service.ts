@@ -47,7 +47,10 @@ export class ReceptionService {
     bytes: {},
     refused: {},
     waiting: 0,
-    withoutRule: 0,
+    unmade: {},
+    classes: {},
+    contexts: [],
+    callers: [],
     troubles: [],
   };
 

@@ -5,7 +5,7 @@
 import type { Stopwatch } from "../../base/stopwatch.js";
 import { VERSION } from "../../base/version.js";
 import { translateIn, type PathMapping } from "../../files/path-map.js";
-import type { Image, NotChosen, Series } from "../../images/image.js";
+import type { Image, NotChosen, Series, Warning } from "../../images/image.js";
 import { receiptName } from "../receipt/names.js";
 import {
   RECEIPT_SCHEMA,
@@ -28,6 +28,8 @@ interface RequestFacts {
   /** NAME, the stem of the results. */
   name: string;
   image: Image;
+  /** What the gateway says of how the image came. */
+  reception: readonly Warning[];
   plan: { outputs: string[]; from: Receipt["outputs_from"] };
   watch: Stopwatch;
 }
@@ -126,7 +128,7 @@ function present<K extends string>(key: K, value: string | undefined): Partial<R
 
 /** @param pixelSha256 over the stored values of all frames, in order, hex */
 export function receiptOf(
-  { task, name, image, plan, watch }: RequestFacts,
+  { task, name, image, reception, plan, watch }: RequestFacts,
   models: ReceiptModel[],
   pixelSha256: string,
 ): Receipt {
@@ -136,7 +138,7 @@ export function receiptOf(
     status: models.some((model) => model.status === "failed") ? "partial" : "completed",
     source: sourceOf(name, image, pixelSha256),
     transforms: image.transforms,
-    warnings: image.warnings,
+    warnings: [...image.warnings, ...reception],
     outputs_requested: plan.outputs,
     outputs_from: plan.from,
     models,

@@ -75,8 +75,8 @@ await t.test("objects are kept, and each that is not is named with its reason", 
   t.same(stored(all.body), [one.sopInstanceUid, two.sopInstanceUid]);
   t.same(failures(all.body), []);
   const other = object(1, { Manufacturer: "other" });
-  const report = object(8, {
-    SOPClassUID: "1.2.840.10008.5.1.4.1.1.88.33",
+  const query = object(8, {
+    SOPClassUID: "1.2.840.10008.5.1.4.1.2.2.1",
     SOPInstanceUID: "1.2.88",
   });
   const large = object(9, {
@@ -85,7 +85,7 @@ await t.test("objects are kept, and each that is not is named with its reason", 
     AdditionalPatientHistory: "z".repeat(9_000),
   });
   const some = await post(
-    bodyOf([one.file, other.file, three.file, report.file, large.file, Buffer.from("no DICOM")]),
+    bodyOf([one.file, other.file, three.file, query.file, large.file, Buffer.from("no DICOM")]),
   );
   t.equal(some.status, 202);
   t.same(

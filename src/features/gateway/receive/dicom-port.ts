@@ -26,7 +26,15 @@ export class DicomPort {
     private readonly peers: GatewaySettings["peers"],
     private readonly shared: Pick<
       DicomListenerOptions,
-      "spool" | "log" | "refused" | "coming" | "kept" | "ended"
+      | "spool"
+      | "reception"
+      | "log"
+      | "refused"
+      | "contextRefused"
+      | "callerRefused"
+      | "coming"
+      | "kept"
+      | "ended"
     >,
   ) {}
 
@@ -57,7 +65,7 @@ export class DicomPort {
   }
 
   async #listen(): Promise<void> {
-    const { tls, host, port, ae_title: aeTitle, associations } = this.dicom;
+    const { tls, host, port, ae_title: aeTitles, associations } = this.dicom;
     this.#certificates ??=
       tls &&
       (await WatchedCertificates.open(
@@ -67,17 +75,21 @@ export class DicomPort {
       ));
     const listener = new DicomListener({
       ...this.shared,
-      aeTitle,
+      aeTitles,
       mostAssociations: associations,
       mostData: MOST_DATA,
       pduTimeout: durations.pduWhole,
       idleTimeout: durations.associationIdle,
       tls: this.#certificates?.options,
-      peers: Object.entries(this.peers).map(([name, { ae_title, networks }]) => ({
-        name,
-        aeTitle: ae_title,
-        networks,
-      })),
+      peers: Object.entries(this.peers).map(
+        ([name, { ae_title, networks, aborts, private_classes }]) => ({
+          name,
+          aeTitle: ae_title,
+          networks,
+          aborts: aborts === true,
+          privateClasses: private_classes === true,
+        }),
+      ),
     });
     listener.server.listen(port, host);
     await once(listener.server, "listening");

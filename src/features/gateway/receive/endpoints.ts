@@ -12,6 +12,7 @@ import { piecesOf } from "../../../server/file-transfer.js";
 import { callerOf, rootsOf } from "../../../server/handlers.js";
 import { type Context, type Endpoint, type Services } from "../../../server/services.js";
 import type { Caller } from "../../../server/tokens.js";
+import { UNMADE } from "./marks.js";
 import type { Reach } from "./reach.js";
 
 function receptionOf(services: Services): ReceptionService {
@@ -32,7 +33,7 @@ function boundaryOf(ctx: Context): string {
   const given = ctx.get("Content-Type");
   const parameter = (name: string) => {
     const [, quoted, plain] =
-      new RegExp(`;\\s*${name}=(?:"([^"]{1,100})"|([^\\s;"]{1,100}))`, "i").exec(given) ?? [];
+      new RegExp(`;\\s*${name}=(?:"([^"]{1,250})"|([^\\s;"]{1,250}))`, "i").exec(given) ?? [];
     return quoted ?? plain;
   };
   const boundary = parameter("boundary");
@@ -43,9 +44,10 @@ function boundaryOf(ctx: Context): string {
     throw errors.unsupported_format(
       'Expected Content-Type multipart/related with type="application/dicom"; found another.',
     );
-  if (boundary === undefined || !/^[\x20-\x7e]{1,70}$/.test(boundary))
+  // RFC 2046 has 70 characters at most, and Orthanc sends 73
+  if (boundary === undefined || !/^[\x20-\x7e]{1,200}$/.test(boundary))
     throw errors.bad_request(
-      "Expected a boundary of 1 to 70 characters in Content-Type; found none.",
+      "Expected a boundary of 1 to 200 characters in Content-Type; found none, or a longer one.",
     );
   if (!["", "identity"].includes(ctx.get("Content-Encoding")))
     throw errors.bad_request(
@@ -91,6 +93,7 @@ const completedSchema = z.object({
         .describe("null where no rule takes the series: it is kept, and no job is made"),
       job_id: z.uuid().nullable(),
       objects: z.int(),
+      why: z.enum(UNMADE).nullable().describe("Why no job is made; null where one is"),
     }),
   ),
 });

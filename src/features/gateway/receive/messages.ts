@@ -4,6 +4,7 @@ import type { MessagePort } from "node:worker_threads";
 import type { Config } from "../../../config.js";
 import type { ReceivingSettings } from "../settings.js";
 import type { Completed, Submission } from "./arrivals.js";
+import type { ContextRefusal, RefusedCaller } from "./dicom-listener.js";
 import type { Reach } from "./reach.js";
 import type { StowAnswer } from "./stow.js";
 
@@ -41,6 +42,14 @@ export interface ReceptionTrouble {
   message: string;
 }
 
+/** Presentation contexts of a peer that were refused. */
+export interface RefusedContext {
+  peer: string;
+  sop_class: string;
+  why: ContextRefusal;
+  count: number;
+}
+
 export interface ReceptionFigures {
   associations: number;
   /** Since the thread began, by `dicom` and `stow`. */
@@ -49,7 +58,12 @@ export interface ReceptionFigures {
   /** By reason. */
   refused: Record<string, number>;
   waiting: number;
-  withoutRule: number;
+  /** Series that no job is made of, by why. */
+  unmade: Record<string, number>;
+  /** Their objects, by SOP class. */
+  classes: Record<string, number>;
+  contexts: RefusedContext[];
+  callers: (RefusedCaller & { count: number })[];
   troubles: ReceptionTrouble[];
 }
 

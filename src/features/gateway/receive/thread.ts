@@ -6,15 +6,22 @@ import type { ReadableStream } from "node:stream/web";
 import { workerData } from "node:worker_threads";
 import { givingBack } from "../../../addon/idle.js";
 import { durations } from "../../../base/durations.js";
+import { groupsBy } from "../../../base/groups.js";
 import { createLog, faultForLog } from "../../../base/log.js";
 import { DirectLine } from "../../../base/remote.js";
 import { answerOwner } from "../../../base/service-thread.js";
+import { nodeId } from "../../../files/node-id.js";
 import { RunningClock, runningClockOf } from "../../../files/running-clock.js";
 import { unlessEnded } from "../../../jobs/database-trouble.js";
 import type { JobsAside } from "../../../jobs/messages.js";
 import { GATEWAY_CALLER } from "../subject.js";
-import { Arrivals } from "./arrivals.js";
-import { count, type CameOfSeries } from "./dicom-listener.js";
+import { Arrivals, type UnmadeSeries } from "./arrivals.js";
+import {
+  count,
+  type CameOfSeries,
+  type ContextRefusal,
+  type RefusedCaller,
+} from "./dicom-listener.js";
 import { DicomPort } from "./dicom-port.js";
 import type {
   ReceptionFigures,
@@ -24,9 +31,12 @@ import type {
   ReceptionThread,
   StowRequest,
   ReceptionRecord,
+  RefusedContext,
 } from "./messages.js";
 import { studyOf } from "./patients.js";
 import { reaches } from "./reach.js";
+import { Reception } from "./reception.js";
+import { RuleBook } from "./rules.js";
 import { isOddUid, Spool, type KeptObject } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
 import { storeParts, type StowAnswer } from "./stow.js";
@@ -53,16 +63,44 @@ const counts = {
 };
 const refused = (reason: string) => (counts.refused[reason] = (counts.refused[reason] ?? 0) + 1);
 
+/** By peer, class and reason; no stranger can make more of them than these. */
+const contexts = new Map<string, RefusedContext>();
+const callers = new Map<string, RefusedCaller & { count: number }>();
+const MOST_NAMES = 200;
+
+function contextRefused(peer: string, sopClass: string, why: ContextRefusal): void {
+  refused("context");
+  const key = `${peer} ${sopClass} ${why}`;
+  const known = contexts.get(key);
+  if (known === undefined && contexts.size >= MOST_NAMES) return;
+  contexts.set(key, { peer, sop_class: sopClass, why, count: (known?.count ?? 0) + 1 });
+}
+
+function callerRefused(caller: RefusedCaller): void {
+  const key = JSON.stringify(caller);
+  const isNew = !callers.has(key) && callers.size >= MOST_NAMES;
+  const one = isNew ? { ...caller, name: "others" } : caller;
+  const at = JSON.stringify(one);
+  callers.set(at, { ...one, count: (callers.get(at)?.count ?? 0) + 1 });
+}
+
 const spool = new Spool(settings.spool, {
   mostBytes: config.upload_limit,
   minimumFreeBytes: config.minimum_free_disk,
   peerShare: settings.peer_share,
 });
 const clock = new RunningClock(runningClockOf(config));
+const reception = new Reception({
+  folder: settings.spool,
+  made: (...names) => spool.made(...names),
+  node: nodeId(config.state_dir),
+  interrupted: (place) => arrivals.interrupted(place),
+});
 const arrivals = new Arrivals({
   folder: settings.spool,
   spool,
-  rules: settings.rules,
+  reception,
+  rules: new RuleBook(settings.rules),
   keep: settings.keep,
   clock,
   log,
@@ -76,8 +114,11 @@ const listener =
     ? undefined
     : new DicomPort(settings.dicom, settings.peers, {
         spool,
+        reception,
         log,
         refused,
+        contextRefused,
+        callerRefused,
         coming,
         kept: (object, peer) => arrived("dicom", object, peer),
         ended({ peer, address, series, ms }) {
@@ -91,7 +132,13 @@ const MOST_ODD_UIDS = 10_000;
 
 setInterval(tellFigures, durations.gatewayFigures).unref();
 setInterval(countShares, durations.spoolLook).unref();
-void arrivals.look();
+// What was open in a process before is known to have broken off before anything becomes of it
+void reception
+  .begin()
+  .catch((error: unknown) =>
+    log.error({ fault: faultForLog(error) }, "how series came before could not be read"),
+  )
+  .then(() => arrivals.look());
 countShares();
 void listener?.open();
 
@@ -144,7 +191,7 @@ function tellOddUids(peer: string, uids: KeptObject): void {
 }
 
 function tellFigures(): void {
-  const { waiting, withoutRule, faults } = arrivals.figures;
+  const { waiting, unmade, faults } = arrivals.figures;
   const troubles: ReceptionTrouble[] = [
     ...(listener?.troubles() ?? []),
     ...spool.conflicts.troubles(),
@@ -156,12 +203,31 @@ function tellFigures(): void {
     })),
   ];
   const associations = listener?.associations ?? 0;
-  const figures: ReceptionFigures = { ...counts, associations, waiting, withoutRule, troubles };
+  const figures: ReceptionFigures = {
+    ...counts,
+    associations,
+    waiting,
+    unmade: Object.fromEntries(
+      [...groupsBy(unmade, ({ why }) => why)].map(([why, all]) => [why, all.length]),
+    ),
+    classes: classesOf(unmade),
+    contexts: [...contexts.values()],
+    callers: [...callers.values()],
+    troubles,
+  };
   const text = JSON.stringify(figures);
   if (text !== told) owner.note.figures(figures);
   told = text;
   void spool.conflicts.look();
   void spool.shares.forgetRefused();
+}
+
+/** Numbers of objects that no job is made of, by SOP class. */
+function classesOf(unmade: readonly UnmadeSeries[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { classes } of unmade)
+    for (const [uid, count] of Object.entries(classes)) counts[uid] = (counts[uid] ?? 0) + count;
+  return counts;
 }
 
 function countShares(): void {
@@ -182,20 +248,30 @@ async function store(
   const began = performance.now();
   const series = new Map<string, CameOfSeries>();
   const kept = (object: KeptObject) => {
-    count(series, object);
+    count(series, peer, object);
     arrived("stow", object, peer);
   };
   const pieces = body.values();
+  const transfer = reception.open(peer);
+  let isWhole = false;
   try {
-    return await storeParts(pieces, boundary, {
+    const answer = await storeParts(pieces, boundary, {
       peer,
       spool,
+      transfer,
       kept,
       refused,
       log,
       coming: (study) => coming(peer, study, address),
     });
+    isWhole = true;
+    return answer;
   } finally {
+    await transfer
+      .end(isWhole)
+      .catch((error: unknown) =>
+        log.error({ peer, fault: faultForLog(error) }, "how a request ended could not be noted"),
+      );
     // Nobody wants the rest of a body that is refused
     await pieces.return?.().catch(() => undefined);
     rested();
