@@ -49,7 +49,7 @@ bool AreNear(const Row& a, const Row& b) {
 
 }  // namespace
 
-bool RowsAreIndependent(const Session& session, std::span<const std::string> outputs, int64_t rows,
+bool RowsAreIndependent(Session& session, std::span<const std::string> outputs, int64_t rows,
                         std::span<Tensor> row, const RowFiller& fill, const std::stop_token& stop) {
   const std::vector<std::string> names(outputs.begin(), outputs.end());
   std::vector<std::vector<int64_t>> shapes;

@@ -26,7 +26,7 @@ using RowFiller = std::function<void(size_t pattern, std::span<Tensor> row)>;
 /// @param row a tensor for each input of the graph, in its order
 /// Throws EngineError: OutOfMemory if a smaller batch may succeed, `cancelled` once `stop` is
 /// requested, and what a run throws.
-bool RowsAreIndependent(const Session& session, std::span<const std::string> outputs, int64_t rows,
+bool RowsAreIndependent(Session& session, std::span<const std::string> outputs, int64_t rows,
                         std::span<Tensor> row, const RowFiller& fill, const std::stop_token& stop);
 
 }  // namespace radserve

@@ -6,16 +6,18 @@
 import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import t, { type Test } from "tap";
-import { onnxModel } from "../../scripts/lib/onnx-model.js";
+import { ints, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsInit } from "../../src/commands/models/init.js";
 import { modelsTry } from "../../src/commands/models/try.js";
 import { encodeNpy } from "../../src/engine/npy.js";
+import { sha256 } from "../../src/files/durable-files.js";
 import { readImage } from "../../src/images/read-image.js";
 import { inferOnce } from "../../src/inference/infer-once.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
 import { caveats } from "../../src/models/acceptance.js";
+import { attributeNumbers } from "../../src/models/attribute-numbers.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { decodingSteps } from "../../src/models/transform-steps.js";
 import { interpret } from "../../src/results/findings/findings.js";
@@ -80,6 +82,50 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
     });
   });
 
+  await t.test("a map that moves as the image does is no coarser one", async (t) => {
+    // 64 of 128 pixels: half of the sides, but pixel for pixel; and a mean of each 2 x 2
+    const folder = caseOf(t, "valid-convolution", "unet");
+    const manifest = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as Manifest;
+    const checked = async (nodes: ModelDescription["nodes"], more: object = {}) => {
+      const ints64 = (name: string, data: number[]) =>
+        ({ name, dtype: "int64", shape: [data.length], data }) as const;
+      const graph = onnxModel({
+        name: "half",
+        inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 128, 128] }],
+        outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 64, 64] }],
+        initializers: [
+          ints64("starts", [32, 32]),
+          ints64("ends", [96, 96]),
+          ints64("axes", [2, 3]),
+        ],
+        nodes,
+      });
+      writeFileSync(join(folder, "model.onnx"), graph);
+      const changed = structuredClone(manifest);
+      changed.files = [{ path: "model.onnx", sha256: sha256(graph) }];
+      Object.assign(changed.inputs[0]!, { size: { kind: "fixed", height: 128, width: 128 } });
+      Object.assign(changed.outputs[0]!, more);
+      writeFileSync(join(folder, "model.json"), JSON.stringify(changed));
+      return modelsCheck(folder, options());
+    };
+    const cut = { op: "Slice", inputs: ["x", "starts", "ends", "axes"] };
+    const middle = [
+      { ...cut, outputs: ["part"] },
+      { op: "Sigmoid", inputs: ["part"], outputs: ["y"] },
+    ];
+    t.match(await checked(middle), {
+      exitCode: 1,
+      text: /outputs\[0\]\.covers: The map is 64 wide and the tensor 128, but moves as many values/,
+    });
+    t.match(await checked(middle, { covers: "centre" }), { exitCode: 0 });
+    const sides = { kernel_shape: ints([2, 2]), strides: ints([2, 2]) };
+    const coarse = [
+      { op: "AveragePool", inputs: ["x"], outputs: ["part"], attributes: sides },
+      { op: "Sigmoid", inputs: ["part"], outputs: ["y"] },
+    ];
+    t.match(await checked(coarse), { exitCode: 0 });
+  });
+
   await t.test("a draft asks which part a map covers", async (t) => {
     const folder = join(t.testdir({ drafted: {} }), "drafted");
     cpSync(join(CASES, "valid-convolution/unet/model.onnx"), join(folder, "model.onnx"));
@@ -137,6 +183,8 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
       ],
     );
     t.strictSame(right.warnings, []);
+    const photograph = { source: { format: "png" as const }, format: { rows: 480, columns: 640 } };
+    t.strictSame(attributeNumbers(right.model.manifest, imageOf(photograph)), [[640, 480]]);
     const relative = { ...boxes, normalised: true };
     t.match(await modelsCheck(caseOf(t, name, "dfine", [{ boxes: relative }]), options()), {
       text: /outputs\[0\]\.boxes\.pixels_of: Only with normalised false/,
@@ -162,7 +210,7 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
   await t.test("graphs that take no image are named, and nothing is drafted", async (t) => {
     const folder = t.testdir();
     const drafted = async (...inputs: [name: string, ...shape: (string | number)[]][]) => {
-      const [[first = ""] = [""]] = inputs;
+      const first = inputs[0]?.[0] ?? "";
       const path = join(folder, "model.onnx");
       const infos = inputs.map(([name, ...shape]) => ({ name, dtype: "float32" as const, shape }));
       const graph = onnxModel({

@@ -257,6 +257,13 @@ void AddLevel(const Run& run, const Level& level, FoundCuboids& found) {
     InvalidOutput(scores, "[1, " + std::to_string(channels) +
                               ", depth, height, width], a score of each label for each anchor,");
   }
+  for (size_t axis = 0; axis < 3; ++axis) {
+    if (run.window.sides[axis] % shape[axis + 2] != 0) {
+      InvalidOutput(scores, "sides that are whole parts of what the graph was given, " +
+                                ShapeText({run.window.sides.begin(), run.window.sides.end()}) +
+                                ", so that anchors have a place,");
+    }
+  }
   shape[1] = static_cast<int64_t>(anchors * 6);
   if (codes.shape != shape) InvalidOutput(codes, "the shape " + ShapeText(shape));
   const std::vector<float> maps = AsFloats(scores);

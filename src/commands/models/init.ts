@@ -38,7 +38,8 @@ export interface ModelInitOptions {
 /**
  * Writes a draft model.json beside a graph and says what is still to be filled in.
  * @throws RadserveError bad_request if the file is not an ONNX model, or one that no manifest can
- * describe, if a model.json is there already, or for labels that fit no output; model_not_found if there is no model to be like
+ * describe, if a model.json is there already, or for labels that fit no output; model_not_found if
+ * there is no model to be like
  */
 export async function modelsInit(
   onnxPath: string,
