@@ -6,7 +6,7 @@
 import { fstatSync } from "node:fs";
 import { release } from "../addon/bytes.js";
 import type { AuditOutcome, PatientAndStudy } from "../audit/action.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { requireRoom } from "../files/durable-files.js";
 import {
@@ -16,6 +16,7 @@ import {
   type OpenedInput,
 } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
+import { identitiesOf, sameModels } from "../models/identity.js";
 import { withName, type HeldName } from "../results/commit/commit.js";
 import { caseName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
@@ -24,7 +25,13 @@ import { answerOf, receiptOf } from "../results/commit/compose.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
 import { objectsOf, type Answer, type Receipt } from "../results/receipt/receipt.js";
-import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
+import {
+  type Analysis,
+  checkTime,
+  type InferContext,
+  type InferTask,
+  OTHER_MODELS,
+} from "./task.js";
 import { makeResults } from "./make-results.js";
 import {
   accepting,
@@ -51,6 +58,7 @@ import { runModels } from "./run-models.js";
  */
 export async function infer(task: InferTask, context: InferContext): Promise<Answer> {
   const candidates = candidatesOf(context.models, task.models);
+  requirePinned(candidates, task.pinned);
   checkTime(task, context);
   const watch = new Stopwatch(task.startedAt);
   // The input is opened first, so that a mistaken request makes no folder.
@@ -62,6 +70,18 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   } finally {
     input.close();
   }
+}
+
+/**
+ * Models may have been replaced since the task was given out.
+ * @throws RadserveError model_unavailable
+ */
+function requirePinned(candidates: readonly ModelEntry[], pinned: InferTask["pinned"]): void {
+  if (pinned === undefined || sameModels(identitiesOf(candidates), pinned)) return;
+  throw errors.model_unavailable(
+    "Expected the models that the job was submitted with; this server has others by now.",
+    { reason: OTHER_MODELS },
+  );
 }
 
 type Started = Pick<Analysis, "task" | "context" | "watch"> & {

@@ -5,6 +5,7 @@ import type { MemoryBudget } from "../base/memory-budget.js";
 import type { Roots } from "../files/roots.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
+import type { ModelIdentities } from "../models/identity.js";
 import { errors, type RadserveError } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
 import type { Stopwatch } from "../base/stopwatch.js";
@@ -39,6 +40,8 @@ export interface InferTask {
   group?: "series" | undefined;
   /** Names of models to run; without it, all that accept the image. */
   models?: string[] | undefined;
+  /** What these models have to be; undefined where any of their versions will do. */
+  pinned?: ModelIdentities | undefined;
   outputs?: OutputKind[] | undefined;
   priority: "stat" | "routine" | "bulk";
   /** In milliseconds of `monotonic`. The pool gives one to items of bulk jobs when they begin. */
@@ -60,6 +63,9 @@ export interface InferTask {
   /** Both paths lay on disks of this machine when the task was admitted. */
   local?: boolean;
 }
+
+/** Why a task with `pinned` did not run: `details.reason` of its error. */
+export const OTHER_MODELS = "other_models";
 
 /** A task that no pool has taken yet. */
 export type NewTask = Omit<InferTask, "cancelId">;

@@ -47,6 +47,7 @@ import {
 import { submit, type SubmitContext } from "./submit.js";
 import { BulkUnavailable, type DatabaseTroubles, type Trouble } from "./database-trouble.js";
 import { visibleTo } from "./visible-jobs.js";
+import { NO_NODE_CAN_RUN, pinAnew, pinsFor } from "./pins.js";
 import { detailsOf } from "./job-details.js";
 
 const BY_REQUEST = {
@@ -59,6 +60,12 @@ const NO_WORKER = {
     "No server that runs bulk items is ready. Start one with role worker or both, and see GET /health/ready of those that run.",
 };
 
+const UNRUNNABLE = {
+  code: NO_NODE_CAN_RUN,
+  message:
+    "No live node has the models and the release that the job was submitted with: `pinned` has them, and `waiting` says what each node lacks. It goes on by itself once a node has them (radserve models reload). POST .../resume goes on with what the nodes have now; results of several versions are then in one job.",
+};
+
 export interface ApiContext extends SubmitContext {
   troubles: DatabaseTroubles;
 }
@@ -69,7 +76,7 @@ function pausedReason(row: JobRow, trouble: Trouble | undefined): Job["paused_re
   if (row.paused && row.pause_code !== REPEATED_FAILURES) return { ...BY_REQUEST, since };
   if (row.pause_code !== null)
     return { code: row.pause_code, message: row.pause_message ?? "", since };
-  if (trouble === undefined) return { ...NO_WORKER, since: null };
+  if (trouble === undefined) return { ...(row.worked ? UNRUNNABLE : NO_WORKER), since: null };
   return { code: trouble.code, message: trouble.message, since: trouble.since.toISOString() };
 }
 
@@ -97,6 +104,12 @@ const NOTHING_ANALYSED = {
     "No image of the job was analysed: every file that was found was skipped. The reason of each item says why.",
 };
 
+const SEVERAL_VERSIONS = {
+  code: "several_versions",
+  message:
+    "The results of the job are of several versions of a model or of Radserve, because it went on with others than it was submitted with. `pinned_before` and the receipts say which.",
+};
+
 const isAllSkipped = ({ skipped, ...others }: Job["counts"]): boolean =>
   skipped > 0 && Object.values(others).every((count) => count === 0);
 
@@ -117,7 +130,10 @@ export function jobOf(found: JobRow, trouble?: Trouble): Job {
     finished_at: row.finished_at?.toISOString() ?? null,
     total: row.total,
     counts,
-    warnings: row.state === "completed" && isAllSkipped(counts) ? [NOTHING_ANALYSED] : [],
+    warnings: [
+      ...(row.state === "completed" && isAllSkipped(counts) ? [NOTHING_ANALYSED] : []),
+      ...(row.pinned_before.length > 0 ? [SEVERAL_VERSIONS] : []),
+    ],
     images_per_second: rate,
     estimated_end:
       running && rate !== null && row.total !== null
@@ -329,7 +345,14 @@ async function purged({ job, caller, database, context }: JobCall): Promise<Bulk
   // Not waited for: a share may not answer
   void unmark(job.id, outputs, context.config);
   const nothing = { waiting: [], nodes: [], progress: [], failures: [] };
-  return jsonAnswer({ ...jobOf(row), ...nothing, report: row.report } satisfies JobDetails);
+  const { report, pins: pinned, pinned_before } = row;
+  return jsonAnswer({
+    ...jobOf(row),
+    ...nothing,
+    report,
+    pinned,
+    pinned_before,
+  } satisfies JobDetails);
 }
 
 /**
@@ -398,9 +421,11 @@ export const OPERATIONS = {
     return retryJob(pool, call.caller, call.job.id, marking(call.context));
   }),
   pause: change((pool, { caller, job }) => setPaused(pool, caller, job.id, true)),
-  resume: change((pool, call) => {
+  resume: change(async (pool, call) => {
     requireMayDeliver(call);
-    return setPaused(pool, call.caller, call.job.id, false);
+    await setPaused(pool, call.caller, call.job.id, false);
+    const known = await call.context.models();
+    await pinAnew(pool, call.job.id, () => pinsFor(call.job.request.models, known));
   }),
 } satisfies Record<string, Operation>;
 export type OperationName = keyof typeof OPERATIONS;

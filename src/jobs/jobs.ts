@@ -5,6 +5,7 @@ import { errors, type RadserveError } from "../base/errors.js";
 import { transaction, type Queryable } from "./database.js";
 import { lostAt } from "./known-jobs.js";
 import { tablesLostAt } from "./migrations.js";
+import { isRunBySome, runsNow, type Pins } from "./pins.js";
 import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
 
 export type Counts = Job["counts"];
@@ -22,6 +23,8 @@ export interface NewJob {
   idempotencyKey: string | undefined;
   /** Its output folders have its mark. */
   marked: boolean;
+  /** What its images are to run with; null: with what the nodes have. */
+  pins: Pins | null;
   /** Of the request that it came by, as W3C Trace Context has it. */
   traceparent?: string | undefined;
   /** Absent if a folder is scanned. */
@@ -36,6 +39,10 @@ export interface JobRow {
   input_roots: string[] | null;
   output_roots: string[] | null;
   request: JobRequest;
+  /** What its images run with; null for a job of an earlier version. */
+  pins: Pins | null;
+  /** What those ran with that had ended when `pins` changed. */
+  pinned_before: Pins[];
   created_at: Date;
   started_at: Date | null;
   finished_at: Date | null;
@@ -46,6 +53,8 @@ export interface JobRow {
   cancelled_at: Date | null;
   total: number | null;
   state: Job["state"];
+  /** Some node runs images now, though perhaps none of this job. */
+  worked: boolean;
   /** By request; a job that paused of itself has a `pause_code`. */
   paused: boolean;
   /** Why the job paused of itself; null once an image went well again. */
@@ -135,8 +144,8 @@ export async function insertJob(
 ): Promise<boolean> {
   const { rowCount } = await client.query(
     `insert into radserve.job (id, subject, input_roots, output_roots, request, request_sha256, idempotency_key,
-       total, next_index, marked, traceparent)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($8, 0), $9, $10) on conflict do nothing`,
+       total, next_index, marked, traceparent, pins)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($8, 0), $9, $10, $11) on conflict do nothing`,
     [
       job.id,
       job.subject,
@@ -148,6 +157,7 @@ export async function insertJob(
       job.items?.length,
       job.marked,
       job.traceparent ?? null,
+      job.pins,
     ],
   );
   if (rowCount === 0) return false;
@@ -182,9 +192,7 @@ export async function jobOfKey(
   return rows[0];
 }
 
-/** A node that runs items shows signs of life, with its models ready. */
-const WORKED =
-  "exists (select from radserve.instance where works and ready and beat_at > now() - interval '15 s')";
+const WORKED = `exists (select from radserve.instance n where ${runsNow("n")})`;
 
 /**
  * A job has ended when its marks are out of its folders too, so that nothing of it is left there.
@@ -194,7 +202,7 @@ const ENDED_AT = "case when j.marked then null else j.finished_at end";
 const state = (stalled: boolean) => `case when j.cancelled_at is not null then 'cancelled'
     when ${ENDED_AT} is not null then 'completed'
     when j.held or j.pause_code is not null or ${stalled} then 'paused'
-    when not ${WORKED} and j.created_at < now() - interval '${durations.jobLonely} ms' then 'paused'
+    when not ${isRunBySome("j")} and j.created_at < now() - interval '${durations.jobLonely} ms' then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
 /** How many items of a job are in each state; null if it has none. */
@@ -206,7 +214,7 @@ const view = (
 ) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, ${ENDED_AT} as finished_at,
     j.finished_at is not null as over,
     j.cancelled_at, j.traceparent,
-    j.total, j.held as paused, now() as now, ${state(stalled)} as state,
+    j.total, j.held as paused, now() as now, ${state(stalled)} as state, ${WORKED} as worked, j.pins, j.pinned_before,
     j.pause_code, j.pause_message, j.paused_at, j.pause_box, j.report,
     coalesce(j.counts, ${COUNTS}) as counts,
     (select count(*)::int from radserve.item i where i.job_id = j.id and i.finished_at > now() - interval '60 s'

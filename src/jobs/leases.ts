@@ -7,9 +7,17 @@ import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { Summary } from "../results/commit/compose.js";
-import type { Instance } from "./nodes.js";
 import { hasPassed, jsonb } from "./database.js";
 import { finishJobs, PAUSE_ENDS, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
+import {
+  canRun,
+  isRunBySome,
+  NO_NODE_CAN_RUN,
+  OTHER_VERSIONS,
+  runsNow,
+  type Pins,
+} from "./pins.js";
+import { isYounger, type Instance } from "./nodes.js";
 
 /** How many jobs and items there are on all nodes. */
 export interface Depth {
@@ -39,6 +47,8 @@ export interface LeasedItem {
   input_roots: string[] | null;
   output_roots: string[] | null;
   marked: boolean;
+  /** What it is to run with; null for a job of an earlier version. */
+  pins: Pins | null;
   /** Of the request that its job came by. */
   traceparent: string | null;
 }
@@ -80,6 +90,7 @@ const TAKEABLE = `i.state = 'queued' and i.suspect = $3 and ${hasPassed("i.not_b
 export async function someSuspect(pool: Pool, { id }: Pick<Instance, "id">): Promise<boolean> {
   const { rows } = await pool.query<{ some: boolean }>(
     `select exists (select from radserve.item i join radserve.job j on j.id = i.job_id
+       join radserve.instance me on me.id = $1 and not ${isYounger("me")} and ${canRun("j", "me")}
        left join radserve.hindrance h on h.job_id = j.id and h.instance = $1
        where i.state = 'queued' and i.suspect and ${hasPassed("i.not_before")}
        and ${RUNNABLE} and ${hasPassed("h.until")}) as some`,
@@ -95,7 +106,7 @@ export async function someSuspect(pool: Pool, { id }: Pick<Instance, "id">): Pro
 const LEAST_BLAMED = "i.blame, i.index";
 
 const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
-  j.started_at, j.subject, j.request, j.input_roots, j.output_roots, j.marked, j.traceparent`;
+  j.started_at, j.subject, j.request, j.input_roots, j.output_roots, j.marked, j.traceparent, j.pins`;
 
 /**
  * Jobs that one lease looks into, each of which gives something. One subject may have more; the
@@ -112,7 +123,7 @@ const CANDIDATES = 4;
  * others. A turn counts what already runs.
  */
 const leaseStatement = (alone: boolean) => `with alive as materialized (
-    select from radserve.instance where id = $1 for key share
+    select release, models from radserve.instance me where id = $1 and not ${isYounger("me")} for key share
   ), open as materialized (
     select j.id, j.seq, j.subject, coalesce(j.request->>'priority' = 'stat', false) as stat, r.active,
       greatest(case when j.pause_count > 0 then r.active end, case when h.job_id is not null then r.own end) as trying,
@@ -120,7 +131,7 @@ const leaseStatement = (alone: boolean) => `with alive as materialized (
     from alive, radserve.job j left join radserve.hindrance h on h.job_id = j.id and h.instance = $1
     cross join lateral (select count(*)::int as active, (count(*) filter (where owner = $1))::int as own
       from radserve.item where job_id = j.id and state = 'running') r
-    where ${RUNNABLE} and ${hasPassed("h.until")}
+    where ${RUNNABLE} and ${hasPassed("h.until")} and ${canRun("j", "alive")}
   ), ranked as (
     select o.*, row_number() over (partition by subject order by stat desc, active, seq) as rank
     from open o cross join lateral
@@ -355,7 +366,10 @@ export async function unhinderJob(
   );
 }
 
-/** How many jobs a node leaves to others, by reason. One that pauses is told by itself. */
+/**
+ * How many jobs a node leaves to others, by reason. One that pauses, or that no node can run, is
+ * told by itself.
+ */
 export async function hindrancesOf(
   pool: Pool,
   id: string | undefined,
@@ -365,8 +379,14 @@ export async function hindrancesOf(
     `select h.code, count(*)::int as jobs from radserve.hindrance h join radserve.job j on j.id = h.job_id
      where h.instance = $1 and j.finished_at is null and j.cancelled_at is null and not j.held
        and j.pause_code is distinct from h.code
-     group by 1 order by 1`,
-    [id],
+     group by 1
+     union all
+     select $2::text, count(*)::int from radserve.job j join radserve.instance me on me.id = $1 and ${runsNow("me")}
+     where j.finished_at is null and j.cancelled_at is null and not j.held and j.pause_code is null
+       and not ${canRun("j", "me")} and ${isRunBySome("j")}
+     having count(*) > 0
+     order by 1`,
+    [id, OTHER_VERSIONS],
   );
   return Object.fromEntries(rows.map(({ code, jobs }) => [code, jobs]));
 }
@@ -472,11 +492,17 @@ export async function depth(pool: Pool): Promise<Depth> {
     `select count(*)::int as open, coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
        (select coalesce(jsonb_object_agg(reason, jobs), '{}') from (
           select coalesce(pause_code, 'paused_by_request') as reason, count(*)::int as jobs from radserve.job
-          where finished_at is null and cancelled_at is null and (held or pause_code is not null) group by 1) p) as paused_for
+          where finished_at is null and cancelled_at is null and (held or pause_code is not null) group by 1
+          union all
+          select $1::text, count(*)::int from radserve.job j
+          where finished_at is null and cancelled_at is null and not held and pause_code is null and pins is not null
+            and exists (select from radserve.instance n where ${runsNow("n")}) and not ${isRunBySome("j")}
+          having count(*) > 0) p) as paused_for
      from radserve.job j cross join lateral
        (select count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running
         from radserve.item where job_id = j.id and state in ('queued', 'running')) n
      where j.finished_at is null or (j.marked and j.finished_at is not null)`,
+    [NO_NODE_CAN_RUN],
   );
   const found = rows[0] ?? { open: 0, queued: 0, running: 0, paused_for: {} };
   return { ...found, paused: Object.values(found.paused_for).reduce((sum, jobs) => sum + jobs, 0) };

@@ -128,7 +128,18 @@ const MIGRATIONS = [
   `update radserve.job as earlier set subject = 'gateway' where subject = 'doors'
    and not exists (select from radserve.job as now
      where now.subject = 'gateway' and now.idempotency_key = earlier.idempotency_key)`,
-  "select 1",
+  // What nodes tell of themselves, and what a job was submitted with. A row of before has no place,
+  // and no release.
+  `alter table radserve.instance add column release text not null default '',
+     add column address text not null default '',
+     add column place text not null default '',
+     add column entered_at timestamptz not null default now(),
+     add column models jsonb not null default '{}',
+     add column keys text[] not null default '{}',
+     add column result_keys text[] not null default '{}',
+     add column roots jsonb not null default '[]',
+     add column clock_offset_ms float8;
+   alter table radserve.job add column pins jsonb, add column pinned_before jsonb not null default '[]'`,
   // The trace that a job was asked for in. How often nodes have said that they live, by which they
   // know tables that a backup or a standby has put in the place of newer ones; and the jobs that
   // were in the newer ones.

@@ -12,6 +12,7 @@ import { withInput } from "../files/guarded-paths.js";
 import { REFUSED, type PathSide } from "../files/path-judgement.js";
 import { isInside, isUnmountedNow, narrowRoots, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
+import { OTHER_MODELS } from "../inference/task.js";
 import type { Ending, LeasedItem } from "./leases.js";
 import { OUTPUT_REPLACED } from "./mark-again.js";
 import type { ItemOutcome } from "./messages.js";
@@ -49,6 +50,12 @@ const NO_INPUT = new Set(["no_model_accepts", "no_pixel_data"]);
 /** The end of an attempt that says nothing about its item. */
 export const NOT_RUN = { state: "queued", afterSeconds: 0, counts: false } as const;
 
+/**
+ * The models of this node were replaced after the item was taken. By the next time the database
+ * knows that, and gives it to a node that has those of the job.
+ */
+const MODELS_CHANGED = { ...NOT_RUN, afterSeconds: 2 } as const;
+
 const paused = (pause: Pause): JudgedItem => ({ ending: NOT_RUN, pause });
 
 export interface Circumstances {
@@ -64,6 +71,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     return { ending: { state: result.status === "partial" ? "partial" : "succeeded", result } };
   }
   const { error, errno } = outcome;
+  if (error.details?.["reason"] === OTHER_MODELS) return { ending: MODELS_CHANGED };
   switch (error.error) {
     case "cancelled":
       return { ending: { state: "cancelled" } };

@@ -25,7 +25,10 @@ import {
   type NodeContext,
   type FreedItem,
   type Instance,
+  type NodeFacts,
 } from "./nodes.js";
+import { takeOverRelease } from "./pins.js";
+import { clockOffset } from "./clock-offset.js";
 import { conclude } from "./conclude.js";
 import type { WriteReport } from "./feature.js";
 import { asUnavailable, isTableLoss } from "./database.js";
@@ -71,10 +74,14 @@ export interface RunnerOptions extends NodeContext {
   known: KnownJobs;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
+  /** What this node has; another object when it has changed. */
+  facts: () => NodeFacts;
   /** Makes tables that are gone anew. @param jobs those that this node worked on */
   repair: (jobs: readonly string[]) => Promise<void>;
   /** Says so if the tables are not those that this node knew. */
   recognise: () => Promise<void>;
+  /** Told when the database knows this node. */
+  entered: () => void;
   /** Undefined where jobs have no reports. */
   writeReport: WriteReport | undefined;
 }
@@ -108,6 +115,10 @@ export class Runner {
   #writeSoon: NodeJS.Timeout | undefined;
   #failures = 0;
   #beatAt = 0;
+  /** The facts that the database has. */
+  #told: NodeFacts | undefined;
+  #toldReady = false;
+  #clockOffset: number | undefined;
   #tidyAt = 0;
   #checkCancelled = false;
   #concluding: Promise<void> | undefined;
@@ -232,6 +243,8 @@ export class Runner {
     if (isTidyDue) {
       this.#tidyAt = monotonic();
       this.#clearEnded(await freeSilent(database.pool, instance));
+      if (instance.works)
+        await takeOverRelease(database.pool, this.options.config.database_url === undefined);
       await tidy(database.pool);
       await this.#giveBackUnheard(instance);
       if (instance.works) this.#conclude(instance);
@@ -244,11 +257,13 @@ export class Runner {
    * anew.
    */
   async #alive(): Promise<Instance> {
-    const { database, log, ready, owner, recognise } = this.options;
+    const { database, log, owner, recognise, facts } = this.options;
     const at = monotonic();
+    const now = facts();
     if (this.#instance !== undefined) {
-      if (at - this.#beatAt < durations.nodeBeat) return this.#instance;
-      if (await beat(database.pool, this.#instance, ready())) {
+      const same = now === this.#told && this.#isReady === this.#toldReady;
+      if (same && at - this.#beatAt < durations.nodeBeat) return this.#instance;
+      if (await this.#beat(this.#instance, now)) {
         this.#beatAt = at;
         await this.#look(this.#instance);
         return this.#instance;
@@ -265,13 +280,37 @@ export class Runner {
     }
     const instance = this.options.instance();
     this.#beatAt = monotonic();
-    const freed = await enter(database.pool, instance, ready());
+    const ready = this.#isReady;
+    const freed = await enter(database.pool, instance, ready, now);
+    [this.#told, this.#toldReady] = [now, ready];
     this.#instance = instance;
     await this.#look(instance);
     if (freed.length > 0)
       log.warn({ items: freed.length }, "items of a process that ended run again");
     this.#clearEnded(freed);
+    this.options.entered();
     return instance;
+  }
+
+  /** It takes items: one that stops leaves them to others. */
+  get #isReady(): boolean {
+    return this.options.ready() && !this.#stopping;
+  }
+
+  /**
+   * Tells the database that this node lives, and what has changed; and compares the clocks.
+   * @returns false if it was taken for dead meanwhile
+   */
+  async #beat(instance: Instance, facts: NodeFacts): Promise<boolean> {
+    const { pool } = this.options.database;
+    const changed = facts === this.#told ? undefined : facts;
+    const ready = this.#isReady;
+    const asked = monotonic();
+    const at = await beat(pool, instance, ready, changed, this.#clockOffset);
+    if (at === undefined) return false;
+    [this.#told, this.#toldReady] = [facts, ready];
+    this.#clockOffset = clockOffset(asked, at) ?? this.#clockOffset;
+    return true;
   }
 
   /** Says so if the tables are older than this node knows them. */
@@ -458,6 +497,7 @@ export class Runner {
       }
       const { series, isCase } = paths;
       const { models, outputs, group, destinations } = request;
+      const pinned = item.pins?.models;
       const requestId = `${job_id}.${index}`;
       const task = taskOf({
         requestId,
@@ -473,6 +513,7 @@ export class Runner {
         asCase: isCase,
         group: isCase ? undefined : group,
         models,
+        pinned,
         outputs,
         destinations,
         deliveryId: requestId,

@@ -12,8 +12,10 @@ import { RadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { ProcessMemory } from "../base/process-memory.js";
+import { VERSION } from "../base/version.js";
 import { candidatesOf } from "../inference/plan.js";
 import type { KnownModels } from "../models/entry.js";
+import { identitiesOf } from "../models/identity.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import type { Instance, NodeContext } from "./nodes.js";
@@ -28,6 +30,7 @@ import {
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { hinderJob, isHindered, unhinderJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
+import { lackingOf, type Pins } from "./pins.js";
 import { scanFolder, type ScanResult } from "./scan.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
@@ -80,6 +83,9 @@ const HINDERED = {
   message:
     "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan continues by itself when it is back.",
 };
+
+/** This node has not what the job was submitted with: what an item is depends on the models. */
+class OtherVersions extends Error {}
 
 const OF_MODELS = new Set<string>(["model_unavailable", "model_not_found"]);
 /** Why this node cannot scan a folder; what a scan finds shows that it is over. */
@@ -250,7 +256,7 @@ export class Scanner {
 
   /**
    * Ends when the folder is scanned or its job cancelled.
-   * @returns true if it is hindered, and has to be tried again
+   * @returns true if it is hindered, and has to be tried again, perhaps by another node
    */
   async #scan(scan: Scan, lost: AbortSignal): Promise<boolean> {
     const { database, log, troubles, instance } = this.options;
@@ -266,6 +272,7 @@ export class Scanner {
       return false;
     } catch (thrown) {
       signal.throwIfAborted();
+      if (thrown instanceof OtherVersions) return true;
       if (!this.#hindered.has(job))
         log.warn({ job, fault: faultForLog(thrown) }, "a folder cannot be scanned now");
       this.#hindered.add(job);
@@ -281,8 +288,10 @@ export class Scanner {
 
   async #scanOnce({ job_id: jobId, was_empty = false }: Scan, signal: AbortSignal): Promise<void> {
     const { config, database, roots, models, onFound } = this.options;
-    const { rows } = await database.pool.query<Pick<JobRow, "request" | "input_roots">>(
-      `select request, input_roots from radserve.job
+    const { rows } = await database.pool.query<
+      Pick<JobRow, "request" | "input_roots"> & { pins: Pins | null }
+    >(
+      `select request, input_roots, pins from radserve.job
        where id = $1 and total is null and cancelled_at is null`,
       [jobId],
     );
@@ -290,6 +299,8 @@ export class Scanner {
     if (job === undefined) return;
     const wanted = job.request.models;
     const { entries, problems } = await models();
+    const runs = { release: VERSION, models: identitiesOf(entries) };
+    if (job.pins !== null && lackingOf(job.pins, runs).length > 0) throw new OtherVersions();
     // What is an item depends on them: without one a series would be its slices for good
     candidatesOf(entries, wanted, problems);
     const found = scanFolder({

@@ -15,7 +15,6 @@ import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
 import { bulkRequestSchema, type BulkRequest } from "./schema.js";
 import { groupsOf } from "../base/groups.js";
 import { parseBody } from "../base/json-body.js";
-import { candidatesOf } from "../inference/plan.js";
 import { checkGroup, destinationsFor, type KnownDestinations } from "../inference/request.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import type { KnownJobs } from "./known-jobs.js";
@@ -23,6 +22,7 @@ import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
 import { findJob, insertJob, jobOfKey, refuseMany, type KeyedJob, type NewJob } from "./jobs.js";
 import type { Caller } from "./call.js";
+import { pinsFor } from "./pins.js";
 import type { Scanner } from "./scanner.js";
 import { visibleTo } from "./visible-jobs.js";
 
@@ -71,10 +71,7 @@ export async function submit(
     input: await narrowRoots(context.roots.input, inputRoots),
     output: await narrowRoots(context.roots.output, outputRoots),
   };
-  if (body.models !== undefined) {
-    const { entries, problems } = await context.models();
-    candidatesOf(entries, body.models, problems);
-  }
+  const pins = pinsFor(body.models, await context.models());
   let wasEmpty = false;
   if (items !== undefined) await checkItems(items, roots, { ...context.config, group: body.group });
   else wasEmpty = await checkFolder(request.input_folder_path ?? "", roots, context.config);
@@ -98,6 +95,7 @@ export async function submit(
     requestSha256: sha256,
     idempotencyKey: key,
     marked: true,
+    pins,
     traceparent,
     ...(items === undefined ? {} : { items: itemsOf(id, items) }),
   };

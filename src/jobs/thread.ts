@@ -4,8 +4,7 @@
  * inferred by the worker threads.
  */
 import { randomUUID } from "node:crypto";
-import { readFile, writeFile } from "node:fs/promises";
-import os from "node:os";
+import { readFile, stat, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
@@ -16,10 +15,12 @@ import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import { onPort } from "../base/remote.js";
 import { answerOwner } from "../base/service-thread.js";
+import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
 import { nodeId } from "../files/node-id.js";
 import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
+import { identitiesOf } from "../models/identity.js";
 import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth, hindrancesOf } from "./leases.js";
@@ -31,6 +32,7 @@ import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
 import { allNodes } from "./job-details.js";
+import type { NodeFacts } from "./nodes.js";
 
 const options = workerData as BulkThreadOptions;
 const { config, roots } = options;
@@ -64,7 +66,11 @@ const methods: JobsThread = {
     resolveModels(known);
     models = Promise.resolve(known);
     modelsReady = ready;
+    facts = { ...facts, models: identitiesOf(known.entries) };
     state.parts?.runner.wake();
+  },
+  useFacts(own) {
+    facts = { ...facts, ...own };
   },
   ended: (id, outcome) => void state.parts?.runner.ended(id, outcome),
   stop() {
@@ -80,6 +86,16 @@ const aside: JobsAside = {
 
 const { note: owner } = answerOwner<JobsOwner>(methods);
 
+/**
+ * Where the state directory lies: which machine, since its start, and which folder of it. A process
+ * there has the lock of that folder, so that all before it have ended.
+ */
+async function placeOf(): Promise<string> {
+  const boot = await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => randomUUID());
+  const { dev, ino } = await stat(config.state_dir);
+  return `${boot.trim()} ${dev}:${ino}`;
+}
+
 interface BulkParts {
   database: Database;
   scanner: Scanner;
@@ -93,6 +109,7 @@ let models: Promise<KnownModels>;
 let resolveModels: (known: KnownModels) => void;
 models = new Promise((resolve) => (resolveModels = resolve));
 let modelsReady = false;
+let facts: NodeFacts = { models: {}, keys: [], result_keys: [], roots: [] };
 
 const state: { parts?: BulkParts; fault?: unknown; stopped: boolean } = { stopped: false };
 const troubles = new DatabaseTroubles();
@@ -118,13 +135,17 @@ async function open(): Promise<BulkParts> {
     await recognise(database);
     await scanner.start();
     const node = await nodeId(config.state_dir);
+    const place = await placeOf();
     const runner = new Runner({
       ...shared,
       window: options.window,
       instance: () => ({
         id: randomUUID(),
         node,
-        name: os.hostname(),
+        place,
+        name: config.node_name,
+        release: VERSION,
+        address: options.address,
         process: options.processId,
         afterCrash: options.crashed,
         works,
@@ -132,8 +153,10 @@ async function open(): Promise<BulkParts> {
       owner,
       known,
       ready: () => modelsReady,
+      facts: () => facts,
       repair,
       recognise: () => recognise(database),
+      entered: tellFigures,
       writeReport: given
         .map((feature) => feature.reports?.(config))
         .find((one) => one !== undefined),
@@ -197,6 +220,7 @@ async function openPatiently(): Promise<BulkParts> {
       if (state.stopped) parts.runner.stop();
       state.parts = parts;
       delete state.fault;
+      tellFigures();
       return parts;
     } catch (error) {
       state.fault = error;
@@ -270,7 +294,7 @@ async function close(): Promise<void> {
 const reasonOf = (error: unknown) =>
   error instanceof BulkUnavailable ? error.reason : "database_unavailable";
 
-const figures = setInterval(() => {
+function tellFigures(): void {
   const { parts, fault } = state;
   if (parts === undefined) {
     if (fault !== undefined) owner.trouble(reasonOf(fault));
@@ -286,8 +310,11 @@ const figures = setInterval(() => {
   ]).then(
     ([found, nodes, left_alone, lost]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      owner.figures({ ...found, nodes, left_alone, lost, trouble }, runner.takeCounts());
+      const self = runner.instance?.id ?? null;
+      owner.figures({ ...found, nodes, left_alone, lost, trouble, self }, runner.takeCounts());
     },
     (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
   );
-}, durations.bulkFigures);
+}
+
+const figures = setInterval(tellFigures, durations.bulkFigures);

@@ -91,6 +91,7 @@ const PROCESSORS: Record<string, { square: boolean; crops: boolean }> = {
   beit: { square: true, crops: false },
   siglip: { square: true, crops: false },
   pvt: { square: true, crops: false },
+  segformer: { square: true, crops: false },
   deit: { square: true, crops: true },
   bit: { square: false, crops: true },
   clip: { square: false, crops: true },

@@ -12,6 +12,7 @@ import { counted } from "../base/table.js";
 import type { BulkFigures } from "../jobs/messages.js";
 import type { Config } from "../config.js";
 import { conditionsFrom, type Condition } from "./condition.js";
+import { FLEET_REMEDIES, fleetConditions, fleetWarnings } from "./fleet.js";
 import type { RunningFeatures } from "./running-features.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault } from "../files/usable.js";
@@ -46,6 +47,7 @@ export const REMEDIES = {
   jobs_lost:
     "Send them again: only what is missing is computed. radserve jobs purge ID ends this for a job. Before you put a backup back, see docs/operations.md.",
   node_silent: "Check that this machine runs and reaches the database.",
+  ...FLEET_REMEDIES,
 } as const;
 type ConditionName = keyof typeof REMEDIES;
 
@@ -92,15 +94,21 @@ export function neededFolders(config: Config, spool?: string): Promise<NeededFol
   ]);
 }
 
-export async function foldersNow(config: Config, spool?: string): Promise<Condition[]> {
-  const all = await neededFolders(config, spool);
-  return all.flatMap(({ where, fault }) =>
-    fault === undefined ? [] : of(fault.condition, where, `The ${where}: ${fault.found}.`),
-  );
+export const folderCondition = ({ where, fault }: NeededFolder): Condition[] =>
+  fault === undefined ? [] : [of(fault.condition, where, `The ${where}: ${fault.found}.`)];
+
+/** What looks at the folders now and again. */
+export interface WatchedFolders {
+  look(): Promise<void>;
+  conditions(): Condition[];
+  /** What the other nodes see of them is known. */
+  known(): boolean;
 }
 
+/** How often it is looked until then. */
+const FIRST_LOOKS_MS = 200;
+
 export interface Sources {
-  config: Config;
   /** Why the server is not ready. */
   fault: () => RadserveError | undefined;
   /** What is wrong with the keys. */
@@ -109,12 +117,12 @@ export interface Sources {
   gpus: () => EngineStats["gpus"];
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
+  folders: WatchedFolders;
   features: RunningFeatures;
   log: Logger;
 }
 
 export class Conditions {
-  #folders: Condition[] = [];
   #keysOfResults: string | undefined;
   readonly #failing = new Map<string, { errno: string; at: number }>();
   #known = new Map<string, Condition>();
@@ -142,13 +150,14 @@ export class Conditions {
 
   /** Looks now and again, and logs what begins and what ends. */
   async watch(): Promise<void> {
-    const { config, features } = this.sources;
-    this.#folders = await foldersNow(config, features.spool);
+    const { folders, features } = this.sources;
+    await folders.look();
     this.#keysOfResults = await resultKeysTrouble();
     await features.look();
     this.#tell();
     if (this.#closed) return;
-    this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();
+    const pause = folders.known() ? durations.conditionsLook : FIRST_LOOKS_MS;
+    this.#timer = setTimeout(() => void this.watch(), pause).unref();
   }
 
   close(): void {
@@ -161,7 +170,7 @@ export class Conditions {
    * seconds ago: nobody waits for a share.
    */
   list(): Condition[] {
-    const { fault, keys, models, gpus, certificates, bulk, features } = this.sources;
+    const { fault, keys, models, gpus, certificates, bulk, folders, features } = this.sources;
     const blocking = fault();
     const refusedKeys = keys();
     const { trouble, paused_for, left_alone, lost, nodes } = bulk();
@@ -183,7 +192,7 @@ export class Conditions {
         .map(({ name, error = "failed" }) =>
           of("model_failed", `model ${name}`, `${name} failed: ${error}.`),
         ),
-      ...this.#folders,
+      ...folders.conditions(),
       ...this.#disks(),
       ...gpus()
         .filter(({ lost }) => lost)
@@ -232,12 +241,19 @@ export class Conditions {
         .map(({ name, seen_at }) =>
           of("node_silent", `node ${name}`, `Node ${name} has not answered since ${seen_at}.`),
         ),
+      ...fleetConditions(nodes),
     ];
+  }
+
+  /** What may become wrong. */
+  warnings(): Condition[] {
+    return fleetWarnings(this.sources.bulk().nodes);
   }
 
   #tell(): void {
     const { log } = this.sources;
-    const now = new Map(this.list().map((one) => [`${one.condition} ${one.where}`, one]));
+    const all = [...this.list(), ...this.warnings()];
+    const now = new Map(all.map((one) => [`${one.condition} ${one.where}`, one]));
     for (const [key, { condition, where, message }] of now)
       if (!this.#known.has(key)) log.warn({ condition, where }, message);
     for (const [key, { condition, where }] of this.#known)

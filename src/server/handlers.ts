@@ -282,6 +282,9 @@ export const readySchema = z.object({
     .describe(
       "Problems that do not keep the server from being ready; answers 503 and 507 have them in details",
     ),
+  warnings: z
+    .array(conditionSchema)
+    .describe("What may become a problem: a clock that is 5 s off the database's"),
 });
 
 /**
@@ -293,11 +296,12 @@ export const ready: Endpoint = {
   handler: (ctx, { inference, monitoring }) => {
     const fault = monitoring.fault();
     const conditions = monitoring.conditions.list();
+    const warnings = monitoring.conditions.warnings();
     if (fault !== undefined) {
-      const details = { ...fault.details, conditions };
+      const details = { ...fault.details, conditions, warnings };
       throw new RadserveError(fault.code, fault.message, details, { cause: fault.cause });
     }
-    ctx.body = { status: "ready", models: healthOfModels(inference), conditions };
+    ctx.body = { status: "ready", models: healthOfModels(inference), conditions, warnings };
   },
 };
 

@@ -215,7 +215,7 @@ function identify(options: ServerOptions): Middleware {
       );
     });
     await next();
-    if (options.stopping()) ctx.set("Connection", "close");
+    if (options.leaving()) ctx.set("Connection", "close");
     await leaveUnread(ctx);
   };
 }

@@ -36,12 +36,19 @@ async function leased(count: number) {
     items,
   };
   await transaction(pool, (client) =>
-    insertJob(client, { ...made, requestSha256: "", idempotencyKey: undefined, marked: false }, 1),
+    insertJob(
+      client,
+      { ...made, requestSha256: "", idempotencyKey: undefined, marked: false, pins: null },
+      1,
+    ),
   );
   const instance = {
     id: randomUUID(),
     node: randomUUID(),
+    place: "",
     name: "node-1",
+    release: "1",
+    address: "",
     process: randomUUID(),
     afterCrash: false,
     works: true,
@@ -436,6 +443,7 @@ t.test("of two that open a subject's last job at once, one is refused", async (t
         requestSha256: "",
         idempotencyKey: undefined,
         marked: false,
+        pins: null,
       },
       2,
     );

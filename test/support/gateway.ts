@@ -49,7 +49,7 @@ export function gatewayPlace(t: Test, change: object = {}, extra: Record<string,
     rules: [{ name: "all", quiet: QUIET, resend: QUIET, output_folder: results }],
     ...change,
   };
-  writeFileSync(file, JSON.stringify(gateway));
+  writeFileSync(file, JSON.stringify(gateway).replaceAll('"OUT"', JSON.stringify(results)));
   return { place, spool, results, file };
 }
 

@@ -1,8 +1,9 @@
-/** What doctor looks at of the gateway: its file and its ports. */
+/** What doctor looks at of the gateway: its file, its ports and its destinations. */
 import { ConfigError } from "../../base/errors.js";
 import { bad, good, type Diagnosis } from "../../commands/doctor/finding.js";
 import { whyClosed } from "../../commands/doctor/service.js";
 import type { Config } from "../../config.js";
+import { echo } from "./echo.js";
 import { checkGateway, receives, type GatewaySettings } from "./settings.js";
 
 /**
@@ -20,6 +21,7 @@ export async function doctor(config: Config): Promise<Diagnosis[]> {
     return [
       good("gateway", going === "" ? coming : `${coming}; destinations: ${going}`),
       ...(await gatewayPorts(found, config)),
+      ...(await gatewayDestinations(found)),
     ];
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
@@ -54,4 +56,16 @@ async function gatewayPorts(
     ];
   });
   return (await Promise.all(findings)).flat();
+}
+
+/** The first result finds out otherwise. */
+async function gatewayDestinations({ destinations }: GatewaySettings): Promise<Diagnosis[]> {
+  const found = Object.entries(destinations).map(async ([name, settings]) => {
+    const { ok, found } = await echo(name, settings);
+    const what = `destination ${name}: ${found}`;
+    return ok
+      ? good("gateway", what)
+      : bad("gateway", what, "Correct the file, or start the peer and let it know this server.");
+  });
+  return Promise.all(found);
 }

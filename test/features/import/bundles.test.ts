@@ -83,7 +83,7 @@ const CASES: Record<string, Case> = {
   },
   renalStructures_CECT_segmentation: {
     small: { roi_size: [12, 12, 8] },
-    without: { "the range": (manifest) => delete input(manifest).clip },
+    without: { "the axes": (manifest) => (input(manifest).orientation = "RAS") },
   },
   volume_resized: {
     without: { "few voxels": (manifest) => delete input(manifest).antialias },

@@ -56,9 +56,9 @@ t.test("a measurement has a row of its own, with its frame, value and unit", (t)
   ]);
   const tally = new Tally();
   tally.add({ ...image, input_image_path: "/in/x.dcm", receipt });
-  const [{ measurements } = { measurements: new Map() }] = tally.models.values();
+  const [tallied] = tally.models.values();
   t.strictSame(
-    [...measurements.values()].map(({ name, label, unit, values }) => [
+    [...tallied!.measurements.values()].map(({ name, label, unit, values }) => [
       name,
       label,
       unit,

@@ -28,10 +28,9 @@ export function syntaxesOf(own: string): readonly string[] {
  * @throws RadserveError if its pixels cannot be decompressed
  */
 export async function dataSetIn(bytes: Buffer, syntax: string): Promise<Iterable<Uint8Array>> {
-  const { transferSyntax: own = "" } = readFileMeta(bytes) ?? {};
-  if (syntax === own) return [bytes.subarray(readFileMeta(bytes)?.end)];
-  const plain = own === RLE_LOSSLESS ? await decompressed(bytes) : bytes;
-  return syntax === IMPLICIT_VR_LITTLE_ENDIAN
+  const own = readFileMeta(bytes)?.transferSyntax;
+  const plain = own === RLE_LOSSLESS && syntax !== own ? await decompressed(bytes) : bytes;
+  return syntax === IMPLICIT_VR_LITTLE_ENDIAN && syntax !== own
     ? inImplicitVr(openFile(plain))
     : [plain.subarray(readFileMeta(plain)?.end)];
 }

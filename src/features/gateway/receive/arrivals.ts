@@ -8,44 +8,31 @@
  * after their mark. The key of a job follows from what it is of, so that nodes which share a spool,
  * and processes which follow one another, make one job of it.
  */
-import { stat } from "node:fs/promises";
-import path from "node:path";
 import { backOff } from "../../../base/back-off.js";
 import { durations } from "../../../base/durations.js";
-import { asRadserveError, errors, type RadserveError } from "../../../base/errors.js";
-import { groupsBy, groupsOf } from "../../../base/groups.js";
-import { faultForLog, type Logger } from "../../../base/log.js";
+import { asRadserveError, type RadserveError } from "../../../base/errors.js";
+import { groupsBy } from "../../../base/groups.js";
+import { faultForLog } from "../../../base/log.js";
 import { monotonic } from "../../../base/monotonic.js";
-import { sha256 } from "../../../files/durable-files.js";
-import { RECEPTION_NOTE } from "../../../files/helper-names.js";
-import { replaceFile } from "../../../files/new-file.js";
 import type { RunningClock } from "../../../files/running-clock.js";
-import type { Interruption, ReceptionNote } from "../../../inference/reception-note.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import { gatewayRetry } from "../retry.js";
-import { makesJobs, type JobRule, type Rule } from "../rule-settings.js";
+import { makesJobs, type Rule } from "../rule-settings.js";
+import { SeriesReader, type Looked } from "./looked.js";
 import { Marks, type MarkedJob, type SeriesMark, type Unmade } from "./marks.js";
 import { isStudyFolder, studyOf } from "./patients.js";
-import type { Reception, SeriesReception } from "./reception.js";
-import { Removal, REMOVING } from "./removal.js";
 import {
-  imagesIn,
-  missingSeries,
-  type ObjectFacts,
-  type RuleBook,
-  type SeriesFacts,
-} from "./rules.js";
-import { filesIn, isPeerFolder, namesIn, removeFile } from "./spool-folders.js";
-import {
-  againPath,
-  isUid,
-  keyOfPlace,
-  seriesPath,
-  type KeptObject,
-  type SeriesPlace,
-  type Spool,
-} from "./spool.js";
-import { linkStudy } from "./study-folder.js";
+  isOfStudy,
+  notMade,
+  ReceivedJobs,
+  type Completed,
+  type JobsOptions,
+} from "./received-jobs.js";
+import type { Received, ReceivedDetails } from "./received.js";
+import { Removal, REMOVING, type RemovalOptions } from "./removal.js";
+import { imagesIn, type ObjectFacts, type RuleBook } from "./rules.js";
+import { isPeerFolder } from "./spool-folders.js";
+import { isUid, keyOfPlace, type KeptObject, type SeriesPlace } from "./spool.js";
 
 /** Objects that one look removes at most: no fault of a clock empties the spool at once. */
 const MOST_REMOVED = 10_000;
@@ -55,44 +42,13 @@ const MOST_QUIETS = 10;
 const QUIETS_OF_PAUSE = 2;
 /** A timer of Node.js that is to run for longer ends at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
-/** Objects whose files are read beside each other for the rules. */
-const READ_AT_ONCE = 16;
-
-/** A job to be made of received objects. */
-export interface Submission {
-  peer: string;
-  study: string;
-  objects: number;
-  /** Of the endpoint of jobs. */
-  request: Record<string, unknown>;
-}
-
-/** What became of a study that was said to be complete. */
-export interface Completed {
-  peer: string;
-  series: string[];
-  /** null where no rule takes the series, so that nothing becomes of it. */
-  rule: string | null;
-  job_id: string | null;
-  objects: number;
-  /** Why there is no job; null where there is one. */
-  why: Unmade | null;
-}
-
-export interface ArrivalsOptions {
-  folder: string;
-  spool: Pick<Spool, "made" | "patients">;
-  reception: Reception;
+export interface ArrivalsOptions
+  extends Omit<JobsOptions, "reader" | "marks">, Omit<RemovalOptions, "reception"> {
+  spool: JobsOptions["spool"] & RemovalOptions["spool"];
   rules: RuleBook;
   /** Seconds. */
   keep: number;
   clock: Pick<RunningClock, "isOlder">;
-  log: Logger;
-  /** @returns the id of the job @throws RadserveError of the endpoint of jobs, audit_failed */
-  submit: (submission: Submission) => Promise<string>;
-  jobState: (jobId: string) => Promise<JobEnd>;
-  /** Writes down what is removed next. @throws RadserveError audit_failed */
-  removing: (removal: { peer: string; study: string; objects: number }) => Promise<void>;
 }
 
 /** A series of which something is still to become. */
@@ -124,23 +80,6 @@ interface WaitingStudy {
   /** One step after the other, and how many there are. */
   work: Promise<unknown>;
   turns: number;
-}
-
-/** What lies in the spool of a series. */
-interface Looked {
-  place: SeriesPlace;
-  names: string[];
-  /** Of those that took the place of damaged ones. */
-  again: string[];
-  reception: SeriesReception;
-  notes: Parameters<Reception["of"]>[2];
-  /** What its job's note says; undefined where it came whole. */
-  interruption: Interruption | undefined;
-  /** By which it is told from the same objects that came another way. */
-  how: readonly string[];
-  /** Equal as long as it is the same series, and came the same way. */
-  objects: string;
-  mark: SeriesMark | undefined;
 }
 
 /** A series that no job is made of. */
@@ -177,30 +116,27 @@ const WHY_UNMADE: Record<Unmade, string> = {
   discarded: "received objects were discarded, as their rule says",
 };
 
-const NO_MARK: SeriesMark = { objects: "", count: 0, rules: "", at: 0, jobs: [] };
-
-const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
-
-const isInterrupted = ({ lost, broken }: SeriesReception): boolean => lost + broken > 0;
-
 export class Arrivals {
   /** By peer and study. */
   readonly #studies = new Map<string, WaitingStudy>();
   readonly #unmade = new Map<string, UnmadeSeries>();
   readonly #marks: Marks;
   readonly #removal: Removal;
+  readonly #reader: SeriesReader;
+  readonly #jobs: ReceivedJobs;
   /** Codes, of series that could not be looked at. */
   readonly #faults = new Map<string, string>();
-  #rules: RuleBook;
   #keep: number;
   #lookTimer: NodeJS.Timeout | undefined;
   #closed = false;
 
   constructor(private readonly options: ArrivalsOptions) {
-    this.#rules = options.rules;
-    this.#keep = options.keep;
-    this.#marks = new Marks(options.folder, (...names) => options.spool.made(...names));
+    const { folder, spool, reception, rules, keep } = options;
+    this.#keep = keep;
+    this.#marks = new Marks(folder, (...names) => spool.made(...names));
     this.#removal = new Removal(options);
+    this.#reader = new SeriesReader(folder, reception, this.#marks, rules);
+    this.#jobs = new ReceivedJobs({ ...options, reader: this.#reader, marks: this.#marks });
   }
 
   /** Series that wait; those of which nothing becomes; and why some cannot become jobs: codes. */
@@ -218,8 +154,8 @@ export class Arrivals {
   /** The rules of a file that was read again. What no rule took is asked for anew. */
   reload(rules: RuleBook, keep: number): void {
     this.#keep = keep;
-    if (rules.version === this.#rules.version) return;
-    this.#rules = rules;
+    if (rules.version === this.#reader.rules.version) return;
+    this.#reader.rules = rules;
     for (const study of this.#studies.values()) {
       for (const one of study.series.values()) one.facts.clear();
       this.#askAt(study, 0);
@@ -239,7 +175,7 @@ export class Arrivals {
     if (isKnown && kept.fresh && one.known !== undefined) one.known += 1;
     this.#askAt(this.#studyOf(place), this.#quiet(peer));
     if (isKnown) return;
-    const { length } = await this.#objects(place);
+    const { length } = await this.#reader.objects(place);
     one.known ??= length;
   }
 
@@ -248,7 +184,7 @@ export class Arrivals {
     const known = this.#waits(place);
     if (known !== undefined) known.held = undefined;
     const add = async () => {
-      if ((await this.#objects(place)).length > 0) this.#await(place);
+      if ((await this.#reader.objects(place)).length > 0) this.#await(place);
     };
     // It is found when the spool is looked through
     void add().catch(() => undefined);
@@ -303,7 +239,7 @@ export class Arrivals {
 
   /** Milliseconds without an object after which the first rule may be asked. */
   #quiet(peer: string): number {
-    const quiets = this.#rules.rules.flatMap(({ from, quiet }) =>
+    const quiets = this.#reader.rules.rules.flatMap(({ from, quiet }) =>
       from?.includes(peer) === false ? [] : quiet,
     );
     return 1000 * Math.min(...(quiets.length === 0 ? [60] : quiets));
@@ -378,7 +314,7 @@ export class Arrivals {
     const { asked, next: quietAt } = await this.#quietSeries(study, forced);
     let next = quietAt;
     for (const one of asked.filter(({ taking }) => taking?.length === 0)) {
-      const facts = await this.#factsOf(one.looked, one.one.facts);
+      const facts = await this.#reader.factsOf(one.looked, one.one.facts);
       const why = imagesIn(facts) === 0 ? "no_images" : "no_rule";
       await this.#settle(study, one, [], why);
       made.push(notMade(one.looked, why, null));
@@ -397,7 +333,11 @@ export class Arrivals {
       }
       try {
         const done = makesJobs(rule)
-          ? await this.#makeOf(study, rule, taken)
+          ? await this.#jobs.make(
+              study,
+              rule,
+              taken.map(({ one, looked }) => ({ looked, facts: one.facts })),
+            )
           : await this.#discardAll(study, rule, taken);
         made.push(...done.made);
         const { held } = done;
@@ -427,7 +367,7 @@ export class Arrivals {
     const notes = await this.options.reception.notesOf(peer, study.study);
     for (const one of study.series.values()) {
       const { arrivals } = one;
-      const looked = await this.#looked(one.place, notes);
+      const looked = await this.#reader.looked(one.place, notes);
       const { length } = looked.names;
       if (length === 0) {
         this.#forget(study, one);
@@ -441,7 +381,7 @@ export class Arrivals {
       const isQuiet = forced.has(one.place.series) || quietAt <= monotonic();
       if (!isQuiet) next = Math.min(next, quietAt);
       const taking = isQuiet
-        ? this.#rules.taking(await this.#factsOf(looked, one.facts))
+        ? this.#reader.rules.taking(await this.#reader.factsOf(looked, one.facts))
         : undefined;
       asked.push({ one, looked, arrivals, taking });
     }
@@ -497,178 +437,6 @@ export class Arrivals {
     return Math.max(Math.min(quietAt, most), Math.min(resentAt, most + resend));
   }
 
-  /** The facts of a series, of which most are known from when it was asked before. */
-  async #factsOf(
-    { place, names, again, reception }: Looked,
-    known = new Map<string, ObjectFacts>(),
-  ): Promise<SeriesFacts> {
-    const { peer } = place;
-    // One that took another's place is another one
-    const keyOf = (name: string) =>
-      [name, ...again.filter((file) => file.startsWith(name.slice(0, -"dcm".length)))].join(" ");
-    const unknown = names.filter((name) => !known.has(keyOf(name)));
-    for (const some of groupsOf(unknown, READ_AT_ONCE))
-      await Promise.all(
-        some.map(async (name) => {
-          known.set(keyOf(name), await this.#rules.read(this.#fileOf(place, name)));
-        }),
-      );
-    const objects = names.flatMap((name) => known.get(keyOf(name)) ?? []);
-    return { peer, titles: reception.titles, objects };
-  }
-
-  #fileOf({ peer, study, series }: SeriesPlace, name: string): string {
-    return this.#path(...seriesPath(peer, study, series), name);
-  }
-
-  /**
-   * Makes the job of a rule.
-   * @returns what was made, and of which series nothing can be made as they are
-   */
-  async #makeOf(
-    study: WaitingStudy,
-    rule: JobRule,
-    taken: readonly AskedSeries[],
-  ): Promise<{ made: Completed[]; held: Unmade | undefined }> {
-    const own = taken.map(({ looked }) => looked);
-    const all = isOfStudy(rule) ? [...own, ...(await this.#othersOf(study, rule, own))] : own;
-    const facts = new Map<Looked, SeriesFacts>();
-    for (const looked of all) {
-      const one = taken.find((asked) => asked.looked === looked)?.one;
-      facts.set(looked, await this.#factsOf(looked, one?.facts));
-    }
-    const chosen = rule.series === "largest" ? largestOf(all, facts) : all;
-    const missing = missingSeries(
-      rule,
-      chosen.flatMap((looked) => facts.get(looked) ?? []),
-    );
-    const held: Unmade | undefined =
-      missing.length > 0
-        ? "series_missing"
-        : rule.require === "whole" && chosen.some(({ reception }) => isInterrupted(reception))
-          ? "not_whole"
-          : undefined;
-    if (held !== undefined)
-      return { made: own.map((looked) => notMade(looked, held, rule.name)), held };
-    // In one order, whichever came first here: the key of the job has to be the same on all nodes
-    const inOrder = [...chosen].sort((a, b) => (a.place.series < b.place.series ? -1 : 1));
-    const made = await this.#jobOf(rule, inOrder);
-    return { made: [made], held };
-  }
-
-  /** Series of the study that do not wait: those of earlier jobs of the rule belong to its next. */
-  async #othersOf(
-    { peer, study }: WaitingStudy,
-    rule: JobRule,
-    own: readonly Looked[],
-  ): Promise<Looked[]> {
-    const notes = await this.options.reception.notesOf(peer, study);
-    const found: Looked[] = [];
-    for (const series of await namesIn(this.#path("series", peer, study))) {
-      if (!isUid(series) || own.some(({ place }) => place.series === series)) continue;
-      const looked = await this.#looked({ peer, study, series }, notes);
-      const { names, mark } = looked;
-      if (names.length === 0) continue;
-      const wasTaken = mark?.jobs.some((job) => job.rule === rule.name) === true;
-      const mayBe = mark?.unmade === "not_largest";
-      if (wasTaken || (mayBe && this.#rules.taking(await this.#factsOf(looked)).includes(rule)))
-        found.push(looked);
-    }
-    return found;
-  }
-
-  async #jobOf(rule: JobRule, all: readonly Looked[]): Promise<Completed> {
-    const [first] = all;
-    if (first === undefined) throw errors.not_found("The series is not in the spool any more.");
-    const { peer, study } = first.place;
-    const jobIn = ({ mark }: Looked) => mark?.jobs.find((job) => job.rule === rule.name);
-    const isMade = all.every((looked) => jobIn(looked)?.objects === looked.objects);
-    const made = isMade ? jobIn(first) : undefined;
-    let jobId = made?.job_id;
-    if (made?.ended === false && (await this.options.jobState(made.job_id)) === "gone") {
-      this.options.log.warn(
-        { peer, job: jobId },
-        "the job of received images was lost: it is made again",
-      );
-      jobId = undefined;
-    }
-    const objects = all.reduce((sum, { names }) => sum + names.length, 0);
-    if (jobId === undefined) {
-      jobId = await this.options.submit({
-        peer,
-        study,
-        objects,
-        request: await this.#requestOf(rule, all),
-      });
-      for (const looked of all) {
-        const { unmade: _, classes: __, ...mark } = looked.mark ?? { ...NO_MARK };
-        const job = {
-          rule: rule.name,
-          job_id: jobId,
-          objects: looked.objects,
-          ended: false,
-          at: Date.now(),
-        };
-        const jobs = [...mark.jobs.filter((one) => one.rule !== rule.name), job];
-        looked.mark = { ...mark, count: looked.names.length, jobs };
-        await this.#marks.write(looked.place, looked.mark);
-      }
-    }
-    const series = all.map(({ place }) => place.series);
-    return { peer, series, rule: rule.name, job_id: jobId, objects, why: null };
-  }
-
-  async #requestOf(rule: JobRule, all: readonly Looked[]): Promise<Record<string, unknown>> {
-    const { models, outputs, output_folder, deliver, priority } = rule;
-    const { peer = "", study = "" } = all[0]?.place ?? {};
-    const request = {
-      input_folder_path: await this.#inputOf(rule, all),
-      output_folder_path: path.join(output_folder, peer, study),
-      group: "series",
-      ...(models === undefined ? {} : { models }),
-      ...(outputs === undefined ? {} : { outputs }),
-      ...(deliver === undefined
-        ? {}
-        : deliver.length === 0
-          ? { deliver: "none" }
-          : { destinations: deliver }),
-      ...(priority === undefined ? {} : { priority }),
-    };
-    const births = await Promise.all(all.map(({ place, names }) => this.#birth(place, names)));
-    const names = all.flatMap((looked) => [...looked.names, ...looked.again, ...looked.how]);
-    const key = sha256(JSON.stringify([request, births, names.sort()]));
-    return { ...request, idempotency_key: `received-${key}` };
-  }
-
-  /** When the first object came: those that come again after they were removed are others. */
-  async #birth(place: SeriesPlace, [first = ""]: readonly string[]): Promise<number> {
-    return (await stat(this.#fileOf(place, first))).mtimeMs;
-  }
-
-  /**
-   * The folder that the job reads: that of the series, or one with a further name of each object of
-   * the study. The note in it says how they came.
-   */
-  async #inputOf(rule: JobRule, all: readonly Looked[]): Promise<string> {
-    const { peer = "", study = "", series = "" } = all[0]?.place ?? {};
-    const note: ReceptionNote = { series: {} };
-    for (const { place, interruption } of all)
-      if (interruption !== undefined) note.series[place.series] = interruption;
-    const isOne = rule.group === "series";
-    const folder = isOne
-      ? this.#path(...seriesPath(peer, study, series))
-      : await this.options.spool.made("studies", rule.name, peer, study);
-    if (Object.keys(note.series).length === 0) await removeFile(folder, RECEPTION_NOTE);
-    else await replaceFile(folder, RECEPTION_NOTE, JSON.stringify(note));
-    if (isOne) return folder;
-    const files = all.map(({ place, names }) => ({
-      series: place.series,
-      files: names.map((name) => this.#fileOf(place, name)),
-    }));
-    await linkStudy(folder, files);
-    return folder;
-  }
-
   async #discard(study: WaitingStudy, { one, looked }: AskedSeries, rule: Rule): Promise<void> {
     const { place, names } = looked;
     await this.#removal.series(place, names);
@@ -678,7 +446,7 @@ export class Arrivals {
     );
     this.#forget(study, one);
     // What came meanwhile is another series
-    if ((await this.#objects(place)).length > 0) this.#await(place);
+    if ((await this.#reader.objects(place)).length > 0) this.#await(place);
   }
 
   /** What was to become of a series has become of it. */
@@ -710,12 +478,13 @@ export class Arrivals {
   ): Promise<void> {
     const { place, names, mark } = looked;
     const isSame = mark?.objects === objects && mark.unmade === unmade;
-    if (isSame && mark.rules === this.#rules.version && mark.jobs.length === jobs.length) return;
+    if (isSame && mark.rules === this.#reader.rules.version && mark.jobs.length === jobs.length)
+      return;
     const classes = unmade === undefined ? undefined : await this.#classesOf(one, looked);
     looked.mark = {
       objects,
       count: names.length,
-      rules: this.#rules.version,
+      rules: this.#reader.rules.version,
       at: isSame ? mark.at : Date.now(),
       jobs: [...jobs],
       ...(unmade === undefined ? {} : { unmade, classes }),
@@ -725,7 +494,7 @@ export class Arrivals {
 
   async #classesOf(one: WaitingSeries, looked: Looked): Promise<Record<string, number>> {
     const counts: Record<string, number> = {};
-    for (const { sopClassUid } of (await this.#factsOf(looked, one.facts)).objects)
+    for (const { sopClassUid } of (await this.#reader.factsOf(looked, one.facts)).objects)
       counts[sopClassUid] = (counts[sopClassUid] ?? 0) + 1;
     return counts;
   }
@@ -766,11 +535,13 @@ export class Arrivals {
   ): Promise<Completed[]> {
     if (!isUid(study)) return [];
     const reached: SeriesPlace[] = [];
-    for (const place of await this.placesOf(study)) {
+    for (const place of await this.#reader.placesOf(study)) {
       const notes = await this.options.reception.notesOf(place.peer, place.study);
-      const looked = await this.#looked(place, notes);
+      const looked = await this.#reader.looked(place, notes);
       if (looked.names.length === 0) continue;
-      const taking = this.#rules.taking(await this.#factsOf(looked, this.#waits(place)?.facts));
+      const taking = this.#reader.rules.taking(
+        await this.#reader.factsOf(looked, this.#waits(place)?.facts),
+      );
       let isReached = true;
       for (const rule of taking.length === 0 ? [undefined] : taking)
         isReached &&= await reaches(place, rule);
@@ -795,15 +566,66 @@ export class Arrivals {
     return all;
   }
 
-  /** The series of a StudyInstanceUID, whichever peers and patients have it. */
-  async placesOf(studyInstanceUid: string): Promise<SeriesPlace[]> {
-    const found: SeriesPlace[] = [];
-    for (const peer of (await namesIn(this.#path("series"))).filter(isPeerFolder))
-      for (const study of (await namesIn(this.#path("series", peer))).filter(isStudyFolder))
-        if (studyOf(study) === studyInstanceUid)
-          for (const series of (await namesIn(this.#path("series", peer, study))).filter(isUid))
-            found.push({ peer, study, series });
-    return found;
+  /** All series of the spool, or those of one StudyInstanceUID. */
+  async places(studyInstanceUid?: string): Promise<SeriesPlace[]> {
+    if (studyInstanceUid !== undefined) return this.#reader.placesOf(studyInstanceUid);
+    const all = await this.#reader.foldersIn("series", [isPeerFolder, isStudyFolder, isUid]);
+    return all.map(([peer = "", study = "", series = ""]) => ({ peer, study, series }));
+  }
+
+  /** What is known of a series; undefined where nothing of it is there. */
+  async seen(place: SeriesPlace): Promise<Received | undefined> {
+    const { peer, study, series } = place;
+    const notes = await this.options.reception.notesOf(peer, study);
+    const { names, mark, reception } = await this.#reader.looked(place, notes);
+    if (names.length === 0) return undefined;
+    const waits = this.#waits(place);
+    const why = waits?.held?.why ?? mark?.unmade ?? null;
+    const isWaiting = waits !== undefined && waits.held === undefined;
+    const jobs = (mark?.jobs ?? []).map(({ rule, job_id }) => ({ rule, job_id }));
+    const state = isWaiting || mark === undefined ? "waiting" : why === null ? "job" : "unused";
+    return {
+      peer,
+      study_instance_uid: studyOf(study),
+      series_instance_uid: series,
+      apart: studyOf(study) !== study,
+      objects: names.length,
+      state,
+      why: state === "unused" ? why : null,
+      jobs,
+      lost: reception.lost,
+      broken: reception.broken,
+      ...(state === "unused" && mark?.classes !== undefined ? { classes: mark.classes } : {}),
+    };
+  }
+
+  /** The same, and what each rule says to it. */
+  async details(place: SeriesPlace): Promise<ReceivedDetails | undefined> {
+    const seen = await this.seen(place);
+    if (seen === undefined) return undefined;
+    const notes = await this.options.reception.notesOf(place.peer, place.study);
+    const looked = await this.#reader.looked(place, notes);
+    const facts = await this.#reader.factsOf(looked, this.#waits(place)?.facts);
+    const rules = this.#reader.rules.verdicts(facts).map(({ rule, why, asked }) => ({
+      rule: rule.name,
+      takes: why.length === 0,
+      asked,
+      why,
+    }));
+    return { ...seen, rules };
+  }
+
+  /**
+   * A person has a series removed; results of its jobs stay.
+   * @returns how many objects it had
+   * @throws RadserveError audit_failed
+   */
+  async remove(place: SeriesPlace): Promise<number> {
+    return this.#inTurn(this.#studyOf(place), async () => {
+      const names = await this.#reader.objects(place);
+      if (names.length > 0) await this.#remove(place, names, "as somebody asked");
+      return names.length;
+    });
   }
 
   /** Looks through the spool now, and again and again. */
@@ -811,14 +633,14 @@ export class Arrivals {
     clearTimeout(this.#lookTimer);
     try {
       const ofSeries = [isPeerFolder, isStudyFolder, isUid];
-      const leaving = await this.#foldersIn(REMOVING, [() => true, ...ofSeries]);
+      const leaving = await this.#reader.foldersIn(REMOVING, [() => true, ...ofSeries]);
       for (const [rule = "", peer = "", study = "", series = ""] of leaving) {
         const place = { peer, study, series };
         await this.#alone(place, () => this.#removal.end(rule, place));
       }
       await this.#forgetRemoved();
       const settled: Settled[] = [];
-      const there = await this.#foldersIn("series", ofSeries);
+      const there = await this.#reader.foldersIn("series", ofSeries);
       for (const [peer = "", study = "", series = ""] of there) {
         if (this.#closed) break;
         const place = { peer, study, series };
@@ -849,32 +671,13 @@ export class Arrivals {
   /** Series that no job is made of, and that a person has removed. */
   async #forgetRemoved(): Promise<void> {
     for (const [key, { place }] of this.#unmade)
-      if ((await this.#objects(place)).length === 0) this.#unmade.delete(key);
+      if ((await this.#reader.objects(place)).length === 0) this.#unmade.delete(key);
   }
 
   close(): void {
     this.#closed = true;
     clearTimeout(this.#lookTimer);
     for (const { timer } of this.#studies.values()) clearTimeout(timer);
-  }
-
-  #path(...names: readonly string[]): string {
-    return path.join(this.options.folder, ...names);
-  }
-
-  /** The names of folders below one of the spool, as deep as the checks of their names. */
-  async #foldersIn(
-    name: string,
-    checks: readonly ((name: string) => boolean)[],
-  ): Promise<string[][]> {
-    let found: string[][] = [[]];
-    for (const isName of checks) {
-      const deeper = found.map(async (names) =>
-        (await namesIn(this.#path(name, ...names))).filter(isName).map((one) => [...names, one]),
-      );
-      found = (await Promise.all(deeper)).flat();
-    }
-    return found;
   }
 
   /** Whatever is wrong with one series stops no other; why it waits is told. */
@@ -894,48 +697,21 @@ export class Arrivals {
     }
   }
 
-  async #objects({ peer, study, series }: SeriesPlace): Promise<string[]> {
-    const names = await filesIn(this.#path(...seriesPath(peer, study, series)));
-    return names.filter((name) => name.endsWith(".dcm") && isUid(name.slice(0, -".dcm".length)));
-  }
-
-  /** @param of the notes of its study, as the reception has them */
-  async #looked(
-    place: SeriesPlace,
-    of: Awaited<ReturnType<Reception["notesOf"]>>,
-  ): Promise<Looked> {
-    const names = await this.#objects(place);
-    const again = await namesIn(this.#path(...againPath(place.peer, place.study, place.series)));
-    const mark = await this.#marks.read(place);
-    const notes = of.get(place.series) ?? [];
-    const reception = this.options.reception.of(place, names, notes);
-    const isComing =
-      reception.elsewhere > 0 || this.options.reception.openUntil(place, 0) === Infinity;
-    const interruption: Interruption | undefined =
-      isInterrupted(reception) || isComing
-        ? {
-            objects: reception.lost,
-            associations: reception.broken,
-            ...(isComing ? { coming: true } : {}),
-          }
-        : undefined;
-    const how = [...reception.notes, ...(isComing ? ["coming"] : [])];
-    const objects = hashOf([...names, ...again, ...how]);
-    return { place, names, again, notes, reception, interruption, how, objects, mark };
-  }
-
   /** @returns the series, if all that was to become of it has */
   async #lookAt(place: SeriesPlace): Promise<Settled[]> {
     const { peer, study } = place;
     const waits = this.#waits(place);
     if (waits !== undefined && waits.held === undefined) return [];
-    const looked = await this.#looked(place, await this.options.reception.notesOf(peer, study));
+    const looked = await this.#reader.looked(
+      place,
+      await this.options.reception.notesOf(peer, study),
+    );
     const { names, objects, mark } = looked;
     if (names.length === 0) return [];
     if (waits !== undefined) return mark === undefined ? [] : [{ place, names, mark }];
     const { jobs = [], rules, unmade } = mark ?? {};
     // Other rules may take what none of before has
-    const isAsked = jobs.length > 0 || rules === this.#rules.version;
+    const isAsked = jobs.length > 0 || rules === this.#reader.rules.version;
     if (mark?.objects === objects && isAsked) {
       if (unmade !== undefined && !this.#unmade.has(keyOfPlace(place)))
         this.#unmade.set(keyOfPlace(place), { place, why: unmade, classes: mark.classes ?? {} });
@@ -963,7 +739,7 @@ export class Arrivals {
         // The others go with the next looks
         if (removed > 0 && removed + names.length > MOST_REMOVED) continue;
         removed += names.length;
-        await this.#remove(place, names).catch((error: unknown) =>
+        await this.#remove(place, names, "their time is over").catch((error: unknown) =>
           this.options.log.warn(
             { peer: place.peer, fault: faultForLog(error) },
             "received images could not be removed; it is tried again",
@@ -977,20 +753,17 @@ export class Arrivals {
     }
   }
 
-  async #remove(place: SeriesPlace, names: readonly string[]): Promise<void> {
+  async #remove(place: SeriesPlace, names: readonly string[], why: string): Promise<void> {
     await this.#removal.series(place, names);
     const waits = this.#waits(place);
     if (waits !== undefined) this.#forget(this.#studyOf(place), waits);
     this.#unmade.delete(keyOfPlace(place));
     this.options.log.info(
       { peer: place.peer, objects: names.length },
-      "received images were removed: their time is over",
+      `received images were removed: ${why}`,
     );
   }
 }
-
-/** Whether a rule looks at a study as a whole. */
-const isOfStudy = ({ group, series }: Rule): boolean => group === "study" || series === "largest";
 
 /** Each rule with the series that it takes together: of a study, or each by itself. */
 function unitsOf(asked: readonly AskedSeries[]): { rule: Rule; taken: AskedSeries[] }[] {
@@ -1000,21 +773,3 @@ function unitsOf(asked: readonly AskedSeries[]): { rule: Rule; taken: AskedSerie
     return isOfStudy(rule) ? [{ rule, taken }] : taken.map((one) => ({ rule, taken: [one] }));
   });
 }
-
-/** The one with the most images; of several, the first by SeriesInstanceUID. */
-function largestOf(all: readonly Looked[], facts: ReadonlyMap<Looked, SeriesFacts>): Looked[] {
-  const sizeOf = (looked: Looked) => imagesIn(facts.get(looked) ?? { objects: [] });
-  const inOrder = [...all].sort((a, b) => (a.place.series < b.place.series ? -1 : 1));
-  const [first, ...others] = inOrder;
-  if (first === undefined) return [];
-  return [others.reduce((most, one) => (sizeOf(one) > sizeOf(most) ? one : most), first)];
-}
-
-const notMade = ({ place, names }: Looked, why: Unmade, rule: string | null): Completed => ({
-  peer: place.peer,
-  series: [place.series],
-  rule,
-  job_id: null,
-  objects: names.length,
-  why,
-});

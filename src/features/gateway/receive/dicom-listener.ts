@@ -117,7 +117,8 @@ const REJECTIONS = {
 } as const satisfies Record<string, Rejection>;
 
 export class DicomListener {
-  readonly #peers: readonly (Peer & { from: Networks | undefined })[];
+  #peers: readonly (Peer & { from: Networks | undefined })[];
+  #titles: readonly string[];
   /** Those with an association, by the names of their peers. */
   readonly #open = new Map<Socket, string>();
   readonly #admission: Admission;
@@ -125,10 +126,8 @@ export class DicomListener {
   readonly server: Server | TlsServer;
 
   constructor(private readonly options: DicomListenerOptions) {
-    this.#peers = options.peers.map((peer) => ({
-      ...peer,
-      from: peer.networks === undefined ? undefined : new Networks(peer.networks),
-    }));
+    this.#peers = options.peers.map(withNetworks);
+    this.#titles = options.aeTitles;
     this.#admission = new Admission(options.peers, MORE_CONNECTIONS);
     this.#strangers = new StrangersLog(options.log);
     const { tls } = options;
@@ -145,6 +144,13 @@ export class DicomListener {
       options.callerRefused({ why: "certificate", name: code });
       this.#strangers.note("tls", { address, certificate: code });
     });
+  }
+
+  /** Who may call, and which titles, from now on. */
+  reload(peers: readonly Peer[], aeTitles: readonly string[]): void {
+    this.#peers = peers.map(withNetworks);
+    this.#titles = aeTitles;
+    this.#admission.reload(peers);
   }
 
   get associations(): number {
@@ -164,7 +170,11 @@ export class DicomListener {
     const began = performance.now();
     const address = plainAddress(connection.remoteAddress);
     connection.setKeepAlive(true, KEEP_ALIVE_MS);
-    const visit = new Visit(this.options, this.#admitting(connection, address), address);
+    const visit = new Visit(
+      { ...this.options, aeTitles: this.#titles },
+      this.#admitting(connection, address),
+      address,
+    );
     let fault: unknown;
     try {
       const ended = await serveAssociation(connection, visit, this.options);
@@ -205,7 +215,7 @@ export class DicomListener {
       const peer = this.#peers.find(
         ({ aeTitle, from }) => aeTitle === callingAe && (from === undefined || from.has(address)),
       );
-      if (!this.options.aeTitles.includes(calledAe)) {
+      if (!this.#titles.includes(calledAe)) {
         this.options.callerRefused({ why: "called_title", name: calledAe });
         return REJECTIONS.calledTitle;
       }
@@ -241,6 +251,11 @@ export class DicomListener {
       connection.destroy();
   }
 }
+
+const withNetworks = (peer: Peer) => ({
+  ...peer,
+  from: peer.networks === undefined ? undefined : new Networks(peer.networks),
+});
 
 /** A peer that the settings do not name. */
 const NOBODY = "unknown";

@@ -50,20 +50,6 @@ export class Removal {
     await this.end(ANY_RULE, place);
   }
 
-  /** One object; the others of its series stay, and are another series. */
-  async object(place: SeriesPlace, name: string): Promise<void> {
-    const { peer, study, series } = place;
-    await this.options.removing({ peer, study, objects: 1 });
-    const folder = this.#path(...seriesPath(peer, study, series));
-    await this.#removeFurther(place, path.join(folder, name));
-    await removeFile(folder, name);
-    const again = this.#path(...againPath(peer, study, series));
-    const stem = name.slice(0, -"dcm".length);
-    for (const other of await filesIn(again))
-      if (other.startsWith(stem) && !other.slice(stem.length).includes("."))
-        await removeFile(again, other);
-  }
-
   /** Removes what lies in the folder of a removal; a process before may have begun it. */
   async end(rule: string, place: SeriesPlace): Promise<void> {
     const { peer, study, series } = place;
@@ -77,8 +63,9 @@ export class Removal {
     const isGone = (await filesIn(path.join(left, series))).length === 0;
     const again = this.#path(...againPath(peer, study, series));
     for (const name of await filesIn(again)) await removeFile(again, name);
-    const marks = this.#path("marks", peer, study);
-    await removeFile(marks, `${series}.json`);
+    const [marks, replace] = ["marks", "replace"].map((one) => this.#path(one, peer, study));
+    await removeFile(marks ?? "", `${series}.json`);
+    await removeFile(replace ?? "", series);
     if (isGone) await this.options.reception.forget(place);
     // Of objects that were refused, and of which no other came
     for (const other of await namesIn(left)) await removeEmpty(path.join(left, other));
@@ -94,7 +81,8 @@ export class Removal {
       ...studies,
       again,
       path.dirname(again),
-      marks,
+      marks ?? "",
+      replace ?? "",
       left,
     ])
       await removeEmpty(empty);

@@ -41,11 +41,19 @@ export interface ObjectFacts {
   required: readonly string[];
 }
 
+/** An object that was read, and of which series it is. */
+export interface ReadObject {
+  facts: ObjectFacts;
+  studyInstanceUid: string | undefined;
+  seriesInstanceUid: string | undefined;
+}
+
 /** What the rules ask of a series. */
 export interface SeriesFacts {
-  peer: string;
+  /** Undefined where it is not known who sends it, and nothing is asked of that. */
+  peer: string | undefined;
   /** AE titles that its senders called. */
-  titles: readonly string[];
+  titles: readonly string[] | undefined;
   objects: readonly ObjectFacts[];
 }
 
@@ -82,19 +90,28 @@ export class RuleBook {
 
   /** The facts of an object's file; what cannot be read fulfils no condition. */
   async read(file: string): Promise<ObjectFacts> {
+    return (await this.readWith(file)).facts;
+  }
+
+  async readWith(file: string): Promise<ReadObject> {
     const fd = await openPlain(file).catch((error: unknown) => {
       if (errno(error) === "EACCES" || errno(error) === "EPERM") return undefined;
       throw error;
     });
-    if (fd === undefined) return this.factsOf(undefined);
+    const readOf = (head: DicomHead | undefined): ReadObject => ({
+      facts: this.#factsOf(head),
+      studyInstanceUid: head?.attributes.string("StudyInstanceUID"),
+      seriesInstanceUid: head?.attributes.string("SeriesInstanceUID"),
+    });
+    if (fd === undefined) return readOf(undefined);
     try {
-      return this.factsOf(await headOf(fd, this.#last));
+      return readOf(await headOf(fd, this.#last));
     } finally {
       closeSync(fd);
     }
   }
 
-  factsOf(head: DicomHead | undefined): ObjectFacts {
+  #factsOf(head: DicomHead | undefined): ObjectFacts {
     const attributes = head?.attributes;
     const sopClassUid = attributes?.string("SOPClassUID") ?? head?.mediaStorageSopClass ?? "";
     return {
@@ -169,8 +186,9 @@ export class RuleBook {
   #why(rule: Rule, index: number, { peer, titles, objects }: SeriesFacts): string[] {
     const { from, called, images, discard } = rule;
     const why: string[] = [];
-    if (from?.includes(peer) === false) why.push(`It is for ${from.join(", ")}; found ${peer}.`);
-    if (called?.some((title) => titles.includes(title)) === false)
+    if (peer !== undefined && from?.includes(peer) === false)
+      why.push(`It is for ${from.join(", ")}; found ${peer}.`);
+    if (titles !== undefined && called?.some((title) => titles.includes(title)) === false)
       why.push(
         `It is for what calls ${called.join(" or ")}; found ${titles.join(", ") || "none"}.`,
       );

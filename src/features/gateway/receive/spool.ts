@@ -5,6 +5,7 @@
  *
  *     series/PEER/STUDY/SERIES/1.2.840.113619.2.55.dcm
  *     again/PEER/STUDY/SERIES/1.2.840.113619.2.55.HASH   it took the place of a damaged one
+ *     replace/PEER/STUDY/SERIES                          those of other bytes may take their place
  *     objects/3f/1.2.840.113619.2.55.dcm                 its second name, of version 0.6
  *
  * All names are UIDs that were checked and names of peers from the settings, never other text of an
@@ -21,7 +22,7 @@ import { Gathering } from "../../../base/gathering.js";
 import { descriptorPath } from "../../../files/descriptor.js";
 import { noteDevice, onBlockDevice, openDescriptor } from "../../../files/disk.js";
 import { explainedFault, hashFile, ifMissing, syncFolder } from "../../../files/durable-files.js";
-import { receiveFile } from "../../../files/new-file.js";
+import { receiveFile, replaceFile } from "../../../files/new-file.js";
 import { isUnmounted } from "../../../files/roots.js";
 import { readHead, type DicomHead } from "../../../images/dicom/dicom-file.js";
 import { isImageClass } from "../../../images/dicom/image-classes.js";
@@ -29,6 +30,7 @@ import { fileHead } from "../../../results/dicom/elements.js";
 import { Conflicts } from "./conflicts.js";
 import { checkOdd, isDamaged } from "./judge.js";
 import { Patients, studyOf } from "./patients.js";
+import { REPLACEABLE_MS } from "./received.js";
 import { Shares, type Coming } from "./shares.js";
 import { WholeObject } from "./whole-object.js";
 
@@ -104,6 +106,7 @@ export const isUid = (text: string | undefined): text is string =>
 export const isOddUid = (text: string): boolean => /(^|\.)(0[0-9]|\.|$)/.test(text);
 
 const OBJECTS = "objects";
+const REPLACE = "replace";
 
 /** The second name that version 0.6 gave each object, below the spool. */
 export function objectPath(sopInstanceUid: string): [string, string, string] {
@@ -303,6 +306,22 @@ export class Spool {
   }
 
   /**
+   * A person says that objects of a series with other bytes are right: for a day they take the
+   * place of those that lie there.
+   */
+  async replaceable({ peer, study, series }: SeriesPlace): Promise<void> {
+    const folder = await this.made(REPLACE, peer, study);
+    await replaceFile(folder, series, "");
+    await this.conflicts.settle(peer, study);
+  }
+
+  async #isReplaceable(names: readonly [string, string, string]): Promise<boolean> {
+    const file = path.join(this.folder, REPLACE, ...names);
+    const found = await lstat(file).catch(ifMissing(undefined));
+    return found?.isFile() === true && Math.abs(Date.now() - found.mtimeMs) < REPLACEABLE_MS;
+  }
+
+  /**
    * Whether an object that lies there is damaged, so that the whole one takes its place. That it
    * did is written down before: the series is another one then, and makes another job.
    * @throws RadserveError file_exists
@@ -313,7 +332,9 @@ export class Spool {
     names: readonly [string, string, string],
     sha256: string,
   ): Promise<boolean> {
-    if (!(await this.#oneAtATime(() => isDamaged(there)))) throw await this.#otherBytes(names);
+    const givesWay =
+      (await this.#oneAtATime(() => isDamaged(there))) || (await this.#isReplaceable(names));
+    if (!givesWay) throw await this.#otherBytes(names);
     const again = await this.made(...againPath(...names));
     await writeFile(path.join(again, `${sopInstanceUid}.${sha256.slice(0, 16)}`), "");
     await syncFolder(again);

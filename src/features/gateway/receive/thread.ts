@@ -2,6 +2,7 @@
  * The thread of the gateway's reception: connections of peers, bodies of STOW-RS, the spool and
  * what becomes of it live here, so that none of it holds up the thread that serves HTTP.
  */
+import path from "node:path";
 import type { ReadableStream } from "node:stream/web";
 import { workerData } from "node:worker_threads";
 import { givingBack } from "../../../addon/idle.js";
@@ -12,6 +13,7 @@ import { DirectLine } from "../../../base/remote.js";
 import { answerOwner } from "../../../base/service-thread.js";
 import { nodeId } from "../../../files/node-id.js";
 import { RunningClock, runningClockOf } from "../../../files/running-clock.js";
+import { isInside } from "../../../files/roots.js";
 import { unlessEnded } from "../../../jobs/database-trouble.js";
 import type { JobsAside } from "../../../jobs/messages.js";
 import { GATEWAY_CALLER } from "../subject.js";
@@ -24,6 +26,7 @@ import {
 } from "./dicom-listener.js";
 import { DicomPort } from "./dicom-port.js";
 import type {
+  ReceivedFilter,
   ReceptionFigures,
   ReceptionThreadOptions,
   ReceptionTrouble,
@@ -34,19 +37,48 @@ import type {
   RefusedContext,
 } from "./messages.js";
 import { studyOf } from "./patients.js";
-import { reaches } from "./reach.js";
+import { reaches, type Reach } from "./reach.js";
+import type { Received, ReceivedChange, ReceivedChoice } from "./received.js";
 import { Reception } from "./reception.js";
 import { RuleBook } from "./rules.js";
-import { isOddUid, Spool, type KeptObject } from "./spool.js";
+import { isOddUid, seriesPath, Spool, type KeptObject, type SeriesPlace } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
 import { storeParts, type StowAnswer } from "./stow.js";
 
-const { config, settings } = workerData as ReceptionThreadOptions;
+const { config, settings: first } = workerData as ReceptionThreadOptions;
+let settings = first;
 const log = createLog(config.log_level);
 const methods: ReceptionThread = {
   store,
   complete: (study, reach) =>
     arrivals.complete(study, (one, rule) => reaches(reach, settings, one, rule)),
+  list,
+  async show(study, reach) {
+    const all = (await reached(reach, study)).map((place) => arrivals.details(place));
+    return (await Promise.all(all)).flatMap((one) => one ?? []);
+  },
+  async remove(study, choice, reach) {
+    const removed: ReceivedChange[] = [];
+    for (const place of await reached(reach, study, choice)) {
+      const objects = await arrivals.remove(place);
+      removed.push({ peer: place.peer, series_instance_uid: place.series, objects });
+    }
+    return removed;
+  },
+  async replace(study, choice, reach) {
+    const all: ReceivedChange[] = [];
+    for (const place of await reached(reach, study, choice)) {
+      const { objects = 0 } = (await arrivals.seen(place)) ?? {};
+      await spool.replaceable(place);
+      all.push({ peer: place.peer, series_instance_uid: place.series, objects });
+    }
+    return all;
+  },
+  reload(next) {
+    settings = next;
+    arrivals.reload(new RuleBook(next.rules), next.keep);
+    listener?.reload(next.dicom, next.peers);
+  },
   close() {
     arrivals.close();
     listener?.close();
@@ -141,6 +173,34 @@ void reception
   .then(() => arrivals.look());
 countShares();
 void listener?.open();
+
+/** The series that somebody reaches, by their folders: of a study, or all. */
+async function reached(
+  { input }: Reach,
+  study: string | undefined,
+  { peer, series }: ReceivedChoice = {},
+): Promise<SeriesPlace[]> {
+  const all = await arrivals.places(study);
+  return all.filter(
+    (place) =>
+      (peer === undefined || place.peer === peer) &&
+      (series === undefined || place.series === series) &&
+      isInside(
+        path.join(settings.spool, ...seriesPath(place.peer, place.study, place.series)),
+        input,
+      ),
+  );
+}
+
+async function list({ peer, state, limit }: ReceivedFilter, reach: Reach): Promise<Received[]> {
+  const found: Received[] = [];
+  for (const place of await reached(reach, undefined, { peer })) {
+    if (found.length >= limit) break;
+    const one = await arrivals.seen(place);
+    if (one !== undefined && (state === undefined || one.state === state)) found.push(one);
+  }
+  return found;
+}
 
 /** Says that objects of a study come; nobody is told that they are kept before that. */
 function coming(peer: string, study: string, address: string | undefined): Promise<void> {

@@ -11,6 +11,7 @@ import { COMMITMENT } from "../../../../src/features/gateway/deliver/call-back.j
 import { destinationSchema } from "../../../../src/features/gateway/deliver/destination-settings.js";
 import { call } from "../../../../src/features/gateway/dimse/requestor.js";
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
+import { fileHead } from "../../../../src/results/dicom/elements.js";
 import { readImage } from "../../../../src/images/read-image.js";
 import { TestCa } from "../../../support/certificates.js";
 import {
@@ -110,18 +111,22 @@ await t.test(
   async (t) => {
     const raw = picture({ rows: 3, columns: 5, samples: 3, bitsAllocated: 8, bitsStored: 8 });
     const file = path.join(testFolder(), "sc.dcm");
+    const [sopClass, instance] = ["1.2.840.10008.5.1.4.1.1.7", "1.2.3.4.5"];
     const attributes = attributesOf(raw, {
-      SOPClassUID: "1.2.840.10008.5.1.4.1.1.7",
-      SOPInstanceUID: "1.2.3.4.5",
+      SOPClassUID: sopClass,
+      SOPInstanceUID: instance,
       StudyInstanceUID: "1.2.3",
       SeriesInstanceUID: "1.2.3.4",
       PlanarConfiguration: 1,
     });
     const pixels = { fragments: [await compress("rle", raw)] };
-    writeFileSync(file, dicomFile({ attributes, transferSyntax: RLE, pixels }));
+    const bare = { preamble: false, meta: false };
+    const dataSet = dicomFile({ attributes, transferSyntax: RLE, pixels, ...bare });
+    writeFileSync(file, Buffer.concat([fileHead(sopClass, instance, RLE), dataSet]));
     const object = objectOf(file);
     for (const syntax of [RLE, EXPLICIT, IMPLICIT]) {
-      const takes: Faults["takes"] = (_, proposed) => proposed.find((uid) => uid === syntax);
+      const takes: Faults["takes"] = (abstract, proposed) =>
+        proposed.find((uid) => abstract !== sopClass || uid === syntax);
       const { pacs, destination } = await peer(t, { takes });
       t.match(states(await sentTo(destination, [object])), [{ state: "stored" }], syntax);
       const stored = pacs.objects.get(object.sop_instance_uid)!;
