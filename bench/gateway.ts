@@ -22,6 +22,7 @@ import type { ObjectToSend } from "../src/features/gateway/deliver/destination.j
 import { destinationSchema } from "../src/features/gateway/deliver/destination-settings.js";
 import { openDestination } from "../src/features/gateway/deliver/open-destination.js";
 import { DicomListener } from "../src/features/gateway/receive/dicom-listener.js";
+import { receptionIn } from "../test/support/arriving.js";
 import { Spool } from "../src/features/gateway/receive/spool.js";
 import { WholeObject } from "../src/features/gateway/receive/whole-object.js";
 import { sha256, syncFolder } from "../src/files/durable-files.js";
@@ -95,17 +96,21 @@ async function serveListener(folder: string): Promise<void> {
   // As it was before objects were walked to their end
   if (values.unwalked === true)
     Object.assign(WholeObject.prototype, { add: () => undefined, end: () => undefined });
+  const spool = new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0, peerShare: 1 });
   const listener = new DicomListener({
     mostData: 262_144,
     pduTimeout: 60_000,
     idleTimeout: 60_000,
-    aeTitle: "LISTENER",
+    aeTitles: ["LISTENER"],
     mostAssociations: 4,
     coming: () => Promise.resolve(),
     kept: () => undefined,
     refused: () => undefined,
+    contextRefused: () => undefined,
+    callerRefused: () => undefined,
     ended: () => undefined,
-    spool: new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0, peerShare: 1 }),
+    spool,
+    reception: receptionIn(folder, spool),
     log: pino({ level: "silent" }),
     peers: [{ name: "any", aeTitle: "ANY", networks: undefined }],
   });

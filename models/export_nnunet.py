@@ -74,7 +74,9 @@ def main():
         "configuration": checkpoint["init_args"]["configuration"],
         "mirror": ",".join(map(str, predictor.allowed_mirroring_axes or ())) or "none",
     }
-    if given.image:
+    # Readers that turn images take them from any orientation
+    reader = json.loads((given.trained / "plans.json").read_text())["image_reader_writer"]
+    if given.image and not reader.endswith("WithReorient"):
         export["orientation"] = orientation_of(given.image)
     (given.out / "export.json").write_text(json.dumps(export, indent=2) + "\n")
     print(f"Wrote {given.out}: folds {', '.join(map(str, folds))}; {export}")

@@ -114,6 +114,9 @@ const GPUS_MEANING =
 const MODEL_IDLE_MEANING =
   'Idle time after which a model is unloaded from CPU and GPU memory, for example "30m"; the ' +
   "next request loads it again and waits (default: never)";
+const DRAIN_SECONDS_MEANING =
+  "On stop, time for which the server is not ready and still answers requests, so that a load " +
+  "balancer sends them elsewhere; then it takes no more";
 const JOBS_PER_SUBJECT_MEANING =
   "Bulk jobs of one subject that may be open, on all nodes together; beyond them 429 " +
   "rate_limited until one has ended";
@@ -270,6 +273,14 @@ const topics = {
       .describe(
         "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
       ),
+    node_name: z
+      .string()
+      .regex(
+        /^[\w.-]{1,64}$/,
+        "Expected 1 to 64 letters of ASCII, digits, dots, hyphens and underscores",
+      )
+      .optional()
+      .describe("Name of this node among those of one database (default: the host name)"),
     pause_after_failures: z
       .int()
       .min(0)
@@ -284,6 +295,7 @@ const topics = {
       .enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"])
       .default("info")
       .describe("Lowest level that is logged"),
+    drain_seconds: z.number().min(0).max(3600).default(0).describe(DRAIN_SECONDS_MEANING),
     grace_seconds: z
       .number()
       .min(0)
@@ -335,6 +347,7 @@ export interface Config extends Settings {
   keys_dir: string;
   /** True where nobody named the keys folder: then it is ours, and made where it is missing. */
   keys_dir_is_default: boolean;
+  node_name: string;
   threads: number;
   requests_per_subject: number;
   /** The configuration file that was read. */
@@ -614,6 +627,7 @@ export function loadConfig(options: ConfigOptions = {}): Config {
     keys_dir: parsed.data.keys_dir ?? path.join(state_dir, "keys"),
     keys_dir_is_default: parsed.data.keys_dir === undefined,
     models_dir: parsed.data.models_dir ?? path.join(packageRoot, "models"),
+    node_name: parsed.data.node_name ?? os.hostname(),
     threads: parsed.data.threads ?? os.availableParallelism(),
     requests_per_subject:
       parsed.data.requests_per_subject ??

@@ -86,7 +86,10 @@ const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
     0: "every changed model is loaded",
     1: "some failed; their previous versions stay",
   },
-  status: { 0: "the server is ready", 1: "it is not ready, or does not answer" },
+  status: {
+    0: "the server is ready; with --fleet: nothing is wrong with the nodes",
+    1: "it is not ready, or does not answer; with --fleet: something is wrong with them",
+  },
   explain: { 0: "something was found", 1: "nothing was found" },
   doctor: { 0: "no problem", 1: "problems, each with its fix" },
 };
@@ -280,7 +283,7 @@ command(models, "list", "list models and the state of their files")
   .action(does(async () => (await import("./commands/models.js")).list));
 command(models, "init <model.onnx>", "write a draft manifest beside a graph")
   .option("--like <name>", "copy accepted images, preparation and outputs from this model")
-  .option("--labels <file>", "with --like: one label per line, with its threshold after a comma")
+  .option("--labels <file>", "one label per line, with its threshold after a comma")
   .action(does(async () => (await import("./commands/models.js")).init));
 command(models, "card <name>", "print a model card in Markdown, from the manifest")
   .option("--json", JSON_HELP)
@@ -320,6 +323,7 @@ command(models, "reload", "let the running server load changed models without in
   .action(does(async () => (await import("./commands/reload.js")).reload));
 
 command(program, "status", "show whether a running server is ready, and its models")
+  .option("--fleet", "show the nodes of its database beside each other, and in what they differ")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/status.js")).status));
 

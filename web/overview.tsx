@@ -15,7 +15,7 @@ function Verdict({ overview, away }: { overview: Overview; away: boolean }) {
         <p class="quiet">The figures below are from {moment(overview.now)}.</p>
       </section>
     );
-  const { ready, fault, conditions: found } = overview;
+  const { ready, fault, conditions: found, warnings } = overview;
   const tone = !ready ? "bad" : found.length > 0 ? "warn" : "good";
   const title = !ready
     ? "Not ready"
@@ -32,6 +32,11 @@ function Verdict({ overview, away }: { overview: Overview; away: boolean }) {
         </p>
       </div>
       {fault !== undefined && found[0]?.message !== fault.message && <p>{fault.message}</p>}
+      {warnings.map(({ condition, where, message, remedy }) => (
+        <p class="quiet" key={`${condition} ${where}`}>
+          {message} {remedy}
+        </p>
+      ))}
       {found.length > 0 && (
         <ul>
           {found.map(({ condition, where, message, remedy }) => (
@@ -142,6 +147,10 @@ function Room({ overview }: { overview: Overview }) {
   );
 }
 
+/** By how much a clock is ahead of the database's. */
+const clockText = (offset: number | null): string =>
+  offset === null ? "" : `${offset < 0 ? "-" : "+"}${(Math.abs(offset) / 1000).toFixed(1)} s`;
+
 function Nodes({ overview: { nodes, jobs } }: { overview: Overview }) {
   if (!jobs.open) return null;
   return (
@@ -149,15 +158,24 @@ function Nodes({ overview: { nodes, jobs } }: { overview: Overview }) {
       {nodes.length === 0 ? (
         <p class="quiet">Job database is asleep; it starts on demand.</p>
       ) : (
-        <Table label="Nodes" head={["Node", "State", "Runs jobs", "Models", "Last seen"]}>
+        <Table
+          label="Nodes"
+          head={["Node", "State", "Release", "Runs jobs", "Models", "Clock", "Last seen"]}
+        >
           {nodes.map((node) => (
-            <tr key={node.id}>
-              <th scope="row">{node.name}</th>
+            <tr key={node.instance}>
+              <th scope="row">
+                {node.name}
+                <br />
+                <span class="quiet">{node.address}</span>
+              </th>
               <td>
                 <Badge state={node.alive ? "alive" : "silent"} tone={node.alive ? "good" : "bad"} />
               </td>
+              <td>{node.release}</td>
               <td>{node.works ? "yes" : "no"}</td>
               <td>{node.ready ? "ready" : "not ready"}</td>
+              <td class="figure">{clockText(node.clock_offset_ms)}</td>
               <td class="figure">{moment(node.seen_at)}</td>
             </tr>
           ))}

@@ -1,10 +1,12 @@
 #include "prepare/geometry.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 
 #include "base/error.h"
+#include "resample/gaussian.h"
 
 namespace radserve {
 namespace {
@@ -12,6 +14,31 @@ namespace {
 int RoundUp(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 int Rounded(double value) { return std::max(1, static_cast<int>(std::lround(value))); }
+
+using Rounding = WholePixels::Rounding;
+using Offset = WholePixels::Offset;
+
+int Rounded(double value, Rounding rounding) {
+  if (rounding == Rounding::kHalfUp) return Rounded(value);
+  const double whole = rounding == Rounding::kDown ? std::floor(value) : std::nearbyint(value);
+  return std::max(1, static_cast<int>(whole));
+}
+
+/// Where the middle of so many pixels begins.
+int MiddleOf(int pixels, int middle, Offset offset) {
+  const int left = pixels - middle;
+  switch (offset) {
+    case Offset::kHalf:
+      return left / 2;
+    case Offset::kHalfEven:
+      return static_cast<int>(std::nearbyint(left / 2.0));
+    case Offset::kHalves:
+      return pixels / 2 - middle / 2;
+    case Offset::kTopLeft:
+      return 0;
+  }
+  return 0;
+}
 
 /// How much multiple_of shrinks the source: 1 unless a side exceeds max_side.
 double OwnScale(int rows, int columns, const SizeSpec& size) {
@@ -28,15 +55,18 @@ ImageAxis Whole(const SizeSpec& size, int fixed, double own_scale, int source) {
   return {source, tensor, 0, tensor, 0, static_cast<double>(source)};
 }
 
-void Letterbox(double pixel_aspect, bool own_size, double own_scale, Geometry& g) {
+void Letterbox(double pixel_aspect, bool own_size, double own_scale,
+               const std::optional<WholePixels>& placement, Geometry& g) {
+  const WholePixels how = placement.value_or(
+      WholePixels{WholePixels::Kind::kResizeThenPad, 0, 0, 0, Rounding::kHalfUp, Offset::kHalf});
   const double physical_rows = g.rows.source * (own_size ? 1 : pixel_aspect);
   const double scale = own_size
                            ? own_scale
                            : std::min(g.rows.tensor / physical_rows,
                                       g.columns.tensor / static_cast<double>(g.columns.source));
-  const auto lay = [scale](double physical, ImageAxis& axis) {
-    axis.count = std::min(axis.tensor, Rounded(physical * scale));
-    axis.first = (axis.tensor - axis.count) / 2;
+  const auto lay = [&](double physical, ImageAxis& axis) {
+    axis.count = std::min(axis.tensor, Rounded(physical * scale, how.rounding));
+    axis.first = MiddleOf(axis.tensor, axis.count, how.offset);
   };
   lay(physical_rows, g.rows);
   lay(g.columns.source, g.columns);
@@ -52,6 +82,49 @@ void Crop(double pixel_aspect, Geometry& g) {
   };
   cut(scale * pixel_aspect, g.rows);
   cut(scale, g.columns);
+}
+
+/// The tensor is the middle of the image as it is resized to whole pixels.
+void ResizeThenCrop(double pixel_aspect, const WholePixels& how, Geometry& g) {
+  std::array<int, 2> resized = {how.height, how.width};
+  if (how.shortest_edge > 0) {
+    const std::array<double, 2> physical = {g.rows.source * pixel_aspect,
+                                            static_cast<double>(g.columns.source)};
+    const double shorter = std::min(physical[0], physical[1]);
+    // Multiplied first, as the libraries do it: a quotient that is whole stays whole
+    for (size_t a = 0; a < 2; ++a)
+      resized[a] = Rounded(how.shortest_edge * physical[a] / shorter, how.rounding);
+  }
+  const auto cut = [&](int pixels, ImageAxis& axis) {
+    const double scale = static_cast<double>(axis.source) / pixels;
+    axis.seen_from = MiddleOf(pixels, axis.tensor, how.offset) * scale;
+    axis.seen = axis.tensor * scale;
+  };
+  cut(resized[0], g.rows);
+  cut(resized[1], g.columns);
+}
+
+/// The largest middle of the image with the tensor's proportions, in whole pixels, is the image.
+void CropThenResize(double pixel_aspect, const WholePixels& how, Geometry& g) {
+  const double physical_rows = g.rows.source * pixel_aspect;
+  const double scale = std::max(g.rows.tensor / physical_rows,
+                                g.columns.tensor / static_cast<double>(g.columns.source));
+  const auto cut = [&](double own_scale, ImageAxis& axis) {
+    // A side that is seen whole must not lose a pixel to rounding
+    constexpr double kWhole = 1e-9;
+    const int middle =
+        std::min(axis.source, Rounded(axis.tensor / own_scale + kWhole, how.rounding));
+    axis.seen_from = MiddleOf(axis.source, middle, how.offset);
+    axis.seen = middle;
+    axis.apart = true;
+  };
+  cut(scale * pixel_aspect, g.rows);
+  cut(scale, g.columns);
+}
+
+void Stretch(const PlacementFields& fields, ImageAxis& axis) {
+  axis.seen = axis.tensor * fields.ScaleToFill(axis.source, axis.tensor);
+  axis.seen_from = (axis.source - axis.seen) / 2;
 }
 
 void KeepPixels(const SizeSpec& size, double own_scale, Geometry& g) {
@@ -84,6 +157,26 @@ SizeSpec ReadSize(const Description& o) {
   return size;
 }
 
+WholePixels ReadWholePixels(const Description& o) {
+  using Kind = WholePixels::Kind;
+  WholePixels how;
+  how.kind = o.OneOf<Kind>("kind", {{"resize_then_crop", Kind::kResizeThenCrop},
+                                    {"crop_then_resize", Kind::kCropThenResize},
+                                    {"resize_then_pad", Kind::kResizeThenPad}});
+  if (o.Has("shortest_edge")) how.shortest_edge = o.Int("shortest_edge");
+  if (o.Has("height")) o.Into("height", how.height, "width", how.width);
+  if (o.Has("rounding")) {
+    how.rounding = o.OneOf<Rounding>("rounding", {{"down", Rounding::kDown},
+                                                  {"half_up", Rounding::kHalfUp},
+                                                  {"half_even", Rounding::kHalfEven}});
+  }
+  how.offset = o.OneOf<Offset>("offset", {{"half", Offset::kHalf},
+                                          {"half_even", Offset::kHalfEven},
+                                          {"halves", Offset::kHalves},
+                                          {"top_left", Offset::kTopLeft}});
+  return how;
+}
+
 }  // namespace
 
 void PlacementFields::ReadPlacement(const Description& input) {
@@ -98,24 +191,56 @@ void PlacementFields::ReadPlacement(const Description& input) {
                                                    {"linear", Interpolation::kLinear},
                                                    {"cubic", Interpolation::kCubic},
                                                    {"nearest", Interpolation::kNearest},
+                                                   {"gaussian", Interpolation::kGaussian},
                                                    {"spline", Interpolation::kSpline}});
+  if (input.Has("placement")) placement = ReadWholePixels(input.Child("placement"));
   if (input.Has("antialias")) antialias = input.Flag("antialias");
+  align_corners = input.Flag("align_corners");
+  if (input.Has("border") && input.Child("border").Has("value"))
+    border = input.Child("border").Number("value");
 }
 
-Geometry PlaceImage(int rows, int columns, double pixel_aspect, const SizeSpec& size, Fit fit) {
+double PlacementFields::ScaleToFill(int source, int tensor) const {
+  if (!align_corners || source == 1 || tensor == 1) return static_cast<double>(source) / tensor;
+  return (source - 1.0) / (tensor - 1.0);
+}
+
+Taps ImageAxis::Forward(const PlacementFields& fields) const {
+  const int from = apart ? static_cast<int>(seen_from) : 0;
+  const int pixels = apart ? static_cast<int>(seen) : source;
+  const Axis axis = {pixels, count, seen_from - from, seen / count, fields.antialias};
+  Taps taps = fields.interpolation == Interpolation::kGaussian
+                  ? MakeGaussianTaps(axis, !fields.border)
+                  : MakeTaps(axis, fields.interpolation);
+  for (int& first : taps.first) first += from;
+  return taps;
+}
+
+Geometry PlaceImage(int rows, int columns, double pixel_aspect, const PlacementFields& fields) {
+  const SizeSpec& size = fields.size;
   const double own_scale = OwnScale(rows, columns, size);
   Geometry g{Whole(size, size.height, own_scale, rows),
              Whole(size, size.width, own_scale, columns)};
   // A tensor of the source's own size holds the source's own pixels, whatever the fit.
   if (size.kind == SizeSpec::Kind::kSource) return g;
-  switch (fit) {
+  const bool own_size = size.kind == SizeSpec::Kind::kMultipleOf;
+  switch (fields.fit) {
     case Fit::kStretch:
+      if (!fields.align_corners) break;
+      Stretch(fields, g.rows);
+      Stretch(fields, g.columns);
       break;
     case Fit::kLetterbox:
-      Letterbox(pixel_aspect, size.kind == SizeSpec::Kind::kMultipleOf, own_scale, g);
+      Letterbox(pixel_aspect, own_size, own_scale, fields.placement, g);
       break;
     case Fit::kCrop:
-      Crop(size.kind == SizeSpec::Kind::kMultipleOf ? 1 : pixel_aspect, g);
+      if (!fields.placement) {
+        Crop(own_size ? 1 : pixel_aspect, g);
+      } else if (fields.placement->kind == WholePixels::Kind::kResizeThenCrop) {
+        ResizeThenCrop(pixel_aspect, *fields.placement, g);
+      } else {
+        CropThenResize(pixel_aspect, *fields.placement, g);
+      }
       break;
     case Fit::kNone:
       KeepPixels(size, own_scale, g);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "base/description.h"
 #include "resample/resample.h"
 
@@ -16,15 +18,48 @@ struct SizeSpec {
   int depth = 0;
 };
 
+/// A fit in whole pixels, as libraries do it (`placement` of an input): the image is resized to
+/// whole pixels and then cut or padded, or cut to whole pixels and then resized. Without it a cut
+/// may run through pixels.
+struct WholePixels {
+  enum class Kind { kResizeThenCrop, kCropThenResize, kResizeThenPad };
+  /// What becomes of the part of a pixel in a side that is computed: cut off, or rounded, a half
+  /// upwards or to the even number.
+  enum class Rounding { kDown, kHalfUp, kHalfEven };
+  /// Where the middle begins if an odd number of pixels is left over: half of it cut off, or to the
+  /// even number; half of the image less half of the middle, each cut off; or at the first pixel.
+  enum class Offset { kHalf, kHalfEven, kHalves, kTopLeft };
+
+  Kind kind = Kind::kResizeThenCrop;
+  /// The side to which the shorter one is resized; 0: the image is resized to height and width.
+  int shortest_edge = 0;
+  int height = 0;
+  int width = 0;
+  Rounding rounding = Rounding::kDown;
+  Offset offset = Offset::kHalf;
+};
+
 /// The fields of an input by which an image comes to the tensor's sides.
 struct PlacementFields {
   SizeSpec size;
   Fit fit = Fit::kStretch;
+  std::optional<WholePixels> placement;
   Interpolation interpolation = Interpolation::kLinear;
-  /// Single images, to the tensor and back: kernels grow where an axis shrinks.
+  /// Kernels grow where an axis shrinks, on the way to the tensor and back.
   bool antialias = true;
+  /// With stretch: the centres of the outermost pixels of image and tensor lie at the same places,
+  /// instead of their edges.
+  bool align_corners = false;
+  /// Interpolation::kGaussian: the value beyond the image; nullopt: it goes on mirrored.
+  std::optional<double> border;
 
+  PlacementFields() = default;
+  PlacementFields(const SizeSpec& its_size, Fit its_fit,
+                  const std::optional<WholePixels>& its_placement = std::nullopt)
+      : size(its_size), fit(its_fit), placement(its_placement) {}
   void ReadPlacement(const Description& input);
+  /// Pixels of the source for one of the tensor, where an axis is stretched.
+  double ScaleToFill(int source, int tensor) const;
 };
 
 /// Where an image lies in the tensor, along its rows or its columns. Coordinates are continuous and
@@ -40,10 +75,14 @@ struct ImageAxis {
   /// The part of the source that is seen (smaller than the image for crop).
   double seen_from = 0;
   double seen = 0;
+  /// Pixels outside of the part that is seen, which is whole pixels then, are as if they did not
+  /// exist.
+  bool apart = false;
 
   double ToSource(double place) const { return seen_from + (place - first) * seen / count; }
   double ToTensor(double place) const { return first + (place - seen_from) * count / seen; }
-  Axis Forward(bool antialias) const { return {source, count, seen_from, seen / count, antialias}; }
+  /// From the source to the tensor's pixels [first, first + count).
+  Taps Forward(const PlacementFields& fields) const;
   /// The way back: centres of source pixels in the coordinates of a map of so many that covers the
   /// tensor.
   Axis Back(int map, bool antialias) const {
@@ -60,13 +99,13 @@ struct Geometry {
   bool antialias = true;
 };
 
-/// Places a source of rows x columns into a tensor.
+/// Places a source of rows x columns into a tensor, by size, fit, placement and align_corners.
 /// - stretch: the whole image fills the tensor;
 /// - letterbox: the whole image, centred, physical aspect kept (`pixel_aspect` is a pixel's height
 ///   by its width); with multiple_of the image keeps its own size unless a side exceeds max_side;
 /// - crop: the tensor is filled, the centre kept, physical aspect kept;
 /// - none: no resampling; with multiple_of the image lies at the top left and the rest is
 /// background. Throws no_model_accepts if `none` would have to resample.
-Geometry PlaceImage(int rows, int columns, double pixel_aspect, const SizeSpec& size, Fit fit);
+Geometry PlaceImage(int rows, int columns, double pixel_aspect, const PlacementFields& fields);
 
 }  // namespace radserve

@@ -1,7 +1,11 @@
 #include "prepare/image.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "prepare/channels.h"
@@ -34,6 +38,14 @@ class TensorWriter {
       limits_ = {static_cast<float>(spec.clip->first), static_cast<float>(spec.clip->second)};
     for (size_t c = 0; c < channels_; ++c)
       background_.push_back(normaliser_(c, source.background()));
+  }
+
+  /// The rows that follow are differences from `border`, and no value leaves `range`.
+  void SetBorder(double border, const Range& range) {
+    for (double& subtract : normaliser_.subtract) subtract -= border;
+    limits_.low = std::max(limits_.low, static_cast<float>(range.low)) - static_cast<float>(border);
+    limits_.high =
+        std::min(limits_.high, static_cast<float>(range.high)) - static_cast<float>(border);
   }
 
   /// `values` are `width` values for each channel; nullptr writes background.
@@ -84,6 +96,24 @@ void CheckSize(const Geometry& g, const InputSpec& spec) {
   }
 }
 
+/// The range of the values that are resampled, of all channels, in rows that `read` gives.
+Range RangeOf(const Geometry& g, const IntensityRow& row, const std::function<void(int)>& read) {
+  const auto begin = [](const ImageAxis& axis) { return axis.apart ? axis.seen_from : 0.0; };
+  const auto count = [](const ImageAxis& axis) { return axis.apart ? axis.seen : axis.source; };
+  Range range = {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  for (int y = 0; y < static_cast<int>(count(g.rows)); ++y) {
+    read(static_cast<int>(begin(g.rows)) + y);
+    for (const float* const values : row.channels) {
+      const std::span seen(values + static_cast<size_t>(begin(g.columns)),
+                           static_cast<size_t>(count(g.columns)));
+      const auto [low, high] = std::ranges::minmax(seen);
+      range.low = std::min(range.low, static_cast<double>(low));
+      range.high = std::max(range.high, static_cast<double>(high));
+    }
+  }
+  return range;
+}
+
 }  // namespace
 
 PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const InputSpec& spec,
@@ -91,8 +121,7 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
   const ChannelSource source(frames, centre, spec);
   const Plane& plane = frames[centre];
   PreparedImage prepared;
-  prepared.geometry =
-      PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec.size, spec.fit);
+  prepared.geometry = PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec);
   prepared.geometry.antialias = spec.antialias;
   const Geometry& g = prepared.geometry;
   CheckSize(g, spec);
@@ -107,15 +136,25 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
       see(row_values);
     }
   });
+  const auto read = [&](int row, const IntensityRow& to) {
+    source.Row(row, to.channels.data());
+    if (!changed.empty()) changed.Change(to);
+  };
   TensorWriter writer(spec, g, source, make);
+  // What lies beyond the image is 0 where its values are differences from the border
+  const auto border = static_cast<float>(spec.border.value_or(0));
+  if (spec.border)
+    writer.SetBorder(*spec.border, RangeOf(g, row_values, [&](int y) { read(y, row_values); }));
   for (int y = 0; y < g.rows.first; ++y) writer.Write(y, nullptr);
   Resample(
-      MakeTaps(g.rows.Forward(spec.antialias), spec.interpolation),
-      MakeTaps(g.columns.Forward(spec.antialias), spec.interpolation), g.columns.source,
-      source.channels(),
+      g.rows.Forward(spec), g.columns.Forward(spec), g.columns.source, source.channels(),
       [&](int row, float* const* channels) {
-        source.Row(row, channels);
-        if (!changed.empty()) changed.Change({{channels, channels + source.channels()}, width, 1});
+        const IntensityRow to{{channels, channels + source.channels()}, width, 1};
+        read(row, to);
+        if (border == 0) return;
+        for (float* const values : to.channels) {
+          for (size_t x = 0; x < width; ++x) values[x] -= border;
+        }
       },
       [&](int row, const float* const* values) { writer.Write(g.rows.first + row, values); });
   for (int y = g.rows.first + g.rows.count; y < g.rows.tensor; ++y) writer.Write(y, nullptr);

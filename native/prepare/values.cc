@@ -87,9 +87,13 @@ ValuesSpec ReadValuesSpec(const Description& o) {
                                              {"real_world", ValuesKind::kModality},
                                              {"suv_bw", ValuesKind::kModality},
                                              {"voi", ValuesKind::kVoi},
+                                             {"full_range", ValuesKind::kVoi},
                                              {"window", ValuesKind::kWindow},
                                              {"windows", ValuesKind::kWindow}});
-  if (values.kind == ValuesKind::kVoi) {
+  if (o.Text("kind") == "full_range") {
+    values.index = ValuesSpec::kNoWindow;
+    values.if_absent = IfAbsent::kFullRange;
+  } else if (values.kind == ValuesKind::kVoi) {
     values.index = o.Int("index");
     values.if_absent = o.OneOf<IfAbsent>("if_absent", {{"full_range", IfAbsent::kFullRange},
                                                        {"min_max", IfAbsent::kMinMax},
@@ -192,6 +196,11 @@ void ValueMap::SetVoi(const Plane& plane, const ValuesSpec& values,
       }
     } else if (values.if_absent == IfAbsent::kRefuse ||
                (values.if_absent == IfAbsent::kFullRange && plane.format.is_float)) {
+      if (values.index == ValuesSpec::kNoWindow) {
+        throw EngineError("no_model_accepts",
+                          "The model needs values over the range of their bits, expected whole "
+                          "numbers; found Float Pixel Data.");
+      }
       throw EngineError("no_model_accepts",
                         "The model needs the file's window or VOI LUT number " +
                             std::to_string(values.index + 1) + "; the file has " +

@@ -14,7 +14,9 @@ enum class ChannelOrder { kGrayscale, kRgb, kBgr };
 
 struct ValuesSpec {
   enum class Kind { kStored, kModality, kVoi, kWindow } kind = Kind::kStored;
+  /// kVoi: which of the file's, if any.
   int index = 0;
+  static constexpr int kNoWindow = -1;
   enum class IfAbsent { kFullRange, kMinMax, kRefuse } if_absent = IfAbsent::kRefuse;
   Window window;
   /// kWindow: if there are any, each gives a channel of its own, and `window` is not used.

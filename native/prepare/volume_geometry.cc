@@ -209,7 +209,8 @@ void PlaceBySize(const std::array<double, 3>& spacing, const InputSpec& spec, Vo
   switch (spec.fit) {
     case Fit::kStretch:
       for (VolumeAxis& axis : p.axes) {
-        Lay(axis, 0, axis.tensor, static_cast<double>(axis.source) / axis.tensor, 0);
+        const double scale = spec.ScaleToFill(axis.source, axis.tensor);
+        Lay(axis, 0, axis.tensor, scale, (axis.source - axis.tensor * scale) / 2);
       }
       return;
     case Fit::kLetterbox:
@@ -334,7 +335,7 @@ Taps VolumeAxis::Forward(Interpolation interpolation) const {
     for (int& tap : taps.first) tap += splines->first;
     return flipped ? Mirrored(taps, source) : taps;
   }
-  const Axis axis = {source, count, offset + first * scale, scale};
+  const Axis axis = {source, count, offset + first * scale, scale, antialias};
   const Taps taps = MakeTaps(axis, Aligned() ? Interpolation::kNearest : interpolation);
   return flipped ? Mirrored(taps, source) : taps;
 }
@@ -350,7 +351,7 @@ Taps VolumeAxis::Back(int map, Interpolation interpolation) const {
     const Taps taps = MakeSplineTaps(axis, splines->back, splines->first);
     return flipped ? Mirrored(taps, map) : taps;
   }
-  const Axis axis = {map, source, -offset / scale * ratio, ratio / scale};
+  const Axis axis = {map, source, -offset / scale * ratio, ratio / scale, antialias};
   const Taps taps =
       MakeTaps(axis, Aligned() && map == tensor ? Interpolation::kNearest : interpolation);
   return flipped ? Mirrored(taps, map) : taps;
@@ -398,6 +399,7 @@ VolumePlacement PlaceVolume(const Sides& sides, const VolumeGeometry& geometry,
     VolumeAxis& axis = placement.axes[a];
     axis.source = sides[static_cast<size_t>(axis.source_axis)];
     axis.tensor = fixed[a];
+    axis.antialias = spec.antialias;
     spacing[a] = geometry.spacing[static_cast<size_t>(axis.source_axis)];
   }
   if (spec.resampling) {

@@ -102,6 +102,8 @@ struct VolumeAxis {
   /// scale.
   double offset = 0;
   double scale = 1;
+  /// PlacementFields::antialias, to the tensor and back.
+  bool antialias = true;
   /// Orders of the splines to the tensor and back; without them the interpolation counts.
   struct Splines {
     int forward = 3;

@@ -17,6 +17,8 @@ enum class Interpolation {
   kLinear,
   kCubic,
   kNearest,
+  /// By MakeGaussianTaps of gaussian.h.
+  kGaussian,
   /// For pictures: area where an axis shrinks, linear where it grows.
   kDisplay,
   /// Volumes: by ResamplingSpec of prepare/volume_geometry.h.
@@ -35,7 +37,7 @@ struct Axis {
 };
 
 /// For each output the weights of a run of inputs; they sum to 1. Inputs outside the image are left
-/// out and the others share their weight.
+/// out and the others share their weight (gaussian.h does otherwise).
 struct Taps {
   std::vector<int> first;
   std::vector<int> count;

@@ -19,7 +19,7 @@ namespace {
   throw std::runtime_error("the file " + path.filename().string() + " cannot be read");
 }
 
-std::vector<char> Contents(const std::filesystem::path& path, const std::stop_token& stop) {
+std::vector<char> ContentsOf(const std::filesystem::path& path, const std::stop_token& stop) {
   constexpr std::streamoff kPiece = std::streamoff{64} << 20;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const std::streamoff size = file ? static_cast<std::streamoff>(file.tellg()) : -1;
@@ -88,6 +88,25 @@ void Reading(const std::string& code, const Body& body) {
   }
 }
 
+/// Of files in memory the runtime takes no tensor of more bytes.
+constexpr size_t kMostEmbedded = size_t{1} << 31;
+
+/// Gives the runtime tensors by themselves, which it reads where they lie.
+void AddLarge(const std::vector<RawInitializer>& initializers, Ort::SessionOptions& options) {
+  const Ort::MemoryInfo where = Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
+  std::vector<std::string> names;
+  std::vector<Ort::Value> values;
+  for (const RawInitializer& each : initializers) {
+    names.push_back(each.name);
+    // It has no form for memory that is only read
+    auto* const content = const_cast<std::byte*>(each.content.data());
+    values.push_back(Ort::Value::CreateTensor(where, content, each.content.size(),
+                                              each.shape.data(), each.shape.size(),
+                                              static_cast<ONNXTensorElementDataType>(each.type)));
+  }
+  options.AddExternalInitializers(names, values);
+}
+
 }  // namespace
 
 GraphSource::GraphSource(const std::string& path, const std::string& code,
@@ -96,7 +115,7 @@ GraphSource::GraphSource(const std::string& path, const std::string& code,
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   Reading(code, [&] {
     if (hashes != nullptr) {
-      const std::vector<char> graph = Contents(path, stop);
+      const std::vector<char> graph = ContentsOf(path, stop);
       CheckHash(path, graph, *hashes, note);
       graph_.assign(graph.begin(), graph.end());
     }
@@ -105,26 +124,32 @@ GraphSource::GraphSource(const std::string& path, const std::string& code,
     const onnx_file::Bytes graph = mapped ? mapped->bytes() : std::as_bytes(std::span(graph_));
     OutsideFiles contents;
     for (const std::string& name : FilesBeside(graph)) {
-      const std::vector<char>& content = files_[name] = Contents(folder / name, stop);
+      const std::vector<char>& content = (*files_)[name] = ContentsOf(folder / name, stop);
       contents.emplace(name, std::string_view(content.data(), content.size()));
       if (hashes != nullptr) CheckHash(folder / name, content, *hashes, note);
     }
-    if (!files_.empty()) graph_ = WithConstantsInside(graph, contents);
+    if (!files_->empty()) graph_ = WithConstantsInside(graph, contents);
   });
 }
 
 Ort::Session GraphSource::Open(Ort::SessionOptions& options) {
   const LoadEnd end(options, stop_);
   if (graph_.empty()) return {Env(), path_.c_str(), options};
-  if (files_.empty()) return {Env(), graph_.data(), graph_.size(), options};
+  if (files_->empty()) return {Env(), graph_.data(), graph_.size(), options};
   std::vector<std::string> names;
   std::vector<char*> contents;
   std::vector<size_t> lengths;
-  for (auto& [name, content] : files_) {
+  OutsideFiles files;
+  for (auto& [name, content] : *files_) {
     names.push_back(name);
     contents.push_back(content.data());
     lengths.push_back(content.size());
+    files.emplace(name, std::string_view(content.data(), content.size()));
   }
+  const std::vector<RawInitializer> large =
+      OutsideInitializers(std::as_bytes(std::span(graph_)), files, kMostEmbedded);
+  keeps_ = !large.empty();
+  if (keeps_) AddLarge(large, options);
   options.AddExternalInitializersFromFilesInMemory(names, contents, lengths);
   return {Env(), graph_.data(), graph_.size(), options};
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <stop_token>
@@ -31,13 +32,18 @@ class GraphSource {
   GraphSource(const GraphSource&) = delete;
   GraphSource& operator=(const GraphSource&) = delete;
 
-  /// The session keeps nothing of this source. Throws Ort::Exception.
+  /// The session keeps nothing of this source but what Kept() gives. Throws Ort::Exception.
   Ort::Session Open(Ort::SessionOptions& options);
+  /// Memory that sessions read tensors in, which has to end after them; null if there is none.
+  std::shared_ptr<const void> Kept() const { return keeps_ ? files_ : nullptr; }
 
  private:
+  using Contents = std::map<std::string, std::vector<char>>;
+
   std::string path_;
   std::stop_token stop_;
-  std::map<std::string, std::vector<char>> files_;
+  std::shared_ptr<Contents> files_ = std::make_shared<Contents>();
+  bool keeps_ = false;
   /// The graph, if there are such files or hashes.
   std::string graph_;
 };

@@ -444,6 +444,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
     GraphSource source(path, code, settings.stop, hashes, known == nullptr);
     if (cuda) {
       OpenOnGpu(*state, source, path, settings, code, known != nullptr);
+      state->files = source.Kept();
       return state;
     }
     if (wide && OpenShared(*state, source, path, settings, code, known != nullptr)) return state;
@@ -456,6 +457,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
       Ort::SessionOptions narrow = CpuOptions(settings, state->facts, Width::kNarrow);
       state->narrow = source.Open(narrow);
     }
+    state->files = source.Kept();
   } catch (const Ort::Exception& e) {
     ThrowLoadFailure(e, code, state->Gpu());
   }

@@ -20,6 +20,8 @@ namespace radserve {
 struct SessionState {
   /// The graph that `wide` and `narrow` share, where they do; it ends after them.
   std::unique_ptr<SharedWeights> weights;
+  /// GraphSource::Kept; it ends after them, too.
+  std::shared_ptr<const void> files;
   std::optional<Ort::Session> wide;
   std::optional<Ort::Session> narrow;
   GraphFacts facts;

@@ -355,6 +355,26 @@ std::vector<RawInitializer> RawInitializers(std::span<const std::byte> model, si
   return found;
 }
 
+std::vector<RawInitializer> OutsideInitializers(std::span<const std::byte> model,
+                                                const OutsideFiles& files, size_t most) {
+  std::vector<RawInitializer> found;
+  for (const Bytes graph : All(model, kModelGraph)) {
+    for (const Bytes tensor : All(graph, kGraphInitializer)) {
+      const Form form = FormOf(tensor);
+      if (form.Bytes() <= most) continue;
+      const std::optional<Outside> outside = OutsideOf(tensor);
+      if (!outside) continue;
+      const std::string_view content = ContentOf(*outside, files);
+      if (content.size() != form.Bytes())
+        throw std::runtime_error("a tensor in the file of weights " + outside->location +
+                                 " has another length than its shape says");
+      found.push_back({std::string(First(tensor, kTensorName)), form.type, form.shape,
+                       std::as_bytes(std::span(content))});
+    }
+  }
+  return found;
+}
+
 std::string PlainLocation(std::string location) {
   while (location.starts_with("./")) location.erase(0, 2);
   return location;

@@ -39,7 +39,7 @@ std::optional<std::set<std::string>> ExternalLocations(const std::string& path);
 /// Bytes of those initializers of the graph itself by which its MatMul and Gemm multiply.
 uint64_t BytesOfFactors(std::span<const std::byte> model);
 
-/// An initializer of the graph itself whose content lies in it as it lies in memory.
+/// An initializer of the graph itself whose content lies in it, or in a file, as it lies in memory.
 struct RawInitializer {
   std::string name;
   /// TensorProto.DataType, of whole bytes an element.
@@ -55,6 +55,11 @@ std::vector<RawInitializer> RawInitializers(std::span<const std::byte> model, si
 /// Contents of files beside a graph, by their names without a leading "./"; whoever has them keeps
 /// them.
 using OutsideFiles = std::map<std::string, std::string_view>;
+
+/// Initializers of the graph itself of more than `most` bytes whose content lies in a file, which
+/// they point into. Throws std::runtime_error as WithConstantsInside does.
+std::vector<RawInitializer> OutsideInitializers(std::span<const std::byte> model,
+                                                const OutsideFiles& files, size_t most);
 
 /// `location` without a leading "./".
 std::string PlainLocation(std::string location);

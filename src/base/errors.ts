@@ -261,6 +261,15 @@ export const ERRORS = {
       "The share of the keys folder is not mounted, or its folder `revoked` was removed. Until it is back, every token is refused.",
     remedy: "Mount the share or restore the folder; the server recovers by itself within seconds.",
   },
+  keys_missing: {
+    status: 503,
+    description: "Tokens cannot be checked: this node has no keys.",
+    retryAfter: 10,
+    cause:
+      "The keys folder is empty: its share is not mounted. No key was made there, because other nodes of the database have keys, or because it cannot be asked.",
+    remedy:
+      "Mount the share of `RADSERVE_KEYS_DIR`; the server finds the keys by itself. If this node is to have keys of its own, run `radserve key new` and `radserve key new --results`.",
+  },
   overloaded: {
     status: 503,
     description: "The server is at capacity.",

@@ -7,6 +7,7 @@ import {
   type Reconciliation,
 } from "../jobs/schema.js";
 import { count, counted, duration, table } from "../base/table.js";
+import { shownModel } from "../models/identity.js";
 
 /** Images whose fate is settled. */
 export function done({ counts }: Job): number {
@@ -94,6 +95,7 @@ function waitingText({
 
 function nodeText({
   name,
+  release,
   alive,
   works,
   ready,
@@ -107,8 +109,16 @@ function nodeText({
       : ready
         ? "alive"
         : "alive, its models are not ready";
-  return `${name}: ${state}, ${count(running)} running`;
+  const version = release === "" ? "" : ` (${release})`;
+  return `${name}${version}: ${state}, ${count(running)} running`;
 }
+
+/** "Radserve 0.7.0, ct-tissue 1.0.0 (1a2b3c4d)". */
+const pinsText = ({ release, models }: NonNullable<JobDetails["pinned"]>): string =>
+  [
+    `Radserve ${release}`,
+    ...Object.entries(models).map(([name, model]) => `${name} ${shownModel(model)}`),
+  ].join(", ");
 
 /** Everything about one job. */
 export function jobText(job: JobDetails, now = Date.now()): string {
@@ -132,6 +142,8 @@ export function jobText(job: JobDetails, now = Date.now()): string {
     ...(job.report === null
       ? []
       : [["report", job.report.html_path ?? job.report.error?.message ?? "none"]]),
+    ...(job.pinned === null ? [] : [["with", pinsText(job.pinned)]]),
+    ...job.pinned_before.map((pins) => ["before with", pinsText(pins)]),
     ...job.nodes.map((one, i) => [i === 0 ? "nodes" : "", nodeText(one)]),
   ];
   return table(rows);

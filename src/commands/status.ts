@@ -4,15 +4,18 @@ import type { Config } from "../config.js";
 import { conditionSchema, type Condition } from "../server/condition.js";
 import { modelListSchema } from "../server/model-list.js";
 import { openClient } from "./client.js";
+import { fleetStatus } from "./fleet.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
 const conditions = z.array(conditionSchema).optional();
 const readySchema = z.object({
   message: z.string().optional(),
   conditions,
+  warnings: conditions,
   details: z
     .object({
       conditions: conditions.unwrap(),
+      warnings: conditions.unwrap(),
       models: z.array(z.object({ name: z.string(), required: z.boolean(), health: z.string() })),
     })
     .partial()
@@ -23,6 +26,12 @@ const readySchema = z.object({
 export function conditionsOf(health: unknown): Condition[] {
   const { conditions: known = [], details } = readySchema.parse(health);
   return details?.conditions ?? known;
+}
+
+/** What may become wrong, in such an answer. */
+export function warningsOf(health: unknown): Condition[] {
+  const { warnings: known = [], details } = readySchema.parse(health);
+  return details?.warnings ?? known;
 }
 
 /** Prints what anybody may know of the models: why one failed takes a token. */
@@ -40,14 +49,18 @@ function awayText(residence: { state: string; load_seconds: number } | null): st
   return `\t${residence.state}, its last load took ${residence.load_seconds.toFixed(1)} s`;
 }
 
-export async function status(config: Config, { json }: JsonOption): Promise<ExitStatus> {
+export async function status(
+  config: Config,
+  { json = false, fleet = false }: JsonOption & { fleet?: boolean },
+): Promise<ExitStatus> {
+  if (fleet) return fleetStatus(config, { json });
   const client = openClient(config);
   const { url } = client;
   const health = await client.send("GET", "/health/ready");
   const ready = health.status === 200;
   const models = client.hasToken ? await client.send("GET", "/models") : undefined;
   const certificateEnd = await client.certificateEnd();
-  if (json === true) {
+  if (json) {
     const certificate = certificateEnd === undefined ? {} : { certificate_expires: certificateEnd };
     const all = { url, ready, ...certificate, health: health.body, models: models?.body ?? null };
     print(JSON.stringify(all, null, 2));
@@ -58,6 +71,8 @@ export async function status(config: Config, { json }: JsonOption): Promise<Exit
   );
   for (const { condition, message, remedy } of conditionsOf(health.body))
     print(`wrong\t${condition}\t${message} ${remedy}`);
+  for (const { condition, message, remedy } of warningsOf(health.body))
+    print(`warning\t${condition}\t${message} ${remedy}`);
   if (certificateEnd !== undefined)
     print(`certificate\tvalid until ${certificateEnd.toISOString()}`);
   if (models === undefined) withoutToken(health.body);

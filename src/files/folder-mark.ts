@@ -16,9 +16,9 @@ import { explained, ifMissing, syncFolder } from "./durable-files.js";
 
 export const markName = (jobId: string): string => `.radserve-job-${jobId}`;
 
-/** Whether an entry of a folder is a mark, of a job or as earlier versions left it. */
+/** Whether an entry of a folder is a mark: of a job, of a root, or as earlier versions left it. */
 export const isMarkName = (entry: string): boolean =>
-  /^\.radserve-(?:share|job-[0-9a-f-]{36})$/.test(entry);
+  /^\.radserve-(?:share|job-[0-9a-f-]{36}|root(?:\.[0-9a-f]{12})?)$/.test(entry);
 
 /**
  * Leaves a mark in a folder, durably; one that is there stays.

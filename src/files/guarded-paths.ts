@@ -6,7 +6,7 @@
  * (/proc/self/fd/N), and only then it is judged. Swapping a folder for a link afterwards changes
  * nothing: all later work goes through the descriptor.
  */
-import { closeSync, constants } from "node:fs";
+import { closeSync, constants, fstatSync } from "node:fs";
 import path from "node:path";
 import { errors, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
@@ -20,12 +20,13 @@ import {
   nearestFolder,
   noPermission,
   notAllowed,
+  notMounted,
   pin,
   type Pinned,
   type PathSide,
 } from "./path-judgement.js";
 import { translateIn, type PathMapping } from "./path-map.js";
-import { isInside, leadsInside, type Root } from "./roots.js";
+import { isInside, isUnmounted, leadsInside, type Root } from "./roots.js";
 
 /** Something that lies inside the roots, open; `close` it when the work is done. */
 export interface OpenedPath {
@@ -95,6 +96,7 @@ export async function openInput(
       throw errors.bad_request(
         `Expected the ${side} path to name a regular file or a folder; found a device, pipe or socket.`,
       );
+    if (isUnmounted(pinned.realPath, found.dev)) throw notMounted(side);
     const kind = found.isFile() ? "file" : "folder";
     const fd = await openDescriptor(
       here,
@@ -138,13 +140,16 @@ async function whyNotOpened(
   const code = errno(cause);
   if (!MISSING.has(code) && !FORBIDDEN.has(code)) return cause as Error;
   let blocked = FORBIDDEN.has(code);
+  let unmounted = false;
   try {
     const nearest = await nearestFolder(target, roots, side);
     blocked ||= nearest.blocked;
+    unmounted = isUnmounted(nearest.realPath, fstatSync(nearest.fd).dev);
     closeSync(nearest.fd);
   } catch (error) {
     return error as Error;
   }
+  if (unmounted) return notMounted(side);
   if (blocked) return noPermission(side, `reach this ${side}`);
   return new RadserveError(
     side === "input" ? "input_not_found" : "file_not_found",

@@ -33,6 +33,9 @@ export function notOurs(helper: string, expected: string, facts: Stats): Radserv
   );
 }
 
+/** Says beside received images what of their series did not come: `inference/reception-note.ts`. */
+export const RECEPTION_NOTE = ".radserve-reception.json";
+
 /** Holds the list of the results in an output root, and is given out to nobody. */
 export const LIST_FOLDER = ".radserve-results";
 

@@ -13,6 +13,7 @@ import {
   FORBIDDEN,
   noPermission,
   notAllowed,
+  notMounted,
   pin,
   type Pinned,
   type PathSide,
@@ -50,11 +51,7 @@ export async function checkUsable(
     missing.some((part) => Buffer.byteLength(part) > LONGEST_NAME)
   )
     throw tooLong(side);
-  if (isUnmounted(folder.realPath, fstatSync(folder.fd).dev))
-    throw errors.path_not_allowed(
-      `The share of the ${side} folder is not mounted on the server; it was when the server started. Mount it there, and send the request again.`,
-      { side, reason: "not_mounted" },
-    );
+  if (isUnmounted(folder.realPath, fstatSync(folder.fd).dev)) throw notMounted(side);
   await checkMarks(folder.realPath, roots);
   const here = descriptorPath(folder.fd);
   await checkWritable(here, side);

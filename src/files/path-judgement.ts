@@ -44,6 +44,14 @@ export function noPermission(side: PathSide, what: string): RadserveError {
   );
 }
 
+/** Its root was a mount point when the server started: what lies below it now is not the share. */
+export function notMounted(side: PathSide): RadserveError {
+  return errors.path_not_allowed(
+    `The share of the ${side} folder is not mounted on the server; it was when the server started. Mount it there, and send the request again.`,
+    { side, reason: "not_mounted" },
+  );
+}
+
 /**
  * The path without trailing slashes. Throws path_not_allowed where it is another machine's name,
  * and bad_request where it is not absolute or holds a NUL byte.

@@ -369,6 +369,8 @@ export interface NotChosen {
 export interface Codec {
   kind: "jpeg" | "jpeg-ls" | "jpeg2000" | "htj2k" | "jpeg-xl";
   bytes: number;
+  /** The codestream does not give back exactly what was compressed; of JPEG XL it is not known. */
+  lossy?: boolean;
 }
 
 export interface Image {
@@ -427,9 +429,12 @@ export interface Image {
   hash?(): void;
 }
 
-/** The codec that takes the most. */
-export const largestCodec = (images: readonly Pick<Image, "codec">[]): Codec | undefined =>
-  images.flatMap(({ codec }) => codec ?? []).sort((a, b) => b.bytes - a.bytes)[0];
+/** The codec that takes the most; lossy if one of them is. */
+export function largestCodec(images: readonly Pick<Image, "codec">[]): Codec | undefined {
+  const all = images.flatMap(({ codec }) => codec ?? []);
+  const [largest] = all.toSorted((a, b) => b.bytes - a.bytes);
+  return largest && all.some(({ lossy }) => lossy) ? { ...largest, lossy: true } : largest;
+}
 
 /** Gives a frame's index (from 0) back. Throws bad_request if the image has no such frame. */
 export function checkedFrame(index: number, count: number): number {

@@ -6,7 +6,7 @@
 import { fstatSync } from "node:fs";
 import { release } from "../addon/bytes.js";
 import type { AuditOutcome, PatientAndStudy } from "../audit/action.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { requireRoom } from "../files/durable-files.js";
 import {
@@ -16,6 +16,7 @@ import {
   type OpenedInput,
 } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
+import { identitiesOf, sameModels } from "../models/identity.js";
 import { withName, type HeldName } from "../results/commit/commit.js";
 import { caseName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
@@ -24,7 +25,13 @@ import { answerOf, receiptOf } from "../results/commit/compose.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
 import { objectsOf, type Answer, type Receipt } from "../results/receipt/receipt.js";
-import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
+import {
+  type Analysis,
+  checkTime,
+  type InferContext,
+  type InferTask,
+  OTHER_MODELS,
+} from "./task.js";
 import { makeResults } from "./make-results.js";
 import {
   accepting,
@@ -37,6 +44,7 @@ import {
   whyNoCase,
 } from "./plan.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
+import { readReceptionNote, warningsOf } from "./reception-note.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
 import { toleranceOf } from "../manifest/manifest.js";
 import { readImage } from "../images/read-image.js";
@@ -50,12 +58,13 @@ import { runModels } from "./run-models.js";
  */
 export async function infer(task: InferTask, context: InferContext): Promise<Answer> {
   const candidates = candidatesOf(context.models, task.models);
+  requirePinned(candidates, task.pinned);
   checkTime(task, context);
   const watch = new Stopwatch(task.startedAt);
   // The input is opened first, so that a mistaken request makes no folder.
   const input = await openInput(task.inputPath, task.roots.input, [], task.local);
   try {
-    const started = { task, context, watch };
+    const started = { task, context, watch, note: await readReceptionNote(input) };
     if (input.kind === "folder") return await inferFolder(input, candidates, started);
     return await inferFile(input, candidates, started);
   } finally {
@@ -63,7 +72,21 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   }
 }
 
-type Started = Pick<Analysis, "task" | "context" | "watch">;
+/**
+ * Models may have been replaced since the task was given out.
+ * @throws RadserveError model_unavailable
+ */
+function requirePinned(candidates: readonly ModelEntry[], pinned: InferTask["pinned"]): void {
+  if (pinned === undefined || sameModels(identitiesOf(candidates), pinned)) return;
+  throw errors.model_unavailable(
+    "Expected the models that the job was submitted with; this server has others by now.",
+    { reason: OTHER_MODELS },
+  );
+}
+
+type Started = Pick<Analysis, "task" | "context" | "watch"> & {
+  note: Awaited<ReturnType<typeof readReceptionNote>>;
+};
 
 function inferFile(
   { fd, name }: OpenedInput,
@@ -129,7 +152,7 @@ async function inferRead(
   image: Image,
   inputName: string,
   candidates: ModelEntry[],
-  { task, context, watch }: Started,
+  { task, context, watch, note }: Started,
 ): Promise<Answer> {
   const check = () => checkTime(task, context);
   const { seriesInstanceUid: wanted } = task;
@@ -142,7 +165,16 @@ async function inferRead(
   watch.lap("read");
   check();
   const plan = planOf(candidates, image, task.outputs, context.outputs);
-  const analysis: Analysis = { task, context, watch, name: task.name ?? inputName, image, plan };
+  const name = task.name ?? inputName;
+  const analysis: Analysis = {
+    task,
+    context,
+    watch,
+    name,
+    image,
+    reception: warningsOf(note, image),
+    plan,
+  };
   const output = await openOutputFolder(task.outputFolder, task.roots.output, {
     local: task.local,
   });
@@ -162,7 +194,7 @@ async function inferRead(
 }
 
 /** The patience with which a task waits for memory. */
-function patienceOf({ task, context }: Pick<Started, "task" | "context">): MemoryPatience {
+function patienceOf({ task, context }: Pick<Analysis, "task" | "context">): MemoryPatience {
   return { patient: task.priority !== "stat", check: () => checkTime(task, context) };
 }
 
@@ -214,7 +246,7 @@ async function reuseOrCompute(read: Analysis, output: OpenedPath, held: HeldName
     task.delivery === undefined || objectsOf(receipt).length === 0
       ? undefined
       : { folder: realPath, name, reused };
-  const found = await earlierResult(folder, name, await held.existing(), () => keyOf(image, plan));
+  const found = await earlierResult(folder, name, await held.existing(), () => keyOf(read, plan));
   if (found?.reusable === true) {
     await context.willCommit?.(
       verdictOf("reused", image, found.receipt),

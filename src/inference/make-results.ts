@@ -23,6 +23,7 @@ import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
 import { RESULT_FORMS } from "../results/forms.js";
 import { kindOfGiven } from "../results/kinds/kinds.js";
 import type { ReceiptModel } from "../results/receipt/receipt.js";
+import { ofReception } from "../results/receipt/reception.js";
 import { gridFacts } from "../results/dicom/segmentation-grid.js";
 import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
@@ -141,7 +142,7 @@ async function finish(
 async function addFiles(
   model: ReceiptModel,
   outcome: ModelOutcome,
-  { image, context, watch, name }: Analysis,
+  { image, reception, context, watch, name }: Analysis,
   files: ResultFile[],
 ): Promise<void> {
   const { planned, drawn: kept } = outcome;
@@ -167,7 +168,11 @@ async function addFiles(
     utcOffset: watch.utcOffset,
     kinds: planned.outputs,
     asked: planned.asked,
-    said: { findings, measurements, warnings: unique([...warnings, ...image.warnings]) },
+    said: {
+      findings,
+      measurements,
+      warnings: unique([...warnings, ...image.warnings, ...reception]),
+    },
     outputs: masks,
     ...(ownGrid === undefined ? {} : { ownGrid }),
     segmentationType,
@@ -218,7 +223,7 @@ function transformsOf(
  * bytes.
  */
 function predecessorOf(
-  { earlier, image }: Analysis,
+  { earlier, image, reception }: Analysis,
   now: Omit<ReceiptModel, "status">,
 ): ReceiptModel["predecessor"] {
   const before = earlier?.models.find(
@@ -230,6 +235,7 @@ function predecessorOf(
   const isSame =
     origin(before) === origin(now) &&
     earlier.source.file_sha256 === image.source.fileSha256 &&
+    canonicalJson(ofReception(earlier.warnings)) === canonicalJson(reception) &&
     earlier.radserve_version === VERSION;
   const { study_instance_uid } = earlier.source;
   const report = before.outputs.find(({ sop_class_uid }) => sop_class_uid === COMPREHENSIVE_3D_SR);

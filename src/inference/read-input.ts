@@ -35,6 +35,7 @@ import {
 } from "../images/dicom/unreadable.js";
 import { SliceMemory } from "./reading-memory.js";
 import { openPlain } from "../files/disk.js";
+import { RECEPTION_NOTE } from "../files/helper-names.js";
 import { errno } from "../base/errno.js";
 import { errors, RadserveError } from "../base/errors.js";
 import { nameOfReceipt, namesIn, readReceipt } from "../results/receipt/read-receipt.js";
@@ -70,6 +71,8 @@ export interface FolderChoice extends SeriesChoice {
  * Files that are read at once: enough to hide the latency of a share, few enough to keep in memory.
  */
 const READ_AT_ONCE = 8;
+/** Of the gateway; it is no image, and read by itself. */
+const NOTE = Buffer.from(RECEPTION_NOTE);
 const HEAD_BYTES = Math.max(160, KNOWN_FORMAT_BYTES);
 const uncounted = () => new SliceMemory(undefined, { patient: true, check: () => undefined });
 
@@ -175,7 +178,9 @@ async function readFiles(
   limits: FolderLimits,
   keeps: boolean,
 ): Promise<FolderFiles> {
-  const names = await readdir(folder.fdPath, { encoding: "buffer" });
+  const names = (await readdir(folder.fdPath, { encoding: "buffer" })).filter(
+    (name) => !name.equals(NOTE),
+  );
   if (names.length > limits.files)
     throw seriesInvalid(
       "too_many_files",

@@ -15,6 +15,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { resolveThresholds } from "../models/read.js";
 import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
 import { LABEL_MAP_SEGMENTATION } from "../results/dicom/segments.js";
+import { ofReception } from "../results/receipt/reception.js";
 import { RESULT_FORMS, type SegmentationType } from "../results/forms.js";
 import { sourceOf } from "../results/commit/compose.js";
 import { check, checkFaults, type ReceiptCheck } from "../results/commit/verify.js";
@@ -74,7 +75,7 @@ async function checkSource(receipt: Receipt, image: Image): Promise<ReceiptCheck
   const said = {
     source: asTold(sourceOf(receipt.source.name, image, hash), receipt.source),
     transforms: image.transforms,
-    warnings: image.warnings,
+    warnings: [...image.warnings, ...ofReception(receipt.warnings)],
   };
   const wrong = different(said, receipt, ["source", "transforms", "warnings"]);
   if (wrong !== undefined) return [check("source", "differs", `the receipt tells other ${wrong}`)];
@@ -190,6 +191,7 @@ async function computeAgain(
       watch,
       name: receipt.source.name,
       image,
+      reception: ofReception(receipt.warnings),
       plan,
       earlier: receipt,
     };

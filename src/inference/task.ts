@@ -5,10 +5,11 @@ import type { MemoryBudget } from "../base/memory-budget.js";
 import type { Roots } from "../files/roots.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
+import type { ModelIdentities } from "../models/identity.js";
 import { errors, type RadserveError } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
 import type { Stopwatch } from "../base/stopwatch.js";
-import type { Image } from "../images/image.js";
+import type { Image, Warning } from "../images/image.js";
 import type { ResultForms } from "../results/forms.js";
 import { deliveryOf, type Delivery } from "../results/receipt/delivery.js";
 import type { answerText } from "../results/commit/compose.js";
@@ -19,6 +20,8 @@ import type { ResultPlace, StagedResult } from "./result-hook.js";
 /** Small and structured-cloneable: it crosses to a worker thread. */
 export interface InferTask {
   requestId: string;
+  /** The trace that the request, or the job's, is part of. */
+  traceparent?: string | undefined;
   inputPath: string;
   outputFolder: string;
   /**
@@ -37,6 +40,8 @@ export interface InferTask {
   group?: "series" | undefined;
   /** Names of models to run; without it, all that accept the image. */
   models?: string[] | undefined;
+  /** What these models have to be; undefined where any of their versions will do. */
+  pinned?: ModelIdentities | undefined;
   outputs?: OutputKind[] | undefined;
   priority: "stat" | "routine" | "bulk";
   /** In milliseconds of `monotonic`. The pool gives one to items of bulk jobs when they begin. */
@@ -60,6 +65,9 @@ export interface InferTask {
   /** Both paths lay on disks of this machine when the task was admitted. */
   local?: boolean;
 }
+
+/** Why a task with `pinned` did not run: `details.reason` of its error. */
+export const OTHER_MODELS = "other_models";
 
 /** A task that no pool has taken yet. */
 export type NewTask = Omit<InferTask, "cancelId">;
@@ -156,6 +164,8 @@ export interface Analysis {
   /** NAME, the stem of the results. */
   name: string;
   image: Image;
+  /** What the gateway says of how the image came. */
+  reception: readonly Warning[];
   plan: Plan;
   /** The earlier result of the same image that this one will replace. */
   earlier?: Receipt | undefined;

@@ -14,6 +14,7 @@ import type { Database } from "./database.js";
 import {
   cancelJob,
   findJob,
+  isUuid,
   setPaused,
   listItems,
   listJobs,
@@ -30,6 +31,7 @@ import {
   type MarkFolders,
 } from "./jobs.js";
 import { makeFolders, unmark } from "./job-folders.js";
+import { forgetLost } from "./known-jobs.js";
 import { pathsOf } from "./item-paths.js";
 import { reconcile } from "./reconcile.js";
 import {
@@ -45,6 +47,7 @@ import {
 import { submit, type SubmitContext } from "./submit.js";
 import { BulkUnavailable, type DatabaseTroubles, type Trouble } from "./database-trouble.js";
 import { visibleTo } from "./visible-jobs.js";
+import { NO_NODE_CAN_RUN, pinAnew, pinsFor } from "./pins.js";
 import { detailsOf } from "./job-details.js";
 
 const BY_REQUEST = {
@@ -57,6 +60,12 @@ const NO_WORKER = {
     "No server that runs bulk items is ready. Start one with role worker or both, and see GET /health/ready of those that run.",
 };
 
+const UNRUNNABLE = {
+  code: NO_NODE_CAN_RUN,
+  message:
+    "No live node has the models and the release that the job was submitted with: `pinned` has them, and `waiting` says what each node lacks. It goes on by itself once a node has them (radserve models reload). POST .../resume goes on with what the nodes have now; results of several versions are then in one job.",
+};
+
 export interface ApiContext extends SubmitContext {
   troubles: DatabaseTroubles;
 }
@@ -67,7 +76,7 @@ function pausedReason(row: JobRow, trouble: Trouble | undefined): Job["paused_re
   if (row.paused && row.pause_code !== REPEATED_FAILURES) return { ...BY_REQUEST, since };
   if (row.pause_code !== null)
     return { code: row.pause_code, message: row.pause_message ?? "", since };
-  if (trouble === undefined) return { ...NO_WORKER, since: null };
+  if (trouble === undefined) return { ...(row.worked ? UNRUNNABLE : NO_WORKER), since: null };
   return { code: trouble.code, message: trouble.message, since: trouble.since.toISOString() };
 }
 
@@ -95,6 +104,12 @@ const NOTHING_ANALYSED = {
     "No image of the job was analysed: every file that was found was skipped. The reason of each item says why.",
 };
 
+const SEVERAL_VERSIONS = {
+  code: "several_versions",
+  message:
+    "The results of the job are of several versions of a model or of Radserve, because it went on with others than it was submitted with. `pinned_before` and the receipts say which.",
+};
+
 const isAllSkipped = ({ skipped, ...others }: Job["counts"]): boolean =>
   skipped > 0 && Object.values(others).every((count) => count === 0);
 
@@ -115,7 +130,10 @@ export function jobOf(found: JobRow, trouble?: Trouble): Job {
     finished_at: row.finished_at?.toISOString() ?? null,
     total: row.total,
     counts,
-    warnings: row.state === "completed" && isAllSkipped(counts) ? [NOTHING_ANALYSED] : [],
+    warnings: [
+      ...(row.state === "completed" && isAllSkipped(counts) ? [NOTHING_ANALYSED] : []),
+      ...(row.pinned_before.length > 0 ? [SEVERAL_VERSIONS] : []),
+    ],
     images_per_second: rate,
     estimated_end:
       running && rate !== null && row.total !== null
@@ -164,8 +182,9 @@ export async function submitJob(
   caller: Caller,
   asked: unknown,
   context: ApiContext,
+  traceparent?: string,
 ): Promise<Submitted> {
-  const { id, fresh } = await submit(caller, asked, context);
+  const { id, fresh } = await submit(caller, asked, context, traceparent);
   const { readPool } = await context.database();
   const job = jobOf(await findJob(readPool, caller, id));
   const { job_id, request } = job;
@@ -179,8 +198,8 @@ export async function submitJob(
   return { job, fresh, note };
 }
 
-const submitted: Perform = async ({ caller, body }, context) => {
-  const { job, fresh, note } = await submitJob(caller, parseJsonBody(body), context);
+const submitted: Perform = async ({ caller, body, traceparent }, context) => {
+  const { job, fresh, note } = await submitJob(caller, parseJsonBody(body), context, traceparent);
   const { job_id, state, total, status_url } = job;
   return {
     ...jsonAnswer({ job_id, state, total, status_url }, fresh ? 202 : 200),
@@ -245,7 +264,7 @@ function ofJob(perform: (call: JobCall) => Promise<BulkAnswer>): Perform {
     const database = await openedSoon(context);
     const job = await findJob(database.readPool, call.caller, call.jobId);
     if (!(await visibleTo(call.caller, context)(job, database)))
-      throw await noSuchJob(database.readPool);
+      throw await noSuchJob(database.readPool, call.caller, call.jobId);
     return perform({ ...call, job, database, context });
   };
 }
@@ -308,6 +327,17 @@ async function itemWithDeliveries(
   return { ...item, ...(deliveries === undefined ? {} : { deliveries }) };
 }
 
+/** That a job was lost is told until somebody forgets it, as one that is over. */
+const purge: Perform = async (call, context) => {
+  try {
+    return await ofJob(purged)(call, context);
+  } catch (error) {
+    if (error instanceof RadserveError && error.code === "job_not_found" && isUuid(call.jobId))
+      await forgetLost((await openedSoon(context)).pool, call.caller, call.jobId);
+    throw error;
+  }
+};
+
 async function purged({ job, caller, database, context }: JobCall): Promise<BulkAnswer> {
   const { pool } = database;
   const { outputs } = await namedPaths(pool, job);
@@ -315,7 +345,14 @@ async function purged({ job, caller, database, context }: JobCall): Promise<Bulk
   // Not waited for: a share may not answer
   void unmark(job.id, outputs, context.config);
   const nothing = { waiting: [], nodes: [], progress: [], failures: [] };
-  return jsonAnswer({ ...jobOf(row), ...nothing, report: row.report } satisfies JobDetails);
+  const { report, pins: pinned, pinned_before } = row;
+  return jsonAnswer({
+    ...jobOf(row),
+    ...nothing,
+    report,
+    pinned,
+    pinned_before,
+  } satisfies JobDetails);
 }
 
 /**
@@ -377,16 +414,18 @@ export const OPERATIONS = {
   show: { perform: ofJob(shown), wakes: false },
   items: { perform: ofJob(items), wakes: false },
   reconcile: { perform: ofJob(reconciled), wakes: true },
-  purge: { perform: ofJob(purged), wakes: false },
+  purge: { perform: purge, wakes: false },
   cancel: change((pool, { caller, job }) => cancelJob(pool, caller, job.id)),
   retry: change((pool, call) => {
     requireMayDeliver(call);
     return retryJob(pool, call.caller, call.job.id, marking(call.context));
   }),
   pause: change((pool, { caller, job }) => setPaused(pool, caller, job.id, true)),
-  resume: change((pool, call) => {
+  resume: change(async (pool, call) => {
     requireMayDeliver(call);
-    return setPaused(pool, call.caller, call.job.id, false);
+    await setPaused(pool, call.caller, call.job.id, false);
+    const known = await call.context.models();
+    await pinAnew(pool, call.job.id, () => pinsFor(call.job.request.models, known));
   }),
 } satisfies Record<string, Operation>;
 export type OperationName = keyof typeof OPERATIONS;

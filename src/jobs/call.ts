@@ -19,6 +19,8 @@ export interface BulkCall {
   query: Record<string, unknown>;
   /** The text of the body; empty if there is none. */
   body: string;
+  /** The trace that the request is part of. */
+  traceparent?: string | undefined;
   /** Images of the job that this node looks at window by window. */
   progress: JobProgress[];
 }

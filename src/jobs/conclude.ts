@@ -4,13 +4,22 @@
  */
 import { randomUUID } from "node:crypto";
 import { errno } from "../base/errno.js";
-import { asRadserveError, errors } from "../base/errors.js";
+import { asRadserveError, errors, RadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
 import { asUnavailable } from "./database.js";
 import { unmarkEnded } from "./job-folders.js";
 import { ReportLeft, type ReportContext, type WriteReport } from "./feature.js";
+import { hinderJob } from "./leases.js";
+import type { Instance } from "./nodes.js";
 import { claimReport, renewClaim, settleReport, type ReportClaim } from "./report-claims.js";
 import { BulkUnavailable } from "./database-trouble.js";
+
+export interface ConcludeContext extends ReportContext {
+  instance: Instance;
+}
+
+/** Why a node cannot write into a folder that other nodes may have. */
+const LACKING = new Set<unknown>(["mark", "not_mounted"]);
 
 /**
  * Ends what can be ended. Failures are logged: the next round tries again, and a job ends without a
@@ -18,7 +27,7 @@ import { BulkUnavailable } from "./database-trouble.js";
  * @param writeReport undefined where jobs have no reports
  */
 export async function conclude(
-  context: ReportContext,
+  context: ConcludeContext,
   writeReport: WriteReport | undefined,
 ): Promise<void> {
   const { config, database, log, stopped } = context;
@@ -31,17 +40,34 @@ export async function conclude(
 }
 
 /** @returns false if no report is due */
-async function reportOne(context: ReportContext, writeReport: WriteReport): Promise<boolean> {
+async function reportOne(context: ConcludeContext, writeReport: WriteReport): Promise<boolean> {
+  const { instance } = context;
   const { pool } = context.database;
-  const claim = await claimReport(pool, randomUUID());
+  const claim = await claimReport(pool, randomUUID(), instance);
   if (claim === undefined) return false;
   try {
     await settleReport(pool, claim, await writeReport(claim, context));
   } catch (error) {
-    if (error instanceof ReportLeft) await renewClaim(pool, claim, 0);
+    if (error instanceof ReportLeft || (await isOthers(claim, error, context)))
+      await renewClaim(pool, claim, 0);
     else await giveUp(claim, error, context);
   }
   return true;
+}
+
+/** Whether this node alone lacks the folder: then another one writes the report. */
+async function isOthers(
+  { job }: ReportClaim,
+  error: unknown,
+  { database: { pool }, instance }: ConcludeContext,
+): Promise<boolean> {
+  if (!(error instanceof RadserveError) || !LACKING.has(error.details?.["reason"])) return false;
+  return !(await hinderJob(
+    pool,
+    job,
+    { code: "share_unavailable", message: error.message },
+    instance,
+  ));
 }
 
 /**

@@ -43,12 +43,13 @@ export interface Database {
 }
 
 /**
- * No endpoint may wait longer than five seconds for a database that does not answer; these add up
- * to less.
+ * No endpoint may wait longer than five seconds for a database that does not answer: connecting,
+ * the session's settings and the statement add up to less.
  */
-const LONGEST_CONNECT_MS = 2_500;
-const LONGEST_LOCK_MS = 2_000;
-const LONGEST_READ_MS = 2_000;
+const LONGEST_CONNECT_MS = 2_000;
+const LONGEST_SETTINGS_MS = 1_000;
+const LONGEST_READ_MS = 1_900;
+const LONGEST_LOCK_MS = 1_900;
 /** The server ends a statement of an endpoint before that, and says why. */
 const LONGEST_READ_STATEMENT_MS = 1_800;
 /** The longest statement, ten thousand items in one insert, takes a quarter of a second. */
@@ -225,13 +226,57 @@ export function jsonb(value: unknown): string {
   );
 }
 
-function makePool(connection: DatabaseConnection, log: Logger, limits: pg.PoolConfig): pg.Pool {
+/**
+ * What the statements, and pg's reading of their answers, rest on: a role, a database or a server
+ * may be set otherwise (ALTER ROLE ... SET). Times are those of this process alone, which ends what
+ * takes too long; what is committed must not be lost with the power.
+ */
+const SETTINGS: Readonly<Record<string, string>> = {
+  search_path: "public",
+  DateStyle: "ISO, MDY",
+  IntervalStyle: "postgres",
+  TimeZone: "UTC",
+  client_encoding: "UTF8",
+  standard_conforming_strings: "on",
+  extra_float_digits: "1",
+  default_transaction_isolation: "read committed",
+  statement_timeout: "0",
+  transaction_timeout: "0",
+  idle_session_timeout: "0",
+  lock_timeout: String(LONGEST_LOCK_MS),
+  idle_in_transaction_session_timeout: String(LONGEST_QUERY_MS),
+  synchronous_commit: "on",
+};
+
+/** Those that this version of PostgreSQL has; a stricter synchronous_commit than "on" stays. */
+const SET = `select pg_catalog.set_config(s.name, wanted.value, false)
+  from pg_catalog.jsonb_each_text($1) as wanted (name, value) join pg_catalog.pg_settings s on s.name = wanted.name
+  where s.name <> 'synchronous_commit' or s.setting = 'off'`;
+
+/** Gives a session our settings, before anything else is asked of it. */
+async function prepare(client: pg.ClientBase, others: Record<string, string> = {}): Promise<void> {
+  await client.query({
+    text: SET,
+    values: [JSON.stringify({ ...SETTINGS, ...others })],
+    query_timeout: LONGEST_SETTINGS_MS,
+  } as pg.QueryConfig);
+}
+
+function makePool(
+  connection: DatabaseConnection,
+  log: Logger,
+  limits: pg.PoolConfig,
+  settings: Record<string, string> = {},
+): pg.Pool {
   const pool = new pg.Pool({
     ...connection,
     connectionTimeoutMillis: LONGEST_CONNECT_MS,
-    lock_timeout: LONGEST_LOCK_MS,
-    idle_in_transaction_session_timeout: LONGEST_QUERY_MS,
     idleTimeoutMillis: 30_000,
+    verify: (client, done) =>
+      void prepare(client, settings).then(
+        () => done(),
+        (error: unknown) => done(error as Error),
+      ),
     ...limits,
   });
   const lost = (error: Error) =>
@@ -298,6 +343,7 @@ async function versionOf(connection: DatabaseConnection, look?: Look): Promise<s
   client.on("error", () => undefined);
   try {
     await client.connect();
+    await prepare(client);
     const { rows } = await client.query<Server>(ABOUT_SERVER);
     const version = checkedVersion(rows[0], nameOf(connection));
     await look?.(client);
@@ -366,11 +412,12 @@ async function opened(
     throw error;
   }
   const pool = makePool(connection, log, { max: MOST_CLIENTS, query_timeout: LONGEST_QUERY_MS });
-  const readPool = makePool(connection, log, {
-    max: MOST_READING,
-    query_timeout: LONGEST_READ_MS,
-    statement_timeout: LONGEST_READ_STATEMENT_MS,
-  });
+  const readPool = makePool(
+    connection,
+    log,
+    { max: MOST_READING, query_timeout: LONGEST_READ_MS },
+    { statement_timeout: String(LONGEST_READ_STATEMENT_MS) },
+  );
   let closed: Promise<void> | undefined;
   return {
     connection,

@@ -4,6 +4,7 @@
 import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { JobRow } from "./jobs.js";
+import { lackingOf, OTHER_VERSIONS } from "./pins.js";
 import type { NodeState, Job, JobDetails, JobProgress } from "./schema.js";
 
 type WaitReason = JobDetails["waiting"][number];
@@ -58,17 +59,39 @@ async function leftAlone(pool: Pool, row: JobRow): Promise<WaitReason[]> {
   }));
 }
 
+/** Nodes that have not what the job was submitted with, and what that is. */
+function otherVersions({ pins }: JobRow, nodes: readonly NodeState[]): WaitReason[] {
+  if (pins === null) return [];
+  return nodes.flatMap((node) => {
+    const lacking = node.alive && node.works && node.ready ? lackingOf(pins, node) : [];
+    if (lacking.length === 0) return [];
+    return {
+      reason: OTHER_VERSIONS,
+      message: `The node lacks what the job was submitted with: ${lacking.join("; ")}.`,
+      since: null,
+      node: node.name,
+      images: null,
+    };
+  });
+}
+
 /** @param jobId for how many of its images each node has; null: of no job */
 async function nodesOf(pool: Pool, jobId: string | null): Promise<JobDetails["nodes"]> {
-  const { rows } = await pool.query<Omit<NodeState, "seen_at"> & { seen_at: Date }>(
-    `select b.name, b.box as id, b.beat_at > now() - make_interval(secs => $2) as alive, b.works, b.ready,
-       b.beat_at as seen_at,
+  type Times = "seen_at" | "entered_at";
+  const { rows } = await pool.query<Omit<NodeState, Times> & Record<Times, Date>>(
+    `select b.name, b.box as id, b.id as instance, b.address, b.release,
+       b.beat_at > now() - make_interval(secs => $2) as alive, b.works, b.ready,
+       b.beat_at as seen_at, b.entered_at, b.clock_offset_ms, b.models, b.keys, b.result_keys, b.roots,
        (select count(*)::int from radserve.item i
         where i.job_id = $1 and i.state = 'running' and i.owner = b.id) as running
      from radserve.instance b order by b.name, b.box, b.beat_at`,
     [jobId, durations.nodeSilent / 1000],
   );
-  return rows.map((row) => ({ ...row, seen_at: row.seen_at.toISOString() }));
+  return rows.map((row) => ({
+    ...row,
+    seen_at: row.seen_at.toISOString(),
+    entered_at: row.entered_at.toISOString(),
+  }));
 }
 
 /** The servers on this database. */
@@ -120,7 +143,11 @@ export async function detailsOf(
   const nodes = await nodesOf(pool, row.id);
   const waiting =
     row.finished_at === null
-      ? [...(await leftAlone(pool, row)), ...(await waitingItems(pool, row.id))]
+      ? [
+          ...(await leftAlone(pool, row)),
+          ...otherVersions(row, nodes),
+          ...(await waitingItems(pool, row.id)),
+        ]
       : [];
   const failures: JobDetails["failures"] = [];
   for (const state of ["failed", "skipped"] as const)
@@ -132,5 +159,7 @@ export async function detailsOf(
     progress,
     failures,
     report: row.report,
+    pinned: row.pins,
+    pinned_before: row.pinned_before,
   };
 }

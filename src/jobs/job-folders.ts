@@ -13,7 +13,7 @@ import { openOutputFolder, withInput } from "../files/guarded-paths.js";
 import { translateIn } from "../files/path-map.js";
 import type { Root, Roots } from "../files/roots.js";
 import { transaction, type Database } from "./database.js";
-import { namedPaths, type JobRow } from "./jobs.js";
+import { namedPaths, traced, type JobRow } from "./jobs.js";
 import { failuresOf } from "./job-details.js";
 
 const MARKED_AT_ONCE = 16;
@@ -97,10 +97,8 @@ export async function unmarkEnded(
   const reported = reports ? "report is not null" : "true";
   const one = () =>
     transaction(pool, async (client) => {
-      const { rows } = await client.query<
-        Pick<JobRow, "id" | "request" | "subject" | "counts" | "cancelled_at">
-      >(
-        `select id, request, subject, counts, cancelled_at from radserve.job where marked and finished_at is not null and ${reported}
+      const { rows } = await client.query<EndedJob & Pick<JobRow, "request">>(
+        `select id, request, subject, counts, cancelled_at, traceparent from radserve.job where marked and finished_at is not null and ${reported}
          order by seq limit 1 for update skip locked`,
       );
       const job = rows[0];
@@ -119,12 +117,12 @@ export async function unmarkEnded(
   }
 }
 
-type EndedJob = Pick<JobRow, "id" | "subject" | "counts" | "cancelled_at">;
+type EndedJob = Pick<JobRow, "id" | "subject" | "counts" | "cancelled_at" | "traceparent">;
 
 /** The line of a job's end: how its images ended, and for which reasons. */
 async function logEnd(
   pool: Pool,
-  { id, subject, counts, cancelled_at }: EndedJob,
+  { id, subject, counts, cancelled_at, traceparent }: EndedJob,
   log: Logger,
 ): Promise<void> {
   const reasons = async (state: "failed" | "skipped") =>
@@ -133,5 +131,5 @@ async function logEnd(
     );
   const [failed, skipped] = [await reasons("failed"), await reasons("skipped")];
   const how = cancelled_at === null ? "a bulk job ended" : "a bulk job was cancelled";
-  log.info({ job: id, subject, counts, failed, skipped }, how);
+  log.info({ job: id, subject, ...traced(traceparent), counts, failed, skipped }, how);
 }

@@ -3,7 +3,9 @@ import type { Pool, PoolClient } from "pg";
 import { durations } from "../base/durations.js";
 import { errors, type RadserveError } from "../base/errors.js";
 import { transaction, type Queryable } from "./database.js";
+import { lostAt } from "./known-jobs.js";
 import { tablesLostAt } from "./migrations.js";
+import { isRunBySome, runsNow, type Pins } from "./pins.js";
 import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
 
 export type Counts = Job["counts"];
@@ -21,6 +23,10 @@ export interface NewJob {
   idempotencyKey: string | undefined;
   /** Its output folders have its mark. */
   marked: boolean;
+  /** What its images are to run with; null: with what the nodes have. */
+  pins: Pins | null;
+  /** Of the request that it came by, as W3C Trace Context has it. */
+  traceparent?: string | undefined;
   /** Absent if a folder is scanned. */
   items?: { id: string; input: string; output: string }[];
 }
@@ -33,14 +39,22 @@ export interface JobRow {
   input_roots: string[] | null;
   output_roots: string[] | null;
   request: JobRequest;
+  /** What its images run with; null for a job of an earlier version. */
+  pins: Pins | null;
+  /** What those ran with that had ended when `pins` changed. */
+  pinned_before: Pins[];
   created_at: Date;
   started_at: Date | null;
   finished_at: Date | null;
   /** Nothing of it waits or runs; its marks may still be in its folders. */
   over: boolean;
+  /** Of the request that it came by. */
+  traceparent: string | null;
   cancelled_at: Date | null;
   total: number | null;
   state: Job["state"];
+  /** Some node runs images now, though perhaps none of this job. */
+  worked: boolean;
   /** By request; a job that paused of itself has a `pause_code`. */
   paused: boolean;
   /** Why the job paused of itself; null once an image went well again. */
@@ -66,6 +80,9 @@ export interface ItemRow {
   result: unknown;
   error: unknown;
 }
+
+/** The trace of a job, where it has one. */
+export const traced = (traceparent: string | null) => (traceparent === null ? {} : { traceparent });
 
 /** Which jobs are meant: the subject's own, or those of everybody for an admin. */
 export interface JobScope {
@@ -127,8 +144,8 @@ export async function insertJob(
 ): Promise<boolean> {
   const { rowCount } = await client.query(
     `insert into radserve.job (id, subject, input_roots, output_roots, request, request_sha256, idempotency_key,
-       total, next_index, marked)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($8, 0), $9) on conflict do nothing`,
+       total, next_index, marked, traceparent, pins)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($8, 0), $9, $10, $11) on conflict do nothing`,
     [
       job.id,
       job.subject,
@@ -139,6 +156,8 @@ export async function insertJob(
       job.idempotencyKey,
       job.items?.length,
       job.marked,
+      job.traceparent ?? null,
+      job.pins,
     ],
   );
   if (rowCount === 0) return false;
@@ -173,9 +192,7 @@ export async function jobOfKey(
   return rows[0];
 }
 
-/** A node that runs items shows signs of life, with its models ready. */
-const WORKED =
-  "exists (select from radserve.instance where works and ready and beat_at > now() - interval '15 s')";
+const WORKED = `exists (select from radserve.instance n where ${runsNow("n")})`;
 
 /**
  * A job has ended when its marks are out of its folders too, so that nothing of it is left there.
@@ -185,7 +202,7 @@ const ENDED_AT = "case when j.marked then null else j.finished_at end";
 const state = (stalled: boolean) => `case when j.cancelled_at is not null then 'cancelled'
     when ${ENDED_AT} is not null then 'completed'
     when j.held or j.pause_code is not null or ${stalled} then 'paused'
-    when not ${WORKED} and j.created_at < now() - interval '${durations.jobLonely} ms' then 'paused'
+    when not ${isRunBySome("j")} and j.created_at < now() - interval '${durations.jobLonely} ms' then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
 /** How many items of a job are in each state; null if it has none. */
@@ -196,8 +213,8 @@ const view = (
   stalled: boolean,
 ) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, ${ENDED_AT} as finished_at,
     j.finished_at is not null as over,
-    j.cancelled_at,
-    j.total, j.held as paused, now() as now, ${state(stalled)} as state,
+    j.cancelled_at, j.traceparent,
+    j.total, j.held as paused, now() as now, ${state(stalled)} as state, ${WORKED} as worked, j.pins, j.pinned_before,
     j.pause_code, j.pause_message, j.paused_at, j.pause_box, j.report,
     coalesce(j.counts, ${COUNTS}) as counts,
     (select count(*)::int from radserve.item i where i.job_id = j.id and i.finished_at > now() - interval '60 s'
@@ -207,14 +224,22 @@ const view = (
 const IN_SCOPE = "(j.subject = $1 or $2)";
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+export const isUuid = (text: string): boolean => UUID.test(text);
 
-/** It says so if the tables were lost since, and jobs with them. */
-export async function noSuchJob(pool: Queryable): Promise<RadserveError> {
+/** It says so if the job, or the tables and jobs with them, were lost. */
+export async function noSuchJob(
+  pool: Queryable,
+  scope: JobScope,
+  id: string,
+): Promise<RadserveError> {
   const lost = await tablesLostAt(pool);
+  const older = UUID.test(id) ? await lostAt(pool, scope, id) : undefined;
   const why =
-    lost === undefined
-      ? ""
-      : ` The bulk tables were lost and made again at ${lost.toISOString()}: jobs from before are gone. Send them again; only what is missing is computed.`;
+    lost !== undefined
+      ? ` The bulk tables were lost and made again at ${lost.toISOString()}: jobs from before are gone. Send them again; only what is missing is computed.`
+      : older !== undefined
+        ? ` It was lost: since ${older.toISOString()} the database is an older one, from a backup or a standby. Send it again; only what is missing is computed.`
+        : "";
   return errors.job_not_found(
     `This subject has no such job; GET /bulk_inference lists its jobs.${why}`,
   );
@@ -222,13 +247,13 @@ export async function noSuchJob(pool: Queryable): Promise<RadserveError> {
 
 /** @throws RadserveError job_not_found, also for another subject's job */
 export async function findJob(pool: Queryable, scope: JobScope, id: string): Promise<JobRow> {
-  if (!UUID.test(id)) throw await noSuchJob(pool);
+  if (!UUID.test(id)) throw await noSuchJob(pool, scope, id);
   const { rows } = await pool.query<JobRow>(`${view(false)} where ${IN_SCOPE} and j.id = $3`, [
     scope.subject,
     scope.admin,
     id,
   ]);
-  if (rows[0] === undefined) throw await noSuchJob(pool);
+  if (rows[0] === undefined) throw await noSuchJob(pool, scope, id);
   return rows[0];
 }
 
@@ -483,6 +508,15 @@ export async function setPaused(
  */
 async function forgetHindrances(pool: Pool, id: string): Promise<void> {
   await pool.query("delete from radserve.hindrance where job_id = $1", [id]);
+}
+
+/** What a job waited for is there again. */
+export async function endPause(pool: Pool, id: string, code: string): Promise<void> {
+  await pool.query(
+    `update radserve.job set ${PAUSE_ENDS} where id = $1 and pause_code = $2 and not held`,
+    [id, code],
+  );
+  await forgetHindrances(pool, id);
 }
 
 /** Forgets a job that is over; its results stay where they are. */

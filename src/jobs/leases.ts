@@ -7,9 +7,17 @@ import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { Summary } from "../results/commit/compose.js";
-import type { Instance } from "./nodes.js";
 import { hasPassed, jsonb } from "./database.js";
 import { finishJobs, PAUSE_ENDS, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
+import {
+  canRun,
+  isRunBySome,
+  NO_NODE_CAN_RUN,
+  OTHER_VERSIONS,
+  runsNow,
+  type Pins,
+} from "./pins.js";
+import { isYounger, type Instance } from "./nodes.js";
 
 /** How many jobs and items there are on all nodes. */
 export interface Depth {
@@ -39,6 +47,10 @@ export interface LeasedItem {
   input_roots: string[] | null;
   output_roots: string[] | null;
   marked: boolean;
+  /** What it is to run with; null for a job of an earlier version. */
+  pins: Pins | null;
+  /** Of the request that its job came by. */
+  traceparent: string | null;
 }
 
 /** How the work on a leased item ended. */
@@ -78,6 +90,7 @@ const TAKEABLE = `i.state = 'queued' and i.suspect = $3 and ${hasPassed("i.not_b
 export async function someSuspect(pool: Pool, { id }: Pick<Instance, "id">): Promise<boolean> {
   const { rows } = await pool.query<{ some: boolean }>(
     `select exists (select from radserve.item i join radserve.job j on j.id = i.job_id
+       join radserve.instance me on me.id = $1 and not ${isYounger("me")} and ${canRun("j", "me")}
        left join radserve.hindrance h on h.job_id = j.id and h.instance = $1
        where i.state = 'queued' and i.suspect and ${hasPassed("i.not_before")}
        and ${RUNNABLE} and ${hasPassed("h.until")}) as some`,
@@ -93,11 +106,11 @@ export async function someSuspect(pool: Pool, { id }: Pick<Instance, "id">): Pro
 const LEAST_BLAMED = "i.blame, i.index";
 
 const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
-  j.started_at, j.subject, j.request, j.input_roots, j.output_roots, j.marked`;
+  j.started_at, j.subject, j.request, j.input_roots, j.output_roots, j.marked, j.traceparent, j.pins`;
 
 /**
- * Jobs that one lease looks into. One subject may have more; the others of it come when these have
- * given what they had.
+ * Jobs that one lease looks into, each of which gives something. One subject may have more; the
+ * others of it come when these have given what they had.
  */
 const MOST_JOBS = 100;
 /** How many times the items of a lease are looked at, where the jobs have as many. */
@@ -110,7 +123,7 @@ const CANDIDATES = 4;
  * others. A turn counts what already runs.
  */
 const leaseStatement = (alone: boolean) => `with alive as materialized (
-    select from radserve.instance where id = $1 for key share
+    select release, models from radserve.instance me where id = $1 and not ${isYounger("me")} for key share
   ), open as materialized (
     select j.id, j.seq, j.subject, coalesce(j.request->>'priority' = 'stat', false) as stat, r.active,
       greatest(case when j.pause_count > 0 then r.active end, case when h.job_id is not null then r.own end) as trying,
@@ -118,11 +131,12 @@ const leaseStatement = (alone: boolean) => `with alive as materialized (
     from alive, radserve.job j left join radserve.hindrance h on h.job_id = j.id and h.instance = $1
     cross join lateral (select count(*)::int as active, (count(*) filter (where owner = $1))::int as own
       from radserve.item where job_id = j.id and state = 'running') r
-    where ${RUNNABLE} and ${hasPassed("h.until")}
+    where ${RUNNABLE} and ${hasPassed("h.until")} and ${canRun("j", "alive")}
   ), ranked as (
     select o.*, row_number() over (partition by subject order by stat desc, active, seq) as rank
     from open o cross join lateral
       (select from radserve.item i where i.job_id = o.id and ${TAKEABLE} order by i.index limit 1) w
+    where o.trying is null or o.trying < 1
   ), runnable as materialized (
     select r.*, $2::int * greatest(1, ${CANDIDATES} / count(*) over ()) as most
     from (select * from ranked order by rank, of_subject, seq limit ${MOST_JOBS}) r
@@ -131,7 +145,7 @@ const leaseStatement = (alone: boolean) => `with alive as materialized (
     from runnable r cross join lateral (
       select i.index, i.blame from radserve.item i where i.job_id = r.id and ${TAKEABLE}
       order by ${alone ? LEAST_BLAMED : "i.index"}
-      limit case when r.trying is null then r.most else greatest(0, 1 - r.trying) end) c
+      limit case when r.trying is null then r.most else 1 end) c
   ), turns as (
     select *, active + row_number() over (partition by job_id order by blame, index) as turn from candidate
   ), placed as materialized (
@@ -326,7 +340,36 @@ export async function hinderJob(
   return true;
 }
 
-/** How many jobs a node leaves to others, by reason. One that pauses is told by itself. */
+/** Whether a node leaves a job alone for now. */
+export async function isHindered(
+  pool: Pool,
+  job: string,
+  { id }: Pick<Instance, "id">,
+): Promise<boolean> {
+  const { rowCount } = await pool.query(
+    `select from radserve.hindrance where job_id = $1 and instance = $2 and not ${hasPassed("until")}`,
+    [job, id],
+  );
+  return rowCount === 1;
+}
+
+/** What kept a node from a job, for one of these reasons, is over. */
+export async function unhinderJob(
+  pool: Pool,
+  job: string,
+  { id }: Pick<Instance, "id">,
+  codes: readonly string[],
+): Promise<void> {
+  await pool.query(
+    "delete from radserve.hindrance where job_id = $1 and instance = $2 and code = any($3)",
+    [job, id, codes],
+  );
+}
+
+/**
+ * How many jobs a node leaves to others, by reason. One that pauses, or that no node can run, is
+ * told by itself.
+ */
 export async function hindrancesOf(
   pool: Pool,
   id: string | undefined,
@@ -336,8 +379,14 @@ export async function hindrancesOf(
     `select h.code, count(*)::int as jobs from radserve.hindrance h join radserve.job j on j.id = h.job_id
      where h.instance = $1 and j.finished_at is null and j.cancelled_at is null and not j.held
        and j.pause_code is distinct from h.code
-     group by 1 order by 1`,
-    [id],
+     group by 1
+     union all
+     select $2::text, count(*)::int from radserve.job j join radserve.instance me on me.id = $1 and ${runsNow("me")}
+     where j.finished_at is null and j.cancelled_at is null and not j.held and j.pause_code is null
+       and not ${canRun("j", "me")} and ${isRunBySome("j")}
+     having count(*) > 0
+     order by 1`,
+    [id, OTHER_VERSIONS],
   );
   return Object.fromEntries(rows.map(({ code, jobs }) => [code, jobs]));
 }
@@ -443,11 +492,17 @@ export async function depth(pool: Pool): Promise<Depth> {
     `select count(*)::int as open, coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
        (select coalesce(jsonb_object_agg(reason, jobs), '{}') from (
           select coalesce(pause_code, 'paused_by_request') as reason, count(*)::int as jobs from radserve.job
-          where finished_at is null and cancelled_at is null and (held or pause_code is not null) group by 1) p) as paused_for
+          where finished_at is null and cancelled_at is null and (held or pause_code is not null) group by 1
+          union all
+          select $1::text, count(*)::int from radserve.job j
+          where finished_at is null and cancelled_at is null and not held and pause_code is null and pins is not null
+            and exists (select from radserve.instance n where ${runsNow("n")}) and not ${isRunBySome("j")}
+          having count(*) > 0) p) as paused_for
      from radserve.job j cross join lateral
        (select count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running
         from radserve.item where job_id = j.id and state in ('queued', 'running')) n
      where j.finished_at is null or (j.marked and j.finished_at is not null)`,
+    [NO_NODE_CAN_RUN],
   );
   const found = rows[0] ?? { open: 0, queued: 0, running: 0, paused_for: {} };
   return { ...found, paused: Object.values(found.paused_for).reduce((sum, jobs) => sum + jobs, 0) };

@@ -10,6 +10,7 @@ import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall, Caller, JobEnd, Submitted } from "./call.js";
 import type { Depth } from "./leases.js";
+import type { NodeFacts } from "./nodes.js";
 import type { NodeState } from "./schema.js";
 
 export type ItemOutcome =
@@ -21,13 +22,20 @@ export type ItemOutcome =
 export interface BulkFigures extends Depth {
   /** How many jobs this node leaves to others, for each reason. */
   left_alone: Readonly<Record<string, number>>;
+  /** Jobs that an older database lacks, which has taken the place of theirs. */
+  lost: readonly string[];
   /** Why the database cannot be used: a code. */
   trouble: string | null;
   /** How many items ended in each state since this process began. */
   ended: Record<string, number>;
   /** The servers on this database. */
   nodes: Omit<NodeState, "running">[];
+  /** Which of them is this one; null while the database does not know it. */
+  self: string | null;
 }
+
+/** What this node has, and the thread that serves HTTP knows. */
+export type OwnFacts = Omit<NodeFacts, "models">;
 
 export interface BulkThreadOptions {
   config: Config;
@@ -36,6 +44,8 @@ export interface BulkThreadOptions {
   destinations?: KnownDestinations | undefined;
   /** Identifies this serving process. */
   processId: string;
+  /** Where clients reach this node. */
+  address: string;
   /** The process before this one ended by its own fault. */
   crashed: boolean;
   /** Items that may be at the worker threads at once, those waiting for one included. */
@@ -60,6 +70,8 @@ export interface JobsThread {
   answerOn(port: MessagePort): void;
   /** The models as they are now. @param ready every required one passed its check */
   useModels(models: KnownModels, ready: boolean): void;
+  /** What this node has now, for the other nodes. */
+  useFacts(facts: OwnFacts): void;
   /** A worker thread is done with an item. */
   ended(id: number, outcome: ItemOutcome): void;
   /** Take no more items; `close` follows when those in flight have ended. */

@@ -128,6 +128,30 @@ const MIGRATIONS = [
   `update radserve.job as earlier set subject = 'gateway' where subject = 'doors'
    and not exists (select from radserve.job as now
      where now.subject = 'gateway' and now.idempotency_key = earlier.idempotency_key)`,
+  // What nodes tell of themselves, and what a job was submitted with. A row of before has no place,
+  // and no release.
+  `alter table radserve.instance add column release text not null default '',
+     add column address text not null default '',
+     add column place text not null default '',
+     add column entered_at timestamptz not null default now(),
+     add column models jsonb not null default '{}',
+     add column keys text[] not null default '{}',
+     add column result_keys text[] not null default '{}',
+     add column roots jsonb not null default '[]',
+     add column clock_offset_ms float8;
+   alter table radserve.job add column pins jsonb, add column pinned_before jsonb not null default '[]'`,
+  // The trace that a job was asked for in. How often nodes have said that they live, by which they
+  // know tables that a backup or a standby has put in the place of newer ones; and the jobs that
+  // were in the newer ones.
+  `alter table radserve.job add column traceparent text;
+   alter table radserve.origin add column beats bigint not null default 0,
+     add column history uuid not null default gen_random_uuid();
+   create table radserve.lost_job (
+     id uuid primary key,
+     subject text not null,
+     noticed_at timestamptz(3) not null default now(),
+     node text not null
+   )`,
 ];
 
 /** A change of the tables may read all of them; no network is that slow. */
@@ -140,6 +164,7 @@ const TABLES: Readonly<Record<string, number>> = {
   instance: 1,
   origin: 5,
   hindrance: 9,
+  lost_job: 12,
 };
 
 export interface Migrated {

@@ -10,6 +10,7 @@ import type { Logger } from "../base/log.js";
 import type { Config } from "../config.js";
 import { transaction, type Database } from "./database.js";
 import type { DatabaseTroubles } from "./database-trouble.js";
+import type { ModelIdentities } from "../models/identity.js";
 import { finishLocked, type JobRequest } from "./jobs.js";
 
 /**
@@ -26,13 +27,44 @@ export interface Instance {
   id: string;
   /** Identifies the state directory, which one process holds at a time. */
   node: string;
-  /** The name of the machine, for people. */
+  /**
+   * Where that directory lies. Two nodes with one number and two places are an original and its
+   * copy.
+   */
+  place: string;
+  /** The name of the node, for people. */
   name: string;
+  /** Version of Radserve. */
+  release: string;
+  /** Where clients reach it. */
+  address: string;
   /** Identifies the serving process. */
   process: string;
   /** The serving process before this one ended by its own fault. */
   afterCrash: boolean;
   works: boolean;
+}
+
+/** A root of a node, as it looks there. */
+export interface SeenRoot {
+  side: "input" | "output";
+  /** Its place among the roots of its side, from 1. */
+  number: number;
+  /** The text of its mark (files/root-mark.ts); null where it has none. */
+  mark: string | null;
+  /** Nothing is in it, as in a mount point without its mount. */
+  empty: boolean;
+  /** It can be read, and an output root written to. */
+  usable: boolean;
+}
+
+/** What a node has, by which it is compared with the others. */
+export interface NodeFacts {
+  models: ModelIdentities;
+  /** Ids of the keys of tokens, and of those of results. */
+  keys: string[];
+  result_keys: string[];
+  roots: SeenRoot[];
 }
 
 /** The parts that the scanner and the runner of this node share. */
@@ -59,25 +91,82 @@ export interface FreedItem {
  * processes are known to be dead. If this throws, the node must not take items: nobody would know
  * whose they are.
  */
-export function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
-  const { id, node, name, process, works, afterCrash } = instance;
+export function enter(
+  pool: Pool,
+  instance: Instance,
+  ready: boolean,
+  facts: NodeFacts = { models: {}, keys: [], result_keys: [], roots: [] },
+): Promise<FreedItem[]> {
+  const { id, node, name, process, works, afterCrash, place, release, address } = instance;
   return transaction(pool, async (client) => {
     await client.query(
-      "insert into radserve.instance (id, box, process, works, ready, name) values ($1, $2, $3, $4, $5, $6)",
-      [id, node, process, works, ready, name],
+      `insert into radserve.instance (id, box, process, works, ready, name, place, release, address, entered_at,
+         models, keys, result_keys, roots)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp(), $10, $11, $12, $13)`,
+      [
+        id,
+        node,
+        process,
+        works,
+        ready,
+        name,
+        place,
+        release,
+        address,
+        facts.models,
+        facts.keys,
+        facts.result_keys,
+        JSON.stringify(facts.roots),
+      ],
     );
     const blame = afterCrash ? CERTAIN : UNCERTAIN;
-    return freeItems(client, instance, blame, "i.box = $1 and i.id <> $2", [node, id]);
+    // A process in another place may live: it is gone once it is silent
+    const before =
+      "i.box = $1 and i.id <> $2 and (i.place = $3 or i.beat_at < now() - make_interval(secs => $4))";
+    const values = [node, id, place, durations.nodeLease / 1000];
+    return freeItems(client, instance, blame, before, values);
   });
 }
 
-/** @returns false if this node was taken for dead meanwhile */
-export async function beat(pool: Pool, instance: Instance, ready: boolean): Promise<boolean> {
-  const { rowCount } = await pool.query(
-    "update radserve.instance set beat_at = now(), ready = $2 where id = $1",
-    [instance.id, ready],
+/**
+ * The condition that another node lives that has the number of this one, and has had it for longer:
+ * this one takes no items, because its state directory is a copy.
+ * @param node alias of its row
+ */
+export const isYounger = (node: string): string =>
+  `exists (select from radserve.instance older where older.box = ${node}.box
+     and (older.entered_at, older.id) < (${node}.entered_at, ${node}.id)
+     and older.beat_at > now() - interval '${durations.nodeLease} ms')`;
+
+/**
+ * @param facts where they have changed
+ * @param clockOffset by how many milliseconds this node's clock is ahead of the database's
+ * @returns the time of the database, in milliseconds since 1970; undefined if this node was taken
+ * for dead meanwhile
+ */
+export async function beat(
+  pool: Pool,
+  instance: Instance,
+  ready: boolean,
+  facts?: NodeFacts,
+  clockOffset?: number,
+): Promise<number | undefined> {
+  const { rows } = await pool.query<{ at: number }>(
+    `update radserve.instance set beat_at = now(), ready = $2, models = coalesce($3, models),
+       keys = coalesce($4, keys), result_keys = coalesce($5, result_keys), roots = coalesce($6, roots),
+       clock_offset_ms = coalesce($7, clock_offset_ms)
+     where id = $1 returning (extract(epoch from clock_timestamp()) * 1000)::float8 as at`,
+    [
+      instance.id,
+      ready,
+      facts?.models,
+      facts?.keys,
+      facts?.result_keys,
+      facts && JSON.stringify(facts.roots),
+      clockOffset,
+    ],
   );
-  return rowCount === 1;
+  return rows[0]?.at;
 }
 
 /** Takes a node out; what is still its own is free again. */

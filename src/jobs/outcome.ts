@@ -4,13 +4,17 @@
  */
 import { constants } from "node:fs";
 import { access, realpath } from "node:fs/promises";
+import path from "node:path";
 import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
-import { DISK_FAULTS, type ErrorObject } from "../base/errors.js";
-import { REFUSED } from "../files/path-judgement.js";
-import { isInside, type Root } from "../files/roots.js";
+import { DISK_FAULTS, RadserveError, type ErrorObject } from "../base/errors.js";
+import { withInput } from "../files/guarded-paths.js";
+import { REFUSED, type PathSide } from "../files/path-judgement.js";
+import { isInside, isUnmountedNow, narrowRoots, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
+import { OTHER_MODELS } from "../inference/task.js";
 import type { Ending, LeasedItem } from "./leases.js";
+import { OUTPUT_REPLACED } from "./mark-again.js";
 import type { ItemOutcome } from "./messages.js";
 import type { ItemPaths } from "./item-paths.js";
 
@@ -46,6 +50,12 @@ const NO_INPUT = new Set(["no_model_accepts", "no_pixel_data"]);
 /** The end of an attempt that says nothing about its item. */
 export const NOT_RUN = { state: "queued", afterSeconds: 0, counts: false } as const;
 
+/**
+ * The models of this node were replaced after the item was taken. By the next time the database
+ * knows that, and gives it to a node that has those of the job.
+ */
+const MODELS_CHANGED = { ...NOT_RUN, afterSeconds: 2 } as const;
+
 const paused = (pause: Pause): JudgedItem => ({ ending: NOT_RUN, pause });
 
 export interface Circumstances {
@@ -61,6 +71,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     return { ending: { state: result.status === "partial" ? "partial" : "succeeded", result } };
   }
   const { error, errno } = outcome;
+  if (error.details?.["reason"] === OTHER_MODELS) return { ending: MODELS_CHANGED };
   switch (error.error) {
     case "cancelled":
       return { ending: { state: "cancelled" } };
@@ -86,6 +97,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
   if (faulty || MISSING.has(error.error)) {
     const missing = await missingShare(where);
     if (missing !== undefined) return paused(missing);
+    if (await isOutsideHere(error, where)) return paused(outsideHere("input"));
     // The share was away when the image was opened, and has come back since
     if (error.error === "input_not_found" && (await isThere(where.paths.input)))
       return { ending: { ...NOT_RUN, afterSeconds: durations.itemRetry / 1000, why: error.error } };
@@ -118,16 +130,43 @@ const isThere = (file: string): Promise<boolean> =>
 async function missingShare({ item, paths, roots }: Circumstances): Promise<Pause | undefined> {
   // The folder that has to be there whatever image is meant: the job's own, else the root that the
   // path lies in.
-  const input = paths.inputBase ?? roots.input.find((root) => isInside(paths.input, [root]));
-  if (input !== undefined && !(await holdsSomething(input)))
-    return {
-      code: "share_unavailable",
-      message:
-        "The input folder is missing, empty or cannot be read: its share is probably not mounted. Work continues by itself when it is back.",
-    };
+  const root = roots.input.find((one) => isInside(paths.input, [one]));
+  const input = paths.inputBase ?? root;
+  if (input !== undefined && !(await holdsSomething(input))) return INPUT_MISSING;
+  if (root !== undefined && (await isUnmountedNow(root).catch(() => true))) return INPUT_MISSING;
   const output = await outputOf(item, paths);
   return "code" in output ? output : undefined;
 }
+
+const INPUT_MISSING: Pause = {
+  code: "share_unavailable",
+  message:
+    "The input folder is missing, empty or cannot be read: its share is probably not mounted. Work continues by itself when it is back.",
+};
+
+/**
+ * Whether the folder of an item lies in no root of this node, or in none that is left of the job's
+ * token here. Where the job was taken it did, so other nodes have it; a link in it that leads
+ * elsewhere is its item's own fault.
+ */
+async function isOutsideHere(
+  { error, details }: ErrorObject,
+  { item, paths, roots }: Circumstances,
+): Promise<boolean> {
+  const reason = details?.["reason"];
+  if (error !== "path_not_allowed" || details?.["side"] !== "input") return false;
+  if (reason !== undefined && reason !== "token") return false;
+  const allowed = await narrowRoots(roots.input, item.input_roots ?? undefined);
+  const folder = paths.inputBase ?? path.posix.dirname(paths.input);
+  return withInput(folder, allowed, () => Promise.resolve(false)).catch(
+    (thrown: unknown) => thrown instanceof RadserveError && thrown.code === "path_not_allowed",
+  );
+}
+
+const outsideHere = (side: PathSide): Pause => ({
+  code: "path_not_allowed",
+  message: `The ${side} folder lies in none of the ${side} folders of this node (RADSERVE_${side.toUpperCase()}_ROOTS, RADSERVE_PATH_MAP). Work continues by itself once it does.`,
+});
 
 /** The folder that an item's job writes to, or why the job has to wait for it. */
 async function outputOf(
@@ -175,7 +214,7 @@ const OUTPUT_MISSING: Pause = {
 
 /** @param folder as the client named it */
 const outputReplaced = (folder: string, mark: string): Pause => ({
-  code: "output_replaced",
+  code: OUTPUT_REPLACED,
   message: `The output folder ${folder} is not the one that the job began with: ${mark} is missing in it. Its share is probably not mounted, or another folder is in its place. Work continues by itself when the folder is back; if this one is to be used, make an empty file of that name in it.`,
 });
 
@@ -191,5 +230,5 @@ export async function withinBase(
 ): Promise<Root[] | Pause> {
   const base = await outputOf(item, paths);
   if ("code" in base) return base;
-  return isInside(base.path, allowed) ? [base.root] : [];
+  return isInside(base.path, allowed) ? [base.root] : outsideHere("output");
 }

@@ -6,7 +6,12 @@
 import { durations } from "../base/durations.js";
 import type { Pool } from "pg";
 import { hasPassed, jsonb } from "./database.js";
+import type { Instance } from "./nodes.js";
 import type { JobDetails } from "./schema.js";
+
+/** The node $3 leaves the job alone for now. */
+const HINDERED = `exists (select from radserve.hindrance h
+  where h.job_id = job.id and h.instance = $3 and not ${hasPassed("h.until")})`;
 
 export interface ReportClaim {
   job: string;
@@ -17,19 +22,26 @@ export interface ReportClaim {
   before: string | null;
 }
 
-/** Takes a job whose report is due; undefined if there is none. */
-export async function claimReport(pool: Pool, token: string): Promise<ReportClaim | undefined> {
+/**
+ * Takes a job whose report is due, and that the node does not leave alone; undefined if there is
+ * none.
+ */
+export async function claimReport(
+  pool: Pool,
+  token: string,
+  instance: Pick<Instance, "id">,
+): Promise<ReportClaim | undefined> {
   const { rows } = await pool.query<Omit<ReportClaim, "token">>(
     `with due as materialized (
        select id, report_token as before from radserve.job
        where marked and finished_at is not null and report is null
-         and ${hasPassed("report_until")}
+         and ${hasPassed("report_until")} and not ${HINDERED}
        order by seq limit 1 for update skip locked
      )
      update radserve.job j set report_token = $1, report_until = now() + make_interval(secs => $2)
      from due where j.id = due.id
      returning j.id as job, j.subject, j.finished_at as "finishedAt", due.before`,
-    [token, durations.reportClaim / 1000],
+    [token, durations.reportClaim / 1000, instance.id],
   );
   const [row] = rows;
   return row === undefined ? undefined : { ...row, token };

@@ -25,7 +25,10 @@ import {
   type NodeContext,
   type FreedItem,
   type Instance,
+  type NodeFacts,
 } from "./nodes.js";
+import { takeOverRelease } from "./pins.js";
+import { clockOffset } from "./clock-offset.js";
 import { conclude } from "./conclude.js";
 import type { WriteReport } from "./feature.js";
 import { asUnavailable, isTableLoss } from "./database.js";
@@ -42,6 +45,9 @@ import {
   type LeasedItem,
   type Settled,
 } from "./leases.js";
+import type { KnownJobs } from "./known-jobs.js";
+import { traced } from "./jobs.js";
+import { markAgain, OUTPUT_REPLACED } from "./mark-again.js";
 import { LookAhead } from "./look-ahead.js";
 import type { JobsOwner, ItemOutcome, ItemToRun } from "./messages.js";
 import { judge, NOT_RUN, withinBase, type Pause } from "./outcome.js";
@@ -65,12 +71,17 @@ export interface RunnerOptions extends NodeContext {
   window: number;
   instance: () => Instance;
   owner: Pick<Notes<JobsOwner>, "run" | "cancel">;
+  known: KnownJobs;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
+  /** What this node has; another object when it has changed. */
+  facts: () => NodeFacts;
   /** Makes tables that are gone anew. @param jobs those that this node worked on */
   repair: (jobs: readonly string[]) => Promise<void>;
   /** Says so if the tables are not those that this node knew. */
   recognise: () => Promise<void>;
+  /** Told when the database knows this node. */
+  entered: () => void;
   /** Undefined where jobs have no reports. */
   writeReport: WriteReport | undefined;
 }
@@ -104,9 +115,14 @@ export class Runner {
   #writeSoon: NodeJS.Timeout | undefined;
   #failures = 0;
   #beatAt = 0;
+  /** The facts that the database has. */
+  #told: NodeFacts | undefined;
+  #toldReady = false;
+  #clockOffset: number | undefined;
   #tidyAt = 0;
   #checkCancelled = false;
   #concluding: Promise<void> | undefined;
+  #marking = false;
   #loop: Promise<void> | undefined;
 
   constructor(private readonly options: RunnerOptions) {
@@ -126,9 +142,9 @@ export class Runner {
     this.#alarm.abort();
   }
 
-  /** By which the database knows this node; undefined while it does not. */
-  get instanceId(): string | undefined {
-    return this.#instance?.id;
+  /** This node, as the database knows it; undefined while it does not. */
+  get instance(): Instance | undefined {
+    return this.#instance;
   }
 
   /** How many items ended in each state since the last call. */
@@ -227,9 +243,11 @@ export class Runner {
     if (isTidyDue) {
       this.#tidyAt = monotonic();
       this.#clearEnded(await freeSilent(database.pool, instance));
+      if (instance.works)
+        await takeOverRelease(database.pool, this.options.config.database_url === undefined);
       await tidy(database.pool);
       await this.#giveBackUnheard(instance);
-      if (instance.works) this.#conclude();
+      if (instance.works) this.#conclude(instance);
     }
     if (instance.works && !this.#stopping && ready()) await this.#take(instance);
   }
@@ -239,12 +257,15 @@ export class Runner {
    * anew.
    */
   async #alive(): Promise<Instance> {
-    const { database, log, ready, owner, recognise } = this.options;
+    const { database, log, owner, recognise, facts } = this.options;
     const at = monotonic();
+    const now = facts();
     if (this.#instance !== undefined) {
-      if (at - this.#beatAt < durations.nodeBeat) return this.#instance;
-      if (await beat(database.pool, this.#instance, ready())) {
+      const same = now === this.#told && this.#isReady === this.#toldReady;
+      if (same && at - this.#beatAt < durations.nodeBeat) return this.#instance;
+      if (await this.#beat(this.#instance, now)) {
         this.#beatAt = at;
+        await this.#look(this.#instance);
         return this.#instance;
       }
       log.warn(
@@ -259,12 +280,48 @@ export class Runner {
     }
     const instance = this.options.instance();
     this.#beatAt = monotonic();
-    const freed = await enter(database.pool, instance, ready());
+    const ready = this.#isReady;
+    const freed = await enter(database.pool, instance, ready, now);
+    [this.#told, this.#toldReady] = [now, ready];
     this.#instance = instance;
+    await this.#look(instance);
     if (freed.length > 0)
       log.warn({ items: freed.length }, "items of a process that ended run again");
     this.#clearEnded(freed);
+    this.options.entered();
     return instance;
+  }
+
+  /** It takes items: one that stops leaves them to others. */
+  get #isReady(): boolean {
+    return this.options.ready() && !this.#stopping;
+  }
+
+  /**
+   * Tells the database that this node lives, and what has changed; and compares the clocks.
+   * @returns false if it was taken for dead meanwhile
+   */
+  async #beat(instance: Instance, facts: NodeFacts): Promise<boolean> {
+    const { pool } = this.options.database;
+    const changed = facts === this.#told ? undefined : facts;
+    const ready = this.#isReady;
+    const asked = monotonic();
+    const at = await beat(pool, instance, ready, changed, this.#clockOffset);
+    if (at === undefined) return false;
+    [this.#told, this.#toldReady] = [facts, ready];
+    this.#clockOffset = clockOffset(asked, at) ?? this.#clockOffset;
+    return true;
+  }
+
+  /** Says so if the tables are older than this node knows them. */
+  async #look({ name }: Instance): Promise<void> {
+    const { database, known, log } = this.options;
+    const lost = await known.look(database.pool, name);
+    if (lost === undefined) return;
+    log.error(
+      { lost_jobs: lost },
+      "the database is older than it was: a backup was put back, or a standby has taken over that had not heard of everything. Send these jobs again; only what is missing is computed",
+    );
   }
 
   /** Nobody will take the names of items that do not run again. */
@@ -300,10 +357,10 @@ export class Runner {
   }
 
   /** Nothing waits for it: the folders may lie on a share that does not answer. */
-  #conclude(): void {
+  #conclude(instance: Instance): void {
     const { config, roots, database, log } = this.options;
     const stopped = () => this.#closing.signal.aborted;
-    const context = { config, roots, database, log, stopped };
+    const context = { config, roots, database, log, stopped, instance };
     this.#concluding ??= conclude(context, this.options.writeReport).finally(
       () => (this.#concluding = undefined),
     );
@@ -319,6 +376,7 @@ export class Runner {
     for (const [job, pause] of Array.from(this.#pauses)) {
       const paused = await hinderJob(database.pool, job, pause, instance);
       this.#pauses.delete(job);
+      if (pause.code === OUTPUT_REPLACED) this.#markAgain(job);
       log.warn(
         { job, reason: pause.code },
         paused ? "a bulk job waits" : "a bulk job is left to other nodes",
@@ -328,7 +386,28 @@ export class Runner {
     await settle(database.pool, instance, settled, busy, config.pause_after_failures);
     this.#settled.splice(0, settled.length);
     // The last item of a job may have been among them
-    if (this.#inFlight.size === 0) this.#conclude();
+    if (this.#inFlight.size === 0) this.#conclude(instance);
+  }
+
+  /** Nothing waits for it: many results may have to be read. One job at a time. */
+  #markAgain(job: string): void {
+    if (this.#marking) return;
+    this.#marking = true;
+    void this.#lookForOwn(job).finally(() => (this.#marking = false));
+  }
+
+  async #lookForOwn(job: string): Promise<void> {
+    const { log } = this.options;
+    try {
+      if (!(await markAgain(job, this.options))) return;
+      log.warn(
+        { job },
+        "an output folder had no mark, and holds what its job has written: it has its mark again",
+      );
+      this.wake();
+    } catch (error) {
+      log.debug({ fault: faultForLog(error) }, "a folder without its mark could not be looked at");
+    }
   }
 
   /**
@@ -377,9 +456,10 @@ export class Runner {
     // Another node may have taken the last suspect.
     if (suspects && items.length === 0)
       items = await lease(database.pool, instance, this.#lookAhead.most, false);
+    for (const { job_id, subject } of items) this.options.known.add(job_id, subject);
     const begun = items.filter(({ started_at }) => started_at === null);
-    for (const [job, subject] of new Map(begun.map((item) => [item.job_id, item.subject])))
-      log.info({ job, subject }, "a bulk job began");
+    for (const [job, { subject, traceparent }] of new Map(begun.map((item) => [item.job_id, item])))
+      log.info({ job, subject, ...traced(traceparent) }, "a bulk job began");
     const bounds = new Map<string, Promise<RunnerBounds>>();
     const prepared = await Promise.all(items.map((item) => this.#prepare(item, bounds)));
     const toRun = prepared.filter((one) => one !== undefined);
@@ -395,7 +475,7 @@ export class Runner {
     item: LeasedItem,
     known: Map<string, Promise<RunnerBounds>>,
   ): Promise<ItemToRun | undefined> {
-    const { job_id, index, subject, request } = item;
+    const { job_id, index, subject, request, traceparent } = item;
     const id = (lastId += 1);
     const paths = pathsOf(request, item, this.options.config.path_map);
     this.#inFlight.set(id, { item, paths });
@@ -417,9 +497,11 @@ export class Runner {
       }
       const { series, isCase } = paths;
       const { models, outputs, group, destinations } = request;
+      const pinned = item.pins?.models;
       const requestId = `${job_id}.${index}`;
       const task = taskOf({
         requestId,
+        ...traced(traceparent),
         subject,
         priority: "bulk",
         startedAt: item.created_at.toISOString(),
@@ -431,6 +513,7 @@ export class Runner {
         asCase: isCase,
         group: isCase ? undefined : group,
         models,
+        pinned,
         outputs,
         destinations,
         deliveryId: requestId,

@@ -12,11 +12,13 @@ import { RadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { ProcessMemory } from "../base/process-memory.js";
+import { VERSION } from "../base/version.js";
 import { candidatesOf } from "../inference/plan.js";
 import type { KnownModels } from "../models/entry.js";
+import { identitiesOf } from "../models/identity.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
-import type { NodeContext } from "./nodes.js";
+import type { Instance, NodeContext } from "./nodes.js";
 import {
   asUnavailable,
   isFarAfter,
@@ -26,8 +28,9 @@ import {
   type Queryable,
 } from "./database.js";
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
-import { pauseJob } from "./leases.js";
+import { hinderJob, isHindered, unhinderJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
+import { lackingOf, type Pins } from "./pins.js";
 import { scanFolder, type ScanResult } from "./scan.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
@@ -41,8 +44,9 @@ const LONGEST_BATCH_MS = 1_000;
 const ANALYZED_FROM = 1_000;
 /**
  * A scan that is hindered lets others go first, and is tried again for as long as its job needs it.
+ * Whichever node asks next gets it; one that leaves the job alone for now gives it back at once.
  */
-const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
+const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 5 };
 /** Jobs of which not every item is known. */
 const SCANNING = "total is null and finished_at is null";
 /** All that wait in a queue; pg-boss gives at most so many. */
@@ -55,8 +59,8 @@ export interface ScannerOptions extends NodeContext {
   /** By which ended jobs are old, too. */
   clock: Pick<RunningClock, "before">;
   works: boolean;
-  /** The name of this node, for people. */
-  node: string;
+  /** This node, as the database knows it; undefined while it does not. */
+  instance: () => Instance | undefined;
   /** Called when tables are gone. */
   onLost: () => void;
   /** Waits until they are loaded. */
@@ -80,7 +84,12 @@ const HINDERED = {
     "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan continues by itself when it is back.",
 };
 
+/** This node has not what the job was submitted with: what an item is depends on the models. */
+class OtherVersions extends Error {}
+
 const OF_MODELS = new Set<string>(["model_unavailable", "model_not_found"]);
+/** Why this node cannot scan a folder; what a scan finds shows that it is over. */
+const CODES = [HINDERED.code, ...OF_MODELS];
 
 /** Why a job waits whose folder cannot be scanned now. */
 const hindrance = (thrown: unknown): typeof HINDERED =>
@@ -247,19 +256,23 @@ export class Scanner {
 
   /**
    * Ends when the folder is scanned or its job cancelled.
-   * @returns true if it is hindered, and has to be tried again
+   * @returns true if it is hindered, and has to be tried again, perhaps by another node
    */
   async #scan(scan: Scan, lost: AbortSignal): Promise<boolean> {
-    const { database, log, troubles, node } = this.options;
+    const { database, log, troubles, instance } = this.options;
     const signal = AbortSignal.any([lost, this.#stopping.signal]);
     const job = scan.job_id;
+    const node = instance();
     try {
+      if (node !== undefined && (await isHindered(database.pool, job, node))) return true;
       await this.#scanOnce(scan, signal);
+      if (node !== undefined) await unhinderJob(database.pool, job, node, CODES);
       this.#hindered.delete(job);
       troubles.well(job);
       return false;
     } catch (thrown) {
       signal.throwIfAborted();
+      if (thrown instanceof OtherVersions) return true;
       if (!this.#hindered.has(job))
         log.warn({ job, fault: faultForLog(thrown) }, "a folder cannot be scanned now");
       this.#hindered.add(job);
@@ -267,7 +280,7 @@ export class Scanner {
       if (known instanceof BulkUnavailable) troubles.failed(known, job);
       else {
         troubles.well(job);
-        await pauseJob(database.pool, job, hindrance(thrown), node);
+        if (node !== undefined) await hinderJob(database.pool, job, hindrance(thrown), node);
       }
       return true;
     }
@@ -275,8 +288,10 @@ export class Scanner {
 
   async #scanOnce({ job_id: jobId, was_empty = false }: Scan, signal: AbortSignal): Promise<void> {
     const { config, database, roots, models, onFound } = this.options;
-    const { rows } = await database.pool.query<Pick<JobRow, "request" | "input_roots">>(
-      `select request, input_roots from radserve.job
+    const { rows } = await database.pool.query<
+      Pick<JobRow, "request" | "input_roots"> & { pins: Pins | null }
+    >(
+      `select request, input_roots, pins from radserve.job
        where id = $1 and total is null and cancelled_at is null`,
       [jobId],
     );
@@ -284,6 +299,8 @@ export class Scanner {
     if (job === undefined) return;
     const wanted = job.request.models;
     const { entries, problems } = await models();
+    const runs = { release: VERSION, models: identitiesOf(entries) };
+    if (job.pins !== null && lackingOf(job.pins, runs).length > 0) throw new OtherVersions();
     // What is an item depends on them: without one a series would be its slices for good
     candidatesOf(entries, wanted, problems);
     const found = scanFolder({
@@ -341,8 +358,8 @@ export function insertFound(
       added,
     ]);
     await client.query(
-      `update radserve.job set ${PAUSE_ENDS} where id = $1 and pause_code = 'share_unavailable'`,
-      [jobId],
+      `update radserve.job set ${PAUSE_ENDS} where id = $1 and pause_code = any($2)`,
+      [jobId, CODES],
     );
     return true;
   });

@@ -15,7 +15,9 @@ import {
   priority,
 } from "../inference/request.js";
 import { outputKindSchema } from "../manifest/manifest.js";
+import { modelIdentitiesSchema } from "../models/identity.js";
 import { answerSchema } from "../results/receipt/receipt.js";
+import { pinsSchema } from "./pins.js";
 
 /** For the published contract; what is asked for is said by `keepableText`. */
 // oxlint-disable-next-line no-control-regex -- PostgreSQL keeps no text with this character
@@ -111,7 +113,7 @@ export const jobSchema = z.object({
     })
     .nullable()
     .describe(
-      "Work continues by itself after every code but paused_by_request and repeated_failures",
+      "Work continues by itself after every code but paused_by_request and repeated_failures; after no_node_can_run once a node has what is in `pinned`",
     ),
   created_at: z.iso.datetime(),
   finished_at: z.iso.datetime().nullable(),
@@ -124,7 +126,9 @@ export const jobSchema = z.object({
   ),
   warnings: z
     .array(z.object({ code: z.string(), message: z.string() }))
-    .describe("`nothing_analysed`: the job has ended, and every file was skipped"),
+    .describe(
+      "`nothing_analysed`: the job has ended, and every file was skipped. `several_versions`: its results are of several versions of a model or of Radserve, because it was resumed with others",
+    ),
   images_per_second: z.number().nullable(),
   estimated_end: z.iso.datetime().nullable(),
   request: z.object({
@@ -156,12 +160,36 @@ export const waitingSchema = z.object({
 });
 
 export const nodeSchema = z.object({
-  name: z.string().describe("Host name"),
+  name: z.string().describe("RADSERVE_NODE_NAME, or the host name"),
   id: z.uuid().describe("Identifies the state directory of the node"),
+  instance: z.uuid().describe("Identifies this run of the node"),
+  address: z.string().describe("Where clients reach it"),
+  release: z.string().describe("Version of Radserve; empty of 0.6 and before"),
   alive: z.boolean().describe("The node has written to the database within the last 6 seconds"),
   works: z.boolean().describe("It runs images of jobs: its role is worker or both"),
   ready: z.boolean().describe("Its models are loaded and checked"),
   seen_at: z.iso.datetime().describe("When the node last wrote to the database"),
+  entered_at: z.iso.datetime().describe("When this run of the node began"),
+  clock_offset_ms: z
+    .number()
+    .nullable()
+    .describe(
+      "By how much its clock is ahead of the database's; null until they have been compared",
+    ),
+  models: modelIdentitiesSchema.describe("Its models by name, but for those that are off"),
+  keys: z.array(z.string()).describe("Ids of its keys of tokens"),
+  result_keys: z.array(z.string()).describe("Ids of its keys of results"),
+  roots: z
+    .array(
+      z.object({
+        side: z.enum(["input", "output"]),
+        number: z.int().min(1).describe("Its place among the roots of its side"),
+        mark: z.string().nullable().describe("Text of its file .radserve-root; null without one"),
+        empty: z.boolean(),
+        usable: z.boolean().describe("It can be read, and an output root written to"),
+      }),
+    )
+    .describe("Its roots as they look there; never a path"),
   running: count.describe("Images of this job"),
 });
 export type NodeState = z.infer<typeof nodeSchema>;
@@ -204,6 +232,14 @@ export const jobDetailsSchema = jobSchema.extend({
     .describe(
       "Written into the output folder before the job ends; null before that, and if reports are off",
     ),
+  pinned: pinsSchema
+    .nullable()
+    .describe(
+      "What the job was submitted with: only nodes that have it run its images. Null for jobs of 0.6 and before",
+    ),
+  pinned_before: z
+    .array(pinsSchema)
+    .describe("What earlier results of the job were made with, where it was resumed with others"),
 });
 export type JobDetails = z.infer<typeof jobDetailsSchema>;
 

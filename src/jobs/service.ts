@@ -31,6 +31,7 @@ import type {
   JobsThread,
   ItemOutcome,
   ItemToRun,
+  OwnFacts,
   BulkThreadOptions,
 } from "./messages.js";
 import { unlessEnded } from "./database-trouble.js";
@@ -51,6 +52,8 @@ const LONGEST_REST_MS = 86_400_000;
 
 export interface BulkOptions {
   config: Config;
+  /** Where clients reach this node. */
+  address: string;
   roots: { input: string[]; output: string[] };
   /** Those of the settings, once all features have started. */
   destinations: () => KnownDestinations | undefined;
@@ -80,10 +83,14 @@ export class BulkService {
     paused: 0,
     paused_for: {},
     left_alone: {},
+    lost: [],
     ended: {},
     nodes: [],
+    self: null,
     trouble: null,
   };
+  #facts: OwnFacts | undefined;
+  #resting = false;
   #calledAt = 0;
   /** Resolves when the thread that ends has ended. */
   #leaving: Promise<void> | undefined;
@@ -92,7 +99,7 @@ export class BulkService {
   readonly #ended: Record<string, number> = {};
 
   constructor(private readonly options: BulkOptions) {
-    const { config, roots, destinations, pool, crashed, log } = options;
+    const { config, address, roots, destinations, pool, crashed, log } = options;
     this.#thread = new ServiceThread({
       file: new URL("../jobs-thread.js", import.meta.url),
       workerData: {
@@ -103,6 +110,7 @@ export class BulkService {
           return destinations();
         },
         crashed,
+        address,
         processId: randomUUID(),
         window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,
       } satisfies Omit<BulkThreadOptions, "memory">,
@@ -128,6 +136,13 @@ export class BulkService {
     const { models } = this.options;
     const problems = models.problems.map(({ name, error }) => ({ name, error }));
     this.#thread.note.useModels({ entries: [...models.entries], problems }, models.ready());
+  }
+
+  /** What this node has now, for the others. */
+  tellFacts(facts: OwnFacts): void {
+    if (JSON.stringify(facts) === JSON.stringify(this.#facts)) return;
+    this.#facts = facts;
+    if (this.#thread.isRunning) this.#thread.note.useFacts(facts);
   }
 
   /** @throws RadserveError what the endpoint documents */
@@ -172,10 +187,16 @@ export class BulkService {
     });
   }
 
-  /** Takes no more items; those that run go on. */
+  /** Takes no more items; those that run go on, and calls are answered. */
+  rest(): void {
+    this.#resting = true;
+    if (this.#thread.isRunning) this.#thread.note.stop();
+  }
+
+  /** Answers no more calls. */
   stop(): void {
     this.#stopping = true;
-    this.#thread.note.stop();
+    this.rest();
   }
 
   /** Waits until everything is written down and given back, and ends the thread. */
@@ -199,7 +220,7 @@ export class BulkService {
       await this.#thread.end();
       this.#forget();
       // It is alive no more
-      this.#figures = { ...this.#figures, nodes: [] };
+      this.#figures = { ...this.#figures, nodes: [], self: null };
       this.#leaving = undefined;
     })();
     return this.#leaving;
@@ -228,6 +249,8 @@ export class BulkService {
     clearTimeout(this.#waking);
     this.#thread.start();
     this.#startedAt = monotonic();
+    if (this.#facts !== undefined) this.#thread.note.useFacts(this.#facts);
+    if (this.#resting) this.#thread.note.stop();
     void this.options.models.loaded.then(() => this.tellModels());
   }
 

@@ -15,13 +15,14 @@ import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
 import { bulkRequestSchema, type BulkRequest } from "./schema.js";
 import { groupsOf } from "../base/groups.js";
 import { parseBody } from "../base/json-body.js";
-import { candidatesOf } from "../inference/plan.js";
 import { checkGroup, destinationsFor, type KnownDestinations } from "../inference/request.js";
 import { holdsSomething } from "../files/folder-mark.js";
+import type { KnownJobs } from "./known-jobs.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
 import { findJob, insertJob, jobOfKey, refuseMany, type KeyedJob, type NewJob } from "./jobs.js";
 import type { Caller } from "./call.js";
+import { pinsFor } from "./pins.js";
 import type { Scanner } from "./scanner.js";
 import { visibleTo } from "./visible-jobs.js";
 
@@ -32,6 +33,7 @@ export interface SubmitContext {
   config: Config;
   roots: { input: string[]; output: string[] };
   destinations?: KnownDestinations | undefined;
+  known: Pick<KnownJobs, "add">;
   models: () => Promise<KnownModels>;
   database: () => Promise<Database>;
   scanner: () => Promise<Scanner>;
@@ -45,6 +47,7 @@ export async function submit(
   caller: Caller,
   asked: unknown,
   context: SubmitContext,
+  traceparent?: string,
 ): Promise<{ id: string; fresh: boolean }> {
   const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, asked);
   const { items, deliver, destinations: named, ...rest } = body;
@@ -68,10 +71,7 @@ export async function submit(
     input: await narrowRoots(context.roots.input, inputRoots),
     output: await narrowRoots(context.roots.output, outputRoots),
   };
-  if (body.models !== undefined) {
-    const { entries, problems } = await context.models();
-    candidatesOf(entries, body.models, problems);
-  }
+  const pins = pinsFor(body.models, await context.models());
   let wasEmpty = false;
   if (items !== undefined) await checkItems(items, roots, { ...context.config, group: body.group });
   else wasEmpty = await checkFolder(request.input_folder_path ?? "", roots, context.config);
@@ -95,10 +95,15 @@ export async function submit(
     requestSha256: sha256,
     idempotencyKey: key,
     marked: true,
+    pins,
+    traceparent,
     ...(items === undefined ? {} : { items: itemsOf(id, items) }),
   };
   try {
-    if (await keep(job, wasEmpty, context)) return { id, fresh: true };
+    if (await keep(job, wasEmpty, context)) {
+      context.known.add(id, subject);
+      return { id, fresh: true };
+    }
   } catch (error) {
     // If the connection broke, the job may have been kept all the same
     if (wasRefused(error)) await unmark(id, folders, context.config);

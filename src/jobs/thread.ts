@@ -4,32 +4,35 @@
  * inferred by the worker threads.
  */
 import { randomUUID } from "node:crypto";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
-import os from "node:os";
+import { readFile, stat, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
 import { backOff, spread, type BackOff } from "../base/back-off.js";
 import { durations } from "../base/durations.js";
-import { errno, ifThere } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import { onPort } from "../base/remote.js";
 import { answerOwner } from "../base/service-thread.js";
+import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
+import { nodeId } from "../files/node-id.js";
 import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
+import { identitiesOf } from "../models/identity.js";
 import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth, hindrancesOf } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
+import { KnownJobs, lostJobs } from "./known-jobs.js";
 import type { JobsAside, JobsOwner, JobsThread, BulkThreadOptions } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
 import { allNodes } from "./job-details.js";
+import type { NodeFacts } from "./nodes.js";
 
 const options = workerData as BulkThreadOptions;
 const { config, roots } = options;
@@ -63,7 +66,11 @@ const methods: JobsThread = {
     resolveModels(known);
     models = Promise.resolve(known);
     modelsReady = ready;
+    facts = { ...facts, models: identitiesOf(known.entries) };
     state.parts?.runner.wake();
+  },
+  useFacts(own) {
+    facts = { ...facts, ...own };
   },
   ended: (id, outcome) => void state.parts?.runner.ended(id, outcome),
   stop() {
@@ -79,20 +86,14 @@ const aside: JobsAside = {
 
 const { note: owner } = answerOwner<JobsOwner>(methods);
 
-/** Where the version before kept the number; it stays there for the way back. */
-const earlierIdFile = path.join(config.state_dir, "box");
-
-/** The number of a state directory. By it nodes know which processes followed one another. */
-async function nodeId(): Promise<string> {
-  const file = path.join(config.state_dir, "node-id");
-  await mkdir(config.state_dir, { recursive: true, mode: 0o700 });
-  const earlier = await readFile(earlierIdFile, "utf8").catch((error: unknown) => {
-    if (errno(error) === "ENOENT") return "";
-    throw error;
-  });
-  const id = earlier.trim() || randomUUID();
-  await writeFile(file, `${id}\n`, { flag: "wx" }).catch(ifThere);
-  return (await readFile(file, "utf8")).trim();
+/**
+ * Where the state directory lies: which machine, since its start, and which folder of it. A process
+ * there has the lock of that folder, so that all before it have ended.
+ */
+async function placeOf(): Promise<string> {
+  const boot = await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => randomUUID());
+  const { dev, ino } = await stat(config.state_dir);
+  return `${boot.trim()} ${dev}:${ino}`;
 }
 
 interface BulkParts {
@@ -108,11 +109,13 @@ let models: Promise<KnownModels>;
 let resolveModels: (known: KnownModels) => void;
 models = new Promise((resolve) => (resolveModels = resolve));
 let modelsReady = false;
+let facts: NodeFacts = { models: {}, keys: [], result_keys: [], roots: [] };
 
 const state: { parts?: BulkParts; fault?: unknown; stopped: boolean } = { stopped: false };
 const troubles = new DatabaseTroubles();
 const closing = new AbortController();
 const clock = new RunningClock(runningClockOf(config));
+const known = new KnownJobs(path.join(config.state_dir, "bulk-jobs.json"));
 
 async function open(): Promise<BulkParts> {
   const given = await features;
@@ -122,7 +125,7 @@ async function open(): Promise<BulkParts> {
     ...shared,
     clock,
     works,
-    node: os.hostname(),
+    instance: () => state.parts?.runner.instance,
     onLost: () => void repair([]).catch(() => undefined),
     models: () => models,
     memory,
@@ -131,22 +134,29 @@ async function open(): Promise<BulkParts> {
   try {
     await recognise(database);
     await scanner.start();
-    const node = await nodeId();
+    const node = await nodeId(config.state_dir);
+    const place = await placeOf();
     const runner = new Runner({
       ...shared,
       window: options.window,
       instance: () => ({
         id: randomUUID(),
         node,
-        name: os.hostname(),
+        place,
+        name: config.node_name,
+        release: VERSION,
+        address: options.address,
         process: options.processId,
         afterCrash: options.crashed,
         works,
       }),
       owner,
+      known,
       ready: () => modelsReady,
+      facts: () => facts,
       repair,
       recognise: () => recognise(database),
+      entered: tellFigures,
       writeReport: given
         .map((feature) => feature.reports?.(config))
         .find((one) => one !== undefined),
@@ -210,6 +220,7 @@ async function openPatiently(): Promise<BulkParts> {
       if (state.stopped) parts.runner.stop();
       state.parts = parts;
       delete state.fault;
+      tellFigures();
       return parts;
     } catch (error) {
       state.fault = error;
@@ -243,6 +254,7 @@ async function available(): Promise<BulkParts> {
 const context = {
   config,
   roots,
+  known,
   destinations: options.destinations,
   troubles,
   models: () => models,
@@ -282,7 +294,7 @@ async function close(): Promise<void> {
 const reasonOf = (error: unknown) =>
   error instanceof BulkUnavailable ? error.reason : "database_unavailable";
 
-const figures = setInterval(() => {
+function tellFigures(): void {
   const { parts, fault } = state;
   if (parts === undefined) {
     if (fault !== undefined) owner.trouble(reasonOf(fault));
@@ -290,11 +302,19 @@ const figures = setInterval(() => {
   }
   const { database, runner } = parts;
   const { pool } = database;
-  Promise.all([depth(pool), allNodes(pool), hindrancesOf(pool, runner.instanceId)]).then(
-    ([found, nodes, left_alone]) => {
+  Promise.all([
+    depth(pool),
+    allNodes(pool),
+    hindrancesOf(pool, runner.instance?.id),
+    lostJobs(pool),
+  ]).then(
+    ([found, nodes, left_alone, lost]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      owner.figures({ ...found, nodes, left_alone, trouble }, runner.takeCounts());
+      const self = runner.instance?.id ?? null;
+      owner.figures({ ...found, nodes, left_alone, lost, trouble, self }, runner.takeCounts());
     },
     (error: unknown) => owner.trouble(reasonOf(asUnavailable(error, database.connection))),
   );
-}, durations.bulkFigures);
+}
+
+const figures = setInterval(tellFigures, durations.bulkFigures);

@@ -25,6 +25,9 @@ const REAL_WORLD_MEANING =
 const WINDOWS_MEANING =
   "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this " +
   "order (channels: windows)";
+const FULL_RANGE_MEANING =
+  "After Modality LUT or rescale, 0 to 1 over the range that the bits allow, whatever window the " +
+  "file has; colour is divided by its full range";
 const SUV_MEANING =
   "Standardised uptake value by body weight, g/ml, of positron emission; images that lack what " +
   "it is computed from are refused";
@@ -43,6 +46,7 @@ const values = z.discriminatedUnion("kind", [
       if_absent: z.enum(["full_range", "min_max", "refuse"]),
     })
     .describe(VOI_MEANING),
+  z.strictObject({ kind: z.literal("full_range") }).describe(FULL_RANGE_MEANING),
   z
     .strictObject({ kind: z.literal("window"), ...window })
     .describe("A fixed window over modality values, 0 to 1 as real numbers, as those of voi"),
@@ -157,17 +161,37 @@ export const IMAGE_TYPES = [
 
 const FIT_MEANING =
   "stretch: fills the tensor; letterbox: whole image, centred, aspect kept; crop: filled, " +
-  "centre kept; none: no resampling. Aspect is that of physical size, in volumes too";
+  "centre kept; none: no resampling. Aspect is that of physical size, in volumes too. " +
+  "placement says how libraries do letterbox and crop in whole pixels";
+const ROUNDING_MEANING =
+  "A side that is computed: its part of a pixel is cut off, or it is rounded, a half upwards or " +
+  "to the even number (Python's round)";
+const OFFSET_MEANING =
+  "Where the middle begins if an odd number of pixels is left over. half: half of it, cut off " +
+  "(Transformers, albumentations); half_even: rounded to the even number (torchvision, timm); " +
+  "halves: half of the image less half of the middle, each cut off (MONAI, torchxrayvision)";
+const PLACEMENT_MEANING =
+  "Single images with a fixed size: letterbox and crop in whole pixels, as libraries do them. " +
+  "Without it, sides of letterbox are rounded, a half upwards, and what crop shows may begin " +
+  "and end within a pixel";
 const INTERPOLATION_MEANING =
   "linear and cubic are antialiased when they shrink, unless antialias is false; area averages " +
   "covered pixels, each by the part that is covered (OpenCV), adaptive_area each as a whole " +
-  "(PyTorch's area). Volumes: linear, area, adaptive_area, nearest, along the three axes; or " +
-  "spline, with resampling";
+  "(PyTorch's area); gaussian is a Gaussian filter where an axis shrinks and linear after it " +
+  "(skimage.transform.resize of order 1), with border. Volumes: linear, area, adaptive_area, " +
+  "nearest, along the three axes; or spline, with resampling";
 const ANTIALIAS_MEANING =
-  "Single images, linear and cubic, true where absent. false: an output is made of the nearest " +
-  "two or four pixels along each axis however much the image shrinks, the border goes on " +
-  "beyond it, and cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go " +
-  "back so, too";
+  "Linear and cubic, true where absent. false: an output is made of the nearest two or four " +
+  "pixels along each axis however much the image shrinks, the border goes on beyond it, and " +
+  "cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go back so, too";
+const ALIGN_CORNERS_MEANING =
+  "With fit stretch and linear without antialias: the centres of the outermost pixels of image " +
+  "and tensor lie at the same places, instead of their edges (PyTorch's align_corners, " +
+  "scipy.ndimage.zoom)";
+const BORDER_MEANING =
+  "With gaussian: what lies beyond the image, or beyond the part of it that is cut out first. " +
+  "mirror is skimage's default; value is its mode constant, with cval in `values` units, before " +
+  "normalisation";
 const NEIGHBOURS_MEANING =
   "Slices beside the one that is looked at, as further channels, in the order in which a " +
   "volume is sorted: those before, the slice itself, those after; of each all its channels. " +
@@ -200,6 +224,41 @@ const ORIENTATION_MEANING =
   "closest; an oblique one stays oblique. Without it, depth, height and width are slices, rows " +
   "and columns as they come";
 
+const rounding = z.enum(["down", "half_up", "half_even"]).describe(ROUNDING_MEANING);
+const offset = z.enum(["half", "half_even", "halves"]).describe(OFFSET_MEANING);
+const pixels = z.int().min(1).max(16384);
+
+const placement = z
+  .discriminatedUnion("kind", [
+    z
+      .strictObject({
+        kind: z.literal("resize_then_crop"),
+        shortest_edge: pixels
+          .optional()
+          .describe("The shorter side becomes so long, the longer one in proportion"),
+        rounding: rounding.optional(),
+        height: pixels.optional().describe("With width, instead: both sides, whatever the aspect"),
+        width: pixels.optional(),
+        offset,
+      })
+      .describe("With crop: the tensor is the middle of the resized image"),
+    z
+      .strictObject({ kind: z.literal("crop_then_resize"), rounding, offset })
+      .describe(
+        "With crop: the largest middle with the tensor's proportions is resized, and no pixel outside of it counts",
+      ),
+    z
+      .strictObject({
+        kind: z.literal("resize_then_pad"),
+        rounding,
+        offset: z
+          .enum(["half", "top_left"])
+          .describe("half: centred; top_left: padding lies at the right and at the bottom"),
+      })
+      .describe("With letterbox"),
+  ])
+  .describe(PLACEMENT_MEANING);
+
 export const imageInput = z.strictObject({
   kind: z.literal("image").optional().describe("Default kind of an input"),
   tensor: text,
@@ -230,10 +289,19 @@ export const imageInput = z.strictObject({
     z.strictObject({ kind: z.literal("source") }).describe("The source's own size"),
   ]),
   fit: z.enum(["stretch", "letterbox", "crop", "none"]).describe(FIT_MEANING),
+  placement: placement.optional(),
   interpolation: z
-    .enum(["area", "adaptive_area", "linear", "cubic", "nearest", "spline"])
+    .enum(["area", "adaptive_area", "linear", "cubic", "nearest", "gaussian", "spline"])
     .describe(INTERPOLATION_MEANING),
   antialias: z.boolean().optional().describe(ANTIALIAS_MEANING),
+  align_corners: z.boolean().optional().describe(ALIGN_CORNERS_MEANING),
+  border: z
+    .discriminatedUnion("kind", [
+      z.strictObject({ kind: z.literal("mirror") }),
+      z.strictObject({ kind: z.literal("value"), value: z.number() }),
+    ])
+    .optional()
+    .describe(BORDER_MEANING),
   values,
   monochrome1: z
     .enum(["invert", "as_stored", "refuse"])
@@ -325,7 +393,8 @@ export function tensorSteps(
   placed: Readonly<Record<string, unknown>>,
   normalise: readonly ReceiptStep[],
 ): ReceiptStep[] {
-  const { fit, interpolation, antialias, size, background } = input;
+  const { fit, placement: whole, interpolation, antialias, align_corners, border } = input;
+  const { size, background } = input;
   const { spacing_mm, orientation, resampling: splines, neighbours } = input;
   const { tensor: name, dtype, layout, channels } = input;
   return [
@@ -334,8 +403,11 @@ export function tensorSteps(
     {
       step: "resample",
       fit,
+      ...(whole === undefined ? {} : { whole_pixels: whole }),
       interpolation,
       ...(antialias === undefined ? {} : { antialias }),
+      ...(align_corners === undefined ? {} : { align_corners }),
+      ...(border === undefined ? {} : { border }),
       size,
       background,
       ...placed,

@@ -148,7 +148,6 @@ function checkSegmentGrid(m: Manifest, issue: Report): void {
     at([], "Expected region.when_empty refuse or whole: a model that did not run has no grid");
 }
 
-/** The rules for a model that takes tilted stacks and missing slices. */
 /** The box around what is not 0 is cut from single images as they are stored. */
 function checkCrop(m: Manifest, issue: Report): void {
   const [input, another] = imageInputs(m);
@@ -228,11 +227,13 @@ function checkAcross(m: Manifest, issue: Report): void {
       );
   });
   const across = imageInputs(m).some(({ layout }) => layout === "NCWH");
-  if (across && m.tiling !== undefined) issue(["tiling"], "Expected none for layout NCWH");
+  if (across && m.tiling?.mirror !== undefined)
+    issue(["tiling", "mirror"], "Expected none for layout NCWH");
 }
 
 const ofBoxes = (output: ModelOutput): boolean => kindOf(output).mergesWindows === true;
 
+/** The rules for a model that takes tilted stacks and missing slices. */
 function checkSlices({ accepts: rules, region, roles, outputs }: Manifest, issue: Report): void {
   if (rules.slices === undefined) return;
   if (outputs.some(ofBoxes))
@@ -484,11 +485,7 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
   if (volume) checkVolume(input, issue);
   checkResampling(input, issue);
   checkIntensity(input, issue);
-  if (
-    input.antialias !== undefined &&
-    (volume || !["linear", "cubic"].includes(input.interpolation))
-  )
-    issue(["antialias"], "Expected it for single images, with interpolation linear or cubic");
+  checkPlacement(input, issue);
   if (["real_world", "suv_bw"].includes(input.values.kind)) {
     if (input.monochrome1 === "invert")
       issue(["monochrome1"], "Physical values are never inverted; expected as_stored or refuse");
@@ -523,6 +520,51 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
     issue(["normalisation", "low"], "Expected less than high");
   if (input.clip !== undefined && input.clip[0] >= input.clip[1])
     issue(["clip"], "Expected the lower limit first");
+}
+
+/** The rules for how libraries resize, cut and pad. */
+function checkPlacement(input: ImageInput, issue: Report): void {
+  const { size, fit, placement, interpolation, antialias, align_corners, border } = input;
+  if (antialias !== undefined && !["linear", "cubic"].includes(interpolation))
+    issue(["antialias"], "Expected it with interpolation linear or cubic");
+  if (
+    align_corners === true &&
+    (fit !== "stretch" || interpolation !== "linear" || antialias !== false)
+  )
+    issue(
+      ["align_corners"],
+      'Expected it with fit "stretch", interpolation "linear" and antialias false',
+    );
+  if ((interpolation === "gaussian") !== (border !== undefined))
+    issue(
+      ["border"],
+      border === undefined
+        ? "Expected it with gaussian: mirror is skimage's default"
+        : "Expected it with interpolation gaussian alone",
+    );
+  if (interpolation === "gaussian" && fit === "crop" && placement === undefined)
+    issue(["placement"], "Expected it with gaussian: crop has to end with whole pixels");
+  if (placement === undefined) return;
+  const at = (field: string, message: string) => issue(["placement", field], message);
+  if (isVolume(input) || size.kind !== "fixed")
+    at("kind", "Expected placement for single images of a fixed size");
+  const wanted = placement.kind === "resize_then_pad" ? "letterbox" : "crop";
+  if (fit !== wanted) issue(["fit"], `Expected "${wanted}" with placement ${placement.kind}`);
+  if (placement.kind !== "resize_then_crop" || size.kind !== "fixed") return;
+  const { shortest_edge: edge, rounding, height, width } = placement;
+  if ((edge === undefined) !== (rounding === undefined))
+    at("rounding", "Expected it with shortest_edge, whose longer side it is for");
+  if (
+    (edge === undefined) === (height === undefined) ||
+    (height === undefined) !== (width === undefined)
+  )
+    at("shortest_edge", "Expected it, or else height and width");
+  const [rows, columns] = [edge ?? height ?? size.height, edge ?? width ?? size.width];
+  if (rows < size.height || columns < size.width)
+    at(
+      edge === undefined ? "height" : "shortest_edge",
+      `Expected at least the tensor's sides, ${size.height} x ${size.width}: the tensor is cut out of the resized image`,
+    );
 }
 
 /** Statistics are over a tensor that the image fills, or over an image as it comes. */
@@ -578,6 +620,11 @@ function checkChannels(input: ImageInput, dimensions: string, issue: Report): vo
       ["values", "if_absent"],
       "Expected refuse with neighbours; the others give each slice its own range",
     );
+  if (values.kind === "full_range")
+    issue(
+      ["values", "kind"],
+      "Expected another kind with neighbours: slices may have other ranges",
+    );
   if (input.monochrome1 === "invert" && !["window", "windows", "voi"].includes(values.kind))
     issue(
       ["monochrome1"],
@@ -606,13 +653,18 @@ function checkResampling(input: ImageInput, issue: Report): void {
 }
 
 function checkVolume(input: ImageInput, issue: Report): void {
-  if (input.interpolation === "cubic")
-    issue(["interpolation"], "Expected linear, area or nearest for volumes; cubic is not offered");
+  if (input.interpolation === "cubic" || input.interpolation === "gaussian")
+    issue(
+      ["interpolation"],
+      `Expected linear, area or nearest for volumes; ${input.interpolation} is not offered`,
+    );
   if (input.spacing_mm !== undefined && input.fit === "stretch")
     issue(
       ["fit"],
       "stretch gives voxels another size than spacing_mm; expected letterbox, crop or none",
     );
+  if (input.values.kind === "full_range")
+    issue(["values", "kind"], "Expected another kind for volumes: slices may have other ranges");
   if (input.values.kind === "voi" && input.values.if_absent !== "refuse")
     issue(
       ["values", "if_absent"],

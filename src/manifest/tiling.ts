@@ -22,7 +22,9 @@ export const tiling = z.strictObject({
     .array(z.int().min(1).max(8192))
     .min(2)
     .max(3)
-    .describe("Sides of the window: height and width, or depth, height and width"),
+    .describe(
+      "Sides of the window in the order of the tensor's: height and width (of NCWH width and height), or depth, height and width",
+    ),
   overlap: z
     .number()
     .min(0)

@@ -69,7 +69,7 @@ function fix({ dtype, values }: ImageInput): string {
 
 /** undefined where the file decides. */
 function rangeOfValues(kind: ImageInput["values"]["kind"]): Range | undefined {
-  return kind === "voi" || kind === "window" || kind === "windows" ? [0, 1] : undefined;
+  return ["voi", "full_range", "window", "windows"].includes(kind) ? [0, 1] : undefined;
 }
 
 function clipped(range: Range | undefined, clip: ImageInput["clip"]): Range | undefined {

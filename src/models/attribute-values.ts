@@ -41,6 +41,10 @@ const FUNCTIONAL_GROUPS: Record<string, readonly string[]> = {
   SpacingBetweenSlices: ["PixelMeasuresSequence"],
 };
 
+/** Whether multi-frame objects keep an attribute there, behind all that stands at the top. */
+export const isOfFrames = (keyword: string): boolean =>
+  ownValue(FUNCTIONAL_GROUPS, keyword) !== undefined;
+
 /** The data set of a file, or those of all files of a series. */
 export function dataSets(image: Image): readonly Attributes[] {
   return image.series?.attributes ?? (image.attributes === undefined ? [] : [image.attributes]);

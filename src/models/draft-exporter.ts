@@ -4,6 +4,7 @@
  */
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../base/tensor.js";
+import { namedText } from "../manifest/outputs/graph-fit.js";
 import type { Concept } from "./codes.js";
 import { relabelOutput, type NewLabel } from "./draft-like.js";
 
@@ -27,9 +28,10 @@ interface Exported {
 
 /**
  * Fills a draft with what Ultralytics' exporter (YOLOv5u to YOLO26, from 8.0 on) wrote into
- * `metadata_props`. A draft of a graph from elsewhere, or whose tensors are not those of its task,
- * comes back as it was. Which images the model takes, how DICOM values become 0 to 1, and from
- * which score on a label is present stays open: no metadata says that.
+ * `metadata_props`. A draft of a graph from elsewhere comes back as it was; where the tensors are
+ * not those of the task, the outputs stay open, with the labels. Which images the model takes, how
+ * DICOM values become 0 to 1, and from which score on a label is present stays open: no metadata
+ * says that.
  */
 export function draftByExporter(
   draft: Draft,
@@ -39,27 +41,41 @@ export function draftByExporter(
   const unchanged = { draft, source: [], notes: [] };
   const { metadata } = graph;
   const labels = namesOf(metadata["names"] ?? "").map((name): NewLabel => ({ name }));
-  const outputs = outputsOf(metadata["task"] ?? "", graph.outputs, labels.length);
-  if (metadata["author"] !== "Ultralytics" || labels.length === 0 || outputs === undefined)
-    return unchanged;
-  const notes = outputs.flatMap((output) => relabelOutput(output, labels, concepts));
+  const task = metadata["task"] ?? "";
+  if (metadata["author"] !== "Ultralytics") return unchanged;
+  if (labels.length === 0 || !TASKS.includes(task))
+    return {
+      ...unchanged,
+      source: [
+        `Nothing was taken of what Ultralytics wrote into the graph: ${labels.length === 0 ? "its names do not count from 0" : `the task "${task}" is none of ${TASKS.join(", ")}`}.`,
+      ],
+    };
+  const known = outputsOf(task, graph.outputs, labels.length, metadata);
+  const outputs = known ?? openOutputs(graph.outputs);
+  const notes = outputs
+    .filter((output) => "labels" in output)
+    .flatMap((output) => relabelOutput(output, labels, concepts));
   const [input] = draft["inputs"] as Draft[];
-  const classifies = metadata["task"] === "classify";
+  const classifies = task === "classify";
+  const sides = sidesOf(metadata["imgsz"] ?? "");
   const filled = {
     ...input,
-    ...(sizeOf(metadata["imgsz"] ?? "") ?? {}),
-    fit: classifies ? "crop" : "letterbox",
-    interpolation: "linear",
-    // OpenCV makes its letterbox, PIL shrinks what is classified
-    ...(classifies ? {} : { antialias: false }),
+    ...(sides === undefined ? {} : { size: { kind: "fixed", height: sides[0], width: sides[1] } }),
+    // PIL shrinks what is classified, OpenCV makes its letterbox
+    ...(classifies ? cutTo(sides) : LETTERBOX),
     ...(input?.["channels"] === null ? { channels: "rgb" } : {}),
   };
   return {
     draft: { ...draft, inputs: [filled], outputs },
     source: [
-      `Size, fit, channels, outputs and labels are what Ultralytics ${metadata["version"] ?? ""} wrote beside the graph (task ${metadata["task"] ?? ""}).`,
+      `Size, fit, channels${known === undefined ? "" : ", outputs"} and labels are what Ultralytics ${metadata["version"] ?? ""} wrote into the graph (task ${task}).`,
+      ...(known === undefined
+        ? [
+            `What the outputs mean is left open: with ${labels.length} labels the task ${task} does not give ${graph.outputs.map(namedText).join(" and ")}.`,
+          ]
+        : []),
       "The network was trained on values from 0 to 1. For photographs that is: values stored, normalisation scale with multiply 1/255, background 114. For DICOM take the values on which it was trained, mostly a window or voi, with the normalisation none and the background 0.447.",
-      ...(classifies
+      ...(classifies || known === undefined
         ? []
         : [
             `Overlap ${OVERLAP} and ${MAX_BOXES} boxes are what its own predictor takes. From which score on a label is present, you decide.`,
@@ -69,18 +85,29 @@ export function draftByExporter(
   };
 }
 
+const TASKS = ["classify", "detect", "segment", "obb"];
+
+/** Outputs whose meaning is open; the first has the labels. */
+const openOutputs = (tensors: readonly TensorInfo[]): Draft[] =>
+  tensors.map(({ name: tensor }, i) => ({
+    kind: null,
+    tensor,
+    ...(i === 0 ? { labels: [] } : {}),
+  }));
+
 /** The meaning of the tensors of a task; undefined where the graph has others. */
 function outputsOf(
   task: string,
   tensors: readonly TensorInfo[],
   labels: number,
+  metadata: GraphInfo["metadata"],
 ): Draft[] | undefined {
   const [first, second] = tensors;
   if (first === undefined) return undefined;
   // relabelOutput takes from it that labels have thresholds.
   const labelled = { labels: [{ threshold: null }] };
   if (task === "classify")
-    return first.shape.length === 2 && first.shape[1] === labels
+    return first.shape.length === 2 && [labels, -1].includes(first.shape[1] ?? 0)
       ? [
           {
             kind: "classification",
@@ -92,9 +119,8 @@ function outputsOf(
           },
         ]
       : undefined;
-  const masks = task === "segment" ? (second?.shape[1] ?? -1) : 0;
-  if (!["detect", "segment", "obb"].includes(task) || first.shape.length !== 3 || masks < 0)
-    return undefined;
+  const masks = task === "segment" ? masksOf(first, second, labels) : 0;
+  if (first.shape.length !== 3 || masks < 0) return undefined;
   const turned = task === "obb";
   const more = turned ? ["angle"] : masks > 0 ? ["mask_coefficients"] : [];
   const extra = turned ? 1 : masks;
@@ -106,10 +132,13 @@ function outputsOf(
     ...labelled,
   };
   const table = (): Draft | undefined => {
-    const [, columns, rows] = first.shape;
-    // The graph could be either, and nothing is guessed
-    if (columns === 4 + labels + extra && rows === 6 + extra) return undefined;
-    if (columns === 4 + labels + extra)
+    const [, columns = -1, rows = -1] = first.shape;
+    const scored = columns === 4 + labels + extra || (columns < 0 && rows !== 6 + extra);
+    const chosen = rows === 6 + extra || (rows < 0 && columns < 0);
+    // The graph could be either, and nothing is guessed unless the exporter says it
+    const ends = scored && chosen ? endsInBoxes(metadata) : chosen;
+    if (ends === undefined || !(scored || chosen)) return undefined;
+    if (!ends)
       return {
         kind: "detection_table",
         tensor: first.name,
@@ -125,23 +154,21 @@ function outputsOf(
         ...common,
       };
     // Without overlapping boxes (YOLOv10, YOLO26), or with their suppression in the graph
-    if (rows === 6 + extra)
-      return {
-        kind: "detection_table",
-        tensor: first.name,
-        axes: "boxes_columns",
-        columns: [
-          ...(turned ? ["cx", "cy", "w", "h"] : ["x1", "y1", "x2", "y2"]),
-          "score",
-          "class",
-          ...more,
-        ],
-        scores: { activation: "none" },
-        classes: { first: 0 },
-        nms: { kind: "none" },
-        ...common,
-      };
-    return undefined;
+    return {
+      kind: "detection_table",
+      tensor: first.name,
+      axes: "boxes_columns",
+      columns: [
+        ...(turned ? ["cx", "cy", "w", "h"] : ["x1", "y1", "x2", "y2"]),
+        "score",
+        "class",
+        ...more,
+      ],
+      scores: { activation: "none" },
+      classes: { first: 0 },
+      nms: { kind: "none" },
+      ...common,
+    };
   };
   const boxes = table();
   if (boxes === undefined || task !== "segment" || second === undefined) return boxes && [boxes];
@@ -159,11 +186,44 @@ function outputsOf(
   ];
 }
 
+/**
+ * Whether the graph ends in chosen boxes, as newer exporters say it; undefined where none does.
+ * Both are texts of Python.
+ */
+function endsInBoxes(metadata: GraphInfo["metadata"]): boolean | undefined {
+  const { end2end, args = "" } = metadata;
+  if (end2end === "True" || /'nms': True/.test(args)) return true;
+  return end2end === "False" ? false : undefined;
+}
+
+/** How many coefficients a box has for its mask; below 0 where nothing says it. */
+function masksOf(boxes: TensorInfo, prototypes: TensorInfo | undefined, labels: number): number {
+  const [, known = -1] = prototypes?.shape ?? [];
+  const [, columns = -1] = boxes.shape;
+  return known > 0 || prototypes === undefined || columns < 0 ? known : columns - 4 - labels;
+}
+
 /** `[height, width]` as Ultralytics writes it. */
-function sizeOf(text: string): Draft | undefined {
+function sidesOf(text: string): [height: number, width: number] | undefined {
   const [, height, width] = /^\[(\d+), (\d+)\]$/.exec(text) ?? [];
-  if (height === undefined || width === undefined) return undefined;
-  return { size: { kind: "fixed", height: Number(height), width: Number(width) } };
+  return height === undefined || width === undefined ? undefined : [Number(height), Number(width)];
+}
+
+/** Ultralytics' LetterBox. */
+const LETTERBOX: Draft = {
+  fit: "letterbox",
+  placement: { kind: "resize_then_pad", rounding: "half_even", offset: "half" },
+  interpolation: "linear",
+  antialias: false,
+};
+
+/** Ultralytics' classify_transforms: torchvision's Resize and CenterCrop, or stretched. */
+function cutTo(sides: readonly number[] = []): Draft {
+  const [edge, other] = sides;
+  if (edge !== other) return { fit: "stretch", interpolation: "linear" };
+  if (edge === undefined) return { fit: "crop", interpolation: "linear" };
+  const how = { kind: "resize_then_crop", rounding: "down", offset: "half_even" };
+  return { fit: "crop", placement: { ...how, shortest_edge: edge }, interpolation: "linear" };
 }
 
 /**

@@ -145,6 +145,44 @@ export function relabel(
 }
 
 /**
+ * Gives the only output of a draft that is like no other model its labels. What scores are there is
+ * one a label: then it is a classification; of any other tensor a person has to say what it means.
+ * @returns what was taken for granted, and why a label has no code
+ * @throws RadserveError bad_request for more than one output, and for another number of scores
+ */
+export function draftWithLabels(
+  draft: Draft,
+  labels: readonly NewLabel[],
+  { outputs: tensors }: GraphInfo,
+  concepts: readonly Concept[],
+): { source: string[]; notes: string[] } {
+  const outputs = draft["outputs"] as Draft[];
+  if (outputs.some((output) => "labels" in output || "label" in output))
+    return { source: [], notes: relabel(draft, labels, concepts) };
+  const [output, ...others] = outputs;
+  const [info] = tensors;
+  if (output === undefined || info === undefined || others.length > 0)
+    throw errors.bad_request(
+      `Expected one output for --labels alone, found ${outputs.length}: say with --like which model has outputs of the same meaning, or enter the labels in model.json.`,
+    );
+  const [, scores = -1] = info.shape;
+  if (info.shape.length !== 2) {
+    output["labels"] = [];
+    return { source: [], notes: relabelOutput(output, labels, concepts) };
+  }
+  if (scores > 0 && scores !== labels.length)
+    throw errors.bad_request(
+      `Expected a label for each of the ${scores} scores of "${info.name}", found ${labels.length}.`,
+    );
+  Object.assign(output, { kind: "classification", activation: null, labels: [] });
+  output["calibration"] = { kind: "none" };
+  return {
+    source: [`A score for each label in "${info.name}": a classification.`],
+    notes: relabelOutput(output, labels, concepts),
+  };
+}
+
+/**
  * The same for one output that has labels. A label has a threshold, to be filled in, if one had one
  * before.
  * @returns why a label has no code

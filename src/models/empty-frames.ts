@@ -52,6 +52,7 @@ export class EmptyFrames {
     const { image } = this;
     const padding = paddingCaveats(image.frameCount, this.#padded, this.#nearlyPadded);
     const blank = this.#blank.filter((frame) => !this.#padded.includes(frame));
+    if (blank.length === image.frameCount && !mayBeEmpty(image)) return [blankThroughout(blank)];
     if (this.#blank.length === image.frameCount) return padding;
     const between =
       asVolume && this.#blank.length > 0 ? betweenOthers(image, this.#blank, this.#noisy) : [];
@@ -144,6 +145,14 @@ function mayBeEmpty(image: Image): boolean {
   // Counts and doses may be 0 throughout a slice
   const isCounted = ["NM", "RTDOSE"].includes(image.attributes?.string("Modality") ?? "");
   return isMap || isCounted || image.warnings.some(({ code }) => code === "empty_slice");
+}
+
+/** Nothing was imaged, or what was got lost: which of them no attribute says. */
+function blankThroughout(blank: readonly number[]): Warning {
+  const message =
+    `${counted(blank, blank.length)} one value throughout: nothing can be seen in the image. ` +
+    "A file whose copy broke off and was filled up looks the same. Check it at the source.";
+  return { code: "blank_frame", message };
 }
 
 function holed({ frameCount }: Image, frames: readonly number[]): RadserveError {

@@ -17,7 +17,13 @@ import {
   type Manifest,
   type ModelInput,
 } from "../manifest/manifest.js";
-import { isFault, namedTensor, tensorText, type Fault } from "../manifest/outputs/graph-fit.js";
+import {
+  isFault,
+  namedTensor,
+  namedText,
+  tensorText,
+  type Fault,
+} from "../manifest/outputs/graph-fit.js";
 import { kindOf, type ModelOutput } from "../manifest/outputs/outputs.js";
 import type { Tiling } from "../manifest/tiling.js";
 import { pathText, type Problem } from "./explain.js";
@@ -99,8 +105,6 @@ export async function checkGraphs(
   });
   return problems;
 }
-
-const namedText = (info: TensorInfo): string => `"${info.name}" ${tensorText(info)}`;
 
 const problemAt = (at: (string | number)[], { path, message }: Fault): Problem => ({
   path: pathText([...at, ...path]),

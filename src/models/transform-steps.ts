@@ -97,6 +97,8 @@ function valueSteps(
       ];
     case "windows":
       return [{ step: "windows", windows: values.windows, to: [0, 1] }];
+    case "full_range":
+      return [{ step: colour ? "divide_by_full_range" : "full_range", to: [0, 1] }];
     case "voi": {
       if (colour) return [{ step: "divide_by_full_range", to: [0, 1] }];
       const voi = interpretation.voi[values.index];

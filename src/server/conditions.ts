@@ -12,6 +12,7 @@ import { counted } from "../base/table.js";
 import type { BulkFigures } from "../jobs/messages.js";
 import type { Config } from "../config.js";
 import { conditionsFrom, type Condition } from "./condition.js";
+import { FLEET_REMEDIES, fleetConditions, fleetWarnings } from "./fleet.js";
 import type { RunningFeatures } from "./running-features.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault } from "../files/usable.js";
@@ -45,11 +46,18 @@ export const REMEDIES = {
   job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
   job_left_alone:
     "Mount here what other nodes have, or give this node the same models; it tries again by itself. radserve explain JOB says more.",
+  jobs_lost:
+    "Send them again: only what is missing is computed. radserve jobs purge ID ends this for a job. Before you put a backup back, see docs/operations.md.",
   node_silent: "Check that this machine runs and reaches the database.",
+  ...FLEET_REMEDIES,
 } as const;
 type ConditionName = keyof typeof REMEDIES;
 
 const of = conditionsFrom(REMEDIES);
+
+const MOST_NAMED = 20;
+const named = (ids: readonly string[]): string =>
+  [...ids.slice(0, MOST_NAMED), ...(ids.length > MOST_NAMED ? ["and others"] : [])].join(", ");
 
 export const READ = constants.R_OK | constants.X_OK;
 const WRITE = READ | constants.W_OK;
@@ -88,15 +96,21 @@ export function neededFolders(config: Config, spool?: string): Promise<NeededFol
   ]);
 }
 
-export async function foldersNow(config: Config, spool?: string): Promise<Condition[]> {
-  const all = await neededFolders(config, spool);
-  return all.flatMap(({ where, fault }) =>
-    fault === undefined ? [] : of(fault.condition, where, `The ${where}: ${fault.found}.`),
-  );
+export const folderCondition = ({ where, fault }: NeededFolder): Condition[] =>
+  fault === undefined ? [] : [of(fault.condition, where, `The ${where}: ${fault.found}.`)];
+
+/** What looks at the folders now and again. */
+export interface WatchedFolders {
+  look(): Promise<void>;
+  conditions(): Condition[];
+  /** What the other nodes see of them is known. */
+  known(): boolean;
 }
 
+/** How often it is looked until then. */
+const FIRST_LOOKS_MS = 200;
+
 export interface Sources {
-  config: Config;
   /** Why the server is not ready. */
   fault: () => RadserveError | undefined;
   /** What is wrong with the keys. */
@@ -105,12 +119,12 @@ export interface Sources {
   engine: () => Pick<EngineStats, "gpus" | "models">;
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
+  folders: WatchedFolders;
   features: RunningFeatures;
   log: Logger;
 }
 
 export class Conditions {
-  #folders: Condition[] = [];
   #keysOfResults: string | undefined;
   readonly #failing = new Map<string, { errno: string; at: number }>();
   #known = new Map<string, Condition>();
@@ -138,13 +152,14 @@ export class Conditions {
 
   /** Looks now and again, and logs what begins and what ends. */
   async watch(): Promise<void> {
-    const { config, features } = this.sources;
-    this.#folders = await foldersNow(config, features.spool);
+    const { folders, features } = this.sources;
+    await folders.look();
     this.#keysOfResults = await resultKeysTrouble();
     await features.look();
     this.#tell();
     if (this.#closed) return;
-    this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();
+    const pause = folders.known() ? durations.conditionsLook : FIRST_LOOKS_MS;
+    this.#timer = setTimeout(() => void this.watch(), pause).unref();
   }
 
   close(): void {
@@ -157,11 +172,11 @@ export class Conditions {
    * seconds ago: nobody waits for a share.
    */
   list(): Condition[] {
-    const { fault, keys, models, engine, certificates, bulk, features } = this.sources;
+    const { fault, keys, models, engine, certificates, bulk, folders, features } = this.sources;
     const blocking = fault();
     const refusedKeys = keys();
     const { gpus, models: loaded } = engine();
-    const { trouble, paused_for, left_alone, nodes } = bulk();
+    const { trouble, paused_for, left_alone, lost, nodes } = bulk();
     const { expiries, refused } = certificates() ?? { expiries: [] };
     return [
       ...(blocking === undefined
@@ -180,7 +195,7 @@ export class Conditions {
         .map(({ name, error = "failed" }) =>
           of("model_failed", `model ${name}`, `${name} failed: ${error}.`),
         ),
-      ...this.#folders,
+      ...folders.conditions(),
       ...this.#disks(),
       ...loaded
         .filter(({ late }) => late > 0)
@@ -224,17 +239,33 @@ export class Conditions {
           `This node leaves ${counted(jobs, "job")} to others: ${reason}.`,
         ),
       ),
+      ...(lost.length === 0
+        ? []
+        : [
+            of(
+              "jobs_lost",
+              "bulk queue",
+              `The database lacks ${counted(lost.length, "job")}: ${named(lost)}.`,
+            ),
+          ]),
       ...nodes
         .filter(({ alive }) => !alive)
         .map(({ name, seen_at }) =>
           of("node_silent", `node ${name}`, `Node ${name} has not answered since ${seen_at}.`),
         ),
+      ...fleetConditions(nodes),
     ];
+  }
+
+  /** What may become wrong. */
+  warnings(): Condition[] {
+    return fleetWarnings(this.sources.bulk().nodes);
   }
 
   #tell(): void {
     const { log } = this.sources;
-    const now = new Map(this.list().map((one) => [`${one.condition} ${one.where}`, one]));
+    const all = [...this.list(), ...this.warnings()];
+    const now = new Map(all.map((one) => [`${one.condition} ${one.where}`, one]));
     for (const [key, { condition, where, message }] of now)
       if (!this.#known.has(key)) log.warn({ condition, where }, message);
     for (const [key, { condition, where }] of this.#known)

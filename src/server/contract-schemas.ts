@@ -16,6 +16,8 @@ import {
   skipReasonSchema,
   waitingSchema,
 } from "../jobs/schema.js";
+import { pinsSchema } from "../jobs/pins.js";
+import { modelIdentitySchema } from "../models/identity.js";
 import { errorCode, errorObjectSchema } from "../base/errors.js";
 import { acceptsSchema } from "../manifest/manifest.js";
 import { code } from "../manifest/texts.js";
@@ -58,6 +60,8 @@ const PARTS = {
   PausedReason: jobSchema.shape.paused_reason.unwrap(),
   Waiting: waitingSchema,
   ServerNode: nodeSchema,
+  Pins: pinsSchema,
+  NodeModel: modelIdentitySchema,
   Item: itemSchema,
   ItemError: errorObjectSchema,
   ItemModel: itemSchema.shape.models.element,

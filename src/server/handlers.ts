@@ -167,10 +167,11 @@ const inferSingle: Handler = async (ctx, { config, roots: all, inference, featur
   if (stopping()) throw shuttingDown();
   await waitForModels(models, deadline);
   candidatesOf(models.entries, body.models, models.problems);
-  const { requestId } = ctx.state;
+  const { requestId, traceparent } = ctx.state;
   const task: InferTask = {
     ...taskOf({
       requestId,
+      traceparent,
       subject: caller.subject,
       priority: body.priority ?? "routine",
       startedAt: new Date(admitted).toISOString(),
@@ -242,6 +243,7 @@ export function bulk(operation: OperationName): Handler {
       jobId: id,
       query: { ...ctx.query },
       body: typeof ctx.request.body === "string" ? ctx.request.body : "",
+      traceparent: ctx.state.traceparent,
     });
     ctx.status = answer.status;
     ctx.type = "json";
@@ -280,6 +282,9 @@ export const readySchema = z.object({
     .describe(
       "Problems that do not keep the server from being ready; answers 503 and 507 have them in details",
     ),
+  warnings: z
+    .array(conditionSchema)
+    .describe("What may become a problem: a clock that is 5 s off the database's"),
 });
 
 /**
@@ -291,11 +296,12 @@ export const ready: Endpoint = {
   handler: (ctx, { inference, monitoring }) => {
     const fault = monitoring.fault();
     const conditions = monitoring.conditions.list();
+    const warnings = monitoring.conditions.warnings();
     if (fault !== undefined) {
-      const details = { ...fault.details, conditions };
+      const details = { ...fault.details, conditions, warnings };
       throw new RadserveError(fault.code, fault.message, details, { cause: fault.cause });
     }
-    ctx.body = { status: "ready", models: healthOfModels(inference), conditions };
+    ctx.body = { status: "ready", models: healthOfModels(inference), conditions, warnings };
   },
 };
 

@@ -14,6 +14,7 @@ import { durations } from "../base/durations.js";
 import { asRadserveError, errors, type RadserveError } from "../base/errors.js";
 import { type Context, type Services, type RequestState } from "./services.js";
 import { faultForLog, type Logger } from "../base/log.js";
+import { traceparentOf } from "../base/traceparent.js";
 import type { Route } from "./route.js";
 import { accessTo } from "./access.js";
 import { admitted, recorded } from "./audited.js";
@@ -190,6 +191,7 @@ function identify(options: ServerOptions): Middleware {
   return async (ctx, next) => {
     const start = performance.now();
     ctx.state.requestId = requestIdOf(ctx.get("X-Request-Id"));
+    ctx.state.traceparent = traceparentOf(ctx.get("traceparent"));
     ctx.state.route = "-";
     // Now, because a socket that is closed has none any more
     ctx.state.address = options.addresses.of(ctx.req.socket.remoteAddress, ctx.req.headers);
@@ -199,7 +201,8 @@ function identify(options: ServerOptions): Middleware {
       "Cache-Control": "no-store",
     });
     ctx.res.once("close", () => {
-      const { requestId: request_id, route, error, models, address, caller } = ctx.state;
+      const { requestId: request_id, traceparent } = ctx.state;
+      const { route, error, models, address, caller } = ctx.state;
       const status = ctx.res.writableFinished ? ctx.status : 499;
       const ms = Math.round((performance.now() - start) * 10) / 10;
       figures.answered({ route, error, models }, status, ms);
@@ -207,12 +210,12 @@ function identify(options: ServerOptions): Middleware {
       const { method } = ctx;
       const subject = caller?.subject;
       log.info(
-        { request_id, subject, method, route, status, error, models, address, ms },
+        { request_id, traceparent, subject, method, route, status, error, models, address, ms },
         "request",
       );
     });
     await next();
-    if (options.stopping()) ctx.set("Connection", "close");
+    if (options.leaving()) ctx.set("Connection", "close");
     await leaveUnread(ctx);
   };
 }

@@ -82,6 +82,7 @@ export class WatchedKeys implements Keyring {
   #keys: Key[] = [];
   #problems: string[] = [];
   #stamp = "";
+  #neverHadKeys = true;
   readonly #revocations: Revocations;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -92,8 +93,9 @@ export class WatchedKeys implements Keyring {
   #lookedAt = performance.now();
 
   /**
-   * Broken key files are reported and left out. Throws ConfigError where no usable key is left at
-   * the start.
+   * Broken key files are reported and left out. Throws ConfigError where there are only such files
+   * at the start. A folder without any may be a share that is not mounted: its keys are found when
+   * it is.
    * @param copyOfRevoked file that keeps the names of revoked tokens beyond this process
    */
   constructor(
@@ -101,14 +103,20 @@ export class WatchedKeys implements Keyring {
     private readonly report: (message: string) => void,
     copyOfRevoked?: string,
   ) {
-    this.#reread(namesIn(folder).filter(isKeyFile));
-    firstOf(folder, { keys: this.#keys, problems: [] });
+    const names = namesIn(folder).filter(isKeyFile);
+    this.#reread(names);
+    if (names.length > 0) firstOf(folder, { keys: this.#keys, problems: [] });
     this.#revocations = new Revocations(revokedIn(folder), copyOfRevoked, report);
     this.#schedule();
   }
 
   keys(): readonly Key[] {
     return this.#keys;
+  }
+
+  /** It has had none yet. */
+  get neverHadKeys(): boolean {
+    return this.#neverHadKeys;
   }
 
   isRevoked(jti: string): boolean {
@@ -190,6 +198,7 @@ export class WatchedKeys implements Keyring {
     for (const problem of problems.filter((one) => !this.#problems.includes(one)))
       this.report(problem);
     this.#keys = keys;
+    this.#neverHadKeys &&= keys.length === 0;
     this.#problems = problems;
   }
 }

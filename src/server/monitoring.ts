@@ -1,18 +1,23 @@
 /** What a server knows of itself: whether it is ready, what is wrong, figures, the last hour. */
 import type { Audit } from "../audit/audit.js";
 import type { RadserveError } from "../base/errors.js";
-import type { Logger } from "../base/log.js";
+import { faultForLog, type Logger } from "../base/log.js";
 import type { Config } from "../config.js";
 import type { WatchedCertificates } from "../files/certificates.js";
 import type { BulkService } from "../jobs/service.js";
+import { identitiesOf } from "../models/identity.js";
+import { resultKeyIds } from "../results/receipt/seal.js";
 import { Conditions } from "./conditions.js";
 import type { Connections } from "./connections.js";
 import { History } from "./history.js";
+import { firstKeys } from "./first-keys.js";
+import { lackingHere, peersOf } from "./fleet.js";
 import type { InferenceService } from "./inference-service.js";
 import type { WatchedKeys } from "./keys.js";
 import { Metrics } from "./metrics.js";
-import { healthOfModels, unready } from "./readiness.js";
+import { healthOfModels, notYetKnown, unready } from "./readiness.js";
 import type { RunningFeatures } from "./running-features.js";
+import { Shares } from "./shares.js";
 
 /** How often what jobs have done is counted for the last hour. */
 const HISTORY_LOOK_MS = 5_000;
@@ -26,7 +31,8 @@ export interface Watched {
   jobs: BulkService;
   /** Those that have started. */
   features: RunningFeatures;
-  stopping: () => boolean;
+  /** It is to stop, and may still answer. */
+  leaving: () => boolean;
   log: Logger;
 }
 
@@ -35,9 +41,18 @@ export class Monitoring {
   readonly history: History;
   readonly conditions: Conditions;
   readonly #historyLook: NodeJS.Timeout;
+  readonly #shares: Shares;
+  #resultKeys: string[] = [];
 
   constructor(private readonly watched: Watched) {
-    const { config, keyring, clients, inference, jobs, features, stopping, log } = watched;
+    const { config, keyring, clients, inference, jobs, features, leaving, log } = watched;
+    const shares = new Shares({
+      config,
+      spool: () => features.spool,
+      jobs: () => jobs.figures,
+      log,
+    });
+    this.#shares = shares;
     const { engine, models, pool } = inference;
     const { connections, certificates } = clients;
     this.metrics = new Metrics({
@@ -52,21 +67,67 @@ export class Monitoring {
     this.history = new History(() => jobs.figures.ended);
     this.#historyLook = setInterval(() => this.history.look(), HISTORY_LOOK_MS);
     this.conditions = new Conditions({
-      config,
       log,
-      // A server that loads or stops is not ready, and nothing is wrong with it
-      fault: () => (models.loading !== undefined || stopping() ? undefined : this.fault()),
+      // A server that starts, loads or stops is not ready, and nothing is wrong with it
+      fault: () => (models.loading !== undefined || leaving() ? undefined : this.#fault()),
       keys: () => keyring.trouble(),
       models: () => healthOfModels(inference),
       engine: () => engine.stats(),
       certificates: () => certificates,
       bulk: () => jobs.figures,
+      folders: {
+        look: () => this.#look(),
+        conditions: () => shares.conditions(),
+        known: () => shares.known,
+      },
       features,
     });
   }
 
+  /** Looks at roots and keys, and tells the other nodes. */
+  async #look(): Promise<void> {
+    const { keyring, jobs } = this.watched;
+    await this.#shares.look();
+    await this.#makeFirstKeys();
+    this.#resultKeys = await resultKeyIds();
+    jobs.tellFacts({
+      keys: keyring.keys().map(({ kid }) => kid),
+      result_keys: this.#resultKeys,
+      roots: this.#shares.seen(),
+    });
+  }
+
+  /** Those that were not made at the start, because the database did not answer. */
+  async #makeFirstKeys(): Promise<void> {
+    const { config, keyring, jobs, log } = this.watched;
+    if (!keyring.neverHadKeys || jobs.figures.self === null) return;
+    try {
+      if ((await firstKeys(config)).isNew) log.info("the first keys were made");
+    } catch (error) {
+      log.error({ fault: faultForLog(error) }, "the first keys could not be made");
+    }
+  }
+
   /** Why the server is not ready; undefined where it is. */
-  readonly fault = (): RadserveError | undefined => unready(this.watched);
+  readonly fault = (): RadserveError | undefined =>
+    this.#fault() ?? (this.#shares.known ? undefined : notYetKnown());
+
+  #fault(): RadserveError | undefined {
+    const { inference, jobs } = this.watched;
+    const { nodes, self } = jobs.figures;
+    return unready({
+      ...this.watched,
+      shares: this.#shares,
+      lacking: () =>
+        lackingHere(nodes, self, {
+          models: identitiesOf(inference.models.entries),
+          roots: this.#shares.seen(),
+        }),
+      lacksResultKeys: () =>
+        this.#resultKeys.length === 0 &&
+        peersOf(nodes, self).some(({ result_keys }) => result_keys.length > 0),
+    });
+  }
 
   close(): void {
     clearInterval(this.#historyLook);

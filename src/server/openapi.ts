@@ -69,7 +69,8 @@ function answerContent(answer: DescribedRoute["answer"]): Record<string, unknown
 function responses(route: DescribedRoute): Record<string, unknown> {
   const byStatus = new Map<number, ErrorCode[]>();
   const codes: ErrorCode[] = [...(route.errors ?? []), "internal"];
-  if (route.auth !== "open") codes.push("unauthorized", "rate_limited", "revocations_unavailable");
+  if (route.auth !== "open")
+    codes.push("unauthorized", "rate_limited", "revocations_unavailable", "keys_missing");
   if (route.auth === undefined && route.audited !== false) codes.push("audit_failed");
   const hasBody = route.body !== undefined || route.takesFile !== undefined;
   if (hasBody || route.query !== undefined) codes.push("bad_request");

@@ -33,6 +33,7 @@ export const overviewSchema = z.strictObject({
     .optional()
     .describe("Why it is not ready, as GET /health/ready says"),
   conditions: z.array(conditionSchema).describe("What is wrong, as GET /health/ready says"),
+  warnings: z.array(conditionSchema).describe("What may become wrong, as GET /health/ready says"),
   models: z.array(
     z.strictObject({
       name,
@@ -114,6 +115,7 @@ export async function overview(
     files_by_http: config.files_by_http,
     ...(fault === undefined ? {} : { fault: { error: fault.code, message: fault.message } }),
     conditions: conditions.list(),
+    warnings: conditions.warnings(),
     models: listed.map((model, i) => {
       const { name, version, release, required, health, provider, gpu, error } = model;
       return {

@@ -6,7 +6,14 @@ export type ToServing =
    * `crashed`: the process before it ended by its own fault, as far as one can see. `fatal`: names
    * of models during whose loading a process ended so.
    */
-  | { type: "start"; config: Config; crashed: boolean; fatal: readonly string[] }
+  | {
+      type: "start";
+      config: Config;
+      /** Where clients reach the server. */
+      address: string;
+      crashed: boolean;
+      fatal: readonly string[];
+    }
   /** A client's connection comes with it; the answer is `taken`. */
   | { type: "connection"; id: number }
   | { type: "reload" }

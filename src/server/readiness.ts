@@ -6,8 +6,9 @@ import { withoutEntry } from "../models/set.js";
 import type { InferenceService } from "./inference-service.js";
 import type { Keyring } from "./keys.js";
 import { healthOf } from "./model-list.js";
+import type { Shares } from "./shares.js";
 import type { ServedModels } from "./served-models.js";
-import { revocationsUnavailable } from "./tokens.js";
+import { keysMissing, revocationsUnavailable } from "./tokens.js";
 
 type LoadedModels = Pick<ServedModels, "entries" | "problems" | "loading" | "ready">;
 
@@ -51,12 +52,25 @@ export function healthOfModels({ models, engine }: Pick<InferenceService, "model
   return [...loaded, ...unreadable].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
+/** A node that starts beside others may lack its shares, and cannot know it. */
+export const notYetKnown = (): RadserveError =>
+  errors.bulk_unavailable(
+    "Expected to know what the other nodes of the database see; it has not answered yet. Ask again shortly.",
+  );
+
 /** What may keep a server from being ready. */
 export interface Needed {
   inference: Pick<InferenceService, "engine" | "models" | "pool">;
-  keyring: Pick<Keyring, "listsRevoked">;
+  keyring: Pick<Keyring, "keys" | "listsRevoked">;
   audit: Pick<Audit, "isFailing">;
-  stopping: () => boolean;
+  /** It is to stop, and may still answer. */
+  leaving: () => boolean;
+  /** Why requests for a root would fail. */
+  shares: Pick<Shares, "fault">;
+  /** The models and roots that most other nodes have, and this one has not. */
+  lacking: () => readonly string[];
+  /** Other nodes have keys of results, and this one has none. */
+  lacksResultKeys: () => boolean;
 }
 
 /** Why the server is not ready; undefined where it is. */
@@ -64,16 +78,24 @@ export function unready({
   inference,
   keyring,
   audit,
-  stopping,
+  leaving,
+  shares,
+  lacking,
+  lacksResultKeys,
 }: Needed): RadserveError | undefined {
   const { models, pool } = inference;
-  if (stopping()) return shuttingDown();
+  if (leaving()) return shuttingDown();
   if (!models.ready())
     return errors.model_unavailable(whyNotReady(models), {
       waits_for: waitsFor(models),
       models: healthOfModels(inference),
       problems: models.problems.map(({ name, error }) => ({ name, error: error.error })),
     });
+  if (keyring.keys().length === 0) return keysMissing();
+  if (lacksResultKeys())
+    return errors.keys_missing(
+      "Expected a key of results, as other nodes have; the keys folder of this node has none. Its share is probably not mounted.",
+    );
   if (!keyring.listsRevoked()) return revocationsUnavailable();
   if (audit.isFailing) return auditFailed();
   if (pool.isStuck)
@@ -88,5 +110,13 @@ export function unready({
       `Expected a place for runs of networks; ${late} runs hold all of them after the time of their images was over. Look at the condition runs_late, or restart the server.`,
       { runs_late: late },
     );
-  return undefined;
+  return shares.fault() ?? lacksWhatOthersHave(lacking());
+}
+
+function lacksWhatOthersHave(lacking: readonly string[]): RadserveError | undefined {
+  if (lacking.length === 0) return undefined;
+  return errors.model_unavailable(
+    `Expected what the other nodes have; this one lacks ${lacking.join(", ")}. Give it the same models and roots: radserve status --fleet shows what each has.`,
+    { lacking },
+  );
 }

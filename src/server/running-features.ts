@@ -19,6 +19,8 @@ export interface Running {
   /** Looks at files for its conditions; called now and again. */
   look?(): Promise<void>;
   metrics?: readonly ReadMetric[];
+  /** Reads its files again, as models are (SIGHUP). */
+  reload?(): Promise<void>;
   /**
    * The first step of a stop, before the core finishes what was admitted: takes nothing more from
    * outside, and answers who waits. Results are still made after it, and `sending` still works.
@@ -71,6 +73,10 @@ export class RunningFeatures {
 
   async look(): Promise<void> {
     await Promise.all(this.all.flatMap((running) => running.look?.() ?? []));
+  }
+
+  async reload(): Promise<void> {
+    await Promise.all(this.all.flatMap((running) => running.reload?.() ?? []));
   }
 
   async leave(): Promise<void> {

@@ -13,6 +13,8 @@ import type { Caller } from "./tokens.js";
 
 export interface RequestState {
   requestId: string;
+  /** The trace that the request is part of, if its sender says so. */
+  traceparent?: string | undefined;
   /**
    * The pattern of the endpoint, for logs and metrics; the path itself may hold what a client
    * likes.
@@ -45,8 +47,10 @@ export interface Services {
   jobs: BulkService;
   features: RunningFeatures;
   monitoring: Monitoring;
-  /** True once the server was told to stop. */
+  /** True once the server takes no more requests, because it stops. */
   stopping: () => boolean;
+  /** True once it was told to stop: it may still answer, and clients are to go elsewhere. */
+  leaving: () => boolean;
 }
 
 export type Handler = (ctx: Context, services: Services) => Promise<void> | void;

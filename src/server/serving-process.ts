@@ -3,6 +3,7 @@
  * hands it connections, so that they wait, and are not refused, while it is replaced after a crash.
  */
 import { Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
 import type { Config } from "../config.js";
 import { BulkService } from "../jobs/service.js";
@@ -26,9 +27,13 @@ interface Parts {
   monitoring: Monitoring;
 }
 
+type Start = Omit<Extract<ToServing, { type: "start" }>, "type">;
+
 class ServingProcess {
   #parts: Parts | undefined;
   #stopped: Promise<void> | undefined;
+  /** Requests are refused from now on. */
+  #takesNoMore = false;
   /** Asked while it started. */
   #isReloadAsked = false;
 
@@ -38,11 +43,11 @@ class ServingProcess {
   ) {}
 
   /**
-   * @param crashed the process before this one ended by its own fault
-   * @param fatal models that ended a process while they were loaded
+   * @param start crashed: the process before this one ended by its own fault; fatal: models that
+   * ended a process while they were loaded
    * @throws ConfigError
    */
-  async start(config: Config, crashed: boolean, fatal: readonly string[]): Promise<void> {
+  async start({ config, address, crashed, fatal }: Start): Promise<void> {
     const { log } = this;
     const files = await openServerFiles(config, crashed, log);
     const { roots, audit } = files;
@@ -60,6 +65,7 @@ class ServingProcess {
     const { engine, engineOptions, pool, models } = inference;
     const jobs = new BulkService({
       config,
+      address,
       roots,
       pool,
       models,
@@ -75,14 +81,15 @@ class ServingProcess {
       const running = await feature.start?.(core);
       if (running !== undefined) features.add(feature.name, running);
     }
-    const stopping = () => this.#stopped !== undefined;
+    const stopping = () => this.#takesNoMore;
+    const leaving = () => this.#stopped !== undefined;
     const parts = { config, clients, inference, jobs, features };
-    const monitoring = new Monitoring({ ...parts, ...files, stopping, log });
-    const services = { ...parts, ...files, monitoring, stopping };
+    const monitoring = new Monitoring({ ...parts, ...files, leaving, log });
+    const services = { ...parts, ...files, monitoring, stopping, leaving };
     await clients.serve(routesOf(this.features), services);
-    // A database of many nodes may hold jobs of the others; the node's own those of before
-    const holdsJobs = config.database_url !== undefined || features.localDatabase?.isMade === true;
-    if (config.role !== "api" && holdsJobs) jobs.start();
+    // The nodes of a database know one another; the node's own may hold jobs of before
+    const holdsJobs = config.role !== "api" && features.localDatabase?.isMade === true;
+    if (config.database_url !== undefined || holdsJobs) jobs.start();
     this.#parts = { ...parts, files, monitoring };
     void monitoring.conditions.watch();
     if (this.#isReloadAsked) this.reload();
@@ -93,14 +100,15 @@ class ServingProcess {
     this.#parts?.clients.take(socket);
   }
 
-  /** Reads certificates and models again. */
+  /** Reads certificates, models and the files of features again. */
   reload(): void {
     if (this.#parts === undefined) {
       this.#isReloadAsked = true;
       return;
     }
-    const { clients, inference, jobs } = this.#parts;
+    const { clients, inference, jobs, features } = this.#parts;
     clients.reload();
+    void features.reload();
     void inference.models.reload(() => jobs.tellModels());
   }
 
@@ -109,13 +117,21 @@ class ServingProcess {
    * the same end.
    */
   stop(): Promise<void> {
-    if (this.#stopped === undefined) this.log.info("stopping: finishing what was admitted");
+    if (this.#stopped === undefined) {
+      const seconds = this.#parts?.config.drain_seconds ?? 0;
+      const drains = seconds > 0 ? `answering for ${seconds} s, then ` : "";
+      this.log.info(`stopping: ${drains}finishing what was admitted`);
+    }
     return (this.#stopped ??=
       this.#parts === undefined ? Promise.resolve() : this.#end(this.#parts));
   }
 
   async #end(parts: Parts): Promise<void> {
     const { config, files, clients, inference, jobs, features, monitoring } = parts;
+    jobs.rest();
+    // Whoever balances the load learns meanwhile that this node is not ready
+    await delay(config.drain_seconds * 1000);
+    this.#takesNoMore = true;
     await features.leave();
     jobs.stop();
     monitoring.close();
@@ -156,11 +172,11 @@ export function serveUnderSupervisor(features: () => Promise<readonly ServingFea
       if (process.connected) process.disconnect();
     });
   };
-  const start = async (config: Config, crashed: boolean, fatal: readonly string[]) => {
-    const log = createLog(config.log_level);
+  const start = async (how: Start) => {
+    const log = createLog(how.config.log_level);
     try {
       serving = new ServingProcess(await features(), log);
-      await serving.start(config, crashed, fatal);
+      await serving.start(how);
       // Told to stop while it started, and stopped: what has started since would keep the process
       if (!process.connected) process.exit();
       void tell({ type: "open" });
@@ -172,7 +188,7 @@ export function serveUnderSupervisor(features: () => Promise<readonly ServingFea
     }
   };
   process.on("message", (message: ToServing, handle: unknown) => {
-    if (message.type === "start") void start(message.config, message.crashed, message.fatal);
+    if (message.type === "start") void start(message);
     else if (message.type === "reload") serving?.reload();
     else if (message.type === "stop") stop();
     else {

@@ -5,6 +5,7 @@
  */
 import type { ChildProcess } from "node:child_process";
 import net from "node:net";
+import os from "node:os";
 import { requireFolder, type Config } from "../config.js";
 import type { CheckSettings } from "./feature.js";
 import { backOff, type BackOff } from "../base/back-off.js";
@@ -14,7 +15,7 @@ import { readCertificates, refuseOutOfDate } from "../files/certificates.js";
 import { plainAddress } from "../base/networks.js";
 import { ClientAddresses } from "./client-address.js";
 import { ConnectionCount, RefusedConnections, type ConnectionLimits } from "./connection-count.js";
-import { firstKey, firstResultKey } from "./keys.js";
+import { firstKeys } from "./first-keys.js";
 import { listen } from "./listening.js";
 import { lockState, makeStateDirectory } from "../files/state-lock.js";
 import {
@@ -48,7 +49,7 @@ const MOST_FAILED_STARTS = 5;
 const ROOM: ConnectionLimits = { max_connections: 4096, max_connections_per_address: 1024 };
 /** How often it is looked how many processes the system has ended for memory. */
 const KILLS_LOOK_MS = 1_000;
-/** Beyond the grace time, how long an orderly stop may take before it is enforced. */
+/** Beyond the times of the settings, how long an orderly stop may take before it is enforced. */
 const STOP_MARGIN_MS = 10_000;
 
 /**
@@ -91,6 +92,8 @@ class Supervisor {
 
   constructor(
     private readonly config: Config,
+    /** Where clients reach it. */
+    private readonly address: string,
     private readonly log: Logger,
     private readonly callbacks: { onOpen: () => void; onClosing: () => void },
     /** A serving process that has been started already. */
@@ -119,6 +122,7 @@ class Supervisor {
     this.#tell({
       type: "start",
       config: this.config,
+      address: this.address,
       crashed: this.#crashedLast,
       fatal: [...this.#fatal],
     });
@@ -156,7 +160,8 @@ class Supervisor {
       return;
     }
     this.#tell({ type: "stop" });
-    const limit = this.config.grace_seconds * 1000 + STOP_MARGIN_MS;
+    const { drain_seconds: drain, grace_seconds: grace } = this.config;
+    const limit = (drain + grace) * 1000 + STOP_MARGIN_MS;
     setTimeout(() => this.#child?.kill("SIGKILL"), limit).unref();
   }
 
@@ -318,8 +323,7 @@ export async function supervise(
   const lock = lockState(config.state_dir);
   const server = net.createServer({ pauseOnConnect: true, noDelay: true });
   try {
-    const { isNew: newKey } = await firstKey(config.keys_dir);
-    await firstResultKey(config.keys_dir);
+    const { isNew: newKey, withheld } = await firstKeys(config);
     const { address, port } = await listen(server, config);
     const host = address === "0.0.0.0" || address === "::" ? "127.0.0.1" : address;
     const scheme = config.tls_cert === undefined ? "http" : "https";
@@ -334,6 +338,8 @@ export async function supervise(
       process.exit(1);
     });
     for (const warning of config.warnings) log.warn(warning);
+    if (withheld !== undefined)
+      log.error(`the keys folder is empty, and no key is made: ${withheld}`);
     const onOpen = () => {
       log.info(
         { version: VERSION, address, port, providers: config.providers, threads: config.threads },
@@ -346,6 +352,7 @@ export async function supervise(
     };
     const supervising = new Supervisor(
       config,
+      host === "127.0.0.1" && host !== config.host ? url.replace(host, os.hostname()) : url,
       log,
       { onOpen, onClosing: () => server.close() },
       first,

@@ -186,6 +186,7 @@ export function authenticate(
     throw invalid("bearer", {
       hint: 'Send the token alone, without "Bearer ", as the value of Authorization.',
     });
+  if (keyring.keys().length === 0) throw keysMissing(new TokenRefused("keys_missing"));
   const claims = knownClaims(token, keyring.keys(), expected);
   const { sub, exp, iat, jti, admin, input_roots, output_roots, destinations } = claims;
   const who = { subject: sub, jti };
@@ -205,6 +206,16 @@ export function authenticate(
     outputRoots: output_roots,
     ...(destinations === undefined ? {} : { destinations }),
   };
+}
+
+/** No token can be checked, and the server is not ready. */
+export function keysMissing(cause?: TokenRefused): RadserveError {
+  return errors.keys_missing(
+    "Expected keys to check tokens with; the keys folder of this node is empty. Its share is probably not mounted. Tell the " +
+      "administrator of the server.",
+    undefined,
+    { cause },
+  );
 }
 
 /**

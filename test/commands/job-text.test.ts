@@ -41,6 +41,8 @@ const job = (changes: Partial<JobDetails> = {}): JobDetails => ({
   progress: [],
   failures: [],
   report: null,
+  pinned: null,
+  pinned_before: [],
   ...changes,
 });
 

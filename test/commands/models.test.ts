@@ -6,7 +6,7 @@ import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsInit } from "../../src/commands/models/init.js";
 import { modelsList } from "../../src/commands/models/list.js";
 import { modelsTry } from "../../src/commands/models/try.js";
-import { onnxModel } from "../../scripts/lib/onnx-model.js";
+import { int, onnxModel } from "../../scripts/lib/onnx-model.js";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { tissueOf } from "../../scripts/build-ct-tissue.js";
@@ -136,6 +136,20 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         shape,
         data: new Array<number>(shape.reduce((a, b) => a * b, 1)).fill(0),
       });
+      // A graph whose output has sides that nobody knows before it runs
+      const dynamic = {
+        inputs: [{ name: "images", dtype: "float32" as const, shape: ["n", 3, "h", "w"] }],
+        outputs: [{ name: "output0", dtype: "float32" as const, shape: ["n", "h", "w"] }],
+        initializers: [{ name: "first", dtype: "int64" as const, shape: [], data: [0] }],
+        nodes: [
+          {
+            op: "Gather",
+            inputs: ["images", "first"],
+            outputs: ["output0"],
+            attributes: { axis: int(1) },
+          },
+        ],
+      };
       const drafted = async (
         name: string,
         metadata: Record<string, string>,
@@ -147,10 +161,8 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
           shape,
         }));
         const path = join(t.testdir({ [name]: {} }), name, "model.onnx");
-        const graph = onnxModel({
-          name,
-          metadata,
-          inputs: [{ name: "images", dtype: "float32", shape: [1, 3, 64, 96] }],
+        const fixed = {
+          inputs: [{ name: "images", dtype: "float32" as const, shape: [1, 3, 64, 96] }],
           outputs,
           initializers: outputs.map(({ name, shape }) => zeros(name, shape)),
           nodes: outputs.map((output) => ({
@@ -158,7 +170,8 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
             inputs: [`${output.name}_value`],
             outputs: [output.name],
           })),
-        });
+        };
+        const graph = onnxModel({ name, metadata, ...(shapes.length === 0 ? dynamic : fixed) });
         writeFileSync(path, graph);
         return (await modelsInit(path, engine())) as {
           text: string;
@@ -195,7 +208,7 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       ]);
       t.match(
         detect.text,
-        /Taken from what its exporter wrote:\n.*Ultralytics 8\.3\.0 .*task detect/,
+        /Taken from what lies beside the graph, or in it:\n.*Ultralytics 8\.3\.0 .*task detect/,
       );
       t.match(detect.text, /outputs\[0\]\.labels\[0\]\.threshold: .* \(and 2 more like it\)\n/);
       const ended = await drafted("ended", { ...exported, task: "detect" }, [[1, 300, 6]]);
@@ -232,11 +245,21 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       ]);
       const classify = await drafted("classify", { ...exported, task: "classify" }, [[1, 3]]);
       t.match(classify.data.manifest, {
-        inputs: [{ fit: "crop", interpolation: "linear", antialias: undefined }],
+        inputs: [{ fit: "stretch", interpolation: "linear", antialias: undefined }],
         outputs: [
           { kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] },
         ],
       });
+      // With dynamic shapes the exporter says which table it is
+      for (const [name, more, expected] of [
+        ["dynamic", { end2end: "False" }, { axes: "columns_boxes" }],
+        ["dynamic-ended", { end2end: "True" }, { axes: "boxes_columns" }],
+        ["dynamic-nms", { end2end: "False", args: "{'nms': True}" }, { axes: "boxes_columns" }],
+        ["dynamic-old", {}, { kind: null, labels: [{ label: "Nodule" }, {}, {}] }],
+      ] as const) {
+        const one = await drafted(name, { ...exported, ...more, task: "detect" }, []);
+        t.match(one.data.manifest.outputs, [expected], name);
+      }
       // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are
       // read
       for (const { data } of [detect, ended, segment, turned, chosen, classify]) {
@@ -246,6 +269,11 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
           [],
         );
       }
+      const told: Record<string, RegExp> = {
+        "other-shape": /with 3 labels the task detect does not give "output0" float32 \[1, 9, 10\]/,
+        "no-names": /its names do not count from 0/,
+        "other-task": /the task "pose" is none of classify, detect, segment, obb/,
+      };
       for (const [name, metadata, shapes] of [
         ["other-author", { ...exported, author: "Somebody", task: "detect" }, [[1, 7, 10]]],
         ["other-shape", { ...exported, task: "detect" }, [[1, 9, 10]]],
@@ -257,10 +285,237 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
           metadata,
           shapes.map((shape) => [...shape]),
         );
-        t.match(open.data, { source: [], manifest: { outputs: [{ kind: null }] } }, name);
+        t.match(open.data.manifest, { outputs: [{ kind: null }] }, name);
+        t.match(open.data.source.join("\n"), told[name] ?? /^$/, name);
+        if (name === "other-shape")
+          t.match(open.data.manifest, {
+            inputs: [{ fit: "letterbox", size: { height: 64 } }],
+            outputs: [{ labels: [{ label: "Nodule" }, {}, {}] }],
+          });
       }
     },
   );
+
+  await t.test("init reads what Transformers and timm write beside a graph", async (t) => {
+    const transformers = {
+      architectures: ["ViTForImageClassification"],
+      _name_or_path: "our/vit",
+      id2label: { 0: "Nodule", 1: "Spot", 2: "none of them" },
+    };
+    const vit = {
+      image_processor_type: "ViTImageProcessorFast",
+      do_resize: true,
+      size: { height: 224, width: 224 },
+      resample: 2,
+      do_rescale: true,
+      rescale_factor: 0.00392156862745098,
+      do_normalize: true,
+      image_mean: [0.5, 0.4, 0.3],
+      image_std: [0.5, 0.5, 0.5],
+    };
+    const timm = {
+      architecture: "convnext_tiny",
+      label_names: ["a", "b", "c"],
+      pretrained_cfg: {
+        tag: "in12k",
+        input_size: [3, 224, 224],
+        interpolation: "bicubic",
+        crop_pct: 0.95,
+        crop_mode: "center",
+        mean: [0.485, 0.456, 0.406],
+        std: [0.229, 0.224, 0.225],
+      },
+    };
+    const ends = { score: 3, sides: ["h", "w"] as (string | number)[] };
+    const drafted = async (
+      name: string,
+      files: Record<string, object>,
+      { score, sides } = ends,
+    ) => {
+      const texts = Object.entries(files).map(([file, content]) => [file, JSON.stringify(content)]);
+      const place = t.testdir({ [name]: Object.fromEntries(texts) as Record<string, string> });
+      const path = join(place, name, "model.onnx");
+      const scores = { name: "logits", dtype: "float32" as const, shape: [1, score] };
+      const graph = onnxModel({
+        name,
+        inputs: [{ name: "pixel_values", dtype: "float32", shape: ["n", "c", ...sides] }],
+        outputs: [scores],
+        initializers: [{ ...scores, name: "zeros", data: new Array<number>(score).fill(0) }],
+        nodes: [{ op: "Identity", inputs: ["zeros"], outputs: ["logits"] }],
+      });
+      writeFileSync(path, graph);
+      return modelsInit(path, engine()) as Promise<{
+        text: string;
+        data: { manifest: Manifest; source: string[]; missing: { path: string }[] };
+      }>;
+    };
+    const { data } = await drafted("vit", {
+      "preprocessor_config.json": vit,
+      "config.json": transformers,
+    });
+    t.strictSame(
+      data.missing.map(({ path }) => path),
+      ["version", "manufacturer", "intended_use", "accepts.formats", "accepts.modality"],
+    );
+    t.match(data.manifest, {
+      description: "ViTForImageClassification our/vit",
+      inputs: [
+        {
+          layout: "NCHW",
+          size: { kind: "fixed", height: 224, width: 224 },
+          fit: "stretch",
+          interpolation: "linear",
+          values: { kind: "voi", if_absent: "full_range" },
+          channels: "rgb",
+          normalisation: { kind: "mean_std", mean: [0.5, 0.4, 0.3], std: [0.5, 0.5, 0.5] },
+        },
+      ],
+      outputs: [
+        {
+          kind: "classification",
+          activation: "softmax",
+          decision: "highest",
+          labels: [{ label: "Nodule", code: { value: "27925004" } }, { label: "Spot" }, {}],
+        },
+      ],
+    });
+    const cut = await drafted("timm", { "config.json": timm });
+    t.match(cut.data.manifest, {
+      description: "convnext_tiny in12k",
+      inputs: [
+        {
+          fit: "crop",
+          placement: {
+            kind: "resize_then_crop",
+            shortest_edge: 235,
+            rounding: "down",
+            offset: "half_even",
+          },
+          interpolation: "cubic",
+        },
+      ],
+      outputs: [{ labels: [{ label: "a" }, { label: "b" }, { label: "c" }] }],
+    });
+    const of = (image_processor_type: string, more: object) => ({
+      "preprocessor_config.json": { ...vit, image_processor_type, ...more },
+    });
+    const placed: [name: string, files: Record<string, object>, expected: object][] = [
+      [
+        "clip",
+        of("CLIPImageProcessor", { size: 256, crop_size: 224, resample: 3 }),
+        { fit: "crop", placement: { shortest_edge: 256, offset: "half" }, interpolation: "cubic" },
+      ],
+      [
+        "deit",
+        of("DeiTFeatureExtractor", { size: 256, crop_size: { height: 224, width: 224 } }),
+        { fit: "crop", placement: { height: 256, width: 256 } },
+      ],
+      [
+        "convnext",
+        of("ConvNextImageProcessor", { size: { shortest_edge: 224 }, crop_pct: 0.875 }),
+        { fit: "crop", placement: { shortest_edge: 256 } },
+      ],
+      [
+        "large",
+        of("ConvNextImageProcessor", { size: { shortest_edge: 384 } }),
+        { fit: "stretch", size: { height: 384 } },
+      ],
+      [
+        "values",
+        of("ViTImageProcessor", { do_rescale: false, image_mean: [127.5], image_std: [51] }),
+        { normalisation: { kind: "mean_std", mean: [0.5], std: [0.2] } },
+      ],
+      [
+        "plain",
+        of("ViTImageProcessor", { do_normalize: false }),
+        { normalisation: { kind: "none" } },
+      ],
+      ["box", of("ViTImageProcessor", { resample: 4 }), { fit: "stretch", interpolation: null }],
+      [
+        "ratio",
+        of("ViTImageProcessor", { size: { shortest_edge: 800, longest_edge: 1333 } }),
+        { fit: null, normalisation: { kind: "mean_std" } },
+      ],
+      ["other", of("DonutImageProcessor", {}), { fit: null, values: { kind: null } }],
+    ];
+    for (const [name, files, expected] of placed) {
+      const one = await drafted(name, files);
+      t.match(one.data.manifest, { inputs: [expected] }, name);
+    }
+    const several = await drafted("several", {
+      "config.json": { ...transformers, problem_type: "multi_label_classification" },
+    });
+    t.match(several.data.manifest.outputs, [
+      { activation: "sigmoid", labels: [{ threshold: null }] },
+    ]);
+    const unfit = await drafted(
+      "unfit",
+      { "preprocessor_config.json": vit, "config.json": transformers },
+      { score: 4, sides: [256, 256] },
+    );
+    t.match(unfit.data.source, [
+      /Nothing was taken of how pictures are prepared: they become 224 x 224/,
+      /3 labels, and the graph's "logits" has 4 scores/,
+    ]);
+    t.match(unfit.data.manifest, { inputs: [{ fit: null }], outputs: [{ kind: null }] });
+    await t.rejects(drafted("broken", { "config.json": { id2label: [1] } }), {
+      code: "bad_request",
+      message: /Transformers or timm write in .*config\.json/,
+    });
+  });
+
+  await t.test("init --labels alone gives the only output its labels", async (t) => {
+    const place = t.testdir({ mine: {}, "labels.txt": "Nodule\nSpot, 0.4\n" });
+    const labels = join(place, "labels.txt");
+    const graph = (shape: number[], count = 1) => {
+      rmSync(join(place, "mine", "model.json"), { force: true });
+      const outputs = Array.from({ length: count }, (_, i) => ({
+        name: `y${i}`,
+        dtype: "float32" as const,
+        shape,
+      }));
+      writeFileSync(
+        join(place, "mine", "net.onnx"),
+        onnxModel({
+          name: "net",
+          inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 64, 64] }],
+          outputs,
+          initializers: outputs.map((output) => ({
+            ...output,
+            name: `${output.name}_value`,
+            data: new Array<number>(shape.reduce((a, b) => a * b, 1)).fill(0),
+          })),
+          nodes: outputs.map(({ name }) => ({
+            op: "Identity",
+            inputs: [`${name}_value`],
+            outputs: [name],
+          })),
+        }),
+      );
+      return modelsInit(join(place, "mine", "net.onnx"), engine(), { labels });
+    };
+    t.match((await graph([1, 2])).data, {
+      manifest: {
+        outputs: [
+          {
+            kind: "classification",
+            activation: null,
+            labels: [{ label: "Nodule", code: { value: "27925004" } }, { threshold: 0.4 }],
+          },
+        ],
+      },
+      source: [/A score for each label in "y0"/],
+    });
+    t.match((await graph([1, 2, 64, 64])).data, {
+      manifest: { outputs: [{ kind: null, labels: [{ label: "Nodule" }, { label: "Spot" }] }] },
+    });
+    await t.rejects(graph([1, 3]), {
+      message: /a label for each of the 3 scores of "y0", found 2/,
+    });
+    await t.rejects(graph([1, 2], 2), {
+      message: /Expected one output for --labels alone, found 2/,
+    });
+  });
 
   await t.test("init --like takes over how a model works, and no more", async (t) => {
     const place = t.testdir({
@@ -314,7 +569,6 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       { code: "model_not_found", message: /models list/ },
     );
     await fails({ like: "other" }, { code: "model_not_found" });
-    await fails({ like: undefined, labels }, { code: "bad_request", message: /Expected --like/ });
     await fails(
       { labels: join(place, "gone") },
       { code: "bad_request", message: /the file does not exist/ },

@@ -3,7 +3,7 @@
  * SHA-256.
  */
 import { spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import t, { type Test } from "tap";
 import { ADDON, needs } from "../support/needs.js";
@@ -119,5 +119,56 @@ t.test("a folder is searched for the source", OPTIONS, (t) => {
   const gapped = command("verify", join(output, "stack.json"), "--input", join(other, "stack"));
   t.equal(gapped.status, 1);
   t.match(gapped.text, /^differs +source +another SHA-256/m, "not all slices are there");
+  t.end();
+});
+
+t.test("what the gateway's note says of a series or an image is in its results", OPTIONS, (t) => {
+  const { input, output, command } = placeOf(t);
+  const stack = join(input, "stack");
+  writeStack(stack, 0, -1);
+  const note = join(stack, ".radserve-reception.json");
+  const text = { series: { "1.2.3.4": { objects: 2, associations: 1 } } };
+  const said = /2 objects begun and not kept, 1 association broken off before the end/;
+  const sources = [
+    [stack, "stack", "bright"],
+    [join(stack, "3.dcm"), "3.dcm", "ct-tissue"],
+  ] as const;
+  for (const [source, name, model] of sources) {
+    const made = () => {
+      const { status, text } = command(
+        "infer",
+        source,
+        output,
+        "--model",
+        model,
+        "--outputs",
+        "sr",
+      );
+      t.equal(status, 0, text);
+      const receipt = JSON.parse(readFileSync(join(output, `${name}.json`), "utf8")) as {
+        warnings: { code: string; message: string }[];
+        models: { outputs: { path: string }[] }[];
+      };
+      const [report] = receipt.models[0]!.outputs.map((one) =>
+        readFileSync(join(output, one.path), "latin1"),
+      );
+      return { told: receipt.warnings.filter(({ code }) => /reception/.test(code)), report };
+    };
+    const verified = () =>
+      command("verify", join(output, `${name}.json`), "--input", source).status;
+    writeFileSync(note, JSON.stringify(text));
+    const marked = made();
+    t.match(marked.told, [{ code: "reception_interrupted", message: said }]);
+    // The other model has no codes, and so no report
+    if (model === "ct-tissue") t.match(marked.report, said);
+    t.equal(verified(), 0);
+    // Its images are the same when the rest of them has come
+    rmSync(note);
+    t.equal(verified(), 0, "the receipt's word on how it came is believed");
+    t.same(made().told, []);
+    writeFileSync(note, "{");
+    t.match(made().told, [{ message: /note beside it cannot be read/ }]);
+    rmSync(note);
+  }
   t.end();
 });

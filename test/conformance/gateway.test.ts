@@ -12,6 +12,7 @@ import { pino } from "pino";
 import t, { type Test } from "tap";
 import { STATUS } from "../../src/features/gateway/dimse/command.js";
 import { DicomListener } from "../../src/features/gateway/receive/dicom-listener.js";
+import { receptionIn } from "../support/arriving.js";
 import { Spool } from "../../src/features/gateway/receive/spool.js";
 import { storeParts } from "../../src/features/gateway/receive/stow.js";
 import { isTakenSyntax } from "../../src/features/gateway/receive/taken.js";
@@ -75,13 +76,16 @@ async function listener(t: Test) {
     mostData: 65_536,
     pduTimeout: 60_000,
     idleTimeout: 60_000,
-    aeTitle: "RADSERVE",
+    aeTitles: ["RADSERVE"],
     mostAssociations: 8,
     spool,
+    reception: receptionIn(folder, spool),
     log: silent,
     coming: () => Promise.resolve(),
     kept: () => undefined,
     refused: () => undefined,
+    contextRefused: () => undefined,
+    callerRefused: () => undefined,
     ended: () => undefined,
     peers: [{ name: "any", aeTitle: "ANY", networks: undefined }],
   });
@@ -186,6 +190,7 @@ await t.test("STOW-RS: the same files are the same objects", { skip }, async (t)
   const answer = await storeParts(body(), "b", {
     peer: "stow-x",
     spool,
+    transfer: receptionIn(folder, spool).open("stow-x"),
     log: silent,
     coming: () => Promise.resolve(),
     kept: () => undefined,

@@ -52,8 +52,9 @@ def check_sr(entry):
         + report.get_volumetric_roi_measurement_groups()
         + report.get_image_measurement_groups()
     )
-    if not groups:
-        yield "has no measurement group"
+    qualitative = [item for item in report[0].ContentSequence if item.name.value == "C0034375"]
+    if not groups and not any(item.ValueType == "CODE" for one in qualitative for item in one.ContentSequence):
+        yield "says of no label that it is there or not"
     for group in groups:
         if group.tracking_uid is None or group.tracking_identifier is None:
             yield "has a group without tracking"

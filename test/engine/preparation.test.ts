@@ -7,10 +7,13 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { decodeNpy } from "../../src/engine/npy.js";
+import type { Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
+import { geometryOf } from "../support/volumes.js";
 import {
   heatmap,
   identity,
@@ -28,6 +31,10 @@ const each = { of: "all", channels: "each" } as const;
 const nonzero = { of: "nonzero", channels: "together" } as const;
 /** 5 and 95 percent. */
 const inner = { low: 5, high: 95 };
+
+const CUT = { kind: "resize_then_crop" } as const;
+const PADDED = { kind: "resize_then_pad" } as const;
+const BICUBIC = { fit: "crop", interpolation: "cubic" } as const;
 
 const PREPARED: Record<string, Partial<ImageInput>> = {
   "opencv-linear": SAMPLED,
@@ -49,6 +56,57 @@ const PREPARED: Record<string, Partial<ImageInput>> = {
     ...SAMPLED,
     intensity: [{ kind: "percentile", ...inner, to: [0, 1], clip: true, at: "tensor", ...each }],
   },
+  "torchvision-crop": {
+    fit: "crop",
+    placement: { ...CUT, shortest_edge: 19, rounding: "down", offset: "half_even" },
+  },
+  "timm-center": {
+    ...BICUBIC,
+    placement: { ...CUT, shortest_edge: 22, rounding: "down", offset: "half_even" },
+  },
+  "timm-squash": { ...BICUBIC, placement: { ...CUT, height: 22, width: 22, offset: "half_even" } },
+  "transformers-clip": {
+    ...BICUBIC,
+    placement: { ...CUT, shortest_edge: 19, rounding: "down", offset: "half" },
+  },
+  "transformers-convnext": {
+    fit: "crop",
+    placement: { ...CUT, shortest_edge: 19, rounding: "down", offset: "half" },
+  },
+  "transformers-deit": { ...BICUBIC, placement: { ...CUT, height: 21, width: 23, offset: "half" } },
+  "transformers-sam": {
+    fit: "letterbox",
+    placement: { ...PADDED, rounding: "half_up", offset: "top_left" },
+  },
+  "albumentations-pad": {
+    ...SAMPLED,
+    fit: "letterbox",
+    placement: { ...PADDED, rounding: "half_even", offset: "top_left" },
+    background: 114,
+  },
+  "albumentations-letterbox": {
+    ...SAMPLED,
+    fit: "letterbox",
+    placement: { ...PADDED, rounding: "half_even", offset: "half" },
+    background: 114,
+  },
+  "albumentations-crop": {
+    ...SAMPLED,
+    fit: "crop",
+    placement: { ...CUT, shortest_edge: 18, rounding: "half_even", offset: "half" },
+  },
+  "skimage-mirror": { interpolation: "gaussian", border: { kind: "mirror" } },
+  "skimage-constant": { interpolation: "gaussian", border: { kind: "value", value: 40 } },
+  // shipped as models/examples/cxr-densenet121
+  torchxrayvision: {
+    fit: "crop",
+    placement: { kind: "crop_then_resize", rounding: "down", offset: "halves" },
+    interpolation: "gaussian",
+    border: { kind: "value", value: 0.5 },
+    values: { kind: "full_range" },
+    normalisation: { kind: "scale", multiply: 2048, add: -1024 },
+  },
+  "torch-corners": { ...SAMPLED, align_corners: true },
   "monai-clip-percentiles": {
     ...SAMPLED,
     intensity: [
@@ -58,12 +116,19 @@ const PREPARED: Record<string, Partial<ImageInput>> = {
   },
 };
 
+t.teardown(() => engine().close());
+
 t.test("a picture is prepared as it was for training", { skip: needs(ADDON) }, async (t) => {
-  t.teardown(() => engine().close());
   const model = writeModel(t.testdir(), identity);
   const picture = read("picture");
   const [rows = 0, columns = 0] = picture.shape;
   const samples = Array.from(toNumbers(picture));
+  const signed = plane(rows, columns, samples);
+  const picturePlane: Plane = {
+    ...signed,
+    format: { ...signed.format, bitsAllocated: 8, bitsStored: 8, highBit: 7, signed: false },
+    data: Uint8Array.from(samples),
+  };
   const found = new Map<string, readonly number[]>();
   for (const [name, fields] of Object.entries(PREPARED)) {
     const expected = read(name);
@@ -72,9 +137,7 @@ t.test("a picture is prepared as it was for training", { skip: needs(ADDON) }, a
     for (const layout of ["NCHW", "NCWH"] as const) {
       const inputs = [{ ...input, size, ...fields, layout }];
       const loaded = await engine().load(loadOptions(model, { inputs, outputs: [heatmap] }));
-      const { tensors } = await engine().infer(loaded.id, [plane(rows, columns, samples)], {
-        dump: true,
-      });
+      const { tensors } = await engine().infer(loaded.id, [picturePlane], { dump: true });
       await engine().unload(loaded.id);
       const given = tensors!.inputs[0]!;
       const own = Array.from(toNumbers(given));
@@ -97,6 +160,10 @@ t.test("a picture is prepared as it was for training", { skip: needs(ADDON) }, a
     ["torch-area", "opencv-area"],
     ["monai-nonzero-before", "monai-nonzero-after"],
     ["monai-zscore-before", "monai-zscore-after"],
+    ["timm-center", "timm-squash"],
+    ["albumentations-pad", "albumentations-letterbox"],
+    ["skimage-mirror", "skimage-constant"],
+    ["torch-linear", "torch-corners"],
   ] as const;
   for (const [one, other] of unlike) {
     const [a, b] = [found.get(one)!, found.get(other)!];
@@ -104,5 +171,53 @@ t.test("a picture is prepared as it was for training", { skip: needs(ADDON) }, a
       a.some((value, i) => Math.abs(value - b[i]!) > 0.01),
       `${one} is not ${other}`,
     );
+  }
+});
+
+const PREPARED_VOLUMES: Record<string, Partial<ImageInput>> = {
+  "volume-torch-linear": SAMPLED,
+  "volume-monai-linear": SAMPLED,
+  "volume-torch-area": { interpolation: "adaptive_area" },
+  "volume-torch-corners": { ...SAMPLED, align_corners: true },
+  "volume-scipy-zoom": { ...SAMPLED, align_corners: true },
+};
+
+const volumeIdentity = {
+  ...identity,
+  inputs: [{ name: "x", dtype: "float32" as const, shape: ["n", 1, "d", "h", "w"] }],
+  outputs: [{ name: "y", dtype: "float32" as const, shape: ["n", 1, "d", "h", "w"] }],
+};
+const bright: ModelOutput = {
+  kind: "segmentation",
+  tensor: "y",
+  activation: "sigmoid",
+  labels: [{ label: "bright", threshold: 0.5 }],
+  postprocess: [],
+  measurements: [],
+};
+
+t.test("a volume is prepared as it was for training", { skip: needs(ADDON) }, async (t) => {
+  const model = writeModel(t.testdir(), volumeIdentity);
+  const { shape, ...volume } = read("volume");
+  const [slices = 0, rows = 0, columns = 0] = shape;
+  const samples = Array.from(toNumbers({ shape, ...volume }));
+  const planes = Array.from({ length: slices }, (_, slice) =>
+    plane(rows, columns, samples.slice(slice * rows * columns, (slice + 1) * rows * columns)),
+  );
+  for (const [name, fields] of Object.entries(PREPARED_VOLUMES)) {
+    const expected = read(name);
+    const [depth = 0, height = 0, width = 0] = expected.shape;
+    const size = { kind: "fixed", depth, height, width } as const;
+    const inputs = [{ ...input, layout: "NCDHW", size, ...fields } as const];
+    const loaded = await engine().load(loadOptions(model, { inputs, outputs: [bright] }));
+    const { tensors } = await engine().infer(loaded.id, planes, {
+      dump: true,
+      geometry: geometryOf("SPL"),
+    });
+    await engine().unload(loaded.id);
+    const own = Array.from(toNumbers(tensors!.inputs[0]!));
+    const wanted = toNumbers(expected);
+    const far = own.reduce((most, one, i) => Math.max(most, Math.abs(one - wanted[i]!)), 0);
+    t.ok(far < 4e-4, `${name}: ${far} of 250`);
   }
 });

@@ -20,6 +20,7 @@ import { webPacs } from "../support/web-pacs.js";
 const SUBJECT = "tester";
 const ROUTES = routesOf(await servingFeatures()).filter(({ auth }) => auth === undefined);
 
+const STOW_TYPE = 'multipart/related; type="application/dicom"; boundary=next';
 /** What comes of a call with a token. */
 type Try = (token: string) => Promise<string>;
 
@@ -112,11 +113,14 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
     (first: Try, second: Try): Try =>
     async (token) =>
       `${await first(token)} ${await second(token)}`;
-  const stowed = Buffer.concat([
-    Buffer.from("--next\r\nContent-Type: application/dicom\r\n\r\n"),
-    object(1).file,
-    Buffer.from("\r\n--next--\r\n"),
-  ]);
+  const stowing = (file: Buffer) =>
+    Buffer.concat([
+      Buffer.from("--next\r\nContent-Type: application/dicom\r\n\r\n"),
+      file,
+      Buffer.from("\r\n--next--\r\n"),
+    ]);
+  const stowed = stowing(object(1).file);
+  const other = stowing(object(1, { StudyInstanceUID: "1.2.4" }).file);
   const single = { input_image_path: at("image.dcm"), output_folder_path: out("single") };
   const bulkBody = { input_folder_path: at("jobs"), output_folder_path: out("jobs", "a") };
 
@@ -145,12 +149,7 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
     getOverview: call("GET", "/overview", undefined, ({ disks }: { disks: { folder: string }[] }) =>
       disks.map(({ folder }) => folder),
     ),
-    storeInstances: bytes(
-      "POST",
-      "/dicomweb/studies",
-      stowed,
-      'multipart/related; type="application/dicom"; boundary=next',
-    ),
+    storeInstances: bytes("POST", "/dicomweb/studies", stowed, STOW_TYPE),
     completeStudy: call(
       "POST",
       `/gateway/received/${STUDY}/complete`,
@@ -159,6 +158,19 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
       (body: { received: { rule: string | null }[] }) =>
         body.received.some(({ rule }) => rule === "mine"),
     ),
+    listReceived: call(
+      "GET",
+      "/gateway/received?limit=1000",
+      undefined,
+      ({ received }: { received: unknown[] }) => received.length > 0,
+    ),
+    showReceived: call("GET", `/gateway/received/${STUDY}`),
+    replaceReceived: call("POST", `/gateway/received/${STUDY}/replace`),
+    removeReceived: async (token) => {
+      // What was removed is not there for the next token
+      await bytes("POST", "/dicomweb/studies", other, STOW_TYPE)(full);
+      return call("POST", "/gateway/received/1.2.4/remove")(token);
+    },
     listDeliveries: call(
       "GET",
       "/deliveries",

@@ -2,7 +2,7 @@
  * What the log says of requests: the error and the models of every refusal, the address, and
  * nothing of a patient.
  */
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { CT, dicomFile, imageAttributes } from "../support/dicom.js";
@@ -14,7 +14,12 @@ t.test("the log of requests", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const planted = "Planted^Name";
-  const ask = async (name: string, attributes: object, more: object = {}) => {
+  const ask = async (
+    name: string,
+    attributes: object,
+    more: object = {},
+    headers: Record<string, string> = {},
+  ) => {
     const file = path.join(place.input, `${planted}-${name}.dcm`);
     const described = imageAttributes({
       SOPClassUID: CT,
@@ -27,7 +32,7 @@ t.test("the log of requests", { skip: needs(ADDON) }, async (t) => {
     await server.post(
       "/single_inference",
       { input_image_path: file, output_folder_path: place.output, outputs: ["json"], ...more },
-      { "X-Request-Id": name },
+      { "X-Request-Id": name, ...headers },
     );
     return server.logged((line) => line["request_id"] === name && line.msg === "request");
   };
@@ -56,5 +61,18 @@ t.test("the log of requests", { skip: needs(ADDON) }, async (t) => {
     status: 404,
     error: "model_not_found",
   });
+
+  const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  const traced = await ask(
+    "traced",
+    { RescaleSlope: "1", RescaleIntercept: "1" },
+    {},
+    { traceparent },
+  );
+  t.match(traced, { status: 200, traceparent });
+  const receipt = readFileSync(path.join(place.output, `${planted}-traced.dcm.json`), "utf8");
+  t.match(JSON.parse(receipt), { timings: { request_id: "traced", traceparent } });
+  const other = await ask("other", {}, {}, { traceparent: `${traceparent}-more` });
+  t.notOk("traceparent" in other, "what is none is passed over");
   t.notMatch(JSON.stringify(server.log), /Planted/, "no name, neither of a patient nor of a file");
 });

@@ -8,7 +8,7 @@ import { readInput } from "../../src/inference/read-input.js";
 import { replay } from "../../src/inference/replay.js";
 import { withInput } from "../../src/files/guarded-paths.js";
 import { readImage } from "../../src/images/read-image.js";
-import { ANY_STACK } from "../../src/images/image.js";
+import { ANY_STACK, type Attributes } from "../../src/images/image.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import type { Engine } from "../../src/engine/engine.js";
 import type { ModelEntry } from "../../src/models/entry.js";
@@ -184,24 +184,54 @@ t.test(
       t.end();
     });
 
-    await t.test(
-      "the report has a group for each finding with its image, and one for each total",
-      (t) => {
-        const { attributes } = openFile(readFileSync(join(output, "series.tissue.sr.dcm")));
-        const measured = attributes
-          .sequence("ContentSequence")!
-          .find(
-            (item) =>
-              item.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue") === "126010",
-          )!;
-        const groups = measured.sequence("ContentSequence")!;
-        const templates = groups.map((item) =>
+    await t.test("the report has a group for each label, with its volume and its images", (t) => {
+      const { attributes } = openFile(readFileSync(join(output, "series.tissue.sr.dcm")));
+      const nameOf = (item: Attributes) =>
+        item.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue");
+      const within = (item: Attributes, name: string) =>
+        (item.sequence("ContentSequence") ?? []).filter((child) => nameOf(child) === name);
+      const groups = within(attributes, "126010").flatMap((item) => within(item, "125007"));
+      t.strictSame(
+        groups.map((item) =>
           item.sequence("ContentTemplateSequence")?.[0]?.string("TemplateIdentifier"),
+        ),
+        ["1411", "1411", "1411"],
+      );
+      const numbers = (item: Attributes, name: string) =>
+        within(item, name).map((number) =>
+          number.sequence("MeasuredValueSequence")?.[0]?.number("NumericValue"),
         );
-        t.strictSame(templates, ["1411", "1411", "1411", "1410", "1410", "1410", "1410"]);
-        t.end();
-      },
-    );
+      t.strictSame(
+        groups.map((item) => numbers(item, "118565006")),
+        [[0.024], [0.048], [0.024]],
+        "mL",
+      );
+      const { measurements, findings } = named(receipt, "tissue");
+      const areas = measurements.filter(
+        ({ name, label, frame, value }) =>
+          name === "Area" && label === "muscle and soft tissue" && frame !== undefined && value > 0,
+      );
+      const [, muscle] = groups;
+      t.strictSame(
+        numbers(muscle!, "42798000"),
+        areas.map(({ value }) => value),
+      );
+      const sources = within(muscle!, "42798000").map((item) =>
+        within(item, "121112")[0]
+          ?.sequence("ReferencedSOPSequence")?.[0]
+          ?.string("ReferencedSOPInstanceUID"),
+      );
+      t.strictSame(
+        sources,
+        areas.map(({ frame = 0 }) => receipt.source.slices?.[frame - 1]?.sop_instance_uid),
+        "each area names its slice",
+      );
+      const absent = within(attributes, "C0034375").flatMap((item) => within(item, "74947009"));
+      t.equal(absent.length, 1);
+      t.strictSame(numbers(absent[0]!, "118565006"), [0], "and what is absent has none");
+      t.ok(findings.some(({ present, frame }) => !present && frame !== undefined));
+      t.end();
+    });
 
     await t.test("validators find no fault", { skip: commandsAre("dciodvfy") }, (t) => {
       for (const file of files.filter((path) => path.endsWith(".dcm")))
@@ -330,7 +360,8 @@ t.test("slices of one value among others", { skip: needs(ADDON) }, async (t) => 
   t.notOk((await ran(stack(all)))?.includes("blank_frame"), "none");
   t.ok((await ran(stack([zeros, body, body, zeros])))?.includes("blank_frame"), "both ends");
   t.ok((await ran(stack([zeros, zeros, body, body])))?.includes("blank_frame"), "two at an end");
-  t.notOk((await ran(stack([zeros, zeros, zeros])))?.includes("blank_frame"), "all are alike");
+  t.ok((await ran(stack([zeros, zeros, zeros])))?.includes("blank_frame"), "all of them");
+  t.ok((await ran(stack([zeros])))?.includes("blank_frame"), "a lone one");
 
   const hole = { code: "decode_suspect", details: { reason: "blank_slice", frames: [2] } };
   t.match(await failure(ran(stack([body, zeros, body, body]))), hole, "between others");

@@ -119,6 +119,15 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
     t.not(readFileSync(picture.path, "utf8"), "harmed");
     const fewer = await run({ outputFolder, outputs: ["json"] });
     t.equal(fewer.reused, false, "other outputs are another request");
+    const onlyJson = { outputFolder, outputs: ["json" as const] };
+    const note = join(folder, ".radserve-reception.json");
+    const { series_instance_uid: uid = "" } = receiptAt(fewer.receipt_path).source;
+    writeFileSync(note, JSON.stringify({ series: { [uid]: { objects: 1, associations: 0 } } }));
+    const marked = await run(onlyJson);
+    t.match(marked, { reused: false, warnings: [{ code: "reception_interrupted" }] });
+    t.equal((await run(onlyJson)).reused, true, "it came the same way");
+    rmSync(note);
+    t.match(await run(onlyJson), { reused: false, warnings: [] }, "it has come whole since");
     t.strictSame(readdirSync(outputFolder), ["ct.dcm.json"]);
   });
 

@@ -200,7 +200,9 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
     t.match(some.models[0]?.warnings, [
       { code: "padding_only", message: /^2 of 3 frames or slices are Pixel Padding throughout/ },
     ]);
-    t.strictSame(codesOf(await of({ ...padding, PixelPaddingValue: -1999 }, blank)), []);
+    t.strictSame(codesOf(await of({ ...padding, PixelPaddingValue: -1999 }, blank)), [
+      "blank_frame",
+    ]);
   });
 
   await t.test("the answer holds the file's warnings", async (t) => {

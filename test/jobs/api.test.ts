@@ -17,9 +17,13 @@ const row = (more: Partial<JobRow>): JobRow => ({
   started_at: ago(100),
   finished_at: null,
   over: false,
+  traceparent: null,
   cancelled_at: null,
   total: 1000,
   state: "running",
+  worked: true,
+  pins: null,
+  pinned_before: [],
   paused: false,
   pause_code: null,
   pause_message: null,
@@ -87,7 +91,8 @@ t.test("why it waits", (t) => {
     ...paused,
     paused_reason: { code: "paused_by_request" },
   });
-  t.match(waits({}), { ...paused, paused_reason: { code: "no_worker" } });
+  t.match(waits({ worked: false }), { ...paused, paused_reason: { code: "no_worker" } });
+  t.match(waits({}), { ...paused, paused_reason: { code: "no_node_can_run" } });
   for (const state of ["running", "cancelled", "completed"] as const)
     t.match(waits({ state, pause_code: "disk_full" }), { state, paused_reason: null });
   const trouble = { code: "database_full", message: "Make room.", since: ago(3) };

@@ -30,7 +30,10 @@ const { pool } = await sharedDatabase(t);
 const instance = {
   id: "00000000-0000-4000-8000-000000000001",
   node: "00000000-0000-4000-8000-000000000002",
+  place: "",
   name: "node-1",
+  release: "1",
+  address: "",
   process: "00000000-0000-4000-8000-000000000003",
   afterCrash: false,
   works: true,
@@ -97,9 +100,9 @@ async function holds(t: Test): Promise<void> {
 t.test("a thousand jobs of a thousand items", async (t) => {
   await pool.query("alter table radserve.item set (autovacuum_enabled = off)");
   await pool.query(
-    `insert into radserve.job (id, subject, request, request_sha256, total, next_index, started_at)
-     select md5('job ' || j)::uuid, 's' || j % 7, '{}', '', $2::int, $2::int, now() from generate_series(1, $1::int) j`,
-    [JOBS, ITEMS],
+    `insert into radserve.job (id, subject, request, request_sha256, total, next_index, started_at, pins)
+     select md5('job ' || j)::uuid, 's' || j % 7, '{}', '', $2::int, $2::int, now(), $3 from generate_series(1, $1::int) j`,
+    [JOBS, ITEMS, { release: "1", every: true, models: {} }],
   );
   for (let from = 0; from < JOBS; from += AT_ONCE)
     await pool.query(

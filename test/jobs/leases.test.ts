@@ -36,12 +36,19 @@ async function leased(count: number) {
     items,
   };
   await transaction(pool, (client) =>
-    insertJob(client, { ...made, requestSha256: "", idempotencyKey: undefined, marked: false }, 1),
+    insertJob(
+      client,
+      { ...made, requestSha256: "", idempotencyKey: undefined, marked: false, pins: null },
+      1,
+    ),
   );
   const instance = {
     id: randomUUID(),
     node: randomUUID(),
+    place: "",
     name: "node-1",
+    release: "1",
+    address: "",
     process: randomUUID(),
     afterCrash: false,
     works: true,
@@ -350,6 +357,19 @@ t.test("a stat job goes before the other jobs of its subject, and of no other", 
   );
 });
 
+t.test("jobs that are tried already keep no place from others", async (t) => {
+  const { instance, taken, end } = await leased(1);
+  await end(taken, DONE);
+  await waiting("busy", 1, 10);
+  await lease(pool, instance, 3, false);
+  for (let i = 0; i < 100; i++) await waiting(`tried ${i}`, 1, 2);
+  await pool.query("update radserve.job set pause_count = 1 where subject like 'tried %'");
+  const tried = await lease(pool, instance, 100, false);
+  t.equal(new Set(tried.map(({ job_id }) => job_id)).size, 100, "one item of each");
+  const next = await lease(pool, instance, 128, false);
+  t.strictSame(counted(next.map(({ subject }) => subject)), { busy: 7 });
+});
+
 t.test("of two nodes that lease at once, each gets as many items as it asks for", async (t) => {
   const { instance, taken, end } = await leased(1);
   await end(taken, DONE);
@@ -423,6 +443,7 @@ t.test("of two that open a subject's last job at once, one is refused", async (t
         requestSha256: "",
         idempotencyKey: undefined,
         marked: false,
+        pins: null,
       },
       2,
     );

@@ -2,6 +2,7 @@
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { OTHER_VERSIONS } from "../../src/jobs/pins.js";
 import {
   bulkPlace,
   hold,
@@ -56,9 +57,11 @@ async function othersGoOn(
   other: TestServer,
   reason: string,
 ): Promise<void> {
-  await until("the other node leaves the job alone", () =>
-    other.log.some(({ msg, reason: why }) => msg === LEFT && why === reason),
-  );
+  // What it cannot run it is never given
+  if (reason !== OTHER_VERSIONS)
+    await until("the other node leaves the job alone", () =>
+      other.log.some(({ msg, reason: why }) => msg === LEFT && why === reason),
+    );
   const seen = await bulk.until(id, ({ waiting }) =>
     waiting.some((one) => one.reason === reason && one.images === null),
   );
@@ -103,7 +106,56 @@ t.test("a node without the model", { skip }, async (t) => {
   copyModel(models, "ct-tissue", "another");
   const other = await startServer(place);
   t.teardown(() => other.stop());
-  await othersGoOn(t, first, other, "model_not_found");
+  await othersGoOn(t, first, other, OTHER_VERSIONS);
+});
+
+t.test("a folder that one node cannot see is scanned and read by another", { skip }, async (t) => {
+  const { url } = await sharedDatabase(t);
+  const place = bulkPlace(t, {
+    ...withDurations({ jobPause: 300, jobPauseMost: 600, itemsAhead: 0, nodeBeat: 300 }),
+    DATABASE_URL: url,
+    RADSERVE_ROLE: "api",
+  });
+  const api = await startBulk(t, place);
+  const other = path.join(place.directory, "other-root");
+  mkdirSync(other);
+  writeFileSync(path.join(other, "something"), "");
+  await startWorker(t, { ...place, input: other });
+  const input = path.join(place.input, "many");
+  writeSlices(input, IMAGES);
+  const output = (name: string) => path.join(place.output, name);
+  const scan = (name: string) =>
+    api.submit({
+      input_folder_path: input,
+      output_folder_path: output(name),
+      outputs: ["json"],
+    });
+  const scanned = await scan("scanned");
+  const listed = await api.submit({
+    items: Array.from({ length: IMAGES }, (_, i) => ({
+      input_image_path: path.join(input, nameOf(i)),
+      output_folder_path: output("listed"),
+    })),
+    outputs: ["json"],
+  });
+  const paused = (id: string) => api.until(id, ({ state }) => state === "paused");
+  t.match(await paused(scanned), { total: null, paused_reason: { code: "share_unavailable" } });
+  t.match(await paused(listed), {
+    paused_reason: { code: "path_not_allowed", message: /RADSERVE_INPUT_ROOTS/ },
+    counts: { failed: 0 },
+  });
+  await startWorker(t, place);
+  const done = { state: "completed", counts: { succeeded: IMAGES, failed: 0 } };
+  for (const id of [scanned, listed]) t.match(await api.ended(id), done);
+  for (const id of await Promise.all(["2", "3"].map(scan))) {
+    const pauses: unknown[] = [];
+    const ended = await api.until(id, ({ paused_reason, finished_at }) => {
+      if (paused_reason !== null) pauses.push(paused_reason);
+      return finished_at !== null;
+    });
+    t.match(ended, done);
+    t.strictSame(pauses, [], "the job did not pause");
+  }
 });
 
 t.test(

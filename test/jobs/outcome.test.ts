@@ -28,6 +28,8 @@ t.test(
       input_roots: null,
       output_roots: null,
       marked: false,
+      pins: null,
+      traceparent: null,
     };
     const where = {
       item,

@@ -2,7 +2,7 @@
  * One node that takes requests and one that works, with nothing in common but the database and the
  * folders; and scans of folders whose share is away: they wait, and hold up nobody.
  */
-import { mkdirSync, renameSync, rmdirSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, rmdirSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { withDurations } from "../support/durations.js";
@@ -141,6 +141,29 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
     t.equal((await fetch(`${worker.url}/health/ready`)).status, 200);
     for (const name of ["list", "folder"]) t.equal(resultsIn(out(name)).length, IMAGES, name);
     t.strictSame(await endedBy(api.server), [], "none of it ran where it was taken");
+  });
+
+  await t.test("the trace of a request goes with its job", async (t) => {
+    const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const answer = await fetch(`${api.server.url}/bulk_inference`, {
+      method: "POST",
+      headers: { Authorization: api.server.token, "Content-Type": "application/json", traceparent },
+      body: JSON.stringify({
+        input_folder_path: input,
+        output_folder_path: out("traced"),
+        outputs: ["json"],
+      }),
+    });
+    const { job_id } = (await answer.json()) as { job_id: string };
+    await api.ended(job_id);
+    const receipt = readFileSync(path.join(out("traced"), `${nameOf(0)}.json`), "utf8");
+    t.match(JSON.parse(receipt), { timings: { traceparent } });
+    for (const msg of ["a bulk job began", "a bulk job ended"])
+      t.match(
+        await worker.logged((line) => line.msg === msg && line["job"] === job_id),
+        { traceparent },
+        msg,
+      );
   });
 
   await t.test("folders that are away when their turn comes", (t) => away.waitFor(t, worker));

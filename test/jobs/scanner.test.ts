@@ -30,7 +30,7 @@ function nodes(t: Test) {
       database,
       log,
       works,
-      node: "",
+      instance: () => undefined,
       troubles: new DatabaseTroubles(),
       onLost: () => said.push("lost"),
       models: () => Promise.resolve({ entries: [], problems: [] }),

@@ -1,12 +1,13 @@
 /**
- * An output root whose share is unmounted while the server runs: its bare mount point takes
- * nothing.
+ * A root whose share is unmounted while the server runs: its bare mount point takes nothing, and
+ * what lies below it is not read for the share's.
  */
 import { execFileSync, spawnSync } from "node:child_process";
-import { readdirSync } from "node:fs";
+import { mkdirSync, readdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { bulkPlace, startBulk, writeSlice } from "../support/bulk.js";
+import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 
 t.test("a share that is unmounted", { skip: needs(ADDON) }, async (t) => {
@@ -47,4 +48,55 @@ t.test("a share that is unmounted", { skip: needs(ADDON) }, async (t) => {
   t.strictSame(readdirSync(place.output), [], "nothing below the mount point");
   t.ok(mount());
   t.match(await single("a"), { status: 200 });
+});
+
+t.test("a share of images that is unmounted", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t, withDurations({ jobPause: 300, jobPauseMost: 600, itemsAhead: 0 }));
+  const share = path.join(place.directory, "share");
+  mkdirSync(share);
+  const mounts = (...words: string[]) => spawnSync("mount", words).status === 0;
+  if (!mounts("-t", "tmpfs", "-o", "size=100m", "tmpfs", share)) {
+    t.comment("this user may not mount");
+    return;
+  }
+  const remove = place.remove.bind(place);
+  place.remove = () => {
+    for (const one of [place.input, share]) spawnSync("umount", ["-l", one]);
+    remove();
+  };
+  // What lies below the mount point is another image than that of the share
+  const image = path.join(place.input, "series/image.dcm");
+  writeSlice(image);
+  t.ok(mounts("--bind", share, place.input));
+  writeSlice(image, 2);
+  const bulk = await startBulk(t, place);
+  const single = (input: string) =>
+    bulk.send("POST", "/single_inference", {
+      input_image_path: input,
+      output_folder_path: path.join(place.output, "single"),
+    });
+  t.match(await single(image), { status: 200 });
+  const job = (name: string) =>
+    bulk.submit({
+      items: [{ input_image_path: image, output_folder_path: path.join(place.output, name) }],
+    });
+  const held = await hold(t, path.join(place.output, "job"), ["image.dcm"]);
+  const id = await job("job");
+  await bulk.send("POST", `/bulk_inference/${id}/pause`);
+  execFileSync("umount", ["-l", place.input]);
+  await held();
+  const refused = {
+    status: 403,
+    body: { error: "path_not_allowed", details: { side: "input", reason: "not_mounted" } },
+  };
+  t.match(await single(image), refused, "not the file below the mount point");
+  t.match(await single(path.join(place.input, "series/none.dcm")), refused);
+  await bulk.send("POST", `/bulk_inference/${id}/resume`);
+  const away = await bulk.until(
+    id,
+    ({ paused_reason, finished_at }) => paused_reason !== null || finished_at !== null,
+  );
+  t.match(away, { state: "paused", paused_reason: { code: "share_unavailable" } });
+  t.ok(mounts("--bind", share, place.input));
+  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 1, failed: 0 } });
 });

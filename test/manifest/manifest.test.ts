@@ -558,7 +558,14 @@ t.test(
     const step = { kind: "z_score", at: "tensor", of: "nonzero", channels: "each" };
     const source = { ...step, at: "source" };
     const none = { kind: "none" };
+    const fixed = { kind: "fixed", height: 16, width: 12 };
+    const smoothed = { interpolation: "gaussian", border: { kind: "mirror" } };
+    const cut = { kind: "resize_then_crop", shortest_edge: 16, rounding: "down", offset: "half" };
+    const padded = { kind: "resize_then_pad", rounding: "half_up", offset: "top_left" };
     for (const good of [
+      { placement: cut, fit: "crop", size: fixed },
+      { placement: padded, fit: "letterbox", size: fixed },
+      { ...smoothed, placement: cut, fit: "crop", size: fixed },
       { intensity: [step] },
       { intensity: [source, step], normalisation: none },
       { interpolation: "cubic", antialias: false },
@@ -566,7 +573,7 @@ t.test(
     ])
       t.strictSame(
         [...(await problemsOf(good)).keys()].filter((path) =>
-          /intensity|antialias|layout|kind/.test(path),
+          /intensity|antialias|layout|kind|placement|fit|border/.test(path),
         ),
         [],
         JSON.stringify(good),
@@ -588,7 +595,36 @@ t.test(
         { intensity: [{ ...step, kind: "clip_percentiles", low: 99, high: 1 }] },
       ],
       ["inputs[0].antialias", { interpolation: "area", antialias: false }],
-      ["inputs[0].antialias", { interpolation: "linear", antialias: false, layout: "NCDHW" }],
+      ["inputs[0].interpolation", { interpolation: "gaussian", layout: "NCDHW" }],
+      ["inputs[0].border", { interpolation: "gaussian" }],
+      ["inputs[0].border", { interpolation: "linear", border: { kind: "mirror" } }],
+      ["inputs[0].align_corners", { interpolation: "linear", align_corners: true }],
+      ["inputs[0].values.kind", { values: { kind: "full_range" }, layout: "NCDHW" }],
+      ["inputs[0].placement", { ...smoothed, size: fixed, fit: "crop" }],
+      ["inputs[0].placement.kind", { placement: cut, fit: "crop" }],
+      ["inputs[0].placement.kind", { placement: cut, fit: "crop", size: fixed, layout: "NCDHW" }],
+      ["inputs[0].fit", { placement: cut, fit: "letterbox", size: fixed }],
+      ["inputs[0].fit", { placement: padded, fit: "crop", size: fixed }],
+      [
+        "inputs[0].placement.shortest_edge",
+        { placement: { ...cut, shortest_edge: 15 }, fit: "crop", size: fixed },
+      ],
+      [
+        "inputs[0].placement.shortest_edge",
+        { placement: { ...cut, height: 20, width: 20 }, fit: "crop", size: fixed },
+      ],
+      [
+        "inputs[0].placement.rounding",
+        { placement: { ...cut, rounding: undefined }, fit: "crop", size: fixed },
+      ],
+      [
+        "inputs[0].placement.height",
+        {
+          placement: { kind: "resize_then_crop", height: 15, width: 16, offset: "half" },
+          fit: "crop",
+          size: fixed,
+        },
+      ],
       [
         "outputs[0].kind",
         { layout: "NCWH" },

@@ -2,7 +2,7 @@
 import { mkdirSync, rmdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { Conditions, foldersNow } from "../../src/server/conditions.js";
+import { Conditions, folderCondition, neededFolders } from "../../src/server/conditions.js";
 import { type Condition } from "../../src/server/condition.js";
 import { RunningFeatures } from "../../src/server/running-features.js";
 import { createLog } from "../../src/base/log.js";
@@ -82,16 +82,31 @@ t.test("everything else that may be wrong", async (t) => {
   const place = makePlace();
   t.teardown(() => place.remove());
   const config = loadConfig({ environment: place.environment, directory: place.directory });
-  t.match(await foldersNow(config), [{ condition: "share_unavailable", where: "state directory" }]);
+  t.match((await neededFolders(config)).flatMap(folderCondition), [
+    { condition: "share_unavailable", where: "state directory" },
+  ]);
   const node = {
     name: "b",
     id: "1",
+    instance: "1",
+    address: "",
+    release: "1",
+    entered_at: "2026-01-01T00:00:00.000Z",
+    clock_offset_ms: null,
+    models: {},
+    keys: [],
+    result_keys: [],
+    roots: [],
     works: true,
     ready: true,
     seen_at: "2026-01-01T00:00:00.000Z",
   };
   const conditions = new Conditions({
-    config,
+    folders: {
+      look: () => Promise.resolve(),
+      conditions: () => [],
+      known: () => true,
+    },
     features: new RunningFeatures(),
     fault: () => undefined,
     keys: () => "A file cannot be used.",
@@ -118,10 +133,12 @@ t.test("everything else that may be wrong", async (t) => {
       trouble: "database_full",
       paused_for: { share_unavailable: 2 },
       left_alone: { output_replaced: 1 },
+      lost: ["a", "b"],
       nodes: [
         { ...node, alive: false },
-        { ...node, name: "c", alive: true },
+        { ...node, name: "c", id: "2", alive: true },
       ],
+      self: null,
     }),
     log: createLog("silent"),
   });
@@ -135,6 +152,7 @@ t.test("everything else that may be wrong", async (t) => {
     { condition: "bulk_unavailable", message: /database_full/ },
     { condition: "job_paused", message: "2 jobs paused: share_unavailable." },
     { condition: "job_left_alone", message: "This node leaves 1 job to others: output_replaced." },
+    { condition: "jobs_lost", message: "The database lacks 2 jobs: a, b." },
     { condition: "node_silent", message: /^Node b / },
   ]);
 });

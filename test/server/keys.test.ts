@@ -154,7 +154,7 @@ t.test("what is said about a bad key file never quotes it", (t) => {
 });
 
 t.test(
-  "at the start bad key files are reported and left out; no key at all is refused",
+  "at the start bad key files are reported and left out; bad ones alone are refused",
   async (t) => {
     const at = folder(t);
     write(at, "bad", { kid: "b" });

@@ -4,7 +4,7 @@
  */
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import pg from "pg";
 import t from "tap";
@@ -13,13 +13,13 @@ import { databaseFolders } from "../../src/features/local-postgres/folders.js";
 import { PrivatePostgres } from "../../src/features/local-postgres/postgres.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { bulkOf, bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import { olderProgram } from "../support/older-program.js";
 import { BIN_FOLDERS, privatePlace, stateDirectory } from "../support/private-postgres.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase, silent } from "../support/postgres.js";
 import {
   issueToken,
   radserve,
-  root,
   startServer,
   type Place,
   type TestServer,
@@ -140,26 +140,15 @@ t.test("a version back", { skip: needs(ADDON) }, async (t) => {
 });
 
 /** The tables as an older release made them: without what MIGRATIONS added from the sixth on. */
-const OLDER_TABLES = `drop table radserve.hindrance;
+const OLDER_TABLES = `drop table radserve.hindrance, radserve.lost_job;
+  alter table radserve.origin drop column beats, drop column history;
+  alter table radserve.job drop column traceparent, drop column pins, drop column pinned_before;
+  alter table radserve.instance drop column release, drop column address, drop column place, drop column entered_at,
+    drop column models, drop column keys, drop column result_keys, drop column roots, drop column clock_offset_ms;
   drop index radserve.item_queued;
   alter table radserve.item reset (fillfactor);
   alter table radserve.job drop column report, drop column report_token, drop column report_until;
   delete from radserve.migration where version >= 6`;
-
-/** This program under a lower version's number; the packages are those of the clone. */
-function olderProgram({ directory }: Place): string {
-  const copy = path.join(directory, "older");
-  mkdirSync(copy);
-  for (const name of ["dist/src", "build/Release", "package.json"])
-    cpSync(path.join(root, name), path.join(copy, name), { recursive: true });
-  symlinkSync(path.join(root, "node_modules"), path.join(copy, "node_modules"));
-  const file = path.join(copy, "package.json");
-  writeFileSync(
-    file,
-    readFileSync(file, "utf8").replace(/"version": "[^"]+"/, '"version": "0.0.1"'),
-  );
-  return path.join(copy, "dist/src/main.js");
-}
 
 const versionOf = (receipt: string) =>
   receiptSchema.parse(JSON.parse(readFileSync(receipt, "utf8"))).radserve_version;

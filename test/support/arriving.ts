@@ -1,5 +1,6 @@
 /** Objects on their way into a spool. */
-import type { Arriving } from "../../src/features/gateway/receive/spool.js";
+import { Reception } from "../../src/features/gateway/receive/reception.js";
+import type { Arriving, SeriesPlace, Spool } from "../../src/features/gateway/receive/spool.js";
 import { CT, CT_SLICE, dicomFile, EXPLICIT, imageAttributes, type Attributes } from "./dicom.js";
 
 const ROOT = "1.2.826.0.1.3680043.8.498";
@@ -41,3 +42,16 @@ export function arrivingOf(
   }
   return { sopClassUid: CT, sopInstanceUid, transferSyntax: EXPLICIT, dataSet: dataSet() };
 }
+
+/** How series come into a spool. */
+export const receptionIn = (
+  folder: string,
+  spool: Pick<Spool, "made">,
+  interrupted: (place: SeriesPlace) => void = () => undefined,
+): Reception =>
+  new Reception({
+    folder,
+    made: (...names) => spool.made(...names),
+    node: Promise.resolve("node"),
+    interrupted,
+  });

@@ -29,6 +29,15 @@ const page = (endpoint: string, more: object = {}): AuditFacts => ({
   ...more,
 });
 
+const delivery = {
+  kind: "delivery",
+  subject: "pacs",
+  request_id: "r-3",
+  destination: "archive",
+  study: image.study,
+  count: 2,
+} as const;
+
 const reconcile = (more: object) => ({
   ...page("POST /bulk_inference/:id/reconcile", { job_id: JOB, ...more }),
   kind: "reconcile" as const,
@@ -101,6 +110,11 @@ export const SAMPLES: readonly { facts: AuditFacts; profile: string | undefined 
     facts: { kind: "removed", subject: "ct1", count: 80, outcome: "done", study: image.study },
     profile: "Delete",
   },
+  ...["proven", "refused"].map((outcome) => ({
+    facts: { ...delivery, patient, outcome },
+    profile: undefined,
+  })),
+  { facts: { ...delivery, outcome: "asked" }, profile: null },
   { facts: { kind: "refused", reason: "revoked", ...who }, profile: undefined },
   {
     facts: { kind: "refused", reason: "malformed", count: 900, since: "2026-01-01T00:00:00.000Z" },

@@ -228,6 +228,21 @@ export function bulkOf(server: TestServer): Bulk {
   };
 }
 
+/** A place for a node beside another: with its database, folders and keys. */
+export function placeBeside(
+  t: Test,
+  { environment, input, output }: Place,
+  extra: Record<string, string> = {},
+): Place {
+  return bulkPlace(t, {
+    DATABASE_URL: environment["DATABASE_URL"]!,
+    RADSERVE_INPUT_ROOTS: input,
+    RADSERVE_OUTPUT_ROOTS: output,
+    RADSERVE_KEYS_DIR: path.join(environment["RADSERVE_STATE_DIR"]!, "keys"),
+    ...extra,
+  });
+}
+
 /**
  * A node that works on the jobs which another takes, with the same database, folders and lengths of
  * time.

@@ -46,10 +46,10 @@ export function gatewayPlace(t: Test, change: object = {}, extra: Record<string,
     spool,
     dicom: { port: 0 },
     peers: { ct1: { ae_title: "CT ONE" } },
-    rules: [{ name: "all", quiet: QUIET, output_folder: results }],
+    rules: [{ name: "all", quiet: QUIET, resend: QUIET, output_folder: results }],
     ...change,
   };
-  writeFileSync(file, JSON.stringify(gateway));
+  writeFileSync(file, JSON.stringify(gateway).replaceAll('"OUT"', JSON.stringify(results)));
   return { place, spool, results, file };
 }
 

@@ -181,7 +181,7 @@ async function makeTemplate(socket: string, log: () => string): Promise<void> {
     database,
     log: silent,
     works: false,
-    node: "",
+    instance: () => undefined,
     troubles: new DatabaseTroubles(),
     onLost: () => undefined,
     models: () => Promise.resolve({ entries: [], problems: [] }),

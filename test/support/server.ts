@@ -223,8 +223,11 @@ function closeQuietConnections(): void {
   void dispatcher.close();
 }
 
-/** Starts `radserve serve` and waits until it serves. */
-export async function startServer(place = makePlace()): Promise<TestServer> {
+/**
+ * Starts `radserve serve` and waits until it serves.
+ * @param keys whose keys the token is of
+ */
+export async function startServer(place = makePlace(), keys = place): Promise<TestServer> {
   const child = spawn(process.execPath, [place.main ?? main, "serve"], {
     env: place.environment,
     cwd: place.directory,
@@ -257,7 +260,7 @@ export async function startServer(place = makePlace()): Promise<TestServer> {
   };
   const { port } = (await logged((line) => line.msg === "serving")) as LogLine & { port: number };
   const url = `http://127.0.0.1:${port}`;
-  const token = await issueToken(place);
+  const token = await issueToken(keys);
   return {
     place,
     url,

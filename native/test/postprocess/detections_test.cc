@@ -17,7 +17,7 @@ namespace {
 constexpr int kSide = 1024;
 
 Geometry Square() {
-  return PlaceImage(kSide, kSide, 1, {SizeSpec::Kind::kSource, 0, 0, 1, 0}, Fit::kNone);
+  return PlaceImage(kSide, kSide, 1, {{SizeSpec::Kind::kSource, 0, 0, 1, 0}, Fit::kNone});
 }
 
 Tensor Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
@@ -83,7 +83,7 @@ std::vector<Box> Decode(const OutputSpec& spec, const Tensor& tensor,
 TEST("detections: formats, best label, thresholds, suppression, order") {
   OutputSpec spec = Spec(2);
   auto& own = spec.Set<DetectionSpec>();
-  const Geometry g = PlaceImage(20, 40, 1, {SizeSpec::Kind::kFixed, 10, 20, 1, 0}, Fit::kStretch);
+  const Geometry g = PlaceImage(20, 40, 1, {{SizeSpec::Kind::kFixed, 10, 20, 1, 0}, Fit::kStretch});
   RawDetections raw;
   raw.boxes = {0, 0, 4, 4, 1, 0, 5, 4, 10, 5, 16, 9, 2, 2, 2, 5};
   raw.scores = {0.9f, 0.1f, 0.7f, 0.8f, 0.2f, 0.6f, 0.9f, 0.9f};
@@ -201,7 +201,7 @@ END;
 TEST("detections: boxes go back through letterbox and crop, counted from edges") {
   // 40 x 80 into 32 x 32: scale 0.4, 16 rows from row 8 on.
   const Geometry letterbox =
-      PlaceImage(40, 80, 1, {SizeSpec::Kind::kFixed, 32, 32, 1, 0}, Fit::kLetterbox);
+      PlaceImage(40, 80, 1, {{SizeSpec::Kind::kFixed, 32, 32, 1, 0}, Fit::kLetterbox});
   const OutputSpec spec = RowsSpec(1);
   const Tensor whole =
       Rows({{0, 8, 32, 24, 0.9f, 0}, {4, 12, 12, 16, 0.8f, 0}, {0, 0, 32, 8, 0.7f, 0}});
@@ -215,7 +215,7 @@ TEST("detections: boxes go back through letterbox and crop, counted from edges")
   EQUAL(boxes[1].y0, 10);
   EQUAL(boxes[1].y1, 20);
   // The 40 x 40 pixels from column 20 on.
-  const Geometry crop = PlaceImage(40, 80, 1, {SizeSpec::Kind::kFixed, 32, 32, 1, 0}, Fit::kCrop);
+  const Geometry crop = PlaceImage(40, 80, 1, {{SizeSpec::Kind::kFixed, 32, 32, 1, 0}, Fit::kCrop});
   boxes = Decode(spec, Rows({{0, 0, 16, 32, 0.9f, 0}}), {0.5}, crop);
   EQUAL(boxes[0].x0, 20);
   EQUAL(boxes[0].x1, 40);

@@ -31,7 +31,7 @@ OutputResult Run(const OutputSpec& spec, const Tensor& tensor, const Geometry& g
 }
 
 Geometry Same(int rows, int columns) {
-  return PlaceImage(rows, columns, 1, {SizeSpec::Kind::kSource, 0, 0, 1, 0}, Fit::kNone);
+  return PlaceImage(rows, columns, 1, {{SizeSpec::Kind::kSource, 0, 0, 1, 0}, Fit::kNone});
 }
 
 OutputSpec Spec(const OutputKind* kind, Activation activation, int labels) {
@@ -127,7 +127,7 @@ END;
 TEST("probabilities are interpolated before they are decided") {
   // Map of 2 pixels over a source of 8: the step from 0 to 1 crosses a half at the middle.
   const OutputSpec spec = Spec(&kinds::segmentation, Activation::kArgmax, 1);
-  const Geometry g = PlaceImage(1, 8, 1, {SizeSpec::Kind::kFixed, 1, 2, 1, 0}, Fit::kStretch);
+  const Geometry g = PlaceImage(1, 8, 1, {{SizeSpec::Kind::kFixed, 1, 2, 1, 0}, Fit::kStretch});
   const OutputResult out = Run(spec, Floats({1, 2, 1, 2}, {1, 0, 0, 1}), g);
   CHECK((out.mask == std::vector<uint8_t>{0, 0, 0, 0, 1, 1, 1, 1}));
   const OutputSpec soft = Spec(&kinds::segmentation, Activation::kSigmoid, 1);
@@ -138,7 +138,7 @@ END;
 
 TEST("letterbox and a map with a stride go back to their source pixels") {
   // Source 2 x 4 in a tensor of 8 x 8 (rows 2 to 5), map of 4 x 4: rows 1 and 2 hold the image.
-  const Geometry g = PlaceImage(2, 4, 1, {SizeSpec::Kind::kFixed, 8, 8, 1, 0}, Fit::kLetterbox);
+  const Geometry g = PlaceImage(2, 4, 1, {{SizeSpec::Kind::kFixed, 8, 8, 1, 0}, Fit::kLetterbox});
   const OutputSpec spec = Spec(&kinds::segmentation, Activation::kLabelMap, 4);
   const OutputResult out =
       Run(spec, Floats({1, 4, 4}, {4, 4, 4, 4, 1, 2, 3, 1, 0, 1, 0, 1, 4, 4, 4, 4}), g);
@@ -147,7 +147,7 @@ TEST("letterbox and a map with a stride go back to their source pixels") {
 END;
 
 TEST("outside a crop and on padding there is background") {
-  const Geometry g = PlaceImage(2, 4, 1, {SizeSpec::Kind::kFixed, 2, 2, 1, 0}, Fit::kCrop);
+  const Geometry g = PlaceImage(2, 4, 1, {{SizeSpec::Kind::kFixed, 2, 2, 1, 0}, Fit::kCrop});
   const OutputSpec spec = Spec(&kinds::segmentation, Activation::kLabelMap, 1);
   const OutputResult out = Run(spec, Floats({2, 2}, {1, 1, 1, 1}), g, {}, {0, 1, 0, 0, 0, 0, 0, 0});
   CHECK((out.mask == std::vector<uint8_t>{0, 0, 1, 0, 0, 1, 1, 0}));
@@ -195,7 +195,7 @@ TEST("a probability map becomes grown boxes in source pixels") {
   map[62] = 0.9f;  // one pixel: too small
   OutputSpec spec = Spec(&kinds::probability_map, Activation::kNone, 1);
   spec.Set<MapBoxesSpec>() = {0.3, 2, 1, 100};
-  const Geometry g = PlaceImage(16, 16, 1, {SizeSpec::Kind::kFixed, 8, 8, 1, 0}, Fit::kStretch);
+  const Geometry g = PlaceImage(16, 16, 1, {{SizeSpec::Kind::kFixed, 8, 8, 1, 0}, Fit::kStretch});
   OutputResult out = Run(spec, Floats({1, 1, 8, 8}, map), g, {0.7});
   EQUAL(out.boxes.size(), 1u);
   // 3 x 3 box, area / perimeter = 9 / 12 on each side, two source pixels a map pixel.
@@ -235,7 +235,7 @@ END;
 
 TEST("heatmaps go back to the source, padding is 0") {
   const OutputSpec spec = Spec(&kinds::heatmap, Activation::kNone, 1);
-  const Geometry g = PlaceImage(1, 4, 1, {SizeSpec::Kind::kFixed, 1, 2, 1, 0}, Fit::kStretch);
+  const Geometry g = PlaceImage(1, 4, 1, {{SizeSpec::Kind::kFixed, 1, 2, 1, 0}, Fit::kStretch});
   const OutputResult out = Run(spec, Floats({1, 1, 1, 2}, {0, 1}), g, {}, {0, 0, 0, 1});
   NEAR(out.values[1], 0.25, 1e-6);
   NEAR(out.values[2], 0.75, 1e-6);

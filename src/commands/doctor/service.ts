@@ -20,7 +20,7 @@ import { isRevoked } from "../../server/token-records.js";
 import { authenticate } from "../../server/tokens.js";
 import { openClient } from "../client.js";
 import type { Feature } from "../feature.js";
-import { conditionsOf } from "../status.js";
+import { conditionsOf, warningsOf } from "../status.js";
 import { advice, bad, good, type Diagnosis } from "./finding.js";
 
 /** State of a listening socket in /proc/net/tcp (include/net/tcp_states.h). */
@@ -177,11 +177,17 @@ export async function runningServer(config: Config): Promise<Diagnosis[]> {
   try {
     const { body } = await client.send("GET", "/health/ready");
     const found = conditionsOf(body);
+    const warned = warningsOf(body).map(({ condition, message, remedy }) =>
+      advice("server", `${condition}: ${message}`, remedy),
+    );
     return found.length === 0
-      ? [good("server", `${client.url} reports no problem`)]
-      : found.map(({ condition, message, remedy }) =>
-          bad("server", `${condition}: ${message}`, remedy),
-        );
+      ? [good("server", `${client.url} reports no problem`), ...warned]
+      : [
+          ...found.map(({ condition, message, remedy }) =>
+            bad("server", `${condition}: ${message}`, remedy),
+          ),
+          ...warned,
+        ];
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
     return [advice("server", error.message, "Set RADSERVE_URL to ask it what is wrong.")];

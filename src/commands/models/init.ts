@@ -14,7 +14,8 @@ import { manifestSchema } from "../../manifest/rules.js";
 import { readConcepts } from "../../models/codes.js";
 import type { CommandResult } from "../../models/command-result.js";
 import { draftByExporter } from "../../models/draft-exporter.js";
-import { draftLike, parseLabels, relabel } from "../../models/draft-like.js";
+import { draftLike, draftWithLabels, parseLabels, relabel } from "../../models/draft-like.js";
+import { draftByProcessor } from "../../models/draft-processor.js";
 import { draftManifest, modelNameOf } from "../../models/draft.js";
 import { explainIssues, type Problem } from "../../models/explain.js";
 import { fault, packageRoot } from "../../models/files.js";
@@ -25,7 +26,7 @@ import { problemLine } from "./check.js";
 export interface ModelInitOptions {
   /** The name of a model whose way of taking images and giving results the new one shares. */
   like?: string | undefined;
-  /** Path of a file with one label a line; with `like` alone. */
+  /** Path of a file with one label a line. */
   labels?: string | undefined;
   /**
    * The folder of models, in which `like` is looked for; then among those that come with Radserve.
@@ -52,7 +53,7 @@ export async function modelsInit(
   const files = await graphFiles(path);
   const graph = await engine.inspectGraph(path);
   const drafted = draftManifest(modelNameOf(dirname(path)), files, graph);
-  const { manifest, source, notes } = await filledIn(drafted, graph, options);
+  const { manifest, source, notes } = await filledIn(drafted, graph, path, options);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   const parsed = manifestSchema.safeParse(manifest);
   const missing = parsed.success
@@ -69,7 +70,11 @@ export async function modelsInit(
     ...(unfit.length === 0 ? [] : [""]),
     ...(source.length === 0
       ? []
-      : ["Taken from what its exporter wrote:", ...source.map((line) => `  ${line}`), ""]),
+      : [
+          "Taken from what lies beside the graph, or in it:",
+          ...source.map((line) => `  ${line}`),
+          "",
+        ]),
     "To be filled in (nothing is guessed):",
     ...openLines(missing),
     "",
@@ -86,29 +91,34 @@ export async function modelsInit(
 }
 
 /**
- * The draft as the options ask for it, else as the exporter says; where that comes from, and why
- * labels have no code.
+ * The draft as the options ask for it, else as the exporter says, in the graph or beside it; where
+ * that comes from, and why labels have no code.
  */
 async function filledIn(
   draft: Record<string, unknown>,
   graph: GraphInfo,
+  path: string,
   { like, labels, models = "" }: ModelInitOptions,
 ): Promise<{ manifest: Record<string, unknown>; source: string[]; notes: string[] }> {
-  if (like === undefined) {
-    if (labels === undefined) {
-      const {
-        draft: manifest,
-        source,
-        notes,
-      } = draftByExporter(draft, graph, await readConcepts());
-      return { manifest, source, notes };
-    }
-    throw errors.bad_request("Expected --like beside --labels: it says what the labels are of.");
+  const concepts = await readConcepts();
+  const names = labels === undefined ? undefined : parseLabels(await readText(labels));
+  if (like !== undefined) {
+    const manifest = draftLike(draft, await manifestNamed(like, models), graph);
+    return {
+      manifest,
+      source: [],
+      notes: names === undefined ? [] : relabel(manifest, names, concepts),
+    };
   }
-  const manifest = draftLike(draft, await manifestNamed(like, models), graph);
-  if (labels === undefined) return { manifest, source: [], notes: [] };
-  const names = parseLabels(await readText(labels));
-  return { manifest, source: [], notes: relabel(manifest, names, await readConcepts()) };
+  const inside = draftByExporter(draft, graph, concepts);
+  const {
+    draft: manifest,
+    source,
+    notes,
+  } = inside.source.length > 0 ? inside : await draftByProcessor(draft, graph, path, concepts);
+  if (names === undefined) return { manifest, source, notes };
+  const labelled = draftWithLabels(manifest, names, graph, concepts);
+  return { manifest, source: [...source, ...labelled.source], notes: labelled.notes };
 }
 
 async function readText(path: string): Promise<string> {

@@ -14,8 +14,8 @@
  *
  * BALP leaves errors, refused tokens, starts and stops without a profile ("failures are recorded
  * differently"): an error has the form of its profile with another outcome and names none; a
- * refused token is DICOM's User Authentication, and what the server tells of itself is Application
- * Activity (PS3.15 A.5, PS3.16 CID 400 and 401).
+ * refused token is DICOM's User Authentication, a delivery its Export, and what the server tells of
+ * itself is Application Activity (PS3.15 A.5, PS3.16 CID 400 and 401).
  */
 import { v5 as uuidV5 } from "uuid";
 import { keepable } from "../../base/validation.js";
@@ -93,12 +93,6 @@ const DELETE: Pattern = {
   user: AUTHOR,
 };
 
-/**
- * As BALP's Read without a patient: who has asked for it is told, and the details name the
- * destination.
- */
-const EXPORT: Pattern = { ...READ, profile: undefined };
-
 const PATTERNS = { create: CREATE, read: READ, search: QUERY, patch: UPDATE, delete: DELETE };
 
 /**
@@ -119,7 +113,6 @@ function patternOf(
     return patient === undefined ? CREATE : { ...CREATE, profile: "PatientCreate" };
   if (kind === "received" || kind === "submitted") return CREATE;
   if (kind === "removed") return DELETE;
-  if (kind === "delivery") return EXPORT;
   const interaction = interactionOf(endpoint) ?? (endpoint.startsWith("GET ") ? "read" : "patch");
   if (interaction !== "compare") return PATTERNS[interaction];
   return new URLSearchParams(query).get("retry") === "true" ? UPDATE : READ;
@@ -165,17 +158,16 @@ function agents(
       network: address === undefined ? named(host) : byIp(address),
     },
     { type: server, who: device(host), requestor: false, network: named(host) },
-    ...(subject === undefined
-      ? []
-      : [
-          {
-            type: user,
-            who: { identifier: { system: "urn:radserve:subject", value: keepable(subject) } },
-            requestor: true,
-            policy: jti && [`urn:ietf:params:oauth:jti:${encodeURIComponent(keepable(jti))}`],
-          },
-        ]),
+    ...asking({ subject, jti }, user),
   ];
+}
+
+/** Whoever asked for it. */
+function asking({ subject, jti }: Pick<AuditEntry, "subject" | "jti">, type: object): object[] {
+  if (subject === undefined) return [];
+  const who = { identifier: { system: "urn:radserve:subject", value: keepable(subject) } };
+  const policy = jti && [`urn:ietf:params:oauth:jti:${encodeURIComponent(keepable(jti))}`];
+  return [{ type, who, requestor: true, policy }];
 }
 
 /**
@@ -209,7 +201,10 @@ function details(entry: AuditEntry): object[] {
   );
 }
 
-function what({ job_id, output, input, endpoint = "", request_id, seq }: AuditEntry): object {
+function what({ job_id, output, input, study, ...entry }: AuditEntry): object {
+  const { endpoint = "", request_id, seq } = entry;
+  if (entry.kind === "delivery" && study !== undefined)
+    return { identifier: hashed("study", study) };
   if (output !== undefined || input !== undefined)
     return { identifier: hashed("path", output ?? input ?? "") };
   if (job_id !== undefined) return { identifier: { system: "urn:radserve:job", value: job_id } };
@@ -218,7 +213,7 @@ function what({ job_id, output, input, endpoint = "", request_id, seq }: AuditEn
   };
 }
 
-function entities(entry: AuditEntry, { profile }: Pattern): object[] {
+function entities(entry: AuditEntry, profile: Pattern["profile"]): object[] {
   const { request_id, patient, query = "", endpoint = "", kind, job_id } = entry;
   const transaction = {
     what: { identifier: { value: request_id } },
@@ -286,7 +281,29 @@ function ofRequest(entry: AuditEntry, interactionOf: Interactions): object {
     outcomeDesc,
     agent: agents(entry, pattern),
     source: rest.source,
-    entity: entities(entry, pattern),
+    entity: entities(entry, pattern.profile),
+  };
+}
+
+/**
+ * Objects of patients that go to a destination (PS3.15 A.5.3, Export): from this node, to the
+ * destination, for whoever asked for the result.
+ */
+function ofDelivery(entry: AuditEntry): object {
+  const { host, destination = "" } = entry;
+  const receiver = { identifier: { system: "urn:radserve:destination", value: destination } };
+  return {
+    ...common(entry),
+    type: coding(DCM, "110106", "Export"),
+    subtype: [coding("urn:radserve:audit:kind", entry.kind)],
+    action: "R",
+    ...outcomeOf(entry),
+    agent: [
+      { type: SENDS, who: device(host), requestor: false, network: named(host) },
+      { type: RECEIVES, who: receiver, requestor: false },
+      ...asking(entry, AUTHOR),
+    ],
+    entity: entities(entry, undefined),
   };
 }
 
@@ -350,16 +367,30 @@ function ofSystem(entry: AuditEntry): object {
   };
 }
 
-/** Work for a subject. */
-const REQUESTS = new Set<AuditEntry["kind"]>([
-  "inference",
-  "item",
-  "page",
-  "reconcile",
-  "received",
-  "submitted",
-  "removed",
-]);
+/** How lines of each kind are told; of the files alone nothing is. */
+const FORMS: Readonly<
+  Record<
+    AuditEntry["kind"],
+    ((entry: AuditEntry, interactionOf: Interactions) => object) | undefined
+  >
+> = {
+  day: undefined,
+  start: ofSystem,
+  stop: ofSystem,
+  models: ofSystem,
+  command: ofSystem,
+  torn: ofSystem,
+  trouble: ofSystem,
+  refused: ofRefusal,
+  delivery: ofDelivery,
+  inference: ofRequest,
+  item: ofRequest,
+  page: ofRequest,
+  reconcile: ofRequest,
+  received: ofRequest,
+  submitted: ofRequest,
+  removed: ofRequest,
+};
 
 /**
  * The AuditEvent of a line; undefined of lines that are about the files alone, or that another line
@@ -367,7 +398,5 @@ const REQUESTS = new Set<AuditEntry["kind"]>([
  */
 export function auditEvent(entry: AuditEntry, interactionOf: Interactions): object | undefined {
   // What came of something that was asked has a line of its own
-  if (entry.kind === "day" || entry.outcome === "asked") return undefined;
-  if (REQUESTS.has(entry.kind)) return ofRequest(entry, interactionOf);
-  return entry.kind === "refused" ? ofRefusal(entry) : ofSystem(entry);
+  return entry.outcome === "asked" ? undefined : FORMS[entry.kind]?.(entry, interactionOf);
 }

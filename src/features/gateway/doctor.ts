@@ -1,14 +1,13 @@
-/** What doctor looks at of the gateway: its file, its ports, and the models that its rules name. */
-import path from "node:path";
+/** What doctor looks at of the gateway: its file, its ports and its destinations. */
 import { ConfigError } from "../../base/errors.js";
 import { bad, good, type Diagnosis } from "../../commands/doctor/finding.js";
 import { whyClosed } from "../../commands/doctor/service.js";
 import type { Config } from "../../config.js";
-import { modelFolders } from "../../models/load.js";
+import { echo } from "./echo.js";
 import { checkGateway, receives, type GatewaySettings } from "./settings.js";
 
 /**
- * The gateway's file, its folders and certificates, and whether its ports and models are there.
+ * The gateway's file, its folders and certificates, and whether its ports are there.
  */
 export async function doctor(config: Config): Promise<Diagnosis[]> {
   try {
@@ -22,7 +21,7 @@ export async function doctor(config: Config): Promise<Diagnosis[]> {
     return [
       good("gateway", going === "" ? coming : `${coming}; destinations: ${going}`),
       ...(await gatewayPorts(found, config)),
-      ...(await gatewayModels(found, config)),
+      ...(await gatewayDestinations(found)),
     ];
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
@@ -59,31 +58,14 @@ async function gatewayPorts(
   return (await Promise.all(findings)).flat();
 }
 
-/** A series for a model that is not there waits until the model is. */
-async function gatewayModels(
-  { rules, destinations }: GatewaySettings,
-  { models_dir }: Config,
-): Promise<Diagnosis[]> {
-  // Where the folder of models cannot be read, its own line says so
-  const folders = await modelFolders(models_dir).catch(() => undefined);
-  if (folders === undefined) return [];
-  const there = folders.map((folder) => path.basename(folder));
-  const named = [
-    ...rules.map(({ name, models }) => ({ at: `rules.${name}.models`, models })),
-    ...Object.entries(destinations).map(([name, { models }]) => ({
-      at: `destinations.${name}.models`,
-      models,
-    })),
-  ];
-  return named.flatMap(({ at, models = [] }) =>
-    models
-      .filter((one) => !there.includes(one))
-      .map((one) =>
-        bad(
-          "gateway",
-          `${at}: there is no model ${one} in ${models_dir}`,
-          "Correct the name, or put the model there and run radserve models reload.",
-        ),
-      ),
-  );
+/** The first result finds out otherwise. */
+async function gatewayDestinations({ destinations }: GatewaySettings): Promise<Diagnosis[]> {
+  const found = Object.entries(destinations).map(async ([name, settings]) => {
+    const { ok, found } = await echo(name, settings);
+    const what = `destination ${name}: ${found}`;
+    return ok
+      ? good("gateway", what)
+      : bad("gateway", what, "Correct the file, or start the peer and let it know this server.");
+  });
+  return Promise.all(found);
 }

@@ -6,8 +6,59 @@ import { JSON_HELP, limitOption, type CommandLine } from "../../commands/command
 import type { Feature } from "../../commands/feature.js";
 
 const deliver = () => import("./deliver/commands.js");
+const receive = () => import("./receive/commands.js");
+const own = () => import("./commands.js");
 
 function commands(line: CommandLine): void {
+  const whole = line.group("gateway", "try the gateway's rules and destinations (docs/gateway.md)");
+  whole
+    .command("try <paths...>")
+    .description("say which rule takes DICOM files or folders of them, and why the others do not")
+    .option("--from <peer>", "as if this peer sent them; without it nothing is asked of the sender")
+    .option("--called <title>", "as if this AE title was called")
+    .option("--json", JSON_HELP)
+    .action(line.does(async () => (await own()).gatewayTry));
+  whole
+    .command("echo [destinations...]")
+    .description("call destinations (default: all) by C-ECHO or a query, and send them nothing")
+    .option("--json", JSON_HELP)
+    .action(line.does(async () => (await own()).gatewayEcho));
+  line.statuses("gateway try", {
+    0: "a rule takes each series",
+    1: "no rule takes one of them, or there is none",
+  });
+  line.statuses("gateway echo", {
+    0: "every destination answers",
+    1: "one does not answer, or not as it should",
+  });
+  const came = line.group("received", "list, remove and replace received series (docs/gateway.md)");
+  const ofStudy = (name: string, description: string) =>
+    came
+      .command(`${name} <study>`)
+      .description(`${description} (RADSERVE_URL, RADSERVE_TOKEN)`)
+      .option("--json", JSON_HELP);
+  const some = (name: string, description: string) =>
+    ofStudy(name, description)
+      .option("--peer <name>", "only what this peer sent")
+      .option("--series <uid>", "only this series");
+  came
+    .command("list")
+    .description("list received series, and what becomes of them (RADSERVE_URL, RADSERVE_TOKEN)")
+    .option("--peer <name>", "only what this peer sent")
+    .option("--state <state>", "only those that are waiting, job or unused")
+    .addOption(limitOption("how many series", "100"))
+    .option("--json", JSON_HELP)
+    .action(line.does(async () => (await receive()).receivedList));
+  ofStudy(
+    "show",
+    "say of each series of a study which rules take it, and why others do not",
+  ).action(line.does(async () => (await receive()).receivedShow));
+  some("remove", "remove received series; results of their jobs stay").action(
+    line.does(async () => (await receive()).receivedRemove),
+  );
+  some("replace", "let corrected objects take the place of those that lie there, for a day").action(
+    line.does(async () => (await receive()).receivedReplace),
+  );
   const group = line.group("deliver", "list, retry and verify deliveries (docs/gateway.md)");
   group
     .command("list")

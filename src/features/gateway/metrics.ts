@@ -58,9 +58,29 @@ export function receptionMetrics(reception: Pick<ReceptionService, "figures">): 
       "Objects and associations that were refused",
       by("reason", (all) => all.refused),
     ),
-    gauge("radserve_received_waiting", "Received series and studies that are not yet a job", () => [
-      [{ for: "quiet" }, reception.figures.waiting],
-      [{ for: "rule" }, reception.figures.withoutRule],
-    ]),
+    counter(
+      "radserve_gateway_refused_contexts_total",
+      "Presentation contexts that were refused, by peer and SOP class",
+      () => reception.figures.contexts.map(({ count, ...labels }): MetricSample => [labels, count]),
+    ),
+    counter(
+      "radserve_gateway_refused_callers_total",
+      "Callers that were refused, by title or fault of the certificate",
+      () => reception.figures.callers.map(({ count, ...labels }): MetricSample => [labels, count]),
+    ),
+    gauge("radserve_received_waiting", "Received series that are not yet a job, by why", () => {
+      const { waiting, unmade } = reception.figures;
+      const { no_rule: rule = 0, ...others } = unmade;
+      return [
+        [{ for: "quiet" }, waiting],
+        [{ for: "rule" }, rule],
+        ...Object.entries(others).map(([why, count]): MetricSample => [{ for: why }, count]),
+      ];
+    }),
+    gauge(
+      "radserve_received_unused_objects",
+      "Received objects that no job is made of, by SOP class",
+      by("sop_class", (all) => all.classes),
+    ),
   ];
 }

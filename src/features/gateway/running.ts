@@ -1,5 +1,5 @@
 /** The gateway while it runs: what comes in, what goes out, and what is to be said of both. */
-import { ERRORS } from "../../base/errors.js";
+import { ConfigError, ERRORS } from "../../base/errors.js";
 import { counted } from "../../base/table.js";
 import { conditionsFrom, type Condition } from "../../server/condition.js";
 import { REMEDIES as OF_SERVER } from "../../server/conditions.js";
@@ -8,7 +8,7 @@ import { delivers, DeliveryService } from "./deliver/service.js";
 import type { Gateway } from "./gateway.js";
 import { deliveryMetrics, receptionMetrics } from "./metrics.js";
 import { ReceptionService } from "./service.js";
-import { NO_GATEWAY, readGateway, receives } from "./settings.js";
+import { NO_GATEWAY, readGateway, receives, type GatewaySettings } from "./settings.js";
 
 /** The words of its conditions, each with what to do. */
 const REMEDIES = {
@@ -24,6 +24,8 @@ const REMEDIES = {
   delivery_set_aside:
     "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry, with --to for another destination; radserve deliver drop gives it up.",
   result_untrusted: ERRORS.result_untrusted.remedy,
+  gateway_file_refused:
+    "Correct the file of RADSERVE_GATEWAY, and run radserve models reload (SIGHUP). The file of before stays in force until then.",
 } as const;
 
 const of = conditionsFrom({
@@ -37,6 +39,8 @@ const of = conditionsFrom({
 export async function startGateway(core: Core): Promise<Gateway | undefined> {
   const { config, roots, audit, jobs, log } = core;
   const settings = (await readGateway(config)) ?? NO_GATEWAY;
+  let inForce = settings;
+  let refused: string | undefined;
   // What waits for a destination that is not named any more has to be told, too
   const outgoing = delivers(settings, config)
     ? new DeliveryService({ config, settings, outputRoots: roots.output, audit, log })
@@ -57,7 +61,33 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
       ...(incoming === undefined ? [] : receptionMetrics(incoming)),
       ...(outgoing === undefined ? [] : deliveryMetrics(outgoing)),
     ],
-    conditions: () => [...troublesOf(incoming), ...undelivered(outgoing)],
+    conditions: () => [
+      ...(refused === undefined ? [] : [of("gateway_file_refused", "gateway", refused)]),
+      ...troublesOf(incoming),
+      ...undelivered(outgoing),
+    ],
+    async reload() {
+      try {
+        const next = (await readGateway(config)) ?? NO_GATEWAY;
+        refused = undefined;
+        const later = laterFields(inForce, next);
+        inForce = next;
+        if (incoming !== undefined && receives(next)) await incoming.reload(next);
+        log.info({ rules: next.rules.length }, "the gateway's file was read again");
+        if (later.length > 0)
+          log.warn(
+            { fields: later },
+            "changes of the gateway's file that count from the next start on",
+          );
+      } catch (error) {
+        if (!(error instanceof ConfigError)) throw error;
+        refused = error.message;
+        log.error(
+          { why: error.message },
+          "the gateway's file is wrong: the one of before stays in force",
+        );
+      }
+    },
     async leave() {
       await incoming?.close();
       outgoing?.hurry();
@@ -66,6 +96,20 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
       await outgoing?.close();
     },
   };
+}
+
+/** What a start alone opens: a changed one is told, and waits. */
+const LATER = ["spool", "peer_share", "destinations", "deliver"] as const;
+const OF_PORT = ["port", "host", "tls", "associations"] as const;
+
+function laterFields(before: GatewaySettings, next: GatewaySettings): string[] {
+  const differ = (a: unknown, b: unknown) => JSON.stringify(a) !== JSON.stringify(b);
+  return [
+    ...LATER.filter((field) => differ(before[field], next[field])),
+    ...OF_PORT.filter((field) => differ(before.dicom?.[field], next.dicom?.[field])).map(
+      (field) => `dicom.${field}`,
+    ),
+  ];
 }
 
 const troublesOf = (reception: ReceptionService | undefined): Condition[] =>

@@ -14,8 +14,9 @@ import { ServiceThread } from "../../base/service-thread.js";
 import type { BulkService } from "../../jobs/service.js";
 import type { Config } from "../../config.js";
 import { isInside } from "../../files/roots.js";
-import type { Completed, Submission } from "./receive/arrivals.js";
+import type { Completed, Submission } from "./receive/received-jobs.js";
 import type {
+  ReceivedFilter,
   ReceptionFigures,
   ReceptionOwner,
   ReceptionThread,
@@ -24,6 +25,12 @@ import type {
 } from "./receive/messages.js";
 import { studyOf } from "./receive/patients.js";
 import { ruleBeyond, type Reach } from "./receive/reach.js";
+import type {
+  Received,
+  ReceivedChange,
+  ReceivedChoice,
+  ReceivedDetails,
+} from "./receive/received.js";
 import type { StowAnswer } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
 import { GATEWAY_CALLER } from "./subject.js";
@@ -47,12 +54,18 @@ export class ReceptionService {
     bytes: {},
     refused: {},
     waiting: 0,
-    withoutRule: 0,
+    unmade: {},
+    classes: {},
+    contexts: [],
+    callers: [],
     troubles: [],
   };
 
+  #settings: ReceivingSettings;
+
   constructor(private readonly options: ReceptionOptions) {
     const { config, settings, log } = options;
+    this.#settings = settings;
     const { log_level, minimum_free_disk, upload_limit, state_dir } = config;
     this.spool = settings.spool;
     this.#thread = new ServiceThread({
@@ -80,12 +93,18 @@ export class ReceptionService {
     return this.#figures;
   }
 
+  /** Rules, peers, titles and `keep` of a file that was read again. */
+  async reload(settings: ReceivingSettings): Promise<void> {
+    await this.#ask((call) => call.reload(settings));
+    this.#settings = settings;
+  }
+
   /**
    * Refuses a token that does not reach what becomes of the images that it sends.
    * @throws RadserveError path_not_allowed
    */
   async requireReach(subject: string, reach: Reach): Promise<void> {
-    const { settings } = this.options;
+    const settings = this.#settings;
     if (!isInside(this.spool, reach.input))
       throw errors.path_not_allowed(
         "Expected a token whose input roots hold the spool; this one's do not. Ask the administrator for one.",
@@ -137,11 +156,26 @@ export class ReceptionService {
 
   /** @throws RadserveError not_found; what the endpoint of jobs throws */
   async complete(study: string, reach: Reach): Promise<Completed[]> {
-    const all = await this.#ask((call) => call.complete(study, reach));
-    if (all.length > 0) return all;
-    throw errors.not_found(
-      "Expected a StudyInstanceUID of received images; found none of it here.",
-    );
+    return someOf(await this.#ask((call) => call.complete(study, reach)));
+  }
+
+  list(filter: ReceivedFilter, reach: Reach): Promise<Received[]> {
+    return this.#ask((call) => call.list(filter, reach));
+  }
+
+  /** @throws RadserveError not_found */
+  async show(study: string, reach: Reach): Promise<ReceivedDetails[]> {
+    return someOf(await this.#ask((call) => call.show(study, reach)));
+  }
+
+  /** @throws RadserveError not_found, audit_failed */
+  async remove(study: string, choice: ReceivedChoice, reach: Reach): Promise<ReceivedChange[]> {
+    return someOf(await this.#ask((call) => call.remove(study, choice, reach)));
+  }
+
+  /** @throws RadserveError not_found */
+  async replace(study: string, choice: ReceivedChoice, reach: Reach): Promise<ReceivedChange[]> {
+    return someOf(await this.#ask((call) => call.replace(study, choice, reach)));
   }
 
   /** Takes nothing more; what was not answered is sent again by its sender. */
@@ -199,4 +233,10 @@ export class ReceptionService {
       ...more,
     });
   }
+}
+
+/** @throws RadserveError not_found */
+function someOf<T>(all: T[]): T[] {
+  if (all.length > 0) return all;
+  throw errors.not_found("Expected a StudyInstanceUID of received images; found none of it here.");
 }

@@ -2,7 +2,14 @@
 import { at } from "../../server/route.js";
 import type { ServingFeature } from "../../server/feature.js";
 import { dropDeliveries, listDeliveries, retryDeliveries } from "./deliver/endpoints.js";
-import { complete, stow } from "./receive/endpoints.js";
+import {
+  complete,
+  listReceived,
+  removeReceived,
+  replaceReceived,
+  showReceived,
+  stow,
+} from "./receive/endpoints.js";
 import { GATEWAY, type Gateway } from "./gateway.js";
 import { isOn } from "./setting.js";
 
@@ -45,6 +52,37 @@ const endpoints = [
       "shutting_down",
     ],
     ...complete,
+  }),
+  at("GET /gateway/received", "listReceived", {
+    claims: ["admin", "input_roots"],
+    interaction: "search",
+    tag: "files",
+    summary: "Received series: what waits, what is of jobs, and what nothing becomes of",
+    errors: ["path_not_allowed", "not_found", "shutting_down"],
+    ...listReceived,
+  }),
+  at("GET /gateway/received/:study", "showReceived", {
+    claims: ["admin", "input_roots"],
+    tag: "files",
+    summary: "The received series of a study, and why each rule takes them or not",
+    errors: ["path_not_allowed", "not_found", "shutting_down"],
+    ...showReceived,
+  }),
+  at("POST /gateway/received/:study/remove", "removeReceived", {
+    claims: ["admin", "input_roots"],
+    interaction: "delete",
+    tag: "files",
+    summary: "Removes received series; results of their jobs stay",
+    errors: ["path_not_allowed", "not_found", "audit_failed", "shutting_down"],
+    ...removeReceived,
+  }),
+  at("POST /gateway/received/:study/replace", "replaceReceived", {
+    claims: ["admin", "input_roots"],
+    tag: "files",
+    summary:
+      "Lets objects with other bytes take the place of those that lie there, for a day: a sender has corrected them",
+    errors: ["path_not_allowed", "not_found", "shutting_down"],
+    ...replaceReceived,
   }),
   at("GET /deliveries", "listDeliveries", {
     claims: ["subject", "output_roots"],

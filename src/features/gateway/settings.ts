@@ -18,10 +18,8 @@ import { textOfRegularSync } from "../../files/regular-file.js";
 import { isInside, realPathToBe } from "../../files/roots.js";
 import { readCertificates, refuseOutOfDate, type TlsNames } from "../../files/certificates.js";
 import { destinationSchema, readCredentials } from "./deliver/destination-settings.js";
-import { readableInHead } from "../../images/dicom/dicom-file.js";
-import { choice } from "../../inference/request.js";
-import { tagRule } from "../../manifest/manifest.js";
 import { aeTitle } from "./dimse/ae-title.js";
+import { makesJobs, name, rule, takesAll } from "./rule-settings.js";
 import { SETTINGS } from "./setting.js";
 
 /** Of what comes by STOW-RS; no peer of the settings has such a name. */
@@ -34,8 +32,6 @@ const HASHED_SUBJECT = /^=[0-9a-f]{32}$/;
 export const stowPeer = (subject: string): string =>
   STOW_PREFIX + (PLAIN_SUBJECT.test(subject) ? subject : `=${sha256(subject).slice(0, 32)}`);
 
-const NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/;
-const name = z.string().regex(NAME, "Expected a name of a-z, 0-9, _ and -, at most 32 characters");
 const peer = z.strictObject({
   ae_title: aeTitle.describe("AE title that the peer calls with; it proves no identity"),
   networks: z
@@ -43,6 +39,16 @@ const peer = z.strictObject({
     .min(1)
     .optional()
     .describe("Networks that the peer may call from; any if absent"),
+  aborts: z
+    .literal(true)
+    .optional()
+    .describe(
+      "The peer ends its associations without a release: that alone is no interruption of what it brings",
+    ),
+  private_classes: z
+    .literal(true)
+    .optional()
+    .describe("Objects of private SOP classes are taken from it, and kept as others are"),
 });
 
 const dicom = z.strictObject({
@@ -53,7 +59,11 @@ const dicom = z.strictObject({
     .describe(
       "Address to listen on; beyond this machine only with tls.client_ca, or networks of every peer",
     ),
-  ae_title: aeTitle.default("RADSERVE").describe("AE title of this server"),
+  ae_title: z
+    .union([aeTitle, z.array(aeTitle).min(1).max(100)])
+    .default("RADSERVE")
+    .transform((titles) => (typeof titles === "string" ? [titles] : titles))
+    .describe("AE title of this server, or several, which rules can tell apart (`called`)"),
   tls: z
     .strictObject({
       cert: absolute.describe("Certificate in PEM, then those between it and its CA"),
@@ -71,49 +81,12 @@ const dicom = z.strictObject({
     .describe("At a time; one more is rejected for now"),
 });
 
-const rule = z.strictObject({
-  name,
-  from: z
-    .array(z.string())
-    .min(1)
-    .optional()
-    .describe("Names of peers, or stow-SUBJECT for tokens of STOW-RS; everybody if absent"),
-  when: z
-    .array(
-      tagRule.omit({ reason: true }).refine(({ tag }) => readableInHead(tag), {
-        path: ["tag"],
-        message:
-          "Expected the keyword of an attribute up to SeriesInstanceUID, which is what is looked at",
-      }),
-    )
-    .optional()
-    .describe(
-      "All must hold for the first object of the series that came; as accepts.rules of a manifest",
-    ),
-  group: z
-    .enum(["series", "study"])
-    .default("series")
-    .describe("One job has: one series, or all series of a study that this rule takes"),
-  quiet: duration
-    .default(60)
-    .describe(
-      'A series or study is complete when nothing of it has come for so long, for example "60s"',
-    ),
-  ...choice,
-  output_folder: absolute.describe("Results lie in PEER/STUDY below it"),
-  deliver: z
-    .array(name)
-    .optional()
-    .describe("Names of destinations of its results; where absent, the file's own `deliver`"),
-});
-export type Rule = z.output<typeof rule>;
-
 const SPOOL_MEANING =
   "Folder inside an input root, for received images and for the queue of deliveries; all nodes " +
   "see it. Without one, nothing is received, and the queue is in the state directory";
 const RULES_MEANING =
-  "The first rule that matches takes a series; a series that no rule takes is kept. Without " +
-  "rules, nothing is received";
+  "The first rule that matches takes a series, and with `continue` those after it, too; a series " +
+  "that no rule takes is kept for `keep`. Without rules, nothing is received";
 
 const schema = z
   .strictObject({
@@ -122,7 +95,7 @@ const schema = z
     keep: duration
       .default(7 * 86_400)
       .describe(
-        'How long received images stay once they are a job, for example "7d" (the default)',
+        'How long received objects stay once they are a job, or nothing becomes of them, for example "7d" (the default)',
       ),
     peer_share: z
       .number()
@@ -143,6 +116,7 @@ const schema = z
       .describe("Peers that results may be sent to, by name. No other peer is ever called"),
     deliver: z
       .array(name)
+      .max(32)
       .default([])
       .describe("Default destinations of requests, jobs and rules that name none"),
   })
@@ -163,6 +137,9 @@ const schema = z
       list.forEach((one, n) => {
         if (!places.includes(one)) issue([...at, n], "Expected a name of destinations");
       });
+    deliver.forEach((one, n) => {
+      if (deliver.indexOf(one) < n) issue(["deliver", n], "Expected each destination once");
+    });
     for (const [i, one] of names.entries()) {
       if (one.startsWith(STOW_PREFIX))
         issue(["peers", one], `Expected a name without ${STOW_PREFIX} before it`);
@@ -174,9 +151,19 @@ const schema = z
           `Expected another title than that of ${other}, or networks of both`,
         );
     }
-    rules.forEach(({ name: ruleName, from }, i) => {
+    rules.forEach(({ name: ruleName, from, called }, i) => {
       if (rules.findIndex((one) => one.name === ruleName) < i)
         issue(["rules", i, "name"], "Expected a name that no rule before has");
+      (called ?? []).forEach((one, n) => {
+        if (dicom?.ae_title.includes(one) !== true)
+          issue(["rules", i, "called", n], "Expected a title of dicom.ae_title");
+      });
+      const before = rules.slice(0, i).find((one) => takesAll(one) && isWithin(from, one.from));
+      if (before !== undefined)
+        issue(
+          ["rules", i],
+          `Expected a rule that can take something; ${before.name} before it takes all that it is asked of. Put it before that one, or give that one \`continue\``,
+        );
       (from ?? []).forEach((one, n) => {
         if (names.includes(one)) return;
         const subject = one.slice(STOW_PREFIX.length);
@@ -197,6 +184,10 @@ const schema = z
         `Expected 127.0.0.1, or tls.client_ca, or networks of every peer: an AE title is no proof of who calls, and ${open.join(", ")} may call from anywhere`,
       );
   });
+
+/** Whether all senders of a rule are among those of another. */
+const isWithin = (from: readonly string[] | undefined, all: readonly string[] | undefined) =>
+  all === undefined || from?.every((one) => all.includes(one)) === true;
 
 export type GatewaySettings = z.output<typeof schema>;
 /** Where no file of the gateway is named. */
@@ -238,9 +229,8 @@ export function gatewayJsonSchema(): Record<string, unknown> {
 }
 
 /** The settings that it is read with. */
-type GatewayConfig = Pick<Config, "input_roots" | "output_roots"> & {
-  readonly gateway?: string | undefined;
-};
+type GatewayConfig = Pick<Config, "input_roots" | "output_roots"> &
+  Partial<Pick<Config, "models_dir">> & { readonly gateway?: string | undefined };
 
 export const GATEWAY_TLS: TlsNames = {
   tls_cert: "RADSERVE_GATEWAY: dicom.tls.cert",
@@ -274,6 +264,7 @@ export async function readGateway(config: GatewayConfig): Promise<GatewaySetting
         .join(" "),
     );
   const gateway = parsed.data;
+  await checkModels(gateway, config, fail);
   if (gateway.spool === undefined) return gateway;
   const spool = spoolAt(gateway.spool, fail);
   const [inputs, outputs] = [realRoots(config.input_roots), realRoots(config.output_roots)];
@@ -282,7 +273,7 @@ export async function readGateway(config: GatewayConfig): Promise<GatewaySetting
     fail(
       "spool: expected a folder inside one of RADSERVE_INPUT_ROOTS and outside RADSERVE_OUTPUT_ROOTS, that has none of them in it.",
     );
-  for (const { name: ruleName, output_folder: folder } of gateway.rules) {
+  for (const { name: ruleName, output_folder: folder } of gateway.rules.filter(makesJobs)) {
     const real = await realPathToBe(folder);
     if (real === undefined || !isInside(real, outputs) || isInside(real, [spool]))
       fail(
@@ -304,6 +295,34 @@ export async function checkGateway(config: GatewayConfig): Promise<GatewaySettin
   for (const [name, one] of Object.entries(gateway?.destinations ?? {}))
     await readCredentials(name, one);
   return gateway;
+}
+
+/** A rule or a destination for a model that there is not would wait for ever. */
+async function checkModels(
+  { rules, destinations }: GatewaySettings,
+  { models_dir: dir }: GatewayConfig,
+  fail: (message: string) => never,
+): Promise<void> {
+  if (dir === undefined) return;
+  const { modelFolders } = await import("../../models/load.js");
+  // Where the folder of models cannot be read, its own setting says so
+  const folders = await modelFolders(dir).catch(() => undefined);
+  if (folders === undefined) return;
+  const there = folders.map((folder) => path.basename(folder));
+  const named = [
+    ...rules.map((one) => ({ at: `rules, ${one.name}`, models: one.models })),
+    ...Object.entries(destinations).map(([one, { models }]) => ({
+      at: `destinations, ${one}`,
+      models,
+    })),
+  ];
+  for (const { at, models = [] } of named) {
+    const missing = models.filter((one) => !there.includes(one));
+    if (missing.length > 0)
+      fail(
+        `${at}: expected names of models in ${dir}; found ${missing.join(", ")}, which is not there. Correct the name, or put the model there first.`,
+      );
+  }
 }
 
 /** Roots that are not there are refused before, by their own setting. */

@@ -32,6 +32,9 @@ const MOST_VALUES = 100_000;
  */
 const CHOICE = /^\$\s*([\d[][\d., [\]]*) if (@[\w:#]+) else ([\d[][\d., [\]]*)$/;
 
+/** The contrary of a truth elsewhere in the file: $(not @raw). */
+const CONTRARY = /^\$\s*(?:not (@[\w:#]+)|\(\s*not (@[\w:#]+)\s*\))\s*$/;
+
 const CONSTANTS = new Map<string, unknown>([
   ["True", true],
   ["False", false],
@@ -122,6 +125,11 @@ export class BundleConfig {
       return typeof chosen === "boolean"
         ? literal(chosen ? met : otherwise, value)
         : new Expression(value);
+    }
+    const [, plain, bracketed = plain] = CONTRARY.exec(value) ?? [];
+    if (bracketed !== undefined) {
+      const truth = this.meaning(bracketed, chain + 1);
+      return typeof truth === "boolean" ? !truth : new Expression(value);
     }
     const [, reference] = /^(?:\$\s*)?@([\w:#]+)\s*$/.exec(value) ?? [];
     if (reference === undefined) return constant(value);

@@ -4,6 +4,7 @@
  * network says: a file of the person who imports it does, or it is left open in the manifest.
  */
 import { z } from "zod";
+import { ownValue } from "../../base/own-value.js";
 import { roleSchema, valuesSchema } from "../../manifest/manifest.js";
 import { plainName } from "../../models/draft.js";
 import { parsedAs } from "./json.js";
@@ -99,6 +100,11 @@ export function openRoles(manifest: Fields): { path: string; message: string }[]
   const outputs = (manifest["outputs"] ?? []) as { labels?: Fields[] }[];
   outputs.forEach(({ labels = [] }, o) => {
     labels.forEach(({ label, threshold }, l) => {
+      if (label === null)
+        open.push({
+          path: `outputs[${o}].labels[${l}].label`,
+          message: "What it is; the network's files have no name for it",
+        });
       if (threshold === null)
         open.push({
           path: `outputs[${o}].labels[${l}].threshold`,
@@ -109,17 +115,19 @@ export function openRoles(manifest: Fields): { path: string; message: string }[]
   return open;
 }
 
-/** The value that stands for an open field while the rest of the manifest is checked. */
-const STAND_INS: Readonly<Fields> = {
-  rules: [{ tag: "SeriesNumber", min: 0 }],
-  values: { kind: "modality" },
-  threshold: 0.5,
+/** The values that stand for open fields while the rest of the manifest is checked. */
+const STAND_INS: Readonly<Record<string, (place: number) => unknown>> = {
+  rules: () => [{ tag: "SeriesNumber", min: 0 }],
+  values: () => ({ kind: "modality" }),
+  label: (place) => `label ${place}`,
+  threshold: () => 0.5,
 };
 
 /** The manifest as it may be when its roles are filled in. */
 export function asIfFilledIn(manifest: Fields): Fields {
+  let place = 0;
   const text = JSON.stringify(manifest, (key, value: unknown) =>
-    value === null ? (STAND_INS[key] ?? null) : value,
+    value === null ? (ownValue(STAND_INS, key)?.(place++) ?? null) : value,
   );
   return JSON.parse(text) as Fields;
 }

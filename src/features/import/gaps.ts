@@ -62,6 +62,8 @@ export interface Imported {
   accepts: Record<string, unknown>;
   input: Record<string, unknown>;
   output: Record<string, unknown>;
+  /** The output names its tensors, of which the graph has several. */
+  namesTensors?: boolean;
   tiling?: Record<string, unknown> | undefined;
   /** Roles of a network with several channels; fields that the person has to fill in are null. */
   roles?: Record<string, unknown>[];

@@ -162,8 +162,8 @@ async function read(
     ? parsedAs(exportSchema, await readJson(beside), "export.json")
     : {};
   return importNnunet(
-    { plans, dataset, folder: basename(folder), ...roles },
-    { ...exported, ...options },
+    { plans, dataset, folder: basename(folder), exported, ...roles },
+    options,
     gaps,
   );
 }
@@ -221,7 +221,7 @@ async function manifestOf(
   base: string,
   graphs: Graphs["graphs"],
   graph: GraphInfo,
-  { accepts, roles, input, output, tiling, about }: Imported,
+  { accepts, roles, input, output, namesTensors = false, tiling, about }: Imported,
   gaps: Gaps,
 ): Promise<Record<string, unknown>> {
   const [x, ...moreInputs] = graph.inputs;
@@ -229,7 +229,7 @@ async function manifestOf(
   const positron = (accepts["modality"] as string[] | undefined)?.includes("PT") === true;
   if (moreInputs.length > 0)
     gaps.refuse("the graph", `It has ${graph.inputs.length} inputs; expected one`);
-  if (moreOutputs.length > 0)
+  if (moreOutputs.length > 0 && !namesTensors)
     gaps.note(
       "the graph",
       `Of its outputs ${graph.outputs.map(tensorText).join(", ")} the first one counts`,
@@ -254,7 +254,7 @@ async function manifestOf(
         ...(roles === undefined && positron ? { values: null } : {}),
       },
     ],
-    outputs: [{ ...output, tensor: y?.name }],
+    outputs: [namesTensors ? output : { ...output, tensor: y?.name }],
     ...(tiling === undefined ? {} : { tiling }),
     // nnU-Net takes the mean of the logits of its folds
     ...(graphs.length === 1 ? {} : { ensemble: { graphs, average: "before_activation" } }),

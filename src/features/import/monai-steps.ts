@@ -33,7 +33,14 @@ export interface MeasuredStep {
 export interface Chain {
   orientation?: string;
   spacing?: number[];
-  resized?: { sides: number[]; how: Record<string, unknown>; refuse: Refuse };
+  resized?: {
+    sides: number[];
+    how: Record<string, unknown>;
+    /** Whether the mode is one of pictures, or of volumes, alone. */
+    pictures: boolean;
+    volumes: boolean;
+    refuse: Refuse;
+  };
   clip?: { range: [number, number]; after: boolean };
   /** Of numbers that are the same for all images. */
   normalisation?: Record<string, unknown>;
@@ -48,6 +55,10 @@ export interface Chain {
   /** Only the largest region of these labels stays, of all where there is no list. */
   largest?: { labels: number[] | undefined; corners: boolean };
   tiling?: Record<string, unknown>;
+  /** Sides of its windows. */
+  windows?: { sides: number; refuse: Refuse };
+  /** The images of which the channels are made, in their order. */
+  joined?: string[];
   /** Each slice across this axis is an image of its own. */
   sliced?: number;
 }
@@ -58,12 +69,19 @@ export interface At {
   config: BundleConfig;
   path: string;
   gaps: Gaps;
+  /** The names of what becomes the network's input: several before they are joined. */
+  images: readonly string[];
+  /** A step that is done though the file disables it. */
+  enabled?: string;
 }
 type TransformStep = (component: ConfigFields, at: At) => void;
 type Steps = ReadonlyMap<string, TransformStep>;
 const stepsOf = (steps: Record<string, TransformStep>): Steps => new Map(Object.entries(steps));
 
-/** MONAI's engines hold the image, and what the network gives, under these names. */
+/**
+ * MONAI's engines hold the image, and what the network gives, under these names. A step that acts
+ * on the image acts on all that become it.
+ */
 const IMAGE = "image";
 const PREDICTION = "pred";
 
@@ -142,14 +160,19 @@ function step<S extends z.ZodRawShape>(
       Object.entries(component).map(([name, value]) => [name, config.resolve(value)]),
     );
     const keys = [given["keys"]].flat();
-    if (acts !== undefined && !keys.includes(acts)) {
-      refuse("keys", `Expected "${acts}", found ${shown(given["keys"])}`);
+    const acting = acts === IMAGE ? at.images : acts === undefined ? [] : [acts];
+    if (!acting.every((one) => keys.includes(one))) {
+      const expected = acting.map((one) => `"${one}"`).join(" and ");
+      refuse("keys", `Expected ${expected}, found ${shown(given["keys"])}`);
       return;
     }
     for (const name of each) {
       const list = given[name];
-      if (Array.isArray(list))
-        given[name] = list[list.length === 1 ? 0 : keys.indexOf(acts)] as unknown;
+      if (!Array.isArray(list)) continue;
+      const own = acting.map((one) => list[list.length === 1 ? 0 : keys.indexOf(one)] as unknown);
+      if (own.some((one) => JSON.stringify(one) !== JSON.stringify(own[0])))
+        refuse(name, `Expected the same for ${acting.join(", ")}`);
+      given[name] = own[0];
     }
     const parsed = schema.safeParse(given);
     if (parsed.success) apply?.(parsed.data as z.output<z.ZodObject<S>>, chain, refuse, at);
@@ -269,7 +292,9 @@ const PREPROCESSING = stepsOf({
       ),
       size_mode: usual("all"),
       mode: z
-        .enum(["area", "bilinear", "bicubic"], { error: "Expected area, bilinear or bicubic" })
+        .enum(["area", "bilinear", "bicubic", "trilinear", "nearest-exact"], {
+          error: "Expected area, bilinear, bicubic, trilinear or nearest-exact",
+        })
         .default("area"),
       align_corners: off.nullable(),
       anti_aliasing: off,
@@ -282,12 +307,26 @@ const PREPROCESSING = stepsOf({
       const how = {
         area: { interpolation: "adaptive_area" },
         bilinear: { interpolation: "linear", antialias: false },
+        trilinear: { interpolation: "linear", antialias: false },
         bicubic: { interpolation: "cubic", antialias: false },
+        "nearest-exact": { interpolation: "nearest" },
       }[mode];
-      chain.resized = { sides, how, refuse };
+      const pictures = mode === "bilinear" || mode === "bicubic";
+      chain.resized = { sides, how, pictures, volumes: mode === "trilinear", refuse };
     },
     IMAGE,
     ["mode", "align_corners", "anti_aliasing", "dtype"],
+  ),
+  // Of renalStructures_CECT_segmentation, to the letter
+  "scripts.my_transforms.ConcatImages": step(
+    {
+      keys_merge: z.array(z.string()).min(2, "Expected two names or more"),
+      keys_out: z.literal(IMAGE, { error: `Expected "${IMAGE}"` }),
+      allow_missing_keys: any,
+    },
+    ({ keys_merge: joined }, chain) => {
+      chain.joined = joined;
+    },
   ),
   CropForegroundd: step(
     {
@@ -510,6 +549,21 @@ const POSTPROCESSING = stepsOf({
     },
     PREDICTION,
   ),
+  // Of renalStructures_CECT_segmentation, to the letter
+  "scripts.my_transforms.MergeClassesd": step(
+    of,
+    (_, chain, refuse, { gaps, config, path }) => {
+      if (typeof chain.decided !== "object") {
+        refuse(undefined, "Expected it behind AsDiscreted with a threshold");
+        return;
+      }
+      gaps.note(
+        `${config.file}: ${path}`,
+        "It joins the channels to one map, in which the first of several labels at a voxel counts and channel 0 is none; here each channel is a segment of its own, and they may overlap",
+      );
+    },
+    PREDICTION,
+  ),
   Activationsd: step(
     { ...of, sigmoid: truth, softmax: truth, other: none, dim: usual(0) },
     ({ sigmoid, softmax }, chain, refuse) => {
@@ -535,10 +589,13 @@ const POSTPROCESSING = stepsOf({
       transform: part("preprocessing"),
       nearest_interp: truth.default(true),
       post_func: none,
-      orig_keys: usual(IMAGE, [IMAGE], null),
+      orig_keys: any.transform((value) => [value ?? IMAGE].flat()),
       ...anyOf("meta_keys", "orig_meta_keys", "meta_key_postfix", "to_tensor", "device"),
     },
-    ({ nearest_interp: nearest }, chain, refuse) => {
+    ({ nearest_interp: nearest, orig_keys: from }, chain, refuse) => {
+      const leading = chain.joined?.[0] ?? IMAGE;
+      if (from.length !== 1 || from[0] !== leading)
+        refuse("orig_keys", `Expected "${leading}", in whose grid results lie`);
       if (nearest && chain.resized !== undefined)
         refuse("nearest_interp", "Expected false after Resized; the nearest pixel is not offered");
       if (!nearest && chain.decided !== undefined && isPlaced(chain))
@@ -651,9 +708,13 @@ function tilingOf(
 
 const INFERERS = stepsOf({
   SimpleInferer: step({}),
-  SlidingWindowInferer: step({ roi_size: sides, ...WINDOWS }, ({ roi_size, ...windows }, chain) => {
-    chain.tiling = tilingOf(roi_size, windows);
-  }),
+  SlidingWindowInferer: step(
+    { roi_size: three.min(2, "Expected two or three numbers").max(3), ...WINDOWS },
+    ({ roi_size, ...windows }, chain, refuse) => {
+      chain.tiling = tilingOf(roi_size, windows);
+      chain.windows = { sides: roi_size.length, refuse };
+    },
+  ),
   SliceInferer: step(
     {
       roi_size: three.length(2, "Expected two numbers"),
@@ -703,6 +764,12 @@ const WIRING = stepsOf({
   CacheDataset: DATASET,
 });
 
+/** The names of the images that a step joins to the network's input; none, if it does not. */
+function joinedBy(step: unknown): string[] {
+  const names = isComponent(step) ? step["keys_merge"] : undefined;
+  return Array.isArray(names) ? names.filter((name) => typeof name === "string") : [];
+}
+
 /** A list of steps, one after the other. */
 const compose = (known: Steps): Steps =>
   stepsOf({
@@ -715,7 +782,14 @@ const compose = (known: Steps): Steps =>
       },
       ({ transforms }, _, __, at) => {
         const path = at.path.replace(/\.Compose$/, "");
-        transforms.forEach((one, i) => runStep(one, known, { ...at, path: `${path}.${i}` }));
+        const joins = transforms.findIndex((one) => joinedBy(one).length > 0);
+        transforms.forEach((one, i) =>
+          runStep(one, known, {
+            ...at,
+            path: `${path}.${i}`,
+            images: i < joins ? joinedBy(transforms[joins]) : at.images,
+          }),
+        );
       },
     ),
   });
@@ -751,13 +825,19 @@ export function runStep(value: unknown, known: Steps, { path, ...at }: At): void
       `${config.placeOf(component, "_disabled_")}: ${path}._disabled_`,
       `Expected ${expected}, found ${shown(disabled)}`,
     );
-  if (isDisabled(disabled)) {
+  const name = nameOf(config.resolve(component["_target_"]));
+  const anyway = at.enabled === name;
+  if (isDisabled(disabled) && anyway)
+    gaps.note(
+      `${config.placeOf(component, "_disabled_")}: ${path}.${name}`,
+      "The file disables it, for volumes that had this spacing before; it is done here, which changes nothing of such volumes",
+    );
+  else if (isDisabled(disabled)) {
     // Without a whole part the bundle itself does not run
     if (known !== WIRING && !path.includes(".")) refuse("false");
     return;
   }
   if (typeof disabled === "object" && disabled !== null) refuse("true or false");
-  const name = nameOf(config.resolve(component["_target_"]));
   const run = known.get(name);
   if (run !== undefined) run(component, { ...at, path: `${path}.${name}` });
   else

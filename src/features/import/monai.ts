@@ -5,12 +5,12 @@
  * or comes out, it is a gap.
  */
 import { z } from "zod";
-import { errors } from "../../base/errors.js";
 import type { GraphInfo } from "../../engine/types.js";
-import { BundleConfig, isComponent, shown } from "./bundle-config.js";
+import { BundleConfig } from "./bundle-config.js";
 import { rolesOf } from "./channels.js";
 import { isOrientation, type Gaps, type ImportChoices, type Imported } from "./gaps.js";
 import { parsedAs } from "./json.js";
+import { boxesOf, findsBoxes } from "./monai-boxes.js";
 import { PARTS, runStep, type Chain, type MeasuredStep } from "./monai-steps.js";
 
 const dataFormat = <T extends z.ZodRawShape>(more: T) =>
@@ -53,7 +53,7 @@ export function importMonai(
   gaps: Gaps,
 ): Imported {
   const config = new BundleConfig(files.inference.file, files.inference.text);
-  refuseBoxes(config);
+  const boxes = findsBoxes(config);
   const metadata = parsedAs(metadataSchema, files.metadata, "metadata.json");
   const { inputs, outputs } = metadata.network_data_format;
   const [input, ...moreInputs] = Object.values(inputs);
@@ -62,11 +62,11 @@ export function importMonai(
   for (const option of ["configuration", "mirror", "previous"] as const)
     if (choices[option] !== undefined)
       gaps.refuse(`--${option}`, "It is for networks of nnU-Net alone");
-  const parts = PARTS.filter(
-    ([path]) => path in config.root || (path !== "dataset" && path !== "evaluator"),
-  );
-  for (const [path, known] of parts)
-    runStep(config.root[path], known, { chain, config, path, gaps });
+  const parts = boxes
+    ? PARTS.filter(([path]) => path === "preprocessing")
+    : PARTS.filter(([path]) => path in config.root || (path !== "dataset" && path !== "evaluator"));
+  const at = { chain, config, gaps, images: ["image"], ...(boxes ? { enabled: "Spacingd" } : {}) };
+  for (const [path, known] of parts) runStep(config.root[path], known, { ...at, path });
   const network = {
     pictures: graph.inputs[0]?.shape.length === 4 && chain.sliced === undefined,
     channels: input?.num_channels ?? 0,
@@ -93,7 +93,8 @@ export function importMonai(
   if (!several && files.roles !== undefined)
     gaps.refuse("--roles", "The network has one channel, or colours");
   const values = valuesOf(chain, network);
-  const names = namesOf(channels, input?.channel_def);
+  const names =
+    chain.joined?.length === channels ? chain.joined : namesOf(channels, input?.channel_def);
   if (several && names === undefined)
     gaps.refuse(
       "metadata.json: inputs.channel_def",
@@ -107,26 +108,37 @@ export function importMonai(
         gaps,
       )
     : undefined;
+  const found = boxes ? boxesOf(config, graph, output?.channel_def, gaps) : undefined;
   return {
     accepts: accepted,
     ...(roles === undefined ? {} : { roles: roles.roles }),
     input: {
       ...(pictures
         ? pictureInput(chain, channels, choices, gaps, config.file)
-        : volumeInput(chain, network, choices, gaps, config.file)),
+        : volumeInput(
+            { ...chain, multipleOf: found?.multipleOf },
+            network,
+            choices,
+            gaps,
+            config.file,
+          )),
       ...(roles === undefined ? {} : { roles: roles.ofInput }),
       monochrome1: "refuse",
       ...values,
       background: modality === "CT" ? -1024 : 0,
     },
-    output: outputOf(
-      output?.num_channels ?? 0,
-      output?.channel_def ?? (chain.decided === "argmax" ? output?.label_def : undefined),
-      chain,
-      network,
-      gaps,
-      `${config.file}: postprocessing`,
-    ),
+    ...(found === undefined
+      ? {
+          output: outputOf(
+            output?.num_channels ?? 0,
+            output?.channel_def ?? (chain.decided === "argmax" ? output?.label_def : undefined),
+            chain,
+            network,
+            gaps,
+            `${config.file}: postprocessing`,
+          ),
+        }
+      : { output: found.output, namesTensors: true }),
     tiling: chain.tiling,
     about: {
       version: /^[0-9A-Za-z.+-]{1,64}$/.test(metadata.version ?? "")
@@ -137,29 +149,6 @@ export function importMonai(
       intended_use: metadata.intended_use ?? "Not stated in metadata.json.",
     },
   };
-}
-
-/**
- * Of a network that finds boxes, what its own code does with them says no field: its manifest is
- * written by hand.
- * @throws RadserveError bad_request that names the parts of the file that hold its numbers
- */
-function refuseBoxes(config: BundleConfig): void {
-  const { detector } = config.root;
-  if (!isComponent(detector) || !/Detector"$/.test(shown(detector["_target_"]))) return;
-  const parts = [
-    "preprocessing",
-    "anchor_generator",
-    "size_divisible",
-    "infer_patch_size",
-    "detector_ops",
-  ];
-  const places = parts
-    .filter((part) => part in config.root)
-    .map((part) => `  ${config.placeOf(config.root, part)}: ${part}`);
-  throw errors.bad_request(
-    `Nothing was written: ${config.placeOf(config.root, "detector")} makes a network that finds boxes, which is not imported. Write its manifest after the one of docs/models.md, "Boxes in volumes" (kind volume_detection), with the numbers of:\n${places.join("\n")}`,
-  );
 }
 
 /** A name for each channel; undefined unless there is one for each. */
@@ -223,7 +212,7 @@ function valuesOf(
 
 /** A picture, whose columns are the rows of MONAI's arrays. */
 function pictureInput(
-  { resized, orientation, spacing, foreground, inverted, measured }: Chain,
+  { resized, orientation, spacing, foreground, inverted, measured, windows }: Chain,
   channels: number,
   choices: ImportChoices,
   gaps: Gaps,
@@ -236,14 +225,19 @@ function pictureInput(
       `${file}: preprocessing`,
       "Orientationd, Spacingd and CropForegroundd are for volumes, and the graph takes pictures",
     );
+  if (windows !== undefined && windows.sides !== 2)
+    windows.refuse("roi_size", "Expected two numbers for a graph of pictures");
   if (measured.length === 0)
     gaps.note(
       `${file}: preprocessing`,
       "Nothing is scaled by an image's own values: DICOM images of more than 8 bits have others than pictures have; accepts may leave them out",
     );
   const [width, height] = resized?.sides ?? [];
-  if (resized !== undefined && resized.sides.length !== 2)
-    resized.refuse("spatial_size", "Expected two numbers for a graph of pictures");
+  if (resized !== undefined && (resized.sides.length !== 2 || resized.volumes))
+    resized.refuse(
+      undefined,
+      "Expected two numbers and a mode of pictures for a graph of pictures",
+    );
   if (resized !== undefined && inverted !== undefined && resized.how["interpolation"] !== "linear")
     resized.refuse("mode", "Expected bilinear before Invertd; other ways back are not offered");
   return {
@@ -258,29 +252,47 @@ function pictureInput(
 }
 
 function volumeInput(
-  chain: Chain,
+  chain: Chain & { multipleOf?: number[] | undefined },
   { graph }: Network,
   choices: ImportChoices,
   gaps: Gaps,
   file: string,
 ): Record<string, unknown> {
-  const { spacing, clip, resized, foreground, sliced } = chain;
-  resized?.refuse(undefined, "It is offered for pictures alone, not for volumes");
+  const { spacing, clip, resized, foreground, sliced, inverted, windows, multipleOf } = chain;
   // The network looks at slices across the axis that is named
   const sorted = <T>(axes: readonly T[]): T[] =>
     sliced === undefined
       ? [...axes]
       : [...axes.slice(sliced, sliced + 1), ...axes.toSpliced(sliced, 1)];
-  const [depth = -1, height = -1, width = -1] = graph.inputs[0]?.shape.slice(2) ?? [];
+  if (resized !== undefined && (resized.sides.length !== 3 || resized.pictures))
+    resized.refuse(
+      undefined,
+      "Expected three numbers and a mode of volumes for a graph of volumes",
+    );
+  if (resized !== undefined && foreground === true)
+    resized.refuse(undefined, "Expected no CropForegroundd beside it");
+  if (resized !== undefined && inverted !== undefined && resized.how["interpolation"] !== "linear")
+    resized.refuse("mode", "Expected trilinear before Invertd; other ways back are not offered");
+  if (windows !== undefined && sliced === undefined && windows.sides !== 3)
+    windows.refuse("roi_size", "Expected three numbers for a graph of volumes");
+  const [depth = -1, height = -1, width = -1] =
+    resized === undefined ? (graph.inputs[0]?.shape.slice(2) ?? []) : sorted(resized.sides);
   const fixed = chain.tiling === undefined && Math.min(depth, height, width) > 0;
-  const resampled = spacing !== undefined || foreground === true;
+  const resampled = spacing !== undefined || foreground === true || multipleOf !== undefined;
   const orientation = orientationOf(chain, choices.orientation, file, gaps);
+  const stretched = { fit: "stretch", ...resized?.how };
+  const asItLies = { fit: "none", interpolation: "linear" };
   return {
     layout: "NCDHW",
-    size: fixed ? { kind: "fixed", depth, height, width } : { kind: "source" },
+    size:
+      fixed && multipleOf === undefined
+        ? { kind: "fixed", depth, height, width }
+        : { kind: "source" },
     ...(resampled
       ? { fit: "stretch", interpolation: "spline" }
-      : { fit: "none", interpolation: "linear" }),
+      : resized !== undefined
+        ? stretched
+        : asItLies),
     values: { kind: "modality" },
     channels: "grayscale",
     colour_source: "refuse",
@@ -290,7 +302,8 @@ function volumeInput(
             grid: "first_voxel",
             spacing_mm: sorted(spacing ?? [null, null, null]),
             order: 1,
-            order_back: chain.inverted?.nearest === true ? 0 : 1,
+            order_back: inverted?.nearest === true ? 0 : 1,
+            ...(multipleOf === undefined ? {} : { multiple_of: multipleOf }),
             keep_range: false,
             clip: clip?.after === true ? "after" : "before",
             crop: foreground === true ? "foreground" : "none",

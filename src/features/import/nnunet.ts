@@ -123,6 +123,8 @@ const VOLUME_READERS = [
   "NibabelIO",
   "NibabelIOWithReorient",
 ];
+/** Those that turn images to RAS, however they lie in their files. */
+const TURNING_READERS = VOLUME_READERS.filter((name) => name.endsWith("WithReorient"));
 /** The reader of pictures: single images, whose pixels have no size. */
 const PICTURES = "NaturalImage2DIO";
 /** Formats of pictures that both read, by the ending of the training files. */
@@ -136,6 +138,8 @@ export interface NnunetFiles {
   dataset: unknown;
   /** Name of the folder: TRAINER__PLANS__CONFIGURATION where nnU-Net made it. */
   folder: string;
+  /** What export_nnunet.py knows beside the plans; a choice takes the place of a field. */
+  exported?: Pick<ImportChoices, "configuration" | "mirror" | "orientation">;
   /** Contents of the file of roles, where there is one. */
   roles?: unknown;
 }
@@ -144,7 +148,8 @@ export interface NnunetFiles {
  * @throws RadserveError bad_request for files that are not what nnU-Net v2 writes, and for choices
  * that they lack.
  */
-export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: Gaps): Imported {
+export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gaps): Imported {
+  const choices: ImportChoices = { ...files.exported, ...given };
   const plans = parsedAs(plansSchema, files.plans, "plans.json");
   const dataset = parsedAs(datasetSchema, files.dataset, "dataset.json");
   const [, trainer, , folderConfiguration] =
@@ -209,7 +214,12 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
         ...prepared,
       }
     : {
-        ...volumeInput(plans.transpose_forward, reader, choices, gaps),
+        ...volumeInput(
+          plans.transpose_forward,
+          reader,
+          TURNING_READERS.includes(reader) ? given : choices,
+          gaps,
+        ),
         ...prepared,
         resampling: resamplingOf(chosen, gaps),
       };
@@ -316,8 +326,8 @@ function volumeInput(
       "plans.json: transpose_forward",
       `Expected each of three axes once, found ${transpose.join(", ")}`,
     );
-  // NibabelIOWithReorient turns images to RAS; arrays are z, y, x then.
-  const turned = reader === "NibabelIOWithReorient" ? "SAR" : undefined;
+  // Their arrays are z, y, x
+  const turned = TURNING_READERS.includes(reader) ? "SAR" : undefined;
   // A single image has no sides of its own: it is taken as it lies
   const letters = choices.orientation ?? (choices.single === true ? "SPL" : turned);
   if (turned !== undefined && letters !== turned)
@@ -464,6 +474,8 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
       "plans.json: spacing",
       `Expected as many spacings as the patch has sides, two or three; found ${spacing.length} and ${patch.length}`,
     );
+  if (forward.force_separate_z === null)
+    checkCoarse(spacing, forward.separate_z_anisotropy_threshold, gaps);
   return {
     grid: "edges",
     spacing_mm: spacing.length === 2 ? [null, ...spacing] : spacing,
@@ -477,6 +489,28 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
     crop: "nonzero",
     activation: "after",
   };
+}
+
+/**
+ * Where one axis of the network's grid is coarser than the others, nnU-Net resamples each slice
+ * across it by itself; here such slices are those of the series.
+ */
+function checkCoarse(spacing: readonly number[], above: number, gaps: Gaps): void {
+  const [least, most] = [Math.min(...spacing), Math.max(...spacing)];
+  const coarse = spacing.indexOf(most);
+  const shares = spacing.lastIndexOf(most) !== coarse;
+  if (most / least <= above || shares) return;
+  const text = `${spacing.join(", ")} mm`;
+  if (spacing.length === 2)
+    gaps.note(
+      "plans.json: spacing",
+      `The network's pixels are ${text}: nnU-Net resamples a series whose slices lie less than ${most} mm apart across the rows or columns, and such a series is not accepted here`,
+    );
+  else if (coarse !== 0)
+    gaps.refuse(
+      "plans.json: spacing",
+      `The network's voxels are ${text}, coarse within its slices: nnU-Net resamples each slice across that axis by itself. Expected the coarse axis first, as nnU-Net plans it (transpose_forward)`,
+    );
 }
 
 function acceptsPictures(

@@ -167,11 +167,22 @@ function modelSection(model: ModelFacts): string {
   return `<section><h2>${escaped(title)}</h2>
 <p>${[...ran, ...(caveats === "" ? [] : [`Warnings: ${escaped(caveats)}.`])].join(" ")}</p>
 ${labels.length === 0 ? "" : table("Findings by label", ["Label", "Found in", "Distribution", "Median (5 % to 95 %)"], labels.map(labelRow))}
-${labels.length === 0 ? "" : `<h3>By scanner</h3>${scanners(model)}`}</section>\n`;
+${measurements(model)}${labels.length === 0 ? "" : `<h3>By scanner</h3>${scanners(model)}`}</section>\n`;
+}
+
+function measurements({ measurements: all }: ModelFacts): string {
+  const rows = [...all.values()]
+    .sort((a, b) => compare(a.label ?? "", b.label ?? "") || compare(a.name, b.name))
+    .map(({ label = "", name, unit, values }) => {
+      const text = unit === "1" ? "" : ` ${escaped(unitText(unit))}`;
+      return `<tr><th scope="row">${escaped(name)}</th><td>${escaped(label)}</td><td class="n">${count(values.count)}</td><td>${bars(name, unit, values)}</td><td class="n">${spread(values)}${text}</td></tr>`;
+    });
+  const columns = ["Measurement", "Label", "Values", "Distribution", "Median (5 % to 95 %)"];
+  return rows.length === 0 ? "" : `<h3>Measurements</h3>${table("Measurements", columns, rows)}`;
 }
 
 function labelRow(facts: LabelFacts): string {
-  return `<tr><th scope="row">${escaped(facts.label)}</th><td class="n">${share(facts.found, facts.images)}</td><td>${bars(facts)}</td><td class="n">${spreads(facts)}</td></tr>`;
+  return `<tr><th scope="row">${escaped(facts.label)}</th><td class="n">${share(facts.found, facts.images)}</td><td>${barsOf(facts)}</td><td class="n">${spreads(facts)}</td></tr>`;
 }
 
 function scanners(model: ModelFacts): string {
@@ -207,14 +218,13 @@ function valuesOf({ scores, extents }: LabelFacts): [unit: string, values: Distr
   return all.filter(([, { count }]) => count > 0);
 }
 
-/**
- * The first of them in twenty equal parts: scores from 0 to 1 if they lie there, else over their
- * range.
- */
-function bars(facts: LabelFacts): string {
+function barsOf(facts: LabelFacts): string {
   const [first] = valuesOf(facts);
-  if (first === undefined) return "";
-  const [unit, values] = first;
+  return first === undefined ? "" : bars(facts.label, ...first);
+}
+
+/** Values in twenty equal parts: scores from 0 to 1 if they lie there, else over their range. */
+function bars(name: string, unit: string, values: Distribution): string {
   const whole = unit === "score" && values.least >= 0 && values.most <= 1;
   const [from, to] = whole ? [0, 1] : [values.least, values.most];
   const counts = values.histogram(BARS, [from, to]);
@@ -230,8 +240,8 @@ function bars(facts: LabelFacts): string {
   const words =
     unit === "score"
       ? `score ${figure(from)} to ${figure(to)}`
-      : `${figure(from)} to ${figure(to)} ${unitText(unit)}`;
-  return `<svg class="bars" viewBox="0 0 160 34" role="img" aria-label="Distribution of ${escaped(facts.label)}: ${escaped(words)}">${drawn}</svg><span class="quiet">${escaped(words)}</span>`;
+      : `${figure(from)} to ${figure(to)}${unit === "1" ? "" : ` ${unitText(unit)}`}`;
+  return `<svg class="bars" viewBox="0 0 160 34" role="img" aria-label="Distribution of ${escaped(name)}: ${escaped(words)}">${drawn}</svg><span class="quiet">${escaped(words)}</span>`;
 }
 
 function spread(values: Distribution): string {

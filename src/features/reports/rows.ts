@@ -1,11 +1,11 @@
 /**
- * A job as a table (RFC 4180): a row for each label of each model on each image, with everything
- * that the report counts.
+ * A job as a table (RFC 4180): a row for each label and each measurement of each model on each
+ * image, with everything that the report counts.
  */
 import { harmless } from "../../base/harmless.js";
 import { observedIn, scannerOf, workTime } from "../../results/receipt/observed.js";
-import type { Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
-import { codeOf, type ReportedImage } from "./tally.js";
+import type { Measurement, Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
+import { codeOf, measurementName, type ReportedImage } from "./tally.js";
 
 const COLUMNS = [
   "index",
@@ -27,6 +27,10 @@ const COLUMNS = [
   "unit",
   "warnings",
   "work_ms",
+  "measurement",
+  "frame",
+  "value",
+  "value_unit",
 ] as const;
 type ReportRow = Partial<Record<(typeof COLUMNS)[number], string | number | boolean>>;
 
@@ -76,17 +80,23 @@ function rowsOfModel(own: ReportRow, receipt: Receipt, model: ReceiptModel): str
     ),
     work_ms: Math.round(workTime(receipt)),
   };
-  const observed = observedIn(model);
-  if (observed.length === 0) return line(base);
-  return observed
-    .map(({ label, present, score, extent }) =>
-      line({
-        ...base,
-        label,
-        present,
-        ...(score === undefined ? {} : { score }),
-        ...(extent === undefined ? {} : { extent: extent.value, unit: extent.unit }),
-      }),
-    )
-    .join("");
+  const labels = observedIn(model).map(({ label, present, score, extent }): ReportRow => ({
+    label,
+    present,
+    ...(score === undefined ? {} : { score }),
+    ...(extent === undefined ? {} : { extent: extent.value, unit: extent.unit }),
+  }));
+  const rows = [...labels, ...model.measurements.map(rowOfMeasurement)];
+  return (rows.length === 0 ? [{}] : rows).map((row) => line({ ...base, ...row })).join("");
+}
+
+function rowOfMeasurement(measurement: Measurement): ReportRow {
+  const { label, frame, value, unit } = measurement;
+  return {
+    ...(label === undefined ? {} : { label }),
+    ...(frame === undefined ? {} : { frame }),
+    measurement: measurementName(measurement),
+    value,
+    value_unit: unit.value,
+  };
 }

@@ -6,7 +6,7 @@
 import { Distribution } from "../../base/distribution.js";
 import type { ErrorObject } from "../../base/errors.js";
 import { observedIn, scannerOf, workTime, type Observed } from "../../results/receipt/observed.js";
-import type { Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
+import type { Measurement, Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
 import type { Item } from "../../jobs/schema.js";
 
 /** One image of the job, as its end was written down, with its receipt if that could be read. */
@@ -23,6 +23,10 @@ export interface ReportedImage extends Pick<
 
 export const codeOf = (error: Pick<ErrorObject, "error" | "message"> | undefined) =>
   error && { code: error.error, message: error.message };
+
+/** The name of a measurement, with the number of the box that it is of. */
+export const measurementName = ({ name, number }: Pick<Measurement, "name" | "number">): string =>
+  number === undefined ? name : `${name} ${number}`;
 
 /** Examples that are named of each reason; the table has them all. */
 const MOST_EXAMPLES = 5;
@@ -52,6 +56,15 @@ export interface LabelFacts {
   extents: Map<string, Distribution>;
 }
 
+/** A measurement of a model: of all images, and of all frames and boxes of one. */
+export interface MeasurementFacts {
+  label: string | undefined;
+  name: string;
+  /** In UCUM. */
+  unit: string;
+  values: Distribution;
+}
+
 export interface ModelFacts {
   name: string;
   version: string;
@@ -60,6 +73,7 @@ export interface ModelFacts {
   failed: number;
   notAccepted: number;
   labels: Map<string, LabelFacts>;
+  measurements: Map<string, MeasurementFacts>;
   scanners: Map<string, { images: number; labels: Map<string, LabelFacts> }>;
   /** Images with the warning, by its code. */
   warnings: Map<string, number>;
@@ -146,8 +160,20 @@ export class Tally {
       if (here !== undefined) this.#countLabel(here.labels, observed);
       if (observed.present) this.#proposeFinding(image, model, observed);
     }
+    for (const measurement of model.measurements) this.#addMeasurement(facts, measurement);
     if (image.state === "partial")
       this.#proposePicture("", image, model, "another model failed on this image", -image.index);
+  }
+
+  #addMeasurement({ measurements }: ModelFacts, measurement: Measurement): void {
+    const { label, name, value, unit: given } = measurement;
+    const unit = given.value;
+    this.#entryOf(measurements, `${label ?? ""}\n${name}\n${unit}`, () => ({
+      label,
+      name,
+      unit,
+      values: new Distribution(),
+    }))?.values.add(value);
   }
 
   #factsOf({ name, version, shadow }: ReceiptModel): ModelFacts | undefined {
@@ -160,6 +186,7 @@ export class Tally {
       failed: 0,
       notAccepted: 0,
       labels: new Map(),
+      measurements: new Map(),
       scanners: new Map(),
       warnings: new Map(),
     }));

@@ -111,7 +111,8 @@ export function codecOf({ kind, rows, columns, components, ...header }: Codestre
   const pixels = rows * columns;
   const [ofByte, ofMore] = BYTES_A_SAMPLE[header.progressive ? "progressive" : kind];
   const beyond = header.sampling === undefined ? 0 : BYTES_A_SUBSAMPLED_PIXEL;
-  return { kind, bytes: pixels * (components * (header.precision > 8 ? ofMore : ofByte) + beyond) };
+  const bytes = pixels * (components * (header.precision > 8 ? ofMore : ofByte) + beyond);
+  return kind === "jpeg-xl" ? { kind, bytes } : { kind, bytes, lossy: header.lossy };
 }
 
 /**

@@ -8,7 +8,7 @@ import { errno } from "../../base/errno.js";
 import { errors, RadserveError, type ErrorCode } from "../../base/errors.js";
 import { DataSetAttributes } from "./attributes.js";
 import { warn } from "../image.js";
-import { dictionaryVr, tagOf, type Tag } from "./dictionary.js";
+import { dictionaryVr, type Tag } from "./dictionary.js";
 import { walkDataSet, walkWhole, type DataSet } from "./elements.js";
 import { isVr, MOST_SEEN, newWalk, TooManyElements, type Encoding, type Walk } from "./headers.js";
 import {
@@ -126,14 +126,8 @@ export function openFile(
 }
 
 /** Group 0020 holds what tells series apart; nothing behind it is read. */
-const LAST_OF_HEAD = 0x0020000e;
+export const LAST_OF_HEAD = 0x0020000e;
 const SOP_INSTANCE_UID = 0x00080018;
-
-/** Whether `readHead` reads an attribute. */
-export function readableInHead(keyword: string): boolean {
-  const tag = tagOf(keyword);
-  return tag !== undefined && tag <= LAST_OF_HEAD;
-}
 
 /**
  * The attributes of a file's beginning, up to SeriesInstanceUID.

@@ -29,6 +29,9 @@ export function tensorText(info: TensorInfo): string {
   return `${info.dtype} [${sides.join(", ")}]`;
 }
 
+/** The same with its name, "y" float32 [n, 3]. */
+export const namedText = (info: TensorInfo): string => `"${info.name}" ${tensorText(info)}`;
+
 /** The tensor of a name, or that there is none. */
 export function namedTensor(
   name: string,

@@ -5,7 +5,7 @@
 import type { Stopwatch } from "../../base/stopwatch.js";
 import { VERSION } from "../../base/version.js";
 import { translateIn, type PathMapping } from "../../files/path-map.js";
-import type { Image, NotChosen, Series } from "../../images/image.js";
+import type { Image, NotChosen, Series, Warning } from "../../images/image.js";
 import { receiptName } from "../receipt/names.js";
 import {
   RECEIPT_SCHEMA,
@@ -19,10 +19,17 @@ import path from "node:path";
 /** The facts of a request that a receipt and an answer have beside its results. */
 interface RequestFacts {
   /** Paths as the client gave them. */
-  task: { requestId: string; inputPath: string; outputFolder: string };
+  task: {
+    requestId: string;
+    traceparent?: string | undefined;
+    inputPath: string;
+    outputFolder: string;
+  };
   /** NAME, the stem of the results. */
   name: string;
   image: Image;
+  /** What the gateway says of how the image came. */
+  reception: readonly Warning[];
   plan: { outputs: string[]; from: Receipt["outputs_from"] };
   watch: Stopwatch;
 }
@@ -121,7 +128,7 @@ function present<K extends string>(key: K, value: string | undefined): Partial<R
 
 /** @param pixelSha256 over the stored values of all frames, in order, hex */
 export function receiptOf(
-  { task, name, image, plan, watch }: RequestFacts,
+  { task, name, image, reception, plan, watch }: RequestFacts,
   models: ReceiptModel[],
   pixelSha256: string,
 ): Receipt {
@@ -131,12 +138,13 @@ export function receiptOf(
     status: models.some((model) => model.status === "failed") ? "partial" : "completed",
     source: sourceOf(name, image, pixelSha256),
     transforms: image.transforms,
-    warnings: image.warnings,
+    warnings: [...image.warnings, ...reception],
     outputs_requested: plan.outputs,
     outputs_from: plan.from,
     models,
     timings: {
       request_id: task.requestId,
+      ...present("traceparent", task.traceparent),
       started_at: watch.startedAt,
       utc_offset: watch.utcOffset,
       finished_at: new Date().toISOString(),

@@ -8,9 +8,10 @@ import type { Receipt } from "../receipt/receipt.js";
 import { canonicalJson } from "../../base/canonical-json.js";
 import { errors, RadserveError } from "../../base/errors.js";
 import { VERSION } from "../../base/version.js";
-import type { Image } from "../../images/image.js";
+import type { Image, Warning } from "../../images/image.js";
 import type { ModelEntry } from "../../models/entry.js";
 import { receiptName } from "../receipt/names.js";
+import { ofReception } from "../receipt/reception.js";
 import { distrust, type Trust } from "../receipt/seal.js";
 
 /**
@@ -65,10 +66,12 @@ export interface ResultKey extends Called {
   outputs_requested: readonly string[];
   outputs_from?: Receipt["outputs_from"];
   radserve_version?: string;
+  /** How the series came: it may have been sent again since, whole. */
+  reception?: readonly string[];
 }
 
 export function keyOf(
-  { source, series }: Image,
+  { image: { source, series }, reception }: { image: Image; reception: readonly Warning[] },
   plan: {
     models: readonly { entry: ModelEntry }[];
     outputs: string[];
@@ -88,6 +91,7 @@ export function keyOf(
     outputs_requested: plan.outputs,
     outputs_from: plan.from,
     radserve_version: VERSION,
+    reception: ofReception(reception).map(({ message }) => message),
   };
 }
 
@@ -100,6 +104,8 @@ export async function reusable(dir: string, receipt: Receipt, key: ResultKey): P
   if (source.file_sha256 !== key.file_sha256 || source.group !== key.group) return false;
   if (key.radserve_version !== undefined && receipt.radserve_version !== key.radserve_version)
     return false;
+  const reception = ofReception(receipt.warnings).map(({ message }) => message);
+  if (!sameNames(reception, key.reception ?? [])) return false;
   if (receipt.status !== "completed" || receipt.models.some((m) => m.status === "failed"))
     return false;
   if (!sameNames(receipt.outputs_requested, key.outputs_requested)) return false;

@@ -11,7 +11,7 @@ import { attributeOf } from "./element-writer.js";
 import type { DicomObject } from "./elements.js";
 import type { Making } from "./objects/kind.js";
 import { OBJECTS } from "./objects/table.js";
-import { anatomyOfSeries, MAY_BE_EMPTY, patientAndStudy } from "./source.js";
+import { anatomyOfSeries, MAY_BE_EMPTY, patientAndStudy, sideOfPicture } from "./source.js";
 import type { DicomKind } from "../../manifest/manifest.js";
 import { deviceUid, type Subject } from "./subject.js";
 
@@ -105,12 +105,14 @@ function checkNames(
  * sets.
  */
 function checkCopies(kind: DicomKind, attributes: Attributes, subject: Subject): void {
-  const { attributes: source, ids } = subject;
+  const { attributes: source, ids, image } = subject;
+  const anatomy = { ...anatomyOfSeries(source), ...sideOfPicture(image, source) };
   const expected = {
     ...patientAndStudy(source, ids.studyInstanceUid),
-    ...(kind === "sc" ? anatomyOfSeries(source) : {}),
+    ...(kind === "sc" ? anatomy : {}),
   };
   for (const [keyword, value] of Object.entries(expected)) {
+    if (value === undefined) continue;
     if (Array.isArray(value) && typeof value[0] === "object") continue;
     const given = (Array.isArray(value) ? value : [value]).map(String).join("\\");
     const found = (attributes.strings(keyword) ?? []).join("\\");

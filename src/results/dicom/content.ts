@@ -2,6 +2,7 @@
  * Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and
  * its children.
  */
+import { groupsOf } from "../../base/groups.js";
 import type { Vector } from "../../images/vectors.js";
 import type { Code } from "../../manifest/texts.js";
 import type { SourcePoint } from "../kinds/kind.js";
@@ -95,14 +96,19 @@ export function num(
   return item(relationship, "NUM", name, measured, children);
 }
 
-/** One content item for each object that the frames belong to. */
+/** Frames that one item names: an Integer String has room for no more (PS3.5 section 7.1.2). */
+const MOST_FRAMES = 5000;
+
+/** Content items for each object that the frames belong to. */
 export function images(
   relationship: Relationship,
   name: Code | undefined,
   frames: readonly SourceFrame[],
 ): Dataset[] {
-  return referenced(frames).map((reference) =>
-    item(relationship, "IMAGE", name, { ReferencedSOPSequence: [reference] }),
+  return [...groupsOf(frames, MOST_FRAMES)].flatMap((some) =>
+    referenced(some).map((reference) =>
+      item(relationship, "IMAGE", name, { ReferencedSOPSequence: [reference] }),
+    ),
   );
 }
 
@@ -114,16 +120,19 @@ export function segmentReference(name: Code, reference: Dataset): Dataset {
 /**
  * A point, or a line through several, in a frame's pixels: the first one's upper left corner is 0\0
  * and its middle 0.5\0.5 (PS3.3 C.18.6). A line that goes back to its first point is closed.
+ * @param isTile the frame is a part of a larger image, whose pixels could be meant
  */
 export function spatialCoordinates(
   relationship: Relationship,
   name: Code,
   points: readonly SourcePoint[],
   frame: SourceFrame,
+  isTile: boolean,
 ): Dataset {
   const graphic = {
     GraphicType: points.length > 1 ? "POLYLINE" : "POINT",
     GraphicData: points.flatMap(({ x, y }) => [x, y]),
+    ...(isTile ? { PixelOriginInterpretation: "FRAME" } : {}),
   };
   return item(relationship, "SCOORD", name, graphic, images("SELECTED FROM", undefined, [frame]));
 }

@@ -106,6 +106,8 @@ export class ElementWriter {
   /** Where the bytes begin that are in no piece yet. */
   #from = 0;
   readonly #pieces: Uint8Array[] = [];
+  /** Elements that were written, and the beginnings and ends of items. */
+  count = 0;
 
   /** @param implicit elements say no VR */
   constructor(private readonly implicit = false) {}
@@ -134,6 +136,7 @@ export class ElementWriter {
    */
   #header(tag: Tag, vr: string, length: number): void {
     this.#room(HEADER_BYTES);
+    this.count += 1;
     const buffer = this.#buffer;
     const isLong = LONG_VRS.has(vr);
     const asUnknown = !isLong && length > LONGEST_SHORT;
@@ -182,6 +185,7 @@ export class ElementWriter {
   /** A few bytes as they are, for example one of the delimiters below. */
   put(bytes: Uint8Array): void {
     this.#room(bytes.length);
+    if (bytes === ITEM || bytes === ITEM_END) this.count += 1;
     this.#buffer.set(bytes, this.#at);
     this.#at += bytes.length;
   }

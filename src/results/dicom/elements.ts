@@ -5,6 +5,7 @@
 import { createHash } from "node:crypto";
 import { sha256 } from "../../files/durable-files.js";
 import { VERSION } from "../../base/version.js";
+import { MOST_SEEN } from "../../images/dicom/headers.js";
 import {
   EXPLICIT_VR_LITTLE_ENDIAN,
   IMPLICIT_VR_LITTLE_ENDIAN,
@@ -19,6 +20,18 @@ import {
   type PlainValue,
 } from "./element-writer.js";
 import { derivedUid } from "./uid.js";
+
+/** Elements and items of an object at most: the reader counts file meta information, too. */
+export const MOST_OF_OBJECT = MOST_SEEN - 1000;
+
+/** An object would have more elements and items than are read. Its message says so, in words. */
+export class ObjectTooLarge extends Error {
+  constructor() {
+    super(
+      `it would have more than ${MOST_OF_OBJECT} elements and items, which is more than is read of a file`,
+    );
+  }
+}
 
 export type Value =
   string | number | readonly (string | number)[] | readonly Dataset[] | Uint8Array;
@@ -44,7 +57,9 @@ function ordered(dataset: Dataset): [Attribute, Value][] {
   return elements.sort(([a], [b]) => a.tag - b.tag);
 }
 
+/** @throws ObjectTooLarge */
 function write(dataset: Dataset, encapsulated: boolean, writer: ElementWriter): void {
+  if (writer.count > MOST_OF_OBJECT) throw new ObjectTooLarge();
   for (const [attribute, value] of ordered(dataset)) {
     if (value instanceof Uint8Array) {
       // Pixel Data, for pixels of at most eight bits (PS3.5 section 8.2, A.2)
@@ -108,6 +123,7 @@ export interface DicomObject {
  * @param seed what else tells the object from others: the source's and the model's hashes, the
  * configuration
  * @param transferSyntaxUid of a compression if Pixel Data is one encapsulated frame
+ * @throws ObjectTooLarge
  */
 export function dicomObject(
   dataset: Dataset,

@@ -1,29 +1,44 @@
-/** Measurement groups of the report (PS3.16 TID 1410, 1411, 1501). */
-import type { Label } from "../../manifest/outputs/fields.js";
-import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
-import { dcm, own, sct } from "../../manifest/texts.js";
+/**
+ * Measurement groups of the report (PS3.16 TID 1410, 1411, 1501): one for each box or point, and
+ * one for all else that is said of a label, with its frames and numbers. What was looked for and
+ * not found stands together, apart from them.
+ */
+import { groupsBy } from "../../base/groups.js";
+import { labelsOf } from "../../manifest/outputs/outputs.js";
+import { dcm, sct } from "../../manifest/texts.js";
 import type { Warning } from "../../images/image.js";
 import { volumeOf } from "../../images/dicom/volume.js";
-import { inPatient } from "../kinds/boxes.js";
 import type { SourcePoint } from "../kinds/kind.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
-import { NO_UNITS } from "../kinds/measurements.js";
-import { DEGREE } from "../kinds/point-measures.js";
 import { codeOf } from "./codes.js";
 import {
   coded,
   container,
   images,
-  num,
   segmentReference,
   spatialCoordinates,
-  text,
   uidRef,
   volumeSurface,
-  type Relationship,
 } from "./content.js";
-import type { Dataset, DicomObject } from "./elements.js";
+import { MOST_OF_OBJECT, ObjectTooLarge, type Dataset, type DicomObject } from "./elements.js";
 import { frameOfReferenceOf } from "./frame-positions.js";
+import {
+  absentNumbers,
+  algorithmItems,
+  allOf,
+  findingItems,
+  framesOf,
+  isTiled,
+  measured,
+  numbersOf,
+  scoreItems,
+  sourceOfValue,
+  sourcesOf,
+  tracking,
+  type KnownLabel,
+  type Told,
+} from "./group-items.js";
+import { facesOf, outlineOf } from "./outlines.js";
 import {
   LABEL_MAP_SEGMENTATION,
   partsOf,
@@ -31,11 +46,10 @@ import {
   segFrameNumber,
   segmentsOf,
   segmentTracking,
+  type PhaseSegment,
   type Segment,
 } from "./segments.js";
-import { sideOf } from "../findings/sides.js";
-import type { SourceFrame } from "./source.js";
-import { algorithmParameters, trackingUid, type Subject } from "./subject.js";
+import { trackingUid, type Subject } from "./subject.js";
 
 /** The contents of the report. */
 export interface ReportContents {
@@ -49,83 +63,83 @@ export interface ReportContents {
 export type Companion = Pick<DicomObject, "sopClassUid" | "sopInstanceUid" | "seriesInstanceUid">;
 
 const GROUP = dcm("125007", "Measurement Group");
-const SCORE = own("score", "Score");
-const PROBABILITY = own("probability", "Calibrated probability");
-const ANGLE = own("angle-to-rows", "Clockwise angle of the width to the rows");
-const THRESHOLD = own("threshold", "Threshold of the score");
-const SOURCE_OF_MEASUREMENT = dcm("121112", "Source of Measurement");
-const MARGIN = own("margin", "Margin of the score to the second");
-const TOGETHER = {
-  maximum: sct("56851009", "Maximum"),
-  mean: sct("373098007", "Mean"),
-  noisy_or: own("noisy-or", "Noisy-or"),
-};
-const DERIVATION = dcm("121401", "Derivation");
+const SOURCE_IMAGE = dcm("121233", "Source image for segmentation");
 const PRESENT = sct("52101004", "Present");
 const ABSENT = sct("272519000", "Absent");
 
-/** A label with the output it belongs to. */
-interface KnownLabel {
-  label: Label;
-  output: ModelOutput;
-  o: number;
-  index: number;
-}
-
 export interface Groups {
-  /**
-   * Children of Imaging Measurements: findings in their order, then measurements that belong to no
-   * finding.
-   */
+  /** Children of Imaging Measurements, in the order of the findings that they begin with. */
   groups: Dataset[];
   /**
-   * Children of Qualitative Evaluations: what was looked for and not found, if regions were found.
+   * Children of Qualitative Evaluations: labels that are absent. Validators tell the template of a
+   * group by its siblings (PixelMed 2022), and readers look for findings there.
    */
   absent: Dataset[];
 }
 
-/**
- * Groups of a report. If regions were found, what was not found stands apart from them: validators
- * tell the template of a group by its siblings (PixelMed 2022), and readers look for regions there.
- */
+/** All that is said of a label. */
+interface LabelReport extends KnownLabel {
+  segment: Segment | undefined;
+  /** Boxes and points. */
+  regions: Told[];
+  /** Present without being a region: of the image as a whole, and on single frames. */
+  present: Told[];
+  absent: Told[];
+}
+
+/** Elements and items of a group at least. */
+const LEAST_OF_GROUP = 90;
+
+/** @throws ObjectTooLarge before very many groups take memory */
 export function measurementGroups(
   subject: Subject,
   said: ReportContents,
   seg: Companion | undefined,
 ): Groups {
-  const { outputs } = subject.model.manifest;
-  const known = outputs.flatMap((output, o) =>
-    labelsOf(output).map((label, index): KnownLabel => ({ label, output, o, index })),
-  );
-  const segments = segmentsOf(outputs);
+  const labels = labelReports(subject);
+  const measurements = groupsBy(said.measurements, placeOf);
   const ordinals = new Map<string, number>();
-  const measurements = new Map<string, Measurement[]>();
-  for (const measurement of said.measurements) {
-    const key = placeOf(measurement);
-    measurements.set(key, [...(measurements.get(key) ?? []), measurement]);
-  }
-  const all = foundOf(said).map((finding): ReportGroup => {
-    const found = known.find(({ label }) => label.label === finding.label);
-    if (found === undefined) throw new Error("A finding's label is one of the manifest's");
+  const makers: (() => Dataset[])[] = [];
+  for (const finding of foundOf(said)) {
+    const label = labels.get(finding.label);
+    if (label === undefined) throw new Error("A finding's label is one of the manifest's");
     const key = placeOf(finding);
     const ordinal = ordinals.get(key) ?? 0;
     ordinals.set(key, ordinal + 1);
-    const own = measurements.get(key) ?? [];
-    const segment = segments.find(
-      ({ output, index }) => output === found.o && index === found.index,
-    );
-    return { subject, finding, known: found, ordinal, own, seg, segment };
-  });
-  const apart = all.some(isRegion);
-  const isApart = ({ finding }: ReportGroup) => apart && !finding.present;
-  const values = said.measurements.filter(({ label }) => label === undefined);
+    const told: Told = { finding, own: measurements.get(key) ?? [], ordinal };
+    if (!finding.present) label.absent.push(told);
+    else if (isRegion(told, subject)) {
+      label.regions.push(told);
+      makers.push(() => [regionGroup(subject, label, told)]);
+    } else if (label.present.push(told) === 1) makers.push(() => labelGroups(subject, label, seg));
+  }
+  if (makers.length * LEAST_OF_GROUP > MOST_OF_OBJECT) throw new ObjectTooLarge();
+  const values = groupsBy(
+    said.measurements.filter(({ label }) => label === undefined),
+    ({ name }) => name,
+  );
   return {
     groups: [
-      ...all.filter((group) => !isApart(group)).map(groupOf),
-      ...values.map((measurement) => valueGroup(subject, measurement)),
+      ...makers.flatMap((make) => make()),
+      ...[...values.values()].map((each) => valueGroup(subject, each)),
     ],
-    absent: all.filter(isApart).map(absentItem),
+    absent: [...labels.values()].flatMap((label) => absentItems(subject, label)),
   };
+}
+
+function labelReports(subject: Subject): Map<string, LabelReport> {
+  const { outputs } = subject.model.manifest;
+  const segments = segmentsOf(outputs);
+  const reports = new Map<string, LabelReport>();
+  for (const [o, output] of outputs.entries())
+    for (const [index, label] of labelsOf(output).entries()) {
+      // Masks of boxes have the labels of their boxes, which come first
+      if (reports.has(label.label)) continue;
+      const segment = segments.find((one) => one.label.label === label.label);
+      const none = { regions: [], present: [], absent: [] };
+      reports.set(label.label, { label, output, o, index, segment, ...none });
+    }
+  return reports;
 }
 
 /**
@@ -159,336 +173,207 @@ function foundOf({ findings }: ReportContents): Finding[] {
   });
 }
 
-function isRegion({ subject, finding, seg, segment }: ReportGroup): boolean {
-  return (
-    finding.present &&
-    (outlineOf(finding, subject) !== undefined || (seg !== undefined && segment !== undefined))
-  );
+/** A box in a volume, or a box or point on a frame. */
+function isRegion({ finding }: Told, { image }: Subject): boolean {
+  return finding.frames !== undefined || outlineOf(finding, image.format) !== undefined;
 }
 
-function absentItem({ subject, finding, known, own }: ReportGroup): Dataset {
-  const source = images("INFERRED FROM", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame));
-  return coded("CONTAINS", codeOf(known.label), ABSENT, [
-    ...source,
-    ...measured(own, "HAS PROPERTIES"),
-  ]);
+/**
+ * A label that was found nowhere; or that is on some frames, where all of them together say that it
+ * is absent.
+ */
+function absentItems(subject: Subject, label: LabelReport): Dataset[] {
+  const { absent, present, regions } = label;
+  const isFound = present.length + regions.length > 0;
+  const told = isFound ? absent.filter(({ finding }) => finding.over_frames !== undefined) : absent;
+  if (told.length === 0) return [];
+  const children = [
+    ...sourcesOf("INFERRED FROM", subject, everywhere(subject, told)),
+    ...absentNumbers(subject, label, told),
+  ];
+  return [coded("CONTAINS", codeOf(label.label), ABSENT, children)];
 }
 
-interface ReportGroup {
-  subject: Subject;
-  finding: Finding;
-  known: KnownLabel;
-  /** Number of the box or point among those of this label and frame, from 0. */
-  ordinal: number;
-  own: readonly Measurement[];
-  seg: Companion | undefined;
-  segment: Segment | undefined;
-}
-
-function groupOf(group: ReportGroup): Dataset {
-  const { subject, finding, seg, segment } = group;
-  const outline = outlineOf(finding, subject);
-  if (finding.frames !== undefined && finding.present) return solidGroup(group, finding.frames);
-  if (outline !== undefined && finding.present) return outlineGroup(group, outline);
-  const isSegment =
-    finding.present && (finding.over_frames === undefined || finding.volume !== undefined);
-  if (isSegment && seg !== undefined && segment !== undefined)
-    return segmentGroup(group, seg, segment);
-  return wholeGroup(group);
-}
-
-/** The frames that a finding is about: one, or all. */
-function framesOf({ ids }: Subject, frame: number | undefined): readonly SourceFrame[] {
-  const one = frame === undefined ? undefined : ids.frames[frame - 1];
-  return one === undefined ? ids.frames : [one];
-}
-
-/** The same for what is no region: of a case, the frames of all its members. */
-function lookedAt(subject: Subject, frame: number | undefined): readonly SourceFrame[] {
-  return [...framesOf(subject, frame), ...subject.others.flatMap(({ frames }) => frames)];
+/** What is said of every frame is said of the image. */
+function everywhere({ ids }: Subject, told: readonly Told[]): readonly Told[] {
+  const frames = new Set(told.map(({ finding }) => finding.frame));
+  if (frames.size < ids.frames.length) return told;
+  return told.map((one) => ({ ...one, finding: { ...one.finding, frame: undefined } }));
 }
 
 function onFrame({ frame }: { frame?: number | undefined }): string {
   return frame === undefined ? "" : ` on frame ${frame}`;
 }
 
-function tracking(id: string, uid: string): Dataset[] {
-  return [
-    text("HAS OBS CONTEXT", dcm("112039", "Tracking Identifier"), id),
-    uidRef("HAS OBS CONTEXT", dcm("112040", "Tracking Unique Identifier"), uid),
-  ];
-}
-
-/** TID 4019, in the words of equipment and segmentation. */
-function algorithmItems(subject: Subject): Dataset[] {
-  const { model } = subject;
-  const parameters = algorithmParameters(subject);
-  return [
-    text("HAS CONCEPT MOD", dcm("111001", "Algorithm Name"), model.name),
-    text("HAS CONCEPT MOD", dcm("111003", "Algorithm Version"), model.version),
-    ...(parameters === undefined
-      ? []
-      : [text("HAS CONCEPT MOD", dcm("111002", "Algorithm Parameters"), parameters)]),
-  ];
-}
-
-/** Finding, category and site with its side. */
-function findingItems(subject: Subject, label: Label, frame: number | undefined): Dataset[] {
-  const { category, finding_site } = label;
-  const side = sideOf(subject.image, label, frame);
-  const sided =
-    side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
-  return [
-    ...(category === undefined
-      ? []
-      : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
-    coded("CONTAINS", dcm("121071", "Finding"), codeOf(label)),
-    ...(finding_site === undefined
-      ? []
-      : [coded("HAS CONCEPT MOD", sct("363698007", "Finding Site"), finding_site, sided)]),
-  ];
-}
-
 /** The items with which the group of a region begins. */
-function headItems({ subject, finding, known }: ReportGroup, id: string, uid: string): Dataset[] {
-  const items = findingItems(subject, known.label, finding.frame);
+function headItems(
+  subject: Subject,
+  { label }: LabelReport,
+  told: readonly Told[],
+  { id, uid }: { id: string; uid: string },
+): Dataset[] {
+  const items = findingItems(subject, label, told);
   return [...tracking(id, uid), ...items, ...algorithmItems(subject)];
 }
 
-/** The score is a probability only if the manifest says how it was calibrated. */
-function scoreItems({ finding, known }: Pick<ReportGroup, "finding" | "known">): Dataset[] {
-  const { score, threshold, margin, angle, over_frames: over } = finding;
-  const how =
-    over === undefined || over === "total"
-      ? []
-      : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
-  const calibrated = kindOf(known.output).givesProbabilities?.(known.output) === true;
-  return [
-    ...(score === undefined
-      ? []
-      : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS, undefined, how)]),
-    ...(threshold === undefined ? [] : [num(THRESHOLD, threshold, NO_UNITS)]),
-    ...(margin === undefined ? [] : [num(MARGIN, margin, NO_UNITS)]),
-    ...(angle === undefined ? [] : [num(ANGLE, angle, DEGREE)]),
-  ];
-}
-
-/** @param from what the number was measured of (TID 320) */
-function measured(
-  own: readonly Measurement[],
-  relationship?: Relationship,
-  from: readonly Dataset[] = [],
-): Dataset[] {
-  return own.map(({ name, code, derivation, value, unit }) => {
-    const how = derivation === undefined ? [] : [coded("HAS CONCEPT MOD", DERIVATION, derivation)];
-    return num(codeOf({ label: name, code }), value, unit, relationship, [...how, ...from]);
-  });
-}
-
-/** Corners of a box, or a point alone; undefined for findings that are neither. */
-function outlineOf(
-  { box, corners, point }: Finding,
-  { image }: Subject,
-): SourcePoint[] | undefined {
-  if (point !== undefined) return [point];
-  if (box === undefined) return undefined;
-  const { x0, y0, x1, y1 } = box;
-  const outline =
-    corners === undefined
-      ? [
-          { x: x0, y: y0 },
-          { x: x1, y: y0 },
-          { x: x1, y: y1 },
-          { x: x0, y: y1 },
-        ]
-      : withinImage(corners, image.format);
-  return [...outline, ...outline.slice(0, 1)];
-}
-
-/**
- * The part of a convex outline, or of a line, within the image: coordinates end there (PS3.3
- * C.18.6.1.2).
- */
-function withinImage(
-  points: readonly SourcePoint[],
-  { rows, columns }: { rows: number; columns: number },
-): SourcePoint[] {
-  const inside = [
-    ({ x }: SourcePoint) => x,
-    ({ y }: SourcePoint) => y,
-    ({ x }: SourcePoint) => columns - x,
-    ({ y }: SourcePoint) => rows - y,
-  ];
-  return inside.reduce<SourcePoint[]>(
-    (left, from) =>
-      left.flatMap((a, i) => {
-        const b = left[(i + 1) % left.length] ?? a;
-        const [at, next] = [from(a), from(b)];
-        const kept = at >= 0 ? [a] : [];
-        if (at >= 0 === next >= 0) return kept;
-        const part = at / (at - next);
-        return [...kept, { x: a.x + part * (b.x - a.x), y: a.y + part * (b.y - a.y) }];
-      }),
-    [...points],
-  );
-}
-
-/** The lines that a number is of; all but the ends of an open one lie in the image. */
-function linesOf({ lines = [], frame }: Measurement, subject: Subject): Dataset[] {
-  const [at] = framesOf(subject, frame);
-  if (at === undefined) throw new Error("An image has a frame");
-  return lines.map((line) => {
-    const points = withinImage(line, subject.image.format).slice(0, line.length);
-    return spatialCoordinates("INFERRED FROM", SOURCE_OF_MEASUREMENT, points, at);
-  });
+function regionGroup(subject: Subject, label: LabelReport, told: Told): Dataset {
+  const { frames } = told.finding;
+  if (frames !== undefined) return solidGroup(subject, label, told, frames);
+  const outline = outlineOf(told.finding, subject.image.format);
+  if (outline === undefined) throw new Error("A region has an outline");
+  return outlineGroup(subject, label, told, outline);
 }
 
 /** TID 1410 with a box or a point. */
-function outlineGroup(group: ReportGroup, outline: readonly SourcePoint[]): Dataset {
-  const { subject, finding, known, ordinal } = group;
+function outlineGroup(
+  subject: Subject,
+  label: LabelReport,
+  told: Told,
+  outline: readonly SourcePoint[],
+): Dataset {
+  const { finding, ordinal } = told;
   const [frame] = framesOf(subject, finding.frame);
   if (frame === undefined) throw new Error("An image has a frame");
-  const id = `${subject.model.name}: ${known.label.label} ${ordinal + 1}${onFrame(finding)}`;
+  const id = `${subject.model.name}: ${label.label.label} ${ordinal + 1}${onFrame(finding)}`;
   const uid = trackingUid(subject, [
     finding.point === undefined ? "box" : "point",
-    known.o,
-    known.index,
+    label.o,
+    label.index,
     finding.frame ?? 0,
     ordinal,
   ]);
+  const name = dcm("111030", "Image Region");
   return container("CONTAINS", GROUP, "1410", [
-    ...headItems(group, id, uid),
-    spatialCoordinates("CONTAINS", dcm("111030", "Image Region"), outline, frame),
-    ...scoreItems(group),
+    ...headItems(subject, label, [told], { id, uid }),
+    spatialCoordinates("CONTAINS", name, outline, frame, isTiled(subject)),
+    ...scoreItems(label, finding),
   ]);
 }
 
-/** Corners of the six faces of a box from 0 to 1, each in turn. */
-const FACES = [0, 1, 2].flatMap((axis) =>
-  [0, 1].map((end) =>
-    [
-      [0, 0],
-      [1, 0],
-      [1, 1],
-      [0, 1],
-    ].map((corner) => corner.toSpliced(axis, 0, end)),
-  ),
-);
-
 /** TID 1411 with a box in a volume: its surface in the patient, and the slices that it lies in. */
-function solidGroup(group: ReportGroup, frames: readonly number[]): Dataset {
-  const { subject, finding, known, own } = group;
+function solidGroup(
+  subject: Subject,
+  label: LabelReport,
+  told: Told,
+  frames: readonly number[],
+): Dataset {
+  const { finding, own } = told;
   const { box, number = 1 } = finding;
   const { geometry } = volumeOf(subject.image);
   const frameOfReference = frameOfReferenceOf(subject.attributes);
-  if (box?.z0 === undefined || box.z1 === undefined || frameOfReference === undefined)
-    throw new Error("A box in a volume has slices, and a source with a frame of reference");
-  const [low, high] = [
-    [box.x0, box.y0, box.z0],
-    [box.x1, box.y1, box.z1],
-  ];
-  const faces = FACES.map((face) =>
-    face.map((corner) => {
-      const [x = 0, y = 0, z = 0] = corner.map((end, axis) => (end === 0 ? low : high)[axis] ?? 0);
-      return inPatient(geometry, x, y, z);
-    }),
-  );
-  const id = `${subject.model.name}: ${known.label.label} ${number}`;
-  const uid = trackingUid(subject, ["solid", known.o, known.index, number]);
+  if (frameOfReference === undefined)
+    throw new Error("A box in a volume is of a source with a frame of reference");
+  const id = `${subject.model.name}: ${label.label.label} ${number}`;
+  const uid = trackingUid(subject, ["solid", label.o, label.index, number]);
   const seen = frames.flatMap((frame) => framesOf(subject, frame));
   return container("CONTAINS", GROUP, "1411", [
-    ...headItems(group, id, uid),
-    ...volumeSurface(dcm("121231", "Volume Surface"), faces, frameOfReference),
-    ...images("CONTAINS", dcm("121233", "Source image for segmentation"), seen),
-    ...scoreItems(group),
+    ...headItems(subject, label, [told], { id, uid }),
+    ...volumeSurface(dcm("121231", "Volume Surface"), facesOf(box, geometry), frameOfReference),
+    ...images("CONTAINS", SOURCE_IMAGE, seen),
+    ...scoreItems(label, finding),
     ...measured(own),
   ]);
 }
 
 /**
- * TID 1411 with a segment through all slices or of a label map, or TID 1410 with a segment on one
- * frame.
+ * The groups of what is present without being a region: one for each of its segments, of which
+ * there is one a phase, or one for the label.
  */
-function segmentGroup(group: ReportGroup, seg: Companion, segment: Segment): Dataset {
-  const { subject, finding, own } = group;
-  const { id, uid } = segmentTracking(subject, segment);
+function labelGroups(subject: Subject, label: LabelReport, seg: Companion | undefined): Dataset[] {
+  const { segment, present } = label;
+  if (seg === undefined || segment === undefined) return [wholeGroup(subject, label, present)];
+  const parts = partsOf([segment], phasesIn(subject));
+  const [only, ...others] = parts;
+  if (only !== undefined && others.length === 0)
+    return [segmentGroup(subject, label, seg, only, present)];
+  const ofFrame = ({ frames }: PhaseSegment["phase"], { finding }: Told) =>
+    finding.frame !== undefined && frames.includes(finding.frame - 1);
+  const groups = parts.map((part) => ({
+    part,
+    told: present.filter((one) => ofFrame(part.phase, one)),
+  }));
+  const whole = present.filter(({ finding }) => finding.frame === undefined);
+  return [
+    ...(whole.length === 0 ? [] : [wholeGroup(subject, label, whole)]),
+    ...groups.flatMap(({ part, told }) =>
+      told.length === 0 ? [] : [segmentGroup(subject, label, seg, part, told)],
+    ),
+  ];
+}
+
+/**
+ * TID 1411 with a segment, or TID 1410 with its frame where the image has one frame. A frame of a
+ * label map is of all segments.
+ */
+function segmentGroup(
+  subject: Subject,
+  label: LabelReport,
+  seg: Companion,
+  segment: PhaseSegment,
+  told: readonly Told[],
+): Dataset {
+  const { ids, image } = subject;
   const object = {
     ReferencedSOPClassUID: seg.sopClassUid,
     ReferencedSOPInstanceUID: seg.sopInstanceUid,
   };
-  const isVolume = finding.frame === undefined && finding.volume !== undefined;
-  // A frame of a label map is of all segments
-  const byNumber = isVolume || seg.sopClassUid === LABEL_MAP_SEGMENTATION;
+  const byNumber = ids.frames.length > 1 || seg.sopClassUid === LABEL_MAP_SEGMENTATION;
   const region = byNumber
     ? segmentReference(dcm("121191", "Referenced Segment"), {
         ...object,
-        ReferencedSegmentNumber: partsOf([segment], phasesIn(subject))[0]?.number ?? 0,
+        ReferencedSegmentNumber: segment.number,
       })
     : segmentReference(dcm("121214", "Referenced Segmentation Frame"), {
         ...object,
         // The frame is of one segment; naming both is not allowed (PS3.3 table 10-3)
-        ReferencedFrameNumber: segFrameNumber(
-          segment.number,
-          (finding.frame ?? 1) - 1,
-          phasesIn(subject),
-        ),
+        ReferencedFrameNumber: segFrameNumber(segment.number, 0, phasesIn(subject)),
       });
+  const source =
+    image.series !== undefined && ids.frames.length > 1
+      ? [uidRef("CONTAINS", dcm("121232", "Source series for segmentation"), ids.seriesInstanceUid)]
+      : images("CONTAINS", SOURCE_IMAGE, seenFrames(subject, told));
   return container("CONTAINS", GROUP, byNumber ? "1411" : "1410", [
-    ...headItems(group, id, uid),
+    ...headItems(subject, label, told, segmentTracking(subject, segment)),
     region,
-    ...(isVolume && subject.image.series !== undefined
-      ? [
-          uidRef(
-            "CONTAINS",
-            dcm("121232", "Source series for segmentation"),
-            subject.ids.seriesInstanceUid,
-          ),
-        ]
-      : images(
-          "CONTAINS",
-          dcm("121233", "Source image for segmentation"),
-          framesOf(subject, finding.frame),
-        )),
-    ...scoreItems(group),
-    ...measured(own),
+    ...source,
+    ...numbersOf(subject, label, told),
   ]);
 }
 
-/** TID 1501: present or absent in the image, with its score and measurements. */
-function wholeGroup(group: ReportGroup): Dataset {
-  const { subject, finding, known, own } = group;
-  const { label } = known;
+/** The frames of one object that findings are about; all of them need no numbers. */
+function seenFrames(subject: Subject, told: readonly Told[]) {
+  const seen = told.flatMap(({ finding }) => finding.frame ?? []);
+  if (seen.length === 0) return allOf(subject.ids.frames);
+  return seen.flatMap((frame) => framesOf(subject, frame));
+}
+
+/** TID 1501: present in the image, with scores and measurements. */
+function wholeGroup(subject: Subject, label: LabelReport, told: readonly Told[]): Dataset {
+  const { o, index, regions } = label;
+  const id = `${subject.model.name}: ${label.label.label}`;
+  const uid = trackingUid(subject, ["image", o, index, 0]);
+  const onFrames = [...told, ...regions].filter(({ finding }) => finding.frame !== undefined);
+  const seen = onFrames.length > 0 ? onFrames : told;
   return container("CONTAINS", GROUP, "1501", [
-    ...tracking(
-      `${subject.model.name}: ${label.label}${onFrame(finding)}`,
-      trackingUid(subject, ["image", known.o, known.index, finding.frame ?? 0]),
-    ),
-    ...evaluated(subject, label, finding),
-    ...algorithmItems(subject),
-    ...images("CONTAINS", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame)),
-    ...scoreItems(group),
-    ...measured(own),
-    coded("CONTAINS", codeOf(label), finding.present ? PRESENT : ABSENT),
+    ...headItems(subject, label, told, { id, uid }),
+    ...sourcesOf("CONTAINS", subject, seen),
+    ...numbersOf(subject, label, told),
+    coded("CONTAINS", codeOf(label.label), PRESENT),
   ]);
-}
-
-/** A label that is absent must not stand there as a finding, for readers that stop at that item. */
-function evaluated(subject: Subject, label: Label, { present, frame }: Finding): Dataset[] {
-  const items = findingItems(subject, label, frame);
-  if (present) return items;
-  return items.filter((item) => item["RelationshipType"] !== "CONTAINS");
 }
 
 /** TID 1501 with a value that the model measured, of points or as a regression. */
-function valueGroup(subject: Subject, measurement: Measurement): Dataset {
-  const { name, frame } = measurement;
+function valueGroup(subject: Subject, values: readonly Measurement[]): Dataset {
+  const name = values[0]?.name ?? "";
+  const places = values.map(({ frame }): Told => ({
+    finding: { label: name, present: true, ...(frame === undefined ? {} : { frame }) },
+    own: [],
+    ordinal: 0,
+  }));
   return container("CONTAINS", GROUP, "1501", [
-    ...tracking(
-      `${subject.model.name}: ${name}${onFrame(measurement)}`,
-      trackingUid(subject, ["value", name, frame ?? 0]),
-    ),
+    ...tracking(`${subject.model.name}: ${name}`, trackingUid(subject, ["value", name, 0])),
     ...algorithmItems(subject),
-    ...images("CONTAINS", SOURCE_OF_MEASUREMENT, lookedAt(subject, frame)),
-    ...measured([measurement], undefined, linesOf(measurement, subject)),
+    ...sourcesOf("CONTAINS", subject, everywhere(subject, places)),
+    ...values.flatMap((value) => measured([value], undefined, sourceOfValue(subject, value))),
   ]);
 }

@@ -4,7 +4,7 @@
  */
 import { dcm, OWN_SCHEME } from "../../manifest/texts.js";
 import { VERSION } from "../../base/version.js";
-import type { Attributes, Image } from "../../images/image.js";
+import type { Attributes, Codec, Image } from "../../images/image.js";
 import { codeItem } from "./codes.js";
 import type { Dataset } from "./elements.js";
 import { dateAndTime, patientAndStudy, zoneOf } from "./source.js";
@@ -114,33 +114,39 @@ export function algorithm(subject: Pick<Subject, "model" | "roles">): Dataset {
   };
 }
 
-/** Whether the source's pixels went through a lossy coder, and how far (PS3.3 C.7.6.1.1.5). */
+/**
+ * Whether the source's pixels went through a lossy coder, and how far (PS3.3 C.7.6.1.1.5): as the
+ * source says, or as its frames are compressed. What neither tells is left out.
+ */
 export function lossiness(image: Image, attributes: Attributes): Dataset {
-  const method = LOSSY[image.source.transferSyntaxUid ?? ""];
-  if (attributes.string("LossyImageCompression") !== "01" && method === undefined)
-    return { LossyImageCompression: "00" };
-  const { rows, columns, samplesPerPixel, bitsStored } = image.format;
-  const plain = (image.frameCount * rows * columns * samplesPerPixel * bitsStored) / 8;
-  const said = attributes.numbers("LossyImageCompressionRatio") ?? [];
-  const methods = attributes.strings("LossyImageCompressionMethod")?.filter(isCodeString) ?? [];
-  const estimate = Number(Math.max(1, plain / Math.max(1, image.source.bytes)).toFixed(2));
+  const files = image.series?.attributes ?? [attributes];
+  const said = files.find((file) => file.string("LossyImageCompression") === "01");
+  const coded = image.codec?.lossy === true ? image.codec : undefined;
+  if (said === undefined && coded === undefined)
+    return files.every((file) => file.string("LossyImageCompression") === "00")
+      ? { LossyImageCompression: "00" }
+      : {};
+  const ratios = said?.numbers("LossyImageCompressionRatio") ?? [];
+  const methods = said?.strings("LossyImageCompressionMethod")?.filter(isCodeString) ?? [];
   return {
     LossyImageCompression: "01",
-    LossyImageCompressionRatio: said.length > 0 ? said : [estimate],
-    LossyImageCompressionMethod: methods.length > 0 ? methods : [method ?? "ISO_10918_1"],
+    LossyImageCompressionRatio: ratios.length > 0 ? ratios : coded && ratioOf(image),
+    LossyImageCompressionMethod: methods.length > 0 ? methods : coded && METHODS[coded.kind],
   };
 }
 
-/**
- * Transfer syntaxes that lose something, with their Lossy Image Compression Method (PS3.3
- * C.7.6.1.1.5.1).
- */
-const LOSSY: Readonly<Record<string, string>> = {
-  "1.2.840.10008.1.2.4.50": "ISO_10918_1",
-  "1.2.840.10008.1.2.4.51": "ISO_10918_1",
-  "1.2.840.10008.1.2.4.53": "ISO_10918_1",
-  "1.2.840.10008.1.2.4.81": "ISO_14495_1",
-  "1.2.840.10008.1.2.4.91": "ISO_15444_1",
-  "1.2.840.10008.1.2.4.203": "ISO_15444_15",
-  "1.2.840.10008.1.2.4.112": "ISO_18181_1",
+/** About how much smaller the source's file is than its pixels. */
+function ratioOf({ format, frameCount, source }: Image): number {
+  const { rows, columns, samplesPerPixel, bitsStored } = format;
+  const plain = (frameCount * rows * columns * samplesPerPixel * bitsStored) / 8;
+  return Number(Math.max(1, plain / Math.max(1, source.bytes)).toFixed(2));
+}
+
+/** Lossy Image Compression Method (PS3.3 C.7.6.1.1.5.1). */
+const METHODS: Readonly<Record<Codec["kind"], string>> = {
+  jpeg: "ISO_10918_1",
+  "jpeg-ls": "ISO_14495_1",
+  jpeg2000: "ISO_15444_1",
+  htj2k: "ISO_15444_15",
+  "jpeg-xl": "ISO_18181_1",
 };

@@ -9,6 +9,7 @@ import type { Picture } from "../../addon/picture.js";
 import type { SegmentationType } from "../forms.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
+import { ObjectTooLarge } from "./elements.js";
 import type { ReportContents } from "./groups.js";
 import { frameOfReferenceOf, isThicknessAssumed } from "./frame-positions.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
@@ -66,9 +67,7 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const kinds = reasons.flatMap(({ kind, why }) => (why === undefined ? kind : []));
   const isSaid = request.asked || isUnforeseen(request, ids);
   const warnings = reasons.flatMap(({ kind, why }) =>
-    why === undefined || !isSaid
-      ? []
-      : { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${why}.` },
+    why === undefined || !isSaid ? [] : notWritten(kind, why),
   );
   const { attributes } = request.image;
   if (kinds.length === 0 || attributes === undefined || "missing" in ids || "missing" in others)
@@ -80,18 +79,27 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const subject: Subject = roles === undefined ? own : { ...own, roles };
   const masks = masksOf(subject, request);
   const making = { ...materialOf(request), ...request, subject, masks, seg: undefined };
-  const written = await make(kinds, making);
+  const made = await make(kinds, making);
+  const written = made.filter(isWritten);
   await checkObjects(making, written);
   return {
     ...filesAndOutputs(request.name, model.name, written),
     warnings: [
       ...warnings,
-      ...placesLeftOut(kinds, phases),
-      ...thicknessAssumed(kinds, subject, masks),
+      ...made.flatMap((each) => (isWritten(each) ? [] : notWritten(each.kind, each.why))),
+      ...placesLeftOut(written, phases),
+      ...thicknessAssumed(written, subject, masks),
       ...valuesLeftOut(attributes),
     ],
   };
 }
+
+const notWritten = (kind: DicomKind, why: string): Warning => ({
+  code: "output_not_written",
+  message: `No ${kind.toUpperCase()} was written: ${why}.`,
+});
+
+const hasSeg = (written: readonly Written[]): boolean => written.some(({ kind }) => kind === "seg");
 
 /** The frames by phases, as the objects part them; a grid of its own is one phase. */
 export function phasesIn(image: Image, ownGrid: ObjectsRequest["ownGrid"]): Subject["phases"] {
@@ -103,18 +111,18 @@ export function phasesIn(image: Image, ownGrid: ObjectsRequest["ownGrid"]): Subj
 }
 
 /** A SEG whose frames would lie one in the other for who reads it by geometry has no places. */
-function placesLeftOut(kinds: readonly DicomKind[], phases: Subject["phases"]): Warning[] {
-  if (typeof phases !== "string" || !kinds.includes("seg")) return [];
+function placesLeftOut(written: readonly Written[], phases: Subject["phases"]): Warning[] {
+  if (typeof phases !== "string" || !hasSeg(written)) return [];
   const message = `The SEG does not say where its frames lie: ${phases}. It refers to the source's frames.`;
   return [{ code: "place_left_out", message }];
 }
 
 function thicknessAssumed(
-  kinds: readonly DicomKind[],
+  written: readonly Written[],
   subject: Subject,
   masks: Masks | undefined,
 ): Warning[] {
-  if (masks === undefined || !kinds.includes("seg") || !isThicknessAssumed(subject, masks.grid))
+  if (masks === undefined || !hasSeg(written) || !isThicknessAssumed(subject, masks.grid))
     return [];
   const message =
     "The source does not say how thick its frames are (SliceThickness), and they do not lie evenly: the SEG makes them as thick as a pixel is wide, so that readers place them. Take no volumes from it.";
@@ -201,18 +209,28 @@ function valuesLeftOut(attributes: Attributes): Warning[] {
 
 /**
  * Objects beside the SEG refer to it. They are made together: other threads draw the picture
- * meanwhile.
+ * meanwhile. One that would be too large is left out, and takes no other with it.
  */
-async function make(kinds: readonly DicomKind[], making: Making): Promise<Written[]> {
-  const seg = kinds.includes("seg") ? await OBJECTS.seg.make(making) : undefined;
-  return Promise.all(
-    kinds.map(async (kind) => ({
-      kind,
-      object:
-        kind === "seg" && seg !== undefined ? seg : await OBJECTS[kind].make({ ...making, seg }),
-    })),
-  );
+async function make(kinds: readonly DicomKind[], making: Making): Promise<Made[]> {
+  const first = kinds.includes("seg") ? [await madeOf("seg", making)] : [];
+  const seg = first.find(isWritten)?.object;
+  const others = kinds.filter((kind) => kind !== "seg");
+  const made = await Promise.all(others.map((kind) => madeOf(kind, { ...making, seg })));
+  return [...first, ...made];
 }
+
+type Made = Written | { kind: DicomKind; why: string };
+
+async function madeOf(kind: DicomKind, making: Making): Promise<Made> {
+  try {
+    return { kind, object: await OBJECTS[kind].make(making) };
+  } catch (error) {
+    if (error instanceof ObjectTooLarge) return { kind, why: error.message };
+    throw error;
+  }
+}
+
+const isWritten = (made: Made): made is Written => "object" in made;
 
 function filesAndOutputs(
   name: string,

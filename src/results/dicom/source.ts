@@ -6,6 +6,7 @@ import { dcm } from "../../manifest/texts.js";
 import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
 import type { Attributes, Image } from "../../images/image.js";
+import { statedSides } from "../findings/sides.js";
 import { codeItem } from "./codes.js";
 import type { Dataset, Value } from "./elements.js";
 import { isOfForm, isUid } from "./values.js";
@@ -482,6 +483,24 @@ export function anatomyOfSeries(attributes: Attributes): Dataset {
     ...takeOver(attributes, ["BodyPartExamined"]),
     ...(side === "L" || side === "R" ? { Laterality: side } : unpaired ? {} : { Laterality: "" }),
   };
+}
+
+/**
+ * The side of a picture, where the series names none: Image Laterality as the source has it, or the
+ * one side that its frames or regions state. Laterality is then absent (PS3.3 C.7.3.1), because
+ * pictures of both sides may lie in one series.
+ */
+export function sideOfPicture(image: Image, attributes: Attributes): Dataset {
+  if (["L", "R"].includes(attributes.string("Laterality") ?? "")) return {};
+  const own = image.series === undefined ? attributes.string("ImageLaterality") : undefined;
+  const [shown, ...others] = statedSides(image, undefined);
+  const side =
+    own !== undefined && ["L", "R", "U", "B"].includes(own)
+      ? own
+      : others.length === 0
+        ? shown
+        : undefined;
+  return side === undefined ? {} : { Laterality: undefined, ImageLaterality: side };
 }
 
 const ZONE = /^[+-](?:0\d|1[0-4])[0-5]\d$/;

@@ -33,7 +33,7 @@ const AREA: Code = { value: "42798000", scheme: "SCT", meaning: "Area" };
 const SQUARE_CENTIMETER: Code = { value: "cm2", scheme: "UCUM", meaning: "square centimeter" };
 const SQUARE_MM_PER_SQUARE_CM = 100;
 /** The concept that PS3.16 uses for volumes of regions. */
-const VOLUME: Code = { value: "118565006", scheme: "SCT", meaning: "Volume" };
+export const VOLUME: Code = { value: "118565006", scheme: "SCT", meaning: "Volume" };
 export const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
 export const CUBIC_MM_PER_ML = 1000;
 
@@ -232,7 +232,7 @@ function inVolume(
   return { findings, measurements, warnings };
 }
 
-const measuredVolume = (label: string, ml: number): Measurement => ({
+export const measuredVolume = (label: string, ml: number): Measurement => ({
   name: "Volume",
   code: VOLUME,
   label,

@@ -389,6 +389,10 @@ export const receiptSchema = z.object({
   timings: z
     .object({
       request_id: z.string(),
+      traceparent: z
+        .string()
+        .optional()
+        .describe("The header of the request, or of the job's, as W3C Trace Context has it"),
       started_at: z.string(),
       utc_offset: z
         .string()

@@ -156,6 +156,12 @@ export async function signingKeyId(): Promise<string | undefined> {
   return signingKey(ring.keys)?.kid;
 }
 
+/** The ids of all keys that check. */
+export async function resultKeyIds(): Promise<string[]> {
+  await ring.fresh();
+  return ring.keys.map(({ kid }) => kid);
+}
+
 function begun(kind: Sealed, name: string, { verify }: Key) {
   return createHmac("sha256", verify).update(`radserve.${kind}/1\0${name.normalize()}\0`);
 }

@@ -229,6 +229,33 @@ t.test("every kind of line as an AuditEvent", { skip: needs(ADDON) }, async (t) 
   }
   const failure = events.find((event) => event["outcomeDesc"] === "disk_full");
   t.match(failure, { outcome: "4", entity: [{}, {}, { what: { type: "Patient" } }] });
+  const exports = events.filter(({ type }) => type.code === "110106");
+  t.strictSame(
+    exports.map(({ outcome }) => outcome),
+    ["0", "4"],
+    "what a destination refuses is no success",
+  );
+  const identified = (value: string) => ({ identifier: { value } });
+  t.match(exports[1], {
+    outcomeDesc: "refused",
+    agent: [
+      { type: { coding: [{ code: "110153" }] }, who: identified("box") },
+      { type: { coding: [{ code: "110152" }] }, who: identified("archive") },
+      { who: identified("pacs"), requestor: true },
+    ],
+    entity: [
+      { what: identified("r-3") },
+      {
+        what: identified("2".repeat(32)),
+        detail: [
+          { valueString: "archive" },
+          { type: "study" },
+          { type: "objects", valueString: "2" },
+        ],
+      },
+      { what: { type: "Patient" } },
+    ],
+  });
   t.strictSame(
     Buffer.from(
       String(

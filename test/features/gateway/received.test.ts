@@ -8,6 +8,7 @@ import t, { type Test } from "tap";
 import type { Receipt } from "../../../src/results/receipt/receipt.js";
 import { linesOf } from "../../support/audit.js";
 import {
+  associate,
   gatewayPlace,
   filesBelow,
   jobsOnce,
@@ -94,7 +95,8 @@ await t.test(
     const killed = gateway.server.servingPid();
     process.kill(killed, "SIGKILL");
     await until("the mark is there again", () => existsSync(mark));
-    t.match(JSON.parse(readFileSync(mark, "utf8")), { job_id: second!.job_id, count: 4 });
+    const marked = { jobs: [{ job_id: second!.job_id }], count: 4 };
+    t.match(JSON.parse(readFileSync(mark, "utf8")), marked);
     t.equal((await jobsOnce(gateway, 2)).length, 2, "the job of before");
     t.notMatch(JSON.stringify(gateway.server.log), /Nobody|1\.2\.3\.4/, "no word of the patient");
   },
@@ -198,12 +200,53 @@ await t.test(
     t.equal((await grown())?.job_id, all!.job_id);
     for (const study of ["1.2.4", "..", "1.2.3%2F1.2.3.5"])
       t.match(await complete(study), { status: 404 }, study);
-    const told = started.server.log.filter(({ msg }) => msg.startsWith("no rule takes"));
-    t.match(told, [{ peer: "ct1" }]);
     t.match(
       await (await fetch(`${started.server.url}/metrics`)).text(),
       /radserve_received_waiting\{for="rule"\} 1/,
     );
+    // What nothing becomes of is seen, may be corrected, and goes as somebody asks
+    const page = (method: "GET" | "POST", rest: string, token = started.server.token) =>
+      started.send(method, `/gateway/received${rest}`, undefined, token);
+    const unused = { series_instance_uid: "1.2.3.8", state: "unused", why: "no_rule" };
+    t.match(await page("GET", "?state=unused"), {
+      status: 200,
+      body: { received: [{ ...unused, peer: "ct1", objects: 2, lost: 0, broken: 0 }] },
+    });
+    t.match(await page("GET", "", await issueToken(place)), { status: 403 });
+    const shown = (await page("GET", `/${STUDY}`)).body["received"] as {
+      series_instance_uid: string;
+      rules: { rule: string; takes: boolean; why: string[] }[];
+    }[];
+    t.match(shown.find((one) => one.series_instance_uid === "1.2.3.8")?.rules, [
+      { rule: "far", takes: false, why: ["It is for far; found ct1."] },
+      { rule: "head", why: ["Expected BodyPartExamined HEAD, found FOOT."] },
+      { rule: "chest", takes: false },
+    ]);
+    const corrected = object(1, {
+      SeriesInstanceUID: "1.2.3.8",
+      SOPInstanceUID: "1.2.3.8.1",
+      BodyPartExamined: "CHEST",
+    });
+    const caller = await associate(started.port());
+    t.match(await caller.store(corrected), { status: 0x0111 });
+    const chosen = "?series=1.2.3.8";
+    t.match(await page("POST", `/${STUDY}/replace${chosen}`), {
+      body: { replaceable: [{ series_instance_uid: "1.2.3.8", objects: 2 }] },
+    });
+    t.match(await caller.store(corrected), { status: 0 });
+    await caller.release();
+    const [again] = await jobsOnce(started, 4);
+    t.match(again!.request, { models: ["ct-tissue"] });
+    await started.ended(again!.job_id);
+    t.match(await page("POST", `/${STUDY}/remove${chosen}`), {
+      body: { removed: [{ series_instance_uid: "1.2.3.8", objects: 2 }] },
+    });
+    t.match(await page("POST", `/${STUDY}/remove${chosen}`), { status: 404 });
+    t.notOk(existsSync(path.join(spool, "series/ct1", STUDY, "1.2.3.8")));
+    const removed = linesOf(place).filter(({ kind }) => kind === "removed");
+    t.match(removed, [{ count: 2, subject: "ct1" }]);
+    const told = started.server.log.filter(({ msg }) => msg.startsWith("no rule takes"));
+    t.match(told, [{ peer: "ct1" }]);
   },
 );
 

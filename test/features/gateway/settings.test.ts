@@ -18,6 +18,12 @@ t.test("the published schema is the one in force", async (t) => {
 
 /** A change of a file that is right, and what is said of it. */
 const RULE = { name: "all", output_folder: "OUT/received" };
+const RULE2 = { ...RULE, name: "other" };
+const conditionOf = (more: object) => ({
+  tag: "SeriesDescription",
+  if_absent: "refuse",
+  ...more,
+});
 const refusals: [string, object, RegExp][] = [
   [
     "longer than a timer runs",
@@ -82,10 +88,63 @@ const refusals: [string, object, RegExp][] = [
   ],
   ["two rules of one name", { rules: [RULE, RULE] }, /rules\[1\]\.name/],
   [
-    "an attribute that comes late",
-    { rules: [{ ...RULE, when: [{ tag: "Rows", min: 1, if_absent: "refuse" }] }] },
-    /rules\[0\]\.when\[0\]\.tag: Expected the keyword of an attribute up to SeriesInstanceUID.*; found "Rows"/,
+    "a rule that the one before leaves nothing",
+    { rules: [RULE, { ...RULE, name: "chest", from: ["ct1"] }] },
+    /rules\[1\]: Expected a rule that can take something; all before it takes all/,
   ],
+  [
+    "a destination twice",
+    {
+      rules: [{ ...RULE, deliver: ["pacs", "pacs"] }],
+      destinations: { pacs: { type: "stow", url: "http://127.0.0.1/dicomweb" } },
+    },
+    /rules\[0\]\.deliver\[1\]: Expected each destination once/,
+  ],
+  [
+    "33 destinations",
+    { rules: [{ ...RULE, deliver: Array.from({ length: 33 }, (_, i) => `pacs${i}`) }] },
+    /rules\[0\]\.deliver: .*32/,
+  ],
+  [
+    "a model that there is not",
+    { rules: [{ ...RULE, models: ["none-such"] }] },
+    /rules, all: expected names of models in .*; found none-such/,
+  ],
+  [
+    "a title that nobody may call",
+    { rules: [{ ...RULE, called: ["OTHER"] }] },
+    /rules\[0\]\.called\[0\]: Expected a title of dicom\.ae_title/,
+  ],
+  ["no folder for results", { rules: [{ name: "all" }] }, /rules\[0\]\.output_folder: Expected a/],
+  [
+    "a folder for what is discarded",
+    { rules: [{ ...RULE, discard: true }] },
+    /rules\[0\]\.output_folder: Expected none beside discard/,
+  ],
+  [
+    "series of a single series",
+    { rules: [{ ...RULE, require_series: [{ name: "t1", when: [conditionOf({ in: ["T1"] })] }] }] },
+    /rules\[0\]\.require_series: Expected group study/,
+  ],
+  [
+    "more images than there may be",
+    { rules: [{ ...RULE, images: { min: 3, max: 2 } }] },
+    /rules\[0\]\.images\.min: Expected at most 2/,
+  ],
+  ...[
+    ["no attribute", { tag: "SeriesDescripton", in: ["x"] }, /tag: Expected the keyword/],
+    ["the pixels", { tag: "PixelData", in: ["x"] }, /tag: Expected an attribute .* before/],
+    ["nothing that it asks", { tag: "Modality" }, /tag: Expected in, not_in, contains/],
+    ["numbers that none is between", { tag: "KVP", min: 9, max: 1 }, /min: Expected at most 1/],
+    ["a value in both", { tag: "Modality", in: ["CT"], not_in: ["CT"] }, /in: .*no value is left/],
+    ["look-ahead", { tag: "Modality", matches: "(?=C)" }, /matches: Expected a regular expr/],
+    ["a private one", { tag: "0019,xx0c", in: ["x"] }, /creator: Expected the Private Creator/],
+    ["a creator", { tag: "Modality", creator: "A", in: ["x"] }, /tag: Expected a private attr/],
+  ].map(([name, condition, message]): [string, object, RegExp] => [
+    `a condition of ${name as string}`,
+    { rules: [{ ...RULE, when: [{ if_absent: "refuse", ...(condition as object) }] }] },
+    new RegExp(`rules\\[0\\]\\.when\\[0\\]\\.${(message as RegExp).source}`),
+  ]),
   [
     "a name with capitals",
     { peers: { "CT 1": { ae_title: "CT1" } } },
@@ -127,7 +186,9 @@ t.test("each mistake has its message", async (t) => {
     peers: { ct1: { ae_title: "CT ONE" } },
     rules: [RULE],
   };
-  const config = { gateway: file, input_roots: [input], output_roots: [output] };
+  const models_dir = path.join(directory, "models");
+  mkdirSync(path.join(models_dir, "a"), { recursive: true });
+  const config = { gateway: file, input_roots: [input], output_roots: [output], models_dir };
   const read = (value: object) => {
     writeFileSync(
       file,
@@ -137,8 +198,8 @@ t.test("each mistake has its message", async (t) => {
   };
   t.match(await read(right), {
     keep: 604_800,
-    dicom: { host: "127.0.0.1", ae_title: "RADSERVE", associations: 16 },
-    rules: [{ quiet: 60, group: "series" }],
+    dicom: { host: "127.0.0.1", ae_title: ["RADSERVE"], associations: 16 },
+    rules: [{ quiet: 60, group: "series", resend: 600, objects: "any", series: "all" }],
   });
   const allowed = [
     {
@@ -148,6 +209,20 @@ t.test("each mistake has its message", async (t) => {
     { dicom: { port: 104, host: "0.0.0.0", tls: { cert: "/c", key: "/k", client_ca: "/ca" } } },
     { dicom: undefined, rules: [{ ...RULE, from: ["stow-viewer"], quiet: "5m", models: ["a"] }] },
     { rules: [{ ...RULE, from: [stowPeer("PACS")] }] },
+    {
+      rules: [
+        { ...RULE, continue: true },
+        { ...RULE, name: "chest" },
+      ],
+    },
+    { rules: [{ ...RULE, when: [conditionOf({ matches: "^chest|thorax$" })] }, RULE2] },
+    { rules: [{ name: "junk", when: [conditionOf({ contains: ["dose"] })], discard: true }, RULE] },
+    { dicom: { port: 104, ae_title: ["A", "B"] }, rules: [{ ...RULE, called: ["B"] }] },
+    {
+      rules: [
+        { ...RULE, when: [{ tag: "0019,xx0C", creator: "X 1", if_absent: "accept", min: 1 }] },
+      ],
+    },
   ];
   for (const change of allowed) t.ok(await read({ ...right, ...change }), JSON.stringify(change));
   for (const [name, change, message] of refusals) {

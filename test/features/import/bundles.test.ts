@@ -71,6 +71,23 @@ const CASES: Record<string, Case> = {
     small: { spatial_size: [48, 32] },
     without: { "few pixels": (manifest) => delete input(manifest).antialias },
   },
+  picture_windows: {
+    modality: "ES",
+    without: {
+      "columns first": (manifest) => {
+        across(manifest);
+        manifest.tiling!.window.reverse();
+      },
+      "windows as they lie": (manifest) => manifest.tiling!.window.reverse(),
+    },
+  },
+  renalStructures_CECT_segmentation: {
+    small: { roi_size: [12, 12, 8] },
+    without: { "the axes": (manifest) => (input(manifest).orientation = "RAS") },
+  },
+  volume_resized: {
+    without: { "few voxels": (manifest) => delete input(manifest).antialias },
+  },
   pediatric_abdominal_ct_segmentation: {
     small: { roi_size: [8, 8, 6] },
     without: { foreground: (manifest) => (input(manifest).resampling!.crop = "none") },
@@ -113,7 +130,8 @@ const CASES: Record<string, Case> = {
 /** The bundle of that name with small sizes, and the network of the reference. */
 function bundleOf(t: Test, name: string, { small, then = [] }: Case): string {
   const bundle = join(t.testdir(), name);
-  cpSync(join(ZOO, name), join(bundle, "configs"), { recursive: true });
+  const own = existsSync(join(BUNDLES, name, "metadata.json"));
+  cpSync(join(own ? BUNDLES : ZOO, name), join(bundle, "configs"), { recursive: true });
   cpSync(join(BUNDLES, name, "model.onnx"), join(bundle, "models", "model.onnx"));
   const file = ["inference.json", "inference.yaml"]
     .map((one) => join(bundle, "configs", one))
@@ -129,11 +147,17 @@ function bundleOf(t: Test, name: string, { small, then = [] }: Case): string {
   return bundle;
 }
 
+/** Names of the channels, which are series. */
+const CHANNELS: Record<string, string[]> = {
+  brats_mri_segmentation: ["T1c", "T1", "T2", "FLAIR"],
+  renalStructures_CECT_segmentation: ["artery", "vein", "excret"],
+};
+
 /** The image of a reference, as a person has it. */
 function imageOf(t: Test, name: string, modality: string): string {
   const picture = join(BUNDLES, name, "image.png");
   if (existsSync(picture)) return picture;
-  const several = name.startsWith("brats") ? ["T1c", "T1", "T2", "FLAIR"] : ["only"];
+  const several = CHANNELS[name] ?? ["only"];
   const series = several.map((text, channel) =>
     seriesFiles(join("..", "bundles", name), {
       modality,
@@ -179,7 +203,10 @@ async function compare(folder: string, name: string, source: string): Promise<Fo
     return { given, made: farthest(output.scores, numbersOf(name, "scores")) };
   if (output?.kind !== "segmentation") throw new Error(`found ${output?.kind}`);
   const labels = numbersOf(name, "labels");
-  const mask = name.startsWith("brats") ? joined(output.mask, labels.length) : output.mask;
+  const mask =
+    name in CHANNELS
+      ? JOINED[name]!(parted(output.mask, labels.length), labels.length)
+      : output.mask;
   const other = labels.filter((label, i) => mask[i] !== label).length;
   return { given, made: mask.length === labels.length ? other / labels.length : Infinity };
 }
@@ -193,18 +220,28 @@ function turned(values: number[], last: number): number[] {
   );
 }
 
-/**
- * The map that the Lambda of BraTS makes of three masks: tumour core, whole tumour, enhancing
- * tumour.
- */
-function joined(mask: Uint8Array, voxels: number): number[] {
-  const [core, whole, enhancing] = [0, 1, 2].map((c) =>
-    mask.subarray(c * voxels, (c + 1) * voxels),
+/** The masks of labels that overlap, one after the other. */
+const parted = (masks: Uint8Array, voxels: number): Uint8Array[] =>
+  Array.from({ length: masks.length / voxels }, (_, c) =>
+    masks.subarray(c * voxels, (c + 1) * voxels),
   );
-  return Array.from({ length: voxels }, (_, i) =>
-    enhancing![i] ? 4 : core![i] ? 1 : whole![i] ? 2 : 0,
-  );
-}
+
+/** The maps that the bundles' own functions make of their masks. */
+const JOINED: Record<string, (masks: Uint8Array[], voxels: number) => number[]> = {
+  // Tumour core, whole tumour, enhancing tumour
+  brats_mri_segmentation: ([core, whole, enhancing], voxels) =>
+    Array.from({ length: voxels }, (_, i) =>
+      enhancing![i] ? 4 : core![i] ? 1 : whole![i] ? 2 : 0,
+    ),
+  // The first label counts, and channel 0 is none
+  renalStructures_CECT_segmentation: (masks, voxels) =>
+    Array.from({ length: voxels }, (_, i) =>
+      Math.max(
+        0,
+        masks.findIndex((mask, label) => label > 0 && mask[i]),
+      ),
+    ),
+};
 
 t.test("bundles of the Model Zoo", { skip: needs(ADDON, ZOO) }, async (t) => {
   t.teardown(() => engine().close());
@@ -218,13 +255,13 @@ t.test("bundles of the Model Zoo", { skip: needs(ADDON, ZOO) }, async (t) => {
       writeFileSync(
         roles,
         JSON.stringify(
-          Object.fromEntries(["T1c", "T1", "T2", "FLAIR"].map((text) => [text, described(text)])),
+          Object.fromEntries((CHANNELS[name] ?? []).map((text) => [text, described(text)])),
         ),
       );
       const { data } = await modelsImport(bundle, engine(), {
         ...(modality === undefined ? {} : { modality }),
         ...(orientation === undefined ? {} : { orientation }),
-        ...(name.startsWith("brats") ? { roles } : {}),
+        ...(name in CHANNELS ? { roles } : {}),
         to,
       });
       const { manifest } = data as { manifest: Manifest };

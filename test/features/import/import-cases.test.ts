@@ -171,10 +171,19 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
       transforms.push({ _target_: "Lambdad", keys: "pred", func: "$lambda x: x[1:]" }),
     /Lambdad\.func: Functions are not run, and this one is not known here/,
   ],
-  "volumes of a size": [
+  "volumes of a size, by a mode of pictures": [
     (_, { preprocessing: { transforms } }) =>
-      (transforms[3] = { _target_: "Resized", keys: "image", spatial_size: [8, 8, 8] }),
-    /Resized: It is offered for pictures alone/,
+      (transforms[3] = {
+        _target_: "Resized",
+        keys: "image",
+        spatial_size: [8, 8, 8],
+        mode: "bicubic",
+      }),
+    /Resized: Expected three numbers and a mode of volumes/,
+  ],
+  "windows of another number of sides": [
+    (_, { inferer }) => (inferer["roi_size"] = [8, 8]),
+    /inferer\.SlidingWindowInferer\.roi_size: Expected three numbers for a graph of volumes/,
   ],
   // MONAI mixes logits then, and other pixels reach a threshold
   "probabilities that are made of a picture's own pixels": [
@@ -326,6 +335,102 @@ t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
   });
 });
 
+const LUNG = "../shared/zoo/lung_nodule_ct_detection";
+
+t.test("a network that finds boxes", { skip: needs(ADDON, LUNG) }, async (t) => {
+  const drafted = async (change: (config: Fields) => void = () => undefined) => {
+    const folder = join(t.testdir(), "lesions");
+    cpSync(LUNG, join(folder, "configs"), { recursive: true });
+    mkdirSync(join(folder, "models"));
+    cpSync("test/reference/boxes/maps.onnx", join(folder, "models", "model.onnx"));
+    const path = join(folder, "configs", "inference.json");
+    const config = JSON.parse(readFileSync(path, "utf8")) as Fields;
+    const anchors = config["anchor_generator"] as Fields;
+    anchors["feature_map_scales"] = [1, 2];
+    Object.assign(config, { num_classes: 2, size_divisible: [4, 4, 2] });
+    config["detector_ops"] = (config["detector_ops"] as string[]).map((call) =>
+      call
+        .replace(
+          "score_thresh=0.02,topk_candidates_per_level=1000",
+          "score_thresh = 0.55, topk_candidates_per_level = 60",
+        )
+        .replace("detections_per_img=300", "detections_per_img=40"),
+    );
+    change(config);
+    writeFileSync(path, JSON.stringify(config));
+    try {
+      const { data } = await modelsImport(folder, engine(), { to: join(folder, "to") });
+      return { refused: "", manifest: (data as { manifest: Manifest }).manifest };
+    } catch (error) {
+      return { refused: String(error), manifest: undefined };
+    }
+  };
+  // test/results/kinds/volume-detection.test.ts holds this manifest against MONAI
+  const level = (number: number) => ({
+    scores: `scores_${number}`,
+    boxes: `boxes_${number}`,
+    anchors: [
+      [6, 8, 4],
+      [8, 6, 5],
+      [10, 10, 6],
+    ].map((sides) => sides.map((side) => side * (number + 1))),
+  });
+  const { manifest, refused } = await drafted();
+  t.equal(refused, "");
+  t.match(manifest, {
+    inputs: [
+      {
+        orientation: "RAS",
+        size: { kind: "source" },
+        clip: [-1024, 300],
+        background: -1024,
+        resampling: {
+          grid: "first_voxel",
+          spacing_mm: [0.703125, 0.703125, 1.25],
+          order: 1,
+          multiple_of: [4, 4, 2],
+          clip: "after",
+        },
+      },
+    ],
+    outputs: [
+      {
+        kind: "volume_detection",
+        boxes: { kind: "anchors", levels: [level(0), level(1)], coder: [1, 1, 1, 1, 1, 1] },
+        scores: { activation: "sigmoid" },
+        counted_from: "centres",
+        candidates: { least_score: 0.55, least_size: 1, most: 60 },
+        nms: { kind: "greedy", iou: 0.22, per_class: true },
+        max_boxes: 40,
+        labels: [
+          { label: null, threshold: null },
+          { label: null, threshold: null },
+        ],
+      },
+    ],
+  });
+  t.notOk(manifest?.tiling, "each volume is given whole");
+  for (const [change, named] of [
+    [
+      (config) => ((config["detector_ops"] as string[])[1] = "$@detector.set_box_coder(3)"),
+      /line 79: detector_ops: This call is not known: "\$@detector\.set_box_coder\(3\)"|detector_ops: This call/,
+    ],
+    [
+      (config) => ((config["inferer"] as Fields)["_target_"] = "scripts.other.Inferer"),
+      /inferer: It is not known, found "scripts\.other\.Inferer"/,
+    ],
+    [
+      (config) => (config["num_classes"] = 3),
+      /the graph: Expected 2 maps of 9 scores and 2 of 18 numbers of boxes, .* found /,
+    ],
+    [
+      (config) => ((config["detector"] as Fields)["size_divisible"] = "$[16, 16, 8]"),
+      /detector\.size_divisible: Expected numbers of three axes/,
+    ],
+  ] as [(config: Fields) => void, RegExp][])
+    t.match((await drafted(change)).refused, named);
+});
+
 t.test("a configuration that cannot be read as what it is called", (t) => {
   const reading = (file: string, text: string) => () => new BundleConfig(file, text);
   t.throws(reading("inference.json", '{"a": 1,\n"a": 2}'), { message: /line 2/ });
@@ -391,8 +496,32 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
       (_: Fields, p: Plans) => (p["transpose_backward"] = [2, 0, 1]),
       /transpose_backward: Expected the way back/,
     ],
+    [
+      (c: Fields) => (c["spacing"] = [1, 1, 4]),
+      /plans\.json: spacing: The network's voxels are 1, 1, 4 mm, coarse within its slices/,
+    ],
   ] as [(configuration: Fields, plans: Plans) => void, RegExp][])
     t.match((await planned(t, change)).refused, named);
+
+  await t.test("readers that turn images need no orientation, and take no other", async (t) => {
+    const folder = join(t.testdir(), "nnunet");
+    cpSync(join(VOLUMES, "nnunet-anisotropic"), folder, { recursive: true });
+    const plans = JSON.parse(readFileSync(join(folder, "plans.json"), "utf8")) as Plans;
+    const exported = { configuration: "3d_fullres", mirror: "none", orientation: "SPL" };
+    writeFileSync(join(folder, "export.json"), JSON.stringify(exported));
+    for (const reader of ["NibabelIOWithReorient", "SimpleITKIOWithReorient"]) {
+      const changed = { ...plans, image_reader_writer: reader };
+      writeFileSync(join(folder, "plans.json"), JSON.stringify(changed));
+      const to = join(folder, reader);
+      const { data } = await modelsImport(folder, engine(), { to });
+      const { transpose_forward: axes } = plans as unknown as { transpose_forward: number[] };
+      const orientation = axes.map((axis) => "SAR"[axis]).join("");
+      t.match(data, { gaps: [], manifest: { inputs: [{ orientation }] } }, reader);
+      await t.rejects(modelsImport(folder, engine(), { to: `${to}-2`, orientation: "SPL" }), {
+        message: /--orientation: \w+ turns images to SAR: expected no other, found SPL/,
+      });
+    }
+  });
 
   await t.test("pictures are models of single images", { skip: needs(CASES) }, async (t) => {
     const to = join(t.testdir(), "pictures");

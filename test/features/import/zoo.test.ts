@@ -66,16 +66,12 @@ const OUTCOMES: Record<string, Expected> = {
   },
   endoscopic_tool_segmentation: { modality: "ES", fields: [] },
   lung_nodule_ct_detection: {
-    fields: [
-      [
-        'Nothing was written: inference.json line 70 makes a network that finds boxes, which is not imported. Write its manifest after the one of docs/models.md, "Boxes in volumes" (kind volume_detection), with the numbers of:',
-        "  inference.json line 84: preprocessing",
-        "  inference.json line 33: anchor_generator",
-        "  inference.json line 23: size_divisible",
-        "  inference.json line 28: infer_patch_size",
-        "  inference.json line 79: detector_ops",
-      ].join("\n"),
+    fields: [],
+    notes: [
+      "inference.json line 116: preprocessing.4.Spacingd",
+      "inference.json line 79: detector_ops",
     ],
+    open: ["outputs[0].labels[0].label", "outputs[0].labels[0].threshold"],
   },
   maisi_ct_generative: {
     fields: [
@@ -151,14 +147,9 @@ const OUTCOMES: Record<string, Expected> = {
     ],
   },
   renalStructures_CECT_segmentation: {
-    fields: [
-      "inference.json line 57: preprocessing.2.Orientationd.keys",
-      "inference.json line 66: preprocessing.3.Spacingd.keys",
-      "inference.json line 79: preprocessing.4.scripts.my_transforms.ConcatImages",
-      "inference.json line 132: postprocessing.0.Invertd.orig_keys",
-      "inference.json line 149: postprocessing.3.scripts.my_transforms.MergeClassesd",
-      "metadata.json: inputs.channel_def",
-    ],
+    fields: [],
+    notes: ["inference.json: postprocessing.3.scripts.my_transforms.MergeClassesd"],
+    open: [0, 1, 2].map((role) => `roles[${role}].rules`),
   },
   renalStructures_UNEST_segmentation: { fields: [] },
   segmentation_template: {
@@ -223,6 +214,34 @@ interface Format {
 }
 const first = (record: Record<string, Format> = {}): Format | undefined => Object.values(record)[0];
 
+/** The maps of scores and of boxes of three anchors on three levels, as RetinaNet gives them. */
+function mapsOfBoxes(): Uint8Array {
+  const maps = [0, 1, 2].flatMap((level) => [
+    { name: `scores_${level}`, channels: 3 },
+    { name: `boxes_${level}`, channels: 18 },
+  ]);
+  return onnxModel({
+    name: "stand-in",
+    inputs: [{ name: "image", dtype: "float32", shape: ["n", 1, "x", "y", "z"] }],
+    outputs: maps.map(({ name, channels }) => ({
+      name,
+      dtype: "float32" as const,
+      shape: ["n", channels, "x", "y", "z"],
+    })),
+    initializers: maps.map(({ name, channels }) => ({
+      name: `${name}_w`,
+      dtype: "float32" as const,
+      shape: [channels, 1, 1, 1, 1],
+      data: new Uint8Array(4 * channels),
+    })),
+    nodes: maps.map(({ name }) => ({
+      op: "Conv",
+      inputs: ["image", `${name}_w`],
+      outputs: [name],
+    })),
+  });
+}
+
 /**
  * One convolution of zeros, from as many channels to as many as metadata.json says; for scores,
  * their mean over the sides.
@@ -272,7 +291,9 @@ async function outcome(
   mkdirSync(join(bundle, "models"));
   writeFileSync(
     join(bundle, "models", "model.onnx"),
-    graph(metadata.network_data_format ?? { inputs: {}, outputs: {} }),
+    name === "lung_nodule_ct_detection"
+      ? mapsOfBoxes()
+      : graph(metadata.network_data_format ?? { inputs: {}, outputs: {} }),
   );
   const to = join(bundle, "imported");
   try {

@@ -1,6 +1,7 @@
 /** The table of a job, with what strangers may have written into names and labels. */
 import t from "tap";
-import { rowsOf } from "../../../src/features/reports/rows.js";
+import { HEAD_ROW, rowsOf } from "../../../src/features/reports/rows.js";
+import { Tally } from "../../../src/features/reports/tally.js";
 import { receiptOf } from "../../support/receipts.js";
 
 const image = { index: 0, state: "succeeded", receiptLost: false } as const;
@@ -23,5 +24,52 @@ t.test("an image whose receipt is not trusted has its reason, and no finding", (
   const row = rowsOf({ ...image, input_image_path: "/in/x.dcm", untrusted });
   t.equal(row.split("\r\n").length, 2);
   t.match(row, /^0,\/in\/x\.dcm,succeeded,false,result_untrusted,/);
+  t.end();
+});
+
+t.test("a measurement has a row of its own, with its frame, value and unit", (t) => {
+  const receipt = receiptOf({ week: 0, study: 1, score: 0.9 });
+  const months = { value: "mo", scheme: "UCUM", meaning: "month" };
+  const ml = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
+  const code = { value: "1", scheme: "SCT", meaning: "Any" };
+  receipt.models[0]!.measurements = [
+    { name: "Bone age", code, value: 95.5, unit: months },
+    { name: "Volume of the box", code, label: "mass", number: 2, value: 1.25, unit: ml },
+    { name: "Mean", code, label: "mass", frame: 7, value: -12, unit: ml },
+  ];
+  const rows = rowsOf({ ...image, input_image_path: "/in/x.dcm", receipt })
+    .trimEnd()
+    .split("\r\n");
+  t.equal(rows.length, 4);
+  const columns = HEAD_ROW.trimEnd().split(",");
+  const told = rows.map((row) => {
+    const cells = row.split(",");
+    return ["label", "measurement", "frame", "value", "value_unit"].map(
+      (name) => cells[columns.indexOf(name)],
+    );
+  });
+  t.strictSame(told, [
+    ["mass", "", "", "", ""],
+    ["", "Bone age", "", "95.5", "mo"],
+    ["mass", "Volume of the box 2", "", "1.25", "mL"],
+    ["mass", "Mean", "7", "-12", "mL"],
+  ]);
+  const tally = new Tally();
+  tally.add({ ...image, input_image_path: "/in/x.dcm", receipt });
+  const [tallied] = tally.models.values();
+  t.strictSame(
+    [...tallied!.measurements.values()].map(({ name, label, unit, values }) => [
+      name,
+      label,
+      unit,
+      values.count,
+      values.most,
+    ]),
+    [
+      ["Bone age", undefined, "mo", 1, 95.5],
+      ["Volume of the box", "mass", "mL", 1, 1.25],
+      ["Mean", "mass", "mL", 1, -12],
+    ],
+  );
   t.end();
 });

@@ -3,7 +3,8 @@ place of theirs, what MONAI gives that network, and what it makes of its output.
 
 Run once, with torch 2.15.0, monai 1.6.1, nibabel 5.4.2, onnx 1.23.2, itk, scikit-image and pillow, and the values are stored:
 python bundles.py ZOO [NAME...]
-ZOO is a folder with a folder for each bundle, which holds its inference.json or inference.yaml and metadata.json. Their
+ZOO is a folder with a folder for each bundle, which holds its inference.json or inference.yaml and metadata.json; those of
+picture_windows and volume_resized lie beside this file. Python has to find the folder scripts of renalStructures_CECT_segmentation. Their
 steps are run as they stand, but for sizes: windows and pictures are made small (SMALL below, and small in
 test/models/bundles.test.ts). Volumes are [slices, rows, columns] as a DICOM series lies, to the left, to the back and to
 the head; input.npy has the axes of MONAI, and labels.npy those of the image.
@@ -32,6 +33,9 @@ SMALL = {
     "classification_template": {},
     "endoscopic_inbody_classification": {"spatial_size": [24, 16]},
     "endoscopic_tool_segmentation": {"spatial_size": [48, 32]},
+    "picture_windows": {},
+    "renalStructures_CECT_segmentation": {"roi_size": [12, 12, 8]},
+    "volume_resized": {},
     "pediatric_abdominal_ct_segmentation": {"roi_size": [8, 8, 6]},
     "segmentation_template": {},
     "swin_unetr_btcv_segmentation": {"roi_size": [8, 8, 6]},
@@ -82,6 +86,9 @@ IMAGES = {
     "endoscopic_inbody_classification": picture(7, 37, 53, 3),
     # Rows grow to 32, columns shrink to 48, and back
     "endoscopic_tool_segmentation": picture(8, 20, 61, 3),
+    "picture_windows": picture(14, 40, 47, 3),
+    "volume_resized": volume(15),
+    "renalStructures_CECT_segmentation": np.stack([volume(seed) for seed in (16, 17, 18)]),
     "pediatric_abdominal_ct_segmentation": volume(9, border=3, outside=-1000),
     "segmentation_template": volume(10, ct=False),
     # No label has two largest regions
@@ -153,8 +160,9 @@ def write(folder, image):
 
 def make(name):
     small, image = SMALL[name], IMAGES[name]
-    file = next(path for path in (ZOO / name).iterdir() if path.name.startswith("inference"))
-    metadata = json.loads((ZOO / name / "metadata.json").read_text())["network_data_format"]
+    folder = HERE / name if (HERE / name / "metadata.json").exists() else ZOO / name
+    file = next(path for path in folder.iterdir() if path.name.startswith("inference"))
+    metadata = json.loads((folder / "metadata.json").read_text())["network_data_format"]
     (given,), (taken,) = metadata["inputs"].values(), metadata["outputs"].values()
     parser = ConfigParser()
     parser.read_config(str(file))
@@ -173,7 +181,10 @@ def make(name):
     out.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         path = write(Path(temporary), image)
-        item = parser.get_parsed_content("preprocessing")({"image": path})
+        phases = {"artery": 0, "vein": 1, "excret": 2}
+        joined = name.startswith("renal")
+        files = {key: path[at] for key, at in phases.items()} | {"label": path[0]} if joined else {"image": path}
+        item = parser.get_parsed_content("preprocessing")(files)
         if image.dtype == np.uint8:
             (out / "image.png").write_bytes(Path(path).read_bytes())
         else:

@@ -190,7 +190,17 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
         everything(sr).filter((item) => nameOf(item) === "125007");
       t.strictSame(groups(segmented).map(templateOf), ["1410", "1410"]);
       t.strictSame(groups(detected).map(templateOf), ["1410"]);
-      t.strictSame(groups(classified).map(templateOf), ["1501", "1501", "1501"]);
+      t.strictSame(
+        groups(classified).map((group) => [
+          templateOf(group),
+          children(group, "112039")[0]?.string("TextValue"),
+        ]),
+        [
+          ["1501", "test-classifier: Effusion"],
+          ["1501", "test-classifier: Length"],
+        ],
+        "what is found, and what is measured",
+      );
       const tracking = (of: { sr: Attributes }) =>
         groups(of).map((group) => [
           children(group, "112039")[0]?.string("TextValue"),
@@ -419,7 +429,11 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
       2,
     );
     const { default: sharp } = await import("sharp");
-    const png = await sharp({ create: { width: 8, height: 8, channels: 3, background: "#808080" } })
+    const raw = { width: 8, height: 8, channels: 3 } as const;
+    const png = await sharp(
+      Uint8Array.from({ length: 8 * 8 * 3 }, (_, i) => i),
+      { raw },
+    )
       .png()
       .toBuffer();
     const plain = await run(png, [models.classifier], { outputs: ["sr"] });

@@ -6,13 +6,14 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import t from "tap";
 import { openFile } from "../../../src/images/dicom/dicom-file.js";
+import type { Attributes as Read } from "../../../src/images/image.js";
 import { infer } from "../../../src/inference/infer-image.js";
 import { objectErrors } from "../../support/validators.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { loadTestModel } from "../../support/test-models.js";
 import { radiograph } from "../../support/radiograph.js";
 import { doseGrid, multiFrame, slice } from "../../support/series.js";
-import { Typed, type Attributes } from "../../support/dicom.js";
+import { compress, picture, Typed, type Attributes } from "../../support/dicom.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 
 const ENHANCED_CT = "1.2.840.10008.5.1.4.1.1.2.1";
@@ -186,6 +187,87 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       }
     },
   );
+
+  await t.test("a side that the image alone names is that of the picture", async (t) => {
+    const region = (side: string) => [
+      {
+        CodeValue: "76752008",
+        CodingSchemeDesignator: "SCT",
+        CodeMeaning: "Breast",
+        AnatomicRegionModifierSequence: [
+          { CodeValue: side, CodingSchemeDesignator: "SCT", CodeMeaning: "Side" },
+        ],
+      },
+    ];
+    const cases: [string, Attributes, string | undefined, string[] | undefined][] = [
+      ["the image", { ImageLaterality: "R" }, "R", undefined],
+      ["an image of both", { ImageLaterality: "B" }, "B", undefined],
+      ["the region", { AnatomicRegionSequence: region("7771000") }, "L", undefined],
+      [
+        "two that differ",
+        {
+          ImageLaterality: "",
+          AnatomicRegionSequence: [...region("7771000"), ...region("24028007")],
+        },
+        undefined,
+        [],
+      ],
+      ["the series, too", { Laterality: "L", ImageLaterality: "L" }, undefined, ["L"]],
+    ];
+    for (const [title, attributes, image, series] of cases) {
+      const { sc, paths } = await run(radiograph({ BodyPartExamined: "BREAST", ...attributes }));
+      t.equal(sc.string("ImageLaterality"), image, title);
+      t.strictSame(sc.strings("Laterality"), series, title);
+      if (commandsAre("dciodvfy") === false)
+        for (const path of paths)
+          t.strictSame(objectErrors(path), [], `${title}: ${basename(path)}`);
+    }
+  });
+
+  await t.test("nothing is made up about lossy compression", async (t) => {
+    const raw = picture({ rows: 24, columns: 32, samples: 1, bitsAllocated: 8, bitsStored: 8 });
+    const coded = async (coder: "jpeg" | "jpeg2000" | "jpeg-ls", near = 0) => ({
+      fragments: [await compress(coder, raw, near)],
+    });
+    const lossy = "LossyImageCompression";
+    const SYNTAX = "1.2.840.10008.1.2.4.";
+    const told = (object: Read) =>
+      ["", "Ratio", "Method"].map((end) => object.string(`${lossy}${end}`));
+    const cases: [string, Buffer, unknown[], unknown[]][] = [
+      [
+        "nothing is said",
+        radiograph(),
+        [undefined, undefined, undefined],
+        ["00", undefined, undefined],
+      ],
+      [
+        "none",
+        radiograph({ [lossy]: "00" }),
+        ["00", undefined, undefined],
+        ["00", undefined, undefined],
+      ],
+      [
+        "ratio and method of the source",
+        radiograph({ [lossy]: "01", [`${lossy}Ratio`]: "12", [`${lossy}Method`]: "ISO_15444_1" }),
+        ["01", "12", "ISO_15444_1"],
+        ["01", "12", "ISO_15444_1"],
+      ],
+    ];
+    for (const [title, source, ofPicture, ofSegments] of cases) {
+      const { sc, seg } = await run(source);
+      t.strictSame(told(sc), ofPicture, title);
+      t.strictSame(told(seg), ofSegments, title);
+    }
+    const { sc: unknown } = await run(radiograph({ [lossy]: "01" }));
+    t.strictSame(told(unknown), ["01", undefined, undefined], "no ratio and no method");
+    const compressed = async (syntax: string, pixels: { fragments: Uint8Array[] }) =>
+      told((await run(radiograph({}, { transferSyntax: `${SYNTAX}${syntax}`, pixels }))).sc);
+    t.match(await compressed("50", await coded("jpeg")), ["01", /^\d/, "ISO_10918_1"]);
+    t.match(await compressed("81", await coded("jpeg-ls", 3)), ["01", /^\d/, "ISO_14495_1"]);
+    const none = [undefined, undefined, undefined];
+    t.strictSame(await compressed("91", await coded("jpeg2000")), none, "a reversible wavelet");
+    t.strictSame(await compressed("81", await coded("jpeg-ls")), none, "NEAR 0");
+  });
 
   const measures = (seg: ReturnType<typeof openFile>["attributes"]) => {
     const [shared] = seg.sequence("SharedFunctionalGroupsSequence")!;

@@ -8,7 +8,6 @@ import { setTimeout as delay } from "node:timers/promises";
 import { stat } from "../../../files/disk.js";
 import { ifMissing } from "../../../files/durable-files.js";
 import { sopClassName } from "../../../images/dicom/dictionary.js";
-import { openFile, readFileMeta } from "../../../images/dicom/dicom-file.js";
 import {
   EXPLICIT_VR_LITTLE_ENDIAN,
   IMPLICIT_VR_LITTLE_ENDIAN,
@@ -50,7 +49,7 @@ import {
 } from "./destination.js";
 import { readCredentials, type DicomSettings } from "./destination-settings.js";
 import { proofBy } from "./proof.js";
-import { inImplicitVr } from "./recode.js";
+import { dataSetIn, syntaxesOf } from "./recode.js";
 import { sentBy, statusText } from "./store-status.js";
 
 /** Study Root Query/Retrieve Information Model (PS3.4 annex C.6.2). */
@@ -59,7 +58,10 @@ const MOVE = "1.2.840.10008.5.1.4.1.2.2.2";
 /** Action Type ID of a request for commitment (PS3.4 section J.3.2). */
 const REQUEST_COMMITMENT = 1;
 
-/** Objects of one association: each may need two of its 128 presentation contexts. */
+/**
+ * Objects of one association. Results are of few classes, each in at most three transfer syntaxes:
+ * its 128 presentation contexts have room for them.
+ */
 const MOST_OBJECTS = 64;
 /** Bytes of a P-DATA-TF that peers are told. */
 const MOST_DATA = 256 * 1024;
@@ -153,21 +155,21 @@ export class DicomDestination implements Destination {
       transfer_syntax_uid: own,
     } = object;
     if (!Buffer.isBuffer(bytes)) return bytes;
-    const isImplicit = caller.contextOf(sopClassUid, own) === undefined;
-    if (isImplicit && caller.contextOf(sopClassUid, IMPLICIT_VR_LITTLE_ENDIAN) === undefined)
-      return {
-        state: "refused",
-        reason: `The peer does not take ${sopClassName(sopClassUid)} in ${transferSyntax(own).name}.`,
-      };
+    const offered = syntaxesOf(own);
+    const syntax = offered.find((one) => caller.contextOf(sopClassUid, one) !== undefined);
+    if (syntax === undefined) {
+      const [first, ...others] = offered.map((one) => transferSyntax(one).name);
+      const nor = others.length === 0 ? "" : ` Nor does it in ${others.join(" or ")}.`;
+      const reason = `The peer does not take ${sopClassName(sopClassUid)} in ${first}.${nor}`;
+      return { state: "refused", reason };
+    }
     // Read at each use
     options.idleTimeout = patience(this.settings, bytes.length);
     const { status, comment } = await caller.store({
       sopClassUid,
       sopInstanceUid,
-      transferSyntax: isImplicit ? IMPLICIT_VR_LITTLE_ENDIAN : own,
-      dataSet: isImplicit
-        ? inImplicitVr(openFile(bytes))
-        : [bytes.subarray(readFileMeta(bytes)?.end)],
+      transferSyntax: syntax,
+      dataSet: await dataSetIn(bytes, syntax),
     });
     return sentBy(status, comment);
   }
@@ -342,13 +344,10 @@ export class DicomDestination implements Destination {
   }
 }
 
-/**
- * Each class in the objects' own transfer syntax, and beside Explicit VR Little Endian in the one
- * that every peer takes.
- */
+/** Each class in every transfer syntax in which its objects can be sent. */
 function proposals(objects: readonly ObjectToSend[]) {
   const pairs = objects.flatMap(({ sop_class_uid: abstractSyntax, transfer_syntax_uid: own }) =>
-    (own === EXPLICIT_VR_LITTLE_ENDIAN ? PLAIN : [own]).map((one) => ({
+    syntaxesOf(own).map((one) => ({
       abstractSyntax,
       transferSyntaxes: [one],
     })),

@@ -14,6 +14,11 @@ export interface Origin {
   networks: readonly string[] | undefined;
 }
 
+const withNetworks = ({ name, networks }: Origin) => ({
+  name,
+  from: networks === undefined ? undefined : new Networks(networks),
+});
+
 /** A connection that has asked for nothing yet. */
 interface Silent {
   connection: Socket;
@@ -23,7 +28,7 @@ interface Silent {
 }
 
 export class Admission {
-  readonly #origins: readonly { name: string; from: Networks | undefined }[];
+  #origins: readonly { name: string; from: Networks | undefined }[];
   /** By their ends; the one that came first is the first. */
   readonly #silent = new Map<string, Silent>();
 
@@ -32,10 +37,12 @@ export class Admission {
     origins: readonly Origin[],
     private readonly most: number,
   ) {
-    this.#origins = origins.map(({ name, networks }) => ({
-      name,
-      from: networks === undefined ? undefined : new Networks(networks),
-    }));
+    this.#origins = origins.map(withNetworks);
+  }
+
+  /** From where peers may call from now on. */
+  reload(origins: readonly Origin[]): void {
+    this.#origins = origins.map(withNetworks);
   }
 
   get silent(): readonly Socket[] {

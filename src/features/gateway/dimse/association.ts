@@ -15,7 +15,7 @@ import {
   type DataValue,
   type ProposedContext,
 } from "./pdu.js";
-import { ConnectionLost, type Pdu, type PduSocket } from "./pdu-socket.js";
+import { ConnectionLost, PeerIdle, type Pdu, type PduSocket } from "./pdu-socket.js";
 
 /** Bytes of a command, of which the largest have a few hundred. */
 const MOST_COMMAND_BYTES = 64 * 1024;
@@ -53,6 +53,8 @@ export class Association {
   #values: DataValue[] = [];
   #unread: AsyncIterableIterator<Buffer> | undefined;
   #released = false;
+  /** Where a message may begin, or the association end. */
+  #isBetween = true;
   /** Milliseconds that this side has waited for the message that comes, and its bytes. */
   #waited = 0;
   #came = 0;
@@ -74,13 +76,15 @@ export class Association {
 
   /**
    * The next message; undefined when the peer has released the association.
-   * @throws ProtocolError, ConnectionLost
+   * @throws ProtocolError; ConnectionLost, as PeerIdle where no message had begun
    */
   async receive(): Promise<DimseMessage | undefined> {
     if (this.#unread !== undefined) while ((await this.#unread.next()).done !== true);
     this.#unread = undefined;
     [this.#waited, this.#came] = [0, 0];
+    this.#isBetween = true;
     const first = await this.#value();
+    this.#isBetween = false;
     if (first === undefined) return undefined;
     const context = this.contexts.get(first.contextId);
     if (context === undefined)
@@ -127,9 +131,12 @@ export class Association {
         this.#values = readData(pdu.body);
         for (const { data } of this.#values) this.#came += data.length;
       } else if (pdu.type === PDU_TYPES.releaseRequest) {
-        await this.socket.write(encodeRelease("releaseResponse"));
-        this.socket.close();
         this.#released = true;
+        // Some peers do not wait for the answer
+        await this.socket.write(encodeRelease("releaseResponse")).catch((error: unknown) => {
+          if (!(error instanceof ConnectionLost)) throw error;
+        });
+        this.socket.close();
       } else
         throw new ProtocolError(
           `A PDU of type ${pdu.type} comes where data were expected.`,
@@ -145,7 +152,11 @@ export class Association {
     const patience = idleTimeout + (1000 * this.#came) / LEAST_RATE - this.#waited;
     if (patience <= 0) throw new ConnectionLost("The peer sends a message too slowly.");
     const began = performance.now();
-    const pdu = await this.socket.next(Math.min(idleTimeout, patience));
+    const pdu = await this.socket.next(Math.min(idleTimeout, patience)).catch((error: unknown) => {
+      throw error instanceof PeerIdle && !this.#isBetween
+        ? new ConnectionLost(error.message)
+        : error;
+    });
     this.#waited += performance.now() - began;
     return pdu;
   }

@@ -21,6 +21,9 @@ const NOTHING = Buffer.alloc(0);
 /** The connection ended, or the peer aborted or took too long: no answer can reach it. */
 export class ConnectionLost extends Error {}
 
+/** Nothing came for too long where something may come or not: nothing is missing. */
+export class PeerIdle extends ConnectionLost {}
+
 export interface Pdu {
   type: number;
   /** Until the next one is asked for. */
@@ -60,7 +63,7 @@ export class PduSocket {
    * @throws ProtocolError for one that is unknown or too long; ConnectionLost
    */
   async next(idleTimeout = this.limits.idleTimeout): Promise<Pdu | undefined> {
-    const header = await this.#read(6, idleTimeout);
+    const header = await this.#read(6, idleTimeout, PeerIdle);
     if (header === undefined) return undefined;
     const type = header.readUInt8(0);
     const length = header.readUInt32BE(2);
@@ -91,8 +94,13 @@ export class PduSocket {
   /**
    * Exactly so many bytes, until it is called again; undefined where the connection ended before
    * the first.
+   * @param Silent what is thrown where not even the first comes in time
    */
-  async #read(length: number, timeout: number): Promise<Buffer | undefined> {
+  async #read(
+    length: number,
+    timeout: number,
+    Silent = ConnectionLost,
+  ): Promise<Buffer | undefined> {
     if (length > this.#room.length) this.#room = Buffer.allocUnsafeSlow(length);
     const bytes = this.#room.subarray(0, length);
     let filled = 0;
@@ -104,7 +112,9 @@ export class PduSocket {
         filled += copied;
       }
       return true;
-    }, timeout);
+    }, timeout).catch((error: unknown) => {
+      throw filled === 0 && error instanceof ConnectionLost ? new Silent(error.message) : error;
+    });
     if (filled === length) return bytes;
     if (this.#fault !== undefined) throw new ConnectionLost(this.#fault.message);
     if (filled > 0) throw new ConnectionLost("The connection ended inside a PDU.");

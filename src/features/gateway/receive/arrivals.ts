@@ -1,187 +1,527 @@
 /**
- * What becomes of received objects. A series, or all series of a study that a rule takes, becomes a
- * job when none of its objects has come for the time that the rule sets, or when a client says that
- * it is complete. It is removed when its job has ended and the set time is over.
- *
- *     marks/PEER/STUDY/SERIES.json     which objects of a series are of which job
- *     studies/RULE/PEER/STUDY/...      the objects of a study in one folder, for a rule of studies
- *     removing/RULE/PEER/STUDY/SERIES  series that are removed just now
+ * What becomes of received objects. A series that is complete becomes a job, or a part of that of
+ * its study, by each rule that takes it. It is complete when none of its objects has come for the
+ * time that the rule sets and none is on its way, or when a client says so. It is removed when its
+ * jobs have ended and the set time is over.
  *
  * Nothing depends on memory alone: a look through the spool finds objects that have no mark or came
  * after their mark. The key of a job follows from what it is of, so that nodes which share a spool,
  * and processes which follow one another, make one job of it.
  */
-import { closeSync } from "node:fs";
-import { link, lstat, rename, rm, stat } from "node:fs/promises";
-import path from "node:path";
-import { z } from "zod";
-import { headOf } from "../../../jobs/classify.js";
-import { durations } from "../../../base/durations.js";
 import { backOff } from "../../../base/back-off.js";
-import { errno } from "../../../base/errno.js";
-import { asRadserveError, errors } from "../../../base/errors.js";
-import { faultForLog, type Logger } from "../../../base/log.js";
+import { durations } from "../../../base/durations.js";
+import { asRadserveError, type RadserveError } from "../../../base/errors.js";
+import { groupsBy } from "../../../base/groups.js";
+import { faultForLog } from "../../../base/log.js";
 import { monotonic } from "../../../base/monotonic.js";
-import { storedJson } from "../../../base/stored-json.js";
-import { readStart } from "../../../files/descriptor.js";
-import { openPlain } from "../../../files/disk.js";
-import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
-import { replaceFile } from "../../../files/new-file.js";
 import type { RunningClock } from "../../../files/running-clock.js";
-import { tagReasons } from "../../../models/acceptance.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import { gatewayRetry } from "../retry.js";
-import type { Rule } from "../settings.js";
+import { makesJobs, type Rule } from "../rule-settings.js";
+import { SeriesReader, type Looked } from "./looked.js";
+import { Marks, type MarkedJob, type SeriesMark, type Unmade } from "./marks.js";
 import { isStudyFolder, studyOf } from "./patients.js";
 import {
-  filesIn,
-  isPeerFolder,
-  namesIn,
-  removeEmpty,
-  removeFile,
-  textIn,
-} from "./spool-folders.js";
-import { againPath, isUid, objectPath, seriesPath, type KeptObject, type Spool } from "./spool.js";
+  isOfStudy,
+  notMade,
+  ReceivedJobs,
+  type Completed,
+  type JobsOptions,
+} from "./received-jobs.js";
+import type { Received, ReceivedDetails } from "./received.js";
+import { Removal, REMOVING, type RemovalOptions } from "./removal.js";
+import { imagesIn, type ObjectFacts, type RuleBook } from "./rules.js";
+import { isPeerFolder } from "./spool-folders.js";
+import { isUid, keyOfPlace, type KeptObject, type SeriesPlace } from "./spool.js";
 
-const FIRST_BYTES = 16 * 1024;
 /** Objects that one look removes at most: no fault of a clock empties the spool at once. */
 const MOST_REMOVED = 10_000;
 /** A series of which something comes again and again waits for so many times its rule's `quiet`. */
 const MOST_QUIETS = 10;
+/** Of a rule that does not say how long open associations keep a series. */
+const QUIETS_OF_PAUSE = 2;
 /** A timer of Node.js that is to run for longer ends at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
-
-/** A job to be made of received objects. */
-export interface Submission {
-  peer: string;
-  study: string;
-  objects: number;
-  /** Of the endpoint of jobs. */
-  request: Record<string, unknown>;
-}
-
-/** What became of a study that was said to be complete. */
-export interface Completed {
-  peer: string;
-  series: string[];
-  /** null where no rule takes the series, so that nothing becomes of it. */
-  rule: string | null;
-  job_id: string | null;
-  objects: number;
-}
-
-export interface ArrivalsOptions {
-  folder: string;
-  spool: Pick<Spool, "made" | "patients">;
-  rules: readonly Rule[];
+export interface ArrivalsOptions
+  extends Omit<JobsOptions, "reader" | "marks">, Omit<RemovalOptions, "reception"> {
+  spool: JobsOptions["spool"] & RemovalOptions["spool"];
+  rules: RuleBook;
   /** Seconds. */
   keep: number;
   clock: Pick<RunningClock, "isOlder">;
-  log: Logger;
-  /** @returns the id of the job @throws RadserveError of the endpoint of jobs, audit_failed */
-  submit: (submission: Submission) => Promise<string>;
-  jobState: (jobId: string) => Promise<JobEnd>;
-  /** Writes down what is removed next. @throws RadserveError audit_failed */
-  removing: (removal: { peer: string; study: string; objects: number }) => Promise<void>;
 }
 
-/** Which objects of a series are of which job. */
-const markSchema = z.object({
-  /** SHA-256 over the names of the objects, and of those that took the place of damaged ones. */
-  objects: z.string(),
-  count: z.int(),
-  rule: z.string(),
-  job_id: z.string(),
-  /** The job was seen to have ended. One that goes before that was lost, and is made again. */
-  ended: z.boolean(),
-  /** Milliseconds since 1970. */
-  at: z.number(),
-});
-type JobMark = z.infer<typeof markSchema>;
-
-interface ArrivedSeries {
-  peer: string;
-  study: string;
-  series: string;
-}
-
-/** A series whose objects are all of a job. */
-interface Made {
-  one: ArrivedSeries;
-  names: string[];
-  mark: JobMark;
-}
-
-/** What lies in the spool of a series. */
-interface Looked {
-  series: string;
-  names: string[];
-  /** Of those that took the place of damaged ones. */
-  again: string[];
-  objects: string;
-  mark: JobMark | undefined;
-}
-
-/** Series that become one job. */
-interface ArrivalGroup {
-  peer: string;
-  study: string;
-  rule: Rule;
-  series: Set<string>;
+/** A series of which something is still to become. */
+interface WaitingSeries {
+  place: SeriesPlace;
   /** Objects that are known here; where there are more, another node receives, too. */
-  known: number;
+  known: number | undefined;
   /** How often something came. */
   arrivals: number;
-  /** Since when (ms of `monotonic`) it waits for its job. */
+  /** Since when, and when the last object came (ms of `monotonic`). */
   since: number;
-  timer: NodeJS.Timeout | undefined;
-  failures: number;
-  /** Why it cannot become a job: a code. */
-  fault: string | undefined;
-  /** One step after the other. */
-  work: Promise<unknown>;
+  last: number;
+  /** What is known of its objects, by their names. */
+  facts: Map<string, ObjectFacts>;
+  /** Complete, but nothing can become of it as it is. */
+  held: { why: Unmade; rule: string } | undefined;
 }
 
-const keyOf = ({ peer, study, series }: ArrivedSeries) => `${peer}/${study}/${series}`;
-const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
-/** Another name of an object in the folder of a study in which two series have its UID. */
-const nameBeside = (name: string, series: string) =>
-  `${name.slice(0, -".dcm".length)}.${sha256(series).slice(0, 16)}.dcm`;
+/** The waiting series of a study: a rule may take them together. */
+interface WaitingStudy {
+  peer: string;
+  study: string;
+  series: Map<string, WaitingSeries>;
+  timer: NodeJS.Timeout | undefined;
+  dueAt: number;
+  failures: number;
+  /** Why something of it cannot become a job: a code. */
+  fault: string | undefined;
+  /** One step after the other, and how many there are. */
+  work: Promise<unknown>;
+  turns: number;
+}
+
+/** A series that no job is made of. */
+export interface UnmadeSeries {
+  place: SeriesPlace;
+  why: Unmade;
+  /** Numbers of its objects, by SOP class. */
+  classes: Record<string, number>;
+}
+
+/** A series whose objects are all of jobs, or of none. */
+interface Settled {
+  place: SeriesPlace;
+  names: string[];
+  mark: SeriesMark;
+}
+
+/** A waiting series as it is looked at. */
+interface AskedSeries {
+  one: WaitingSeries;
+  looked: Looked;
+  /** Of when it was looked at. */
+  arrivals: number;
+  /** Undefined where it is not quiet yet. */
+  taking: readonly Rule[] | undefined;
+}
+
+const WHY_UNMADE: Record<Unmade, string> = {
+  no_rule: "no rule takes a received series: it is kept, and no job is made",
+  no_images: "a received series has no images: it is kept, and no job is made",
+  not_largest: "a received series is not the largest of its study: it is kept, and no job is made",
+  not_whole: "a received series did not come whole, and its rule requires that: no job is made",
+  series_missing: "a received study lacks series that its rule requires: no job is made",
+  discarded: "received objects were discarded, as their rule says",
+};
 
 export class Arrivals {
-  /**
-   * The group of each series that waits; undefined of one that no rule takes, which is told once.
-   */
-  readonly #groups = new Map<string, Promise<ArrivalGroup | undefined>>();
-  readonly #waiting = new Map<string, ArrivalGroup>();
-  /** Series that no rule takes. */
-  readonly #withoutRule = new Map<string, ArrivedSeries>();
-  #lookTimer: NodeJS.Timeout | undefined;
-  #closed = false;
+  /** By peer and study. */
+  readonly #studies = new Map<string, WaitingStudy>();
+  readonly #unmade = new Map<string, UnmadeSeries>();
+  readonly #marks: Marks;
+  readonly #removal: Removal;
+  readonly #reader: SeriesReader;
+  readonly #jobs: ReceivedJobs;
   /** Codes, of series that could not be looked at. */
   readonly #faults = new Map<string, string>();
+  #keep: number;
+  #lookTimer: NodeJS.Timeout | undefined;
+  #closed = false;
 
-  constructor(private readonly options: ArrivalsOptions) {}
+  constructor(private readonly options: ArrivalsOptions) {
+    const { folder, spool, reception, rules, keep } = options;
+    this.#keep = keep;
+    this.#marks = new Marks(folder, (...names) => spool.made(...names));
+    this.#removal = new Removal(options);
+    this.#reader = new SeriesReader(folder, reception, this.#marks, rules);
+    this.#jobs = new ReceivedJobs({ ...options, reader: this.#reader, marks: this.#marks });
+  }
 
-  /**
-   * Series and studies that wait, series that no rule takes, and why some cannot become jobs:
-   * codes.
-   */
-  get figures(): { waiting: number; withoutRule: number; faults: string[] } {
-    const ofGroups = [...this.#waiting.values()].flatMap(({ fault }) => fault ?? []);
-    const faults = [...ofGroups, ...this.#faults.values()];
-    return { waiting: this.#waiting.size, withoutRule: this.#withoutRule.size, faults };
+  /** Series that wait; those of which nothing becomes; and why some cannot become jobs: codes. */
+  get figures(): { waiting: number; unmade: UnmadeSeries[]; faults: string[] } {
+    const studies = [...this.#studies.values()];
+    const all = studies.flatMap(({ series }) => [...series.values()]);
+    const faults = [...studies.flatMap(({ fault }) => fault ?? []), ...this.#faults.values()];
+    return {
+      waiting: all.filter(({ held }) => held === undefined).length,
+      unmade: [...this.#unmade.values()],
+      faults,
+    };
+  }
+
+  /** The rules of a file that was read again. What no rule took is asked for anew. */
+  reload(rules: RuleBook, keep: number): void {
+    this.#keep = keep;
+    if (rules.version === this.#reader.rules.version) return;
+    this.#reader.rules = rules;
+    for (const study of this.#studies.values()) {
+      for (const one of study.series.values()) one.facts.clear();
+      this.#askAt(study, 0);
+    }
+    void this.look();
   }
 
   /** An object has come. */
   async arrived(peer: string, kept: KeptObject): Promise<void> {
-    const one = { peer, study: kept.study, series: kept.seriesInstanceUid };
-    const isKnown = this.#groups.has(keyOf(one));
-    const group = await this.#groupIfThere(one);
-    if (group === undefined) return;
-    if (isKnown && kept.fresh) group.known += 1;
-    group.arrivals += 1;
-    this.#wait(group, quietOf(group));
+    const place = { peer, study: kept.study, series: kept.seriesInstanceUid };
+    const isKnown = this.#waits(place) !== undefined;
+    const one = this.#enter(place);
+    one.arrivals += 1;
+    one.last = monotonic();
+    one.held = undefined;
+    this.#unmade.delete(keyOfPlace(place));
+    if (isKnown && kept.fresh && one.known !== undefined) one.known += 1;
+    this.#askAt(this.#studyOf(place), this.#quiet(peer));
+    if (isKnown) return;
+    const { length } = await this.#reader.objects(place);
+    one.known ??= length;
+  }
+
+  /** The reception of a series was interrupted; it may have its job already. */
+  interrupted(place: SeriesPlace): void {
+    const known = this.#waits(place);
+    if (known !== undefined) known.held = undefined;
+    const add = async () => {
+      if ((await this.#reader.objects(place)).length > 0) this.#await(place);
+    };
+    // It is found when the spool is looked through
+    void add().catch(() => undefined);
+  }
+
+  #waits({ peer, study, series }: SeriesPlace): WaitingSeries | undefined {
+    return this.#studies.get(`${peer}/${study}`)?.series.get(series);
+  }
+
+  #studyOf({ peer, study }: Pick<SeriesPlace, "peer" | "study">): WaitingStudy {
+    const key = `${peer}/${study}`;
+    const known = this.#studies.get(key);
+    if (known !== undefined) return known;
+    const made: WaitingStudy = {
+      peer,
+      study,
+      series: new Map(),
+      timer: undefined,
+      dueAt: Infinity,
+      failures: 0,
+      fault: undefined,
+      work: Promise.resolve(),
+      turns: 0,
+    };
+    this.#studies.set(key, made);
+    return made;
+  }
+
+  #enter(place: SeriesPlace): WaitingSeries {
+    const { series } = this.#studyOf(place);
+    const known = series.get(place.series);
+    if (known !== undefined) return known;
+    const now = monotonic();
+    const made: WaitingSeries = {
+      place,
+      known: undefined,
+      arrivals: 0,
+      since: now,
+      last: now,
+      facts: new Map(),
+      held: undefined,
+    };
+    series.set(place.series, made);
+    this.#unmade.delete(keyOfPlace(place));
+    return made;
+  }
+
+  #await(place: SeriesPlace): void {
+    this.#enter(place);
+    this.#askAt(this.#studyOf(place), this.#quiet(place.peer));
+  }
+
+  /** Milliseconds without an object after which the first rule may be asked. */
+  #quiet(peer: string): number {
+    const quiets = this.#reader.rules.rules.flatMap(({ from, quiet }) =>
+      from?.includes(peer) === false ? [] : quiet,
+    );
+    return 1000 * Math.min(...(quiets.length === 0 ? [60] : quiets));
+  }
+
+  /** Asks a study in so many milliseconds, unless it is asked before. */
+  #askAt(study: WaitingStudy, ms: number): void {
+    const at = monotonic() + ms;
+    if (this.#closed || study.dueAt <= at) return;
+    clearTimeout(study.timer);
+    study.dueAt = at;
+    const now = Math.min(Math.max(0, ms), LONGEST_TIMER_MS);
+    study.timer = setTimeout(() => {
+      study.dueAt = Infinity;
+      const left = at - monotonic();
+      if (now < ms && left > 0) this.#askAt(study, left);
+      else void this.#due(study);
+    }, now).unref();
+  }
+
+  async #due(study: WaitingStudy): Promise<void> {
+    try {
+      const { faults } = await this.#inTurn(study, () => this.#ask(study));
+      if (faults[0] !== undefined) throw faults[0];
+      study.fault = undefined;
+      study.failures = 0;
+    } catch (thrown) {
+      const error = asRadserveError(thrown);
+      const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
+      const field = error.details?.["field"];
+      this.options.log.warn(
+        {
+          peer: study.peer,
+          error: error.code,
+          ...(typeof field === "string" ? { field } : {}),
+          ...fault,
+        },
+        "received images could not become a job; it is tried again",
+      );
+      study.fault = error.code;
+      study.failures += 1;
+      this.#askAt(study, backOff(study.failures, gatewayRetry()));
+    }
+  }
+
+  async #inTurn<T>(study: WaitingStudy, step: () => Promise<T>): Promise<T> {
+    study.turns += 1;
+    const work = study.work.then(step);
+    study.work = work.catch(() => undefined);
+    try {
+      return await work;
+    } finally {
+      study.turns -= 1;
+      const key = `${study.peer}/${study.study}`;
+      if (study.turns === 0 && study.series.size === 0) {
+        clearTimeout(study.timer);
+        if (this.#studies.get(key) === study) this.#studies.delete(key);
+      }
+    }
+  }
+
+  /**
+   * Makes jobs of what is complete, and asks again when the next of it may be.
+   * @param forced series that a client says are complete
+   */
+  async #ask(
+    study: WaitingStudy,
+    forced: ReadonlySet<string> = new Set(),
+  ): Promise<{ made: Completed[]; faults: RadserveError[] }> {
+    const made: Completed[] = [];
+    const faults: RadserveError[] = [];
+    const { asked, next: quietAt } = await this.#quietSeries(study, forced);
+    let next = quietAt;
+    for (const one of asked.filter(({ taking }) => taking?.length === 0)) {
+      const facts = await this.#reader.factsOf(one.looked, one.one.facts);
+      const why = imagesIn(facts) === 0 ? "no_images" : "no_rule";
+      await this.#settle(study, one, [], why);
+      made.push(notMade(one.looked, why, null));
+    }
+    /** Series of which more is to become. */
+    const open = new Set<AskedSeries>();
+    for (const { rule, taken } of unitsOf(asked)) {
+      const isForced = taken.every(({ one }) => forced.has(one.place.series));
+      const readyAt = Math.max(
+        ...(isOfStudy(rule) ? asked : taken).map((one) => this.#readyAt(one, rule)),
+      );
+      if (!isForced && readyAt > monotonic()) {
+        next = Math.min(next, readyAt);
+        for (const one of taken) open.add(one);
+        continue;
+      }
+      try {
+        const done = makesJobs(rule)
+          ? await this.#jobs.make(
+              study,
+              rule,
+              taken.map(({ one, looked }) => ({ looked, facts: one.facts })),
+            )
+          : await this.#discardAll(study, rule, taken);
+        made.push(...done.made);
+        const { held } = done;
+        for (const one of taken) {
+          one.one.held = held === undefined ? undefined : { why: held, rule: rule.name };
+          if (held !== undefined) open.add(one);
+        }
+      } catch (thrown) {
+        faults.push(asRadserveError(thrown));
+        for (const one of taken) open.add(one);
+      }
+    }
+    for (const one of asked) await this.#conclude(study, one, open.has(one));
+    if (next < Infinity) this.#askAt(study, Math.max(0, next - monotonic()));
+    return { made, faults };
+  }
+
+  /** Series that may be complete are asked for by the rules; the others are not yet. */
+  async #quietSeries(
+    study: WaitingStudy,
+    forced: ReadonlySet<string>,
+  ): Promise<{ asked: AskedSeries[]; next: number }> {
+    const { peer } = study;
+    const quiet = this.#quiet(peer);
+    const asked: AskedSeries[] = [];
+    let next = Infinity;
+    const notes = await this.options.reception.notesOf(peer, study.study);
+    for (const one of study.series.values()) {
+      const { arrivals } = one;
+      const looked = await this.#reader.looked(one.place, notes);
+      const { length } = looked.names;
+      if (length === 0) {
+        this.#forget(study, one);
+        this.#tellGone(peer);
+        continue;
+      }
+      // Another node receives it, too
+      if (length > (one.known ?? length)) one.last = monotonic();
+      one.known = length;
+      const quietAt = Math.min(one.last + quiet, this.#mostOf(one, quiet));
+      const isQuiet = forced.has(one.place.series) || quietAt <= monotonic();
+      if (!isQuiet) next = Math.min(next, quietAt);
+      const taking = isQuiet
+        ? this.#reader.rules.taking(await this.#reader.factsOf(looked, one.facts))
+        : undefined;
+      asked.push({ one, looked, arrivals, taking });
+    }
+    return { asked, next };
+  }
+
+  /** @param isOpen more is to become of it */
+  async #conclude(study: WaitingStudy, asked: AskedSeries, isOpen: boolean): Promise<void> {
+    const { one, looked, taking = [] } = asked;
+    if (taking.length === 0 || study.series.get(one.place.series) !== one) return;
+    const jobs = looked.mark?.jobs ?? [];
+    if (!isOpen) {
+      await this.#settle(study, asked, jobs, jobs.length === 0 ? "not_largest" : undefined);
+      return;
+    }
+    if (one.held === undefined) return;
+    const { why } = one.held;
+    await this.#mark(one, looked, { objects: "", jobs, unmade: why });
+    await this.#tellUnmade(one, looked, why);
+  }
+
+  async #discardAll(
+    study: WaitingStudy,
+    rule: Rule,
+    taken: readonly AskedSeries[],
+  ): Promise<{ made: Completed[]; held: undefined }> {
+    const made: Completed[] = [];
+    for (const one of taken) {
+      // Another rule before it needs the series
+      if ((one.taking?.length ?? 0) > 1) continue;
+      await this.#discard(study, one, rule);
+      made.push(notMade(one.looked, "discarded", rule.name));
+    }
+    return { made, held: undefined };
+  }
+
+  /** However much comes, and however often, a series waits no longer (ms of `monotonic`). */
+  #mostOf(one: WaitingSeries, quiet: number): number {
+    return one.since + Math.max(MOST_QUIETS * quiet, durations.receivedMost);
+  }
+
+  /** When (ms of `monotonic`) a series is complete for a rule. */
+  #readyAt({ one, looked: { reception } }: AskedSeries, rule: Rule): number {
+    const [quiet, resend] = [rule.quiet * 1000, rule.resend * 1000];
+    const pause = rule.pause === undefined ? QUIETS_OF_PAUSE * quiet : rule.pause * 1000;
+    const open = this.options.reception.openUntil(one.place, pause);
+    // An object on its way comes later, and says so: until then it is looked at again and again
+    const isComing = open === Infinity || reception.elsewhere > 0;
+    const quietAt = Math.max(one.last + quiet, isComing ? monotonic() + quiet : open);
+    const most = this.#mostOf(one, quiet);
+    const { interruptedAt } = reception;
+    const resentAt = interruptedAt === undefined ? 0 : interruptedAt + resend;
+    return Math.max(Math.min(quietAt, most), Math.min(resentAt, most + resend));
+  }
+
+  async #discard(study: WaitingStudy, { one, looked }: AskedSeries, rule: Rule): Promise<void> {
+    const { place, names } = looked;
+    await this.#removal.series(place, names);
+    this.options.log.info(
+      { peer: place.peer, rule: rule.name, objects: names.length },
+      "received objects were discarded, as their rule says",
+    );
+    this.#forget(study, one);
+    // What came meanwhile is another series
+    if ((await this.#reader.objects(place)).length > 0) this.#await(place);
+  }
+
+  /** What was to become of a series has become of it. */
+  async #settle(
+    study: WaitingStudy,
+    { one, looked, arrivals }: AskedSeries,
+    jobs: readonly MarkedJob[],
+    unmade: Unmade | undefined,
+  ): Promise<void> {
+    const { place, names, objects, notes } = looked;
+    await this.#mark(one, looked, { objects, jobs, unmade });
+    // What came meanwhile is on its way to another job
+    one.since = monotonic();
+    if (one.arrivals !== arrivals) return;
+    this.#forget(study, one);
+    if (unmade !== undefined) await this.#tellUnmade(one, looked, unmade);
+    await this.options.reception.settled(place, names, notes);
+  }
+
+  /** Writes down what became of a series, unless it stands there. */
+  async #mark(
+    one: WaitingSeries,
+    looked: Looked,
+    {
+      objects,
+      jobs,
+      unmade,
+    }: Pick<SeriesMark, "objects" | "unmade"> & { jobs: readonly MarkedJob[] },
+  ): Promise<void> {
+    const { place, names, mark } = looked;
+    const isSame = mark?.objects === objects && mark.unmade === unmade;
+    if (isSame && mark.rules === this.#reader.rules.version && mark.jobs.length === jobs.length)
+      return;
+    const classes = unmade === undefined ? undefined : await this.#classesOf(one, looked);
+    looked.mark = {
+      objects,
+      count: names.length,
+      rules: this.#reader.rules.version,
+      at: isSame ? mark.at : Date.now(),
+      jobs: [...jobs],
+      ...(unmade === undefined ? {} : { unmade, classes }),
+    };
+    await this.#marks.write(place, looked.mark);
+  }
+
+  async #classesOf(one: WaitingSeries, looked: Looked): Promise<Record<string, number>> {
+    const counts: Record<string, number> = {};
+    for (const { sopClassUid } of (await this.#reader.factsOf(looked, one.facts)).objects)
+      counts[sopClassUid] = (counts[sopClassUid] ?? 0) + 1;
+    return counts;
+  }
+
+  /** It is kept, and listed; the log says so once. */
+  async #tellUnmade(one: WaitingSeries, looked: Looked, why: Unmade): Promise<void> {
+    const key = keyOfPlace(looked.place);
+    const isNew = this.#unmade.get(key)?.why !== why;
+    const classes = looked.mark?.classes ?? (await this.#classesOf(one, looked));
+    this.#unmade.set(key, { place: looked.place, why, classes });
+    if (!isNew) return;
+    const { peer } = looked.place;
+    const told = { peer, ...(one.held === undefined ? {} : { rule: one.held.rule }), classes };
+    if (why === "no_images") this.options.log.info(told, WHY_UNMADE[why]);
+    else this.options.log.warn(told, WHY_UNMADE[why]);
+  }
+
+  #forget({ series }: WaitingStudy, { place }: WaitingSeries): void {
+    series.delete(place.series);
+    this.#unmade.delete(keyOfPlace(place));
+  }
+
+  #tellGone(peer: string): void {
+    this.options.log.warn(
+      { peer },
+      "received images that waited for their job are not in the spool any more: nothing becomes of them",
+    );
   }
 
   /**
@@ -191,65 +531,127 @@ export class Arrivals {
    */
   async complete(
     study: string,
-    reaches: (one: ArrivedSeries, rule: Rule | undefined) => Promise<boolean>,
+    reaches: (place: SeriesPlace, rule: Rule | undefined) => Promise<boolean>,
   ): Promise<Completed[]> {
-    const all: Completed[] = [];
-    if (!isUid(study)) return all;
-    const groups = new Set<ArrivalGroup>();
-    for (const one of await this.#seriesOf(study)) {
-      const { peer, series } = one;
-      const group = await this.#groupIfThere(one);
-      if (!(await reaches(one, group?.rule))) continue;
-      if (group !== undefined) {
-        groups.add(group);
-        // Should it fail now, it is tried again
-        if (group.timer === undefined) this.#wait(group, quietOf(group));
-      } else {
-        const { length: objects } = await this.#objects(one);
-        all.push({ peer, series: [series], rule: null, job_id: null, objects });
-      }
+    if (!isUid(study)) return [];
+    const reached: SeriesPlace[] = [];
+    for (const place of await this.#reader.placesOf(study)) {
+      const notes = await this.options.reception.notesOf(place.peer, place.study);
+      const looked = await this.#reader.looked(place, notes);
+      if (looked.names.length === 0) continue;
+      const taking = this.#reader.rules.taking(
+        await this.#reader.factsOf(looked, this.#waits(place)?.facts),
+      );
+      let isReached = true;
+      for (const rule of taking.length === 0 ? [undefined] : taking)
+        isReached &&= await reaches(place, rule);
+      if (isReached) reached.push(place);
     }
-    for (const group of groups) {
-      const made = await this.#inTurn(group, () => this.#submit(group));
-      all.push({ peer: group.peer, rule: group.rule.name, ...made });
+    const all: Completed[] = [];
+    for (const places of groupsBy(reached, ({ peer, study: of }) => `${peer}/${of}`).values()) {
+      const [place] = places;
+      if (place === undefined) continue;
+      const waiting = this.#studyOf(place);
+      const { made, faults } = await this.#inTurn(waiting, () => {
+        for (const one of places) this.#enter(one);
+        return this.#ask(waiting, new Set(places.map(({ series }) => series)));
+      });
+      if (faults[0] !== undefined) {
+        // It is tried again
+        this.#askAt(waiting, this.#quiet(waiting.peer));
+        throw faults[0];
+      }
+      all.push(...made);
     }
     return all;
   }
 
-  /** The series of a StudyInstanceUID, whichever peers and patients have it. */
-  async #seriesOf(study: string): Promise<ArrivedSeries[]> {
-    const found: ArrivedSeries[] = [];
-    for (const peer of await namesIn(this.#path("series")))
-      for (const folder of await namesIn(this.#path("series", peer)))
-        if (studyOf(folder) === study)
-          for (const series of await namesIn(this.#path("series", peer, folder)))
-            found.push({ peer, study: folder, series });
-    return found;
+  /** All series of the spool, or those of one StudyInstanceUID. */
+  async places(studyInstanceUid?: string): Promise<SeriesPlace[]> {
+    if (studyInstanceUid !== undefined) return this.#reader.placesOf(studyInstanceUid);
+    const all = await this.#reader.foldersIn("series", [isPeerFolder, isStudyFolder, isUid]);
+    return all.map(([peer = "", study = "", series = ""]) => ({ peer, study, series }));
+  }
+
+  /** What is known of a series; undefined where nothing of it is there. */
+  async seen(place: SeriesPlace): Promise<Received | undefined> {
+    const { peer, study, series } = place;
+    const notes = await this.options.reception.notesOf(peer, study);
+    const { names, mark, reception } = await this.#reader.looked(place, notes);
+    if (names.length === 0) return undefined;
+    const waits = this.#waits(place);
+    const why = waits?.held?.why ?? mark?.unmade ?? null;
+    const isWaiting = waits !== undefined && waits.held === undefined;
+    const jobs = (mark?.jobs ?? []).map(({ rule, job_id }) => ({ rule, job_id }));
+    const state = isWaiting || mark === undefined ? "waiting" : why === null ? "job" : "unused";
+    return {
+      peer,
+      study_instance_uid: studyOf(study),
+      series_instance_uid: series,
+      apart: studyOf(study) !== study,
+      objects: names.length,
+      state,
+      why: state === "unused" ? why : null,
+      jobs,
+      lost: reception.lost,
+      broken: reception.broken,
+      ...(state === "unused" && mark?.classes !== undefined ? { classes: mark.classes } : {}),
+    };
+  }
+
+  /** The same, and what each rule says to it. */
+  async details(place: SeriesPlace): Promise<ReceivedDetails | undefined> {
+    const seen = await this.seen(place);
+    if (seen === undefined) return undefined;
+    const notes = await this.options.reception.notesOf(place.peer, place.study);
+    const looked = await this.#reader.looked(place, notes);
+    const facts = await this.#reader.factsOf(looked, this.#waits(place)?.facts);
+    const rules = this.#reader.rules.verdicts(facts).map(({ rule, why, asked }) => ({
+      rule: rule.name,
+      takes: why.length === 0,
+      asked,
+      why,
+    }));
+    return { ...seen, rules };
+  }
+
+  /**
+   * A person has a series removed; results of its jobs stay.
+   * @returns how many objects it had
+   * @throws RadserveError audit_failed
+   */
+  async remove(place: SeriesPlace): Promise<number> {
+    return this.#inTurn(this.#studyOf(place), async () => {
+      const names = await this.#reader.objects(place);
+      if (names.length > 0) await this.#remove(place, names, "as somebody asked");
+      return names.length;
+    });
   }
 
   /** Looks through the spool now, and again and again. */
   async look(): Promise<void> {
+    clearTimeout(this.#lookTimer);
     try {
       const ofSeries = [isPeerFolder, isStudyFolder, isUid];
-      const leaving = await this.#foldersIn("removing", [() => true, ...ofSeries]);
+      const leaving = await this.#reader.foldersIn(REMOVING, [() => true, ...ofSeries]);
       for (const [rule = "", peer = "", study = "", series = ""] of leaving) {
-        const one = { peer, study, series };
-        await this.#alone(one, () => this.#endRemoval(rule, one));
+        const place = { peer, study, series };
+        await this.#alone(place, () => this.#removal.end(rule, place));
       }
       await this.#forgetRemoved();
-      const made: Made[] = [];
-      const there = await this.#foldersIn("series", ofSeries);
+      const settled: Settled[] = [];
+      const there = await this.#reader.foldersIn("series", ofSeries);
       for (const [peer = "", study = "", series = ""] of there) {
         if (this.#closed) break;
-        const one = { peer, study, series };
-        await this.#alone(one, async () => void made.push(...(await this.#lookAt(one))));
+        const place = { peer, study, series };
+        await this.#alone(place, async () => void settled.push(...(await this.#lookAt(place))));
       }
       const found = new Set(
         [...leaving.map((names) => names.slice(1)), ...there].map((names) => names.join("/")),
       );
       for (const key of this.#faults.keys()) if (!found.has(key)) this.#faults.delete(key);
       // After what waits for a job: the database may be away
-      await this.#lookAfter(made).catch((error: unknown) =>
+      await this.#lookAfter(settled).catch((error: unknown) =>
         this.options.log.warn(
           { fault: faultForLog(error) },
           "received images that are of a job could not be looked after; it is tried again",
@@ -261,47 +663,26 @@ export class Arrivals {
         "the spool could not be looked through",
       );
     }
+    clearTimeout(this.#lookTimer);
     if (!this.#closed)
       this.#lookTimer = setTimeout(() => void this.look(), durations.spoolLook).unref();
   }
 
-  /** Series that no rule takes, and that a person has removed. */
+  /** Series that no job is made of, and that a person has removed. */
   async #forgetRemoved(): Promise<void> {
-    for (const [key, one] of this.#withoutRule)
-      if ((await this.#objects(one)).length === 0) {
-        this.#withoutRule.delete(key);
-        this.#groups.delete(key);
-      }
+    for (const [key, { place }] of this.#unmade)
+      if ((await this.#reader.objects(place)).length === 0) this.#unmade.delete(key);
   }
 
   close(): void {
     this.#closed = true;
     clearTimeout(this.#lookTimer);
-    for (const { timer } of this.#waiting.values()) clearTimeout(timer);
-  }
-
-  #path(...names: readonly string[]): string {
-    return path.join(this.options.folder, ...names);
-  }
-
-  /** The names of folders below one of the spool, as deep as the checks of their names. */
-  async #foldersIn(
-    name: string,
-    checks: readonly ((name: string) => boolean)[],
-  ): Promise<string[][]> {
-    let found: string[][] = [[]];
-    for (const isName of checks) {
-      const deeper = found.map(async (names) =>
-        (await namesIn(this.#path(name, ...names))).filter(isName).map((one) => [...names, one]),
-      );
-      found = (await Promise.all(deeper)).flat();
-    }
-    return found;
+    for (const { timer } of this.#studies.values()) clearTimeout(timer);
   }
 
   /** Whatever is wrong with one series stops no other; why it waits is told. */
-  async #alone(one: ArrivedSeries, work: () => Promise<void>): Promise<void> {
-    const key = keyOf(one);
+  async #alone(place: SeriesPlace, work: () => Promise<void>): Promise<void> {
+    const key = keyOfPlace(place);
     try {
       await work();
       this.#faults.delete(key);
@@ -309,415 +690,86 @@ export class Arrivals {
       const { code } = asRadserveError(thrown);
       if (this.#faults.get(key) !== code)
         this.options.log.warn(
-          { peer: one.peer, error: code, fault: faultForLog(thrown) },
+          { peer: place.peer, error: code, fault: faultForLog(thrown) },
           "a received series could not be looked at; it is tried again",
         );
       this.#faults.set(key, code);
     }
   }
 
-  async #objects({ peer, study, series }: ArrivedSeries): Promise<string[]> {
-    const names = await filesIn(this.#path(...seriesPath(peer, study, series)));
-    return names.filter((name) => name.endsWith(".dcm") && isUid(name.slice(0, -".dcm".length)));
-  }
-
-  async #markOf({ peer, study, series }: ArrivedSeries): Promise<JobMark | undefined> {
-    const text = await textIn(this.#path("marks", peer, study), `${series}.json`);
-    // Where it is damaged, the key of the job finds it again
-    return markSchema.safeParse(storedJson(text ?? "null")).data;
-  }
-
-  async #looked(one: ArrivedSeries): Promise<Looked> {
-    const names = await this.#objects(one);
-    const again = await namesIn(this.#path(...againPath(one.peer, one.study, one.series)));
-    const mark = await this.#markOf(one);
-    return { series: one.series, names, again, objects: hashOf([...names, ...again]), mark };
-  }
-
-  /** @returns the series, if it is of a job already */
-  async #lookAt(one: ArrivedSeries): Promise<Made[]> {
-    if (this.#groups.has(keyOf(one))) return [];
-    const { names, objects, mark } = await this.#looked(one);
+  /** @returns the series, if all that was to become of it has */
+  async #lookAt(place: SeriesPlace): Promise<Settled[]> {
+    const { peer, study } = place;
+    const waits = this.#waits(place);
+    if (waits !== undefined && waits.held === undefined) return [];
+    const looked = await this.#reader.looked(
+      place,
+      await this.options.reception.notesOf(peer, study),
+    );
+    const { names, objects, mark } = looked;
     if (names.length === 0) return [];
-    if (mark?.objects === objects) return [{ one, names, mark }];
-    await this.#await(one);
+    if (waits !== undefined) return mark === undefined ? [] : [{ place, names, mark }];
+    const { jobs = [], rules, unmade } = mark ?? {};
+    // Other rules may take what none of before has
+    const isAsked = jobs.length > 0 || rules === this.#reader.rules.version;
+    if (mark?.objects === objects && isAsked) {
+      if (unmade !== undefined && !this.#unmade.has(keyOfPlace(place)))
+        this.#unmade.set(keyOfPlace(place), { place, why: unmade, classes: mark.classes ?? {} });
+      return [{ place, names, mark }];
+    }
+    this.#await(place);
     return [];
   }
 
-  async #await(one: ArrivedSeries): Promise<void> {
-    const group = await this.#groupIfThere(one);
-    if (group !== undefined) this.#wait(group, quietOf(group));
-  }
-
-  /** What becomes of series after their jobs were made. */
-  async #lookAfter(made: readonly Made[]): Promise<void> {
+  /** What becomes of series after their jobs were made, or none was. */
+  async #lookAfter(settled: readonly Settled[]): Promise<void> {
     let removed = 0;
-    for (const { one, names, mark } of made) {
-      if (this.#closed || this.#groups.has(keyOf(one))) continue;
-      const state = mark.ended ? "ended" : await this.options.jobState(mark.job_id);
-      if (state === "gone") await this.#await(one);
-      if (state !== "ended") continue;
-      if (this.options.clock.isOlder(mark.at, this.options.keep * 1000)) {
+    for (const { place, names, mark } of settled) {
+      const waits = this.#waits(place);
+      if (this.#closed || (waits !== undefined && waits.held === undefined)) continue;
+      const states = await Promise.all(
+        mark.jobs.map(async ({ ended, job_id }): Promise<JobEnd> =>
+          ended ? "ended" : this.options.jobState(job_id),
+        ),
+      );
+      if (states.includes("gone")) this.#await(place);
+      if (states.some((state) => state !== "ended")) continue;
+      const at = Math.max(...(mark.jobs.length === 0 ? [mark.at] : mark.jobs.map((job) => job.at)));
+      if (this.options.clock.isOlder(at, this.#keep * 1000)) {
         // The others go with the next looks
         if (removed > 0 && removed + names.length > MOST_REMOVED) continue;
         removed += names.length;
-        await this.#remove(one, names, mark.rule).catch((error: unknown) =>
+        await this.#remove(place, names, "their time is over").catch((error: unknown) =>
           this.options.log.warn(
-            { peer: one.peer, fault: faultForLog(error) },
+            { peer: place.peer, fault: faultForLog(error) },
             "received images could not be removed; it is tried again",
           ),
         );
-      } else if (!mark.ended) await this.#writeMark(one, { ...mark, ended: true });
+      } else if (mark.jobs.some((job) => !job.ended))
+        await this.#marks.write(place, {
+          ...mark,
+          jobs: mark.jobs.map((job) => ({ ...job, ended: true })),
+        });
     }
   }
 
-  /** Undefined too where somebody has removed the series just now. */
-  async #groupIfThere(one: ArrivedSeries): Promise<ArrivalGroup | undefined> {
-    try {
-      return await this.#groupOf(one);
-    } catch (error) {
-      if ((await this.#objects(one)).length > 0) throw error;
-      this.#tellGone({ peer: one.peer });
-      return undefined;
-    }
-  }
-
-  #tellGone(of: { peer: string; rule?: string }): void {
-    this.options.log.warn(
-      of,
-      "received images that waited for their job are not in the spool any more: nothing becomes of them",
-    );
-  }
-
-  #groupOf(one: ArrivedSeries): Promise<ArrivalGroup | undefined> {
-    const key = keyOf(one);
-    const found = this.#groups.get(key) ?? this.#enter(one);
-    this.#groups.set(key, found);
-    // Asked again when the next object comes
-    found.catch(() => this.#groups.delete(key));
-    return found;
-  }
-
-  async #enter(one: ArrivedSeries): Promise<ArrivalGroup | undefined> {
-    const names = await this.#objects(one);
-    if (names.length === 0) throw errors.not_found("The series is not in the spool any more.");
-    const rule = await this.#ruleOf(one, names);
-    if (rule === undefined) {
-      this.#withoutRule.set(keyOf(one), one);
-      this.options.log.warn(
-        { peer: one.peer },
-        "no rule takes a received series: it is kept, and no job is made",
-      );
-      return undefined;
-    }
-    const key = [
-      rule.name,
-      one.peer,
-      one.study,
-      ...(rule.group === "series" ? [one.series] : []),
-    ].join("/");
-    const group = this.#waiting.get(key) ?? {
-      peer: one.peer,
-      study: one.study,
-      rule,
-      series: new Set<string>(),
-      known: 0,
-      arrivals: 0,
-      since: monotonic(),
-      timer: undefined,
-      failures: 0,
-      fault: undefined,
-      work: Promise.resolve(),
-    };
-    this.#waiting.set(key, group);
-    group.series.add(one.series);
-    group.known += names.length;
-    return group;
-  }
-
-  /** The first rule that takes the series by its sender and the attributes of one object. */
-  async #ruleOf(one: ArrivedSeries, names: readonly string[]): Promise<Rule | undefined> {
-    const head = await this.#headIn(one, names);
-    return this.options.rules.find(
-      ({ from, when }) =>
-        from?.includes(one.peer) !== false &&
-        when?.every(
-          (rule) =>
-            head !== undefined && tagReasons({ ...rule, reason: "" }, head.attributes).length === 0,
-        ) !== false,
-    );
-  }
-
-  /** Of the first object that this user may read; its job tells of the others. */
-  async #headIn({ peer, study, series }: ArrivedSeries, names: readonly string[]) {
-    for (const name of names) {
-      const file = this.#path(...seriesPath(peer, study, series), name);
-      const fd = await openPlain(file).catch((error: unknown) => {
-        if (errno(error) === "EACCES" || errno(error) === "EPERM") return undefined;
-        throw error;
-      });
-      if (fd === undefined) continue;
-      try {
-        return await headOf(fd, await readStart(fd, FIRST_BYTES));
-      } finally {
-        closeSync(fd);
-      }
-    }
-    return undefined;
-  }
-
-  #wait(group: ArrivalGroup, ms: number): void {
-    clearTimeout(group.timer);
-    if (this.#closed) return;
-    const now = Math.min(ms, LONGEST_TIMER_MS);
-    const next = () => (now < ms ? this.#wait(group, ms - now) : void this.#due(group));
-    group.timer = setTimeout(next, now).unref();
-  }
-
-  async #due(group: ArrivalGroup): Promise<void> {
-    try {
-      await this.#inTurn(group, async () => {
-        const counts = await Promise.all(
-          [...group.series].map(async (one) => this.#objects(of(group, one))),
-        );
-        const found = counts.flat().length;
-        if (found === 0) {
-          this.#forget(group);
-          this.#tellGone({ peer: group.peer, rule: group.rule.name });
-          return;
-        }
-        const more = found > group.known;
-        group.known = found;
-        if (more) this.#wait(group, quietOf(group));
-        else await this.#submit(group);
-      });
-    } catch (thrown) {
-      const error = asRadserveError(thrown);
-      const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
-      this.options.log.warn(
-        { peer: group.peer, rule: group.rule.name, error: error.code, ...fault },
-        "received images could not become a job; it is tried again",
-      );
-      group.fault = error.code;
-      group.failures += 1;
-      this.#wait(group, backOff(group.failures, gatewayRetry()));
-    }
-  }
-
-  #inTurn<T>(group: ArrivalGroup, step: () => Promise<T>): Promise<T> {
-    const work = group.work.then(step);
-    group.work = work.catch(() => undefined);
-    return work;
-  }
-
-  async #submit(
-    group: ArrivalGroup,
-  ): Promise<{ job_id: string; series: string[]; objects: number }> {
-    const { peer, study, rule, arrivals } = group;
-    // Series of earlier jobs belong to the study too: the study's folder holds them. In one order,
-    // whichever came first here: the key of the job has to be the same on all nodes
-    const there = rule.group === "study" ? await namesIn(this.#path("series", peer, study)) : [];
-    const looked = await Promise.all(
-      [...new Set([...group.series, ...there])]
-        .sort()
-        .map((series) => this.#looked({ peer, study, series })),
-    );
-    const all = looked.filter(
-      ({ series, names, mark }) =>
-        names.length > 0 && (group.series.has(series) || mark?.rule === rule.name),
-    );
-    const objects = all.flatMap(({ names }) => names);
-    const made = all.every(({ mark, objects }) => mark?.objects === objects)
-      ? all[0]?.mark
-      : undefined;
-    let jobId = made?.job_id;
-    if (made?.ended === false && (await this.options.jobState(made.job_id)) === "gone") {
-      this.options.log.warn(
-        { peer, job: jobId },
-        "the job of received images was lost: it is made again",
-      );
-      jobId = undefined;
-    }
-    if (jobId === undefined) {
-      const { models, outputs, output_folder, deliver } = rule;
-      const request = {
-        input_folder_path: await this.#inputOf(group, all),
-        output_folder_path: path.join(output_folder, peer, study),
-        group: "series",
-        ...(models === undefined ? {} : { models }),
-        ...(outputs === undefined ? {} : { outputs }),
-        ...(deliver === undefined
-          ? {}
-          : deliver.length === 0
-            ? { deliver: "none" }
-            : { destinations: deliver }),
-      };
-      const births = await Promise.all(
-        all.map(({ series, names }) => this.#birth(of(group, series), names)),
-      );
-      const idempotency_key = `received-${sha256(JSON.stringify([request, births, [...objects, ...all.flatMap(({ again }) => again)].sort()]))}`;
-      jobId = await this.options.submit({
-        peer,
-        study,
-        objects: objects.length,
-        request: { ...request, idempotency_key },
-      });
-      for (const { series, names, objects } of all)
-        await this.#writeMark(
-          { peer, study, series },
-          {
-            objects,
-            count: names.length,
-            rule: rule.name,
-            job_id: jobId,
-            ended: false,
-            at: Date.now(),
-          },
-        );
-    }
-    group.fault = undefined;
-    group.failures = 0;
-    group.since = monotonic();
-    if (group.arrivals === arrivals) this.#forget(group);
-    return { job_id: jobId, series: all.map(({ series }) => series), objects: objects.length };
-  }
-
-  /** What came while the job was made is on its way to another; then the group goes on. */
-  #forget(group: ArrivalGroup): void {
-    clearTimeout(group.timer);
-    for (const [key, waiting] of this.#waiting) if (waiting === group) this.#waiting.delete(key);
-    for (const series of group.series) this.#groups.delete(keyOf(of(group, series)));
-  }
-
-  /** When the first object came: those that come again after they were removed are others. */
-  async #birth(
-    { peer, study, series }: ArrivedSeries,
-    [first = ""]: readonly string[],
-  ): Promise<number> {
-    return (await stat(this.#path(...seriesPath(peer, study, series), first))).mtimeMs;
-  }
-
-  /**
-   * The folder that the job reads: that of the series, or one with a further name of each object of
-   * the study.
-   */
-  async #inputOf({ peer, study, rule }: ArrivalGroup, all: readonly Looked[]): Promise<string> {
-    if (rule.group === "series")
-      return this.#path(...seriesPath(peer, study, all[0]?.series ?? ""));
-    const folder = await this.options.spool.made("studies", rule.name, peer, study);
-    const taken = new Set<number>();
-    for (const { series, names } of all)
-      for (const name of names) {
-        const file = this.#path(...seriesPath(peer, study, series), name);
-        await this.#linkInto(folder, file, name, series, taken);
-      }
-    await syncFolder(folder);
-    return folder;
-  }
-
-  /**
-   * A further name in the folder of a study. What has the name may be the same object; a damaged
-   * one, in whose place this one came; or the object of another series with the same UID.
-   * @param taken inodes of the objects that have a name already
-   */
-  async #linkInto(
-    folder: string,
-    file: string,
-    name: string,
-    series: string,
-    taken: Set<number>,
-  ): Promise<void> {
-    const { ino } = await lstat(file);
-    for (const one of [name, nameBeside(name, series)]) {
-      const there = path.join(folder, one);
-      const before = (await lstat(there).catch(ifMissing(undefined)))?.ino;
-      if (before !== undefined && before !== ino && taken.has(before)) continue;
-      if (before !== undefined && before !== ino) await rm(there, { force: true });
-      if (before !== ino) await link(file, there);
-      taken.add(ino);
-      return;
-    }
-  }
-
-  async #writeMark({ peer, study, series }: ArrivedSeries, mark: JobMark): Promise<void> {
-    const folder = await this.options.spool.made("marks", peer, study);
-    await replaceFile(folder, `${series}.json`, JSON.stringify(mark));
-  }
-
-  /**
-   * The series goes as a whole and at once: no job may be made of a part of it. What came meanwhile
-   * stays.
-   */
-  async #remove(one: ArrivedSeries, names: readonly string[], rule: string): Promise<void> {
-    const { peer, study, series } = one;
-    await this.options.removing({ peer, study, objects: names.length });
-    const folder = this.#path(...seriesPath(peer, study, series));
-    const leaving = path.join(await this.options.spool.made("removing", rule, peer, study), series);
-    await rename(folder, leaving);
-    for (const late of (await namesIn(leaving)).filter((name) => !names.includes(name)))
-      await rename(
-        path.join(leaving, late),
-        path.join(await this.options.spool.made(...seriesPath(peer, study, series)), late),
-      );
-    await this.#endRemoval(rule, one);
+  async #remove(place: SeriesPlace, names: readonly string[], why: string): Promise<void> {
+    await this.#removal.series(place, names);
+    const waits = this.#waits(place);
+    if (waits !== undefined) this.#forget(this.#studyOf(place), waits);
+    this.#unmade.delete(keyOfPlace(place));
     this.options.log.info(
-      { peer, objects: names.length },
-      "received images were removed: their time is over",
+      { peer: place.peer, objects: names.length },
+      `received images were removed: ${why}`,
     );
   }
-
-  /** Removes what lies in the folder of a removal; a process before may have begun it. */
-  async #endRemoval(rule: string, { peer, study, series }: ArrivedSeries): Promise<void> {
-    const leaving = this.#path("removing", rule, peer, study, series);
-    const inStudies = this.#path("studies", rule, peer, study);
-    const inodeOf = async (file: string) =>
-      (await lstat(file).catch(ifMissing(undefined)))?.ino ?? NaN;
-    for (const name of await filesIn(leaving)) {
-      const file = path.join(leaving, name);
-      const inode = await inodeOf(file);
-      for (const further of [name, nameBeside(name, series)])
-        if ((await inodeOf(path.join(inStudies, further))) === inode)
-          await removeFile(inStudies, further);
-      // Of version 0.6; another peer's series may have it, too
-      const second = this.#path(...objectPath(name.slice(0, -".dcm".length)));
-      const links = (await lstat(file).catch(ifMissing(undefined)))?.nlink ?? 0;
-      if (links <= 2 && (await inodeOf(second)) === inode)
-        await removeFile(path.dirname(second), path.basename(second));
-      await removeFile(leaving, name);
-    }
-    const again = this.#path(...againPath(peer, study, series));
-    for (const name of await filesIn(again)) await removeFile(again, name);
-    const marks = this.#path("marks", peer, study);
-    await removeFile(marks, `${series}.json`);
-    const left = this.#path("series", peer, study);
-    // Of objects that were refused, and of which no other came
-    for (const other of await namesIn(left)) await removeEmpty(path.join(left, other));
-    if ((await namesIn(left)).length === 0) await this.options.spool.patients.forget(peer, study);
-    for (const empty of [
-      leaving,
-      path.dirname(leaving),
-      inStudies,
-      again,
-      path.dirname(again),
-      marks,
-      left,
-    ])
-      await removeEmpty(empty);
-  }
 }
 
-/**
- * Milliseconds until a group is due: without another object, and however many come, not much longer
- * than that. What comes later makes another job.
- */
-function quietOf({ rule, since }: ArrivalGroup): number {
-  const quiet = rule.quiet * 1000;
-  const most = Math.max(MOST_QUIETS * quiet, durations.receivedMost);
-  return Math.max(0, Math.min(quiet, since + most - monotonic()));
+/** Each rule with the series that it takes together: of a study, or each by itself. */
+function unitsOf(asked: readonly AskedSeries[]): { rule: Rule; taken: AskedSeries[] }[] {
+  const rules = new Set(asked.flatMap(({ taking }) => taking ?? []));
+  return [...rules].flatMap((rule) => {
+    const taken = asked.filter(({ taking }) => taking?.includes(rule) === true);
+    return isOfStudy(rule) ? [{ rule, taken }] : taken.map((one) => ({ rule, taken: [one] }));
+  });
 }
-
-const of = ({ peer, study }: ArrivalGroup, series: string): ArrivedSeries => ({
-  peer,
-  study,
-  series,
-});

@@ -116,6 +116,21 @@ export class Conflicts {
       }
   }
 
+  /** A person has decided which of the objects are right. */
+  async settle(peer: string, study: string): Promise<void> {
+    await this.#readOnce();
+    const key = `${peer}/${study}`;
+    const known = this.#studies.get(key);
+    if (known === undefined) return;
+    delete known.counts.SOPInstanceUID;
+    if (known.counts.PatientID !== undefined) {
+      await this.#write(known);
+      return;
+    }
+    this.#studies.delete(key);
+    await removeFile(path.join(this.folder, CONFLICTS, peer), `${study}.json`);
+  }
+
   /** Without an identifier: a study is told by a hash of its UID. */
   troubles(): ConflictTold[] {
     const condition = "received_conflict" as const;

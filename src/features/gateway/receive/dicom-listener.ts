@@ -23,10 +23,11 @@ import { Admission, StrangersLog } from "../dimse/admission.js";
 import { STATUS } from "../dimse/command.js";
 import { MORE_CONNECTIONS } from "../settings.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
-import { ConnectionLost, type PduLimits } from "../dimse/pdu-socket.js";
-import type { KeptObject, Spool } from "./spool.js";
-import { isImageClass } from "../../../images/dicom/image-classes.js";
-import { commentOf, isTakenSyntax, statusOf } from "./taken.js";
+import { ConnectionLost, PeerIdle, type PduLimits } from "../dimse/pdu-socket.js";
+import type { Reception, Transfer } from "./reception.js";
+import { keyOfPlace, placeOf, type KeptObject, type Spool } from "./spool.js";
+import { sopClassName } from "../../../images/dicom/dictionary.js";
+import { commentOf, isTakenClass, isTakenSyntax, statusOf } from "./taken.js";
 
 export interface Peer {
   /** The name in the settings. */
@@ -34,6 +35,10 @@ export interface Peer {
   aeTitle: string;
   /** Where it may call from; from anywhere if undefined. */
   networks: readonly string[] | undefined;
+  /** It ends associations without a release. */
+  aborts?: boolean;
+  /** It may send objects of private classes. */
+  privateClasses?: boolean;
 }
 
 /** What came of one series over one association. */
@@ -43,15 +48,10 @@ export interface CameOfSeries {
   bytes: number;
 }
 
-/** By what a series is known here: its UID may come in two studies. */
-export const keyOfSeries = (
-  of: Pick<KeptObject, "studyInstanceUid" | "seriesInstanceUid">,
-): string => `${of.studyInstanceUid}/${of.seriesInstanceUid}`;
-
 /** Counts an object, by its series. */
-export function count(all: Map<string, CameOfSeries>, kept: KeptObject): void {
+export function count(all: Map<string, CameOfSeries>, peer: string, kept: KeptObject): void {
   const { studyInstanceUid, bytes } = kept;
-  const key = keyOfSeries(kept);
+  const key = keyOfPlace(placeOf(peer, kept));
   const before = all.get(key) ?? { studyInstanceUid, objects: 0, bytes: 0 };
   all.set(key, {
     ...before,
@@ -63,17 +63,19 @@ export function count(all: Map<string, CameOfSeries>, kept: KeptObject): void {
 export interface EndedAssociation {
   peer: string;
   address: string | undefined;
-  /** By `keyOfSeries`. */
+  /** By `keyOfPlace`. */
   series: ReadonlyMap<string, CameOfSeries>;
   ms: number;
 }
 
 export interface DicomListenerOptions extends PduLimits {
-  aeTitle: string;
+  /** Of this server, the first of which is the usual one. */
+  aeTitles: readonly string[];
   peers: readonly Peer[];
   /** Associations at a time; one more is rejected for now. */
   mostAssociations: number;
   spool: Pick<Spool, "keep">;
+  reception: Pick<Reception, "open">;
   /** Absent where the port speaks without TLS. */
   tls?: TlsOptions | undefined;
   /**
@@ -85,10 +87,27 @@ export interface DicomListenerOptions extends PduLimits {
   kept: (object: KeptObject, peer: string) => void;
   /** Told of each object and association that was refused: a word. */
   refused: (reason: string) => void;
+  /** Told of each presentation context that was refused: its class, and why. */
+  contextRefused: (peer: string, sopClassUid: string, why: ContextRefusal) => void;
+  /** Told of whoever was refused by name: titles, or what is wrong with a certificate. */
+  callerRefused: (caller: RefusedCaller) => void;
   /** Told when an association is over over which objects came. */
   ended: (visit: EndedAssociation) => void;
   log: Logger;
 }
+
+/** Why a presentation context was refused. */
+export type ContextRefusal = "sop_class" | "transfer_syntax";
+
+/** Who was refused before an association, as far as it says so. */
+export interface RefusedCaller {
+  why: "calling_title" | "called_title" | "certificate";
+  /** The title that is not known, or the code of what is wrong with the certificate. */
+  name: string;
+}
+
+/** A dead peer is known by the probes of TCP after so long, and some seconds. */
+const KEEP_ALIVE_MS = 15_000;
 
 /** Rejections (PS3.8 table 9-21): result, source, reason. */
 const REJECTIONS = {
@@ -98,7 +117,8 @@ const REJECTIONS = {
 } as const satisfies Record<string, Rejection>;
 
 export class DicomListener {
-  readonly #peers: readonly (Peer & { from: Networks | undefined })[];
+  #peers: readonly (Peer & { from: Networks | undefined })[];
+  #titles: readonly string[];
   /** Those with an association, by the names of their peers. */
   readonly #open = new Map<Socket, string>();
   readonly #admission: Admission;
@@ -106,10 +126,8 @@ export class DicomListener {
   readonly server: Server | TlsServer;
 
   constructor(private readonly options: DicomListenerOptions) {
-    this.#peers = options.peers.map((peer) => ({
-      ...peer,
-      from: peer.networks === undefined ? undefined : new Networks(peer.networks),
-    }));
+    this.#peers = options.peers.map(withNetworks);
+    this.#titles = options.aeTitles;
     this.#admission = new Admission(options.peers, MORE_CONNECTIONS);
     this.#strangers = new StrangersLog(options.log);
     const { tls } = options;
@@ -119,10 +137,20 @@ export class DicomListener {
         : createTlsServer(tls, (connection) => void this.serve(connection));
     if (tls !== undefined)
       this.server.on("connection", (connection: Socket) => this.#admit(connection));
-    this.server.on("tlsClientError", () => {
+    this.server.on("tlsClientError", (error: NodeJS.ErrnoException, connection: Socket) => {
       options.refused("tls");
-      this.#strangers.note("tls");
+      const address = plainAddress(connection.remoteAddress);
+      const code = error.code ?? "no certificate";
+      options.callerRefused({ why: "certificate", name: code });
+      this.#strangers.note("tls", { address, certificate: code });
     });
+  }
+
+  /** Who may call, and which titles, from now on. */
+  reload(peers: readonly Peer[], aeTitles: readonly string[]): void {
+    this.#peers = peers.map(withNetworks);
+    this.#titles = aeTitles;
+    this.#admission.reload(peers);
   }
 
   get associations(): number {
@@ -141,17 +169,29 @@ export class DicomListener {
   async serve(connection: Socket): Promise<void> {
     const began = performance.now();
     const address = plainAddress(connection.remoteAddress);
-    const visit = new Visit(this.options, this.#rejection(connection, address), address);
+    connection.setKeepAlive(true, KEEP_ALIVE_MS);
+    const visit = new Visit(
+      { ...this.options, aeTitles: this.#titles },
+      this.#admitting(connection, address),
+      address,
+    );
+    let fault: unknown;
     try {
-      this.#tell(visit, await serveAssociation(connection, visit, this.options), address);
+      const ended = await serveAssociation(connection, visit, this.options);
+      fault = ended;
+      this.#tell(visit, ended, address);
     } catch (error) {
+      fault = error;
       this.options.log.error({ ...visit.told, fault: faultForLog(error) }, "association failed");
-    } finally {
-      this.#open.delete(connection);
-      const ms = Math.round(performance.now() - began);
-      if (visit.series.size > 0)
-        this.options.ended({ peer: visit.told.peer, address, series: visit.series, ms });
     }
+    this.#open.delete(connection);
+    const ms = Math.round(performance.now() - began);
+    const { told, series } = visit;
+    if (series.size > 0) this.options.ended({ peer: told.peer, address, series, ms });
+    await visit.end(fault).catch((error: unknown) => {
+      const { peer } = told;
+      this.options.log.error({ peer, fault: faultForLog(error) }, "its end could not be noted");
+    });
   }
 
   #tell(visit: Visit, fault: Error | undefined, address: string | undefined): void {
@@ -161,7 +201,7 @@ export class DicomListener {
       this.#strangers.note(
         Object.keys(told.refused)[0] ??
           (fault === undefined || fault instanceof ConnectionLost ? "silent" : "protocol"),
-        { address, ...why },
+        { address, ...visit.titles, ...why },
       );
     else
       this.options.log[fault === undefined ? "info" : "warn"](
@@ -170,17 +210,23 @@ export class DicomListener {
       );
   }
 
-  #rejection(connection: Socket, address = ""): (request: AssociateRequest) => Rejection | string {
+  #admitting(connection: Socket, address = ""): (request: AssociateRequest) => Rejection | Peer {
     return ({ calledAe, callingAe }) => {
       const peer = this.#peers.find(
         ({ aeTitle, from }) => aeTitle === callingAe && (from === undefined || from.has(address)),
       );
-      if (calledAe !== this.options.aeTitle) return REJECTIONS.calledTitle;
-      if (peer === undefined) return REJECTIONS.callingTitle;
+      if (!this.#titles.includes(calledAe)) {
+        this.options.callerRefused({ why: "called_title", name: calledAe });
+        return REJECTIONS.calledTitle;
+      }
+      if (peer === undefined) {
+        this.options.callerRefused({ why: "calling_title", name: callingAe });
+        return REJECTIONS.callingTitle;
+      }
       if (this.#isFullFor(peer.name)) return REJECTIONS.localLimit;
       this.#admission.heard(connection);
       this.#open.set(connection, peer.name);
-      return peer.name;
+      return peer;
     };
   }
 
@@ -206,54 +252,108 @@ export class DicomListener {
   }
 }
 
+const withNetworks = (peer: Peer) => ({
+  ...peer,
+  from: peer.networks === undefined ? undefined : new Networks(peer.networks),
+});
+
 /** A peer that the settings do not name. */
 const NOBODY = "unknown";
 
 /** One association, and what is told of it when it has ended. */
 class Visit implements AcceptorHandlers {
-  readonly told = { peer: NOBODY, objects: 0, bytes: 0, refused: {} as Record<string, number> };
+  readonly told = {
+    peer: NOBODY,
+    objects: 0,
+    bytes: 0,
+    refused: {} as Record<string, number>,
+    /** Names of SOP classes, by why their presentation contexts were refused. */
+    contexts: undefined as Partial<Record<ContextRefusal, string[]>> | undefined,
+  };
   readonly series = new Map<string, CameOfSeries>();
+  /** Of whoever is no peer. */
+  titles: { calling?: string; called?: string } = {};
+  #peer: Peer | undefined;
+  #transfer: Transfer | undefined;
+  /** The title that was called, where it is not the usual one. */
+  #called: string | undefined;
   /** Refusals that have a line of the log. */
   readonly #lines = new Set<string>();
 
-  /** @param admit gives the peer's name, or why it is rejected */
+  /** @param admit gives the peer, or why it is rejected */
   constructor(
     private readonly options: DicomListenerOptions,
-    private readonly admit: (request: AssociateRequest) => Rejection | string,
+    private readonly admit: (request: AssociateRequest) => Rejection | Peer,
     private readonly address: string | undefined,
   ) {}
 
   rejection(request: AssociateRequest): Rejection | undefined {
+    const { calledAe, callingAe } = request;
     const admitted = this.admit(request);
-    if (typeof admitted !== "string") {
+    if ("source" in admitted) {
       this.#refuse(`rejected_${admitted.source}.${admitted.reason}`);
+      this.titles = { calling: shownTitle(callingAe), called: shownTitle(calledAe) };
       return admitted;
     }
-    this.told.peer = admitted;
+    this.told.peer = admitted.name;
+    this.#peer = admitted;
+    this.#transfer = this.options.reception.open(admitted.name);
+    if (calledAe !== this.options.aeTitles[0]) this.#called = calledAe;
     return undefined;
   }
 
   taken(sopClassUid: string, proposed: readonly string[]): readonly string[] | undefined {
     if (sopClassUid === VERIFICATION) return proposed;
-    return isImageClass(sopClassUid) ? proposed.filter(isTakenSyntax) : undefined;
+    if (!isTakenClass(sopClassUid, this.#peer?.privateClasses)) {
+      this.#refuseContext(sopClassUid, "sop_class");
+      return undefined;
+    }
+    const taken = proposed.filter(isTakenSyntax);
+    if (taken.length === 0) this.#refuseContext(sopClassUid, "transfer_syntax");
+    return taken;
+  }
+
+  /** The peer may stop at it: whoever looks at this side has to see why. */
+  #refuseContext(sopClassUid: string, why: ContextRefusal): void {
+    const known = (this.told.contexts ??= {});
+    const names = (known[why] ??= []);
+    const name = sopClassName(sopClassUid);
+    if (names.includes(name)) return;
+    names.push(name);
+    this.options.contextRefused(this.told.peer, sopClassUid, why);
+  }
+
+  /** @param fault why it ended other than by a release */
+  async end(fault: unknown): Promise<void> {
+    const isInOrder = fault === undefined || fault instanceof PeerIdle;
+    const wasAborted = fault instanceof ConnectionLost && this.#peer?.aborts === true;
+    const transfer = this.#transfer;
+    this.#transfer = undefined;
+    await transfer?.end(isInOrder || wasAborted);
   }
 
   async store(object: Incoming): Promise<{ status: number; comment?: string }> {
+    const { peer } = this.told;
+    const transfer = this.#transfer;
+    transfer?.begins();
     try {
-      const { peer } = this.told;
       const kept = await this.options.spool.keep(peer, {
         ...object,
-        appears: async (of) => {
-          if (!this.series.has(keyOfSeries(of)))
-            await this.options.coming(peer, of.studyInstanceUid, this.address);
+        named: (place) => transfer?.named(place),
+        appears: async (place, study) => {
+          if (this.series.has(keyOfPlace(place))) return;
+          const audited = this.options.coming(peer, study, this.address);
+          await Promise.all([audited, transfer?.brings(place, this.#called)]);
         },
       });
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
-      count(this.series, kept);
+      count(this.series, peer, kept);
+      transfer?.kept(placeOf(peer, kept), kept.fresh);
       this.options.kept(kept, this.told.peer);
       return { status: STATUS.success };
     } catch (error) {
+      await transfer?.notKept(object.sopInstanceUid, error);
       // Of the connection: no answer can be given
       if (error instanceof ConnectionLost || error instanceof ProtocolError) throw error;
       const refusal = asRadserveError(error);
@@ -287,6 +387,9 @@ class Visit implements AcceptorHandlers {
     this.options.refused(reason);
   }
 }
+
+/** What a stranger says: in the log, and no longer than a title is. */
+const shownTitle = (title: string): string => title.replace(/[^\x20-\x7e]/g, "?").slice(0, 16);
 
 /** By which the log tells objects apart, without their UIDs. */
 const logNameOf = ({ sopInstanceUid }: Incoming): string => sha256(sopInstanceUid).slice(0, 16);

@@ -7,7 +7,7 @@ import { errno } from "../../../base/errno.js";
 import { faultForLog } from "../../../base/log.js";
 import { expiryWarning, WatchedCertificates } from "../../../files/certificates.js";
 import { GATEWAY_TLS, type GatewaySettings } from "../settings.js";
-import { DicomListener, type DicomListenerOptions } from "./dicom-listener.js";
+import { DicomListener, type DicomListenerOptions, type Peer } from "./dicom-listener.js";
 import { gatewayRetry } from "../retry.js";
 import type { ReceptionTrouble } from "./messages.js";
 
@@ -22,16 +22,43 @@ export class DicomPort {
   #closed = false;
 
   constructor(
-    private readonly dicom: NonNullable<GatewaySettings["dicom"]>,
-    private readonly peers: GatewaySettings["peers"],
+    private dicom: NonNullable<GatewaySettings["dicom"]>,
+    private peers: GatewaySettings["peers"],
     private readonly shared: Pick<
       DicomListenerOptions,
-      "spool" | "log" | "refused" | "coming" | "kept" | "ended"
+      | "spool"
+      | "reception"
+      | "log"
+      | "refused"
+      | "contextRefused"
+      | "callerRefused"
+      | "coming"
+      | "kept"
+      | "ended"
     >,
   ) {}
 
   get associations(): number {
     return this.#listener?.associations ?? 0;
+  }
+
+  /** Who may call, and which titles: of associations that are asked for from now on. */
+  reload(dicom: GatewaySettings["dicom"], peers: GatewaySettings["peers"]): void {
+    this.peers = peers;
+    this.dicom = { ...this.dicom, ae_title: dicom?.ae_title ?? this.dicom.ae_title };
+    this.#listener?.reload(this.#peers(), this.dicom.ae_title);
+  }
+
+  #peers(): Peer[] {
+    return Object.entries(this.peers).map(
+      ([name, { ae_title, networks, aborts, private_classes }]) => ({
+        name,
+        aeTitle: ae_title,
+        networks,
+        aborts: aborts === true,
+        privateClasses: private_classes === true,
+      }),
+    );
   }
 
   async open(): Promise<void> {
@@ -57,7 +84,7 @@ export class DicomPort {
   }
 
   async #listen(): Promise<void> {
-    const { tls, host, port, ae_title: aeTitle, associations } = this.dicom;
+    const { tls, host, port, ae_title: aeTitles, associations } = this.dicom;
     this.#certificates ??=
       tls &&
       (await WatchedCertificates.open(
@@ -67,17 +94,13 @@ export class DicomPort {
       ));
     const listener = new DicomListener({
       ...this.shared,
-      aeTitle,
+      aeTitles,
       mostAssociations: associations,
       mostData: MOST_DATA,
       pduTimeout: durations.pduWhole,
       idleTimeout: durations.associationIdle,
       tls: this.#certificates?.options,
-      peers: Object.entries(this.peers).map(([name, { ae_title, networks }]) => ({
-        name,
-        aeTitle: ae_title,
-        networks,
-      })),
+      peers: this.#peers(),
     });
     listener.server.listen(port, host);
     await once(listener.server, "listening");

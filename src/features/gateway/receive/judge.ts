@@ -5,6 +5,7 @@ import { release } from "../../../addon/bytes.js";
 import { fillFrom, readStart } from "../../../files/descriptor.js";
 import { withPlain } from "../../../files/durable-files.js";
 import { openFile, readFileMeta, type DicomFile } from "../../../images/dicom/dicom-file.js";
+import { isImageClass } from "../../../images/dicom/image-classes.js";
 import { corrupt, UNDEFINED } from "../../../images/dicom/headers.js";
 import { checkPixels, cut, isPixels, NOTED, type NotedValues } from "./pixel-length.js";
 import { WholeObject } from "./whole-object.js";
@@ -17,9 +18,10 @@ const CHUNK_BYTES = 1024 * 1024;
 /**
  * An object that its walk called odd, as the reader of images sees it.
  * @param fd from its beginning
+ * @param isImage its class is one of images
  * @throws RadserveError corrupt_image, truncated_image, unsupported_format
  */
-export async function checkOdd(fd: number): Promise<void> {
+export async function checkOdd(fd: number, isImage: boolean): Promise<void> {
   const { size } = fstatSync(fd);
   if (size > MOST_READ)
     throw corrupt(
@@ -27,13 +29,13 @@ export async function checkOdd(fd: number): Promise<void> {
     );
   const bytes = await readStart(fd, size);
   try {
-    checkAsRead(openFile(bytes), bytes);
+    checkAsRead(openFile(bytes), bytes, isImage);
   } finally {
     release(bytes);
   }
 }
 
-function checkAsRead({ dataSet }: DicomFile, bytes: Uint8Array): void {
+function checkAsRead({ dataSet }: DicomFile, bytes: Uint8Array, isImage: boolean): void {
   const noted: NotedValues = new Map();
   const { littleEndian } = dataSet.encoding;
   for (const { tag, offset, available } of dataSet.elements.values())
@@ -53,6 +55,7 @@ function checkAsRead({ dataSet }: DicomFile, bytes: Uint8Array): void {
       length: encapsulated === undefined ? pixels.length : UNDEFINED,
       fragments: 1 + (encapsulated?.fragments.filter(({ length }) => length > 0).length ?? 0),
     },
+    isImage,
   );
 }
 
@@ -70,7 +73,8 @@ export async function isDamaged(path: string): Promise<boolean> {
 async function checkWhole(fd: number): Promise<void> {
   const meta = readFileMeta(await readStart(fd, META_BYTES));
   if (meta === undefined) throw corrupt("The file has no File Meta Information.");
-  const walk = new WholeObject(meta.transferSyntax);
+  const isImage = isImageClass(meta.sopClassUid);
+  const walk = new WholeObject(meta.transferSyntax, isImage);
   const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES);
   let skipped = meta.end;
   for (;;) {
@@ -81,7 +85,8 @@ async function checkWhole(fd: number): Promise<void> {
   }
   walk.end();
   if (fstatSync(fd).size > MOST_READ) return;
-  if (walk.isOdd) await checkOdd(fd);
+  if (walk.isOdd) await checkOdd(fd, isImage);
+  if (!isImage) return;
   // What inference would say of it
   const { readDicom } = await import("../../../images/dicom/dicom-image.js");
   const bytes = await readStart(fd, fstatSync(fd).size);

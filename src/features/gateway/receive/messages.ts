@@ -3,8 +3,10 @@ import type { ReadableStream } from "node:stream/web";
 import type { MessagePort } from "node:worker_threads";
 import type { Config } from "../../../config.js";
 import type { ReceivingSettings } from "../settings.js";
-import type { Completed, Submission } from "./arrivals.js";
+import type { Completed, Submission } from "./received-jobs.js";
+import type { ContextRefusal, RefusedCaller } from "./dicom-listener.js";
 import type { Reach } from "./reach.js";
+import type { Received, ReceivedChange, ReceivedChoice, ReceivedDetails } from "./received.js";
 import type { StowAnswer } from "./stow.js";
 
 export interface ReceptionThreadOptions {
@@ -18,8 +20,24 @@ export interface ReceptionThread {
   store(request: StowRequest, body: ReadableStream<Uint8Array>): Promise<StowAnswer>;
   /** What becomes of a study that is complete. */
   complete(study: string, reach: Reach): Promise<Completed[]>;
+  /** What lies there, as far as somebody reaches it. */
+  list(filter: ReceivedFilter, reach: Reach): Promise<Received[]>;
+  show(study: string, reach: Reach): Promise<ReceivedDetails[]>;
+  /** What of a study was removed. @throws RadserveError audit_failed */
+  remove(study: string, choice: ReceivedChoice, reach: Reach): Promise<ReceivedChange[]>;
+  /** Of which series objects with other bytes are taken from now on. */
+  replace(study: string, choice: ReceivedChoice, reach: Reach): Promise<ReceivedChange[]>;
+  /** Rules, peers, titles and `keep`; what else has changed counts from the next start on. */
+  reload(settings: ReceivingSettings): void;
   /** Takes no more. */
   close(): void;
+}
+
+export interface ReceivedFilter {
+  peer?: string | undefined;
+  state?: Received["state"] | undefined;
+  /** How many at most. */
+  limit: number;
 }
 
 export interface StowRequest {
@@ -41,6 +59,14 @@ export interface ReceptionTrouble {
   message: string;
 }
 
+/** Presentation contexts of a peer that were refused. */
+export interface RefusedContext {
+  peer: string;
+  sop_class: string;
+  why: ContextRefusal;
+  count: number;
+}
+
 export interface ReceptionFigures {
   associations: number;
   /** Since the thread began, by `dicom` and `stow`. */
@@ -49,7 +75,12 @@ export interface ReceptionFigures {
   /** By reason. */
   refused: Record<string, number>;
   waiting: number;
-  withoutRule: number;
+  /** Series that no job is made of, by why. */
+  unmade: Record<string, number>;
+  /** Their objects, by SOP class. */
+  classes: Record<string, number>;
+  contexts: RefusedContext[];
+  callers: (RefusedCaller & { count: number })[];
   troubles: ReceptionTrouble[];
 }
 

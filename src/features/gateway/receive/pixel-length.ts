@@ -54,6 +54,7 @@ function required(noted: NotedValues, tag: Tag): number {
 
 /**
  * @param pixels the element of the pixels; its length is that of its header
+ * @param isImage its class is one of images; others may have no pixels, or not say how many
  * @throws RadserveError corrupt_image where Rows, Columns or what else says the length is missing
  * or 0; truncated_image where there is less than the attributes say. More is left to whoever reads
  * it
@@ -61,7 +62,10 @@ function required(noted: NotedValues, tag: Tag): number {
 export function checkPixels(
   noted: NotedValues,
   pixels: { tag: Tag; length: number; fragments: number } | undefined,
+  isImage: boolean,
 ): void {
+  const isCounted = [ROWS, COLUMNS, BITS].every((tag) => (numberAt(noted, tag) ?? 0) > 0);
+  if (!isImage && (pixels === undefined || !isCounted)) return;
   const kind = pixels && PIXELS.get(pixels.tag);
   if (pixels === undefined || kind === undefined) {
     if (noted.has(PROVIDER_URL)) return;

@@ -5,7 +5,8 @@
 import path from "node:path";
 import { isInside, realPathToBe, type Root } from "../../../files/roots.js";
 import { requireMaySend } from "../../../inference/request.js";
-import type { ReceivingSettings, Rule } from "../settings.js";
+import { makesJobs, takesAll, type Rule } from "../rule-settings.js";
+import type { ReceivingSettings } from "../settings.js";
 import { seriesPath } from "./spool.js";
 
 /** Real paths, and destinations; all where these are undefined. */
@@ -45,7 +46,7 @@ export async function reaches(
     ...(rule?.group === "study" ? [["studies", rule.name, peer, study]] : []),
   ];
   const reads = inputs.every((names) => isInside(path.join(settings.spool, ...names), reach.input));
-  if (!reads || rule === undefined) return reads;
+  if (!reads || rule === undefined || !makesJobs(rule)) return reads;
   if (!(await writes(reach, path.join(rule.output_folder, peer, study)))) return false;
   requireMaySend(destinationsOf(rule, settings), reach.destinations);
   return true;
@@ -62,11 +63,11 @@ export async function ruleBeyond(
   peer: string,
 ): Promise<string | undefined> {
   for (const rule of settings.rules) {
-    if (rule.from?.includes(peer) === false) continue;
+    if (rule.from?.includes(peer) === false || !makesJobs(rule)) continue;
     if (!(await writes(reach, path.join(rule.output_folder, peer)))) return rule.name;
     requireMaySend(destinationsOf(rule, settings), reach.destinations);
     // No rule behind it has anything to take
-    if (rule.when === undefined || rule.when.length === 0) return undefined;
+    if (takesAll(rule)) return undefined;
   }
   return undefined;
 }

@@ -5,6 +5,7 @@
  *
  *     series/PEER/STUDY/SERIES/1.2.840.113619.2.55.dcm
  *     again/PEER/STUDY/SERIES/1.2.840.113619.2.55.HASH   it took the place of a damaged one
+ *     replace/PEER/STUDY/SERIES                          those of other bytes may take their place
  *     objects/3f/1.2.840.113619.2.55.dcm                 its second name, of version 0.6
  *
  * All names are UIDs that were checked and names of peers from the settings, never other text of an
@@ -21,19 +22,23 @@ import { Gathering } from "../../../base/gathering.js";
 import { descriptorPath } from "../../../files/descriptor.js";
 import { noteDevice, onBlockDevice, openDescriptor } from "../../../files/disk.js";
 import { explainedFault, hashFile, ifMissing, syncFolder } from "../../../files/durable-files.js";
-import { receiveFile } from "../../../files/new-file.js";
+import { receiveFile, replaceFile } from "../../../files/new-file.js";
 import { isUnmounted } from "../../../files/roots.js";
 import { readHead, type DicomHead } from "../../../images/dicom/dicom-file.js";
+import { isImageClass } from "../../../images/dicom/image-classes.js";
 import { fileHead } from "../../../results/dicom/elements.js";
 import { Conflicts } from "./conflicts.js";
 import { checkOdd, isDamaged } from "./judge.js";
 import { Patients, studyOf } from "./patients.js";
+import { REPLACEABLE_MS } from "./received.js";
 import { Shares, type Coming } from "./shares.js";
 import { WholeObject } from "./whole-object.js";
 
 /** Bytes of an object in which its UIDs have to lie; they come before everything that is large. */
 const MOST_HEAD_BYTES = 16 * 1024 * 1024;
-const FIRST_HEAD_BYTES = 64 * 1024;
+const USUAL_HEAD_BYTES = 64 * 1024;
+/** A slow sender is known by fewer. */
+const FIRST_HEAD_BYTES = 4 * 1024;
 
 /** An object on its way into the spool. */
 export interface Arriving {
@@ -45,9 +50,27 @@ export interface Arriving {
    * asked for.
    */
   dataSet: AsyncIterable<Buffer>;
+  /** Told as soon as its head has come, whether it will be kept or not. */
+  named?: (place: SeriesPlace) => void;
   /** Asked when it is whole, before it appears; what it throws keeps it out. */
-  appears?: (of: Pick<KeptObject, "studyInstanceUid" | "seriesInstanceUid">) => Promise<void>;
+  appears?: (place: SeriesPlace, studyInstanceUid: string) => Promise<void>;
 }
+
+/** Where the objects of a series lie. */
+export interface SeriesPlace {
+  peer: string;
+  /** The name of the folder of its study, which a second patient does not share. */
+  study: string;
+  /** SeriesInstanceUID. */
+  series: string;
+}
+export const keyOfPlace = ({ peer, study, series }: SeriesPlace): string =>
+  `${peer}/${study}/${series}`;
+
+export const placeOf = (
+  peer: string,
+  { study, seriesInstanceUid: series }: Pick<KeptObject, "study" | "seriesInstanceUid">,
+): SeriesPlace => ({ peer, study, series });
 
 export interface KeptObject {
   sopInstanceUid: string;
@@ -83,6 +106,7 @@ export const isUid = (text: string | undefined): text is string =>
 export const isOddUid = (text: string): boolean => /(^|\.)(0[0-9]|\.|$)/.test(text);
 
 const OBJECTS = "objects";
+const REPLACE = "replace";
 
 /** The second name that version 0.6 gave each object, below the spool. */
 export function objectPath(sopInstanceUid: string): [string, string, string] {
@@ -146,10 +170,11 @@ export class Spool {
     if (isUnmounted(this.folder, dev))
       throw errors.share_unavailable("The spool's share is not mounted. Send it again later.");
     try {
+      const begun = await this.#begun(peer, object);
       const coming = await this.shares.begin(peer);
       let fresh = false;
       try {
-        const kept = await this.#kept(peer, object, dev, coming);
+        const kept = await this.#kept(peer, object, begun, dev, coming);
         fresh = kept.fresh;
         return kept;
       } finally {
@@ -160,39 +185,62 @@ export class Spool {
     }
   }
 
-  async #kept(peer: string, object: Arriving, dev: number, coming: Coming): Promise<KeptObject> {
+  /** The head, before there may be room for the rest: it says of which series something is lost. */
+  async #begun(peer: string, object: Arriving): Promise<Begun> {
     const { sopInstanceUid } = object;
+    // Not by `for await`, which would end them where they are refused: an association reads the
+    // rest
+    const pieces = object.dataSet[Symbol.asyncIterator]();
+    // Where it has no name that can be one, its series can be read all the same
+    const readable = isUid(sopInstanceUid) ? object : { ...object, sopInstanceUid: "0" };
+    const { head, begun, headBytes } = await readBeginning(readable, pieces);
+    const [studyInstanceUid, seriesInstanceUid] = ["StudyInstanceUID", "SeriesInstanceUID"].map(
+      (keyword) => head.attributes.string(keyword),
+    );
+    const named = (study: string) =>
+      object.named?.({ peer, study, series: seriesInstanceUid ?? "" });
+    if (isUid(studyInstanceUid) && isUid(seriesInstanceUid)) named(studyInstanceUid);
     if (!isUid(sopInstanceUid)) throw badUid("SOPInstanceUID", sopInstanceUid);
-    const pieces = weighed(object.dataSet, coming);
-    const { head, begun, headBytes } = await readBeginning(object, pieces);
-    const { studyInstanceUid, seriesInstanceUid } = namesOf(head, object);
-    const file = `${sopInstanceUid}.dcm`;
+    checkAnnounced(head, object);
+    if (!isUid(studyInstanceUid)) throw badUid("StudyInstanceUID", studyInstanceUid);
+    if (!isUid(seriesInstanceUid)) throw badUid("SeriesInstanceUID", seriesInstanceUid);
     const study = await this.patients.folderOf(
       peer,
       studyInstanceUid,
-      [seriesInstanceUid, file],
+      [seriesInstanceUid, `${sopInstanceUid}.dcm`],
       head.attributes,
     );
+    if (study !== studyInstanceUid) named(study);
+    return { head, begun, headBytes, pieces, studyInstanceUid, seriesInstanceUid, study };
+  }
+
+  async #kept(
+    peer: string,
+    object: Arriving,
+    { head, begun, headBytes, pieces, studyInstanceUid, seriesInstanceUid, study }: Begun,
+    dev: number,
+    coming: Coming,
+  ): Promise<KeptObject> {
+    const { sopInstanceUid } = object;
+    const file = `${sopInstanceUid}.dcm`;
     const names = [peer, study, seriesInstanceUid] as const;
+    const weighed = weighing(begun, pieces, coming);
     const series = await this.#open(dev, ...seriesPath(...names));
     try {
-      const walk = new WholeObject(object.transferSyntax);
+      const isImage = isImageClass(object.sopClassUid);
+      const walk = new WholeObject(object.transferSyntax, isImage);
       // By its path: a folder that was taken away for removal is not there any more
-      const written = await receiveFile(
-        series.path,
-        file,
-        walked(resumed(begun, pieces), headBytes, walk),
-        {
-          ...this.limits,
-          overwrite: (there, sha256) => this.#givesWay(there, sopInstanceUid, names, sha256),
-          check: async (_, fd) => {
-            if (walk.isOdd) await this.#oneAtATime(() => checkOdd(fd));
-            await object.appears?.({ studyInstanceUid, seriesInstanceUid });
-          },
-          waits: true,
-          leaveFolder: true,
+      const written = await receiveFile(series.path, file, walked(weighed, headBytes, walk), {
+        ...this.limits,
+        overwrite: (there, sha256) => this.#givesWay(there, sopInstanceUid, names, sha256),
+        check: async (_, fd) => {
+          if (walk.isOdd) await this.#oneAtATime(() => checkOdd(fd, isImage));
+          const place = { peer, study, series: seriesInstanceUid };
+          await object.appears?.(place, studyInstanceUid);
         },
-      );
+        waits: true,
+        leaveFolder: true,
+      });
       await syncFolder(series.path);
       const { bytes, sha256, outcome } = written;
       const settled =
@@ -258,6 +306,22 @@ export class Spool {
   }
 
   /**
+   * A person says that objects of a series with other bytes are right: for a day they take the
+   * place of those that lie there.
+   */
+  async replaceable({ peer, study, series }: SeriesPlace): Promise<void> {
+    const folder = await this.made(REPLACE, peer, study);
+    await replaceFile(folder, series, "");
+    await this.conflicts.settle(peer, study);
+  }
+
+  async #isReplaceable(names: readonly [string, string, string]): Promise<boolean> {
+    const file = path.join(this.folder, REPLACE, ...names);
+    const found = await lstat(file).catch(ifMissing(undefined));
+    return found?.isFile() === true && Math.abs(Date.now() - found.mtimeMs) < REPLACEABLE_MS;
+  }
+
+  /**
    * Whether an object that lies there is damaged, so that the whole one takes its place. That it
    * did is written down before: the series is another one then, and makes another job.
    * @throws RadserveError file_exists
@@ -268,7 +332,9 @@ export class Spool {
     names: readonly [string, string, string],
     sha256: string,
   ): Promise<boolean> {
-    if (!(await this.#oneAtATime(() => isDamaged(there)))) throw await this.#otherBytes(names);
+    const givesWay =
+      (await this.#oneAtATime(() => isDamaged(there))) || (await this.#isReplaceable(names));
+    if (!givesWay) throw await this.#otherBytes(names);
     const again = await this.made(...againPath(...names));
     await writeFile(path.join(again, `${sopInstanceUid}.${sha256.slice(0, 16)}`), "");
     await syncFolder(again);
@@ -375,6 +441,15 @@ interface Beginning {
   headBytes: number;
 }
 
+/** An object whose head has come. */
+interface Begun extends Beginning {
+  pieces: AsyncIterator<Buffer>;
+  studyInstanceUid: string;
+  seriesInstanceUid: string;
+  /** The name of the folder of its study. */
+  study: string;
+}
+
 async function readBeginning(
   { sopClassUid, sopInstanceUid, transferSyntax }: Arriving,
   pieces: AsyncIterator<Buffer>,
@@ -391,7 +466,10 @@ async function readBeginning(
     if (whole || bytes >= tried) {
       const all = [begun.bytes, piece];
       try {
-        const head = readHead(Buffer.concat(all, Math.min(bytes, tried)), whole);
+        const head = readHead(
+          Buffer.concat(all, Math.min(bytes, Math.max(tried, USUAL_HEAD_BYTES))),
+          whole,
+        );
         return { head, begun: all, headBytes };
       } catch (error) {
         const mayCome = error instanceof RadserveError && error.code === "truncated_image";
@@ -403,10 +481,11 @@ async function readBeginning(
   }
 }
 
-function namesOf(
+/** @throws RadserveError bad_request where it is another object than the one that was announced */
+function checkAnnounced(
   { attributes }: DicomHead,
   { sopClassUid, sopInstanceUid }: Arriving,
-): Pick<KeptObject, "studyInstanceUid" | "seriesInstanceUid"> {
+): void {
   const found = { SOPClassUID: sopClassUid, SOPInstanceUID: sopInstanceUid };
   for (const [keyword, announced] of Object.entries(found))
     if (attributes.string(keyword) !== announced)
@@ -414,38 +493,22 @@ function namesOf(
         `Expected ${keyword} of the data set to be the one that was announced; found another, or none. Correct the object at its source.`,
         { attribute: keyword, found: "not what the command says" },
       );
-  const [studyInstanceUid, seriesInstanceUid] = ["StudyInstanceUID", "SeriesInstanceUID"].map(
-    (keyword) => {
-      const uid = attributes.string(keyword);
-      if (!isUid(uid)) throw badUid(keyword, uid);
-      return uid;
-    },
-  );
-  if (studyInstanceUid === undefined || seriesInstanceUid === undefined)
-    throw badUid("StudyInstanceUID", undefined);
-  return { studyInstanceUid, seriesInstanceUid };
 }
 
-/** The same pieces, as far as there is room for them. */
-async function* weighed(
-  pieces: AsyncIterable<Buffer>,
+/** What was read to find the head, and then the rest, as far as there is room for it. */
+async function* weighing(
+  begun: readonly Buffer[],
+  pieces: AsyncIterator<Buffer>,
   coming: Coming,
 ): AsyncGenerator<Buffer, void, undefined> {
-  // Not by `for await`, which would end them where there is no room: an association reads the rest
-  const all = pieces[Symbol.asyncIterator]();
-  for (let next = await all.next(); next.done !== true; next = await all.next()) {
+  for (const piece of begun) {
+    await coming.add(piece.length);
+    yield piece;
+  }
+  for (let next = await pieces.next(); next.done !== true; next = await pieces.next()) {
     await coming.add(next.value.length);
     yield next.value;
   }
-}
-
-async function* resumed(
-  begun: readonly Buffer[],
-  pieces: AsyncIterator<Buffer>,
-): AsyncGenerator<Buffer> {
-  yield* begun;
-  for (let next = await pieces.next(); next.done !== true; next = await pieces.next())
-    yield next.value;
 }
 
 /** The same pieces, which the walk has seen, too. @param skipped bytes before the data set */

@@ -6,11 +6,11 @@ import { asRadserveError, errors, type RadserveError } from "../../../base/error
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import { STATUS } from "../dimse/command.js";
-import { keyOfSeries } from "./dicom-listener.js";
 import { Multipart, type BodyPart } from "./multipart.js";
-import type { KeptObject, Spool } from "./spool.js";
-import { isImageClass } from "../../../images/dicom/image-classes.js";
-import { commentOf, isTakenSyntax, statusOf } from "./taken.js";
+import type { Transfer } from "./reception.js";
+import { keyOfPlace, placeOf, type KeptObject, type Spool } from "./spool.js";
+import { sopClassName } from "../../../images/dicom/dictionary.js";
+import { commentOf, isTakenClass, isTakenSyntax, statusOf } from "./taken.js";
 
 /** Bytes in which the File Meta Information of a part has to lie. */
 const META_BYTES = 64 * 1024;
@@ -42,6 +42,8 @@ interface FailedObject {
 export interface StowOptions {
   peer: string;
   spool: Pick<Spool, "keep">;
+  /** Of this request. */
+  transfer: Transfer;
   /** As of an association: before the first object of a series is answered. */
   coming: (studyInstanceUid: string) => Promise<void>;
   kept: (object: KeptObject) => Promise<void> | void;
@@ -59,6 +61,7 @@ export async function storeParts(
   boundary: string,
   options: StowOptions,
 ): Promise<StowAnswer> {
+  const { transfer } = options;
   const stored: StoredObject[] = [];
   const series = new Set<string>();
   const failed: FailedObject[] = [];
@@ -74,16 +77,21 @@ export async function storeParts(
       const arriving = await beginning(part);
       object = arriving;
       refuseOthers(arriving);
+      transfer.begins();
       const kept = await options.spool.keep(options.peer, {
         ...arriving,
-        appears: async (of) => {
-          if (!series.has(keyOfSeries(of))) await options.coming(of.studyInstanceUid);
+        named: (place) => transfer.named(place),
+        appears: async (place, study) => {
+          if (series.has(keyOfPlace(place))) return;
+          await Promise.all([options.coming(study), transfer.brings(place)]);
+          series.add(keyOfPlace(place));
         },
       });
-      series.add(keyOfSeries(kept));
+      transfer.kept(placeOf(options.peer, kept), kept.fresh);
       await options.kept(kept);
       stored.push(object);
     } catch (error) {
+      await transfer.notKept(object?.sopInstanceUid, error);
       // Of the body, and not of this object
       if (multipart.fault !== undefined) throw multipart.fault;
       const refusal = asRadserveError(error);
@@ -148,11 +156,15 @@ function refuseOthers({
   sopClassUid,
   transferSyntax,
 }: StoredObject & { transferSyntax: string }): void {
-  if (!isImageClass(sopClassUid))
-    throw errors.unsupported_format("Expected an object with an image; found another SOP class.");
+  if (!isTakenClass(sopClassUid))
+    throw errors.unsupported_format(
+      "Expected an object of a Storage SOP Class; found another class.",
+      { attribute: "SOPClassUID (0008,0016)", found: sopClassName(sopClassUid) },
+    );
   if (!isTakenSyntax(transferSyntax))
     throw errors.unsupported_transfer_syntax(
       "Expected a transfer syntax that is read; found another.",
+      { attribute: "TransferSyntaxUID (0002,0010)", found: transferSyntax },
     );
 }
 

@@ -41,6 +41,17 @@ export function commentOf({ code, details }: RadserveError): string {
   return told.slice(0, 64);
 }
 
+/** Storage SOP classes (PS3.4 table B.5-1) and retired ones; two of radiotherapy stand apart. */
+const STORAGE = /^1\.2\.840\.10008\.5\.1\.4\.(?:1\.1\.[0-9.]+|34\.7|34\.10)$/;
+const OF_DICOM = "1.2.840.10008.";
+
+/**
+ * Whether objects of a class are kept: of every class for storage, because senders stop at the
+ * first that is refused; of private ones where the peer may send them.
+ */
+export const isTakenClass = (uid: string, privateToo = false): boolean =>
+  STORAGE.test(uid) || (privateToo && !uid.startsWith(OF_DICOM));
+
 /** A deflated data set names its study and series in its deflated part; nobody sends images so. */
 const SYNTAXES = new Set(
   decodable()

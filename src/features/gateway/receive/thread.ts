@@ -2,21 +2,31 @@
  * The thread of the gateway's reception: connections of peers, bodies of STOW-RS, the spool and
  * what becomes of it live here, so that none of it holds up the thread that serves HTTP.
  */
+import path from "node:path";
 import type { ReadableStream } from "node:stream/web";
 import { workerData } from "node:worker_threads";
 import { givingBack } from "../../../addon/idle.js";
 import { durations } from "../../../base/durations.js";
+import { groupsBy } from "../../../base/groups.js";
 import { createLog, faultForLog } from "../../../base/log.js";
 import { DirectLine } from "../../../base/remote.js";
 import { answerOwner } from "../../../base/service-thread.js";
+import { nodeId } from "../../../files/node-id.js";
 import { RunningClock, runningClockOf } from "../../../files/running-clock.js";
+import { isInside } from "../../../files/roots.js";
 import { unlessEnded } from "../../../jobs/database-trouble.js";
 import type { JobsAside } from "../../../jobs/messages.js";
 import { GATEWAY_CALLER } from "../subject.js";
-import { Arrivals } from "./arrivals.js";
-import { count, type CameOfSeries } from "./dicom-listener.js";
+import { Arrivals, type UnmadeSeries } from "./arrivals.js";
+import {
+  count,
+  type CameOfSeries,
+  type ContextRefusal,
+  type RefusedCaller,
+} from "./dicom-listener.js";
 import { DicomPort } from "./dicom-port.js";
 import type {
+  ReceivedFilter,
   ReceptionFigures,
   ReceptionThreadOptions,
   ReceptionTrouble,
@@ -24,19 +34,51 @@ import type {
   ReceptionThread,
   StowRequest,
   ReceptionRecord,
+  RefusedContext,
 } from "./messages.js";
 import { studyOf } from "./patients.js";
-import { reaches } from "./reach.js";
-import { isOddUid, Spool, type KeptObject } from "./spool.js";
+import { reaches, type Reach } from "./reach.js";
+import type { Received, ReceivedChange, ReceivedChoice } from "./received.js";
+import { Reception } from "./reception.js";
+import { RuleBook } from "./rules.js";
+import { isOddUid, seriesPath, Spool, type KeptObject, type SeriesPlace } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
 import { storeParts, type StowAnswer } from "./stow.js";
 
-const { config, settings } = workerData as ReceptionThreadOptions;
+const { config, settings: first } = workerData as ReceptionThreadOptions;
+let settings = first;
 const log = createLog(config.log_level);
 const methods: ReceptionThread = {
   store,
   complete: (study, reach) =>
     arrivals.complete(study, (one, rule) => reaches(reach, settings, one, rule)),
+  list,
+  async show(study, reach) {
+    const all = (await reached(reach, study)).map((place) => arrivals.details(place));
+    return (await Promise.all(all)).flatMap((one) => one ?? []);
+  },
+  async remove(study, choice, reach) {
+    const removed: ReceivedChange[] = [];
+    for (const place of await reached(reach, study, choice)) {
+      const objects = await arrivals.remove(place);
+      removed.push({ peer: place.peer, series_instance_uid: place.series, objects });
+    }
+    return removed;
+  },
+  async replace(study, choice, reach) {
+    const all: ReceivedChange[] = [];
+    for (const place of await reached(reach, study, choice)) {
+      const { objects = 0 } = (await arrivals.seen(place)) ?? {};
+      await spool.replaceable(place);
+      all.push({ peer: place.peer, series_instance_uid: place.series, objects });
+    }
+    return all;
+  },
+  reload(next) {
+    settings = next;
+    arrivals.reload(new RuleBook(next.rules), next.keep);
+    listener?.reload(next.dicom, next.peers);
+  },
   close() {
     arrivals.close();
     listener?.close();
@@ -53,16 +95,44 @@ const counts = {
 };
 const refused = (reason: string) => (counts.refused[reason] = (counts.refused[reason] ?? 0) + 1);
 
+/** By peer, class and reason; no stranger can make more of them than these. */
+const contexts = new Map<string, RefusedContext>();
+const callers = new Map<string, RefusedCaller & { count: number }>();
+const MOST_NAMES = 200;
+
+function contextRefused(peer: string, sopClass: string, why: ContextRefusal): void {
+  refused("context");
+  const key = `${peer} ${sopClass} ${why}`;
+  const known = contexts.get(key);
+  if (known === undefined && contexts.size >= MOST_NAMES) return;
+  contexts.set(key, { peer, sop_class: sopClass, why, count: (known?.count ?? 0) + 1 });
+}
+
+function callerRefused(caller: RefusedCaller): void {
+  const key = JSON.stringify(caller);
+  const isNew = !callers.has(key) && callers.size >= MOST_NAMES;
+  const one = isNew ? { ...caller, name: "others" } : caller;
+  const at = JSON.stringify(one);
+  callers.set(at, { ...one, count: (callers.get(at)?.count ?? 0) + 1 });
+}
+
 const spool = new Spool(settings.spool, {
   mostBytes: config.upload_limit,
   minimumFreeBytes: config.minimum_free_disk,
   peerShare: settings.peer_share,
 });
 const clock = new RunningClock(runningClockOf(config));
+const reception = new Reception({
+  folder: settings.spool,
+  made: (...names) => spool.made(...names),
+  node: nodeId(config.state_dir),
+  interrupted: (place) => arrivals.interrupted(place),
+});
 const arrivals = new Arrivals({
   folder: settings.spool,
   spool,
-  rules: settings.rules,
+  reception,
+  rules: new RuleBook(settings.rules),
   keep: settings.keep,
   clock,
   log,
@@ -76,8 +146,11 @@ const listener =
     ? undefined
     : new DicomPort(settings.dicom, settings.peers, {
         spool,
+        reception,
         log,
         refused,
+        contextRefused,
+        callerRefused,
         coming,
         kept: (object, peer) => arrived("dicom", object, peer),
         ended({ peer, address, series, ms }) {
@@ -91,9 +164,43 @@ const MOST_ODD_UIDS = 10_000;
 
 setInterval(tellFigures, durations.gatewayFigures).unref();
 setInterval(countShares, durations.spoolLook).unref();
-void arrivals.look();
+// What was open in a process before is known to have broken off before anything becomes of it
+void reception
+  .begin()
+  .catch((error: unknown) =>
+    log.error({ fault: faultForLog(error) }, "how series came before could not be read"),
+  )
+  .then(() => arrivals.look());
 countShares();
 void listener?.open();
+
+/** The series that somebody reaches, by their folders: of a study, or all. */
+async function reached(
+  { input }: Reach,
+  study: string | undefined,
+  { peer, series }: ReceivedChoice = {},
+): Promise<SeriesPlace[]> {
+  const all = await arrivals.places(study);
+  return all.filter(
+    (place) =>
+      (peer === undefined || place.peer === peer) &&
+      (series === undefined || place.series === series) &&
+      isInside(
+        path.join(settings.spool, ...seriesPath(place.peer, place.study, place.series)),
+        input,
+      ),
+  );
+}
+
+async function list({ peer, state, limit }: ReceivedFilter, reach: Reach): Promise<Received[]> {
+  const found: Received[] = [];
+  for (const place of await reached(reach, undefined, { peer })) {
+    if (found.length >= limit) break;
+    const one = await arrivals.seen(place);
+    if (one !== undefined && (state === undefined || one.state === state)) found.push(one);
+  }
+  return found;
+}
 
 /** Says that objects of a study come; nobody is told that they are kept before that. */
 function coming(peer: string, study: string, address: string | undefined): Promise<void> {
@@ -144,7 +251,7 @@ function tellOddUids(peer: string, uids: KeptObject): void {
 }
 
 function tellFigures(): void {
-  const { waiting, withoutRule, faults } = arrivals.figures;
+  const { waiting, unmade, faults } = arrivals.figures;
   const troubles: ReceptionTrouble[] = [
     ...(listener?.troubles() ?? []),
     ...spool.conflicts.troubles(),
@@ -156,12 +263,31 @@ function tellFigures(): void {
     })),
   ];
   const associations = listener?.associations ?? 0;
-  const figures: ReceptionFigures = { ...counts, associations, waiting, withoutRule, troubles };
+  const figures: ReceptionFigures = {
+    ...counts,
+    associations,
+    waiting,
+    unmade: Object.fromEntries(
+      [...groupsBy(unmade, ({ why }) => why)].map(([why, all]) => [why, all.length]),
+    ),
+    classes: classesOf(unmade),
+    contexts: [...contexts.values()],
+    callers: [...callers.values()],
+    troubles,
+  };
   const text = JSON.stringify(figures);
   if (text !== told) owner.note.figures(figures);
   told = text;
   void spool.conflicts.look();
   void spool.shares.forgetRefused();
+}
+
+/** Numbers of objects that no job is made of, by SOP class. */
+function classesOf(unmade: readonly UnmadeSeries[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { classes } of unmade)
+    for (const [uid, count] of Object.entries(classes)) counts[uid] = (counts[uid] ?? 0) + count;
+  return counts;
 }
 
 function countShares(): void {
@@ -182,20 +308,30 @@ async function store(
   const began = performance.now();
   const series = new Map<string, CameOfSeries>();
   const kept = (object: KeptObject) => {
-    count(series, object);
+    count(series, peer, object);
     arrived("stow", object, peer);
   };
   const pieces = body.values();
+  const transfer = reception.open(peer);
+  let isWhole = false;
   try {
-    return await storeParts(pieces, boundary, {
+    const answer = await storeParts(pieces, boundary, {
       peer,
       spool,
+      transfer,
       kept,
       refused,
       log,
       coming: (study) => coming(peer, study, address),
     });
+    isWhole = true;
+    return answer;
   } finally {
+    await transfer
+      .end(isWhole)
+      .catch((error: unknown) =>
+        log.error({ peer, fault: faultForLog(error) }, "how a request ended could not be noted"),
+      );
     // Nobody wants the rest of a body that is refused
     await pieces.return?.().catch(() => undefined);
     rested();

@@ -61,8 +61,14 @@ export class WholeObject {
   #pixels: { tag: Tag; length: number; fragments: number } | undefined;
   readonly #noted: NotedValues = new Map();
 
-  /** @param syntax of the data set, without preamble and File Meta Information */
-  constructor(syntax: string) {
+  /**
+   * @param syntax of the data set, without preamble and File Meta Information
+   * @param isImage its class is one of images: it has pixels
+   */
+  constructor(
+    syntax: string,
+    private readonly isImage = true,
+  ) {
     const { explicit, littleEndian } = transferSyntax(syntax);
     const encoding = { explicit, littleEndian };
     this.#levels = [{ kind: "elements", tag: 0, end: Infinity, encoding }];
@@ -104,7 +110,7 @@ export class WholeObject {
     if (this.#filled > 0) throw cut("Data set", "ends inside the header of an element");
     const last = open.at(-1);
     if (last !== undefined) throw cut(describeTag(last.tag), "no delimiter at its end");
-    checkPixels(this.#noted, this.#pixels);
+    checkPixels(this.#noted, this.#pixels, this.isImage);
   }
 
   #level(): SequenceLevel {

@@ -10,7 +10,7 @@ import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
 import { dicomObject, type DicomObject } from "../elements.js";
 import { referenceFault, type ObjectKind } from "./kind.js";
 import { commonModules, lossiness } from "../modules.js";
-import { analysed, anatomyOfSeries, referenced } from "../source.js";
+import { analysed, anatomyOfSeries, referenced, sideOfPicture } from "../source.js";
 import { seedOf, type Subject } from "../subject.js";
 import { freeText, isCodeString } from "../values.js";
 
@@ -40,6 +40,7 @@ export function secondaryCapture(
       Modality: modalityOf(image.source.modality),
       ...commonModules(subject, "sc"),
       ...anatomyOfSeries(attributes),
+      ...sideOfPicture(image, attributes),
       ConversionType: "WSD",
       ImageType: ["DERIVED", "SECONDARY"],
       PatientOrientation: "",

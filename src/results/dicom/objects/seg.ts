@@ -81,6 +81,8 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
     Columns: columns,
     PixelRepresentation: 0,
     BurnedInAnnotation: "NO",
+    // Type 1 here (PS3.3 C.8.20.2)
+    LossyImageCompression: "00",
     ...lossiness(image, attributes),
     SegmentsOverlap: areExclusive(outputs) && !isParted(subject) ? "NO" : "UNDEFINED",
     SegmentSequence: [...(isLabelMap ? [background()] : []), ...segmentItems(subject, parts)],

@@ -4,15 +4,35 @@
 import { once } from "node:events";
 import { rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
+import path from "node:path";
 import t, { type Test } from "tap";
 import { durations, setDurations } from "../../../../src/base/durations.js";
 import { COMMITMENT } from "../../../../src/features/gateway/deliver/call-back.js";
 import { destinationSchema } from "../../../../src/features/gateway/deliver/destination-settings.js";
 import { call } from "../../../../src/features/gateway/dimse/requestor.js";
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
+import { fileHead } from "../../../../src/results/dicom/elements.js";
+import { readImage } from "../../../../src/images/read-image.js";
 import { TestCa } from "../../../support/certificates.js";
-import { DEFLATED, EXPLICIT, IMPLICIT, random } from "../../../support/dicom.js";
-import { destinationOf, provedBy, sentTo, slicesToSend } from "../../../support/pacs.js";
+import {
+  attributesOf,
+  compress,
+  DEFLATED,
+  dicomFile,
+  EXPLICIT,
+  IMPLICIT,
+  picture,
+  random,
+  RLE,
+} from "../../../support/dicom.js";
+import {
+  destinationOf,
+  objectOf,
+  provedBy,
+  sentTo,
+  slicesToSend,
+  testFolder,
+} from "../../../support/pacs.js";
 import { freePort } from "../../../support/server.js";
 import { dicomPeer, type Faults } from "../../../support/store-peer.js";
 
@@ -83,6 +103,44 @@ await t.test(
       states(await sentTo((await peer(t, { takes: () => undefined })).destination, [coded])),
       [{ state: "refused", reason: "The peer does not take CT Image Storage in RLE Lossless." }],
     );
+  },
+);
+
+await t.test(
+  "a picture in RLE Lossless goes uncompressed where the peer takes no RLE",
+  async (t) => {
+    const raw = picture({ rows: 3, columns: 5, samples: 3, bitsAllocated: 8, bitsStored: 8 });
+    const file = path.join(testFolder(), "sc.dcm");
+    const [sopClass, instance] = ["1.2.840.10008.5.1.4.1.1.7", "1.2.3.4.5"];
+    const attributes = attributesOf(raw, {
+      SOPClassUID: sopClass,
+      SOPInstanceUID: instance,
+      StudyInstanceUID: "1.2.3",
+      SeriesInstanceUID: "1.2.3.4",
+      PlanarConfiguration: 1,
+    });
+    const pixels = { fragments: [await compress("rle", raw)] };
+    const bare = { preamble: false, meta: false };
+    const dataSet = dicomFile({ attributes, transferSyntax: RLE, pixels, ...bare });
+    writeFileSync(file, Buffer.concat([fileHead(sopClass, instance, RLE), dataSet]));
+    const object = objectOf(file);
+    for (const syntax of [RLE, EXPLICIT, IMPLICIT]) {
+      const takes: Faults["takes"] = (abstract, proposed) =>
+        proposed.find((uid) => abstract !== sopClass || uid === syntax);
+      const { pacs, destination } = await peer(t, { takes });
+      t.match(states(await sentTo(destination, [object])), [{ state: "stored" }], syntax);
+      const stored = pacs.objects.get(object.sop_instance_uid)!;
+      const { transferSyntax, attributes: found } = openFile(stored);
+      t.equal(transferSyntax.uid, syntax);
+      t.equal(found.number("PlanarConfiguration"), syntax === RLE ? 1 : 0);
+      const image = await readImage(stored);
+      t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(raw.data), "bit by bit");
+      t.match(await provedBy(destination, object), { state: "proven" });
+    }
+    const { destination } = await peer(t, { takes: () => undefined });
+    const reason =
+      /^The peer does not take Secondary Capture .* in RLE Lossless\. Nor does it in Exp/;
+    t.match(states(await sentTo(destination, [object])), [{ state: "refused", reason }]);
   },
 );
 

@@ -33,9 +33,12 @@ import {
   imageAttributes,
   IMPLICIT,
 } from "../../../support/dicom.js";
+import { receptionIn } from "../../../support/arriving.js";
 import { until } from "../../../support/until.js";
 
 const SR = "1.2.840.10008.5.1.4.1.1.88.33";
+/** Of a print server: nothing to be stored. */
+const FILM_BOX = "1.2.840.10008.5.1.1.2";
 const LIMITS = { mostData: 16_384, pduTimeout: 20_000, idleTimeout: 20_000 };
 
 type Line = Record<string, unknown>;
@@ -50,6 +53,8 @@ async function opened(
   const lines: Line[] = [];
   const kept: string[] = [];
   const refused: string[] = [];
+  const names: unknown[] = [];
+  const spool = new Spool(folder, { mostBytes, minimumFreeBytes: 0, peerShare: 1 });
   const sink = new Writable({
     write(chunk: Buffer, _encoding, done) {
       lines.push(JSON.parse(chunk.toString()) as Line);
@@ -59,12 +64,15 @@ async function opened(
   });
   const options: DicomListenerOptions = {
     ...LIMITS,
-    aeTitle: "RADSERVE",
+    aeTitles: ["RADSERVE"],
     mostAssociations: 4,
     log: pino(sink),
     peers: [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] }],
-    spool: new Spool(folder, { mostBytes, minimumFreeBytes: 0, peerShare: 1 }),
+    spool,
+    reception: receptionIn(folder, spool),
     refused: (reason) => refused.push(reason),
+    contextRefused: (...of) => names.push(of),
+    callerRefused: (caller) => names.push(caller),
     ended: () => undefined,
     coming: () => Promise.resolve(),
     kept: ({ seriesInstanceUid }, peer) => kept.push(`${peer} ${seriesInstanceUid}`),
@@ -75,7 +83,7 @@ async function opened(
   await once(listener.server, "listening");
   test.teardown(() => listener.close());
   const { port } = listener.server.address() as AddressInfo;
-  return { listener, options, folder, lines, kept, refused, sink, port };
+  return { listener, options, folder, lines, kept, refused, names, sink, port };
 }
 
 const OPTIONS: AssociationOptions = {
@@ -87,6 +95,7 @@ const OPTIONS: AssociationOptions = {
     { abstractSyntax: CT, transferSyntaxes: [EXPLICIT] },
     { abstractSyntax: CT, transferSyntaxes: [DEFLATED] },
     { abstractSyntax: SR, transferSyntaxes: [EXPLICIT] },
+    { abstractSyntax: FILM_BOX, transferSyntaxes: [EXPLICIT] },
   ],
 };
 const called = (
@@ -146,19 +155,28 @@ async function stored(
 await t.test(
   "a known peer's objects are kept, and the log has a line without a word of the patient",
   async (t) => {
-    const { port, folder, kept, lines, sink } = await opened(t);
+    const { port, folder, kept, lines, names, sink } = await opened(t);
     const caller = await called(port);
     const verification = caller.contextOf(VERIFICATION);
     t.ok(verification !== undefined && (await caller.echo(verification)).status === STATUS.success);
     t.equal(caller.contextOf(CT, DEFLATED), undefined, "no deflated data sets");
-    t.equal(caller.contextOf(SR), undefined, "no reports");
+    t.ok(caller.contextOf(SR), "a sender stops at what is refused");
+    t.equal(caller.contextOf(FILM_BOX), undefined);
+    t.same(names, [
+      ["ct1", CT, "transfer_syntax"],
+      ["ct1", FILM_BOX, "sop_class"],
+    ]);
     for (const n of [1, 2, 3]) t.equal(await stored(caller, n), STATUS.success);
     const ended = once(sink, "line");
     await caller.release();
     await ended;
     t.same(kept, ["ct1 1.2.3.4", "ct1 1.2.3.4", "ct1 1.2.3.4"]);
     t.same(readdirSync(`${folder}/series/ct1/1.2.3/1.2.3.4`).length, 3);
-    t.match(lines, [{ msg: "association ended", peer: "ct1", objects: 3, refused: {} }]);
+    const contexts = {
+      transfer_syntax: ["CT Image Storage"],
+      sop_class: [`SOP class ${FILM_BOX}`],
+    };
+    t.match(lines, [{ msg: "association ended", peer: "ct1", objects: 3, refused: {}, contexts }]);
     t.notMatch(JSON.stringify(lines), /Nobody|1\.2\.3\.4/);
   },
 );

@@ -17,9 +17,11 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { createLog } from "../../../../src/base/log.js";
 import { Arrivals } from "../../../../src/features/gateway/receive/arrivals.js";
+import { rule } from "../../../../src/features/gateway/rule-settings.js";
+import { RuleBook } from "../../../../src/features/gateway/receive/rules.js";
 import { Spool, type KeptObject } from "../../../../src/features/gateway/receive/spool.js";
 import { RunningClock } from "../../../../src/files/running-clock.js";
-import { arrivingOf } from "../../../support/arriving.js";
+import { arrivingOf, receptionIn } from "../../../support/arriving.js";
 import { until } from "../../../support/until.js";
 
 const LIMITS = { mostBytes: 50_000_000, minimumFreeBytes: 0, peerShare: 1 };
@@ -31,11 +33,13 @@ function placeIn(t: Test, quiet = 0) {
   const [folder, elsewhere] = [path.join(top, "spool"), path.join(top, "elsewhere")];
   const spool = new Spool(folder, LIMITS);
   const jobs: string[] = [];
-  const rule = { name: "all", quiet, group: "series", output_folder: "/out" } as const;
+  const given = { name: "all", output_folder: "/out" };
+  const all = { ...rule.parse(given), quiet };
   const arrivals = new Arrivals({
     folder,
     spool,
-    rules: [rule],
+    reception: receptionIn(folder, spool),
+    rules: new RuleBook([all]),
     keep: 1_000_000,
     clock: new RunningClock(path.join(top, "clock")),
     log: createLog("silent"),

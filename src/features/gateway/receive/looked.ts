@@ -1,0 +1,126 @@
+/** What lies in the spool of a series, and how it came there. */
+import path from "node:path";
+import { groupsOf } from "../../../base/groups.js";
+import { sha256 } from "../../../files/durable-files.js";
+import type { Interruption } from "../../../inference/reception-note.js";
+import type { Marks, SeriesMark } from "./marks.js";
+import { isStudyFolder, studyOf } from "./patients.js";
+import type { Reception, SeriesReception } from "./reception.js";
+import type { ObjectFacts, RuleBook, SeriesFacts } from "./rules.js";
+import { filesIn, isPeerFolder, namesIn } from "./spool-folders.js";
+import { againPath, isUid, seriesPath, type SeriesPlace } from "./spool.js";
+
+/** Objects whose files are read beside each other for the rules. */
+const READ_AT_ONCE = 16;
+
+/** What lies in the spool of a series. */
+export interface Looked {
+  place: SeriesPlace;
+  names: string[];
+  /** Of those that took the place of damaged ones. */
+  again: string[];
+  reception: SeriesReception;
+  notes: Parameters<Reception["of"]>[2];
+  /** What its job's note says; undefined where it came whole. */
+  interruption: Interruption | undefined;
+  /** By which it is told from the same objects that came another way. */
+  how: readonly string[];
+  /** Equal as long as it is the same series, and came the same way. */
+  objects: string;
+  mark: SeriesMark | undefined;
+}
+
+const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
+
+export const isInterrupted = ({ lost, broken }: SeriesReception): boolean => lost + broken > 0;
+
+export class SeriesReader {
+  /** @param rules by which objects are read */
+  constructor(
+    private readonly folder: string,
+    private readonly reception: Reception,
+    private readonly marks: Marks,
+    public rules: RuleBook,
+  ) {}
+
+  #path(...names: readonly string[]): string {
+    return path.join(this.folder, ...names);
+  }
+
+  fileOf({ peer, study, series }: SeriesPlace, name: string): string {
+    return this.#path(...seriesPath(peer, study, series), name);
+  }
+
+  /** The names of the files of its objects. */
+  async objects({ peer, study, series }: SeriesPlace): Promise<string[]> {
+    const names = await filesIn(this.#path(...seriesPath(peer, study, series)));
+    return names.filter((name) => name.endsWith(".dcm") && isUid(name.slice(0, -".dcm".length)));
+  }
+
+  /** @param of the notes of its study, as the reception has them */
+  async looked(place: SeriesPlace, of: Awaited<ReturnType<Reception["notesOf"]>>): Promise<Looked> {
+    const names = await this.objects(place);
+    const again = await namesIn(this.#path(...againPath(place.peer, place.study, place.series)));
+    const mark = await this.marks.read(place);
+    const notes = of.get(place.series) ?? [];
+    const reception = this.reception.of(place, names, notes);
+    const isComing = reception.elsewhere > 0 || this.reception.openUntil(place, 0) === Infinity;
+    const interruption: Interruption | undefined =
+      isInterrupted(reception) || isComing
+        ? {
+            objects: reception.lost,
+            associations: reception.broken,
+            ...(isComing ? { coming: true } : {}),
+          }
+        : undefined;
+    const how = [...reception.notes, ...(isComing ? ["coming"] : [])];
+    const objects = hashOf([...names, ...again, ...how]);
+    return { place, names, again, notes, reception, interruption, how, objects, mark };
+  }
+
+  /** The facts of a series, of which most are known from when it was asked before. */
+  async factsOf(
+    { place, names, again, reception }: Looked,
+    known = new Map<string, ObjectFacts>(),
+  ): Promise<SeriesFacts> {
+    const { peer } = place;
+    // One that took another's place is another one
+    const keyOf = (name: string) =>
+      [name, ...again.filter((file) => file.startsWith(name.slice(0, -"dcm".length)))].join(" ");
+    const unknown = names.filter((name) => !known.has(keyOf(name)));
+    for (const some of groupsOf(unknown, READ_AT_ONCE))
+      await Promise.all(
+        some.map(async (name) => {
+          known.set(keyOf(name), await this.rules.read(this.fileOf(place, name)));
+        }),
+      );
+    const objects = names.flatMap((name) => known.get(keyOf(name)) ?? []);
+    return { peer, titles: reception.titles, objects };
+  }
+
+  /** The series of a StudyInstanceUID, whichever peers and patients have it. */
+  async placesOf(studyInstanceUid: string): Promise<SeriesPlace[]> {
+    const found: SeriesPlace[] = [];
+    for (const peer of (await namesIn(this.#path("series"))).filter(isPeerFolder))
+      for (const study of (await namesIn(this.#path("series", peer))).filter(isStudyFolder))
+        if (studyOf(study) === studyInstanceUid)
+          for (const series of (await namesIn(this.#path("series", peer, study))).filter(isUid))
+            found.push({ peer, study, series });
+    return found;
+  }
+
+  /** The names of folders below one of the spool, as deep as the checks of their names. */
+  async foldersIn(
+    name: string,
+    checks: readonly ((name: string) => boolean)[],
+  ): Promise<string[][]> {
+    let found: string[][] = [[]];
+    for (const isName of checks) {
+      const deeper = found.map(async (names) =>
+        (await namesIn(this.#path(name, ...names))).filter(isName).map((one) => [...names, one]),
+      );
+      found = (await Promise.all(deeper)).flat();
+    }
+    return found;
+  }
+}

@@ -1,0 +1,367 @@
+/**
+ * How series come. An association, or a request of STOW-RS, that brings objects of a series keeps
+ * it open; one that breaks off, and objects that were begun and not kept, are remembered by series,
+ * until they have come after all. Notes in the spool tell other nodes, and the next process:
+ *
+ *     reception/PEER/STUDY/SERIES+coming+NODE.1      an association brings it
+ *     reception/PEER/STUDY/SERIES+broken+NODE.1      it broke off
+ *     reception/PEER/STUDY/SERIES+lost+HASH          of an object that was begun and not kept
+ *     reception/PEER/STUDY/SERIES+called+TITLE       hex, where it is not the first of the settings
+ *
+ * All of them are empty files.
+ */
+import { randomUUID } from "node:crypto";
+import { closeSync } from "node:fs";
+import { rename } from "node:fs/promises";
+import path from "node:path";
+import { ifThere } from "../../../base/errno.js";
+import { RadserveError } from "../../../base/errors.js";
+import { monotonic } from "../../../base/monotonic.js";
+import { openDescriptor } from "../../../files/disk.js";
+import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
+import { isStudyFolder } from "./patients.js";
+import { isPeerFolder, namesIn, removeEmpty, removeFile } from "./spool-folders.js";
+import { isUid, keyOfPlace, type SeriesPlace, type Spool } from "./spool.js";
+
+const KINDS = ["coming", "broken", "lost", "called"] as const;
+type NoteKind = (typeof KINDS)[number];
+const BETWEEN = "+";
+const RECEPTION = "reception";
+
+interface Note {
+  /** SeriesInstanceUID. */
+  series: string;
+  kind: NoteKind;
+  id: string;
+}
+
+const nameOf = ({ series, kind, id }: Note): string => [series, kind, id].join(BETWEEN);
+
+function noteOf(name: string): Note[] {
+  const [series, found, id = "", ...more] = name.split(BETWEEN);
+  const kind = KINDS.find((one) => one === found);
+  return kind !== undefined && isUid(series) && id !== "" && more.length === 0
+    ? [{ series, kind, id }]
+    : [];
+}
+
+const hashOf = (sopInstanceUid: string): string => sha256(sopInstanceUid).slice(0, 32);
+
+/** What is known of how a series came. */
+export interface SeriesReception {
+  /** Objects that were begun, and are not there. */
+  lost: number;
+  /** Associations and requests that broke off. */
+  broken: number;
+  /** Associations of other nodes bring it. */
+  elsewhere: number;
+  /** When (ms of `monotonic`) something of it was interrupted last; undefined where nothing was. */
+  interruptedAt: number | undefined;
+  /** By which interruptions of the same objects are told apart; empty where there is none. */
+  notes: readonly string[];
+  /** AE titles that were called beside the first of the settings. */
+  titles: readonly string[];
+}
+
+export interface ReceptionOptions {
+  /** The spool. */
+  folder: string;
+  made: Spool["made"];
+  /** Resolves to the number of this node. */
+  node: Promise<string>;
+  /** A series was interrupted that may have its job already. */
+  interrupted: (place: SeriesPlace) => void;
+}
+
+/** What one association or request has brought of a series. */
+interface Brought {
+  place: SeriesPlace;
+  /** When (ms of `monotonic`) its last object came. */
+  at: number;
+  /** Some of it was not there before. */
+  fresh: boolean;
+  /** Notes of what broke off before: a whole association after it makes up for that. */
+  before: readonly string[];
+}
+
+export class Reception {
+  readonly #transfers = new Set<Transfer>();
+  /** When (ms of `monotonic`) each note of an interruption was seen first, by its path. */
+  readonly #seen = new Map<string, number>();
+  /** Notes that the disk could not take, by the folders of their studies. */
+  readonly #unwritten = new Map<string, Set<string>>();
+  #begun = 0;
+  readonly #started = randomUUID().slice(0, 8);
+
+  constructor(private readonly options: ReceptionOptions) {}
+
+  /** What this node's process before had open has broken off. */
+  async begin(): Promise<void> {
+    const node = await this.options.node;
+    for (const peer of (await namesIn(this.#path())).filter(isPeerFolder))
+      for (const study of (await namesIn(this.#path(peer))).filter(isStudyFolder))
+        for (const note of (await namesIn(this.#path(peer, study))).flatMap(noteOf))
+          if (note.kind === "coming" && note.id.startsWith(`${node}.`))
+            await this.#change(peer, study, note, "broken");
+  }
+
+  /** An association or a request begins. */
+  open(peer: string): Transfer {
+    const transfer = new Transfer(peer, this, async () => {
+      const node = await this.options.node;
+      return `${node}.${this.#started}-${(this.#begun += 1)}`;
+    });
+    this.#transfers.add(transfer);
+    return transfer;
+  }
+
+  /** The notes of a study, by SeriesInstanceUID. */
+  async notesOf(peer: string, study: string): Promise<Map<string, Note[]>> {
+    const unwritten = this.#unwritten.get(`${peer}/${study}`);
+    if (unwritten !== undefined) await this.#writeAgain(peer, study, unwritten);
+    const names = new Set([...(await namesIn(this.#path(peer, study))), ...(unwritten ?? [])]);
+    const found = new Map<string, Note[]>();
+    for (const note of [...names].sort().flatMap(noteOf))
+      found.set(note.series, [...(found.get(note.series) ?? []), note]);
+    return found;
+  }
+
+  /**
+   * @param names of its objects' files
+   * @param notes as `notesOf` gives them
+   */
+  of(
+    { peer, study }: Pick<SeriesPlace, "peer" | "study">,
+    names: readonly string[],
+    notes: readonly Note[],
+  ): SeriesReception {
+    const there = new Set(names.map((name) => hashOf(name.slice(0, -".dcm".length))));
+    const own = new Set([...this.#transfers].map(({ id }) => id));
+    const of = (kind: NoteKind) => notes.filter((note) => note.kind === kind);
+    const lost = of("lost").filter(({ id }) => !there.has(id));
+    const broken = of("broken");
+    const elsewhere = of("coming").filter(({ id }) => !own.has(id));
+    const at = [...lost, ...broken].map((note) => this.#firstSeen(peer, study, note));
+    return {
+      lost: lost.length,
+      broken: broken.length,
+      elsewhere: elsewhere.length,
+      interruptedAt: at.length === 0 ? undefined : Math.max(...at),
+      notes: [...lost, ...broken].map(nameOf),
+      titles: of("called").map(({ id }) => Buffer.from(id, "hex").toString("latin1")),
+    };
+  }
+
+  #firstSeen(peer: string, study: string, note: Note): number {
+    const key = `${peer}/${study}/${nameOf(note)}`;
+    const known = this.#seen.get(key) ?? monotonic();
+    this.#seen.set(key, known);
+    return known;
+  }
+
+  /**
+   * Until when (ms of `monotonic`) associations and requests of this process keep a series open;
+   * Infinity while one of its objects is on its way, 0 where none does.
+   * @param pause milliseconds after its last object
+   */
+  openUntil(place: SeriesPlace, pause: number): number {
+    return Math.max(0, ...[...this.#transfers].map((transfer) => transfer.holds(place, pause)));
+  }
+
+  /**
+   * A series has its jobs: what brings it brings something else by now, and what was lost of it and
+   * came after all is forgotten.
+   */
+  async settled(
+    place: SeriesPlace,
+    names: readonly string[],
+    notes: readonly Note[],
+  ): Promise<void> {
+    const there = new Set(names.map((name) => hashOf(name.slice(0, -".dcm".length))));
+    for (const transfer of this.#transfers) transfer.forget(place);
+    const own = new Set([...this.#transfers].map(({ id }) => id));
+    const isOver = ({ kind, id }: Note) =>
+      (kind === "lost" && there.has(id)) || (kind === "coming" && own.has(id));
+    await this.#drop(place, notes.filter(isOver).map(nameOf));
+  }
+
+  /** A series has left the spool. */
+  async forget(place: SeriesPlace): Promise<void> {
+    const { peer, study, series } = place;
+    const notes = (await this.notesOf(peer, study)).get(series) ?? [];
+    await this.#drop(place, notes.map(nameOf));
+    for (const transfer of this.#transfers) transfer.forget(place);
+    await removeEmpty(this.#path(peer, study));
+  }
+
+  /** For transfers. */
+  async write({ peer, study, series }: SeriesPlace, kind: NoteKind, id: string): Promise<void> {
+    const folder = await this.options.made(RECEPTION, peer, study);
+    const file = path.join(folder, nameOf({ series, kind, id }));
+    await openDescriptor(file, "wx", 0o640).then(closeSync, ifThere);
+    await syncFolder(folder);
+  }
+
+  /** For transfers: an object was begun and is not kept. */
+  async lost(place: SeriesPlace, sopInstanceUid: string): Promise<void> {
+    const id = hashOf(sopInstanceUid);
+    const { peer, study, series } = place;
+    // It may be lost again after a time, and is waited for again
+    this.#seen.set(`${peer}/${study}/${nameOf({ series, kind: "lost", id })}`, monotonic());
+    await this.write(place, "lost", id).catch(() =>
+      this.#remember(place, nameOf({ series, kind: "lost", id })),
+    );
+    this.options.interrupted(place);
+  }
+
+  /** For transfers: one has ended. */
+  async ended(transfer: Transfer, brought: readonly Brought[], isWhole: boolean): Promise<void> {
+    this.#transfers.delete(transfer);
+    for (const { place, fresh, before } of brought) {
+      const { peer, study, series } = place;
+      const coming: Note = { series, kind: "coming", id: transfer.id };
+      if (isWhole || !fresh) await this.#drop(place, [nameOf(coming), ...(isWhole ? before : [])]);
+      else {
+        const name = nameOf({ ...coming, kind: "broken" });
+        await this.#change(peer, study, coming, "broken").catch(() => this.#remember(place, name));
+        this.options.interrupted(place);
+      }
+    }
+  }
+
+  /** Notes of what broke off of a series. */
+  async broken({ peer, study, series }: SeriesPlace): Promise<string[]> {
+    const notes = (await this.notesOf(peer, study)).get(series) ?? [];
+    return notes.filter(({ kind }) => kind === "broken").map(nameOf);
+  }
+
+  async #drop({ peer, study }: SeriesPlace, names: readonly string[]): Promise<void> {
+    if (names.length === 0) return;
+    const folder = this.#path(peer, study);
+    for (const name of names) {
+      await removeFile(folder, name);
+      this.#seen.delete(`${peer}/${study}/${name}`);
+      this.#unwritten.get(`${peer}/${study}`)?.delete(name);
+    }
+    await syncFolder(folder).catch(ifMissing(undefined));
+    await removeEmpty(folder);
+  }
+
+  async #change(peer: string, study: string, note: Note, kind: NoteKind): Promise<void> {
+    const folder = this.#path(peer, study);
+    const [from, to] = [note, { ...note, kind }].map((one) => path.join(folder, nameOf(one)));
+    await rename(from ?? "", to ?? "");
+    await syncFolder(folder);
+  }
+
+  /** A full disk takes no note: this process knows it all the same, and writes it later. */
+  #remember({ peer, study }: SeriesPlace, name: string): void {
+    const key = `${peer}/${study}`;
+    const known = this.#unwritten.get(key) ?? new Set();
+    this.#unwritten.set(key, known.add(name));
+  }
+
+  async #writeAgain(peer: string, study: string, names: Set<string>): Promise<void> {
+    for (const note of [...names].flatMap(noteOf)) {
+      const { series, kind, id } = note;
+      await this.write({ peer, study, series }, kind, id).then(
+        () => names.delete(nameOf(note)),
+        () => undefined,
+      );
+    }
+    if (names.size === 0) this.#unwritten.delete(`${peer}/${study}`);
+  }
+
+  #path(...names: readonly string[]): string {
+    return path.join(this.options.folder, RECEPTION, ...names);
+  }
+}
+
+/** One association, or one request of STOW-RS: what it brings, and how it ends. */
+export class Transfer {
+  /** Undefined until it has brought something. */
+  id = "";
+  /** By `keyOfPlace`. */
+  readonly #brought = new Map<string, Brought>();
+  #last: SeriesPlace | undefined;
+  /** The object that comes: undefined where none does, `place` where its head has not come. */
+  #coming: { place?: SeriesPlace } | undefined;
+
+  constructor(
+    readonly peer: string,
+    private readonly reception: Reception,
+    private readonly name: () => Promise<string>,
+  ) {}
+
+  /** An object begins to come. */
+  begins(): void {
+    this.#coming = {};
+  }
+
+  /** Its head has come. */
+  named(place: SeriesPlace): void {
+    this.#coming = { place };
+  }
+
+  /**
+   * It is whole, and will appear. Resolves when the disk has the note that this brings the series.
+   * @param title that was called, where it is not the first of the settings
+   */
+  async brings(place: SeriesPlace, title?: string): Promise<void> {
+    if (this.#brought.has(keyOfPlace(place))) return;
+    if (this.id === "") this.id = await this.name();
+    const before = await this.reception.broken(place);
+    this.#brought.set(keyOfPlace(place), { place, at: monotonic(), fresh: false, before });
+    await this.reception.write(place, "coming", this.id);
+    if (title !== undefined)
+      await this.reception.write(place, "called", Buffer.from(title, "latin1").toString("hex"));
+  }
+
+  /** It lies there. */
+  kept(place: SeriesPlace, fresh: boolean): void {
+    this.#coming = undefined;
+    this.#last = place;
+    const known = this.#brought.get(keyOfPlace(place)) ?? { place, before: [], fresh: false };
+    this.#brought.set(keyOfPlace(place), {
+      ...known,
+      at: monotonic(),
+      fresh: known.fresh || fresh,
+    });
+  }
+
+  /**
+   * It was refused, or did not come to its end.
+   * @param why what was thrown
+   */
+  async notKept(sopInstanceUid: string | undefined, why: unknown): Promise<void> {
+    const code = why instanceof RadserveError ? why.code : "broken";
+    // What has no head that can be read is of the series that came last; what names no series, of
+    // none
+    const place = this.#coming?.place ?? (code === "bad_request" ? undefined : this.#last);
+    this.#coming = undefined;
+    // Another object of that UID lies there, and nothing is missing
+    if (place !== undefined && sopInstanceUid !== undefined && code !== "file_exists")
+      await this.reception.lost(place, sopInstanceUid);
+  }
+
+  /** As `openUntil` of the reception says. */
+  holds(place: SeriesPlace, pause: number): number {
+    if (place.peer !== this.peer) return 0;
+    if (this.#coming !== undefined) {
+      const { place: coming } = this.#coming;
+      if (coming === undefined || keyOfPlace(coming) === keyOfPlace(place)) return Infinity;
+    }
+    const known = this.#brought.get(keyOfPlace(place));
+    return known === undefined ? 0 : known.at + pause;
+  }
+
+  forget(place: SeriesPlace): void {
+    this.#brought.delete(keyOfPlace(place));
+  }
+
+  /** @param isWhole its peer ended it in order */
+  async end(isWhole: boolean): Promise<void> {
+    this.#coming = undefined;
+    await this.reception.ended(this, [...this.#brought.values()], isWhole);
+  }
+}

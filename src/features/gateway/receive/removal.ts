@@ -1,0 +1,110 @@
+/**
+ * Objects leave the spool: a series as a whole and at once, because no job may be made of a part of
+ * it. Nothing of what is removed is left behind, under no other name either.
+ *
+ *     removing/RULE/PEER/STUDY/SERIES  series that are removed just now
+ */
+import { lstat, rename } from "node:fs/promises";
+import path from "node:path";
+import { ifMissing } from "../../../files/durable-files.js";
+import { RECEPTION_NOTE } from "../../../files/helper-names.js";
+import type { Reception } from "./reception.js";
+import { filesIn, namesIn, removeEmpty, removeFile } from "./spool-folders.js";
+import { againPath, objectPath, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
+import { nameBeside } from "./study-folder.js";
+
+export const REMOVING = "removing";
+/** In the place of a rule's name, which earlier versions had there. */
+const ANY_RULE = "=";
+
+export interface RemovalOptions {
+  /** The spool. */
+  folder: string;
+  spool: Pick<Spool, "made" | "patients">;
+  reception: Pick<Reception, "forget">;
+  /** Writes down what is removed next. @throws RadserveError audit_failed */
+  removing: (removal: { peer: string; study: string; objects: number }) => Promise<void>;
+}
+
+export class Removal {
+  constructor(private readonly options: RemovalOptions) {}
+
+  #path(...names: readonly string[]): string {
+    return path.join(this.options.folder, ...names);
+  }
+
+  /** @param names of the objects that go; what came meanwhile stays */
+  async series(place: SeriesPlace, names: readonly string[]): Promise<void> {
+    const { peer, study, series } = place;
+    const { spool, removing } = this.options;
+    await removing({ peer, study, objects: names.length });
+    const folder = this.#path(...seriesPath(peer, study, series));
+    const leaving = path.join(await spool.made(REMOVING, ANY_RULE, peer, study), series);
+    await rename(folder, leaving);
+    for (const late of (await namesIn(leaving)).filter((name) => name.endsWith(".dcm")))
+      if (!names.includes(late))
+        await rename(
+          path.join(leaving, late),
+          path.join(await spool.made(...seriesPath(peer, study, series)), late),
+        );
+    await this.end(ANY_RULE, place);
+  }
+
+  /** Removes what lies in the folder of a removal; a process before may have begun it. */
+  async end(rule: string, place: SeriesPlace): Promise<void> {
+    const { peer, study, series } = place;
+    const leaving = this.#path(REMOVING, rule, peer, study, series);
+    for (const name of await filesIn(leaving)) {
+      await this.#removeFurther(place, path.join(leaving, name));
+      await removeFile(leaving, name);
+    }
+    const left = this.#path("series", peer, study);
+    // What came meanwhile is a series of its own
+    const isGone = (await filesIn(path.join(left, series))).length === 0;
+    const again = this.#path(...againPath(peer, study, series));
+    for (const name of await filesIn(again)) await removeFile(again, name);
+    const [marks, replace] = ["marks", "replace"].map((one) => this.#path(one, peer, study));
+    await removeFile(marks ?? "", `${series}.json`);
+    await removeFile(replace ?? "", series);
+    if (isGone) await this.options.reception.forget(place);
+    // Of objects that were refused, and of which no other came
+    for (const other of await namesIn(left)) await removeEmpty(path.join(left, other));
+    if ((await namesIn(left)).length === 0) await this.options.spool.patients.forget(peer, study);
+    const studies = (await namesIn(this.#path("studies"))).map((one) =>
+      this.#path("studies", one, peer, study),
+    );
+    const isLast = (await namesIn(left)).length === 0;
+    if (isLast) for (const folder of studies) await removeFile(folder, RECEPTION_NOTE);
+    for (const empty of [
+      leaving,
+      path.dirname(leaving),
+      ...studies,
+      again,
+      path.dirname(again),
+      marks ?? "",
+      replace ?? "",
+      left,
+    ])
+      await removeEmpty(empty);
+  }
+
+  /** Further names of an object: in the folders of studies, and that of version 0.6. */
+  async #removeFurther({ peer, study, series }: SeriesPlace, file: string): Promise<void> {
+    const found = await lstat(file).catch(ifMissing(undefined));
+    if (found === undefined) return;
+    const name = path.basename(file);
+    const inodeOf = async (other: string) =>
+      (await lstat(other).catch(ifMissing(undefined)))?.ino ?? NaN;
+    for (const rule of await namesIn(this.#path("studies"))) {
+      const folder = this.#path("studies", rule, peer, study);
+      for (const further of [name, nameBeside(name, series)])
+        if ((await inodeOf(path.join(folder, further))) === found.ino)
+          await removeFile(folder, further);
+    }
+    // Another peer's series may have it, too
+    const second = this.#path(...objectPath(name.slice(0, -".dcm".length)));
+    const links = (await lstat(file).catch(ifMissing(undefined)))?.nlink ?? 0;
+    if (links <= 2 && (await inodeOf(second)) === found.ino)
+      await removeFile(path.dirname(second), path.basename(second));
+  }
+}

@@ -1,0 +1,109 @@
+/**
+ * What a job was submitted with: the hashes of its models and the release, because UIDs follow from
+ * both. Only nodes that have the same take its images, so that rolling out a model or a release
+ * node by node mixes nothing in one job.
+ */
+import type { Pool } from "pg";
+import { z } from "zod";
+import { durations } from "../base/durations.js";
+import { VERSION } from "../base/version.js";
+import { candidatesOf } from "../inference/plan.js";
+import type { KnownModels } from "../models/entry.js";
+import { identitiesOf, modelIdentitiesSchema, shownModel } from "../models/identity.js";
+
+export const pinsSchema = z.object({
+  release: z.string().describe("Version of Radserve"),
+  every: z
+    .boolean()
+    .describe("The request named no models: a node runs it that has these and no others"),
+  models: modelIdentitiesSchema,
+});
+export type Pins = z.infer<typeof pinsSchema>;
+
+/** What a node has of that. */
+export type Runs = Pick<Pins, "release" | "models">;
+
+/** @throws RadserveError for a model that is not there or not loaded */
+export function pinsFor(models: readonly string[] | undefined, known: KnownModels): Pins {
+  const candidates = candidatesOf(known.entries, models, known.problems);
+  return { release: VERSION, every: models === undefined, models: identitiesOf(candidates) };
+}
+
+/**
+ * The condition that a node has what a job was submitted with. Jobs of earlier versions have no
+ * pins, and run anywhere.
+ * @param job and @param node aliases of their rows
+ */
+export const canRun = (job: string, node: string): string =>
+  `(${job}.pins is null or (${job}.pins->>'release' = ${node}.release
+    and case when (${job}.pins->'every')::boolean then ${node}.models = ${job}.pins->'models'
+      else ${node}.models @> (${job}.pins->'models') end))`;
+
+/** The condition for a node that runs images now: it shows signs of life, with its models ready. */
+export const runsNow = (node: string): string =>
+  `(${node}.works and ${node}.ready and ${node}.beat_at > now() - interval '15 s')`;
+
+/** The condition that some node runs images, and can run those of a job. */
+export const isRunBySome = (job: string): string =>
+  `exists (select from radserve.instance n where ${runsNow("n")} and ${canRun(job, "n")})`;
+
+/** The code of a job that waits because of its pins, and of a node that leaves one for them. */
+export const NO_NODE_CAN_RUN = "no_node_can_run";
+export const OTHER_VERSIONS = "other_versions";
+
+/** What a node lacks of the pins of a job, in words; empty where it can run it. */
+export function lackingOf(pins: Pins, node: Runs): string[] {
+  const release =
+    node.release === pins.release
+      ? []
+      : [`Radserve ${pins.release}: it has ${node.release || "an earlier one"}`];
+  const models = Object.entries(pins.models).flatMap(([name, wanted]) => {
+    const found = node.models[name];
+    if (found !== undefined && shownModel(found) === shownModel(wanted)) return [];
+    const has = found === undefined ? "it has none of that name" : `it has ${shownModel(found)}`;
+    return [`the model ${name} ${shownModel(wanted)}: ${has}`];
+  });
+  const more = Object.keys(node.models).filter((name) => !(name in pins.models));
+  return [
+    ...release,
+    ...models,
+    ...(pins.every && more.length > 0
+      ? [`no other model, because the request names none: it has ${more.join(", ")} too`]
+      : []),
+  ];
+}
+
+const HAS_RESULTS =
+  "exists (select from radserve.item where job_id = j.id and state in ('succeeded', 'partial'))";
+
+/**
+ * A job that no node can run goes on with what the nodes have now, because somebody wants it to.
+ * What it had before is kept with it where results were made with that.
+ */
+export async function pinAnew(pool: Pool, jobId: string, anew: () => Pins): Promise<void> {
+  const waits = `id = $1 and pins is not null and finished_at is null and not ${isRunBySome("j")}`;
+  const { rowCount } = await pool.query(`select from radserve.job j where ${waits}`, [jobId]);
+  if (rowCount === 0) return;
+  await pool.query(
+    `update radserve.job j set pins = $2,
+       pinned_before = case when ${HAS_RESULTS} then pinned_before || jsonb_build_array(pins) else pinned_before end
+     where ${waits} and pins <> $2`,
+    [jobId, anew()],
+  );
+}
+
+/**
+ * Jobs of a release that no live node has go on with this one: those without a result, in which
+ * nothing can be mixed, and all where the only node of a database was upgraded.
+ * @param only this node has the database for itself
+ */
+export async function takeOverRelease(pool: Pool, only: boolean): Promise<void> {
+  await pool.query(
+    `update radserve.job j set pins = jsonb_set(pins, '{release}', to_jsonb($1::text)),
+       pinned_before = case when ${HAS_RESULTS} then pinned_before || jsonb_build_array(pins) else pinned_before end
+     where finished_at is null and pins->>'release' <> $1 and ($2 or not ${HAS_RESULTS})
+       and not exists (select from radserve.instance where works and release = j.pins->>'release'
+         and beat_at > now() - make_interval(secs => $3))`,
+    [VERSION, only, durations.nodeLease / 1000],
+  );
+}

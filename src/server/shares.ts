@@ -1,0 +1,295 @@
+/**
+ * The roots of this node: whether each is the folder that it was, and that the other nodes see. A
+ * share that is not mounted looks like an empty folder, and every request for it would be answered
+ * with "not found".
+ */
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { stat } from "node:fs/promises";
+import path from "node:path";
+import { z } from "zod";
+import { errors, type RadserveError } from "../base/errors.js";
+import { faultForLog, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
+import { storedJson } from "../base/stored-json.js";
+import { within } from "../base/waiting.js";
+import type { Config } from "../config.js";
+import { isEmptyRoot, leaveRootMark, ROOT_MARK, rootMark } from "../files/root-mark.js";
+import type { BulkFigures } from "../jobs/messages.js";
+import type { SeenRoot } from "../jobs/nodes.js";
+import type { Condition } from "./condition.js";
+import { folderCondition, neededFolders, type NeededFolder } from "./conditions.js";
+import { peersOf, type FleetNode } from "./fleet.js";
+
+/** How long somebody waits for the share of a root. */
+const LONGEST_LOOK_MS = 2_000;
+/** A node that cannot reach its database in time is ready without it. */
+const LONGEST_UNKNOWN_MS = 10_000;
+/** An input root that is empty here, and not elsewhere, may have got its first file this moment. */
+const LOOKS_UNTIL_EMPTY = 2;
+
+/** What a root was when it was last seen well, by its path. */
+const seenSchema = z.record(
+  z.string(),
+  z.object({ mark: z.string().nullable(), mounted: z.boolean() }),
+);
+type Seen = z.infer<typeof seenSchema>;
+const seenFile = ({ state_dir }: Pick<Config, "state_dir">) =>
+  path.join(state_dir, "roots-seen.json");
+
+/** Where none can be read nothing is known of before. */
+function readSeen(config: Config): Seen {
+  try {
+    return seenSchema.parse(storedJson(readFileSync(seenFile(config), "utf8")));
+  } catch {
+    return {};
+  }
+}
+
+const IF_RIGHT = `If this folder is to be used from now on, stop the server, remove roots-seen.json from the state directory, and start it`;
+
+interface Root {
+  side: SeenRoot["side"];
+  number: number;
+  /** Its path in the settings. */
+  folder: string;
+}
+
+/** A root as it was when it was last looked at. */
+interface LookedRoot extends Root {
+  needed: NeededFolder;
+  mark: string | null;
+  empty: boolean;
+  mounted: boolean;
+  /** How often in a row it was empty while another node saw something in it. */
+  contradicted: number;
+}
+
+/** Why requests for a root fail, in words. */
+interface RootFault {
+  root: LookedRoot;
+  found: string;
+  /** Another node sees it. */
+  elsewhere: boolean;
+}
+
+export interface SharesOptions {
+  config: Config;
+  spool: () => string | undefined;
+  /** What is known of the other nodes. */
+  jobs: () => Pick<BulkFigures, "nodes" | "self" | "trouble">;
+  log: Logger;
+}
+
+export class Shares {
+  /** The first look at which the other nodes were known, or that they cannot be, has been. */
+  #known: boolean;
+  readonly #since = monotonic();
+  #others: NeededFolder[] = [];
+  #roots: LookedRoot[] = [];
+  readonly #seen: Seen;
+
+  constructor(private readonly options: SharesOptions) {
+    this.#seen = readSeen(options.config);
+    this.#known = options.config.database_url === undefined;
+  }
+
+  /** What the other nodes see is known, or will not be for long. */
+  get known(): boolean {
+    return this.#known;
+  }
+
+  /** Looks at all folders that serving needs. Nobody waits for a share. */
+  async look(): Promise<void> {
+    const { config, spool, jobs } = this.options;
+    const { self, trouble } = jobs();
+    const needed = await neededFolders(config, spool());
+    const isRoot = ({ name }: NeededFolder) => name === "input root" || name === "output root";
+    this.#others = needed.filter((one) => !isRoot(one));
+    const roots = needed.filter(isRoot);
+    this.#roots = await Promise.all(roots.map((one) => this.#lookAt(one, roots)));
+    await this.#mark();
+    this.#remember();
+    this.#known ||=
+      self !== null || trouble !== null || monotonic() - this.#since > LONGEST_UNKNOWN_MS;
+  }
+
+  async #lookAt(needed: NeededFolder, all: readonly NeededFolder[]): Promise<LookedRoot> {
+    const { folder, name } = needed;
+    const side = name === "input root" ? "input" : "output";
+    const number = all.filter((one) => one.name === name).indexOf(needed) + 1;
+    const before = this.#roots.find((one) => one.side === side && one.number === number);
+    const root = { side, number, folder, needed, contradicted: before?.contradicted ?? 0 } as const;
+    const facts = lookAtRoot(folder);
+    facts.catch(() => undefined);
+    const answers = await within(facts, LONGEST_LOOK_MS).catch(() => false);
+    const found = answers ? await facts : { mark: null, empty: false, mounted: false };
+    const looked: LookedRoot = { ...root, ...found };
+    if (needed.fault !== undefined || !answers) return looked;
+    const isContradicted = looked.empty && this.#seeing(looked) !== undefined;
+    // At the start nobody waits for a second look
+    const looks = this.#known ? looked.contradicted + 1 : LOOKS_UNTIL_EMPTY;
+    return { ...looked, contradicted: isContradicted ? looks : 0 };
+  }
+
+  get #peers(): FleetNode[] {
+    const { nodes, self } = this.options.jobs();
+    return peersOf(nodes, self);
+  }
+
+  /** A node that sees something in the root that has this one's place there. */
+  #seeing({ side, number }: Root): FleetNode | undefined {
+    const ofSide = (roots: readonly { side: string }[]) =>
+      roots.filter((root) => root.side === side).length;
+    const own = this.#roots.length === 0 ? undefined : ofSide(this.#roots);
+    return this.#peers.find(
+      ({ roots }) =>
+        (own === undefined || own === ofSide(roots)) &&
+        roots.some(
+          (root) => root.side === side && root.number === number && root.usable && !root.empty,
+        ),
+    );
+  }
+
+  /** The marks that others see on this side, and none of this node's roots has. */
+  #unseen(side: Root["side"]): { node: FleetNode; mark: string }[] {
+    const own = new Set(this.#roots.map(({ mark }) => mark));
+    return this.#peers.flatMap((node) =>
+      node.roots.flatMap((root) =>
+        root.side === side && root.usable && root.mark !== null && !own.has(root.mark)
+          ? { node, mark: root.mark }
+          : [],
+      ),
+    );
+  }
+
+  /**
+   * Nodes of one database know their roots by marks. A root without one gets it as long as it may
+   * not be the unmounted place of one that others see.
+   */
+  async #mark(): Promise<void> {
+    const { config, jobs, log } = this.options;
+    if (config.database_url === undefined || jobs().self === null) return;
+    for (const root of this.#roots) {
+      const { side, folder, needed } = root;
+      if (side === "input" || root.mark !== null || needed.fault !== undefined) continue;
+      if (this.#ownFault(root) !== undefined || this.#unseen(side).length > 0) continue;
+      try {
+        await leaveRootMark(folder);
+        root.mark = await rootMark(folder);
+      } catch (error) {
+        log.debug({ fault: faultForLog(error) }, "an output root could not be given its mark");
+      }
+    }
+  }
+
+  #remember(): void {
+    const changed = this.#roots.filter((root) => {
+      const { folder, mark, mounted, needed } = root;
+      if (needed.fault !== undefined || this.#faultOf(root) !== undefined) return false;
+      const known = this.#seen[folder];
+      if (known?.mark === mark && known.mounted === mounted) return false;
+      this.#seen[folder] = { mark, mounted };
+      return true;
+    });
+    if (changed.length === 0) return;
+    const file = seenFile(this.options.config);
+    try {
+      writeFileSync(`${file}.new`, JSON.stringify(this.#seen), { mode: 0o600 });
+      renameSync(`${file}.new`, file);
+    } catch (error) {
+      const { log } = this.options;
+      log.warn({ fault: faultForLog(error) }, "what the roots are could not be kept");
+    }
+  }
+
+  /** What this node alone can say of a root. */
+  #ownFault({ needed, folder, mark, empty, mounted }: LookedRoot): string | undefined {
+    const { fault } = needed;
+    if (fault !== undefined) return fault.condition === "disk_full" ? undefined : fault.found;
+    const seen = this.#seen[folder];
+    if (seen !== undefined && seen.mark !== null && seen.mark !== mark)
+      return mark === null
+        ? `its mark ${ROOT_MARK}, which was seen there before, is missing: its share is not mounted, or another folder is in its place. ${IF_RIGHT}`
+        : `its mark ${ROOT_MARK} is another than before: another folder is in its place. ${IF_RIGHT}`;
+    if (seen?.mounted === true && !mounted && empty)
+      return `it was a mount point before, and is an empty folder now: its share is not mounted. ${IF_RIGHT}`;
+    return undefined;
+  }
+
+  #faultOf(root: LookedRoot): RootFault | undefined {
+    const own = this.#ownFault(root);
+    const { side, number, mark, needed, contradicted, folder } = root;
+    const wanted = this.#seen[folder]?.mark ?? mark;
+    const elsewhere = this.#peers.some(({ roots }) =>
+      roots.some(
+        (other) =>
+          other.side === side &&
+          other.usable &&
+          (wanted === null ? other.number === number : other.mark === wanted),
+      ),
+    );
+    if (own !== undefined) return { root, found: own, elsewhere };
+    if (needed.fault !== undefined) return undefined;
+    const [unseen] = mark === null ? this.#unseen(side) : [];
+    if (unseen !== undefined)
+      return {
+        root,
+        elsewhere: true,
+        found: `it has no mark ${ROOT_MARK}, and node ${unseen.node.name} sees an ${side} root with one: its share is not mounted here. If this is another folder on purpose, write a name for it into that file`,
+      };
+    const seeing = contradicted < LOOKS_UNTIL_EMPTY ? undefined : this.#seeing(root);
+    if (seeing === undefined) return undefined;
+    const found = `it is empty, and node ${seeing.name} sees something there: its share is not mounted here`;
+    return { root, found, elsewhere: true };
+  }
+
+  /** The roots as the other nodes are told of them. */
+  seen(): SeenRoot[] {
+    return this.#roots.map((root) => {
+      const { side, number, mark, empty } = root;
+      return { side, number, mark, empty, usable: this.#faultOf(root) === undefined };
+    });
+  }
+
+  /** What is wrong with the folders now. */
+  conditions(): Condition[] {
+    return [
+      ...this.#others.flatMap(folderCondition),
+      ...this.#roots.flatMap((root) => {
+        const { needed } = root;
+        if (needed.fault !== undefined) return folderCondition(needed);
+        const fault = this.#faultOf(root);
+        if (fault === undefined) return [];
+        const { found } = fault;
+        return folderCondition({ ...needed, fault: { condition: "share_unavailable", found } });
+      }),
+    ];
+  }
+
+  /**
+   * Why requests would fail here: a root is away that another node has, or all roots of a side are.
+   * One that no node has takes out none that has others: nobody would be left for those.
+   */
+  fault(): RadserveError | undefined {
+    const faults = this.#roots.flatMap((root) => this.#faultOf(root) ?? []);
+    const isAll = (side: Root["side"]) =>
+      this.#roots.filter((root) => root.side === side).length ===
+      faults.filter(({ root }) => root.side === side).length;
+    const found = faults.find(({ root, elsewhere }) => elsewhere || isAll(root.side));
+    if (found === undefined) return undefined;
+    return errors.share_unavailable(
+      `Expected every root to be there; the ${found.root.needed.where} is not: ${found.found}.`,
+      { where: found.root.needed.where },
+    );
+  }
+}
+
+async function lookAtRoot(folder: string): Promise<Pick<LookedRoot, "mark" | "empty" | "mounted">> {
+  const [own, above, mark, empty] = await Promise.all([
+    stat(folder),
+    stat(path.dirname(folder)),
+    rootMark(folder),
+    isEmptyRoot(folder),
+  ]);
+  return { mark, empty, mounted: own.dev !== above.dev };
+}

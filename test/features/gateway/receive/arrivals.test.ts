@@ -1,0 +1,364 @@
+/**
+ * Which jobs are made of what comes over associations: of whole series, whichever way they come,
+ * and by rules whose answer depends neither on the order nor on a restart.
+ */
+import { once } from "node:events";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { createLog } from "../../../../src/base/log.js";
+import { Arrivals } from "../../../../src/features/gateway/receive/arrivals.js";
+import type { Submission } from "../../../../src/features/gateway/receive/received-jobs.js";
+import { DicomListener } from "../../../../src/features/gateway/receive/dicom-listener.js";
+import { Reception } from "../../../../src/features/gateway/receive/reception.js";
+import { RuleBook } from "../../../../src/features/gateway/receive/rules.js";
+import { Spool } from "../../../../src/features/gateway/receive/spool.js";
+import { rule as ruleSchema } from "../../../../src/features/gateway/rule-settings.js";
+import { RunningClock } from "../../../../src/files/running-clock.js";
+import { arrivingOf } from "../../../support/arriving.js";
+import { CT, EXPLICIT } from "../../../support/dicom.js";
+import { associate, instanceAt, object, STUDY } from "../../../support/gateway.js";
+import { until } from "../../../support/until.js";
+
+const SR = "1.2.840.10008.5.1.4.1.1.88.33";
+/** Seconds: short, and longer than a step of a busy machine between two objects takes. */
+const QUIET = 0.3;
+const CONTEXTS = [
+  { abstractSyntax: CT, transferSyntaxes: [EXPLICIT] },
+  { abstractSyntax: SR, transferSyntaxes: [EXPLICIT] },
+];
+
+interface Options {
+  /** As in the file; `pause` in seconds, of any length. */
+  rules: ({ pause?: number } & Record<string, unknown>)[];
+  /** Of another process before. */
+  folder?: string;
+  /** Seconds. */
+  keep?: number;
+  mostBytes?: number;
+}
+
+/** A port for DICOM, the spool behind it, and the jobs that are made of what comes. */
+async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 1e7 }: Options) {
+  const folder = known ?? t.testdir();
+  const spool = new Spool(folder, { mostBytes, minimumFreeBytes: 0, peerShare: 1 });
+  const jobs: (Submission & { note: unknown; files: number })[] = [];
+  const reception = new Reception({
+    folder,
+    made: (...names) => spool.made(...names),
+    node: Promise.resolve("node"),
+    interrupted: (place) => arrivals.interrupted(place),
+  });
+  const book = new RuleBook(
+    rules.map((one, i) => {
+      const { pause, ...given } = one;
+      const folders = "discard" in one ? {} : { output_folder: "/out" };
+      const parsed = ruleSchema.parse({ name: `rule${i}`, ...folders, ...given });
+      return { ...parsed, quiet: QUIET, resend: 2 * QUIET, pause };
+    }),
+  );
+  const removed: number[] = [];
+  const arrivals = new Arrivals({
+    folder,
+    spool,
+    reception,
+    rules: book,
+    keep,
+    clock: new RunningClock(path.join(t.testdirName, "clock")),
+    log: createLog("silent"),
+    submit: (submission) => {
+      const input = String(submission.request["input_folder_path"]);
+      const note = path.join(input, ".radserve-reception.json");
+      jobs.push({
+        ...submission,
+        note: existsSync(note) ? JSON.parse(readFileSync(note, "utf8")) : undefined,
+        files: readdirSync(input).filter((name) => name.endsWith(".dcm")).length,
+      });
+      return Promise.resolve(`job${jobs.length}`);
+    },
+    jobState: () => Promise.resolve("ended"),
+    removing: ({ objects }) => {
+      removed.push(objects);
+      return Promise.resolve();
+    },
+  });
+  const listener = new DicomListener({
+    mostData: 16_384,
+    pduTimeout: 20_000,
+    idleTimeout: 20_000,
+    aeTitles: ["RADSERVE", "URGENT"],
+    mostAssociations: 16,
+    log: createLog("silent"),
+    peers: [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] }],
+    spool,
+    reception,
+    refused: () => undefined,
+    contextRefused: () => undefined,
+    callerRefused: () => undefined,
+    ended: () => undefined,
+    coming: () => Promise.resolve(),
+    kept: (kept, peer) => void arrivals.arrived(peer, kept),
+  });
+  listener.server.listen(0, "127.0.0.1");
+  await once(listener.server, "listening");
+  await reception.begin();
+  await arrivals.look();
+  const close = () => {
+    listener.close();
+    arrivals.close();
+  };
+  t.teardown(close);
+  const { port } = listener.server.address() as AddressInfo;
+  const called = (calledAe = "RADSERVE") => associate(port, { contexts: CONTEXTS, calledAe });
+  /** Objects over one association that is released. */
+  const send = async (objects: readonly ReturnType<typeof object>[], title?: string) => {
+    const caller = await called(title);
+    for (const one of objects) {
+      const { status } = await caller.store(one);
+      if (status !== 0) throw new Error(`The status is ${status}`);
+    }
+    await caller.release();
+  };
+  const made = (count: number) =>
+    until(`${count} jobs are made`, () => jobs.length >= count && arrivals.figures.waiting === 0);
+  const unmade = (count: number) =>
+    until(`${count} series are no jobs`, () => {
+      const { unmade: all, waiting } = arrivals.figures;
+      return waiting === 0 && all.length >= count && all.map(({ why }) => why);
+    });
+  return { folder, arrivals, jobs, removed, called, send, made, unmade, close };
+}
+
+const inSeries = (series: string, z: number, more: Record<string, string> = {}) =>
+  object(z, { SeriesInstanceUID: series, SOPInstanceUID: `${series}.${z}`, ...more });
+
+await t.test("an object on its way keeps its series open, however slowly it comes", async (t) => {
+  const { called, send, jobs, made } = await opened(t, { rules: [{ pause: 0 }] });
+  const caller = await called();
+  const series = { StudyInstanceUID: STUDY, SeriesInstanceUID: "1.2.3.4" };
+  t.match(await caller.store(arrivingOf(1, 200, { attributes: series })), { status: 0 });
+  const gate: { open?: () => void } = {};
+  const isOpen = new Promise<void>((resolve) => (gate.open = resolve));
+  const slow = arrivingOf(2, 2_000_000, { attributes: series });
+  async function* pieces() {
+    let sent = 0;
+    for await (const piece of slow.dataSet) {
+      if ((sent += piece.length) > 1_500_000) await isOpen;
+      yield piece;
+    }
+  }
+  const stored = caller.store({ ...slow, dataSet: pieces() });
+  // Another peer's series would be quiet as long; this one comes later, and has its job before
+  await send([inSeries("1.2.9", 1, { StudyInstanceUID: "1.2.4" })]);
+  await until("the later series is a job", () => jobs.length > 0);
+  t.match(jobs, [{ study: "1.2.4" }]);
+  gate.open?.();
+  t.match(await stored, { status: 0 });
+  await caller.release();
+  await made(2);
+  t.match(jobs[1], { study: STUDY, files: 2, note: undefined });
+});
+
+await t.test("an association that is open keeps what it brought for its pause", async (t) => {
+  const { called, send, jobs, made } = await opened(t, { rules: [{ pause: 3600 }] });
+  const caller = await called();
+  await caller.store(object(1));
+  await send([inSeries("1.2.9", 1, { StudyInstanceUID: "1.2.4" })]);
+  await until("the later series is a job", () => jobs.length > 0);
+  t.match(jobs, [{ study: "1.2.4" }]);
+  await caller.store(object(2));
+  await caller.release();
+  await made(2);
+  t.match(jobs[1], { files: 2, note: undefined });
+});
+
+await t.test("a part of a series is marked, until the rest of it has come", async (t) => {
+  const { called, send, jobs, made } = await opened(t, { rules: [{}] });
+  const first = await called();
+  for (const z of [1, 2, 3]) await first.store(object(z));
+  first.abort();
+  await made(1);
+  const series = { "1.2.3.4": { objects: 0, associations: 1 } };
+  t.match(jobs, [{ files: 3, note: { series } }]);
+  await send([1, 2, 3, 4, 5, 6].map((z) => object(z)));
+  await made(2);
+  t.match(jobs[1], { files: 6, note: undefined });
+  // Nothing of it is asked for again
+  t.not(jobs[0]?.request["idempotency_key"], jobs[1]?.request["idempotency_key"]);
+});
+
+await t.test("what was sent again whole within the time is no part", async (t) => {
+  const { called, send, jobs, made } = await opened(t, { rules: [{}] });
+  const first = await called();
+  await first.store(object(1));
+  first.abort();
+  await send([object(1), object(2)]);
+  await made(1);
+  t.match(jobs, [{ files: 2, note: undefined }]);
+});
+
+await t.test("objects that were refused are remembered by their series", async (t) => {
+  const { called, send, jobs, made, folder } = await opened(t, {
+    rules: [{}],
+    mostBytes: 20_000,
+  });
+  const large = object(2, {
+    ImageComments: "x".repeat(9_000),
+    PatientComments: "y".repeat(9_000),
+    AdditionalPatientHistory: "z".repeat(9_000),
+  });
+  const caller = await called();
+  t.match(await caller.store(object(1)), { status: 0 });
+  t.match(await caller.store(large), { status: 0xa700 });
+  t.match(await caller.store(object(1, { Manufacturer: "other" })), { status: 0x0111 });
+  await caller.release();
+  await made(1);
+  t.match(jobs, [{ files: 1, note: { series: { "1.2.3.4": { objects: 1, associations: 0 } } } }]);
+  await send([object(2)]);
+  await made(2);
+  t.match(jobs[1], { files: 2, note: undefined });
+  const notes = path.join(folder, "reception/ct1");
+  await until("nothing of it is left", () => readdirSync(notes).length === 0);
+});
+
+await t.test("an association of a process that was killed has broken off", async (t) => {
+  const before = await opened(t, { rules: [{ pause: 3600 }] });
+  const caller = await before.called();
+  await caller.store(object(1));
+  // As kill -9 leaves it
+  before.arrivals.close();
+  const after = await opened(t, { rules: [{}], folder: before.folder });
+  await after.made(1);
+  t.match(after.jobs, [{ note: { series: { "1.2.3.4": { associations: 1 } } } }]);
+  caller.abort();
+});
+
+await t.test("a rule may require that a series has come whole", async (t) => {
+  const { called, send, jobs, made, unmade } = await opened(t, { rules: [{ require: "whole" }] });
+  const first = await called();
+  await first.store(object(1));
+  first.abort();
+  t.same(await unmade(1), ["not_whole"]);
+  t.same(jobs, []);
+  await send([object(1), object(2)]);
+  await made(1);
+  t.match(jobs, [{ files: 2, note: undefined }]);
+});
+
+await t.test("what comes first decides nothing, and a restart neither", async (t) => {
+  const axial = { tag: "ImageType", index: 2, in: ["AXIAL"], if_absent: "refuse" };
+  const slices = (series: string) => [
+    inSeries(series, 1, { ImageType: "ORIGINAL\\PRIMARY\\LOCALIZER" }),
+    ...[2, 3, 4].map((z) => inSeries(series, z)),
+  ];
+  for (const objects of ["any", "all"]) {
+    const rules = [{ when: [axial], objects }];
+    const one = await opened(t, { rules, folder: t.testdir() });
+    await one.send(slices("1.2.3.7"));
+    await one.send(slices("1.2.3.8").reverse());
+    await until("both are decided", () => {
+      const { unmade, waiting } = one.arrivals.figures;
+      return waiting === 0 && one.jobs.length + unmade.length === 2;
+    });
+    t.equal(one.jobs.length, objects === "any" ? 2 : 0);
+    one.close();
+    const again = await opened(t, { rules, folder: one.folder });
+    t.same(again.jobs, []);
+    t.equal(again.arrivals.figures.unmade.length, objects === "any" ? 0 : 2);
+    again.close();
+    // Other rules are asked anew
+    const others = await opened(t, { rules: [{ when: [axial] }], folder: one.folder });
+    if (objects === "all") await others.made(2);
+    t.equal(others.jobs.length, objects === "any" ? 0 : 2);
+  }
+});
+
+await t.test("rules by texts, late attributes, titles, counts and priority", async (t) => {
+  const at = (tag: string, more: object) => ({ tag, if_absent: "refuse", ...more });
+  const rules = [
+    { name: "chest", when: [at("SeriesDescription", { contains: ["CHEST"] })], continue: true },
+    { name: "rows", when: [at("Rows", { max: 4 }), at("Modality", { matches: "^c[tr]$" })] },
+    { name: "never", when: [at("Rows", { min: 5 })] },
+  ];
+  const { send, jobs, made } = await opened(t, {
+    rules: [
+      { name: "urgent", called: ["URGENT"], priority: "stat" },
+      { name: "many", images: { min: 3 } },
+      ...rules,
+    ],
+  });
+  const ruleOf = ({ request }: Submission) => [
+    request["input_folder_path"]?.toString().split("/").at(-1),
+    request["priority"],
+  ];
+  await send([inSeries("1.2.3.1", 1)], "URGENT");
+  await send([1, 2, 3].map((z) => inSeries("1.2.3.2", z)));
+  await send([inSeries("1.2.3.3", 1, { SeriesDescription: "Native Chest 1.0" })]);
+  await send([inSeries("1.2.3.5", 1)]);
+  await made(5);
+  t.same(jobs.map(ruleOf).sort(), [
+    ["1.2.3.1", "stat"],
+    ["1.2.3.2", undefined],
+    ["1.2.3.3", undefined],
+    ["1.2.3.3", undefined],
+    ["1.2.3.5", undefined],
+  ]);
+});
+
+await t.test("the largest series of a study, and studies that lack one", async (t) => {
+  const of = (name: string) => ({
+    name,
+    when: [{ tag: "SeriesDescription", contains: [name], if_absent: "refuse" }],
+  });
+  const largest = await opened(t, { rules: [{ series: "largest" }] });
+  await largest.send([inSeries("1.2.3.1", 1)]);
+  await largest.send([1, 2].map((z) => inSeries("1.2.3.2", z)));
+  await largest.made(1);
+  t.match(largest.jobs, [{ objects: 2, files: 2 }]);
+  t.same(await largest.unmade(1), ["not_largest"]);
+  await largest.send([2, 3, 4].map((z) => inSeries("1.2.3.1", z)));
+  await largest.made(2);
+  t.match(largest.jobs[1], { objects: 4 });
+  largest.close();
+  const study = await opened(t, {
+    rules: [{ group: "study", require_series: [of("t1"), of("flair")] }],
+    folder: path.join(t.testdir({ spool: {} }), "spool"),
+  });
+  await study.send([inSeries("1.2.3.1", 1, { SeriesDescription: "T1 axial" })]);
+  t.same(await study.unmade(1), ["series_missing"]);
+  await study.send([inSeries("1.2.3.2", 1, { SeriesDescription: "FLAIR" })]);
+  await study.made(1);
+  t.match(study.jobs, [{ objects: 2, files: 2 }]);
+});
+
+await t.test("what has no images is kept, and discarded only where a rule says so", async (t) => {
+  const report = (n: number) =>
+    inSeries(`1.2.3.${n}`, n, { SOPClassUID: SR, Modality: "SR", ConceptNameCodeSequence: "" });
+  const kept = await opened(t, { rules: [{}] });
+  await kept.send([report(7), object(1)]);
+  await kept.made(1);
+  t.same(await kept.unmade(1), ["no_images"]);
+  t.match(kept.arrivals.figures.unmade, [{ classes: { [SR]: 1 } }]);
+  kept.close();
+  const when = [{ tag: "Modality", in: ["SR"], if_absent: "refuse" }];
+  const folder = path.join(t.testdir({ spool: {} }), "spool");
+  const thrown = await opened(t, { rules: [{ discard: true, when }, {}], folder });
+  await thrown.send([report(7), object(1)]);
+  await thrown.made(1);
+  t.same(thrown.removed, [1]);
+  t.same(readdirSync(path.join(folder, "series/ct1", STUDY)), ["1.2.3.4"]);
+  t.ok(existsSync(path.join(folder, "series/ct1", STUDY, "1.2.3.4", `${instanceAt(1)}.dcm`)));
+});
+
+await t.test("what nothing becomes of goes after its time", async (t) => {
+  const rules = [{ when: [{ tag: "Modality", in: ["MR"], if_absent: "refuse" }] }];
+  const { send, arrivals, removed, unmade } = await opened(t, { rules, keep: 0 });
+  await send([object(1)]);
+  t.same(await unmade(1), ["no_rule"]);
+  await until("it is removed", async () => {
+    await arrivals.look();
+    return removed.length > 0;
+  });
+  t.same(removed, [1]);
+});

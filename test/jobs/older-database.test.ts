@@ -1,0 +1,128 @@
+/**
+ * A database that is older than the nodes know it: a backup was put back while they worked. What it
+ * lacks is told, and what had ended since is taken as it lies there.
+ */
+import { existsSync, readdirSync } from "node:fs";
+import path from "node:path";
+import type { Pool } from "pg";
+import t from "tap";
+import { isMarkName } from "../../src/files/folder-mark.js";
+import {
+  bulkPlace,
+  hold,
+  nameOf,
+  startBulk,
+  startWorker,
+  unmarked,
+  writeSlices,
+} from "../support/bulk.js";
+import { withDurations } from "../support/durations.js";
+import { ADDON, needs } from "../support/needs.js";
+import { sharedDatabase } from "../support/postgres.js";
+import { until } from "../support/until.js";
+
+const IMAGES = 12;
+/** Images that are done when the backup is made. */
+const BEFORE = 4;
+/** In an order in which each finds what it names. */
+const TABLES = ["origin", "instance", "job", "item"];
+
+async function backUp(pool: Pool): Promise<void> {
+  await pool.query(
+    [
+      "create schema backup",
+      ...TABLES.map((name) => `create table backup.${name} as table radserve.${name}`),
+    ].join(";"),
+  );
+}
+
+/** All at once, so that no node sees it half done. */
+async function putBack(pool: Pool): Promise<void> {
+  const tables = TABLES.map((name) => `radserve.${name}`).join(", ");
+  await pool.query(
+    [
+      "begin",
+      `truncate ${tables}, radserve.hindrance`,
+      ...TABLES.map(
+        (name) =>
+          `insert into radserve.${name} overriding system value select * from backup.${name}`,
+      ),
+      "commit",
+    ].join(";"),
+  );
+}
+
+t.test("a backup that is put back while two nodes work", { skip: needs(ADDON) }, async (t) => {
+  const { pool, url } = await sharedDatabase(t);
+  const place = bulkPlace(t, {
+    ...withDurations({
+      jobPause: 300,
+      jobPauseMost: 600,
+      itemsAhead: 0,
+      nodeBeat: 300,
+      bulkFigures: 300,
+    }),
+    DATABASE_URL: url,
+    RADSERVE_ROLE: "api",
+  });
+  const bulk = await startBulk(t, place);
+  const worker = await startWorker(t, place);
+  const input = path.join(place.input, "many");
+  writeSlices(input, IMAGES);
+  const submit = (name: string) =>
+    bulk.submit({
+      input_folder_path: input,
+      output_folder_path: path.join(place.output, name),
+      outputs: ["json"],
+    });
+  const late = Array.from({ length: IMAGES - BEFORE }, (_, i) => nameOf(BEFORE + i));
+  const folder = path.join(place.output, "first");
+  const release = await hold(t, folder, late);
+  const first = await submit("first");
+  await bulk.until(first, ({ counts, total }) => total === IMAGES && counts.succeeded === BEFORE);
+  await backUp(pool);
+  await release();
+  t.match(await bulk.ended(first), { counts: { succeeded: IMAGES } });
+  await unmarked(folder);
+
+  const held = await hold(t, path.join(place.output, "second"), [nameOf(0)]);
+  const second = await submit("second");
+  await bulk.until(second, ({ counts }) => counts.succeeded === IMAGES - 1);
+  await putBack(pool);
+
+  await bulk.until(first, ({ state }) => state === "running" || state === "paused");
+  const again = await bulk.ended(first);
+  t.match(again, { state: "completed", counts: { succeeded: IMAGES, failed: 0 } });
+  const reused = (await bulk.items(first)).filter((item) => item.reused === true);
+  t.equal(reused.length, IMAGES - BEFORE, "what lay there was not computed again");
+  t.ok(
+    worker.log.some(({ msg }) => msg.startsWith("an output folder had no mark")),
+    "nobody made the mark by hand",
+  );
+  await unmarked(folder);
+
+  const ready = async () =>
+    (await (await fetch(`${bulk.server.url}/health/ready`)).json()) as {
+      conditions: { condition: string; message: string }[];
+    };
+  const told = async () =>
+    (await ready()).conditions.find(({ condition }) => condition === "jobs_lost")?.message;
+  await until("it is a condition", async () => (await told())?.includes(second) === true);
+  t.notMatch(await told(), first);
+  t.ok(
+    [bulk.server, worker].some(({ log }) =>
+      log.some(({ lost_jobs }) => Array.isArray(lost_jobs) && lost_jobs.includes(second)),
+    ),
+    "the log names the job",
+  );
+  const answer = { status: 404, body: { error: "job_not_found", message: /It was lost: since/ } };
+  t.match(await bulk.send("GET", `/bulk_inference/${second}`), answer);
+  t.ok(readdirSync(path.join(place.output, "second")).some(isMarkName), "its mark lies there");
+  t.match(await bulk.send("POST", `/bulk_inference/${second}/purge`), answer, "somebody knows it");
+  await until("it is told no more", async () => (await told()) === undefined);
+  t.notMatch((await bulk.send("GET", `/bulk_inference/${second}`)).body.message, /lost/);
+  await held();
+  const sent = await submit("second");
+  t.match(await bulk.ended(sent), { state: "completed", counts: { succeeded: IMAGES } });
+  t.ok(existsSync(path.join(place.output, "second", `${nameOf(0)}.json`)));
+});
