@@ -2,8 +2,7 @@
  * The first keys of a node. They are made where the folder has none, but not where other nodes of
  * the database have some: then the folder is a share that is not mounted, and tokens of a key of
  * this node's own would be refused by all others, and theirs here. Where the database does not
- * answer, a folder that somebody named may be such a share; the node's own in the state directory is
- * none.
+ * answer, a folder that somebody named may be such a share; one in the state directory is none.
  */
 import type { Config } from "../config.js";
 import { readKeys } from "../files/key-file.js";
