@@ -118,7 +118,7 @@ t.test("columns that are none, and the highest of which one is no label", (t) =>
   const names = two !== undefined && "labels" in two ? two.labels : [];
   t.match(refused({ ignored: [3] }), [/outputs\.0\.ignored\.0: Expected 0 to 2, of 3 columns/]);
   t.match(refused({ ignored: [1, 1] }), [/outputs\.0\.ignored\.1: Expected each column once/]);
-  const labels = names.map(({ threshold: _, ...label }) => label);
+  const labels = names.map(({ label, code }) => ({ label, code }));
   t.match(refused({ ignored: [0], decision: "highest", labels }), [
     /outputs\.0\.ignored: Expected none with decision highest/,
   ]);
