@@ -189,6 +189,8 @@ class InferRequest : public ModelRequest {
   void CollectWindows(const TaskContext& context);
   /// The only output of a volume whose windows are blended slice by slice: they run here.
   void RunSlices(const TaskContext& context);
+  /// Of all its planes.
+  size_t Pixels() const;
   /// Where the tensor of the only input lies, for models of volumes in windows.
   const VolumePlacement* TiledPlacement() const;
   const Tensor& Raw(const std::string& name) const;

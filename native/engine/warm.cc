@@ -184,7 +184,6 @@ int64_t LargestOnCpu(const Model& model, BatchRow& row, int threads, const std::
     }
     if (largest < 2) {
       // No run to come is as large as those were.
-      model.session->Shrink();
       ReturnMemory();
       run(true);
     }

@@ -188,6 +188,11 @@ export interface InferOptions {
   /** Process-wide number that `cancel` takes from any thread. */
   cancelId?: number;
   /**
+   * Process-wide number of whoever asks: subjects share the engine's threads, and none has all of
+   * them. Absent for work of the server's own.
+   */
+  subject?: number | undefined;
+  /**
    * The planes are the slices of one volume that lies so, in order. Models of volumes (layouts
    * NCDHW and NDHWC) need it, others refuse it: bad_request. Slices of different sizes are
    * series_invalid.

@@ -84,8 +84,12 @@ async function graphProblems(
   try {
     return await checkGraphs(manifest, await graphPaths(folder, manifest), engine);
   } catch (thrown) {
-    const missing = report.problems.some(({ path }) => graphsOf(manifest).includes(path));
-    return missing ? [] : [{ path: "files[0]", message: asRadserveError(thrown).message }];
+    const { message } = asRadserveError(thrown);
+    const words = message.replace(/\.$/, "");
+    const isKnown = report.problems.some(
+      (one) => graphsOf(manifest).includes(one.path) || one.message.includes(words),
+    );
+    return isKnown ? [] : [{ path: "files[0]", message }];
   }
 }
 

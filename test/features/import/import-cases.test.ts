@@ -426,6 +426,15 @@ t.test("a configuration that cannot be read as what it is called", (t) => {
   });
   const { root } = new BundleConfig("inference.yaml", "__proto__: 1\nb: yes\n");
   t.strictSame([root["__proto__"], root["b"]], [1, true]);
+  // 30 references to each of the next: 30 to the ninth in all
+  const lists = Array.from({ length: 9 }, (_, i) => [
+    `l${i}`,
+    Array.from({ length: 30 }, () => `@l${i + 1}`),
+  ]);
+  const multiplying = JSON.stringify({ ...Object.fromEntries(lists), l9: 1, few: ["@l8", "@l9"] });
+  const config = new BundleConfig("inference.json", multiplying);
+  t.throws(() => config.resolve("@l0"), { code: "bad_request", message: /stand for at most/ });
+  t.strictSame(config.resolve("@few"), [Array.from({ length: 30 }, () => 1), 1]);
   t.end();
 });
 
