@@ -223,7 +223,7 @@ await t.test(
     for (const z of [1, 2])
       writeFileSync(path.join(place.directory, `series/${z}.dcm`), object(z).file);
     writeFileSync(path.join(place.directory, "image.dcm"), object(3).file);
-    const commands = String(block("console send"))
+    const commands = `${String(block("console send"))}\n${String(block("console try"))}`
       .replace(/^\$ /gm, "")
       .replaceAll("bin/radserve", path.resolve("bin/radserve"))
       .replaceAll(" 11112", ` ${gateway.port()}`)
@@ -234,6 +234,7 @@ await t.test(
     });
     t.match(stdout, /"00081199"/);
     t.match(stdout, /"received":\[.*"rule":"ct"/);
+    t.match(stdout, /2 images .*\n {2}ct: yes, a job of the series/);
     for (const { job_id } of await jobsOnce(gateway, 2))
       t.match((await gateway.ended(job_id)).counts, { failed: 0, skipped: 0 });
   },
