@@ -122,6 +122,7 @@ interface LeaseFigures {
 interface PlanNode {
   "Node Type": string;
   "Actual Rows": number;
+  "Actual Loops": number;
   Plans?: PlanNode[];
 }
 
@@ -137,7 +138,7 @@ async function lockedBy(pool: Pool, instance: Instance): Promise<number> {
         given,
       );
       for (const plan of rows.flatMap((row) => row["QUERY PLAN"].flatMap(({ Plan }) => all(Plan))))
-        if (plan["Node Type"] === "LockRows") locked = Math.max(locked, plan["Actual Rows"]);
+        if (plan["Node Type"] === "LockRows") locked += plan["Actual Rows"] * plan["Actual Loops"];
       return { rows: [] };
     },
   };
