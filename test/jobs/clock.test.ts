@@ -17,12 +17,7 @@ t.test("jobs go on after the clock was set back by 20 years", { skip: needs(ADDO
   const place = bulkPlace(t, { DATABASE_URL: url });
   const clock = path.join(place.directory, "clock");
   writeFileSync(clock, "0");
-  const short = withDurations({
-    queueCare: 1_000,
-    nodeBeat: 300,
-    bulkFigures: 200,
-    conditionsLook: 200,
-  });
+  const short = withDurations({ queueCare: 1_000 });
   Object.assign(place.environment, short);
   place.environment["NODE_OPTIONS"] =
     `${short["NODE_OPTIONS"]} --import=${path.join(root, "dist/test/support/shifted-clock.js")}`;
@@ -41,9 +36,6 @@ t.test("jobs go on after the clock was set back by 20 years", { skip: needs(ADDO
   t.match(await job("before"), { succeeded: 1 });
   writeFileSync(clock, String(-20 * 365 * 86_400_000));
   t.match(await job("after"), { succeeded: 1 });
-  t.match(await server.logged(({ condition }) => condition === "clock_differs"), {
-    msg: /The clock of node .* is \d{9} s behind the database's\./,
-  });
   await queueCares(pool, 2);
   t.match(await job("later"), { succeeded: 1 });
   t.strictSame(
