@@ -10,6 +10,7 @@ import { isMarked, markName } from "../files/folder-mark.js";
 import { narrowRoots, type Root } from "../files/roots.js";
 import { receiptName } from "../results/receipt/names.js";
 import { readReceipt } from "../results/receipt/read-receipt.js";
+import { transaction } from "./database.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
 import { inFolder, makeFolders } from "./job-folders.js";
 import { endPause, findJob, namedPaths, type ItemRow, type JobRow } from "./jobs.js";
@@ -41,9 +42,26 @@ export async function markAgain(id: string, context: MarkContext): Promise<boole
     unmarked.push(folder);
   }
   if (!(await holdsAll(job, context))) return false;
-  await makeFolders(id, unmarked, narrowed, config);
+  if (!(await leaveMarks(job, unmarked, narrowed, context))) return false;
   await endPause(database.pool, id, OUTPUT_REPLACED);
   return true;
+}
+
+/** The job is locked meanwhile, so that no mark comes after its end. */
+function leaveMarks(
+  { id }: JobRow,
+  folders: readonly string[],
+  roots: readonly Root[],
+  { config, database }: MarkContext,
+): Promise<boolean> {
+  return transaction(database.pool, async (client) => {
+    const { rowCount } = await client.query(
+      "select from radserve.job where id = $1 and finished_at is null for update",
+      [id],
+    );
+    if (rowCount === 1) await makeFolders(id, folders, roots, config);
+    return rowCount === 1;
+  });
 }
 
 /** Whether all that the database says was written is there, whoever wrote it last. */

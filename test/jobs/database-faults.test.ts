@@ -20,6 +20,7 @@ import { SharedPostgres } from "../crash/lib/postgres.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
+import { radserve } from "../support/server.js";
 import { inTime, until } from "../support/until.js";
 
 const skip = needs(ADDON);
@@ -83,7 +84,10 @@ const pausedFor = (id: string, code: string) =>
 t.test("a user who may make no tables", { skip }, async (t) => {
   const foreign = new URL(url.href);
   foreign.pathname = "/postgres";
-  const alone = await startBulk(t, bulkPlace(t, { DATABASE_URL: foreign.href }));
+  const place = bulkPlace(t, { DATABASE_URL: foreign.href });
+  // A server whose database cannot say whether other nodes have keys makes none
+  t.match(await radserve(place, "init"), { status: 0 });
+  const alone = await startBulk(t, place);
   const { status, body } = await alone.send("GET", "/bulk_inference");
   t.equal(status, 503);
   t.match(JSON.stringify(body), /owner of its database/);

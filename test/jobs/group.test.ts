@@ -126,7 +126,7 @@ t.test(
     renameSync(model!, away!);
     place.environment["RADSERVE_ROLE"] = "both";
     const bulk = await startBulk(t, place);
-    await bulk.until(id, (job) => job.paused_reason?.code === "model_not_found");
+    await bulk.until(id, (job) => job.paused_reason?.code === "no_node_can_run");
     renameSync(away!, model!);
     bulk.server.process.kill("SIGHUP");
     t.match(await bulk.ended(id), { total: 1, counts: { succeeded: 1 } });
