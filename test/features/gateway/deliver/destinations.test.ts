@@ -38,7 +38,8 @@ await t.test(
       error: "destination_not_found",
       details: { field: "destination" },
     });
-    t.match(await infer(server), { status: 200, body: { deliveries: undefined } });
+    const first = await infer(server);
+    t.match(first, { status: 200, body: { deliveries: undefined } }, JSON.stringify(first));
     const narrow = await issueToken(place, "--destination", "archive");
     const other = {
       ...server,
