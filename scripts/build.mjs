@@ -35,6 +35,7 @@ const ENTRIES = [
   ...ofFeatures("thread").map((thread) => [thread]),
   ["images/dicom/decoder-thread"],
   ["images/decoder/decoder-process"],
+  ["models/trial-process"],
 ];
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [

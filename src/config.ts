@@ -98,7 +98,7 @@ const THREADS_MEANING =
   "for stat requests, one that no single subject can occupy. Bulk jobs get the same number again";
 const MEMORY_MEANING =
   'Memory for all images in progress, for example "8GiB"; what does not fit waits, then 503 ' +
-  "overloaded (default: half of the memory that the machine or the control group has)";
+  "overloaded (default: half of what the machine or the control group has beyond 512 MiB)";
 const DEADLINE_SECONDS_MEANING =
   "Time limit of an inference, after which it fails with deadline_exceeded: for a request " +
   "without `timeout_ms` from its arrival, for a bulk item from its start";

@@ -7,7 +7,7 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import os from "node:os";
-import { usualMemory } from "../../src/base/process-memory.js";
+import { usualMemory } from "../../src/base/memory-limits.js";
 import { join } from "node:path";
 import { operateAtOnce } from "../../src/files/disk.js";
 import { ELEMENT_TYPES } from "../../src/base/tensor.js";
@@ -142,7 +142,7 @@ async function direct(
   });
   const all = async (some: string[], folder: string) => {
     const answers = await Promise.allSettled(
-      some.map((file) => pool.runForSummary(taskOf(file, join(output, folder), kinds))),
+      some.map((file) => pool.runForSummary(taskOf(file, join(output, folder), kinds), "bench")),
     );
     return answers.filter(({ status }) => status === "rejected").length;
   };

@@ -18,6 +18,7 @@
 #include "engine/requests.h"
 #include "engine/volume_plan.h"
 #include "postprocess/kind.h"
+#include "runtime/run_memory.h"
 
 namespace radserve {
 namespace {
@@ -58,6 +59,7 @@ void ReadOptions(const Given& o, Task& task) {
   task.priority = o.OneOf<Priority>(
       "priority",
       {{"stat", Priority::kStat}, {"routine", Priority::kRoutine}, {"bulk", Priority::kBulk}});
+  if (o.Has("subject")) task.subject = static_cast<uint32_t>(o.Number("subject"));
   ReadLimits(o, task);
 }
 
@@ -249,6 +251,21 @@ Napi::Value PlanOf(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), geometry ? BytesOfPlan(*model, sides, *geometry) : 0);
 }
 
+Napi::Value RunBytes(const Napi::CallbackInfo& info) {
+  const auto model = ModelOf(info);
+  const size_t pixels = model->SizeOf(Whole(info[1], 0, "pixels"));
+  return Napi::Number::New(info.Env(), static_cast<double>(model->seen.Expected(pixels)));
+}
+
+Napi::Value RunMemoryNow(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(RunMemory()));
+}
+
+Napi::Value LimitRuns(const Napi::CallbackInfo& info) {
+  LimitRunMemory(Whole(info[0], 0, "bytes"));
+  return info.Env().Undefined();
+}
+
 Napi::Value GetStats(const Napi::CallbackInfo& info) {
   return WriteStats(info.Env(), Engine::Get());
 }
@@ -280,15 +297,24 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
 }  // namespace
 
 std::span<const Export> EngineExports() {
-  static constexpr Export kExports[] = {
-      {"start", Start},           {"cudaProblem", CudaProblemText},
-      {"inspect", Inspect},       {"load", Load},
-      {"keepCanary", KeepCanary}, {"leaveIdle", LeaveIdle},
-      {"unload", Unload},         {"infer", Infer},
-      {"runTensors", RunTensors}, {"render", Render},
-      {"cancel", Cancel},         {"progress", ProgressOf},
-      {"plan", PlanOf},           {"giveBack", GiveBack},
-      {"stats", GetStats}};
+  static constexpr Export kExports[] = {{"start", Start},
+                                        {"cudaProblem", CudaProblemText},
+                                        {"inspect", Inspect},
+                                        {"load", Load},
+                                        {"keepCanary", KeepCanary},
+                                        {"leaveIdle", LeaveIdle},
+                                        {"unload", Unload},
+                                        {"infer", Infer},
+                                        {"runTensors", RunTensors},
+                                        {"render", Render},
+                                        {"cancel", Cancel},
+                                        {"progress", ProgressOf},
+                                        {"plan", PlanOf},
+                                        {"giveBack", GiveBack},
+                                        {"runBytes", RunBytes},
+                                        {"limitRuns", LimitRuns},
+                                        {"runMemory", RunMemoryNow},
+                                        {"stats", GetStats}};
   return kExports;
 }
 

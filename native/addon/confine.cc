@@ -52,6 +52,7 @@ class Children : public Napi::Addon<Children> {
   Children(Napi::Env env, Napi::Object exports) {
     DefineAddon(exports, {
                              InstanceMethod("confine", &Children::ConfineProcess),
+                             InstanceMethod("limitData", &Children::LimitProcess),
                              InstanceMethod("leave", &Children::Leave),
                              InstanceMethod("endWithThread", &Children::EndWithThread),
                              InstanceMethod("hasEnded", &Children::HasEnded),
@@ -62,9 +63,12 @@ class Children : public Napi::Addon<Children> {
   }
 
  private:
-  Napi::Value ConfineProcess(const Napi::CallbackInfo& info) {
+  Napi::Value ConfineProcess(const Napi::CallbackInfo& info) { return WithBytes(info, Confine); }
+  Napi::Value LimitProcess(const Napi::CallbackInfo& info) { return WithBytes(info, LimitData); }
+
+  static Napi::Value WithBytes(const Napi::CallbackInfo& info, void (*call)(size_t)) {
     try {
-      Confine(static_cast<size_t>(info[0].As<Napi::Number>().Int64Value()));
+      call(static_cast<size_t>(info[0].As<Napi::Number>().Int64Value()));
       return info.Env().Undefined();
     } catch (const std::system_error& error) {
       throw Napi::Error::New(info.Env(), error.what());

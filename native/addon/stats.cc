@@ -42,7 +42,7 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
     waits.Set(kClasses[i], WriteHistogram(env, flow.wait[i]));
   const RunStats::Figures runs = model.runs.Get();
   SetFields(o, "queued", WriteCounts(env, flow.queued), "started", WriteCounts(env, flow.started),
-            "completed", flow.completed, "failed", flow.failed, "refused",
+            "completed", flow.completed, "failed", flow.failed, "late", flow.late_runs, "refused",
             WriteFields(env, "deadline", flow.late), "waitSeconds", waits, "batchSizes",
             WriteHistogram(env, runs.batches), "runSeconds", WriteHistogram(env, runs.run),
             "gatheredBatches", runs.gathered, "sessions",
@@ -68,9 +68,9 @@ Napi::Object WriteStats(Napi::Env env, Engine& engine) {
     const auto found = stats.flows.find(model->id);
     return WriteFlow(env, *model, found == stats.flows.end() ? Agenda::FlowStats() : found->second);
   };
-  return WriteFields(env, "running", stats.running, "parked", stats.parked, "gpus",
-                     WriteList(env, engine.Gpus(), gpu), "models",
-                     WriteList(env, engine.Models(), flow));
+  return WriteFields(env, "running", stats.running, "parked", stats.parked, "late", stats.late_runs,
+                     "threads", engine.threads(), "gpus", WriteList(env, engine.Gpus(), gpu),
+                     "models", WriteList(env, engine.Models(), flow));
 }
 
 }  // namespace radserve

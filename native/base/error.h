@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -24,7 +25,24 @@ class EngineError : public std::runtime_error {
 /// tries again; if one image alone does not fit, the caller gets the message.
 class OutOfMemory : public EngineError {
  public:
-  explicit OutOfMemory(const std::string& message) : EngineError("overloaded", message) {}
+  /// needed: bytes that others have to leave before it may go well; 0 if nobody knows.
+  explicit OutOfMemory(const std::string& message, size_t needed = 0)
+      : OutOfMemory("overloaded", message, needed) {}
+  size_t needed() const { return needed_; }
+
+ protected:
+  OutOfMemory(std::string code, const std::string& message, size_t needed)
+      : EngineError(std::move(code), message), needed_(needed) {}
+
+ private:
+  size_t needed_;
+};
+
+/// It would not suffice either if nobody else had any of it.
+class MemoryExceeded : public OutOfMemory {
+ public:
+  explicit MemoryExceeded(const std::string& message)
+      : OutOfMemory("memory_exceeded", message, 0) {}
 };
 
 /// For loops over much data, whose caller may have been told to stop.

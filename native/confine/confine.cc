@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -202,6 +203,15 @@ void CrashAtOnce() {
 }
 
 }  // namespace
+
+void LimitData(size_t most_data) {
+  OfferForMemory();
+  Limit(RLIMIT_CORE, 0, "RLIMIT_CORE");
+  rlimit found{};
+  Check(getrlimit(RLIMIT_DATA, &found), "RLIMIT_DATA");
+  found.rlim_cur = std::min<rlim_t>(most_data, found.rlim_max);
+  Check(setrlimit(RLIMIT_DATA, &found), "RLIMIT_DATA");
+}
 
 void Confine(size_t most_data) {
   OfferForMemory();

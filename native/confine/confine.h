@@ -18,4 +18,9 @@ namespace radserve {
 /// then nothing foreign may be decoded here.
 void Confine(size_t most_data);
 
+/// From now on this process may have so many bytes of writable private memory (RLIMIT_DATA), leaves
+/// no core file, and is the first that the system ends where memory runs out. It may be called
+/// again with another number. Throws std::system_error.
+void LimitData(size_t most_data);
+
 }  // namespace radserve

@@ -58,6 +58,12 @@ std::shared_ptr<Model> MakeModel() { return {std::make_unique<Model>().release()
 
 void Model::SeeWindows() const { Raise(window_bytes, session->BytesOfRuns()); }
 
+size_t Model::SizeOf(size_t pixels) const {
+  const bool fixed = std::ranges::all_of(
+      inputs, [](const InputSpec& spec) { return spec.size.kind == SizeSpec::Kind::kFixed; });
+  return fixed ? 1 : pixels;
+}
+
 Model::~Model() {
   Engine* engine = Engine::Started();
   if (engine != nullptr && id != 0) engine->Forget(*this);
@@ -82,7 +88,7 @@ std::vector<std::string> Model::OutputNames() const {
   return names;
 }
 
-Engine::Engine(int threads) : threads_(threads), work_(threads), housekeeping_(1) {}
+Engine::Engine(int threads) : threads_(threads), work_(threads, true), housekeeping_(1) {}
 
 Engine& Engine::Start(int threads) {
   Shared& shared = TheShared();
@@ -207,10 +213,7 @@ std::vector<std::shared_ptr<const Model>> Engine::Models() {
   return models;
 }
 
-void Engine::GiveBack() {
-  for (const auto& model : Models()) model->session->Shrink();
-  ReturnMemory();
-}
+void Engine::GiveBack() { ReturnMemory(); }
 
 std::shared_ptr<Model> Engine::Find(uint64_t id) {
   const std::lock_guard lock(mutex_);

@@ -15,6 +15,7 @@
 
 #include "base/tensor.h"
 #include "engine/residence.h"
+#include "engine/seen_runs.h"
 #include "postprocess/output.h"
 #include "prepare/input.h"
 #include "runtime/session.h"
@@ -53,6 +54,11 @@ struct Model {
   mutable std::atomic<size_t> window_bytes = 0;
   /// Looks at what windows have taken; after a run, and before what it took is given back.
   void SeeWindows() const;
+  /// What runs without windows took.
+  mutable SeenRuns seen;
+  /// The size by which `seen` knows an image of so many pixels: one for all where each input has a
+  /// size of its own.
+  size_t SizeOf(size_t pixels) const;
   /// Most rows that may run together.
   int64_t max_batch = 1;
   /// Runs its images in batches, and the device that it feeds; nullptr if each runs on its own

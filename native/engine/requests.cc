@@ -14,6 +14,7 @@
 #include "postprocess/kind.h"
 #include "postprocess/masks.h"
 #include "prepare/labels.h"
+#include "runtime/run_memory.h"
 
 namespace radserve {
 namespace {
@@ -381,6 +382,7 @@ void InferRequest::RunModel(const TaskContext& context) {
     CollectWindows(context);
   } else {
     raw = RunHere(inputs, model->OutputNames(), context, lead);
+    if (!model->tiling) model->seen.Saw(model->SizeOf(Pixels()), MostOfLastRun());
   }
   const auto took = Clock::now() - started;
   timings.run_ms = Milliseconds(took).count();
@@ -408,9 +410,9 @@ void InferRequest::CollectWindows(const TaskContext& context) {
     size_t count = 0;
     for (size_t i = 0; i < found_.size(); ++i) {
       const OutputSpec& spec = model->outputs[i];
-      const size_t before = found_[i].size();
+      const size_t before = found_[i].boxes.size();
       spec.kind->collect(spec, tensor, placement, window, thresholds[i], found_[i]);
-      count += found_[i].size() - before;
+      count += found_[i].boxes.size() - before;
     }
     windows_.push_back(window);
     if (dump && (raw.empty() || count > most)) {
@@ -433,6 +435,14 @@ void InferRequest::CollectWindows(const TaskContext& context) {
                                       static_cast<int64_t>(names.size()), 32};
   Tensor& told = raw.emplace_back(MakeTensorForOverwrite(names.front(), Dtype::kUint8, shape));
   std::memcpy(told.data, digests.data(), told.Bytes());
+}
+
+size_t InferRequest::Pixels() const {
+  size_t pixels = 0;
+  for (const Plane& plane : planes) {
+    pixels += static_cast<size_t>(plane.format.rows) * static_cast<size_t>(plane.format.columns);
+  }
+  return pixels;
 }
 
 const VolumePlacement* InferRequest::TiledPlacement() const {

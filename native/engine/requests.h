@@ -189,6 +189,8 @@ class InferRequest : public ModelRequest {
   void CollectWindows(const TaskContext& context);
   /// The only output of a volume whose windows are blended slice by slice: they run here.
   void RunSlices(const TaskContext& context);
+  /// Of all its planes.
+  size_t Pixels() const;
   /// Where the tensor of the only input lies, for models of volumes in windows.
   const VolumePlacement* TiledPlacement() const;
   const Tensor& Raw(const std::string& name) const;
@@ -220,7 +222,7 @@ class InferRequest : public ModelRequest {
   bool by_slices_ = false;
   /// The windows that CollectWindows ran, and for each output the boxes that they found.
   std::vector<SeenWindow> windows_;
-  std::vector<std::vector<Cuboid>> found_;
+  std::vector<FoundCuboids> found_;
 };
 
 /// Raw tensors through one model. The tensors of one image go the way of images, so that what a

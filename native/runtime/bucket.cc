@@ -265,8 +265,6 @@ class CpuBucket : public RowBucket {
     const bool copied = !together && CopyToPlace(rows);
     if (fixed_ && !together) ClearPadding(rows.size());
     Ort::RunOptions options;
-    // Narrow runs have no arena: see RunMemory.
-    if (state_->wide && state_->shrink.exchange(false)) options.AddConfigEntry(kShrink, "cpu:0");
     const std::stop_callback terminate(stop, [&options] { options.SetTerminate(); });
     std::vector<Tensor> feeds = inputs_;
     for (size_t i = 0; i < feeds.size(); ++i) {
@@ -274,12 +272,8 @@ class CpuBucket : public RowBucket {
       if (together) feeds[i].data = const_cast<std::byte*>(rows.front()[i].data());
       if (!fixed_) feeds[i].shape[0] = static_cast<int64_t>(rows.size());
     }
-    try {
-      outputs_ = RunOnce(state_->Pick(true), options, feeds, output_names_, kNoGpu);
-    } catch (const OutOfMemory&) {
-      state_->shrink = true;
-      throw;
-    }
+    Ort::Session& session = state_->Pick(true);
+    outputs_ = RunOnce(session, options, feeds, output_names_, {kNoGpu, state_->CacheOf(session)});
     return copied;
   }
 

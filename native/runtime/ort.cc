@@ -62,6 +62,28 @@ int CudaNumber(std::string_view message) {
   return number;
 }
 
+std::string Mebibytes(size_t bytes) {
+  return std::to_string((bytes + (size_t{1} << 20) - 1) >> 20) + " MiB";
+}
+
+/// Throws OutOfMemory for a run of the CPU that was refused that, or was refused something that
+/// nobody counts.
+[[noreturn]] void ThrowRefused(const std::optional<RunRefusal>& refused) {
+  const size_t limit = RunMemoryLimit();
+  const std::string given = limit == 0 ? std::string("the machine has not as much left")
+                                       : "all runs together may have " + Mebibytes(limit) + " here";
+  const std::string needs =
+      refused ? "its network needs " + Mebibytes(refused->bytes) + " or more at once, and " + given
+              : "its network asked for more than there is";
+  if (refused && !refused->alone)
+    throw OutOfMemory("The model had no memory for this image: " + needs +
+                          ", of which other images have some now. Send the request again.",
+                      refused->bytes);
+  throw MemoryExceeded("The model cannot have the memory for this image: " + needs +
+                       ". Send a smaller image, give the server more memory, or correct the "
+                       "network.");
+}
+
 }  // namespace
 
 std::optional<Dtype> FromOrt(ONNXTensorElementDataType type) {
@@ -112,7 +134,9 @@ void ThrowRunFailure(const Ort::Exception& e, int gpu) {
       LoseGpu(gpu, what);
       break;
     case RuntimeFailure::kMemory:
-      throw OutOfMemory("The memory did not suffice to run the model: " + what);
+      if (gpu != kNoGpu)
+        throw OutOfMemory("The memory did not suffice to run the model: " + what, 0);
+      ThrowRefused(RefusedInLastRun());
     case RuntimeFailure::kRun:
       break;
   }
@@ -122,9 +146,9 @@ void ThrowRunFailure(const Ort::Exception& e, int gpu) {
 
 std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run,
                             std::span<const Tensor> feeds, std::span<const std::string> outputs,
-                            int gpu) {
+                            const RunPlace& place) {
   try {
-    CheckGpu(gpu);
+    CheckGpu(place.gpu);
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
     std::vector<const char*> input_names;
     std::vector<const char*> output_names;
@@ -134,7 +158,7 @@ std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run,
       inputs.push_back(OverMemory(memory, feed));
     }
     for (const std::string& name : outputs) output_names.push_back(name.c_str());
-    const RunScope scope;
+    const RunScope scope(place.cache);
     std::vector<Ort::Value> values =
         session.Run(run, input_names.data(), inputs.data(), inputs.size(), output_names.data(),
                     output_names.size());
@@ -143,7 +167,7 @@ std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run,
       results.push_back(FromValue(outputs[i], std::move(values[i])));
     return results;
   } catch (const Ort::Exception& e) {
-    ThrowRunFailure(e, gpu);
+    ThrowRunFailure(e, place.gpu);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/tensor.h"
+#include "runtime/run_memory.h"
 
 /// The part of ONNX Runtime that session.cc and bucket.cc share; nothing else includes its header.
 namespace radserve {
@@ -43,9 +44,6 @@ class LoadEnd {
   std::stop_callback<std::function<void()>> on_stop_;
 };
 
-/// Key of a run's options: at its end the arenas named give back what they do not need.
-constexpr const char* kShrink = "memory.enable_memory_arena_shrinkage";
-
 enum class RuntimeFailure {
   /// This run failed; others may succeed.
   kRun,
@@ -63,9 +61,16 @@ RuntimeFailure ClassifyFailure(std::string_view message);
 /// The number that ThrowRunFailure takes for what ran on the CPU.
 constexpr int kNoGpu = -1;
 
-/// Turns the failure of a run on that GPU into an EngineError: OutOfMemory if that was it. If the
-/// GPU itself is lost for this process, see LoseGpu; where it returns, the error is
-/// model_unavailable.
+/// Where a session runs: the number of the GPU or kNoGpu, and what keeps the memory of its runs, if
+/// that is not the calling thread.
+struct RunPlace {
+  int gpu = kNoGpu;
+  RunCache* cache = nullptr;
+};
+
+/// Turns the failure of a run on that GPU, the calling thread's last, into an EngineError:
+/// OutOfMemory if that was it. If the GPU itself is lost for this process, see LoseGpu; where it
+/// returns, the error is model_unavailable.
 [[noreturn]] void ThrowRunFailure(const Ort::Exception& e, int gpu);
 /// Throws model_unavailable if that GPU is lost.
 void CheckGpu(int gpu);
@@ -74,6 +79,6 @@ void CheckGpu(int gpu);
 /// Throws what ThrowRunFailure does.
 std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run,
                             std::span<const Tensor> feeds, std::span<const std::string> outputs,
-                            int gpu);
+                            const RunPlace& place);
 
 }  // namespace radserve

@@ -1,18 +1,29 @@
 #include "runtime/run_memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <deque>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <new>
 #include <set>
+#include <utility>
 
 namespace radserve {
+
+namespace {
+constexpr size_t kAlignment = 64;
+}  // namespace
+
+/// Lies before the memory that is given out.
+struct alignas(kAlignment) RunBlock {
+  /// Length of the memory after it.
+  size_t bytes;
+  /// It counts towards the limit of runs.
+  bool counted;
+};
+
 namespace {
 
-constexpr size_t kAlignment = 64;
 /// A block may be so much larger than what it is used for, as a part of that.
 constexpr size_t kSlack = 4;
 constexpr unsigned kScopes = 16;
@@ -24,100 +35,51 @@ constexpr size_t kLarge = size_t{64} << 20;
 constexpr size_t kMapped = size_t{32} << 20;
 constexpr size_t kMostIdle = size_t{256} << 20;
 
-/// Lies before the memory that is given out.
-struct alignas(kAlignment) Header {
-  /// Length of the memory after it.
-  size_t bytes;
-};
+/// What runs have taken from the system and not given back, and the most of it. Counted where
+/// memory comes and goes, which is seldom: threads would wait for each other's counts.
+std::atomic<size_t> counted_bytes = 0;
+std::atomic<size_t> most_counted = 0;
 
-/// Memory that one thread keeps between runs. Only that thread takes the lock, except in
-/// DropRunMemory.
-class Cache {
- public:
-  Cache();
-  ~Cache();
-  Cache(const Cache&) = delete;
-  Cache& operator=(const Cache&) = delete;
+bool Count(size_t bytes) {
+  const size_t most = most_counted;
+  if (counted_bytes.fetch_add(bytes) + bytes <= most || most == 0) return true;
+  counted_bytes -= bytes;
+  return false;
+}
 
-  Header* Take(size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    const auto found = blocks_.lower_bound(bytes);
-    if (found == blocks_.end() || found->first > bytes + bytes / kSlack) return nullptr;
-    Header* block = found->second.block;
-    kept_ -= found->first;
-    blocks_.erase(found);
-    return block;
-  }
+void GiveBack(RunBlock* block) {
+  if (block->counted) counted_bytes -= block->bytes;
+  std::free(block);
+}
 
-  void Keep(Header* block) {
-    const std::lock_guard lock(mutex_);
-    blocks_.emplace(block->bytes, Block{block, scopes_});
-    kept_ += block->bytes;
-  }
-
-  void EndScope() {
-    const std::lock_guard lock(mutex_);
-    if (++scopes_ % kScopes == 0) Drop(scopes_ - kScopes);
-  }
-
-  void DropAll() {
-    const std::lock_guard lock(mutex_);
-    Drop(scopes_ + 1);
-  }
-
-  size_t kept() const {
-    const std::lock_guard lock(mutex_);
-    return kept_;
-  }
-
-  /// In a RunScope; of use to the thread alone, as what the scope has taken and not freed, and the
-  /// most of it.
-  bool open = false;
-  size_t taken = 0;
-  size_t most = 0;
-
- private:
-  struct Block {
-    Header* block;
-    /// Number of the scope that freed it.
-    uint64_t scope;
-  };
-
-  /// Drops the memory that was last used before that scope.
-  void Drop(uint64_t scope) {
-    std::erase_if(blocks_, [&](const auto& entry) {
-      if (entry.second.scope >= scope) return false;
-      kept_ -= entry.first;
-      std::free(entry.second.block);
-      return true;
-    });
-  }
-
-  mutable std::mutex mutex_;
-  std::multimap<size_t, Block> blocks_;
-  size_t kept_ = 0;
-  uint64_t scopes_ = 0;
-};
+/// nullptr if there is no memory, or it would be beyond the limit.
+RunBlock* TakeFromSystem(size_t bytes, bool counted) {
+  if (counted && !Count(bytes)) return nullptr;
+  void* fresh = std::aligned_alloc(kAlignment, sizeof(RunBlock) + bytes);
+  if (fresh != nullptr) return new (fresh) RunBlock{bytes, counted};
+  if (counted) counted_bytes -= bytes;
+  return nullptr;
+}
 
 /// Mapped blocks that nobody uses, whoever freed them: outputs are freed by whoever read them.
 class Idle {
  public:
   /// Of that length alone. Where a large one is missing those that are there have the wrong
   /// lengths: they make room, so that no run has more memory for them.
-  Header* Take(size_t bytes) {
+  RunBlock* Take(size_t bytes) {
     const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(blocks_, bytes, &Header::bytes);
+    const auto found = std::ranges::find(blocks_, bytes, &RunBlock::bytes);
     if (found == blocks_.end()) {
       if (bytes >= kLarge) DropTo(0);
       return nullptr;
     }
-    Header* block = *found;
+    RunBlock* block = *found;
     blocks_.erase(found);
     kept_ -= bytes;
     return block;
   }
 
-  void Keep(Header* block) {
+  void Keep(RunBlock* block) {
     const std::lock_guard lock(mutex_);
     blocks_.push_back(block);
     kept_ += block->bytes;
@@ -139,13 +101,13 @@ class Idle {
   void DropTo(size_t most) {
     while (kept_ > most) {
       kept_ -= blocks_.front()->bytes;
-      std::free(blocks_.front());
+      GiveBack(blocks_.front());
       blocks_.pop_front();
     }
   }
 
   mutable std::mutex mutex_;
-  std::deque<Header*> blocks_;
+  std::deque<RunBlock*> blocks_;
   size_t kept_ = 0;
 };
 
@@ -154,10 +116,10 @@ Idle& TheIdle() {
   return idle;
 }
 
-/// The caches of all threads. Leaked on purpose: threads may end after static objects.
+/// All caches. Leaked on purpose: threads may end after static objects.
 struct Caches {
   std::mutex mutex;
-  std::set<Cache*> all;
+  std::set<RunCache*> all;
 };
 
 Caches& TheCaches() {
@@ -165,12 +127,45 @@ Caches& TheCaches() {
   return caches;
 }
 
-Cache::Cache() {
+/// The run that the calling thread is in, or was last in.
+struct Run {
+  /// nullptr on threads that have had no run with a cache of their own.
+  std::unique_ptr<RunCache> own;
+  /// Where it keeps what it frees; nullptr outside of runs.
+  RunCache* cache = nullptr;
+  /// What it has taken and not freed, and the most of it.
+  size_t taken = 0;
+  size_t most = 0;
+  std::optional<RunRefusal> refused;
+};
+
+thread_local Run run;
+
+/// What runs have now, apart from what is kept for the next.
+size_t InUse() {
+  const size_t kept = KeptRunMemory();
+  const size_t counted = counted_bytes;
+  return counted - std::min(counted, kept);
+}
+
+void Refuse(size_t bytes) {
+  const size_t wanted = run.taken + bytes;
+  const size_t most = most_counted;
+  const size_t in_use = InUse();
+  const size_t others = in_use - std::min(in_use, run.taken);
+  // What the system refused will not be there either if others give back less than that
+  const bool beyond_limit = most != 0 && wanted <= most && in_use + bytes > most;
+  run.refused = RunRefusal{wanted, beyond_limit ? others == 0 : others < bytes};
+}
+
+}  // namespace
+
+RunCache::RunCache(bool of_session) : of_session_(of_session) {
   const std::lock_guard lock(TheCaches().mutex);
   TheCaches().all.insert(this);
 }
 
-Cache::~Cache() {
+RunCache::~RunCache() {
   {
     const std::lock_guard lock(TheCaches().mutex);
     TheCaches().all.erase(this);
@@ -178,66 +173,117 @@ Cache::~Cache() {
   DropAll();
 }
 
-/// nullptr on threads that have had no RunScope.
-thread_local std::unique_ptr<Cache> own;
+RunBlock* RunCache::Take(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.lower_bound(bytes);
+  if (found == blocks_.end() || found->first > bytes + bytes / kSlack) return nullptr;
+  RunBlock* block = found->second.block;
+  kept_ -= found->first;
+  blocks_.erase(found);
+  return block;
+}
 
-bool Open() { return own != nullptr && own->open; }
+void RunCache::Keep(RunBlock* block) {
+  const std::lock_guard lock(mutex_);
+  blocks_.emplace(block->bytes, Kept{block, scopes_});
+  kept_ += block->bytes;
+}
 
-}  // namespace
+bool RunCache::Keeps(size_t bytes) const { return of_session_ || bytes < kLarge; }
+
+void RunCache::EndScope() {
+  const std::lock_guard lock(mutex_);
+  if (++scopes_ % kScopes == 0) Drop(scopes_ - kScopes);
+}
+
+void RunCache::DropAll() {
+  const std::lock_guard lock(mutex_);
+  Drop(scopes_ + 1);
+}
+
+size_t RunCache::kept() const {
+  const std::lock_guard lock(mutex_);
+  return kept_;
+}
+
+void RunCache::Drop(uint64_t scope) {
+  std::erase_if(blocks_, [&](const auto& entry) {
+    if (entry.second.scope >= scope) return false;
+    kept_ -= entry.first;
+    GiveBack(entry.second.block);
+    return true;
+  });
+}
 
 void* AllocateRunMemory(size_t bytes) {
-  Header* block = Open() ? own->Take(bytes) : nullptr;
+  const bool in_run = run.cache != nullptr;
   const size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (whole < bytes) return nullptr;
-  if (block == nullptr && whole >= kMapped) block = TheIdle().Take(whole);
-  if (block == nullptr) {
-    void* fresh = std::aligned_alloc(kAlignment, sizeof(Header) + whole);
-    if (fresh == nullptr) return nullptr;
-    block = new (fresh) Header{whole};
+  if (whole < bytes) {
+    if (in_run) Refuse(bytes);
+    return nullptr;
   }
-  if (Open()) own->most = std::max(own->most, own->taken += block->bytes);
+  RunBlock* block = in_run ? run.cache->Take(bytes) : nullptr;
+  if (block == nullptr && whole >= kMapped) block = TheIdle().Take(whole);
+  if (block == nullptr) block = TakeFromSystem(whole, in_run);
+  if (block == nullptr && in_run) {
+    // What is kept for runs to come makes room for this one
+    DropRunMemory();
+    block = TakeFromSystem(whole, true);
+    if (block == nullptr) Refuse(whole);
+  }
+  if (block == nullptr) return nullptr;
+  if (in_run) run.most = std::max(run.most, run.taken += block->bytes);
   return block + 1;
 }
 
 void FreeRunMemory(void* memory) {
   if (memory == nullptr) return;
-  Header* block = static_cast<Header*>(memory) - 1;
-  if (Open()) {
+  RunBlock* block = static_cast<RunBlock*>(memory) - 1;
+  if (run.cache != nullptr) {
     // Memory that an earlier scope took is none of this one's.
-    own->taken -= std::min(own->taken, block->bytes);
-    if (block->bytes < kLarge) return own->Keep(block);
+    run.taken -= std::min(run.taken, block->bytes);
+    if (run.cache->Keeps(block->bytes)) return run.cache->Keep(block);
   }
   if (block->bytes >= kMapped) return TheIdle().Keep(block);
-  std::free(block);
+  GiveBack(block);
 }
 
-void DropLargeRunMemory() { TheIdle().DropAll(); }
-
 void DropRunMemory() {
-  DropLargeRunMemory();
+  TheIdle().DropAll();
   const std::lock_guard lock(TheCaches().mutex);
-  for (Cache* cache : TheCaches().all) cache->DropAll();
+  for (RunCache* cache : TheCaches().all) cache->DropAll();
 }
 
 size_t KeptRunMemory() {
   const std::lock_guard lock(TheCaches().mutex);
   size_t kept = TheIdle().kept();
-  for (const Cache* cache : TheCaches().all) kept += cache->kept();
+  for (const RunCache* cache : TheCaches().all) kept += cache->kept();
   return kept;
 }
 
-size_t MostOfLastRun() { return own == nullptr ? 0 : own->most; }
+void LimitRunMemory(size_t bytes) { most_counted = bytes; }
 
-RunScope::RunScope() {
-  if (own == nullptr) own = std::make_unique<Cache>();
-  own->open = true;
-  own->taken = 0;
-  own->most = 0;
+size_t RunMemoryLimit() { return most_counted; }
+
+size_t RunMemory() { return counted_bytes; }
+
+size_t MostOfLastRun() { return run.most; }
+
+std::optional<RunRefusal> RefusedInLastRun() { return run.refused; }
+
+bool RunMemoryHasRoom(size_t bytes) {
+  const size_t in_use = InUse();
+  return in_use == 0 || in_use + bytes <= most_counted;
 }
 
-RunScope::~RunScope() {
-  own->open = false;
-  own->EndScope();
+RunScope::RunScope(RunCache* cache) {
+  if (cache == nullptr && run.own == nullptr) run.own = std::make_unique<RunCache>(false);
+  run.cache = cache == nullptr ? run.own.get() : cache;
+  run.taken = 0;
+  run.most = 0;
+  run.refused.reset();
 }
+
+RunScope::~RunScope() { std::exchange(run.cache, nullptr)->EndScope(); }
 
 }  // namespace radserve

@@ -1,6 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 
 namespace radserve {
 
@@ -14,26 +19,85 @@ namespace radserve {
 /// on any thread that asks for as many bytes; 256 MiB of them at most are kept, and none once a run
 /// asks for others.
 ///
-/// Aligned to 64 bytes; nullptr if there is no memory.
+/// Aligned to 64 bytes; nullptr if there is no memory, or if all runs together would have more than
+/// LimitRunMemory allows.
 void* AllocateRunMemory(size_t bytes);
 /// Memory of AllocateRunMemory, from any thread; outside a RunScope less than 32 MiB goes back to
 /// the system.
 void FreeRunMemory(void* memory);
-/// Gives back what no thread keeps: before a run that takes its memory elsewhere.
-void DropLargeRunMemory();
 /// Gives back what is kept.
 void DropRunMemory();
 size_t KeptRunMemory();
+
+/// The most bytes that all runs may have together, what they keep for the next included; 0 is no
+/// limit. Only what is taken in a RunScope counts, so that weights do not. Outputs count until they
+/// are freed.
+void LimitRunMemory(size_t bytes);
+/// The limit; 0 where there is none.
+size_t RunMemoryLimit();
+/// What counts towards it now.
+size_t RunMemory();
+
+struct RunBlock;
+
+/// Blocks that the runs of one thread, or of one session, keep for each other. Of use to any
+/// thread.
+class RunCache {
+ public:
+  /// of_session: only runs of one network come by, and it keeps blocks of any length.
+  explicit RunCache(bool of_session);
+  ~RunCache();
+  RunCache(const RunCache&) = delete;
+  RunCache& operator=(const RunCache&) = delete;
+
+  /// A block that is not much larger; nullptr if it has none.
+  RunBlock* Take(size_t bytes);
+  void Keep(RunBlock* block);
+  /// Whether it would keep a block of so many bytes.
+  bool Keeps(size_t bytes) const;
+  /// A run has ended: what sixteen in a row did not need goes back.
+  void EndScope();
+  void DropAll();
+  size_t kept() const;
+
+ private:
+  struct Kept {
+    RunBlock* block;
+    /// Number of the scope that freed it.
+    uint64_t scope;
+  };
+
+  /// Drops the memory that was last used before that scope.
+  void Drop(uint64_t scope);
+
+  const bool of_session_;
+  mutable std::mutex mutex_;
+  std::multimap<size_t, Kept> blocks_;
+  size_t kept_ = 0;
+  uint64_t scopes_ = 0;
+};
 
 /// The most bytes that the calling thread has had at once in its last RunScope, of what it took
 /// there.
 size_t MostOfLastRun();
 
-/// While it lives, the calling thread keeps what it frees. What sixteen scopes in a row did not
-/// need goes back.
+struct RunRefusal {
+  /// Bytes that the run would have had with what it was refused.
+  size_t bytes = 0;
+  /// Others have too little of it, or it is more than the limit: to wait would not help.
+  bool alone = false;
+};
+/// The memory that the calling thread's last RunScope was refused, if it was.
+std::optional<RunRefusal> RefusedInLastRun();
+/// Whether so many bytes would be given now, beside what other runs have. Nothing is kept for
+/// whoever asks.
+bool RunMemoryHasRoom(size_t bytes);
+
+/// While it lives, the calling thread keeps what it frees; with `cache` in that, else in its own.
+/// What sixteen scopes in a row did not need goes back.
 class RunScope {
  public:
-  RunScope();
+  explicit RunScope(RunCache* cache = nullptr);
   ~RunScope();
   RunScope(const RunScope&) = delete;
   RunScope& operator=(const RunScope&) = delete;

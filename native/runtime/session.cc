@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/atomic_most.h"
@@ -46,11 +48,25 @@ std::optional<TensorInfo> Describe(const std::string& name, const Ort::TypeInfo&
   return out;
 }
 
-[[noreturn]] void ThrowNoNumbers(const std::string& name, const std::string& code) {
-  throw EngineError(
-      code, "The graph's \"" + name +
-                "\" is no tensor of numbers; expected float32, float16, float64, int8 to int64, "
-                "uint8 to uint32 or bool.");
+/// What is no tensor of numbers, and how it becomes one.
+std::string OtherText(const Ort::TypeInfo& type) {
+  if (type.GetONNXType() != ONNX_TYPE_TENSOR)
+    return "a sequence or a map (scikit-learn's are exported as tensors with zipmap=False)";
+  switch (type.GetTensorTypeAndShapeInfo().GetElementType()) {
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16:
+      return "bfloat16: export the network in float32 or float16";
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING:
+      return "text";
+    default:
+      return "of a type that is not offered";
+  }
+}
+
+[[noreturn]] void ThrowNoNumbers(const std::string& name, const Ort::TypeInfo& type,
+                                 const std::string& code) {
+  throw EngineError(code, "The graph's \"" + name + "\" is " + OtherText(type) +
+                              "; expected a tensor of float32, float16, float64, int8 to int64, "
+                              "uint8 to uint32 or bool.");
 }
 
 /// Every input has to be fed. Outputs that are no tensors of numbers are left out, because nobody
@@ -61,14 +77,15 @@ GraphInfo Describe(const Ort::Session& session, const std::string& code) {
   for (size_t i = 0; i < session.GetInputCount(); ++i) {
     const std::string name = session.GetInputNameAllocated(i, allocator).get();
     const std::optional<TensorInfo> input = Describe(name, session.GetInputTypeInfo(i));
-    if (!input) ThrowNoNumbers(name, code);
+    if (!input) ThrowNoNumbers(name, session.GetInputTypeInfo(i), code);
     graph.inputs.push_back(*input);
   }
   for (size_t i = 0; i < session.GetOutputCount(); ++i) {
     const std::string name = session.GetOutputNameAllocated(i, allocator).get();
     const std::optional<TensorInfo> output = Describe(name, session.GetOutputTypeInfo(i));
     if (output) graph.outputs.push_back(*output);
-    if (graph.outputs.empty() && i + 1 == session.GetOutputCount()) ThrowNoNumbers(name, code);
+    if (graph.outputs.empty() && i + 1 == session.GetOutputCount())
+      ThrowNoNumbers(name, session.GetOutputTypeInfo(i), code);
   }
   return graph;
 }
@@ -101,8 +118,8 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width, bool g
   const bool wide = width == Width::kWide && !cuda;
   options.SetIntraOpNumThreads(wide ? settings.threads : 1);
   options.AddConfigEntry("session.intra_op.allow_spinning", wide ? "1" : "0");
-  // See RunMemory: narrow runs are many at a time, each on a thread of its own. See ShareArena.
-  if (!wide && !graphs) options.AddConfigEntry("session.use_env_allocators", "1");
+  // See RunAllocator, and ShareArena.
+  if (!graphs) options.AddConfigEntry("session.use_env_allocators", "1");
   if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
   if (cuda) {
     // For ElsewhereThanCuda.
@@ -119,10 +136,11 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width, bool g
 /// writes through what an allocator returns without looking at it, and a null pointer would end the
 /// process. What it calls us from is C++ that is built with exceptions, of the same libstdc++; it
 /// catches them round each kernel (core/framework/sequential_executor.cc) and at every call of its
-/// API, which ThrowRunFailure then turns into OutOfMemory. Sessions that use this allocator have no
-/// threads of their own, on which nothing would catch.
-struct RunMemory : OrtAllocator {
-  RunMemory() : OrtAllocator{} {
+/// API, which ThrowRunFailure then turns into OutOfMemory. Kernels ask for memory on the thread
+/// that runs the session, and not on those among which it spreads its work, where nothing would
+/// catch.
+struct RunAllocator : OrtAllocator {
+  RunAllocator() : OrtAllocator{} {
     version = ORT_API_VERSION;
     Alloc = [](OrtAllocator*, size_t bytes) -> void* {
       void* memory = AllocateRunMemory(bytes);
@@ -131,7 +149,7 @@ struct RunMemory : OrtAllocator {
     };
     Free = [](OrtAllocator*, void* memory) { FreeRunMemory(memory); };
     Info = [](const OrtAllocator* self) -> const OrtMemoryInfo* {
-      return static_cast<const RunMemory*>(self)->where;
+      return static_cast<const RunAllocator*>(self)->where;
     };
     Reserve = Alloc;
   }
@@ -197,21 +215,14 @@ std::optional<size_t> TakenBy(const Allocator& allocator) {
   return total == nullptr ? std::nullopt : std::optional<size_t>(std::strtoull(total, nullptr, 10));
 }
 
-/// Bytes that a session holds for itself, as the runtime says it, weights included. Without an
-/// arena of its own it does not say: then the weights alone. What two sessions share counts for the
-/// wide one.
-size_t BytesOf(const Ort::Session& session, const SessionState& state, bool wide) {
+/// Bytes that a session holds for itself: its weights, and of a wide one what its runs keep for the
+/// next. What two sessions share counts for the wide one.
+size_t BytesOf(const SessionState& state, bool wide) {
   const size_t weights = state.facts.weights;
   if (state.provider == Provider::kCuda) return weights;
   const size_t shared = state.weights ? state.weights->bytes() : 0;
-  size_t own = weights - std::min(weights, shared);
-  try {
-    const Ort::MemoryInfo where("Cpu", OrtArenaAllocator, 0, OrtMemTypeDefault);
-    own = std::max(own, TakenBy(Ort::Allocator(session, where)).value_or(0));
-  } catch (const Ort::Exception&) {
-    // It has no arena.
-  }
-  return own + (wide ? shared : 0);
+  const size_t own = weights - std::min(weights, shared);
+  return own + (wide ? shared + state.runs.kept() : 0);
 }
 
 std::vector<Ort::ConstEpAssignedNode> ElsewhereThanCuda(const Ort::Session& session) {
@@ -299,7 +310,7 @@ std::string FindCudaProblem(int device) {
     Ort::Session session(Env(), model.data(), model.size(), options);
     const Tensor feed = MakeTensor("x", Dtype::kFloat32, {1, 1, 1, 1});
     const std::vector<std::string> outputs = {"y"};
-    RunOnce(session, Ort::RunOptions(), std::span(&feed, 1), outputs, kNoGpu);
+    RunOnce(session, Ort::RunOptions(), std::span(&feed, 1), outputs, {kNoGpu, nullptr});
     return "";
   } catch (const std::exception& e) {
     return e.what();
@@ -494,26 +505,47 @@ void CheckAlike(const GraphInfo& first, const GraphInfo& other, size_t number,
   check(first.outputs, other.outputs, "outputs");
 }
 
-/// Gives back what runs on the wide session of the CPU took and none needs now.
-void ShrinkWide(SessionState& state) {
-  if (!state.wide || state.provider != Provider::kCpu) return;
-  // The runtime's arena of the CPU has no call for it (OrtAllocator::Shrink is null there): it
-  // shrinks at the end of a run, also of one that was told to end before its first node.
-  std::vector<Tensor> feeds;
-  for (const TensorInfo& input : state.facts.graph.inputs) {
-    std::vector<int64_t> shape = input.shape;
-    std::replace(shape.begin(), shape.end(), int64_t{-1}, int64_t{1});
-    // Nobody reads it, so that its pages are not taken from the system
-    feeds.push_back(MakeTensorForOverwrite(input.name, input.dtype, shape));
+/// How long a run waits for the memory that other runs have, and how often it is tried then.
+constexpr auto kRoomPatience = std::chrono::seconds(10);
+constexpr int kMostTries = 4;
+constexpr auto kRoomLook = std::chrono::milliseconds(5);
+
+/// Waits until there is room for so many bytes. Throws `cancelled`; false if its time is over.
+bool WaitForRoom(size_t bytes, const std::stop_token& stop,
+                 std::chrono::steady_clock::time_point end) {
+  while (!RunMemoryHasRoom(bytes)) {
+    CheckStop(stop);
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(kRoomLook);
   }
-  const std::vector<std::string> outputs = {state.facts.graph.outputs.at(0).name};
-  Ort::RunOptions run;
-  run.SetTerminate();
-  run.AddConfigEntry(kShrink, "cpu:0");
+  return true;
+}
+
+/// Runs, and again where other runs had the memory: one run at a time waits for that, so that no
+/// two of them take it from each other for ever. Throws what `run` does in the end.
+template <typename Run>
+auto WithRoom(const std::stop_token& stop, const Run& run) {
   try {
-    RunOnce(*state.wide, run, feeds, outputs, kNoGpu);
-  } catch (const EngineError&) {
-    // As it was told.
+    return run();
+  } catch (const OutOfMemory& e) {
+    if (e.needed() == 0) throw;
+  }
+  static auto& turn = *std::make_unique<std::timed_mutex>().release();
+  const auto end = std::chrono::steady_clock::now() + kRoomPatience;
+  std::unique_lock lock(turn, std::defer_lock);
+  while (!lock.try_lock_for(kRoomLook)) {
+    CheckStop(stop);
+    if (std::chrono::steady_clock::now() > end) return run();
+  }
+  size_t needed = 0;
+  for (int tries = 1;; ++tries) {
+    const bool last = !WaitForRoom(needed, stop, end) || tries == kMostTries;
+    try {
+      return run();
+    } catch (const OutOfMemory& e) {
+      if (last || e.needed() == 0) throw;
+      needed = e.needed();
+    }
   }
 }
 
@@ -535,7 +567,7 @@ void StartRuntime() {
     throw std::bad_alloc();
   EnvHolder() = std::make_unique<Ort::Env>(ORT_LOGGING_LEVEL_FATAL, "radserve");
   // Used by sessions that ask for the environment's allocators; leaked, as the environment is.
-  EnvHolder()->RegisterAllocator(std::make_unique<RunMemory>().release());
+  EnvHolder()->RegisterAllocator(std::make_unique<RunAllocator>().release());
 }
 
 std::string RuntimeVersion() { return Ort::GetVersionString(); }
@@ -685,7 +717,7 @@ std::vector<SessionMemory> Session::Memory() const {
     for (const auto& state : *states) {
       const std::optional<Ort::Session>& session = (*state).*which;
       if (!session) return;
-      memory.bytes += BytesOf(*session, *state, wide);
+      memory.bytes += BytesOf(*state, wide);
     }
     out.push_back(memory);
   };
@@ -695,11 +727,12 @@ std::vector<SessionMemory> Session::Memory() const {
 }
 
 size_t Session::BytesOfRuns() const {
-  size_t bytes = most_narrow_;
-  for (const SessionMemory& memory : Memory()) {
-    if (memory.wide) bytes = std::max(bytes, memory.bytes - std::min(memory.bytes, Weights()));
-  }
-  return bytes;
+  size_t kept = 0;
+  const std::lock_guard looking(refreshing_);
+  const std::shared_ptr<const States> states = Here();
+  if (states == nullptr) return most_;
+  for (const auto& state : *states) kept += state->runs.kept();
+  return std::max<size_t>(kept, most_);
 }
 
 std::vector<Tensor> Session::Run(std::span<const Tensor> feeds,
@@ -716,22 +749,17 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds,
       work.emplace();
     }
     Ort::Session& session = state.Pick(wide);
-    if (state.wide && &session == &*state.wide) DropLargeRunMemory();
-    std::vector<Tensor> results = RunOnce(session, run, feeds, outputs, state.Gpu());
-    if (state.narrow && &session == &*state.narrow) Raise(most_narrow_, MostOfLastRun());
-    return results;
+    return WithRoom(stop, [&] {
+      std::vector<Tensor> results =
+          RunOnce(session, run, feeds, outputs, {state.Gpu(), state.CacheOf(session)});
+      if (!OnGpu()) Raise(most_, MostOfLastRun());
+      return results;
+    });
   };
   if (states->size() == 1) return once(*states->front());
   Mean mean(before_mean_);
   for (const auto& state : *states) mean.Add(once(*state));
   return mean.Take();
-}
-
-void Session::Shrink() const {
-  const std::lock_guard looking(refreshing_);
-  const std::shared_ptr<const States> states = Here();
-  if (states == nullptr) return;
-  for (const auto& state : *states) ShrinkWide(*state);
 }
 
 std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,

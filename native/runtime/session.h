@@ -199,22 +199,18 @@ class Session {
   int device() const { return settings_.device; }
   /// Buckets that are made from now on are not captured.
   void ForgoGraphs() { forgo_graphs_ = true; }
-  /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room
-  /// for what was run so far; that of narrow ones belongs to the threads (run_memory.h). Weights
-  /// that both share count for the wide one.
+  /// Memory of each of the sessions: weights, and of a wide one what its runs keep for the next;
+  /// that of narrow ones belongs to the threads (run_memory.h). Weights that both share count for
+  /// the wide one.
   std::vector<SessionMemory> Memory() const;
-  /// Bytes that runs have taken beside the weights, as far as is known: of the wide session what
-  /// its arena holds now, of narrow runs the most that one of them took. 0 before the first, and of
-  /// a GPU.
+  /// Bytes that a run takes beside the weights, as far as is known: the most that one took, or what
+  /// those of the wide session keep for the next. 0 before the first, and of a GPU.
   size_t BytesOfRuns() const;
   /// Runs on the calling thread (and the pool, if wide); any number of threads at once. Feeds are
   /// not copied; outputs own the runtime's memory. Stops between nodes when `stop` is requested.
-  /// Throws EngineError.
+  /// Where other runs have the memory that it needs it waits for some seconds. Throws EngineError.
   std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
                           bool wide, const std::stop_token& stop) const;
-  /// Gives back what runs on the wide session of the CPU took and none needs now. From any thread,
-  /// also beside runs.
-  void Shrink() const;
   /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the
   /// batch dimension, for each input of the graph. Throws EngineError: bad_request if the graph
   /// takes no such batches, OutOfMemory. On CUDA one that is to run often has a session of its
@@ -253,8 +249,8 @@ class Session {
   mutable std::mutex mutex_;
   /// One for each graph; nullptr while they are unloaded.
   std::shared_ptr<const States> states_;
-  /// The most that a run on the narrow session took.
-  mutable std::atomic<size_t> most_narrow_ = 0;
+  /// The most that a run took.
+  mutable std::atomic<size_t> most_ = 0;
 };
 
 /// Inputs and outputs of a graph, without keeping it. Throws bad_request.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "runtime/cuda.h"
 #include "runtime/ort.h"
+#include "runtime/run_memory.h"
 #include "runtime/session.h"
 #include "runtime/shared_graph.h"
 
@@ -26,9 +26,8 @@ struct SessionState {
   std::optional<Ort::Session> narrow;
   GraphFacts facts;
   Provider provider = Provider::kCpu;
-  /// The memory of the CPU did not suffice: the next run of a bucket gives back what earlier runs
-  /// took and no run needs now.
-  std::atomic<bool> shrink = false;
+  /// What runs of `wide` keep for each other, on the CPU.
+  RunCache runs{true};
 
   // The fields below are there on CUDA only.
   int device = 0;
@@ -62,6 +61,10 @@ struct SessionState {
   int Gpu() const { return provider == Provider::kCuda ? device : kNoGpu; }
   /// Ort::Session::Run is not const, but safe to call from many threads.
   Ort::Session& Pick(bool want_wide) { return wide && (want_wide || !narrow) ? *wide : *narrow; }
+  /// Where runs of a session keep their memory; nullptr for that of the thread.
+  RunCache* CacheOf(const Ort::Session& session) {
+    return provider == Provider::kCpu && wide && &session == &*wide ? &runs : nullptr;
+  }
 };
 
 /// Bytes that all models of a GPU have taken there. Its user holds a CudaWork.

@@ -23,7 +23,13 @@ namespace radserve {
 /// comes: whoever serves requests bounds their number.
 ///
 /// A task goes waiting -> running -> ended, and any number of times between running -> parked ->
-/// resumed -> running. What has started is not taken back: it is asked to stop.
+/// resumed -> running. What has started is not taken back: it is asked to stop. A run that goes on
+/// a second after that is late.
+///
+/// Where there are `places`, so many runs go on at a time, and two more: one of a subject that has
+/// no other, so that nobody keeps all places from another, and one that is stat. A late run has no
+/// place of those; of more late runs than there are places each takes one away again. A subject has
+/// at most as many runs as there are places, late ones included: so it cannot come to hold more.
 class Agenda {
  public:
   enum class State { kWaiting, kRunning, kParked, kResumed, kEnded };
@@ -41,6 +47,8 @@ class Agenda {
     Clock::duration charged{};
     /// Run was called. Only the thread that runs it reads this.
     bool begun = false;
+    /// See Agenda.
+    bool late = false;
     /// Resume came while its run had not returned.
     bool resumed_early = false;
     std::stop_source stop;
@@ -57,23 +65,37 @@ class Agenda {
     uint64_t late = 0;
     uint64_t completed = 0;
     uint64_t failed = 0;
+    /// Runs that are late now.
+    size_t late_runs = 0;
   };
   struct Stats {
     Counts queued{};
     size_t running = 0;
     size_t parked = 0;
+    /// Runs that are late now.
+    size_t late_runs = 0;
     uint64_t completed = 0;
     uint64_t failed = 0;
     std::map<uint64_t, FlowStats> flows;
   };
 
-  explicit Agenda(const FairQueue::Options& order = {}) : queue_(order) {}
+  /// places: 0 is no bound.
+  explicit Agenda(const FairQueue::Options& order = {}, size_t places = 0)
+      : places_(places), queue_(order) {}
 
   /// Throws EngineError deadline_exceeded if the deadline has passed.
   EntryPtr Add(const std::shared_ptr<Task>& task, Clock::time_point now);
   /// The next entry to run, which is running from now on; nullptr if no entry may start. Resumed
   /// work goes first: it is short, and it keeps results in memory.
   EntryPtr Next(Clock::time_point now);
+  /// Whether Next would give an entry.
+  bool HasNext(Clock::time_point now) const;
+  /// A started entry has been asked to stop.
+  void Told(const EntryPtr& entry, Clock::time_point now);
+  /// An entry that has become late; each is given out once. nullptr if there is no such entry.
+  EntryPtr Late(Clock::time_point now);
+  /// When Overdue or Late may give an entry.
+  std::optional<Clock::time_point> NextLook() const;
   /// Its run has returned, and it is parked until Resume. Returns true if Resume has come already.
   bool Park(const EntryPtr& entry, Clock::time_point now);
   /// Returns true if a thread can take it now.
@@ -106,14 +128,28 @@ class Agenda {
     size_t started = 0;
     size_t start_limit = 0;
     FlowStats stats;
+    Counts queued{};
   };
 
-  bool MayStart(uint64_t flow, Priority priority) const;
+  /// Flows of the queue are those of a model and a subject.
+  static uint64_t QueueFlow(const Task& task) { return task.flow << 32 | task.subject; }
+  bool MayStart(uint64_t queue_flow, Priority priority) const;
+  bool HasPlace(uint32_t subject, Priority priority) const;
+  const FairQueue::Item* NextItem(Clock::time_point now) const;
+  void BeginRun(Entry& entry, Clock::time_point now);
+  void EndRun(Entry& entry, Clock::time_point now);
   static Clock::duration Expected(const std::array<MedianTime, kPriorities>& times,
                                   Priority priority);
   void End(const EntryPtr& entry, bool good);
 
+  const size_t places_;
   FairQueue queue_;
+  /// Runs that go on of each subject.
+  std::map<uint32_t, size_t> held_;
+  /// Numbers of entries that were asked to stop, by when they will be late. They hold no share of
+  /// them: the last one may be that of a model, which is not to go with the caller's lock.
+  std::multimap<Clock::time_point, uint64_t> told_;
+  size_t late_ = 0;
   /// All that has not ended, by arrival.
   std::map<uint64_t, EntryPtr> entries_;
   std::deque<EntryPtr> resumed_;

@@ -1,5 +1,9 @@
 #include "scheduling/scheduler.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -7,47 +11,93 @@
 namespace radserve {
 namespace {
 
+/// The lowest priority that a thread may have (setpriority(2)).
+constexpr int kLowest = 19;
+
 Failure DeadlineFailure() {
   return {"deadline_exceeded", "The work did not finish within its time."};
 }
 
 }  // namespace
 
-Scheduler::Scheduler(int threads) : width_(static_cast<size_t>(threads)), live_threads_(threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
-  threads_.emplace_back([this](std::stop_token stop) { WatchDeadlines(std::move(stop)); });
+Scheduler::Scheduler(int threads, bool with_places)
+    : agenda_({}, with_places ? static_cast<size_t>(threads) : 0),
+      width_(static_cast<size_t>(threads)),
+      with_places_(with_places) {
+  const std::lock_guard lock(mutex_);
+  for (int i = 0; i < threads; ++i) StartWorker(false);
+  watch_ = std::jthread([this](std::stop_token stop) { WatchDeadlines(std::move(stop)); });
 }
 
 Scheduler::~Scheduler() { Stop(Clock::duration::max()); }
 
-void Scheduler::Submit(const std::shared_ptr<Task>& task) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_)
-      throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
-    agenda_.Add(task, Clock::now());
-    if (task->deadline && *task->deadline < watched_) timer_.notify_all();
-  }
-  // The thread that wakes wants the lock at once.
-  work_.notify_one();
+void Scheduler::StartWorker(bool spare) {
+  Worker& worker = workers_.emplace_back();
+  worker.spare = spare;
+  ++live_threads_;
+  if (spare) ++spare_threads_;
+  worker.thread = std::jthread([this, &worker] { Work(worker); });
 }
 
-void Scheduler::Work() {
+void Scheduler::Submit(const std::shared_ptr<Task>& task) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_)
+    throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
+  agenda_.Add(task, Clock::now());
+  if (task->deadline && *task->deadline < watched_) timer_.notify_all();
+  Wake();
+}
+
+void Scheduler::Wake() {
+  if (idle_ > 0 || !with_places_) {
+    work_.notify_one();
+    return;
+  }
+  // Two beside the places, and one for each place that a late run may hold
+  if (stopping_ || !agenda_.HasNext(Clock::now())) return;
+  if (idle_spare_ > 0) {
+    spare_work_.notify_one();
+  } else if (spare_threads_ < width_ + 2) {
+    StartWorker(true);
+  }
+}
+
+Agenda::EntryPtr Scheduler::NextFor(Worker& self, std::unique_lock<std::mutex>& lock) {
+  EntryPtr entry;
+  size_t& idle = self.spare ? idle_spare_ : idle_;
+  const auto found = [&] {
+    if (!self.spare || idle_ == 0) entry = agenda_.Next(Clock::now());
+    return entry != nullptr || (stopping_ && agenda_.idle());
+  };
+  if (!found()) {
+    ++idle;
+    (self.spare ? spare_work_ : work_).wait(lock, found);
+    --idle;
+  }
+  return entry;
+}
+
+void Scheduler::Work(Worker& self) {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    EntryPtr entry;
-    work_.wait(lock, [&] {
-      entry = agenda_.Next(Clock::now());
-      return entry != nullptr || (stopping_ && agenda_.idle());
-    });
+  self.id = gettid();
+  while (!self.lowered) {
+    EntryPtr entry = NextFor(self, lock);
     if (entry == nullptr) break;
+    self.entry = entry->number;
+    // What it leaves may be for others
+    if (with_places_ && idle_ == 0) Wake();
     lock.unlock();
     RunEntry(entry);
     entry.reset();
     lock.lock();
+    self.entry = 0;
   }
+  if (self.spare) --spare_threads_;
+  if (self.lowered && !self.spare && !stopping_) StartWorker(false);
+  self.ended = true;
   --live_threads_;
   ended_.notify_all();
+  timer_.notify_all();
 }
 
 void Scheduler::RunEntry(const EntryPtr& entry) {
@@ -70,19 +120,24 @@ void Scheduler::RunEntry(const EntryPtr& entry) {
     const std::lock_guard lock(mutex_);
     const Clock::time_point now = Clock::now();
     if (parked && !failure) {
-      if (agenda_.Park(entry, now)) work_.notify_one();
+      if (agenda_.Park(entry, now)) Wake();
       return;
     }
     if (entry->reason) failure = entry->reason;
+    const bool late = entry->late;
     agenda_.Finish(entry, !failure, now);
-    if (stopping_ && agenda_.idle()) work_.notify_all();
+    if (late) Wake();
+    if (stopping_ && agenda_.idle()) {
+      work_.notify_all();
+      spare_work_.notify_all();
+    }
   }
   entry->task->Done(failure);
 }
 
 void Scheduler::Resume(const EntryPtr& entry) {
   const std::lock_guard lock(mutex_);
-  if (agenda_.Resume(entry)) work_.notify_one();
+  if (agenda_.Resume(entry)) Wake();
 }
 
 bool Scheduler::Wide() const {
@@ -96,6 +151,8 @@ bool Scheduler::Withdraw(const EntryPtr& entry, const Failure& reason) {
     return true;
   }
   if (!entry->reason) entry->reason = reason;
+  agenda_.Told(entry, Clock::now());
+  timer_.notify_all();
   return false;
 }
 
@@ -125,25 +182,57 @@ void Scheduler::CancelEnvironment(uint64_t environment) {
               {"cancelled", "The thread that asked for the work has ended."});
 }
 
+void Scheduler::LowerWorkerOf(const EntryPtr& entry) {
+  const auto runs = [&](const Worker& worker) { return worker.entry == entry->number; };
+  const auto worker = std::ranges::find_if(workers_, runs);
+  if (worker == workers_.end()) return;
+  worker->lowered = true;
+  // What cannot be lowered works on as before
+  setpriority(PRIO_PROCESS, static_cast<id_t>(worker->id), kLowest);
+}
+
+bool Scheduler::LookOnce(std::unique_lock<std::mutex>& lock) {
+  const Clock::time_point now = Clock::now();
+  if (EntryPtr entry = agenda_.Overdue(now)) {
+    const bool ended = Withdraw(entry, DeadlineFailure());
+    lock.unlock();
+    if (ended) {
+      entry->task->Done(DeadlineFailure());
+    } else {
+      entry->stop.request_stop();
+    }
+    // The last share of a task goes without the lock: destructors are the task's own.
+    entry.reset();
+    lock.lock();
+    return true;
+  }
+  if (EntryPtr entry = agenda_.Late(now)) {
+    if (with_places_) LowerWorkerOf(entry);
+    Wake();
+    lock.unlock();
+    entry.reset();
+    lock.lock();
+    return true;
+  }
+  const auto ended = std::ranges::find_if(workers_, &Worker::ended);
+  if (ended == workers_.end() || stopping_) return false;
+  std::list<Worker> gone;
+  gone.splice(gone.begin(), workers_, ended);
+  lock.unlock();
+  gone.clear();
+  lock.lock();
+  return true;
+}
+
 void Scheduler::WatchDeadlines(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    if (EntryPtr entry = agenda_.Overdue(Clock::now())) {
-      const bool ended = Withdraw(entry, DeadlineFailure());
-      lock.unlock();
-      if (ended) {
-        entry->task->Done(DeadlineFailure());
-      } else {
-        entry->stop.request_stop();
-      }
-      // The last share of a task goes without the lock: destructors are the task's own.
-      entry.reset();
-      lock.lock();
-      continue;
-    }
-    watched_ = agenda_.NextDeadline().value_or(Clock::now() + std::chrono::hours(1));
-    timer_.wait_until(lock, stop, watched_,
-                      [&] { return agenda_.NextDeadline().value_or(watched_) < watched_; });
+    if (LookOnce(lock)) continue;
+    watched_ = agenda_.NextLook().value_or(Clock::now() + std::chrono::hours(1));
+    timer_.wait_until(lock, stop, watched_, [&] {
+      return agenda_.NextLook().value_or(watched_) < watched_ ||
+             (!stopping_ && std::ranges::any_of(workers_, &Worker::ended));
+    });
   }
 }
 
@@ -151,6 +240,7 @@ void Scheduler::SetStartLimit(uint64_t flow, size_t limit) {
   const std::lock_guard lock(mutex_);
   agenda_.SetStartLimit(flow, limit);
   work_.notify_all();
+  Wake();
 }
 
 void Scheduler::Forget(uint64_t flow) {
@@ -170,6 +260,7 @@ bool Scheduler::Stop(Clock::duration patience) {
   }
   StopEntries([](const Task&) { return true; }, {"shutting_down", "The engine is stopping."});
   work_.notify_all();
+  spare_work_.notify_all();
   {
     std::unique_lock lock(mutex_);
     const auto all_ended = [this] { return live_threads_ == 0; };
@@ -179,10 +270,10 @@ bool Scheduler::Stop(Clock::duration patience) {
       return false;
     }
   }
-  for (std::jthread& thread : threads_) {
-    thread.request_stop();
-    if (thread.joinable()) thread.join();
-  }
+  watch_.request_stop();
+  if (watch_.joinable()) watch_.join();
+  // Joins them
+  workers_.clear();
   return true;
 }
 

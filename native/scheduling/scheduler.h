@@ -1,8 +1,12 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,13 +28,17 @@ namespace radserve {
 /// - A cancelled task that has not started never starts. One that runs is asked to stop and ends
 ///   when it does.
 /// - A task may park: it gives its thread back while a device has it.
+/// - With places, more threads start where Agenda has work for them: for a subject that all the
+///   others keep out, for stat, and in place of one whose run is late. That one gets the lowest
+///   priority of the system, and ends with its run.
 ///
 /// All methods may be called from any thread. No callback runs with a lock.
 class Scheduler {
  public:
   using Stats = Agenda::Stats;
 
-  explicit Scheduler(int threads);
+  /// with_places: see Agenda; there are as many places as threads.
+  explicit Scheduler(int threads, bool with_places = false);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -54,8 +62,29 @@ class Scheduler {
  private:
   using EntryPtr = Agenda::EntryPtr;
 
-  void Work();
+  /// A thread that runs tasks.
+  struct Worker {
+    std::jthread thread;
+    /// It works beside those that are always there, and only where these are busy.
+    bool spare = false;
+    pid_t id = 0;
+    /// Number of the entry that it runs; 0 for none.
+    uint64_t entry = 0;
+    /// Its priority was taken: it ends with its run.
+    bool lowered = false;
+    bool ended = false;
+  };
+
+  void StartWorker(bool spare);
+  void Work(Worker& self);
+  EntryPtr NextFor(Worker& self, std::unique_lock<std::mutex>& lock);
+  /// Wakes or starts a thread for work that may start now. Called with the lock.
+  void Wake();
   void WatchDeadlines(std::stop_token stop);
+  /// Ends an entry whose time is over, lowers one that is late, and joins threads that have ended.
+  /// Called with the lock, which it gives up meanwhile. False if there was nothing to do.
+  bool LookOnce(std::unique_lock<std::mutex>& lock);
+  void LowerWorkerOf(const EntryPtr& entry);
   void RunEntry(const EntryPtr& entry);
   void Resume(const EntryPtr& entry);
   bool Wide() const;
@@ -67,6 +96,8 @@ class Scheduler {
 
   mutable std::mutex mutex_;
   std::condition_variable work_;
+  /// For spare threads.
+  std::condition_variable spare_work_;
   std::condition_variable_any timer_;
   std::condition_variable ended_;
   Agenda agenda_;
@@ -74,8 +105,14 @@ class Scheduler {
   Clock::time_point watched_;
   bool stopping_ = false;
   const size_t width_;
-  int live_threads_;
-  std::vector<std::jthread> threads_;
+  const bool with_places_;
+  size_t live_threads_ = 0;
+  size_t spare_threads_ = 0;
+  /// Threads that wait for work, of those that are always there and of the spare ones.
+  size_t idle_ = 0;
+  size_t idle_spare_ = 0;
+  std::list<Worker> workers_;
+  std::jthread watch_;
 };
 
 }  // namespace radserve

@@ -63,6 +63,9 @@ class Task {
   uint64_t environment = 0;
   /// The model; tasks of different flows share the threads fairly. 0 for work without a model.
   uint64_t flow = 0;
+  /// Whose work it is: subjects share the threads fairly, too, and none has all of them. 0 for the
+  /// server's own.
+  uint32_t subject = 0;
 };
 
 /// A thread as its running task sees it.

@@ -6,6 +6,7 @@ import { loadAddon } from "./load-addon.js";
 
 interface ConfineAddon {
   confine(mostData: number): void;
+  limitData(mostData: number): void;
   leave(status: number): never;
   endWithThread(pid: number): void;
   hasEnded(pid: number): void;
@@ -21,6 +22,14 @@ const addon = (): ConfineAddon => loadAddon("confine") as ConfineAddon;
  */
 export function confine(mostData: number): void {
   addon().confine(mostData);
+}
+
+/**
+ * This process may have so many bytes of writable private memory from now on, and is the first that
+ * the system ends where memory runs out. It may be called again with another number.
+ */
+export function limitData(mostData: number): void {
+  addon().limitData(mostData);
 }
 
 /**

@@ -213,6 +213,14 @@ export const ERRORS = {
     remedy:
       "`radserve models check FOLDER` runs its canary. Report the image to the maker of the model. Other models of the request are not affected.",
   },
+  memory_exceeded: {
+    status: 422,
+    description: "A model needs more memory for this image than the server may give it.",
+    cause:
+      "The network asks for more than all runs together may have: the image is large for it, the server has little memory, or the network is at fault. Nothing else was in its way.",
+    remedy:
+      "Send a smaller image. Give the server more memory (docs/operations.md, Memory), or lower `RADSERVE_MEMORY`, which leaves more to networks; or report the network to its maker. Other models of the request are not affected.",
+  },
   cancelled: {
     status: 499,
     description: "The work was cancelled, or the client closed the connection.",
@@ -239,9 +247,9 @@ export const ERRORS = {
   engine_crash: {
     status: 500,
     description:
-      "The server crashed twice while this image of a bulk job ran alone, or was killed five times.",
+      "The server crashed, or was ended for its memory, twice while this image of a bulk job ran alone, or was killed five times.",
     cause:
-      "The process crashed twice while it worked on this image alone: the image, the model or the runtime is at fault.",
+      "The process crashed, or took all memory, twice while it worked on this image alone: the image, the model or the runtime is at fault. The log says which (`memory`).",
     remedy:
       "Keep the image. Try it with `radserve infer` and each model in turn (`--model`); report it to the maker of the model and to Radserve.",
   },

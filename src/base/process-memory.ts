@@ -5,7 +5,6 @@
  * counted apart, and a task takes them in this order: of two tasks that hold one kind, one gets the
  * next, so that they cannot wait for each other for ever.
  */
-import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { durations } from "./durations.js";
 import { errors } from "./errors.js";
@@ -15,7 +14,6 @@ import { monotonic } from "./monotonic.js";
 const UNIT = 1 << 16;
 /** How often work that waits looks for room. */
 const LOOK_MS = 20;
-const USUAL_SHARE = 0.5;
 /**
  * The part of it that files may take before their content is known; what is unpacked from them may
  * take as much again.
@@ -23,17 +21,6 @@ const USUAL_SHARE = 0.5;
 const FILES_SHARE = 0.25;
 /** Places beside those of the threads that live. */
 const SPARE = 64;
-
-/**
- * The share of this machine's memory, or of its control group's limit, that images may take unless
- * a setting says it.
- */
-export function usualMemory(): number {
-  // process.constrainedMemory() is 0, or more than there is, where no limit is set
-  const limit = process.constrainedMemory();
-  const most = limit > 0 ? Math.min(limit, os.totalmem()) : os.totalmem();
-  return Math.floor(most * USUAL_SHARE);
-}
 
 /**
  * The counts of each place: files as they are stored; what reading one unpacks, beside it; and what

@@ -71,7 +71,11 @@ export function checkRender(options: RenderOptions): void {
 }
 
 export function checkInferOptions(options: InferOptions): void {
-  const { timeoutMs, cancelId, centre, numbers = [] } = options;
+  const { timeoutMs, cancelId, subject = 0, centre, numbers = [] } = options;
+  expect(
+    Number.isInteger(subject) && subject >= 0 && subject < 2 ** 32,
+    () => `Expected the number of a subject, found ${subject}.`,
+  );
   expect(
     centre === undefined || (Number.isSafeInteger(centre) && centre >= 0 && centre < 2 ** 31),
     () => `Expected the number of the plane that is looked at, found ${centre}.`,

@@ -51,6 +51,8 @@ export interface EngineAddon {
   start(options: { threads: number }): EngineInfo;
   cudaProblem(device: number): string;
   inspect(path: string): Promise<GraphInfo>;
+  /** The files beside a graph that it keeps constants in; null if it is no ONNX model. */
+  externalData(path: string): string[] | null;
   load(options: {
     /** The mean of several is taken. */
     paths: readonly string[];
@@ -92,6 +94,9 @@ export interface EngineAddon {
     id: number,
     volume: { slices: number; rows: number; columns: number; geometry: VolumeGeometry },
   ): number;
+  runBytes(id: number, pixels: number): number;
+  limitRuns(bytes: number): void;
+  runMemory(): number;
   stats(): unknown;
 }
 

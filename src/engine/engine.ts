@@ -3,6 +3,7 @@
  * and every native failure becomes a RadserveError.
  */
 import os from "node:os";
+import { dirname, join } from "node:path";
 import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender } from "./checks.js";
 import { engineStatsSchema, type EngineStats } from "./stats.js";
 import { inferenceOf, type EngineAddon } from "./engine-addon.js";
@@ -83,10 +84,14 @@ export class Engine {
    */
   inspectGraph(modelPath: string): Promise<GraphInfo> {
     return this.#call(async () => {
-      await requireRegular(modelPath).catch((thrown: unknown) => {
-        // The runtime has words of its own for a file that is missing
-        if (thrown instanceof RadserveError) throw thrown;
-      });
+      const require = (path: string) =>
+        requireRegular(path).catch((thrown: unknown) => {
+          // The runtime has words of its own for a file that is missing
+          if (thrown instanceof RadserveError) throw thrown;
+        });
+      await require(modelPath);
+      for (const location of this.#addon.externalData(modelPath) ?? [])
+        await require(join(dirname(modelPath), location));
       return this.#addon.inspect(modelPath);
     });
   }
@@ -217,6 +222,32 @@ export class Engine {
     } catch (thrown) {
       throw fromNative(thrown);
     }
+  }
+
+  /**
+   * Bytes that a run of the model over so many pixels of an image is expected to take beside its
+   * weights, by the runs that were seen; 0 before the first, and for a model that goes by windows.
+   */
+  runBytes(id: number, pixels: number): number {
+    try {
+      return this.#addon.runBytes(id, pixels);
+    } catch (thrown) {
+      throw fromNative(thrown);
+    }
+  }
+
+  /**
+   * All runs of the process on the CPU may have so many bytes together, weights apart. One that
+   * needs what others have waits some seconds and fails with overloaded then; one that needs more
+   * than that by itself fails with memory_exceeded.
+   */
+  limitRuns(bytes: number): void {
+    this.#addon.limitRuns(bytes);
+  }
+
+  /** Bytes that runs on the CPU have, or keep for the next ones. */
+  runMemory(): number {
+    return this.#addon.runMemory();
   }
 
   /** Figures of the whole process, whoever loaded the models. */

@@ -29,6 +29,8 @@ const model = z.strictObject({
   started: classes(count),
   completed: count,
   failed: count,
+  /** Runs that go on although they were told to stop a second ago or more. */
+  late: count,
   /** Work that came after its deadline. */
   refused: z.strictObject({ deadline: count }),
   /** From the request to its start. */
@@ -72,6 +74,10 @@ export const engineStatsSchema = z.strictObject({
   running: count,
   /** Waiting for a device between preparation and post-processing. */
   parked: count,
+  /** Runs of all models that go on although they were told to stop a second ago or more. */
+  late: count,
+  /** Runs that may go on at a time, late ones apart. */
+  threads: count,
   /** GPUs that models were loaded on. */
   gpus: z.array(gpu),
   models: z.array(model),

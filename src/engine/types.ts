@@ -156,6 +156,11 @@ export type EngineOutput =
          */
         corners?: { x: number; y: number }[];
       })[];
+      /**
+       * How many boxes at or above their threshold lie outside of what the model was given, or are
+       * smaller than a pixel of it; absent for none.
+       */
+      implausible?: number;
     }
   | {
       kind: "points";
@@ -182,6 +187,11 @@ export interface InferOptions {
   priority?: "stat" | "routine" | "bulk";
   /** Process-wide number that `cancel` takes from any thread. */
   cancelId?: number;
+  /**
+   * Process-wide number of whoever asks: subjects share the engine's threads, and none has all of
+   * them. Absent for work of the server's own.
+   */
+  subject?: number | undefined;
   /**
    * The planes are the slices of one volume that lies so, in order. Models of volumes (layouts
    * NCDHW and NDHWC) need it, others refuse it: bad_request. Slices of different sizes are

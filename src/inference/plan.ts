@@ -11,6 +11,7 @@ import {
   type Filled,
 } from "../models/roles.js";
 import type { MemoryClaim } from "../base/process-memory.js";
+import { tried } from "../base/errno.js";
 import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Engine } from "../engine/engine.js";
 import { framesAhead, mostHelpers } from "../images/dicom/decoders.js";
@@ -124,14 +125,29 @@ function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">):
   return Math.max(...bytes);
 }
 
+/** What runs of the networks over such an image were seen to take; one of them runs at a time. */
+function bytesOfRuns(image: Image, plan: Plan, engine: Pick<Engine, "runBytes">): number {
+  const bytes = accepting(plan).map(({ entry: { nativeId, manifest } }) => {
+    const members = manifest.roles === undefined ? [image] : (image.case?.members ?? [image]);
+    const pixels = members.map(({ format: { rows, columns }, frameCount }) =>
+      takesWhole(manifest) ? rows * columns * frameCount : rows * columns,
+    );
+    const all = pixels.reduce((sum, one) => sum + one, 0);
+    // One that was taken away says so itself when it is to run
+    return nativeId === undefined ? 0 : (tried(() => engine.runBytes(nativeId, all)) ?? 0);
+  });
+  return Math.max(0, ...bytes);
+}
+
 /**
  * Bytes that the image takes at most while its models run: its stored values, what is made of them,
- * and the files of a series. The file of another image is counted since before it was read.
+ * what the networks were seen to take, and the files of a series. The file of another image is
+ * counted since before it was read.
  */
 export function bytesAtMost(
   image: Image,
   plan: Plan,
-  engine: Pick<Engine, "plan">,
+  engine: Pick<Engine, "plan" | "runBytes">,
 ): Pick<MemoryClaim, "bytes" | "ofThread"> {
   const { format, frameCount, source, series } = image;
   const models = accepting(plan).map(({ entry }) => entry.manifest);
@@ -153,7 +169,7 @@ export function bytesAtMost(
     bytesInMemory(image, plan) +
     bytesRegridded(image, plan) +
     made +
-    bytesOfWindows(image, plan, engine) +
+    Math.max(bytesOfWindows(image, plan, engine), bytesOfRuns(image, plan, engine)) +
     codec.bytes;
   return { bytes, ofThread: codec.ofThread };
 }

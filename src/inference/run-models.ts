@@ -267,6 +267,7 @@ async function runSample(
       const inferred = await context.engine.infer(nativeId, planes, {
         priority: task.priority,
         cancelId: task.cancelId,
+        subject: task.subjectNumber,
         timeoutMs:
           task.deadline === undefined ? undefined : Math.max(1, task.deadline - monotonic()),
         thresholds,

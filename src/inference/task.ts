@@ -47,6 +47,8 @@ export interface InferTask {
   /** In milliseconds of `monotonic`. The pool gives one to items of bulk jobs when they begin. */
   deadline?: number;
   cancelId: number;
+  /** The number of whoever asks, for the engine; the pool gives it. */
+  subjectNumber?: number;
   /**
    * The client's names, of a request. Items of bulk jobs have none: a summary of their answers is
    * enough.

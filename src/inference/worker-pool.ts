@@ -146,6 +146,8 @@ export class InferencePool {
   #threadsEnded = 0;
   readonly #models = new ModelSharer();
   #lastCancelId = 0;
+  /** Numbers of those who ask, for the engine. */
+  readonly #subjects = new Map<string, number>();
   /** How many tasks run, for the threads to see: one that is alone may use the other cores. */
   readonly #runningCount = new Int32Array(new SharedArrayBuffer(4));
   #stopping = false;
@@ -243,11 +245,11 @@ export class InferencePool {
   }
 
   /**
-   * Counts bytes that something else than an image takes, at most half of what there is, so that
-   * images go on beside it. The function that it returns gives them back.
+   * Counts bytes that something else than an image takes. The function that it returns gives them
+   * back.
    */
   hold(bytes: number): () => void {
-    return this.#memory.hold("images", Math.min(bytes, this.options.memory / 2));
+    return this.#memory.hold("images", bytes);
   }
 
   /** A number that no other task of this process has. */
@@ -265,13 +267,24 @@ export class InferencePool {
    * @param subject who sent the request; subjects take turns among requests of one priority
    */
   run(task: InferTask, subject: string, trail?: Trail): Promise<AnswerText> {
-    return this.#admit(task, subject, trail) as Promise<AnswerText>;
+    const numbered = { ...task, subjectNumber: this.#numberOf(`single ${subject}`) };
+    return this.#admit(numbered, subject, trail) as Promise<AnswerText>;
   }
 
-  /** Runs one image of a bulk job; of its answer only the summary comes back. */
-  runForSummary(task: InferTask, trail?: Trail): Promise<Summary> {
+  /**
+   * Runs one image of a bulk job; of its answer only the summary comes back.
+   * @param subject whose job it is: another than who sends requests under the same name
+   */
+  runForSummary(task: InferTask, subject: string, trail?: Trail): Promise<Summary> {
+    const numbered = { ...task, subjectNumber: this.#numberOf(`bulk ${subject}`) };
     // The items of jobs have taken their turns already.
-    return this.#admit(task, "", trail) as Promise<Summary>;
+    return this.#admit(numbered, "", trail) as Promise<Summary>;
+  }
+
+  #numberOf(subject: string): number {
+    const number = this.#subjects.get(subject) ?? this.#subjects.size + 1;
+    this.#subjects.set(subject, number);
+    return number;
   }
 
   async #admit(task: InferTask, subject: string, trail: Trail | undefined): Promise<WorkerAnswer> {

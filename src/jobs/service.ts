@@ -299,7 +299,8 @@ export class BulkService {
     this.#running.set(id, { cancelId, item });
     let outcome: ItemOutcome;
     try {
-      outcome = { ok: true, result: await pool.runForSummary({ ...task, cancelId }, action) };
+      const result = await pool.runForSummary({ ...task, cancelId }, item.subject, action);
+      outcome = { ok: true, result };
     } catch (thrown) {
       const error = asRadserveError(thrown);
       const code = errno(error.cause);

@@ -181,8 +181,10 @@ function problemsError(name: string, problems: readonly Problem[]): ErrorObject 
  */
 function unavailable(name: string, thrown: unknown): ErrorObject {
   const known = thrown instanceof RadserveError ? thrown : undefined;
-  if (known?.code === "model_unavailable" && known.message.startsWith(`Model ${name}:`))
-    return known.toObject();
+  const isOwn = [`Model ${name}:`, `Model ${name} does not serve:`].some(
+    (words) => known?.message.startsWith(words) === true,
+  );
+  if (known?.code === "model_unavailable" && isOwn) return known.toObject();
   const reason =
     known?.message ?? (thrown instanceof Error ? thrown.message : asRadserveError(thrown).message);
   return {

@@ -8,6 +8,7 @@ import { firstModelOf } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
 import { readModelFolder, type FolderReport } from "./read.js";
 import type { ReloadReport } from "./reload-note.js";
+import type { ModelTrials } from "./trial.js";
 
 /** The log that loading writes to; pino's logger is one. */
 export interface ModelLog {
@@ -30,16 +31,26 @@ export interface LoadModelsOptions {
   fatal?: readonly string[];
   /** Told before a model is read and loaded, and with undefined after; loading waits for it. */
   loading?: (name: string | undefined) => Promise<void>;
-  /** Counts the bytes that loading a model takes; what it returns gives them back. */
-  hold?: (bytes: number) => () => void;
+  /**
+   * Counts the bytes that loading a model takes, those of its first runs among them; what it
+   * returns gives them back.
+   */
+  hold?: (bytes: number, runs: number) => () => void;
+  /** Models are tried in a process of their own before they are loaded here. */
+  trials?: ModelTrials;
+  /**
+   * Most bytes that loading and running a model may take: all that there is before others serve,
+   * or what may be taken from those.
+   */
+  mostBytes?: (besideOthers: boolean) => number;
   /** Nobody wants the models any more: what is loaded is ended, and the rest is not begun. */
   stop?: AbortSignal;
 }
 
 /**
- * Loading takes so many times the size of a model's files, what it keeps included: the most that
- * was measured (6.0, for convolutions whose weights are in the graph; bench/RESULTS.md, "Loading a
- * model").
+ * Loading a model that was not tried takes so many times the size of its files, what it keeps
+ * included: the most that was measured (6.0, for convolutions whose weights are in the graph;
+ * bench/RESULTS.md, "Loading a model").
  */
 const LOADING_FACTOR = 7;
 
@@ -113,10 +124,11 @@ export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> 
   for (const report of reports) {
     const isFatal = options.fatal?.includes(report.name) === true;
     const refused = isFatal ? endedProcess() : withoutRegion(report, reports);
-    const outcome = await loadOne(options, report, refused);
+    const outcome = await loadOne(options, report, { refused, besideOthers: false });
     logOutcome(log, outcome);
     outcomes.push(outcome);
   }
+  options.trials?.rest();
   if (outcomes.length === 0)
     log.warn({}, "No models: the models directory holds no folder of a model");
   return modelSet(options, { outcomes, stale: new Map() });
@@ -141,15 +153,22 @@ function endedProcess(): RadserveError {
 }
 
 async function loadOne(
-  { engine, providers, loading, hold, stop }: LoadModelsOptions,
+  options: LoadModelsOptions,
   report: FolderReport,
-  refused?: RadserveError,
+  { refused, besideOthers }: { refused: RadserveError | undefined; besideOthers: boolean },
 ): Promise<Outcome> {
+  const { engine, providers, loading, stop, trials } = options;
   if (refused !== undefined) return loadReport(report, engine, providers, { refused });
+  const most = options.mostBytes?.(besideOthers) ?? Infinity;
   await loading?.(report.name);
   const files = (report.model?.stamps ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
-  const giveBack = hold?.(LOADING_FACTOR * files);
+  let giveBack = options.hold?.(trials === undefined ? LOADING_FACTOR * files : most, 0);
   try {
+    const limits = { bytes: most, again: besideOthers, stop };
+    const tried = await trials?.of(report, limits);
+    if (tried?.refused !== undefined) return await loadReport(report, engine, providers, tried);
+    giveBack?.();
+    giveBack = options.hold?.(tried?.bytes ?? LOADING_FACTOR * files, tried?.runs ?? 0);
     return await loadReport(report, engine, providers, { stop });
   } finally {
     giveBack?.();
@@ -247,7 +266,7 @@ async function beside(options: LoadModelsOptions, state: State) {
       next.push(before);
       continue;
     }
-    const outcome = await loadOne(options, read, refused);
+    const outcome = await loadOne(options, read, { refused, besideOthers: true });
     logOutcome(log, outcome);
     const serving = before?.entry?.nativeId;
     if (outcome.error !== undefined) {
@@ -259,6 +278,7 @@ async function beside(options: LoadModelsOptions, state: State) {
     if (serving !== undefined) retired.push(serving);
     next.push(outcome);
   }
+  options.trials?.rest();
   for (const { name, entry } of old.values()) {
     report.removed.push(name);
     if (entry?.nativeId !== undefined) retired.push(entry.nativeId);

@@ -37,6 +37,8 @@ export const REMEDIES = {
     "Let the server's user read the keys folder and its files, or correct or remove the file.",
   model_failed:
     "Run radserve status with a token for the cause, and radserve models check for each mistake.",
+  runs_late:
+    "Each holds a core and memory until it ends; others have places of their own. Look at the network: one node of it may take minutes, or RADSERVE_DEADLINE_SECONDS may be short for it. A restart ends them.",
   spool_not_writable:
     "Let the server's user write to the spool of RADSERVE_GATEWAY, and name it in ReadWritePaths= of a systemd unit.",
   gpu_lost: "Restart the server to use it again.",
@@ -114,7 +116,7 @@ export interface Sources {
   /** What is wrong with the keys. */
   keys: () => string | undefined;
   models: () => readonly { name: string; health: string; error?: string }[];
-  gpus: () => EngineStats["gpus"];
+  engine: () => Pick<EngineStats, "gpus" | "models">;
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
   folders: WatchedFolders;
@@ -170,9 +172,10 @@ export class Conditions {
    * seconds ago: nobody waits for a share.
    */
   list(): Condition[] {
-    const { fault, keys, models, gpus, certificates, bulk, folders, features } = this.sources;
+    const { fault, keys, models, engine, certificates, bulk, folders, features } = this.sources;
     const blocking = fault();
     const refusedKeys = keys();
+    const { gpus, models: loaded } = engine();
     const { trouble, paused_for, left_alone, lost, nodes } = bulk();
     const { expiries, refused } = certificates() ?? { expiries: [] };
     return [
@@ -194,7 +197,16 @@ export class Conditions {
         ),
       ...folders.conditions(),
       ...this.#disks(),
-      ...gpus()
+      ...loaded
+        .filter(({ late }) => late > 0)
+        .map(({ name, late }) =>
+          of(
+            "runs_late",
+            `model ${name}`,
+            `${counted(late, "run")} of ${name} ${late === 1 ? "goes" : "go"} on after the time of the image was over.`,
+          ),
+        ),
+      ...gpus
         .filter(({ lost }) => lost)
         .map(({ number }) => of("gpu_lost", `GPU ${number}`, `GPU ${number} stopped working.`)),
       ...expiries.flatMap((expiry) => {

@@ -2,13 +2,15 @@
 import type { Audit } from "../audit/audit.js";
 import { ConfigError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
-import { usualMemory } from "../base/process-memory.js";
+import { usualMemory } from "../base/memory-limits.js";
 import { within } from "../base/waiting.js";
 import { resultForms, type Config } from "../config.js";
 import type { Engine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { ResultPartName, Sending } from "../inference/result-hook.js";
 import { InferencePool } from "../inference/worker-pool.js";
+import { ModelTrials } from "../models/trial.js";
+import { MemoryShares } from "./memory-shares.js";
 import { ServedModels } from "./served-models.js";
 import { startEngine, type StartedEngine } from "./start-engine.js";
 
@@ -43,11 +45,12 @@ export class InferenceService {
    */
   constructor({ config, audit, log, resultParts, sending, fatal, loading }: InferenceOptions) {
     const { engine, providers, options } = startedEngine(config, log);
+    const images = config.memory ?? usualMemory();
     const pool: InferencePool = new InferencePool({
       threads: config.threads,
       maxQueue: config.max_queue,
       itemMs: config.deadline_seconds * 1000,
-      memory: config.memory ?? usualMemory(),
+      memory: images,
       models: () => this.models.entries,
       engine: options,
       outputs: config.outputs,
@@ -60,6 +63,9 @@ export class InferenceService {
     this.engine = engine;
     this.engineOptions = options;
     this.pool = pool;
+    const shares = new MemoryShares(engine, pool, images);
+    const { onnxRuntimeVersion: version, threads } = engine.info();
+    const trials = new ModelTrials({ stateDir: config.state_dir, providers, version, threads });
     this.models = new ServedModels({
       directory: config.models_dir,
       stateDir: config.state_dir,
@@ -67,7 +73,10 @@ export class InferenceService {
       providers,
       fatal,
       loading,
-      hold: (bytes) => pool.hold(bytes),
+      trials,
+      hold: (bytes, runs) => shares.hold(bytes, runs),
+      mostBytes: (besideOthers) => shares.mostToLoad(besideOthers),
+      changed: () => shares.look(),
       settled: () => pool.settled(),
       audit,
       log,

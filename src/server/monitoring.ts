@@ -72,7 +72,7 @@ export class Monitoring {
       fault: () => (models.loading !== undefined || leaving() ? undefined : this.#fault()),
       keys: () => keyring.trouble(),
       models: () => healthOfModels(inference),
-      gpus: () => engine.stats().gpus,
+      engine: () => engine.stats(),
       certificates: () => certificates,
       bulk: () => jobs.figures,
       folders: {

@@ -6,7 +6,7 @@ import { z } from "zod";
 import { nodeSchema } from "../jobs/schema.js";
 import { errorObjectSchema } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
-import { usualMemory } from "../base/process-memory.js";
+import { usualMemory } from "../base/memory-limits.js";
 import { freeBytes, totalBytes } from "../files/disk.js";
 import { roomOf } from "../files/usable.js";
 import { conditionSchema } from "./condition.js";

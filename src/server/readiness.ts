@@ -103,6 +103,13 @@ export function unready({
       "Expected a worker thread for single requests to go on; none has for 10 seconds, because each is held by an image. They are ended when the deadlines of these images are over.",
       { threads_stuck: pool.threadsStuck },
     );
+  const { late, threads } = inference.engine.stats();
+  // Each late run beyond the first of every place takes one away (native/scheduling/agenda.h)
+  if (late >= 2 * threads)
+    return errors.overloaded(
+      `Expected a place for runs of networks; ${late} runs hold all of them after the time of their images was over. Look at the condition runs_late, or restart the server.`,
+      { runs_late: late },
+    );
   return shares.fault() ?? lacksWhatOthersHave(lacking());
 }
 

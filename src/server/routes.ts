@@ -66,6 +66,7 @@ const routesOfCore = (contract: () => HeldFile): Route[] => [
       "destination_not_found",
       "no_model_accepts",
       "output_invalid",
+      "memory_exceeded",
       "delivery_unavailable",
       "overloaded",
       "model_unavailable",

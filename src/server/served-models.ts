@@ -13,6 +13,8 @@ export interface ServedModelsOptions extends Omit<LoadModelsOptions, "stop" | "l
   audit: Audit;
   /** Told which model is loaded now, and undefined after each. */
   loading: (name: string | undefined) => Promise<void>;
+  /** Told when other models are loaded than before. */
+  changed: () => void;
   /** Resolves when no task works with the entries of before. */
   settled: () => Promise<void>;
 }
@@ -40,6 +42,7 @@ export class ServedModels {
         },
       });
       this.#set = set;
+      this.options.changed();
       log.info(
         { models: set.entries.length, problems: set.problems.length, ready: set.ready() },
         "models loaded",
@@ -94,6 +97,7 @@ export class ServedModels {
     try {
       await this.loaded;
       const report = await this.#set?.reload({ swapped: settled });
+      this.options.changed();
       changed();
       if (report === undefined) {
         const error = "no models to reload: they could not be loaded at the start";

@@ -27,6 +27,8 @@ import {
   tellPeople,
   type Logger,
 } from "../base/log.js";
+import { requireMemory } from "../base/memory-limits.js";
+import { killsForMemory } from "../base/memory-kills.js";
 import { monotonic } from "../base/monotonic.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import { forkServing } from "./serving-child.js";
@@ -45,6 +47,8 @@ const MOST_FAILED_STARTS = 5;
  * those that it refuses; whoever is too much here is closed.
  */
 const ROOM: ConnectionLimits = { max_connections: 4096, max_connections_per_address: 1024 };
+/** How often it is looked how many processes the system has ended for memory. */
+const KILLS_LOOK_MS = 1_000;
 /** Beyond the times of the settings, how long an orderly stop may take before it is enforced. */
 const STOP_MARGIN_MS = 10_000;
 
@@ -72,6 +76,8 @@ class Supervisor {
    * Models that ended a serving process while they were loaded: the next one goes on without them.
    */
   readonly #fatal = new Set<string>();
+  /** Processes that the system had ended for memory, a moment ago. */
+  #kills = killsForMemory();
   #stopping = false;
   #stoppingSince = 0;
   #lastId = 0;
@@ -100,6 +106,7 @@ class Supervisor {
     };
     this.#count = new ConnectionCount(limits, new ClientAddresses(config.trusted_proxies));
     this.#refusals = new RefusedConnections(log);
+    setInterval(() => (this.#kills = killsForMemory()), KILLS_LOOK_MS).unref();
   }
 
   start(): void {
@@ -216,13 +223,13 @@ class Supervisor {
       this.#finish(status ?? 1);
       return;
     }
-    // These signals come from outside: an operator, a container's end, the system when memory runs
-    // out.
-    this.#crashedLast = signal !== "SIGKILL" && signal !== "SIGTERM";
+    const forMemory = signal === "SIGKILL" && killsForMemory() > this.#kills;
+    // These signals come from outside: an operator, or a container's end
+    this.#crashedLast = forMemory || (signal !== "SIGKILL" && signal !== "SIGTERM");
     if (this.#crashedLast && this.#loading !== undefined) {
       this.#fatal.add(this.#loading);
       this.log.error(
-        { model: this.#loading },
+        { model: this.#loading, memory: forMemory },
         "the serving process ended while it loaded this model",
       );
     }
@@ -238,8 +245,10 @@ class Supervisor {
     }
     const delay = backOff(this.#crashes, RESTART);
     this.log.error(
-      { status, signal, restart_in_ms: delay },
-      "the serving process ended; starting it again",
+      { status, signal, memory: forMemory, restart_in_ms: delay },
+      forMemory
+        ? "the system ended the serving process because memory ran out; starting it again"
+        : "the serving process ended; starting it again",
     );
     setTimeout(() => {
       if (!this.#stopping) this.start();
@@ -269,6 +278,7 @@ async function checkedForServing(
       throw new ConfigError(error instanceof Error ? error.message : key);
     });
   }
+  requireMemory();
   requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const certificates = await readCertificates(config);

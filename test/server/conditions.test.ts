@@ -114,7 +114,10 @@ t.test("everything else that may be wrong", async (t) => {
       { name: "m", health: "failed", error: "model_invalid" },
       { name: "n", health: "ready" },
     ],
-    gpus: () => [{ number: 1, lost: true } as never],
+    engine: () => ({
+      gpus: [{ number: 1, lost: true } as never],
+      models: [{ name: "m", late: 2 } as never, { name: "n", late: 0 } as never],
+    }),
     certificates: () => ({
       expiries: [
         { certificate: "server", name: "RADSERVE_TLS_CERT", at: new Date(Date.now() + 86_400_000) },
@@ -142,6 +145,7 @@ t.test("everything else that may be wrong", async (t) => {
   t.match(conditions.list(), [
     { condition: "key_refused", where: "keys folder" },
     { condition: "model_failed", message: "m failed: model_invalid." },
+    { condition: "runs_late", where: "model m", message: /^2 runs of m go on/ },
     { condition: "gpu_lost", where: "GPU 1" },
     { condition: "certificate_expires" },
     { condition: "certificate_refused", message: /^RADSERVE_TLS_KEY/ },

@@ -1,6 +1,6 @@
 /**
  * Graphs that never end by themselves: what runs or is loaded there is at work until somebody ends
- * it, however fast the machine is.
+ * it, however fast the machine is. And graphs that ask for more memory than they may have.
  */
 import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
@@ -106,6 +106,59 @@ export function endless(directory: string): void {
 /** Its run does not end for images with a value above `limit`; others it gives back. */
 export function endlessOver(directory: string, limit: number): void {
   optional(directory, "endless-over", endlessGraph(image("hu"), image("y"), limit));
+}
+
+/**
+ * It gives its input back after it had so many numbers in memory; for an input without a value
+ * above `over` it has none.
+ */
+export function hungryGraph(x: Value, y: Value, numbers: number, over: number): Graph {
+  return {
+    inputs: [x],
+    outputs: [y],
+    initializers: [
+      { name: "limit", dtype: "float32", shape: [], data: [over] },
+      { name: "numbers", dtype: "int64", shape: [], data: [numbers] },
+      { name: "axis", dtype: "int64", shape: [1], data: [0] },
+      { name: "zero", dtype: "float32", shape: [], data: [0] },
+    ],
+    nodes: [
+      { op: "ReduceMax", inputs: [x.name], outputs: ["most"], attributes: { keepdims: int(0) } },
+      { op: "Greater", inputs: ["most", "limit"], outputs: ["is_over"] },
+      { op: "Cast", inputs: ["is_over"], outputs: ["times"], attributes: { to: int(7) } },
+      { op: "Mul", inputs: ["times", "numbers"], outputs: ["count"] },
+      { op: "Unsqueeze", inputs: ["count", "axis"], outputs: ["shape"] },
+      { op: "ConstantOfShape", inputs: ["shape"], outputs: ["many"] },
+      { op: "ReduceSum", inputs: ["many"], outputs: ["sum"], attributes: { keepdims: int(0) } },
+      { op: "Mul", inputs: ["sum", "zero"], outputs: ["nothing"] },
+      { op: "Add", inputs: [x.name, "nothing"], outputs: [y.name] },
+    ],
+  };
+}
+
+/** Constants of so many numbers, which ONNX Runtime computes while it makes a session. */
+export function foldsMuchGraph(x: Value, y: Value, numbers: number): Graph {
+  return {
+    inputs: [x],
+    outputs: [y],
+    initializers: [{ name: "shape", dtype: "int64", shape: [1], data: [numbers] }],
+    nodes: [
+      { op: "ConstantOfShape", inputs: ["shape"], outputs: ["many"] },
+      { op: "Sin", inputs: ["many"], outputs: ["sines"] },
+      { op: "ReduceMax", inputs: ["sines"], outputs: ["most"], attributes: { keepdims: int(0) } },
+      { op: "Add", inputs: [x.name, "most"], outputs: [y.name] },
+    ],
+  };
+}
+
+/** Its run asks for so many numbers for images with a value above `over`. */
+export function hungryOver(directory: string, numbers: number, over: number): void {
+  optional(directory, "hungry-over", hungryGraph(image("hu"), image("y"), numbers, over));
+}
+
+/** Making a session of it asks for so many numbers. */
+export function foldsMuch(directory: string, numbers: number): void {
+  optional(directory, "folds-much", foldsMuchGraph(image("hu"), image("y"), numbers));
 }
 
 /** ONNX Runtime does not end making a session of it. */

@@ -80,19 +80,16 @@ void RunWindow(const Model& model, bool wide) {
 }
 
 TEST("what a network takes on its way through a window is planned once it has seen one") {
-  // Of one thread there is no arena; what a run took is known from its own memory.
   for (const int threads : {1, 2}) {
     const std::unique_ptr<Model> model = Load(threads);
     const double before = PlanOf(*model);
     CHECK(before > 0);
     RunWindow(*model, threads > 1);
     const double grown = PlanOf(*model) - before;
-    // At least the 48 channels, which the two that come out are part of before; arenas take more at
-    // once.
+    // At least the 48 channels, which the two that come out are part of before
     CHECK(grown >= kChannels * sizeof(float) * kVoxels);
     CHECK(grown <= 6 * kChannels * sizeof(float) * kVoxels);
     // Memory that goes back will be taken again.
-    model->session->Shrink();
     ReturnMemory();
     model->SeeWindows();
     EQUAL(PlanOf(*model) - before, grown);

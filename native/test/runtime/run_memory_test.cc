@@ -50,7 +50,7 @@ TEST("a large block serves the next run on any thread, as long as none asks for 
   EQUAL(KeptRunMemory(), 80 * kBytes);
   RunWith(70 * kBytes);
   EQUAL(KeptRunMemory(), 70 * kBytes);
-  DropLargeRunMemory();
+  DropRunMemory();
   EQUAL(KeptRunMemory(), size_t{0});
 }
 END;
@@ -112,6 +112,68 @@ TEST("outside of runs nothing is kept, and what is too large is refused") {
   FreeRunMemory(nullptr);
   EQUAL(KeptRunMemory(), size_t{0});
   CHECK(AllocateRunMemory(std::numeric_limits<size_t>::max()) == nullptr);
+}
+END;
+
+TEST("a run says the most that it had, and what it was refused") {
+  LimitRunMemory(3 * kBytes);
+  {
+    const RunScope scope;
+    void* first = AllocateRunMemory(kBytes);
+    void* second = AllocateRunMemory(kBytes);
+    FreeRunMemory(first);
+    // What is kept makes room.
+    void* third = AllocateRunMemory(2 * kBytes);
+    CHECK(third != nullptr);
+    CHECK(AllocateRunMemory(kBytes) == nullptr);
+    EQUAL(RefusedInLastRun()->bytes, 4 * kBytes);
+    CHECK(RefusedInLastRun()->alone);
+    FreeRunMemory(second);
+    FreeRunMemory(third);
+  }
+  EQUAL(MostOfLastRun(), 3 * kBytes);
+  RunWith(kBytes);
+  CHECK(!RefusedInLastRun());
+  LimitRunMemory(0);
+  DropRunMemory();
+  EQUAL(RunMemory(), size_t{0});
+}
+END;
+
+TEST("what others have now is waited for, what is beyond the limit is not") {
+  LimitRunMemory(3 * kBytes);
+  void* output = nullptr;
+  {
+    const RunScope scope;
+    output = AllocateRunMemory(2 * kBytes);
+  }
+  {
+    const RunScope scope;
+    CHECK(AllocateRunMemory(2 * kBytes) == nullptr);
+    CHECK(!RefusedInLastRun()->alone);
+    CHECK(!RunMemoryHasRoom(RefusedInLastRun()->bytes));
+    CHECK(AllocateRunMemory(4 * kBytes) == nullptr);
+    CHECK(RefusedInLastRun()->alone);
+  }
+  FreeRunMemory(output);
+  CHECK(RunMemoryHasRoom(2 * kBytes));
+  LimitRunMemory(0);
+}
+END;
+
+TEST("runs of one session keep blocks of any length for each other, on any thread") {
+  RunCache cache(true);
+  const auto run = [&](size_t bytes) {
+    const RunScope scope(&cache);
+    void* memory = AllocateRunMemory(bytes);
+    FreeRunMemory(memory);
+    return memory;
+  };
+  void* first = run(80 * kBytes);
+  std::thread([&] { CHECK(run(80 * kBytes) == first); }).join();
+  EQUAL(cache.kept(), 80 * kBytes);
+  DropRunMemory();
+  EQUAL(cache.kept(), size_t{0});
 }
 END;
 

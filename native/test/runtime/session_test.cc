@@ -10,9 +10,12 @@
 #include <fstream>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "check.h"
 #include "onnx.h"
+#include "runtime/independence.h"
+#include "runtime/run_memory.h"
 #include "runtime/session_device.h"
 #include "runtime/session_state.h"
 
@@ -34,6 +37,7 @@ using radserve::test::Initializer;
 using radserve::test::Number;
 using radserve::test::OneNode;
 using radserve::test::Value;
+using radserve::test::WholeZero;
 using radserve::test::Zeros;
 
 const std::vector<std::string> kOutputs = {"y"};
@@ -353,6 +357,33 @@ TEST(
 }
 END;
 
+/// Whether the rows of a model over x [n, 2] are found independent in batches of so many.
+bool Independent(const std::string& model, int64_t rows) {
+  const auto session = Load(model);
+  std::vector<Tensor> row = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 2})};
+  const auto fill = [](size_t pattern, std::span<Tensor> tensors) {
+    Fill({tensors[0].data, tensors[0].Bytes()}, static_cast<float>(pattern % 7) / 7);
+  };
+  return RowsAreIndependent(*session, kOutputs, rows, row, fill, {});
+}
+
+TEST("rows that depend on their neighbours, their place or their number are told") {
+  for (const int64_t rows : {2, 4, 7}) {
+    CHECK(Independent(OneNode("Softmax", {"x"}, {0, 2}, {0, 2}, "axis", 1), rows));
+    CHECK(Independent(OneNode("Add", {"x", "x"}, {0, 2}, {0, 2}), rows));
+    // Each of what comes before it; of all; of its place alone.
+    CHECK(!Independent(OneNode("CumSum", {"x", "axis"}, {0, 2}, {0, 2}, "", 0, WholeZero("axis")),
+                       rows));
+    CHECK(!Independent(OneNode("Softmax", {"x"}, {0, 2}, {0, 2}, "axis", 0), rows));
+  }
+  CHECK(!Independent(OneNode("Add", {"x", "w"}, {0, 2}, {0, 2}, "", 0,
+                             Initializer("w", {2, 2},
+                                         std::string(8, '\0') + std::string("\0\0\xc8\x42", 4) +
+                                             std::string("\0\0\xc8\x42", 4))),
+                     2));
+}
+END;
+
 TEST("outputs that are no rows are refused in batches, and whole without") {
   const auto session = Load(OneNode("Flatten", {"x"}, {0, 2}, {0, 0}, "axis", 0));
   const auto several = session->MakeBucket(4, {{2}}, kOutputs);
@@ -561,44 +592,67 @@ TEST("a bucket reads rows where they lie as it reads its own") {
 }
 END;
 
-TEST("what a large run took is given back") {
+TEST("what large runs keep is given back") {
   const auto session = Load(OneNode("Add", {"x", "x"}, {0, 1024}, {0, 1024}));
   const auto run = [&](int64_t rows) {
     const Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {rows, 1024});
     session->Run(std::span(&feed, 1), kOutputs, true, {});
-    return session->Memory().at(0).bytes;
+    return radserve::KeptRunMemory();
   };
   constexpr size_t kLarge = size_t{32} << 20;
+  radserve::ReturnMemory();
   CHECK(run(1) < kLarge);
   CHECK(run(8192) >= kLarge);
   CHECK(run(1) >= kLarge);
-  session->Shrink();
+  radserve::ReturnMemory();
   CHECK(run(1) < kLarge / 4);
 }
 END;
 
 // AddressSanitizer ends the process where there is no memory.
 #if !defined(__SANITIZE_ADDRESS__)
-TEST("the run after one that found too little memory gives back what it does not need") {
+TEST("a run that finds too little memory has what others keep given back first") {
   // x times itself: as many sides as rows.
   const auto session = Load(OneNode("Gemm", {"x", "x"}, {0, 1}, {0, 0}, "transB", 1));
   const auto run = [&](int64_t rows) {
     const auto bucket = session->MakeBucket(rows, {{1}}, kOutputs);
     bucket->Run(rows, {});
-    return session->Memory().at(0).bytes;
   };
   constexpr size_t kLarge = size_t{64} << 20;
-  CHECK(run(1) < kLarge);
-  CHECK(run(4096) >= kLarge);
-  CHECK(run(1) >= kLarge);
+  run(4096);
+  CHECK(radserve::KeptRunMemory() >= kLarge);
   constexpr int64_t kTooMany = int64_t{1} << 24;
-  EQUAL(CodeOf([&] { run(kTooMany); }), "overloaded");
-  CHECK(run(1) < kLarge / 4);
-  CHECK(run(4096) >= kLarge);
-  CHECK(run(1) >= kLarge);
+  EQUAL(CodeOf([&] { run(kTooMany); }), "memory_exceeded");
+  CHECK(radserve::KeptRunMemory() < kLarge / 4);
+  run(4096);
+  CHECK(radserve::KeptRunMemory() >= kLarge);
+  radserve::ReturnMemory();
 }
 END;
 #endif
+
+TEST("a run has no more memory than all runs may have, and the next that needs less goes well") {
+  for (const int threads : {1, 2}) {
+    const auto session = Load(OneNode("Gemm", {"x", "x"}, {0, 1}, {0, 0}, "transB", 1), threads);
+    const auto run = [&](int64_t rows) {
+      const Tensor feed = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {rows, 1});
+      return session->Run(std::span(&feed, 1), kOutputs, true, {});
+    };
+    radserve::ReturnMemory();
+    radserve::LimitRunMemory(size_t{32} << 20);
+    EQUAL(CodeOf([&] { run(4096); }), "memory_exceeded");
+    CHECK(!run(1024).empty());
+    // Of two that fit one after the other each waits for its turn.
+    std::jthread other([&] {
+      for (int i = 0; i < 8; ++i) CHECK(!run(2500).empty());
+    });
+    for (int i = 0; i < 8; ++i) CHECK(!run(2500).empty());
+    other.join();
+    radserve::LimitRunMemory(0);
+    CHECK(!run(4096).empty());
+  }
+}
+END;
 
 TEST("one session with one thread, two with more; both say what they hold") {
   const std::string model = OneNode("Add", {"x", "x"}, {0, 1}, {0, 1});
@@ -709,13 +763,13 @@ TEST(
 }
 END;
 
-TEST("a run whose memory is refused is overloaded, and the session goes on") {
+TEST("a run that the machine has no memory for says so, and the session goes on") {
   for (const int threads : {1, 2}) {
     const auto session = Load(Greedy(), threads);
     const Tensor x = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1});
     for (const bool wide : {false, true, false}) {
       EQUAL(CodeOf([&] { session->Run(std::span(&x, 1), kOutputs, wide, {}); }),
-            std::string("overloaded"));
+            std::string("memory_exceeded"));
     }
   }
 }

@@ -478,4 +478,109 @@ TEST(
 }
 END;
 
+/// An agenda with two places, and what runs there.
+struct Places {
+  Agenda agenda{{}, 2};
+  Time now = Clock::now();
+
+  void Submit(uint32_t subject, Priority priority = Priority::kRoutine) {
+    auto task = MakeTask(priority, 1);
+    task->subject = subject;
+    agenda.Add(task, now);
+  }
+  /// Starts what may start; whose it is.
+  std::vector<uint32_t> Start() {
+    std::vector<uint32_t> subjects;
+    while (const EntryPtr entry = agenda.Next(now)) {
+      running.push_back(entry);
+      subjects.push_back(entry->task->subject);
+    }
+    return subjects;
+  }
+  /// They are told to stop, and go on.
+  void BecomeLate(size_t count) {
+    for (size_t i = 0; i < count; ++i) agenda.Told(running[i], now);
+    now += 2s;
+    for (size_t i = 0; i < count; ++i) CHECK(agenda.Late(now) != nullptr);
+    CHECK(agenda.Late(now) == nullptr);
+  }
+  void End(size_t count) {
+    for (size_t i = 0; i < count; ++i) agenda.Finish(running[i], false, now);
+    running.erase(running.begin(), running.begin() + static_cast<ptrdiff_t>(count));
+  }
+
+  std::vector<EntryPtr> running;
+};
+
+using Subjects = std::vector<uint32_t>;
+
+TEST("one subject has all places, and another one more at once") {
+  Places places;
+  for (int i = 0; i < 4; ++i) places.Submit(1);
+  CHECK((places.Start() == Subjects{1, 1}));
+  places.Submit(2);
+  places.Submit(2);
+  CHECK((places.Start() == Subjects{2}));
+  places.Submit(3, Priority::kBulk);
+  CHECK(places.Start().empty());
+  places.Submit(1, Priority::kStat);
+  CHECK((places.Start() == Subjects{1}));
+  places.End(4);
+  CHECK(places.Start().size() >= 2);
+}
+END;
+
+TEST("a late run keeps its subject's share, and no place of others") {
+  Places places;
+  for (int i = 0; i < 4; ++i) places.Submit(1);
+  CHECK((places.Start() == Subjects{1, 1}));
+  places.BecomeLate(2);
+  EQUAL(places.agenda.GetStats().late_runs, size_t{2});
+  EQUAL(places.agenda.GetStats().flows.at(1).late_runs, size_t{2});
+  CHECK(places.Start().empty());
+  for (int i = 0; i < 4; ++i) places.Submit(2);
+  CHECK((places.Start() == Subjects{2, 2}));
+  places.End(1);
+  EQUAL(places.agenda.GetStats().late_runs, size_t{1});
+  CHECK(places.Start().empty());
+  places.End(1);
+  places.End(2);
+  CHECK(places.Start().size() >= 2);
+}
+END;
+
+TEST("late runs beyond the places take these away, but for one of whoever has none, and for stat") {
+  Places places;
+  for (uint32_t subject = 1; subject <= 2; ++subject) {
+    places.Submit(subject);
+    places.Submit(subject);
+    EQUAL(places.Start().size(), size_t{2});
+    std::ranges::reverse(places.running);
+    places.BecomeLate(2);
+  }
+  places.Submit(3);
+  places.Submit(3);
+  CHECK((places.Start() == Subjects{3}));
+  places.Submit(4);
+  CHECK(places.Start().empty());
+  places.Submit(4, Priority::kStat);
+  CHECK((places.Start() == Subjects{4}));
+}
+END;
+
+TEST("whoever told to stop ends in time, or waits for a device, is not late") {
+  Places places;
+  places.Submit(1);
+  places.Submit(1);
+  places.Start();
+  for (const EntryPtr& entry : places.running) places.agenda.Told(entry, places.now);
+  places.agenda.Finish(places.running[0], false, places.now);
+  places.agenda.Park(places.running[1], places.now);
+  CHECK(places.agenda.NextLook().has_value());
+  places.now += 2s;
+  CHECK(places.agenda.Late(places.now) == nullptr);
+  EQUAL(places.agenda.GetStats().late_runs, size_t{0});
+}
+END;
+
 }  // namespace

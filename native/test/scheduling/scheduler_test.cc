@@ -371,4 +371,49 @@ TEST("many submitters, cancellers, deadlines and parked tasks at once") {
 }
 END;
 
+TEST("runs that do not stop keep their own subject waiting, and nobody else") {
+  Scheduler scheduler(2, true);
+  std::latch release(1);
+  std::latch started(2);
+  std::vector<TaskPtr> held;
+  const auto submit = [&](uint32_t subject, std::function<void(const TaskContext&)> body) {
+    auto task = std::make_shared<FakeTask>(std::move(body));
+    task->flow = 1;
+    task->subject = subject;
+    scheduler.Submit(task);
+    return task;
+  };
+  for (uint64_t i = 0; i < 2; ++i) {
+    held.push_back(std::make_shared<FakeTask>([&](const TaskContext&) {
+      started.count_down();
+      release.wait();
+    }));
+    held.back()->flow = 1;
+    held.back()->subject = 1;
+    held.back()->cancel_id = 7;
+    scheduler.Submit(held.back());
+  }
+  started.wait();
+  // The place of others, before the runs are late.
+  EQUAL(submit(2, [](const TaskContext&) {})->Outcome(), "done");
+  scheduler.Cancel(7);
+  while (scheduler.GetStats().late_runs < 2) std::this_thread::yield();
+  // Two at once have both places now.
+  std::latch together(2);
+  std::vector<TaskPtr> others;
+  for (uint32_t subject : {2, 3}) {
+    others.push_back(submit(subject, [&](const TaskContext&) { together.arrive_and_wait(); }));
+  }
+  for (const TaskPtr& task : others) EQUAL(task->Outcome(), "done");
+  std::atomic<bool> ran = false;
+  const TaskPtr own = submit(1, [&](const TaskContext&) { ran = true; });
+  EQUAL(submit(2, [](const TaskContext&) {})->Outcome(), "done");
+  CHECK(!ran);
+  release.count_down();
+  for (const TaskPtr& task : held) EQUAL(task->Outcome(), "cancelled");
+  EQUAL(own->Outcome(), "done");
+  EQUAL(scheduler.GetStats().late_runs, size_t{0});
+}
+END;
+
 }  // namespace

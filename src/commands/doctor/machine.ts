@@ -9,7 +9,7 @@ import { engineSettings, type Config } from "../../config.js";
 import { createEngine } from "../../engine/engine.js";
 import type { Feature } from "../feature.js";
 import { connectionsWithin, descriptorLimit } from "../../base/descriptor-limit.js";
-import { usualMemory } from "../../base/process-memory.js";
+import { LEAST_MEMORY, memoryOfRuns, usualMemory, wholeMemory } from "../../base/memory-limits.js";
 import { packageRoot } from "../../models/files.js";
 import { advice, bad, good, wordsOf, type Diagnosis } from "./finding.js";
 
@@ -94,13 +94,19 @@ export function machine(): Diagnosis[] {
 
 const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
-/** By default half of what the machine or the control group has is for images. */
+/** What images and networks may have of what the machine or the control group has. */
 export function memory({ memory: wanted }: Config): Diagnosis {
-  const half = usualMemory();
-  if (wanted === undefined)
-    return good("memory", `${gibibytes(half)} for images in progress, half of the machine's`);
-  const found = `${gibibytes(wanted)} for images in progress; the machine has ${gibibytes(half * 2)}`;
-  if (wanted > half * 2)
+  const whole = wholeMemory();
+  const images = wanted ?? usualMemory();
+  const runs = gibibytes(memoryOfRuns(images, 0));
+  const found = `${gibibytes(images)} for images in progress, ${runs} for runs of networks; the machine has ${gibibytes(whole)}`;
+  if (whole < LEAST_MEMORY)
+    return bad(
+      "memory",
+      gibibytes(whole),
+      `Give the server at least ${LEAST_MEMORY / 2 ** 20} MiB; it does not start with less.`,
+    );
+  if (images > whole)
     return bad(
       "memory",
       found,

@@ -23,6 +23,8 @@ export class Reference {
 
 /** References that lead to references; more are a circle. */
 const LONGEST_CHAIN = 16;
+/** Values that one may come to stand for; lists of references to lists of references multiply. */
+const MOST_VALUES = 100_000;
 
 /**
  * One of two constants, by a truth elsewhere in the file: $[1.5, 1.5, 1.5] if @highres else [3.0,
@@ -60,6 +62,8 @@ export function shown(value: unknown): string {
 export class BundleConfig {
   readonly root: ConfigFields;
   private readonly lines = new WeakMap<object, Map<string, number>>();
+  /** Values that the one which is being resolved has come to stand for. */
+  private values = 0;
 
   /**
    * @param file its name, which says whether it is YAML
@@ -100,20 +104,31 @@ export class BundleConfig {
   /**
    * The meaning of a value: references are followed as far as a component, constants are worked
    * out.
+   * @throws RadserveError bad_request for one that stands for too many
    */
-  resolve(value: unknown, chain = 0): unknown {
-    if (Array.isArray(value)) return value.map((one) => this.resolve(one, chain + 1));
+  resolve(value: unknown): unknown {
+    this.values = 0;
+    return this.meaning(value, 0);
+  }
+
+  private meaning(value: unknown, chain: number): unknown {
+    this.values += 1;
+    if (this.values > MOST_VALUES)
+      throw errors.bad_request(
+        `Expected references in ${this.file} that stand for at most ${MOST_VALUES} values; one stands for more. Correct the lists of references to lists.`,
+      );
+    if (Array.isArray(value)) return value.map((one) => this.meaning(one, chain + 1));
     if (typeof value !== "string" || !/^[@$%]/.test(value)) return value;
     const [, met, condition = "", otherwise] = CHOICE.exec(value) ?? [];
     if (met !== undefined) {
-      const chosen = this.resolve(condition, chain + 1);
+      const chosen = this.meaning(condition, chain + 1);
       return typeof chosen === "boolean"
         ? literal(chosen ? met : otherwise, value)
         : new Expression(value);
     }
     const [, plain, bracketed = plain] = CONTRARY.exec(value) ?? [];
     if (bracketed !== undefined) {
-      const truth = this.resolve(bracketed, chain + 1);
+      const truth = this.meaning(bracketed, chain + 1);
       return typeof truth === "boolean" ? !truth : new Expression(value);
     }
     const [, reference] = /^(?:\$\s*)?@([\w:#]+)\s*$/.exec(value) ?? [];
@@ -123,7 +138,7 @@ export class BundleConfig {
     if (isComponent(found)) return new Reference(id, found);
     return found === undefined || chain > LONGEST_CHAIN
       ? new Expression(value)
-      : this.resolve(found, chain + 1);
+      : this.meaning(found, chain + 1);
   }
 
   /**

@@ -1,0 +1,17 @@
+/** What a server and the process that tries models for it say to each other. */
+import type { ErrorObject } from "../base/errors.js";
+
+export interface TrialOrder {
+  folder: string;
+  /** Memory that it may take beside what the process has. */
+  bytes: number;
+}
+
+export interface TrialAnswer {
+  /** What it took at most, beside what the process had. */
+  bytes: number;
+  /** What its runs took of that, as far as is known. */
+  runs: number;
+  /** Why the model does not serve. */
+  error?: ErrorObject;
+}

@@ -1,0 +1,218 @@
+/**
+ * Models that are loaded and run for the first time by a process of their own, with a limit of
+ * memory and time. What each took is written down beside its hash, so that it is tried once.
+ */
+import { fork, type ChildProcess } from "node:child_process";
+import os from "node:os";
+import { renameSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { z } from "zod";
+import { durations } from "../base/durations.js";
+import { tried } from "../base/errno.js";
+import { errorCode, errors, RadserveError } from "../base/errors.js";
+import { monotonic } from "../base/monotonic.js";
+import { storedJson } from "../base/stored-json.js";
+import { VERSION } from "../base/version.js";
+import { textOfRegularSync } from "../files/regular-file.js";
+import type { Provider } from "./load.js";
+import type { FolderReport, SoundModel } from "./read.js";
+import type { TrialAnswer, TrialOrder } from "./trial-messages.js";
+
+/** Runs while a model is warmed, each of which may take durations.firstRun. */
+const RUNS = 3;
+/** Beyond the time of loading and running, how long it may take to start and to tell. */
+const MARGIN_MS = 60_000;
+/** A trial takes cores from nobody who works (setpriority(2)). */
+const NICENESS = 10;
+/** One that failed after so long is not tried again at each start. */
+const LONG_MS = 5_000;
+/** Models whose trials are remembered; those of longest ago are forgotten. */
+const MOST_REMEMBERED = 256;
+
+const rememberedSchema = z.object({
+  /** SHA-256 of the model, and of what else a trial depends on. */
+  model: z.string(),
+  /** What it took at most. */
+  bytes: z.number().int().nonnegative(),
+  /** What its runs took of that. */
+  runs: z.number().int().nonnegative(),
+  /** Why it must not be tried again with so much memory or less; absent where it went well. */
+  failed: z
+    .object({ error: z.object({ error: errorCode, message: z.string() }), with_bytes: z.number() })
+    .optional(),
+});
+type Remembered = z.infer<typeof rememberedSchema>;
+const fileSchema = z.object({ tried: z.array(rememberedSchema) });
+
+export interface TrialOptions {
+  stateDir: string;
+  providers: readonly Provider[];
+  /** ONNX Runtime's. */
+  version: string;
+  threads: number;
+}
+
+export interface TrialLimits {
+  /** Bytes that the model may take to be loaded and run. */
+  bytes: number;
+  /** A failure of before does not count. */
+  again: boolean;
+  stop: AbortSignal | undefined;
+}
+
+export interface TrialResult {
+  /** What loading and running it takes, and its runs of that. */
+  bytes: number;
+  runs: number;
+  /** Why it is not to be loaded here. */
+  refused?: RadserveError;
+}
+
+export class ModelTrials {
+  #child: ChildProcess | undefined;
+
+  constructor(private readonly options: TrialOptions) {}
+
+  /**
+   * Tries a model, unless that was done before.
+   * @returns undefined for one that is not tried: of a GPU, or that does not serve anyhow
+   */
+  async of(report: FolderReport, limits: TrialLimits): Promise<TrialResult | undefined> {
+    const { model, problems } = report;
+    if (model === undefined || problems.length > 0 || model.manifest.release === "off")
+      return undefined;
+    if (this.#providerOf(model) !== "cpu") return undefined;
+    const key = this.#keyOf(model);
+    const before = this.#remembered().find((one) => one.model === key);
+    const known = before === undefined ? undefined : resultOf(report.name, before, limits);
+    if (known !== undefined) return known;
+    const begun = monotonic();
+    const { answer, ended } = await this.#try(report.directory, limits);
+    // Nobody wants it any more, and whoever loads it next says so
+    if (limits.stop?.aborted === true) return undefined;
+    const { bytes, runs, error } = answer ?? {
+      bytes: limits.bytes,
+      runs: 0,
+      error: endedBy(report.name, ended, limits.bytes).toObject(),
+    };
+    if (error === undefined) {
+      this.#remember({ model: key, bytes, runs });
+      return { bytes, runs };
+    }
+    if (monotonic() - begun > LONG_MS)
+      this.#remember({ model: key, bytes, runs, failed: { error, with_bytes: limits.bytes } });
+    return { bytes, runs, refused: RadserveError.fromObject(error) };
+  }
+
+  /** Ends the process that tries models, until there is one to be tried. */
+  rest(): void {
+    this.#child?.kill("SIGKILL");
+    this.#child = undefined;
+  }
+
+  #providerOf({ manifest }: SoundModel): Provider | undefined {
+    return this.options.providers.find((one) => manifest.execution.providers.includes(one));
+  }
+
+  #keyOf({ sha256 }: SoundModel): string {
+    const { version, threads } = this.options;
+    return [sha256, VERSION, version, threads].join(" ");
+  }
+
+  /** The answer; without one, how the process ended: by a status or a signal, or for its time. */
+  #try(
+    folder: string,
+    { bytes, stop }: TrialLimits,
+  ): Promise<{ answer?: TrialAnswer; ended?: string }> {
+    const child = (this.#child ??= this.#start());
+    const order: TrialOrder = { folder, bytes };
+    return new Promise((resolve) => {
+      const most = durations.modelLoad + RUNS * durations.firstRun + MARGIN_MS;
+      const late = setTimeout(() => end("time"), most);
+      const end = (ended: string) => {
+        settle({ ended });
+        this.rest();
+      };
+      const aborted = () => end("stop");
+      const settle = (result: { answer?: TrialAnswer; ended?: string }) => {
+        clearTimeout(late);
+        stop?.removeEventListener("abort", aborted);
+        child.removeAllListeners();
+        // What it says later nobody hears, and must not be uncaught
+        child.on("error", () => undefined);
+        resolve(result);
+      };
+      child.on("message", (answer) => settle({ answer: answer as TrialAnswer }));
+      child.on("exit", (status, signal) => end(signal ?? `status ${status}`));
+      child.on("error", (error) => end(error.name));
+      stop?.addEventListener("abort", aborted);
+      if (stop?.aborted === true) aborted();
+      else child.send(order, () => undefined);
+    });
+  }
+
+  #start(): ChildProcess {
+    const child = fork(fileURLToPath(new URL("./trial-process.js", import.meta.url)), {
+      execArgv: process.execArgv,
+      stdio: ["ignore", "ignore", "ignore", "ipc"],
+    });
+    const { pid } = child;
+    if (pid !== undefined) tried(() => os.setPriority(pid, NICENESS));
+    return child;
+  }
+
+  get #file(): string {
+    return path.join(this.options.stateDir, "tried-models.json");
+  }
+
+  #remembered(): Remembered[] {
+    const found = tried(() => fileSchema.parse(storedJson(textOfRegularSync(this.#file))));
+    return found?.tried ?? [];
+  }
+
+  /** What cannot be written down is tried again. */
+  #remember(one: Remembered): void {
+    const others = this.#remembered().filter(({ model }) => model !== one.model);
+    const kept = { tried: [...others, one].slice(-MOST_REMEMBERED) };
+    tried(() => {
+      writeFileSync(`${this.#file}.new`, JSON.stringify(kept), { mode: 0o600 });
+      renameSync(`${this.#file}.new`, this.#file);
+    });
+  }
+}
+
+/** What is known of a model that was tried; undefined where it is to be tried again. */
+function resultOf(
+  name: string,
+  { bytes, runs, failed }: Remembered,
+  limits: TrialLimits,
+): TrialResult | undefined {
+  if (failed === undefined)
+    return bytes <= limits.bytes
+      ? { bytes, runs }
+      : { bytes, runs, refused: tooLarge(name, bytes, limits) };
+  if (limits.again || failed.with_bytes < limits.bytes) return undefined;
+  const { error } = failed;
+  const message = `${error.message} That was when it was tried before; radserve models reload tries it again.`;
+  return { bytes, runs, refused: RadserveError.fromObject({ ...error, message }) };
+}
+
+const mebibytes = (bytes: number): number => Math.ceil(bytes / 2 ** 20);
+
+function tooLarge(name: string, bytes: number, limits: TrialLimits): RadserveError {
+  return errors.model_unavailable(
+    `Model ${name}: expected at most ${mebibytes(limits.bytes)} MiB to load and run it, found ${mebibytes(bytes)} MiB when it was tried. Give the server more memory, or use fewer or smaller models; a restart has more for it than a reload.`,
+  );
+}
+
+/** How the process that tried the model ended without a word. */
+function endedBy(name: string, ended: string | undefined, bytes: number): RadserveError {
+  const why =
+    ended === "time"
+      ? "did not end in time"
+      : `ended by ${ended ?? "itself"}, as where a graph needs more memory than that or makes ONNX Runtime crash`;
+  return errors.model_unavailable(
+    `Model ${name}: it was tried in a process of its own with ${mebibytes(bytes)} MiB of memory, which ${why}. Correct the graph, use a smaller model, or give the server more memory.`,
+  );
+}

@@ -1,0 +1,76 @@
+/** Models that take all memory, or do not end, cost their first process that, and nobody else. */
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { readModelFolder } from "../../src/models/read.js";
+import { ModelTrials } from "../../src/models/trial.js";
+import { withDurations } from "../support/durations.js";
+import { endless, foldsMuch } from "../support/endless.js";
+import { copyModel, shippedModels } from "../support/manifests.js";
+import { ADDON, needs } from "../support/needs.js";
+
+const MIB = 2 ** 20;
+/** 4 GiB, beside what is made of them. */
+const NUMBERS = 2 ** 30;
+
+t.test("models are tried by a process of their own", { skip: needs(ADDON) }, async (t) => {
+  const stateDir = t.testdir();
+  const models = join(stateDir, "models");
+  mkdirSync(models);
+  const trials = new ModelTrials({ stateDir, providers: ["cpu"], version: "1", threads: 2 });
+  t.teardown(() => trials.rest());
+  const of = async (folder: string, bytes = 512 * MIB, again = false) =>
+    trials.of(await readModelFolder(folder), { bytes, again, stop: undefined });
+  const remembered = () =>
+    JSON.parse(readFileSync(join(stateDir, "tried-models.json"), "utf8")) as {
+      tried: { model: string; bytes: number; failed?: object }[];
+    };
+
+  await t.test("a good one, once", (t) => goodOne(t));
+  async function goodOne(t: Test): Promise<void> {
+    const folder = join(shippedModels, "ct-tissue");
+    const first = await of(folder);
+    t.equal(first?.refused, undefined);
+    t.match(remembered().tried, [{ bytes: first!.bytes }]);
+    const before = performance.now();
+    t.strictSame(await of(folder), first);
+    t.ok(performance.now() - before < 1_000, "what was tried is not tried again");
+    t.match((await of(folder, first!.bytes - 1))?.refused?.message, /^Model ct-tissue: expected/);
+    writeFileSync(join(stateDir, "tried-models.json"), "{");
+    t.equal((await of(folder))?.refused, undefined, "a file that cannot be read is made again");
+    t.equal(remembered().tried.length, 1);
+  }
+
+  await t.test("one that takes more memory than it may", async (t) => {
+    foldsMuch(models, NUMBERS);
+    const { refused } = (await of(join(models, "folds-much")))!;
+    t.match(refused?.toObject(), {
+      error: "model_unavailable",
+      message: /^Model folds-much(: it was tried in a process| does not serve: .*memory)/,
+    });
+    t.equal((await of(join(shippedModels, "ct-tissue")))?.refused, undefined, "the next is tried");
+  });
+
+  await t.test("one that does not end", async (t) => {
+    endless(models);
+    // The next process begins with these
+    trials.rest();
+    const before = { ...process.env };
+    Object.assign(process.env, withDurations({ firstRun: 6_000 }));
+    t.teardown(() => Object.assign(process.env, { NODE_OPTIONS: "" }, before));
+    const folder = join(models, "endless");
+    t.match((await of(folder))?.refused?.message, /a run of its graph did not end within 6 s/);
+    t.match(remembered().tried, { 1: { failed: { with_bytes: 512 * MIB } } });
+    const again = await of(folder);
+    t.match(again?.refused?.message, /did not end.*models reload tries it again\.$/);
+  });
+
+  await t.test("one that is off, broken, or for a GPU alone is not tried", async (t) => {
+    const off = copyModel(models, "ct-tissue", "off", (m) => (m.release = "off"));
+    t.equal(await of(off), undefined);
+    rmSync(join(off, "model.onnx"));
+    t.equal(await of(off), undefined);
+    const gpu = copyModel(models, "ct-tissue", "gpu", (m) => (m.execution.providers = ["cuda"]));
+    t.equal(await of(gpu), undefined);
+  });
+});
