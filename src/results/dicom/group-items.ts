@@ -72,21 +72,17 @@ export function sourcesOf(
   subject: Subject,
   told: readonly Told[],
 ): Dataset[] {
-  const { ids, others } = subject;
-  const whole = [ids, ...others].map(({ seriesInstanceUid, frames }) =>
-    isOneObject(frames)
-      ? images(relationship, SOURCE_OF_MEASUREMENT, allOf(frames))
-      : [uidRef(relationship, SERIES_INSTANCE_UID, seriesInstanceUid)],
+  const { ids, others, image } = subject;
+  const members = image.case?.members ?? [image];
+  const whole = [ids, ...others].map(({ seriesInstanceUid, frames }, i) =>
+    members[i]?.series !== undefined && frames.length > 1
+      ? [uidRef(relationship, SERIES_INSTANCE_UID, seriesInstanceUid)]
+      : images(relationship, SOURCE_OF_MEASUREMENT, allOf(frames)),
   );
   const numbers = [...new Set(told.map(({ finding }) => finding.frame))];
   if (numbers.includes(undefined)) return whole.flat();
   const frames = numbers.flatMap((frame) => framesOf(subject, frame));
   return [images(relationship, SOURCE_OF_MEASUREMENT, frames), ...whole.slice(1)].flat();
-}
-
-function isOneObject(frames: readonly SourceFrame[]): boolean {
-  const first = frames[0]?.sopInstanceUid;
-  return frames.every(({ sopInstanceUid }) => sopInstanceUid === first);
 }
 
 /** All frames of one object: where it has several, they need no numbers (PS3.3 section 10.3). */
