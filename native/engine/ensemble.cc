@@ -44,7 +44,7 @@ void Activate(const Step& step, Tensor& tensor) {
 }
 
 Step StepOf(const OutputSpec& spec, const InputSpec& input) {
-  const auto labels = static_cast<size_t>(spec.labels);
+  const size_t labels = spec.Columns();
   if (!spec.kind->masks) return {spec.activation, labels, 0, false};
   const size_t sides = input.channels_last ? 0 : input.volume ? 3 : 2;
   // Channel 0 is background.

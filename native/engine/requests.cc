@@ -410,9 +410,9 @@ void InferRequest::CollectWindows(const TaskContext& context) {
     size_t count = 0;
     for (size_t i = 0; i < found_.size(); ++i) {
       const OutputSpec& spec = model->outputs[i];
-      const size_t before = found_[i].size();
+      const size_t before = found_[i].boxes.size();
       spec.kind->collect(spec, tensor, placement, window, thresholds[i], found_[i]);
-      count += found_[i].size() - before;
+      count += found_[i].boxes.size() - before;
     }
     windows_.push_back(window);
     if (dump && (raw.empty() || count > most)) {

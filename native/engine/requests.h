@@ -222,7 +222,7 @@ class InferRequest : public ModelRequest {
   bool by_slices_ = false;
   /// The windows that CollectWindows ran, and for each output the boxes that they found.
   std::vector<SeenWindow> windows_;
-  std::vector<std::vector<Cuboid>> found_;
+  std::vector<FoundCuboids> found_;
 };
 
 /// Raw tensors through one model. The tensors of one image go the way of images, so that what a

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "runtime/independence.h"
 
 namespace radserve {
 namespace {
@@ -33,10 +34,15 @@ constexpr size_t kNumbersCompared = 128;
 /// No larger batches are tried for their bits once that has taken so long.
 constexpr auto kSameBitsPatience = std::chrono::seconds(2);
 
+/// Sides of an image that is made up where the source decides them: whole parts of them are what
+/// networks ask for.
+constexpr int kMadeUpSide = 64;
+
 /// The shape of the tensor of one image, or of one window; nullopt unless the manifest alone
-/// decides it.
-std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec,
-                                             const std::optional<TilingSpec>& tiling) {
+/// decides it, or sides are made up.
+std::optional<std::vector<int64_t>> ShapeOfRow(const InputSpec& spec,
+                                               const std::optional<TilingSpec>& tiling,
+                                               bool made_up) {
   if (spec.numbers > 0)
     return spec.flat ? std::vector<int64_t>{} : std::vector<int64_t>{spec.numbers};
   const SizeSpec& size = spec.size;
@@ -45,7 +51,9 @@ std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec,
   if (tiling) {
     sides.assign(tiling->window.begin(), tiling->window.end());
   } else if (size.kind != SizeSpec::Kind::kFixed) {
-    return std::nullopt;
+    if (!made_up) return std::nullopt;
+    const int multiple = std::max(1, size.multiple);
+    sides.assign(spec.volume ? 3 : 2, (kMadeUpSide + multiple - 1) / multiple * multiple);
   } else if (spec.volume) {
     sides.insert(sides.begin(), size.depth);
   }
@@ -188,14 +196,15 @@ int64_t LargestOnCpu(const Model& model, BatchRow& row, int threads, const std::
 }
 
 /// A row for each input of the graph, in its order, with a pattern; nullptr unless the manifest
-/// alone decides every shape and feeds every input.
-std::shared_ptr<BatchRow> PatternRow(const Model& model, const std::vector<TensorInfo>& graph) {
+/// feeds every input, and alone decides every shape, or sides are made up.
+std::shared_ptr<BatchRow> PatternRow(const Model& model, const std::vector<TensorInfo>& graph,
+                                     bool made_up = false) {
   auto row = std::make_shared<BatchRow>();
   row->key.model = model.id;
   for (const TensorInfo& info : graph) {
     const auto spec = std::ranges::find(model.inputs, info.name, &InputSpec::tensor);
     if (spec == model.inputs.end()) return nullptr;
-    const std::optional<std::vector<int64_t>> shape = FixedRow(*spec, model.tiling);
+    const std::optional<std::vector<int64_t>> shape = ShapeOfRow(*spec, model.tiling, made_up);
     if (!shape) return nullptr;
     row->key.row_shapes.push_back(*shape);
     row->inputs.push_back(Row(*spec, *shape));
@@ -214,6 +223,28 @@ void WarmWindow(const Model& model, const BatchRow& row, const std::stop_token& 
     // compares the two.
   }
   model.SeeWindows();
+}
+
+/// The largest batch on a GPU: what the manifest says if the rows of such a batch are independent,
+/// else 1. What rows that depend on each other would give depends on who else asked at that moment.
+int64_t LargestOnGpu(const Model& model, BatchRow& row, const std::stop_token& stop) {
+  const std::vector<std::string> names = model.OutputNames();
+  const RowFiller fill = [&](size_t pattern, std::span<Tensor>) { FillRow(model, pattern, row); };
+  int64_t rows = model.max_batch;
+  while (rows > 1) {
+    try {
+      const bool independent =
+          RowsAreIndependent(*model.session, names, rows, row.inputs, fill, stop);
+      return independent ? rows : 1;
+    } catch (const OutOfMemory&) {
+      rows /= 2;
+    } catch (const EngineError&) {
+      // The graph takes no batches, or not what the manifest says: that is told by who compares the
+      // two.
+      return 1;
+    }
+  }
+  return 1;
 }
 
 bool AnyBatch(const TensorInfo& input) { return !input.shape.empty() && input.shape[0] == -1; }
@@ -256,6 +287,12 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
     if (model->max_batch < 2) return;
   }
   if (cuda && !fed) return;
+  if (cuda && model->max_batch > 1) {
+    const std::shared_ptr<BatchRow> probe = PatternRow(*model, graph, true);
+    model->max_batch = probe ? LargestOnGpu(*model, *probe, stop) : 1;
+    // What these runs took is for others.
+    ShrinkGpu(model->settings.device);
+  }
   const Place& place = PlaceFor(model->settings);
   place.batcher->AddModel(model->id, model->max_batch, cuda);
   place.device->AddModel(

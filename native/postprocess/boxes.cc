@@ -78,15 +78,15 @@ std::optional<Box> InSource(const Box& box, const Geometry& g) {
   return std::nullopt;
 }
 
-std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns,
+std::vector<Box> BoxesOfMap(std::span<const float> map, const MapGrid& grid,
                             const MapBoxesSpec& spec, const Geometry& geometry, double threshold) {
+  const MapSide& along_rows = grid.rows.side;
+  const MapSide& along_columns = grid.columns.side;
   std::vector<uint8_t> members(map.size());
   ToMask(map, spec.threshold, members.data());
-  const Regions found =
-      FindRegions(members, rows, columns, 1, Members::kEqual, Neighbours::kCorners);
-  const std::vector<Region> regions = Measure(found, map, columns);
-  const double sx = static_cast<double>(geometry.columns.tensor) / columns;
-  const double sy = static_cast<double>(geometry.rows.tensor) / rows;
+  const Regions found = FindRegions(members, along_rows.map, along_columns.map, 1, Members::kEqual,
+                                    Neighbours::kCorners);
+  const std::vector<Region> regions = Measure(found, map, along_columns.map);
   std::vector<Box> boxes;
   for (const Region& region : regions) {
     const double score = region.sum / static_cast<double>(region.pixels);
@@ -94,9 +94,10 @@ std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns,
     const double width = region.right - region.left + 1;
     const double height = region.bottom - region.top + 1;
     const double grow = width * height * spec.unclip / (2 * (width + height));
-    boxes.push_back({(region.left - grow) * sx, (region.top - grow) * sy,
-                     (region.right + 1 + grow) * sx, (region.bottom + 1 + grow) * sy,
-                     static_cast<float>(score), 0});
+    boxes.push_back({along_columns.InTensor(region.left - grow),
+                     along_rows.InTensor(region.top - grow),
+                     along_columns.InTensor(region.right + 1 + grow),
+                     along_rows.InTensor(region.bottom + 1 + grow), static_cast<float>(score), 0});
   }
   return ToSource(boxes, geometry, spec.max_boxes);
 }

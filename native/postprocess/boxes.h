@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "postprocess/cover.h"
 #include "postprocess/turned.h"
 #include "prepare/geometry.h"
 
@@ -35,6 +36,13 @@ struct Cuboid {
   double weight = 1;
 };
 
+/// What the runs of a graph over windows of a volume found.
+struct FoundCuboids {
+  std::vector<Cuboid> boxes;
+  /// OutputResult::implausible
+  size_t implausible = 0;
+};
+
 /// A box of tensor pixels in pixels of the source, clamped to the image; nothing if no area is left
 /// of it. Of a turned box the edges are those round the part of it that lies in the image.
 std::optional<Box> InSource(const Box& box, const Geometry& geometry);
@@ -47,12 +55,12 @@ struct MapBoxesSpec {
   int max_boxes = 1;
 };
 
-/// Regions (8-connected) of a rows x columns probability map that covers the tensor become boxes in
-/// source pixels: pixels at or above the map's threshold, regions of at least minimum_area pixels
-/// of the map, bounding boxes grown on each side by area * unclip / perimeter of the bounding box
-/// (Liao et al. 2020, section 3.4), score the mean probability of the region's pixels, kept at or
-/// above `threshold` (NaN: all). Best first.
-std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns,
+/// Regions (8-connected) of a probability map, which lies so, become boxes in source pixels: pixels
+/// at or above the map's threshold, regions of at least minimum_area pixels of the map, bounding
+/// boxes grown on each side by area * unclip / perimeter of the bounding box (Liao et al. 2020,
+/// section 3.4), score the mean probability of the region's pixels, kept at or above `threshold`
+/// (NaN: all). Best first.
+std::vector<Box> BoxesOfMap(std::span<const float> map, const MapGrid& grid,
                             const MapBoxesSpec& spec, const Geometry& geometry, double threshold);
 
 }  // namespace radserve

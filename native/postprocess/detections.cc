@@ -69,9 +69,17 @@ double Shared(const Candidate& a, const Candidate& b, Overlap overlap) {
   return 0;
 }
 
+/// Whether a box in pixels of the tensor lies where a network that saw it puts none.
+bool IsImplausible(const Box& box, const Geometry& g) {
+  const double x = (box.x0 + box.x1) / 2;
+  const double y = (box.y0 + box.y1) / 2;
+  return x < 0 || x > g.columns.tensor || y < 0 || y > g.rows.tensor ||
+         (box.x1 - box.x0 < 1 && box.y1 - box.y0 < 1);
+}
+
 /// `candidates` best first.
 std::vector<Box> Choose(const std::vector<Candidate>& candidates, const DetectionSpec& spec,
-                        const Geometry& g) {
+                        const Geometry& g, size_t& implausible) {
   std::vector<Candidate> kept;
   std::vector<Box> out;
   for (const Candidate& candidate : candidates) {
@@ -83,6 +91,7 @@ std::vector<Box> Choose(const std::vector<Candidate>& candidates, const Detectio
                         });
     if (nms && (nms->fast || !hidden)) kept.push_back(candidate);
     if (hidden) continue;
+    if (IsImplausible(candidate.box, g)) ++implausible;
     if (const std::optional<Box> seen = InSource(candidate.box, g)) out.push_back(*seen);
   }
   return out;
@@ -127,14 +136,16 @@ bool Reaches(float score, double threshold) { return !(score < static_cast<float
 
 }  // namespace
 
-int LabelOfClass(float number, bool counts, int first_class, int labels) {
-  const float label = std::round(number) - static_cast<float>(first_class);
+int LabelOfClass(float number, bool counts, int first_class, const OutputSpec& spec) {
+  const auto classes = static_cast<int>(spec.Columns());
+  const float column = std::round(number) - static_cast<float>(first_class);
   const bool whole = std::fabs(number - std::round(number)) < 1e-3f;
-  if (whole && label >= 0 && label < static_cast<float>(labels)) return static_cast<int>(label);
+  if (whole && column >= 0 && column < static_cast<float>(classes))
+    return spec.PlaceOf(static_cast<int>(column));
   if (!counts) return -1;
   throw EngineError("output_invalid", "The model gave class " + std::to_string(number) +
                                           "; expected " + std::to_string(first_class) + " to " +
-                                          std::to_string(first_class + labels - 1) + ".");
+                                          std::to_string(first_class + classes - 1) + ".");
 }
 
 std::optional<SuppressionSpec> ReadSuppression(const Description& output) {
@@ -173,7 +184,7 @@ RawDetections ReadLists(const OutputSpec& spec, const ListSpec& list, const Tens
     InvalidOutput(boxes, std::to_string(numbers) + " numbers a box");
   }
   const size_t count = boxes.Elements() / numbers;
-  const size_t columns = list.classes.empty() ? static_cast<size_t>(spec.labels) : 1;
+  const size_t columns = list.classes.empty() ? spec.Columns() : 1;
   // With the labels first the numbers would be as many, and each another's.
   const auto labels = static_cast<int64_t>(columns);
   const bool side_by_side =
@@ -216,7 +227,7 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
   };
   RawDetections raw;
   for (size_t k = 0; k < 4; ++k) take(table.box[k], 4, k, raw.boxes);
-  const size_t scores = table.score_a_label ? static_cast<size_t>(spec.labels) : 1;
+  const size_t scores = table.score_a_label ? spec.Columns() : 1;
   for (size_t k = 0; k < scores; ++k)
     take(table.score + static_cast<int>(k), scores, k, raw.scores);
   if (table.class_column) take(*table.class_column, 1, 0, raw.classes);
@@ -231,9 +242,10 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
   return raw;
 }
 
-std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec,
-                                  const Geometry& geometry, std::span<const double> thresholds) {
+std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, const Geometry& placed,
+                                  std::span<const double> thresholds, size_t* implausible) {
   const auto& own = spec.Own<DetectionSpec>();
+  const Geometry geometry = own.in_source ? SourceItself(placed) : placed;
   const size_t count = raw.boxes.size() / 4;
   const size_t columns = count == 0 ? 1 : raw.scores.size() / count;
   FinishScores(raw, columns, spec);
@@ -256,19 +268,25 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec,
     };
     if (!raw.classes.empty()) {
       // Rows that a network fills up with nothing have no area or no score.
-      const int label =
-          LabelOfClass(raw.classes[i], area && scores[0] > 0, own.first_class, spec.labels);
+      const int label = LabelOfClass(raw.classes[i], area && scores[0] > 0, own.first_class, spec);
       if (label >= 0) add(label, scores[0]);
-    } else if (own.several_labels) {
-      for (size_t k = 0; k < columns; ++k) add(static_cast<int>(k), scores[k]);
+      continue;
+    }
+    std::vector<float> of_labels(scores.begin(), scores.end());
+    DropIgnored(spec, of_labels);
+    if (own.several_labels) {
+      for (size_t k = 0; k < of_labels.size(); ++k) add(static_cast<int>(k), of_labels[k]);
     } else {
-      const auto best = std::max_element(scores.begin(), scores.end());
-      add(static_cast<int>(best - scores.begin()), *best);
+      const auto best = std::ranges::max_element(of_labels);
+      add(static_cast<int>(best - of_labels.begin()), *best);
     }
   }
   std::ranges::stable_sort(candidates, std::greater{},
                            [](const Candidate& c) { return c.box.score; });
-  return Choose(candidates, own, geometry);
+  size_t doubtful = 0;
+  std::vector<Box> boxes = Choose(candidates, own, geometry, doubtful);
+  if (implausible != nullptr) *implausible = doubtful;
+  return boxes;
 }
 
 }  // namespace radserve

@@ -65,6 +65,8 @@ struct DetectionSpec {
   BoxFormat format = BoxFormat::kXyxy;
   /// 0 to 1 of the tensor's sides, instead of its pixels.
   bool normalised = false;
+  /// In pixels of the source, instead of the tensor's.
+  bool in_source = false;
   ListSpec list;
   /// Then `tensor` holds boxes, scores and classes.
   std::optional<TableSpec> table;
@@ -103,9 +105,9 @@ ListSpec ReadList(const Description& output, OutputSpec& spec);
 /// Number of the first label.
 int FirstClassOf(const Description& output);
 
-/// The index of the label that a class number means; -1 for one that means none, where it does not
-/// count. Throws output_invalid where it does.
-int LabelOfClass(float number, bool counts, int first_class, int labels);
+/// The index of the label that a class number means; -1 for one that is ignored, and for one that
+/// means none, where it does not count. Throws output_invalid where it does.
+int LabelOfClass(float number, bool counts, int first_class, const OutputSpec& spec);
 
 /// Boxes of so many numbers, scores and classes in tensors of their own. Throws output_invalid
 /// where one does not fit the others.
@@ -126,7 +128,9 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec);
 /// union with a better one that was kept is greater than the limit. What turned boxes share is
 /// computed in float64. Throws output_invalid for numbers that are not finite, for classes outside
 /// the labels, and for scores of a table that are no probabilities.
-std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec,
-                                  const Geometry& geometry, std::span<const double> thresholds);
+/// @param implausible is given OutputResult::implausible
+std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, const Geometry& placed,
+                                  std::span<const double> thresholds,
+                                  size_t* implausible = nullptr);
 
 }  // namespace radserve

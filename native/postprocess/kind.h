@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/description.h"
 #include "postprocess/output.h"
@@ -35,7 +36,7 @@ struct OutputKind {
   /// window of the tensor or over all of it. Throws output_invalid.
   void (*collect)(const OutputSpec& spec, const TensorByName& tensors,
                   const VolumePlacement& placement, const SeenWindow& window,
-                  std::span<const double> thresholds, std::vector<Cuboid>& found) = nullptr;
+                  std::span<const double> thresholds, FoundCuboids& found) = nullptr;
   /// Merges those of all windows, and gives them in pixels and slices of the source, best first.
   std::vector<Box> (*settle)(const OutputSpec& spec, std::vector<Cuboid> found,
                              std::span<const SeenWindow> windows, const VolumePlacement& placement,
@@ -54,6 +55,9 @@ namespace kinds {
 OutputSpec ReadOutputSpec(const Description& output, std::span<const InputSpec> inputs);
 
 Activation ReadActivation(const Description& o);
+
+/// Takes the columns that are no label out of one row of them.
+void DropIgnored(const OutputSpec& spec, std::vector<float>& row);
 
 /// Throws output_invalid: a tensor is not what the manifest says.
 [[noreturn]] void InvalidOutput(const Tensor& tensor, const std::string& expected);

@@ -1,5 +1,6 @@
 #include "postprocess/maps.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -49,6 +50,18 @@ Maps::Maps(const Tensor& tensor, size_t channels, bool channels_last) : channels
   values_ = own_.data();
 }
 
+void Maps::Drop(std::span<const int> channels) {
+  if (channels.empty()) return;
+  std::vector<float> kept;
+  for (size_t c = 0; c < channels_; ++c) {
+    if (std::ranges::find(channels, static_cast<int>(c)) != channels.end()) continue;
+    kept.insert(kept.end(), Channel(c), Channel(c) + pixels());
+  }
+  channels_ -= channels.size();
+  own_ = std::move(kept);
+  values_ = own_.data();
+}
+
 void Maps::Activate(Activation activation) {
   if (activation != Activation::kSigmoid && activation != Activation::kSoftmax) return;
   if (own_.empty()) own_.assign(values().begin(), values().end());
@@ -65,9 +78,8 @@ void ActivateMap(const OutputSpec& spec, const Tensor& tensor, Maps& map) {
   CheckFinite(map.values(), tensor.name);
 }
 
-std::array<Axis, 2> WayBack(const Maps& maps, const Geometry& geometry) {
-  return {geometry.rows.Back(maps.rows(), geometry.antialias),
-          geometry.columns.Back(maps.columns(), geometry.antialias)};
+MapGrid GridOf(const OutputSpec& spec, const Maps& maps, const Geometry& geometry) {
+  return LayMap(spec.cover, maps.rows(), maps.columns(), geometry, spec.tensor);
 }
 
 }  // namespace radserve

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
 
 #include "base/tensor.h"
+#include "postprocess/cover.h"
 #include "postprocess/output.h"
 #include "prepare/geometry.h"
-#include "resample/resample.h"
 
 namespace radserve {
 
@@ -24,7 +23,7 @@ struct MapShape {
 /// output_invalid for other shapes.
 MapShape ReadMapShape(const Tensor& tensor, size_t sides, size_t channels, bool channels_last);
 
-/// An output tensor as planes that cover the model's input, one for each channel. Reads the
+/// An output tensor as planes over the model's input, one for each channel. Reads the
 /// tensor's own memory where its elements are floats in that order, which must outlive it.
 class Maps {
  public:
@@ -40,6 +39,8 @@ class Maps {
   size_t pixels() const { return static_cast<size_t>(rows_) * static_cast<size_t>(columns_); }
   std::span<const float> values() const { return {values_, channels_ * pixels()}; }
   const float* Channel(size_t c) const { return values_ + c * pixels(); }
+  /// Takes channels out, whose numbers rise.
+  void Drop(std::span<const int> channels);
   /// Sigmoid of each value, or softmax over the channels of each pixel; nothing for the others.
   void Activate(Activation activation);
 
@@ -55,7 +56,7 @@ class Maps {
 /// Activates a map of one channel. Throws output_invalid for what is not finite.
 void ActivateMap(const OutputSpec& spec, const Tensor& tensor, Maps& map);
 
-/// The way back from maps that cover the tensor: along rows and columns.
-std::array<Axis, 2> WayBack(const Maps& maps, const Geometry& geometry);
+/// Where the maps of an output lie. Throws as LayMap of cover.h does.
+MapGrid GridOf(const OutputSpec& spec, const Maps& maps, const Geometry& geometry);
 
 }  // namespace radserve

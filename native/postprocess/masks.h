@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "postprocess/output.h"
+
 namespace radserve {
 
 struct MaskStep {
@@ -55,6 +57,10 @@ void DropSmallComponents(const MaskView& mask, uint8_t label, int64_t pixels);
 /// Background that `label` shuts off from the image border (of a volume: from all six faces)
 /// becomes `label`; pixels of other labels and Pixel Padding stay what they are.
 void FillHoles(const MaskView& mask, uint8_t label);
+
+/// Numbers of channels, of which the first is background, as numbers of labels: a channel that is
+/// ignored is background, too.
+void ChannelsToLabels(const OutputSpec& spec, std::span<uint8_t> pixels);
 
 /// Adds to counts[v - 1] the pixels of each value v from 1 on; there is a count for each.
 void CountLabels(std::span<const uint8_t> pixels, std::span<int64_t> counts);

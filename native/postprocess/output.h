@@ -1,9 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <any>
 #include <cstddef>
 #include <string>
 #include <vector>
+
+#include "postprocess/cover.h"
 
 namespace radserve {
 
@@ -30,7 +33,13 @@ struct OutputSpec {
   /// Number of the input whose grid maps and boxes are on.
   size_t input = 0;
   Activation activation = Activation::kNone;
+  /// Of an output that is a map.
+  MapCover cover;
+  /// Maps go back to the source's grid before they are activated.
+  bool activate_last = false;
   int labels = 0;
+  /// Numbers, from 0 and rising, of the columns of the tensor (channels of maps) that are no label.
+  std::vector<int> ignored;
   /// The manifest's thresholds, one a label; NaN for a label without a threshold.
   std::vector<double> thresholds;
 
@@ -39,6 +48,14 @@ struct OutputSpec {
     std::vector<std::string> names = {tensor};
     names.insert(names.end(), further_tensors.begin(), further_tensors.end());
     return names;
+  }
+  /// Columns of scores that the tensor has.
+  size_t Columns() const { return static_cast<size_t>(labels) + ignored.size(); }
+  /// The place of a column among those that are not ignored; -1 for one that is.
+  int PlaceOf(int column) const {
+    const auto next = std::ranges::lower_bound(ignored, column);
+    if (next != ignored.end() && *next == column) return -1;
+    return column - static_cast<int>(next - ignored.begin());
   }
   /// The fields of its kind. Of an output of another kind they are as where nothing is set.
   template <typename Fields>

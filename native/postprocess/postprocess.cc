@@ -53,8 +53,17 @@ OutputSpec ReadOutputSpec(const Description& output, std::span<const InputSpec> 
   if (output.Has("labels")) spec.thresholds = output.List("labels", ThresholdOf);
   spec.labels = static_cast<int>(spec.thresholds.size());
   spec.input = InputOf(output, inputs);
+  spec.cover = ReadMapCover(output);
+  spec.activate_last = output.Has("activated") && output.Text("activated") == "after";
+  if (output.Has("ignored")) spec.ignored = output.Ints("ignored");
+  std::ranges::sort(spec.ignored);
   spec.kind->read(output, spec);
   return spec;
+}
+
+void DropIgnored(const OutputSpec& spec, std::vector<float>& row) {
+  for (auto column = spec.ignored.rbegin(); column != spec.ignored.rend(); ++column)
+    row.erase(row.begin() + *column);
 }
 
 void InvalidOutput(const Tensor& tensor, const std::string& expected) {

@@ -67,6 +67,9 @@ struct OutputResult : MaskResult {
   /// look, background has 1 and labels have 0.
   std::optional<Tensor> probabilities;
   std::vector<Box> boxes;
+  /// Boxes at or above their threshold whose middle lies outside of what the model was given, or
+  /// that are smaller than a pixel of it: most likely their unit is not what the manifest says.
+  size_t implausible = 0;
   std::vector<Point> points;
 };
 
@@ -129,7 +132,7 @@ void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding,
 struct VolumeView {
   /// Prefer [1,D,H,W,C] where a shape fits both readings.
   bool channels_last = false;
-  /// Maps go back to the source before they are activated.
+  /// Maps go back to the source before they are activated, as OutputSpec::activate_last.
   bool activate_last = false;
   /// Fill OutputResult::probabilities.
   bool probabilities = false;
@@ -154,13 +157,13 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
                                std::span<const double> thresholds, const std::stop_token& stop);
 
 /// Boxes that windows over a volume found (OutputKind::collect) as one output.
-OutputResult PostprocessCuboids(const OutputSpec& spec, std::vector<Cuboid> found,
+OutputResult PostprocessCuboids(const OutputSpec& spec, FoundCuboids found,
                                 std::span<const SeenWindow> windows,
                                 const VolumePlacement& placement,
                                 std::span<const double> thresholds);
 
 /// Channels of a segmentation's tensor: a background before the labels where they exclude each
-/// other.
+/// other, and those that are ignored.
 size_t ChannelsOf(const OutputSpec& spec);
 
 /// The same, to the bit, for a segmentation whose maps come slice by slice across the source's

@@ -21,6 +21,10 @@ constexpr size_t kLeastPixels = 4;
 constexpr float kMostProbable = 1.01F;
 /// Sums of greater numbers could overflow.
 constexpr float kMostPrecise = 1e30F;
+/// For thresholds so far from 0 and 1 rounding moves a sigmoid by less than logits that differ by
+/// kSigmoidRounding.
+constexpr double kLeastLogit = 1e-3;
+constexpr double kSigmoidRounding = 1e-2;
 /// Cells between open ones that are cheaper computed with them.
 constexpr size_t kBridge = 4;
 
@@ -168,9 +172,18 @@ RADSERVE_HOT_LOOP float Magnitude(const float* values, size_t count) {
   return std::bit_cast<float>(most);
 }
 
+/// The labels of samples that are no nearer to the threshold than rounding can take what is
+/// interpolated from them; empty where that cannot be told.
 std::vector<uint16_t> KnownByThreshold(const PlaneSampler& sampler, const Maps& maps,
-                                       size_t channel, double threshold) {
-  const double bound = RoundingBound(sampler, kMostProbable);
+                                       size_t channel, Activation last, double threshold) {
+  double bound = RoundingBound(sampler, kMostProbable);
+  if (last == Activation::kSigmoid) {
+    const float magnitude = Magnitude(maps.Channel(channel), maps.pixels());
+    if (magnitude > kMostPrecise || threshold < kLeastLogit || threshold > 1 - kLeastLogit)
+      return {};
+    bound = RoundingBound(sampler, magnitude) + kSigmoidRounding;
+    threshold = std::log(threshold / (1 - threshold));
+  }
   std::vector<uint16_t> known(maps.pixels());
   LabelByThreshold(maps.Channel(channel), known.size(), CeilToFloat(threshold - bound),
                    CeilToFloat(threshold + bound), known.data());
@@ -209,7 +222,7 @@ std::vector<uint16_t> KnownHighest(const PlaneSampler& sampler, const Maps& maps
 
 }  // namespace
 
-void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& columns,
+void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& columns, Activation last,
                            std::span<const double> thresholds, std::vector<uint8_t>& mask,
                            std::vector<uint8_t>* fractions) {
   PlaneSampler sampler(rows, columns);
@@ -218,13 +231,19 @@ void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& colum
   if (fractions != nullptr) fractions->reserve(pixels);
   const bool look = fractions == nullptr && IsLarger(sampler, maps);
   std::vector<uint8_t> steps(fractions == nullptr ? 0 : sampler.columns().outputs());
+  std::vector<float> activated(last == Activation::kSigmoid ? sampler.columns().outputs() : 0);
   for (size_t c = 0; c < maps.channels(); ++c) {
     std::vector<uint16_t> known;
-    if (look) known = KnownByThreshold(sampler, maps, c, thresholds[c]);
+    if (look) known = KnownByThreshold(sampler, maps, c, last, thresholds[c]);
     Decider decider(sampler, static_cast<size_t>(maps.columns()), std::move(known));
     const auto compute = [&](int y, const Span& span, uint8_t* line) {
       const auto [begin, end] = PixelsOf(sampler, span);
       const float* row = sampler.Row(maps.Channel(c), y, span.begin, span.end);
+      if (!activated.empty()) {
+        std::copy(row + begin, row + end, activated.begin() + static_cast<ptrdiff_t>(begin));
+        Sigmoid(std::span(activated).subspan(begin, end - begin));
+        row = activated.data();
+      }
       ToMask({row + begin, row + end}, thresholds[c], line + begin);
       if (fractions == nullptr) return;
       ToSteps({row, steps.size()}, steps.data());
@@ -234,7 +253,7 @@ void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& colum
   }
 }
 
-void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns,
+void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, Activation last,
                     std::vector<uint8_t>& mask, std::vector<uint8_t>* fractions) {
   PlaneSampler sampler(rows, columns);
   const size_t width = sampler.columns().outputs();
@@ -246,20 +265,31 @@ void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns,
   if (look) known = KnownHighest(sampler, maps);
   Decider decider(sampler, static_cast<size_t>(maps.columns()), std::move(known));
   std::vector<float> best(width);
+  // A row of all channels, whose softmax is shown.
+  std::vector<float> row_of_all(
+      fractions == nullptr || last != Activation::kSoftmax ? 0 : maps.channels() * width);
+  const auto show = [&](size_t channel, int y, const float* row) {
+    ToSteps({row, width},
+            fractions->data() + (channel - 1) * plane + static_cast<size_t>(y) * width);
+  };
   const auto compute = [&](int y, const Span& span, uint8_t* line) {
     const auto [begin, end] = PixelsOf(sampler, span);
     std::fill(line + begin, line + end, uint8_t{0});
     for (size_t c = 0; c < maps.channels(); ++c) {
       const float* row = sampler.Row(maps.Channel(c), y, span.begin, span.end);
+      if (!row_of_all.empty())
+        std::copy_n(row, width, row_of_all.begin() + static_cast<ptrdiff_t>(c * width));
       if (c == 0) {
         std::copy(row + begin, row + end, best.begin() + static_cast<ptrdiff_t>(begin));
         continue;
       }
       TakeHigher({row + begin, row + end}, static_cast<uint8_t>(c), best.data() + begin,
                  line + begin);
-      if (fractions == nullptr) continue;
-      ToSteps({row, width}, fractions->data() + (c - 1) * plane + static_cast<size_t>(y) * width);
+      if (fractions != nullptr && row_of_all.empty()) show(c, y, row);
     }
+    if (row_of_all.empty()) return;
+    SoftmaxPlanes(row_of_all, width);
+    for (size_t c = 1; c < maps.channels(); ++c) show(c, y, row_of_all.data() + c * width);
   };
   decider.Decide(compute, mask);
 }

@@ -17,16 +17,17 @@ namespace radserve {
 /// are the same.
 ///
 /// The planes are appended to what they go to. With `fractions` each label's probabilities are
-/// appended to it, in steps of 1/255.
+/// appended to it, in steps of 1/255. `last` is the activation of values that are logits still:
+/// they are interpolated, and activated on the source grid.
 
 /// 1 where the plane of a channel is at or above the channel's threshold: a plane for each channel.
-void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& columns,
+void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& columns, Activation last,
                            std::span<const double> thresholds, std::vector<uint8_t>& mask,
                            std::vector<uint8_t>* fractions);
 
 /// The channel that is highest, the first of equal ones: one plane. Channel 0 is background and has
 /// no fractions.
-void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns,
+void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, Activation last,
                     std::vector<uint8_t>& mask, std::vector<uint8_t>* fractions);
 
 /// Labels of a map at each source pixel: the nearest.

@@ -22,6 +22,8 @@ namespace {
 /// A tensor read as channels of maps over the model's grid.
 struct VolumeMaps {
   const Tensor* tensor = nullptr;
+  /// Those of the tensor that are read, and how many they are.
+  std::vector<ptrdiff_t> which;
   size_t channels = 0;
   /// Depth, height, width; strides in elements.
   std::array<int, 3> sides{};
@@ -32,9 +34,15 @@ struct VolumeMaps {
   std::function<const Tensor&(int slice)> take;
 };
 
-VolumeMaps ReadMaps(const Tensor& tensor, size_t channels, bool channels_last) {
+/// The channels of a segmentation: what is ignored is read too where it may be the highest.
+VolumeMaps ReadMaps(const Tensor& tensor, const OutputSpec& spec, bool channels_last) {
+  const size_t channels = ChannelsOf(spec);
   const auto [planar, sides] = ReadMapShape(tensor, 3, channels, channels_last);
-  VolumeMaps maps{&tensor, channels, {sides[0], sides[1], sides[2]}, {}, 0, {}};
+  VolumeMaps maps{&tensor, {}, 0, {sides[0], sides[1], sides[2]}, {}, 0, {}};
+  for (int c = 0; c < static_cast<int>(channels); ++c) {
+    if (!MayOverlap(spec.activation) || spec.PlaceOf(c) >= 0) maps.which.push_back(c);
+  }
+  maps.channels = maps.which.size();
   const ptrdiff_t step = planar ? 1 : static_cast<ptrdiff_t>(channels);
   maps.strides = {step * maps.sides[1] * maps.sides[2], step * maps.sides[2], step};
   maps.channel_stride = planar ? maps.strides[0] * maps.sides[0] : 1;
@@ -42,9 +50,9 @@ VolumeMaps ReadMaps(const Tensor& tensor, size_t channels, bool channels_last) {
 }
 
 /// The same of maps that come slice by slice; `see` is shown each once.
-VolumeMaps ReadSlices(TiledSlices& slices, size_t channels, bool channels_last,
+VolumeMaps ReadSlices(TiledSlices& slices, const OutputSpec& spec, bool channels_last,
                       const TiledSlices::See& see) {
-  VolumeMaps maps = ReadMaps(slices.Take(0, see), channels, channels_last);
+  VolumeMaps maps = ReadMaps(slices.Take(0, see), spec, channels_last);
   maps.sides = slices.sides();
   maps.take = [&slices, see](int slice) -> const Tensor& { return slices.Take(slice, see); };
   return maps;
@@ -126,11 +134,15 @@ void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* 
 struct Job {
   const OutputSpec& spec;
   const PreparedVolume& volume;
+  /// Of what the maps cover.
+  VolumePlacement placement;
   const VolumeView& view;
   std::span<const double> thresholds;
   const std::stop_token& stop;
   ThreadTeam& team;
 };
+
+bool ActivatesLast(const Job& job) { return job.view.activate_last || job.spec.activate_last; }
 
 void CheckValues(const Job& job, const Tensor& tensor) {
   ForValues(tensor, job.stop, job.team, [&](std::span<const float> values) {
@@ -159,10 +171,10 @@ class Decision {
     out.overlapping = MayOverlap(spec.activation);
     out.mask.resize(out.Voxels() * (out.overlapping ? channels : 1));
     if (spec.Own<SegmentationSpec>().fractional)
-      out.fractions.resize(out.Voxels() * (channels - First()));
+      out.fractions.resize(out.Voxels() * static_cast<size_t>(spec.labels));
     // The highest of several stays the highest, so that softmax counts only where its values do.
     const bool softmax = spec.activation == Activation::kSoftmax && Shown(spec, probabilities);
-    if (!job.view.activate_last || (spec.activation != Activation::kSigmoid && !softmax)) return;
+    if (!ActivatesLast(job) || (spec.activation != Activation::kSigmoid && !softmax)) return;
     activated_.resize(channels * out.Plane());
     for (size_t c = 0; c < channels; ++c) planes_.push_back(activated_.data() + c * out.Plane());
   }
@@ -184,14 +196,18 @@ class Decision {
                   reinterpret_cast<float*>(probabilities_->data) + c * voxels + at);
     }
     const bool fractional = spec.Own<SegmentationSpec>().fractional;
-    for (size_t c = First(); fractional && c < channels_; ++c) {
-      ToSteps({channels[c], plane}, out_.fractions.data() + (c - First()) * voxels + at);
+    for (size_t c = 0; fractional && c < channels_; ++c) {
+      const int label = LabelOf(c);
+      if (label > 0)
+        ToSteps({channels[c], plane},
+                out_.fractions.data() + static_cast<size_t>(label - 1) * voxels + at);
     }
     if (spec.activation == Activation::kLabelMap) {
       ToLabels({channels[0], plane}, spec.labels, spec.tensor, out);
     } else if (!out_.overlapping) {
       // Rounding makes equal scores of some that are not: what is decided are the scores before it.
       Highest(given, channels_, plane, out, job_.team);
+      ChannelsToLabels(spec, {out, plane});
     } else {
       for (size_t c = 0; c < channels_; ++c) {
         ToMask({channels[c], plane}, job_.thresholds[c], out + c * voxels);
@@ -200,8 +216,11 @@ class Decision {
   }
 
  private:
-  /// Channel 0 is background where labels exclude each other.
-  size_t First() const { return out_.overlapping ? 0 : 1; }
+  /// The number of a channel's label, from 1; 0 or less for none.
+  int LabelOf(size_t channel) const {
+    const auto c = static_cast<int>(channel);
+    return out_.overlapping ? c + 1 : job_.spec.PlaceOf(c);
+  }
 
   const Job& job_;
   size_t channels_;
@@ -310,7 +329,7 @@ class MapSlices {
     const auto columns = static_cast<size_t>(view_.sides[2]);
     team_.For(maps_.channels, [&](size_t c) {
       const ptrdiff_t first =
-          view_.first + slice * view_.strides[0] + static_cast<ptrdiff_t>(c) * maps_.channel_stride;
+          view_.first + slice * view_.strides[0] + maps_.which[c] * maps_.channel_stride;
       for (int y = 0; y < view_.sides[1]; ++y) {
         LoadRow(tensor, first + y * view_.strides[1], view_.strides[2], columns,
                 channels + c * plane() + static_cast<size_t>(y) * columns);
@@ -340,14 +359,14 @@ class MapSlices {
 void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
   const OutputSpec& spec = job.spec;
   const bool labels = spec.activation == Activation::kLabelMap;
-  const SourceView view = ViewFromSource(maps, job.volume.placement,
+  const SourceView view = ViewFromSource(maps, job.placement,
                                          labels ? Interpolation::kNearest : Interpolation::kLinear);
   std::optional<ModelGrid> grid;
   if (spec.Own<SegmentationSpec>().model_grid) {
-    out.model = MaskWithin(maps, job.volume.placement);
+    out.model = MaskWithin(maps, job.placement);
     grid.emplace(job, maps, view, *out.model);
   }
-  const Activation before = job.view.activate_last ? Activation::kNone : spec.activation;
+  const Activation before = ActivatesLast(job) ? Activation::kNone : spec.activation;
   MapSlices map(maps, view, before, job.team, grid ? &*grid : nullptr);
   if (job.view.probabilities && !labels) {
     out.probabilities =
@@ -363,7 +382,10 @@ void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
     highest.Run(
         job.stop, [&](int slice, float* channels) { map.Load(slice, channels); },
         [&](int slice, std::span<const uint8_t> found) {
-          std::ranges::copy(found, out.mask.begin() + slice * static_cast<ptrdiff_t>(found.size()));
+          const std::span<uint8_t> plane =
+              std::span(out.mask).subspan(static_cast<size_t>(slice) * found.size(), found.size());
+          std::ranges::copy(found, plane.begin());
+          ChannelsToLabels(spec, plane);
         });
   } else {
     Decision decide(job, maps.channels, out, probabilities);
@@ -389,10 +411,10 @@ void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
   map.ShowRest(values.data());
 }
 
-/// For each source axis which indices lie within the tensor.
-std::array<std::vector<bool>, 3> SeenIndices(const PreparedVolume& volume) {
+/// For each source axis which indices lie within what the maps cover.
+std::array<std::vector<bool>, 3> SeenIndices(const VolumePlacement& placement) {
   std::array<std::vector<bool>, 3> seen;
-  for (const VolumeAxis& axis : volume.placement.axes) {
+  for (const VolumeAxis& axis : placement.axes) {
     std::vector<bool>& along = seen[static_cast<size_t>(axis.source_axis)];
     for (int i = 0; i < axis.source; ++i) {
       const double at = axis.ToTensor(i + 0.5);
@@ -403,10 +425,12 @@ std::array<std::vector<bool>, 3> SeenIndices(const PreparedVolume& volume) {
   return seen;
 }
 
-/// Voxels that the model did not see, and Pixel Padding, become background, which is `cleared`.
+/// Voxels that the model did not see or its maps do not cover, and Pixel Padding, become
+/// background, which is `cleared`.
 template <typename T>
-void ClearHidden(const PreparedVolume& volume, std::span<T> values, T cleared) {
-  const auto seen = SeenIndices(volume);
+void ClearHidden(const Job& job, std::span<T> values, T cleared) {
+  const PreparedVolume& volume = job.volume;
+  const auto seen = SeenIndices(job.placement);
   const auto all = [](const std::vector<bool>& along) {
     return std::find(along.begin(), along.end(), false) == along.end();
   };
@@ -477,7 +501,7 @@ void Segmentation(const Job& job, const VolumeMaps& maps, OutputResult& out) {
   const size_t voxels = out.Voxels();
   const auto clear = [&](auto values, auto cleared) {
     for (size_t at = 0; at < values.size(); at += voxels) {
-      ClearHidden(volume, values.subspan(at, voxels), at == 0 ? cleared : decltype(cleared){0});
+      ClearHidden(job, values.subspan(at, voxels), at == 0 ? cleared : decltype(cleared){0});
     }
   };
   clear(std::span(out.mask), uint8_t{0});
@@ -495,7 +519,7 @@ void Segmentation(const Job& job, const VolumeMaps& maps, OutputResult& out) {
 
 size_t ChannelsOf(const OutputSpec& spec) {
   if (spec.activation == Activation::kLabelMap) return 1;
-  return static_cast<size_t>(spec.labels) + (MayOverlap(spec.activation) ? 0 : 1);
+  return spec.Columns() + (MayOverlap(spec.activation) ? 0 : 1);
 }
 
 OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices,
@@ -503,20 +527,28 @@ OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices,
                                std::span<const double> thresholds, const std::stop_token& stop,
                                Tensor& digests) {
   ThreadTeam alone;
-  const Job job{spec, volume, view, thresholds, stop, view.team == nullptr ? alone : *view.team};
+  // Blended windows have the sides of the tensor.
+  const Job job{spec,
+                volume,
+                volume.placement,
+                view,
+                thresholds,
+                stop,
+                view.team == nullptr ? alone : *view.team};
   OutputResult out = ResultOf(spec);
   const TiledSlices::See check = [&](const Tensor& slice) { CheckValues(job, slice); };
-  Segmentation(job, ReadSlices(slices, ChannelsOf(spec), view.channels_last, check), out);
+  Segmentation(job, ReadSlices(slices, spec, view.channels_last, check), out);
   digests = slices.Finish(check);
   return out;
 }
 
-OutputResult PostprocessCuboids(const OutputSpec& spec, std::vector<Cuboid> found,
+OutputResult PostprocessCuboids(const OutputSpec& spec, FoundCuboids found,
                                 std::span<const SeenWindow> windows,
                                 const VolumePlacement& placement,
                                 std::span<const double> thresholds) {
   OutputResult out = ResultOf(spec);
-  out.boxes = spec.kind->settle(spec, std::move(found), windows, placement, thresholds);
+  out.boxes = spec.kind->settle(spec, std::move(found.boxes), windows, placement, thresholds);
+  out.implausible = found.implausible;
   return out;
 }
 
@@ -530,7 +562,7 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
   if (spec.kind->collect != nullptr) {
     SeenWindow whole;
     std::ranges::transform(volume.placement.axes, whole.sides.begin(), &VolumeAxis::tensor);
-    std::vector<Cuboid> found;
+    FoundCuboids found;
     spec.kind->collect(spec, tensors, volume.placement, whole, thresholds, found);
     return PostprocessCuboids(spec, std::move(found), {&whole, 1}, volume.placement, thresholds);
   }
@@ -540,10 +572,16 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
                           "\" of the kind " + std::string(spec.kind->name) + ".");
   }
   ThreadTeam alone;
-  const Job job{spec, volume, view, thresholds, stop, view.team == nullptr ? alone : *view.team};
   OutputResult out = ResultOf(spec);
   const Tensor& tensor = tensors(spec.tensor);
-  const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), view.channels_last);
+  const VolumeMaps maps = ReadMaps(tensor, spec, view.channels_last);
+  const Job job{spec,
+                volume,
+                CoveredPart(spec.cover, maps.sides, volume.placement, spec.tensor),
+                view,
+                thresholds,
+                stop,
+                view.team == nullptr ? alone : *view.team};
   CheckValues(job, tensor);
   Segmentation(job, maps, out);
   return out;

@@ -200,6 +200,19 @@ void PlacementFields::ReadPlacement(const Description& input) {
     border = input.Child("border").Number("value");
 }
 
+Geometry SourceItself(const Geometry& geometry) {
+  const auto whole = [](int side) {
+    ImageAxis axis;
+    axis.source = axis.tensor = axis.count = side;
+    axis.seen = side;
+    return axis;
+  };
+  Geometry own = geometry;
+  own.rows = whole(geometry.rows.source);
+  own.columns = whole(geometry.columns.source);
+  return own;
+}
+
 double PlacementFields::ScaleToFill(int source, int tensor) const {
   if (!align_corners || source == 1 || tensor == 1) return static_cast<double>(source) / tensor;
   return (source - 1.0) / (tensor - 1.0);

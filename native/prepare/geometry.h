@@ -99,6 +99,9 @@ struct Geometry {
   bool antialias = true;
 };
 
+/// The placement of the same source in a tensor of its own pixels.
+Geometry SourceItself(const Geometry& geometry);
+
 /// Places a source of rows x columns into a tensor, by size, fit, placement and align_corners.
 /// - stretch: the whole image fills the tensor;
 /// - letterbox: the whole image, centred, physical aspect kept (`pixel_aspect` is a pixel's height

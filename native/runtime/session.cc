@@ -48,11 +48,25 @@ std::optional<TensorInfo> Describe(const std::string& name, const Ort::TypeInfo&
   return out;
 }
 
-[[noreturn]] void ThrowNoNumbers(const std::string& name, const std::string& code) {
-  throw EngineError(
-      code, "The graph's \"" + name +
-                "\" is no tensor of numbers; expected float32, float16, float64, int8 to int64, "
-                "uint8 to uint32 or bool.");
+/// What is no tensor of numbers, and how it becomes one.
+std::string OtherText(const Ort::TypeInfo& type) {
+  if (type.GetONNXType() != ONNX_TYPE_TENSOR)
+    return "a sequence or a map (scikit-learn's are exported as tensors with zipmap=False)";
+  switch (type.GetTensorTypeAndShapeInfo().GetElementType()) {
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16:
+      return "bfloat16: export the network in float32 or float16";
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING:
+      return "text";
+    default:
+      return "of a type that is not offered";
+  }
+}
+
+[[noreturn]] void ThrowNoNumbers(const std::string& name, const Ort::TypeInfo& type,
+                                 const std::string& code) {
+  throw EngineError(code, "The graph's \"" + name + "\" is " + OtherText(type) +
+                              "; expected a tensor of float32, float16, float64, int8 to int64, "
+                              "uint8 to uint32 or bool.");
 }
 
 /// Every input has to be fed. Outputs that are no tensors of numbers are left out, because nobody
@@ -63,14 +77,15 @@ GraphInfo Describe(const Ort::Session& session, const std::string& code) {
   for (size_t i = 0; i < session.GetInputCount(); ++i) {
     const std::string name = session.GetInputNameAllocated(i, allocator).get();
     const std::optional<TensorInfo> input = Describe(name, session.GetInputTypeInfo(i));
-    if (!input) ThrowNoNumbers(name, code);
+    if (!input) ThrowNoNumbers(name, session.GetInputTypeInfo(i), code);
     graph.inputs.push_back(*input);
   }
   for (size_t i = 0; i < session.GetOutputCount(); ++i) {
     const std::string name = session.GetOutputNameAllocated(i, allocator).get();
     const std::optional<TensorInfo> output = Describe(name, session.GetOutputTypeInfo(i));
     if (output) graph.outputs.push_back(*output);
-    if (graph.outputs.empty() && i + 1 == session.GetOutputCount()) ThrowNoNumbers(name, code);
+    if (graph.outputs.empty() && i + 1 == session.GetOutputCount())
+      ThrowNoNumbers(name, session.GetOutputTypeInfo(i), code);
   }
   return graph;
 }

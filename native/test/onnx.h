@@ -51,6 +51,11 @@ inline std::string Zeros(const std::string& name, const std::vector<int64_t>& sh
   return Initializer(name, shape, std::string(BytesOf(shape), '\0'));
 }
 
+/// An int64 initializer without sides that is 0.
+inline std::string WholeZero(const std::string& name) {
+  return Bytes(5, Number(2, 7) + Bytes(8, name) + Bytes(9, std::string(sizeof(int64_t), '\0')));
+}
+
 /// x -> op -> y, the operator with one attribute of a whole number where `attribute` is no "".
 inline std::string OneNode(const std::string& op, const std::vector<std::string>& inputs,
                            const std::vector<int64_t>& x, const std::vector<int64_t>& y,

@@ -156,6 +156,11 @@ export type EngineOutput =
          */
         corners?: { x: number; y: number }[];
       })[];
+      /**
+       * How many boxes at or above their threshold lie outside of what the model was given, or are
+       * smaller than a pixel of it; absent for none.
+       */
+      implausible?: number;
     }
   | {
       kind: "points";

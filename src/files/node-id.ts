@@ -1,6 +1,6 @@
 /** The number of a state directory. By it nodes know which processes followed one another. */
 import { randomUUID } from "node:crypto";
-import { link, mkdir, readFile, unlink, writeFile } from "node:fs/promises";
+import { link, mkdir, readFile, stat, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { ifThere } from "../base/errno.js";
 import { ifMissing } from "./durable-files.js";
@@ -20,4 +20,15 @@ export async function nodeId(stateDir: string): Promise<string> {
   await link(draft, file).catch(ifThere);
   await unlink(draft);
   return (await readFile(file, "utf8")).trim();
+}
+
+/**
+ * Where a state directory lies: which machine, since its start, and which folder of it. A process
+ * there has the lock of that folder, so that all before it have ended; one with the same number in
+ * another place has a copy.
+ */
+export async function nodePlace(stateDir: string): Promise<string> {
+  const boot = await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => randomUUID());
+  const { dev, ino } = await stat(stateDir);
+  return `${boot.trim()} ${dev}:${ino}`;
 }

@@ -113,7 +113,11 @@ const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.a
  * others of it come when these have given what they had.
  */
 const MOST_JOBS = 100;
-/** How many times the items of a lease are looked at, where the jobs have as many. */
+/**
+ * How many times the items of a lease are looked at, where the jobs have as many: each subject's
+ * part of them, and of that each job's. Where most have fewer than their part, a lease brings less
+ * than was asked for, and the next one the rest.
+ */
 const CANDIDATES = 4;
 
 /**
@@ -123,7 +127,7 @@ const CANDIDATES = 4;
  * others. A turn counts what already runs.
  */
 const leaseStatement = (alone: boolean) => `with alive as materialized (
-    select release, models from radserve.instance me where id = $1 and not ${isYounger("me")} for key share
+    select release, models, result_keys from radserve.instance me where id = $1 and not ${isYounger("me")} for key share
   ), open as materialized (
     select j.id, j.seq, j.subject, coalesce(j.request->>'priority' = 'stat', false) as stat, r.active,
       greatest(case when j.pause_count > 0 then r.active end, case when h.job_id is not null then r.own end) as trying,
@@ -137,9 +141,12 @@ const leaseStatement = (alone: boolean) => `with alive as materialized (
     from open o cross join lateral
       (select from radserve.item i where i.job_id = o.id and ${TAKEABLE} order by i.index limit 1) w
     where o.trying is null or o.trying < 1
+  ), looked as materialized (
+    select * from ranked order by rank, of_subject, seq limit ${MOST_JOBS}
   ), runnable as materialized (
-    select r.*, $2::int * greatest(1, ${CANDIDATES} / count(*) over ()) as most
-    from (select * from ranked order by rank, of_subject, seq limit ${MOST_JOBS}) r
+    select r.*,
+      ceil($2::int * ${CANDIDATES} / (s.subjects * count(*) over (partition by r.subject, r.stat)))::bigint as most
+    from looked r cross join (select count(distinct subject)::float8 as subjects from looked) s
   ), candidate as materialized (
     select r.id as job_id, r.subject, r.seq, r.stat, r.active, r.of_subject, c.index, c.blame
     from runnable r cross join lateral (

@@ -4,7 +4,7 @@
  * inferred by the worker threads.
  */
 import { randomUUID } from "node:crypto";
-import { readFile, stat, writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
@@ -17,7 +17,7 @@ import { onPort } from "../base/remote.js";
 import { answerOwner } from "../base/service-thread.js";
 import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
-import { nodeId } from "../files/node-id.js";
+import { nodeId, nodePlace } from "../files/node-id.js";
 import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
 import { identitiesOf } from "../models/identity.js";
@@ -86,16 +86,6 @@ const aside: JobsAside = {
 
 const { note: owner } = answerOwner<JobsOwner>(methods);
 
-/**
- * Where the state directory lies: which machine, since its start, and which folder of it. A process
- * there has the lock of that folder, so that all before it have ended.
- */
-async function placeOf(): Promise<string> {
-  const boot = await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => randomUUID());
-  const { dev, ino } = await stat(config.state_dir);
-  return `${boot.trim()} ${dev}:${ino}`;
-}
-
 interface BulkParts {
   database: Database;
   scanner: Scanner;
@@ -135,7 +125,7 @@ async function open(): Promise<BulkParts> {
     await recognise(database);
     await scanner.start();
     const node = await nodeId(config.state_dir);
-    const place = await placeOf();
+    const place = await nodePlace(config.state_dir);
     const runner = new Runner({
       ...shared,
       window: options.window,
@@ -182,6 +172,8 @@ async function recognise({ pool }: Database, jobs: readonly string[] = []): Prom
   const { origin, made, setAside } = await migrate(pool);
   const known = (await readFile(originFile, "utf8").catch(() => "")).trim();
   if (setAside !== undefined || (known !== "" && known !== origin)) {
+    // Whoever reads the log finds it in answers
+    if (made) await keepLoss(pool);
     log.error(
       {
         lost_jobs: [...new Set([...jobs, ...(setAside?.jobs ?? [])])],
@@ -189,7 +181,6 @@ async function recognise({ pool }: Database, jobs: readonly string[] = []): Prom
       },
       "the bulk tables were lost, or DATABASE_URL names others; they were made again, and jobs of before are gone: send them again, only what is missing is computed",
     );
-    if (made) await keepLoss(pool);
   }
   if (known !== origin) await writeFile(originFile, `${origin}\n`, { mode: 0o600 });
 }

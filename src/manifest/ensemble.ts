@@ -72,5 +72,7 @@ export function checkEnsemble(
   outputs.forEach((output) => {
     const reason = kindOf(output).noMeanAfterActivation?.(output);
     if (reason !== undefined) issue(["average"], reason);
+    if ("activated" in output && output.activated === "after")
+      issue(["average"], 'Expected before_activation, because an output has activated "after"');
   });
 }

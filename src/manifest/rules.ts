@@ -21,6 +21,7 @@ import {
 } from "./manifest.js";
 import type { Around, Report } from "./outputs/kind.js";
 import { kindOf, kindsThat, labelPath, labelsOf, type ModelOutput } from "./outputs/outputs.js";
+import { coversPart } from "./outputs/map-cover.js";
 import { isFractional, isInModelGrid, isSegmentation } from "./outputs/segmentation.js";
 import { tiledAxes, type Tiling } from "./tiling.js";
 import { checkEnsemble } from "./ensemble.js";
@@ -98,6 +99,9 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
   checkCrop(m, issue);
   checkForeground(m, issue);
   checkMultiple(m, issue);
+  checkCovers(m, issue);
+  checkActivated(m, issue);
+  checkInSource(m, issue);
   checkAcross(m, issue);
   checkSlices(m, issue);
   checkSegmentGrid(m, issue);
@@ -182,6 +186,45 @@ function checkMultiple(m: Manifest, issue: Report): void {
           "multiple_of",
         ],
         "Expected it where all outputs are boxes in volumes alone",
+      );
+  });
+}
+
+/** The rules for maps of a part of the tensor. */
+function checkCovers({ outputs, tiling: windows }: Manifest, issue: Report): void {
+  outputs.forEach((output, o) => {
+    if (!("covers" in output || "stride" in output)) return;
+    if (output.stride !== undefined && !coversPart(output))
+      issue(["outputs", o, "stride"], "Only with covers centre or start");
+    if (windows !== undefined && coversPart(output))
+      issue(
+        ["outputs", o, "covers"],
+        "Windows of maps that cover a part of them are not offered: expected no tiling beside it",
+      );
+  });
+}
+
+/** When a map is activated says one field alone. */
+function checkActivated(m: Manifest, issue: Report): void {
+  m.outputs.forEach((output, o) => {
+    if (!("activated" in output) || output.activated === undefined) return;
+    const input = m.inputs[inputOf(m, output)];
+    if (input !== undefined && isImageInput(input) && input.resampling !== undefined)
+      issue(["outputs", o, "activated"], "Expected it in resampling.activation alone");
+  });
+}
+
+/** The sides that a graph is given are those of the whole image of the request. */
+function checkInSource(m: Manifest, issue: Report): void {
+  const isWhole =
+    m.region === undefined &&
+    m.roles === undefined &&
+    imageInputs(m).every(({ crop }) => crop === undefined);
+  m.outputs.forEach((output, o) => {
+    if (!isWhole && kindOf(output).inSource?.(output))
+      issue(
+        ["outputs", o],
+        "Pixels of the source need the whole image: expected neither region, roles nor crop beside them",
       );
   });
 }
@@ -463,8 +506,31 @@ function checkOutput(output: ModelOutput, around: Around, issue: Report): void {
         "Expected a number, the score from which on it is present: nothing is guessed",
       );
   });
+  checkIgnored(output, issue);
   kind.check?.(output, around, issue);
 }
+
+/** Columns that are no label are columns of the tensor, each once. */
+function checkIgnored(output: ModelOutput, issue: Report): void {
+  const { ignored: columns } = output as { ignored?: unknown };
+  // Beside other mistakes it may be anything
+  if (!Array.isArray(columns)) return;
+  const kind = kindOf(output);
+  const first = kind.ignoresFrom?.(output);
+  if (first === undefined) {
+    issue(["ignored"], "Expected none: it has no columns of scores");
+    return;
+  }
+  const all = first + columns.length + Math.max(kind.labels(output).length, valuesIn(output));
+  columns.forEach((column: unknown, i) => {
+    if (typeof column === "number" && (column < first || column >= all))
+      issue(["ignored", i], `Expected ${first} to ${all - 1}, of ${all} columns`);
+    if (columns.indexOf(column) < i) issue(["ignored", i], "Expected each column once");
+  });
+}
+
+const valuesIn = (output: ModelOutput): number =>
+  "values" in output && Array.isArray(output.values) ? output.values.length : 0;
 
 /** The fault of a threshold that would decide for every image alike; undefined if it would not. */
 export function thresholdMistake(output: ModelOutput, threshold: number): string | undefined {

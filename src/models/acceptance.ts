@@ -31,6 +31,7 @@ import {
   type ImageInput,
   type Manifest,
 } from "../manifest/manifest.js";
+import { coversPart } from "../manifest/outputs/map-cover.js";
 import { seenBy } from "../manifest/roles.js";
 import { attributeCaveats, attributeReasons } from "./attribute-numbers.js";
 import {
@@ -125,8 +126,18 @@ export function caveats(manifest: Manifest, image: Image): Warning[] {
     ...attributeCaveats(manifest, image),
     ...identityCaveats(roles),
     ...coverageCaveats(manifest, roles),
+    ...partCaveats(manifest),
   ]);
 }
+
+/** What a model sees, and does not say anything of, is not free of findings. */
+const partCaveats = ({ outputs }: Manifest): Warning[] =>
+  outputs.flatMap((output) => {
+    if (!("covers" in output) || !coversPart(output)) return [];
+    const part = output.covers === "centre" ? "the middle" : "the beginning";
+    const message = `Of what the model is given, "${output.tensor}" covers ${part} only; outside it nothing is found.`;
+    return [{ code: "part_covered", message }];
+  });
 
 /** Each entry once; entries are equal if code and message are. */
 export function unique<T extends { code: string; message: string }>(found: readonly T[]): T[] {

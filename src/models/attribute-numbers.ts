@@ -78,8 +78,21 @@ export function attributeSteps(input: AttributeInput, image: Image): TransformSt
 const valuesOf = (manifest: Pick<Manifest, "inputs">): AttributeValue[] =>
   attributeInputs(manifest).flatMap(({ values }) => values);
 
+/** The sides of a picture that is no DICOM image, and has no attributes. */
+function sideOf(tag: string, image: Image): number | undefined {
+  if (dataSets(image).length > 0) return undefined;
+  const sides = new Map([
+    ["Rows", image.format.rows],
+    ["Columns", image.format.columns],
+  ]);
+  return sides.get(tag);
+}
+
 /** Every file and every frame of the image has to say the same. */
 function encode(value: AttributeValue, image: Image): Encoded {
+  const side = sideOf(value.tag, image);
+  if (side !== undefined && value.encoding === "number")
+    return { from: "file", numbers: [side * value.multiply + value.add] };
   const found = dataSets(image).flatMap((attributes) => {
     const held = holders(attributes, value.tag);
     return held.length === 0 ? [undefined] : held.map((holder) => encodedOf(value, holder));

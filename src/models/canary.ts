@@ -157,7 +157,7 @@ async function readTensor(directory: string, path: string): Promise<Omit<Tensor,
 }
 
 /** One image of zeros, or zeros for its attributes, in the form that a manifest's input has. */
-function zeroInput(input: ModelInput, { tiling, batching }: Manifest): Tensor {
+export function zeroInput(input: ModelInput, { tiling, batching }: Manifest): Tensor {
   const sides =
     isImageInput(input) && tiling !== undefined ? windowSides(tiling, batching.max) : {};
   const size: Record<string, number> = isImageInput(input)

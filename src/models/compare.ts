@@ -32,11 +32,22 @@ export function toNumbers(tensor: Plain): Float64Array {
   return Float64Array.from({ length: data.byteLength / bytes }, (_, i) => read(view, i * bytes));
 }
 
+const isFloat = ({ dtype }: Plain): boolean => dtype.startsWith("float");
+
 /**
  * Compares shape, type and every element; two NaN in the same place are equal, one alone never is.
+ * @param types whether fractions may be of another precision than those expected
  */
-export function compareTensors(expected: Plain, actual: Plain, tolerance: Tolerance): Comparison {
-  if (expected.dtype !== actual.dtype || expected.shape.join() !== actual.shape.join()) {
+export function compareTensors(
+  expected: Plain,
+  actual: Plain,
+  tolerance: Tolerance,
+  types: "equal" | "any_float" = "equal",
+): Comparison {
+  const comparable =
+    expected.dtype === actual.dtype ||
+    (types === "any_float" && isFloat(expected) && isFloat(actual));
+  if (!comparable || expected.shape.join() !== actual.shape.join()) {
     const [e, a] = [expected, actual].map((t) => `${t.dtype} [${t.shape.join(", ")}]`);
     return {
       equal: false,

@@ -5,6 +5,7 @@
 import { basename } from "node:path";
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../base/tensor.js";
+import { isWholePart, unsaidCover } from "../manifest/outputs/map-cover.js";
 import { IMAGE_TYPES, NUMBER_TYPES, type Manifest } from "../manifest/manifest.js";
 
 /**
@@ -32,7 +33,7 @@ export function draftManifest(
   files: Manifest["files"],
   graph: GraphInfo,
 ): Record<string, unknown> {
-  const image = graph.inputs.find(holdsPixels) ?? graph.inputs[0];
+  const image = imageOf(graph);
   const anyBatch = graph.inputs.every(({ shape }) => (shape[0] ?? -1) === -1);
   return {
     $schema: "../model.schema.json",
@@ -52,12 +53,48 @@ export function draftManifest(
       dimensions: image?.shape.length === 5 ? "series" : null,
     },
     inputs: graph.inputs.map((info) => (isNumbers(info) ? draftNumbers(info) : draftInput(info))),
-    outputs: graph.outputs.map(({ name: tensor }) => ({ kind: null, tensor })),
-    batching: { max: anyBatch ? 8 : Math.max(1, image?.shape[0] ?? 1) },
+    outputs: graph.outputs.map((info) => ({
+      kind: null,
+      tensor: info.name,
+      ...(unsaidPart(info, image) === undefined ? {} : { covers: null }),
+    })),
+    batching: { max: anyBatch ? 8 : imagesOf(image) },
     execution: { providers: ["cpu"], precision: graph.float16 ? "float16" : "float32" },
     results: { outputs: ["json", "png"] },
   };
 }
+
+/**
+ * What has to be said of an output that is most likely a map over the image: its sides are no whole
+ * part of the image's, so that it may cover a part of it only. Undefined for all others.
+ */
+function unsaidPart(info: TensorInfo, image: TensorInfo | undefined): string | undefined {
+  if (image === undefined || !holdsPixels(image) || info.shape.length !== image.shape.length)
+    return undefined;
+  const channelsLast = layoutOf(image)?.endsWith("C") === true;
+  const sides = sidesOf(info.shape, channelsLast);
+  const tensor = sidesOf(image.shape, channelsLast);
+  return sides.some((side) => side === 1) || isWholePart(sides, tensor)
+    ? undefined
+    : unsaidCover(sides, tensor);
+}
+
+/** The same of all outputs of a graph that it has to be said of. */
+export const unsaidParts = (graph: GraphInfo): string[] =>
+  graph.outputs.flatMap((info) => {
+    const unsaid = unsaidPart(info, imageOf(graph));
+    return unsaid === undefined ? [] : `${info.name}: ${unsaid}`;
+  });
+
+const imageOf = ({ inputs }: GraphInfo): TensorInfo | undefined =>
+  inputs.find(holdsPixels) ?? inputs[0];
+
+const sidesOf = (shape: readonly number[], channelsLast: boolean): number[] =>
+  channelsLast ? shape.slice(1, -1) : shape.slice(2);
+
+/** How many images the graph takes at once; one where it has no axis of them. */
+const imagesOf = (image: TensorInfo | undefined): number =>
+  image === undefined || !holdsPixels(image) ? 1 : Math.max(1, image.shape[0] ?? 1);
 
 const holds = (types: readonly string[], dtype: string): string | null =>
   types.includes(dtype) ? dtype : null;

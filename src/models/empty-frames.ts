@@ -25,6 +25,8 @@ export class EmptyFrames {
   readonly #nearlyPadded: number[] = [];
   /** Of one value, padding or not. */
   readonly #blank: number[] = [];
+  /** The values of those, as their bytes. */
+  readonly #blankValues = new Set<string>();
   /** Those with as many values as noise gives. */
   readonly #noisy = new Set<number>();
 
@@ -33,12 +35,14 @@ export class EmptyFrames {
   /** @param data the stored values of the frame */
   look(frame: number, data: Uint8Array): void {
     const { format } = this.image;
+    const pixelBytes = (format.samplesPerPixel * format.bitsAllocated) / 8;
     const found = imagePixels(this.image, frame, data);
     if (found === 0) this.#padded.push(frame);
     else if (found !== undefined) this.#nearlyPadded.push(frame);
-    if (found === 0 || isConstant(data, (format.samplesPerPixel * format.bitsAllocated) / 8))
+    if (found === 0 || isConstant(data, pixelBytes)) {
       this.#blank.push(frame);
-    else if (this.image.frameCount > 2 && hasNoise(data, format)) this.#noisy.add(frame);
+      this.#blankValues.add(String(data.subarray(0, pixelBytes)));
+    } else if (this.image.frameCount > 2 && hasNoise(data, format)) this.#noisy.add(frame);
   }
 
   /**
@@ -52,8 +56,10 @@ export class EmptyFrames {
     const { image } = this;
     const padding = paddingCaveats(image.frameCount, this.#padded, this.#nearlyPadded);
     const blank = this.#blank.filter((frame) => !this.#padded.includes(frame));
-    if (blank.length === image.frameCount && !mayBeEmpty(image)) return [blankThroughout(blank)];
-    if (this.#blank.length === image.frameCount) return padding;
+    if (this.#blank.length === image.frameCount) {
+      const isOneValue = this.#padded.length === 0 && this.#blankValues.size === 1;
+      return isOneValue && !mayBeEmpty(image) ? [blankThroughout(blank)] : padding;
+    }
     const between =
       asVolume && this.#blank.length > 0 ? betweenOthers(image, this.#blank, this.#noisy) : [];
     if (between.length > 0 && !mayBeEmpty(image)) throw holed(image, between);

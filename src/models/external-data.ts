@@ -11,6 +11,33 @@ import type { Manifest } from "../manifest/manifest.js";
 import type { Problem } from "./explain.js";
 import { fault, fileSha256, resolveModelFile } from "./files.js";
 
+/** How networks are kept that are no ONNX, by the endings of their files: with what to do. */
+const OTHERS: [ending: RegExp, of: string, remedy: string][] = [
+  [/\.(?:pt|pth|ckpt|bin)$/, "PyTorch", "export it with torch.onnx.export"],
+  [
+    /\.torchscript$/,
+    "TorchScript",
+    "export the network that it was made of with torch.onnx.export",
+  ],
+  [/\.(?:h5|keras)$/, "Keras", "export it with tf2onnx"],
+  [/\.pb$/, "TensorFlow", "export it with tf2onnx"],
+  [/\.tflite$/, "TensorFlow Lite", "export it with tf2onnx (--tflite)"],
+  [
+    /\.safetensors$/,
+    "safetensors, which holds weights without a network",
+    "export the network with its weights (torch.onnx.export, or optimum-cli export onnx)",
+  ],
+  [/\.(?:engine|plan|trt)$/, "TensorRT", "take the ONNX model that it was made of"],
+  [/\.(?:pkl|joblib)$/, "a Python object", "export it with skl2onnx or torch.onnx.export"],
+];
+
+function notOnnx(path: string): string {
+  const known = OTHERS.find(([ending]) => ending.test(path.toLowerCase()));
+  return known === undefined
+    ? "Expected an ONNX model that can be read to its end, found something else. Export the graph again."
+    : `Expected an ONNX model, found a file of ${known[1]}: ${known[2]}.`;
+}
+
 /**
  * The files that a graph keeps constants in, sorted, as it names them.
  * @throws RadserveError bad_request if the file is no ONNX model
@@ -20,9 +47,7 @@ export function externalData(graph: string): string[] {
     graph,
   );
   if (found !== null) return found;
-  throw errors.bad_request(
-    "Expected an ONNX model that can be read to its end, found something else. Export the graph again.",
-  );
+  throw errors.bad_request(notOnnx(graph));
 }
 
 /**

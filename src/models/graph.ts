@@ -43,11 +43,14 @@ export function checkGraph(manifest: Manifest, graph: GraphInfo): Problem[] {
     ),
     ...unfedInputs(manifest, graph),
     ...manifest.outputs.flatMap((output, o) => {
-      const layout = graphLayout(layoutFor(manifest, output), manifest.tiling);
+      const input = inputFor(manifest, output);
+      const layout = graphLayout(input?.layout ?? "NCHW", manifest.tiling);
       const side = {
         tensors: graph.outputs,
         rank: layout.length,
         channelsLast: layout.endsWith("C"),
+        sides: sidesOf(layout, input, manifest.tiling),
+        tiled: manifest.tiling !== undefined,
       };
       const faults = kindOf(output).graphFaults(output, { ...side, outputs: manifest.outputs });
       return faults.map((fault) => problemAt(["outputs", o], fault));
@@ -121,10 +124,26 @@ function unfedInputs(manifest: Manifest, graph: GraphInfo): Problem[] {
     }));
 }
 
-/** The layout of the image input on whose grid an output is. */
-function layoutFor(manifest: Manifest, output: ModelOutput): ImageInput["layout"] {
+/** The image input on whose grid an output is. */
+function inputFor(manifest: Manifest, output: ModelOutput): ImageInput | undefined {
   const input = manifest.inputs[inputOf(manifest, output)];
-  return input !== undefined && isImageInput(input) ? input.layout : "NCHW";
+  return input !== undefined && isImageInput(input) ? input : undefined;
+}
+
+/** Sides of what the graph is given, in the order of its axes; -1 for those of the source. */
+function sidesOf(
+  layout: ImageInput["layout"],
+  input: ImageInput | undefined,
+  tiling: Tiling | undefined,
+): number[] {
+  if (tiling !== undefined) return tiling.window;
+  const {
+    depth = -1,
+    height,
+    width,
+  } = input?.size.kind === "fixed" ? input.size : { height: -1, width: -1 };
+  const bySide: Record<string, number> = { D: depth, H: height, W: width };
+  return Array.from(layout).flatMap((letter) => bySide[letter] ?? []);
 }
 
 /**

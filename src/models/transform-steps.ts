@@ -15,7 +15,8 @@ import type {
 } from "../images/image.js";
 import { tensorSteps } from "../manifest/image-input.js";
 import { isImageInput, partsOf, type ImageInput, type Manifest } from "../manifest/manifest.js";
-import { kindOf, labelsOf } from "../manifest/outputs/outputs.js";
+import type { Heatmap } from "../manifest/outputs/heatmap.js";
+import { kindOf, labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
 import { partsOfModel, roleOf } from "../manifest/roles.js";
 import { attributeSteps } from "./attribute-numbers.js";
 import { meantBy } from "./input-values.js";
@@ -307,5 +308,17 @@ export const decodingSteps = (
     const byLabel = labelsOf(output).map(
       ({ label }, i) => [label, thresholds[o]?.[i] ?? NaN] as const,
     );
-    return kindOf(output).decoding?.(output, Object.fromEntries(byLabel)) ?? [];
+    return [
+      ...mapSteps(output),
+      ...(kindOf(output).decoding?.(output, Object.fromEntries(byLabel)) ?? []),
+    ];
   });
+
+/** What the manifest says of a map beside its kind, where it says anything. */
+function mapSteps(output: ModelOutput): TransformStep[] {
+  const { tensor, covers, stride, activated } = output as Partial<Heatmap>;
+  const said = Object.entries({ covers, stride, activated }).filter(
+    ([, value]) => value !== undefined,
+  );
+  return said.length === 0 ? [] : [{ step: "map", tensor, ...Object.fromEntries(said) }];
+}

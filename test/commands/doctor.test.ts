@@ -174,6 +174,14 @@ async function oldPostgres(t: Test): Promise<number> {
     message("C", Buffer.from("SELECT 1\0")),
     ready,
   ]);
+  // To the settings of the session, which are prepared, bound, described and run
+  const settings = Buffer.concat([
+    message("1", Buffer.alloc(0)),
+    message("2", Buffer.alloc(0)),
+    message("n", Buffer.alloc(0)),
+    message("C", Buffer.from("SELECT 0\0")),
+    ready,
+  ]);
   const server = net.createServer((socket) => {
     socket.on("error", () => undefined);
     socket.on("data", (bytes) => {
@@ -181,6 +189,7 @@ async function oldPostgres(t: Test): Promise<number> {
       if (bytes.length >= 8 && bytes.readInt32BE(4) === 0x30000)
         socket.write(Buffer.concat([message("R", int(0, 4)), ready]));
       else if (bytes.toString("latin1", 0, 1) === "Q") socket.write(answer);
+      else if (bytes.toString("latin1", 0, 1) === "P") socket.write(settings);
       else socket.end();
     });
   });
@@ -286,8 +295,9 @@ const PLANTED: Planted[] = [
         rules: [{ name: "ct", models: ["ct-tisue"], output_folder: place.output }],
       }),
     finding: "gateway",
-    found: /^rules\.ct\.models: there is no model ct-tisue/,
-    fix: /Correct the name, or put the model/,
+    found:
+      /rules, ct: expected names of models in .*; found ct-tisue, which is not there\. Correct the name, or put the model/,
+    fix: /Correct the file/,
   },
   {
     fault: "an address of another machine",

@@ -109,7 +109,7 @@ t.test("outputs that are no tensors of numbers need not be read", async (t) => {
   const { outputs } = await engine.infer(id, [plane(1, 2, [3, 4])], {});
   t.match(outputs, [{ kind: "heatmap", values: new Float32Array([3, 4]) }]);
   const failed = await failure(engine.inspectGraph(beside("alone", [])));
-  t.match(failed.message, /"count" is no tensor of numbers; expected float32/);
+  t.match(failed.message, /"count" is of a type that is not offered; expected a tensor of float32/);
 });
 
 t.test("a load has an end, by its time and by its number", async (t) => {

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import t from "tap";
 import { decodeNpy } from "../../src/engine/npy.js";
 import type { Plane } from "../../src/engine/types.js";
-import type { ImageInput } from "../../src/manifest/manifest.js";
+import type { ImageInput, Manifest } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -35,6 +35,12 @@ const inner = { low: 5, high: 95 };
 const CUT = { kind: "resize_then_crop" } as const;
 const PADDED = { kind: "resize_then_pad" } as const;
 const BICUBIC = { fit: "crop", interpolation: "cubic" } as const;
+
+const example = JSON.parse(
+  readFileSync("models/examples/cxr-densenet121/model.json", "utf8"),
+) as Pick<Manifest, "inputs">;
+/** What the example says of chest radiographs, but for the tensor's name and size. */
+const { tensor: _tensor, size: _size, ...chest } = example.inputs[0] as ImageInput;
 
 const PREPARED: Record<string, Partial<ImageInput>> = {
   "opencv-linear": SAMPLED,
@@ -90,6 +96,12 @@ const PREPARED: Record<string, Partial<ImageInput>> = {
     placement: { ...PADDED, rounding: "half_even", offset: "half" },
     background: 114,
   },
+  "ultralytics-letterbox": {
+    ...SAMPLED,
+    fit: "letterbox",
+    placement: { ...PADDED, rounding: "half_even", offset: "half" },
+    background: 114,
+  },
   "albumentations-crop": {
     ...SAMPLED,
     fit: "crop",
@@ -97,15 +109,7 @@ const PREPARED: Record<string, Partial<ImageInput>> = {
   },
   "skimage-mirror": { interpolation: "gaussian", border: { kind: "mirror" } },
   "skimage-constant": { interpolation: "gaussian", border: { kind: "value", value: 40 } },
-  // shipped as models/examples/cxr-densenet121
-  torchxrayvision: {
-    fit: "crop",
-    placement: { kind: "crop_then_resize", rounding: "down", offset: "halves" },
-    interpolation: "gaussian",
-    border: { kind: "value", value: 0.5 },
-    values: { kind: "full_range" },
-    normalisation: { kind: "scale", multiply: 2048, add: -1024 },
-  },
+  torchxrayvision: chest,
   "torch-corners": { ...SAMPLED, align_corners: true },
   "monai-clip-percentiles": {
     ...SAMPLED,
@@ -219,5 +223,49 @@ t.test("a volume is prepared as it was for training", { skip: needs(ADDON) }, as
     const wanted = toNumbers(expected);
     const far = own.reduce((most, one, i) => Math.max(most, Math.abs(one - wanted[i]!)), 0);
     t.ok(far < 4e-4, `${name}: ${far} of 250`);
+  }
+});
+
+t.test("what is found goes back to where it is", { skip: needs(ADDON) }, async (t) => {
+  const model = writeModel(t.testdir(), identity);
+  const [rows, columns] = [90, 140];
+  // A disc whose middle lies at 62.5, 40.5 in pixels counted from edges
+  const disc = Array.from({ length: rows * columns }, (_, i) => {
+    const [y, x] = [Math.floor(i / columns) - 40, (i % columns) - 62];
+    return x * x + y * y <= 15 * 15 ? 200 : 0;
+  });
+  const output = {
+    ...bright,
+    activation: "none" as const,
+    labels: [{ label: "disc", threshold: 0.5 }],
+  };
+  const scaled = { normalisation: { kind: "scale", multiply: 1 / 200, add: 0 } } as const;
+  const size = { kind: "fixed", height: 64, width: 64 } as const;
+  for (const fields of [
+    {
+      fit: "crop",
+      placement: { ...CUT, shortest_edge: 73, rounding: "down", offset: "half_even" },
+    },
+    { fit: "crop", placement: { ...CUT, height: 80, width: 100, offset: "half" } },
+    { fit: "crop", placement: { kind: "crop_then_resize", rounding: "down", offset: "halves" } },
+    { fit: "letterbox", placement: { ...PADDED, rounding: "down", offset: "top_left" } },
+    { fit: "stretch", antialias: false, align_corners: true },
+    { fit: "stretch", interpolation: "gaussian", border: { kind: "mirror" } },
+  ] as Partial<ImageInput>[]) {
+    const inputs = [{ ...input, ...scaled, size, ...fields }];
+    const loaded = await engine().load(loadOptions(model, { inputs, outputs: [output] }));
+    const { outputs } = await engine().infer(loaded.id, [plane(rows, columns, disc)], {});
+    await engine().unload(loaded.id);
+    const [found] = outputs;
+    const mask = found?.kind === "segmentation" ? found.mask : new Uint8Array();
+    const marked = Array.from(mask.keys()).filter((i) => mask[i] === 1);
+    const mean = (of: (i: number) => number) =>
+      marked.reduce((sum, i) => sum + of(i) + 0.5, 0) / marked.length;
+    const x = mean((i) => i % columns);
+    const y = mean((i) => Math.floor(i / columns));
+    const name = JSON.stringify(fields);
+    t.ok(Math.abs(x - 62.5) < 0.35 && Math.abs(y - 40.5) < 0.35, `${name}: at ${x}, ${y}`);
+    const area = marked.length / disc.filter((value) => value > 0).length;
+    t.ok(Math.abs(area - 1) < 0.05, `${name}: ${area} of its area`);
   }
 });

@@ -12,8 +12,8 @@ const JOBS = 1_000;
 const ITEMS = 1_000;
 /** Jobs whose items are written by one statement. */
 const AT_ONCE = 100;
-/** Items that a lease may look at: of a hundred jobs as many as it takes, and some. */
-const MOST_ROWS = 20_000;
+/** Items that a lease may look at: one of each job, and some times as many as it takes. */
+const MOST_ROWS = 5_000;
 const LEASED = 128;
 
 interface PlanNode {

@@ -76,12 +76,17 @@ t.test("a share of images that is unmounted", { skip: needs(ADDON) }, async (t) 
       output_folder_path: path.join(place.output, "single"),
     });
   t.match(await single(image), { status: 200 });
-  const job = (name: string) =>
-    bulk.submit({
-      items: [{ input_image_path: image, output_folder_path: path.join(place.output, name) }],
-    });
-  const held = await hold(t, path.join(place.output, "job"), ["image.dcm"]);
-  const id = await job("job");
+  // More than the server begins at once: those that have begun have their images open
+  const names = Array.from({ length: 12 }, (_, i) => `${i}.dcm`);
+  const folder = path.join(place.output, "job");
+  for (const name of names) writeSlice(path.join(place.input, "series", name), 3);
+  const held = await hold(t, folder, names);
+  const id = await bulk.submit({
+    items: names.map((name) => ({
+      input_image_path: path.join(place.input, "series", name),
+      output_folder_path: folder,
+    })),
+  });
   await bulk.send("POST", `/bulk_inference/${id}/pause`);
   execFileSync("umount", ["-l", place.input]);
   await held();
@@ -98,5 +103,6 @@ t.test("a share of images that is unmounted", { skip: needs(ADDON) }, async (t) 
   );
   t.match(away, { state: "paused", paused_reason: { code: "share_unavailable" } });
   t.ok(mounts("--bind", share, place.input));
-  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 1, failed: 0 } });
+  const counts = { succeeded: names.length, failed: 0 };
+  t.match(await bulk.ended(id), { state: "completed", counts });
 });

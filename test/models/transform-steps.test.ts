@@ -122,6 +122,24 @@ t.test("what was found while preparing is said", (t) => {
     ),
     { from_low: -7, from_high: 80, to: [0, 1] },
   );
+  const placed = {
+    ...input!,
+    values: { kind: "full_range" as const },
+    fit: "crop" as const,
+    placement: {
+      kind: "crop_then_resize" as const,
+      rounding: "down" as const,
+      offset: "halves" as const,
+    },
+    interpolation: "gaussian" as const,
+    border: { kind: "mirror" as const },
+  };
+  const told = frameSteps(format, [interpretation(0)], placed, []);
+  t.ok(told.some(({ step }) => step === "full_range"));
+  t.match(
+    told.find(({ step }) => step === "resample"),
+    { whole_pixels: placed.placement, interpolation: "gaussian", border: { kind: "mirror" } },
+  );
   t.end();
 });
 

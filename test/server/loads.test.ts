@@ -48,6 +48,7 @@ t.test(
       "src/features/gateway/deliver/messages.ts",
       "src/features/gateway/gateway.ts",
       "src/features/gateway/receive/endpoints.ts",
+      "src/features/gateway/receive/received.ts",
       "src/features/gateway/serving.ts",
       "src/features/gateway/setting.ts",
       "src/features/gateway/subject.ts",

@@ -12,7 +12,17 @@ import { VERSION } from "../../src/base/version.js";
 import { databaseFolders } from "../../src/features/local-postgres/folders.js";
 import { PrivatePostgres } from "../../src/features/local-postgres/postgres.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { bulkOf, bulkPlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import {
+  bulkOf,
+  bulkPlace,
+  hold,
+  nameOf,
+  startBulk,
+  unmarked,
+  writeMany,
+  writeSlice,
+  writeSlices,
+} from "../support/bulk.js";
 import { olderProgram } from "../support/older-program.js";
 import { BIN_FOLDERS, privatePlace, stateDirectory } from "../support/private-postgres.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -24,6 +34,7 @@ import {
   type Place,
   type TestServer,
 } from "../support/server.js";
+import { until } from "../support/until.js";
 
 /** SIGTERM, as systemd sends it; the folders stay. */
 async function stop({ process: child }: TestServer): Promise<number | null> {
@@ -242,13 +253,59 @@ t.test(
   },
 );
 
+/** Programs of PostgreSQL that the distribution alone has. */
+const withoutPrograms =
+  needs(ADDON) ||
+  (BIN_FOLDERS.distribution === undefined ? "the distribution has no PostgreSQL here" : false);
+const urlOf = ({ connection: { host, port, user } }: PrivatePostgres) =>
+  `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
+
+t.test("a backup of a shared database that is put back", { skip: withoutPrograms }, async (t) => {
+  const bin = BIN_FOLDERS.distribution!;
+  const start = () =>
+    PrivatePostgres.start({ state_dir: stateDirectory(t), postgres_bin: bin }, silent);
+  const [from, to] = [await start(), await start()];
+  t.teardown(() => to.stop());
+  const images = 12;
+  const place = bulkPlace(t, { DATABASE_URL: urlOf(from) });
+  writeSlices(path.join(place.input, "many"), images);
+  const server = await startServer(place);
+  const bulk = bulkOf(server);
+  const submit = (name: string) =>
+    bulk.submit({
+      input_folder_path: path.join(place.input, "many"),
+      output_folder_path: path.join(place.output, name),
+      outputs: ["json"],
+    });
+  const release = await hold(t, path.join(place.output, "first"), [nameOf(images - 1)]);
+  const first = await submit("first");
+  await bulk.until(first, ({ counts }) => counts.succeeded === images - 1);
+  const backup = path.join(t.testdir(), "radserve.dump");
+  execFileSync(path.join(bin, "pg_dump"), ["-Fc", "--no-owner", "-f", backup, urlOf(from)]);
+  await release();
+  await bulk.ended(first);
+  await unmarked(path.join(place.output, "first"));
+  const second = await submit("second");
+  await bulk.send("POST", `/bulk_inference/${second}/pause`);
+  await until("the node has written down that it knows the job", () =>
+    readFileSync(path.join(stateOf(place), "bulk-jobs.json"), "utf8").includes(second),
+  );
+  t.equal(await stop(server), 0);
+  await from.stop();
+
+  execFileSync(path.join(bin, "pg_restore"), ["--no-owner", "-d", urlOf(to), backup]);
+  place.environment["DATABASE_URL"] = urlOf(to);
+  const restored = await startServer(place);
+  t.teardown(() => restored.stop());
+  t.match(await bulkOf(restored).ended(first), { counts: { succeeded: images, failed: 0 } });
+  const items = await bulkOf(restored).items(first);
+  t.equal(items.at(-1)?.reused, true, "what was done after the backup lies there");
+  await restored.logged(({ condition, msg }) => condition === "jobs_lost" && msg.includes(second));
+});
+
 t.test(
   "another major version of PostgreSQL: dumped, restored, and the job goes on",
-  {
-    skip:
-      needs(ADDON) ||
-      (BIN_FOLDERS.distribution === undefined ? "the distribution has no PostgreSQL here" : false),
-  },
+  { skip: withoutPrograms },
   async (t) => {
     const bin = BIN_FOLDERS.distribution!;
     const from = await PrivatePostgres.start(
@@ -260,8 +317,6 @@ t.test(
       silent,
     );
     t.teardown(() => to.stop());
-    const urlOf = ({ connection: { host, port, user } }: typeof from) =>
-      `postgres:///${user}?user=${user}&host=${host}&port=${port}`;
     const place = bulkPlace(t, { DATABASE_URL: urlOf(from) });
     writeMany(path.join(place.input, "many"), 40);
     const first = await startServer(place);

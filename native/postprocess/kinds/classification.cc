@@ -52,8 +52,8 @@ float Calibrated(const CalibrationSpec& c, float score) {
 
 std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
   const auto& calibration = spec.Own<CalibrationSpec>();
-  if (tensor.Elements() != static_cast<size_t>(spec.labels)) {
-    InvalidOutput(tensor, std::to_string(spec.labels) + " scores, one for each label,");
+  if (tensor.Elements() != spec.Columns()) {
+    InvalidOutput(tensor, std::to_string(spec.Columns()) + " scores, one for each label,");
   }
   std::vector<float> scores = AsFloats(tensor);
   if (calibration.kind == CalibrationSpec::Kind::kTemperature) {
@@ -64,6 +64,7 @@ std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
   if (spec.activation == Activation::kSoftmax) SoftmaxOfScores(scores, tensor.shape, scores.size());
   for (float& s : scores) s = Calibrated(calibration, s);
   CheckFinite(scores, tensor.name);
+  DropIgnored(spec, scores);
   return scores;
 }
 

@@ -12,6 +12,7 @@ void ReadDetection(const Description& output, OutputSpec& spec) {
                                                  {"cxcywh", BoxFormat::kCxcywh},
                                                  {"yxyx", BoxFormat::kYxyx}});
   own.normalised = boxes.Flag("normalised");
+  own.in_source = boxes.Has("pixels_of") && boxes.Text("pixels_of") == "source";
   own.list = ReadList(output, spec);
   own.first_class = FirstClassOf(output);
   own.nms = ReadSuppression(output);
@@ -29,8 +30,8 @@ const OutputKind kinds::detection = {
         [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
            std::span<const double> thresholds, OutputResult& out) {
           const ListSpec& list = spec.Own<DetectionSpec>().list;
-          out.boxes =
-              DecodeDetections(ReadLists(spec, list, tensors, 4), spec, grid.geometry, thresholds);
+          out.boxes = DecodeDetections(ReadLists(spec, list, tensors, 4), spec, grid.geometry,
+                                       thresholds, &out.implausible);
         },
 };
 

@@ -37,7 +37,7 @@ void ReadDetectionTable(const Description& output, OutputSpec& spec) {
   std::map<std::string, int> starts;
   for (const std::string& column : output.Texts("columns")) {
     starts[column] = table.columns;
-    table.columns += column == "class_scores"        ? spec.labels
+    table.columns += column == "class_scores"        ? static_cast<int>(spec.Columns())
                      : column == "mask_coefficients" ? output.Int("mask_coefficients")
                                                      : 1;
   }
@@ -66,6 +66,7 @@ void ReadDetectionTable(const Description& output, OutputSpec& spec) {
   spec.activation = ReadActivation(scores);
   own.several_labels = scores.Has("labels_per_box") && scores.Text("labels_per_box") == "several";
   own.normalised = output.Flag("normalised");
+  own.in_source = output.Has("pixels_of") && output.Text("pixels_of") == "source";
   own.first_class = FirstClassOf(output);
   own.nms = ReadSuppression(output);
   own.max_boxes = output.Int("max_boxes");
@@ -82,7 +83,7 @@ const OutputKind kinds::detection_table = {
         [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
            std::span<const double> thresholds, OutputResult& out) {
           out.boxes = DecodeDetections(ReadTable(tensors(spec.tensor), spec), spec, grid.geometry,
-                                       thresholds);
+                                       thresholds, &out.implausible);
         },
 };
 

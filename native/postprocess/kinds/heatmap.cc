@@ -1,3 +1,4 @@
+#include "postprocess/activation.h"
 #include "postprocess/kind.h"
 #include "postprocess/maps.h"
 #include "postprocess/source_grid.h"
@@ -6,9 +7,9 @@
 namespace radserve {
 namespace {
 
-std::vector<float> ToSourceGrid(const Maps& maps, const Geometry& geometry) {
-  const auto [rows, columns] = WayBack(maps, geometry);
-  return ResamplePlane(maps.Channel(0), rows, columns, Interpolation::kLinear);
+std::vector<float> ToSourceGrid(const Maps& maps, const MapGrid& grid) {
+  return ResamplePlane(maps.Channel(0), grid.rows.Back(grid.antialias),
+                       grid.columns.Back(grid.antialias), Interpolation::kLinear);
 }
 
 }  // namespace
@@ -25,9 +26,12 @@ const OutputKind kinds::heatmap = {
            std::span<const double>, OutputResult& out) {
           const Tensor& tensor = tensors(spec.tensor);
           Maps map(tensor, 1, grid.channels_last);
-          ActivateMap(spec, tensor, map);
-          out.values = ToSourceGrid(map, grid.geometry);
-          ClearHidden(grid, std::span(out.values));
+          if (!spec.activate_last) ActivateMap(spec, tensor, map);
+          CheckFinite(map.values(), tensor.name);
+          const MapGrid lies = GridOf(spec, map, grid.geometry);
+          out.values = ToSourceGrid(map, lies);
+          if (spec.activate_last && spec.activation == Activation::kSigmoid) Sigmoid(out.values);
+          ClearHidden(grid, lies, std::span(out.values));
         },
 };
 

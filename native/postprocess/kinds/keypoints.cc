@@ -20,6 +20,8 @@ struct Table {
   std::optional<size_t> score;
   /// 0 to 1 of the tensor's sides, instead of its pixels.
   bool normalised = false;
+  /// In pixels of the source, instead of the tensor's.
+  bool in_source = false;
   /// 0 is the middle of the first pixel, and of normalised ones 1 that of the last; else both are
   /// outer edges.
   bool centres = false;
@@ -41,6 +43,7 @@ void ReadKeypoints(const Description& output, OutputSpec& spec) {
     ++table.columns;
   }
   table.normalised = o.Flag("normalised");
+  table.in_source = o.Has("pixels_of") && o.Text("pixels_of") == "source";
   table.centres = o.Text("counted_from") == "centres";
 }
 
@@ -53,23 +56,25 @@ double FromEdge(float value, int side, const Table& table) {
 /// Points of tensor pixels, of the rows of a table.
 std::vector<Point> OfTable(const OutputSpec& spec, const Tensor& tensor, const Table& table,
                            const Geometry& g) {
-  const auto labels = static_cast<size_t>(spec.labels);
+  const size_t rows = spec.Columns();
   const size_t last = tensor.shape.empty() ? 0 : static_cast<size_t>(tensor.shape.back());
   // With the columns first the numbers would be as many, and each another label's.
-  if (tensor.Elements() != labels * table.columns ||
+  if (tensor.Elements() != rows * table.columns ||
       (last != table.columns && last != tensor.Elements())) {
     InvalidOutput(tensor, std::to_string(table.columns) + " numbers for each of " +
-                              std::to_string(labels) + " labels, those of a label side by side");
+                              std::to_string(rows) + " labels, those of a label side by side");
   }
   const std::vector<float> values = AsFloats(tensor);
   CheckFinite(values, tensor.name);
   std::vector<Point> points;
-  for (size_t label = 0; label < labels; ++label) {
-    const float* const row = values.data() + label * table.columns;
+  for (size_t at = 0; at < rows; ++at) {
+    const int label = spec.PlaceOf(static_cast<int>(at));
+    if (label < 0) continue;
+    const float* const row = values.data() + at * table.columns;
     points.push_back({FromEdge(row[table.x], g.columns.tensor, table),
                       FromEdge(row[table.y], g.rows.tensor, table),
                       table.score ? row[*table.score] : std::numeric_limits<float>::quiet_NaN(),
-                      static_cast<int>(label)});
+                      label});
   }
   return points;
 }
@@ -77,16 +82,18 @@ std::vector<Point> OfTable(const OutputSpec& spec, const Tensor& tensor, const T
 /// The same of maps: the middle of the pixel with the highest value, the first of equal ones.
 std::vector<Point> OfHeatmaps(const OutputSpec& spec, const Tensor& tensor, bool channels_last,
                               const Geometry& g) {
-  const Maps maps(tensor, static_cast<size_t>(spec.labels), channels_last);
+  const Maps maps(tensor, spec.Columns(), channels_last);
   CheckFinite(maps.values(), tensor.name);
+  const MapGrid grid = GridOf(spec, maps, g);
   std::vector<Point> points;
-  for (size_t label = 0; label < maps.channels(); ++label) {
-    const float* const map = maps.Channel(label);
+  for (size_t channel = 0; channel < maps.channels(); ++channel) {
+    const int label = spec.PlaceOf(static_cast<int>(channel));
+    if (label < 0) continue;
+    const float* const map = maps.Channel(channel);
     const float* const highest = std::max_element(map, map + maps.pixels());
     const auto at = static_cast<int>(highest - map);
-    points.push_back({(at % maps.columns() + 0.5) * g.columns.tensor / maps.columns(),
-                      (at / maps.columns() + 0.5) * g.rows.tensor / maps.rows(), *highest,
-                      static_cast<int>(label)});
+    points.push_back({grid.columns.side.InTensor(at % maps.columns() + 0.5),
+                      grid.rows.side.InTensor(at / maps.columns() + 0.5), *highest, label});
   }
   return points;
 }
@@ -103,9 +110,9 @@ double Within(double place, int side) {
 
 void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
             std::span<const double>, OutputResult& out) {
-  const Geometry& g = grid.geometry;
   const Tensor& tensor = tensors(spec.tensor);
   const auto& table = spec.Own<KeypointsSpec>().table;
+  const Geometry g = table && table->in_source ? SourceItself(grid.geometry) : grid.geometry;
   out.points =
       table ? OfTable(spec, tensor, *table, g) : OfHeatmaps(spec, tensor, grid.channels_last, g);
   for (Point& point : out.points) {

@@ -20,8 +20,8 @@ const OutputKind kinds::probability_map = {
           const Tensor& tensor = tensors(spec.tensor);
           Maps map(tensor, 1, grid.channels_last);
           ActivateMap(spec, tensor, map);
-          out.boxes = BoxesOfMap(map.values(), map.rows(), map.columns(), spec.Own<MapBoxesSpec>(),
-                                 grid.geometry, thresholds[0]);
+          out.boxes = BoxesOfMap(map.values(), GridOf(spec, map, grid.geometry),
+                                 spec.Own<MapBoxesSpec>(), grid.geometry, thresholds[0]);
         },
 };
 

@@ -24,9 +24,10 @@ void ReadScales(const Description& output, OutputSpec& spec) {
 
 std::vector<float> Regression(const OutputSpec& spec, const Tensor& tensor) {
   const auto& [multiply, add] = spec.Own<Scales>();
-  if (tensor.Elements() != multiply.size())
-    InvalidOutput(tensor, std::to_string(multiply.size()) + " values");
+  const size_t count = multiply.size() + spec.ignored.size();
+  if (tensor.Elements() != count) InvalidOutput(tensor, std::to_string(count) + " values");
   std::vector<float> values = AsFloats(tensor);
+  DropIgnored(spec, values);
   if (spec.activation == Activation::kSoftmax) SoftmaxOfScores(values, tensor.shape, values.size());
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(static_cast<double>(values[i]) * multiply[i] + add[i]);

@@ -45,47 +45,59 @@ void ReadSegmentation(const Description& output, OutputSpec& spec) {
   if (output.Has("boxes")) own.boxes = output.Text("boxes");
 }
 
-/// The labels of a map at each source pixel, the nearest.
-std::vector<uint8_t> LabelMap(const OutputSpec& spec, const Tensor& tensor,
-                              const SourceGrid& grid) {
+/// The labels of a map at each source pixel, the nearest. Returns where the map lies.
+MapGrid DecideLabels(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
+                     OutputResult& out) {
   const Maps maps(tensor, 1, grid.channels_last);
   std::vector<uint8_t> labels(maps.pixels());
   ToLabels(maps.values(), spec.labels, tensor.name, labels.data());
-  const auto [rows, columns] = WayBack(maps, grid.geometry);
-  return ProjectNearest(std::move(labels), rows, columns);
+  const MapGrid lies = GridOf(spec, maps, grid.geometry);
+  out.mask = ProjectNearest(std::move(labels), lies.rows.Back(lies.antialias),
+                            lies.columns.Back(lies.antialias));
+  return lies;
 }
 
 /// The mask of probabilities: the highest channel, or for labels that may overlap a plane each.
-void DecideProbabilities(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
-                         std::span<const double> thresholds, OutputResult& out) {
-  const auto labels = static_cast<size_t>(spec.labels);
-  Maps maps(tensor, out.overlapping ? labels : labels + 1, grid.channels_last);
-  maps.Activate(spec.activation);
+/// Returns where the map lies.
+MapGrid DecideProbabilities(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
+                            std::span<const double> thresholds, OutputResult& out) {
+  Maps maps(tensor, ChannelsOf(spec), grid.channels_last);
+  if (out.overlapping) maps.Drop(spec.ignored);
+  const Activation last = spec.activate_last ? spec.activation : Activation::kNone;
+  if (!spec.activate_last) maps.Activate(spec.activation);
   CheckFinite(maps.values(), tensor.name);
-  if (out.overlapping) CheckProbabilities(maps.values(), tensor.name);
-  const auto [rows, columns] = WayBack(maps, grid.geometry);
+  if (out.overlapping && last == Activation::kNone) CheckProbabilities(maps.values(), tensor.name);
+  const MapGrid lies = GridOf(spec, maps, grid.geometry);
+  const Axis rows = lies.rows.Back(lies.antialias);
+  const Axis columns = lies.columns.Back(lies.antialias);
   std::vector<uint8_t>* const fractions =
       spec.Own<SegmentationSpec>().fractional ? &out.fractions : nullptr;
   if (out.overlapping) {
-    ProjectOverThresholds(maps, rows, columns, thresholds, out.mask, fractions);
-  } else {
-    ProjectHighest(maps, rows, columns, out.mask, fractions);
+    ProjectOverThresholds(maps, rows, columns, last, thresholds, out.mask, fractions);
+    return lies;
   }
+  ProjectHighest(maps, rows, columns, last, out.mask, fractions);
+  ChannelsToLabels(spec, out.mask);
+  const auto plane = static_cast<ptrdiff_t>(out.Plane());
+  for (auto channel = spec.ignored.rbegin(); fractions && channel != spec.ignored.rend();
+       ++channel) {
+    const auto first = fractions->begin() + (*channel - 1) * plane;
+    fractions->erase(first, first + plane);
+  }
+  return lies;
 }
 
 void Segmentation(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
                   std::span<const double> thresholds, OutputResult& out) {
   const Tensor& tensor = tensors(spec.tensor);
   out.overlapping = MayOverlap(spec.activation);
-  if (spec.activation == Activation::kLabelMap) {
-    out.mask = LabelMap(spec, tensor, grid);
-  } else {
-    DecideProbabilities(spec, tensor, grid, thresholds, out);
-  }
+  const MapGrid lies = spec.activation == Activation::kLabelMap
+                           ? DecideLabels(spec, tensor, grid, out)
+                           : DecideProbabilities(spec, tensor, grid, thresholds, out);
   const size_t plane = out.Plane();
   for (std::vector<uint8_t>* const values : {&out.mask, &out.fractions}) {
     for (size_t at = 0; at < values->size(); at += plane)
-      ClearHidden(grid, std::span(*values).subspan(at, plane));
+      ClearHidden(grid, lies, std::span(*values).subspan(at, plane));
   }
   FinishMask(spec, grid.padding, {}, out);
 }
@@ -158,7 +170,9 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
   const auto kinds = static_cast<size_t>(boxes.spec.Own<DetectionSpec>().table->coefficient_count);
   const Maps prototypes(tensors(spec.tensor), kinds, grid.channels_last);
   CheckFinite(prototypes.values(), spec.tensor);
-  const auto [rows, columns] = WayBack(prototypes, g);
+  const MapGrid lies = GridOf(spec, prototypes, g);
+  const Axis rows = lies.rows.Back(lies.antialias);
+  const Axis columns = lies.columns.Back(lies.antialias);
   for (const Box& box : DecodeDetections(std::move(raw), boxes.spec, g, boxes.thresholds)) {
     std::vector<float> sum(prototypes.pixels());
     for (size_t k = 0; k < kinds; ++k) {
@@ -181,7 +195,7 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
       }
     }
   }
-  for (size_t p = 0; p < static_cast<size_t>(spec.labels); ++p) ClearHidden(grid, part(p));
+  for (size_t p = 0; p < static_cast<size_t>(spec.labels); ++p) ClearHidden(grid, lies, part(p));
   FinishMask(spec, grid.padding, {}, out);
   return out;
 }

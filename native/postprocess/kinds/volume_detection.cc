@@ -59,9 +59,12 @@ struct Run {
 const double kMostGrowth = std::log(1000.0 / 16);
 
 /// Puts a box of a window into the tensor, cut off where window or image end. False if too little
-/// is left.
-bool Place(const Run& run, Cuboid& box) {
+/// is left. `plausible` is set to whether it lies where a network that saw it puts one: around the
+/// window, and larger than a voxel.
+bool Place(const Run& run, Cuboid& box, bool& plausible) {
   bool large = true;
+  bool tiny = true;
+  plausible = true;
   box.weight = 0;
   for (size_t a = 0; a < 3; ++a) {
     double& low = box.low[a];
@@ -75,6 +78,10 @@ bool Place(const Run& run, Cuboid& box) {
       const double end = side - 2 * run.own.shift;
       low = end - std::exchange(high, end - low);
     }
+    const double middle = (low + high) / 2;
+    // Anchors at the edge of a window may move out of it.
+    plausible = plausible && middle >= -side / 2.0 && middle <= side * 1.5;
+    tiny = tiny && high - low < 1;
     const VolumeAxis& axis = run.placement.axes[a];
     const double first = std::max(0, axis.first - start);
     const double last = std::min(side, axis.first + axis.count - start);
@@ -87,6 +94,7 @@ bool Place(const Run& run, Cuboid& box) {
     low += start;
     high += start;
   }
+  plausible = plausible && !tiny;
   return large;
 }
 
@@ -184,7 +192,7 @@ std::vector<Cuboid> Clustered(std::vector<Cuboid> boxes, double iou,
 /// the edges of the box of a number along an axis, as the graph counts.
 template <typename Decode>
 void AddBest(const Run& run, const std::string& tensor, std::vector<float> scores, size_t columns,
-             std::span<const float> classes, const Decode& decode, std::vector<Cuboid>& found) {
+             std::span<const float> classes, const Decode& decode, FoundCuboids& found) {
   const OutputSpec& spec = run.spec;
   CheckFinite(scores, tensor);
   if (spec.activation == Activation::kSigmoid) Sigmoid(scores);
@@ -194,9 +202,9 @@ void AddBest(const Run& run, const std::string& tensor, std::vector<float> score
   CheckProbabilities(scores, tensor);
   std::vector<std::pair<size_t, int>> best;
   for (size_t i = 0; i < scores.size(); ++i) {
-    const int label =
-        classes.empty() ? static_cast<int>(i % columns)
-                        : LabelOfClass(classes[i], scores[i] > 0, run.own.first_class, spec.labels);
+    const int label = classes.empty()
+                          ? spec.PlaceOf(static_cast<int>(i % columns))
+                          : LabelOfClass(classes[i], scores[i] > 0, run.own.first_class, spec);
     if (label < 0) continue;
     const double least = std::fmin(run.own.least_score, run.thresholds[static_cast<size_t>(label)]);
     if (scores[i] >= static_cast<float>(least)) best.emplace_back(i, label);
@@ -207,7 +215,10 @@ void AddBest(const Run& run, const std::string& tensor, std::vector<float> score
   for (const auto& [at, label] : best) {
     Cuboid box{{}, {}, scores[at], label};
     for (size_t a = 0; a < 3; ++a) std::tie(box.low[a], box.high[a]) = decode(at / columns, a);
-    if (Place(run, box)) found.push_back(box);
+    bool plausible = true;
+    if (Place(run, box, plausible)) found.boxes.push_back(box);
+    if (!plausible && !(box.score < run.thresholds[static_cast<size_t>(label)]))
+      ++found.implausible;
   }
 }
 
@@ -215,10 +226,10 @@ using Ends = std::pair<double, double>;
 
 Ends Around(double middle, double side) { return {middle - side / 2, middle + side / 2}; }
 
-void AddListed(const Run& run, std::vector<Cuboid>& found) {
+void AddListed(const Run& run, FoundCuboids& found) {
   const OutputSpec& spec = run.spec;
   const RawDetections raw = ReadLists(spec, run.own.list, run.tensors, 6);
-  const size_t columns = raw.classes.empty() ? static_cast<size_t>(spec.labels) : 1;
+  const size_t columns = raw.classes.empty() ? spec.Columns() : 1;
   const auto decode = [&](size_t box, size_t axis) -> Ends {
     const auto number = [&](size_t k) {
       const float value = raw.boxes[box * 6 + static_cast<size_t>(run.own.columns[axis * 3 + k])];
@@ -234,17 +245,24 @@ void AddListed(const Run& run, std::vector<Cuboid>& found) {
 /// grow by exponents (Girshick et al. 2014, appendix C). Anchors lie in the middle of the voxels
 /// that a place of the map stands for, cut off to a whole one, and half their sides are rounded to
 /// whole voxels, halves to even (MONAI's AnchorGeneratorWithAnchorShape).
-void AddLevel(const Run& run, const Level& level, std::vector<Cuboid>& found) {
+void AddLevel(const Run& run, const Level& level, FoundCuboids& found) {
   const Tensor& scores = run.tensors(level.scores);
   const Tensor& codes = run.tensors(level.boxes);
   const size_t anchors = level.anchors.size() / 3;
-  const auto labels = static_cast<size_t>(run.spec.labels);
+  const size_t labels = run.spec.Columns();
   const size_t channels = anchors * labels;
   std::vector<int64_t> shape = scores.shape;
   if (shape.size() != 5 || shape[0] != 1 || shape[1] != static_cast<int64_t>(channels) ||
       std::ranges::count(shape, 0) > 0) {
     InvalidOutput(scores, "[1, " + std::to_string(channels) +
                               ", depth, height, width], a score of each label for each anchor,");
+  }
+  for (size_t axis = 0; axis < 3; ++axis) {
+    if (run.window.sides[axis] % shape[axis + 2] != 0) {
+      InvalidOutput(scores, "sides that are whole parts of what the graph was given, " +
+                                ShapeText({run.window.sides.begin(), run.window.sides.end()}) +
+                                ", so that anchors have a place,");
+    }
   }
   shape[1] = static_cast<int64_t>(anchors * 6);
   if (codes.shape != shape) InvalidOutput(codes, "the shape " + ShapeText(shape));
@@ -274,17 +292,17 @@ void AddLevel(const Run& run, const Level& level, std::vector<Cuboid>& found) {
 }
 
 void Collect(const OutputSpec& spec, const TensorByName& tensors, const VolumePlacement& placement,
-             const SeenWindow& window, std::span<const double> thresholds,
-             std::vector<Cuboid>& found) {
+             const SeenWindow& window, std::span<const double> thresholds, FoundCuboids& found) {
   const Run run{spec, spec.Own<VolumeBoxes>(), tensors, placement, window, thresholds};
-  std::vector<Cuboid> all;
-  if (run.own.levels.empty()) AddListed(run, all);
-  for (const Level& level : run.own.levels) AddLevel(run, level, all);
+  FoundCuboids own;
+  if (run.own.levels.empty()) AddListed(run, own);
+  for (const Level& level : run.own.levels) AddLevel(run, level, own);
+  found.implausible += own.implausible;
   const auto& nms = run.own.nms;
-  all = Suppressed(std::move(all), nms ? std::optional(nms->iou) : std::nullopt,
-                   nms && nms->per_class);
+  std::vector<Cuboid> all = Suppressed(
+      std::move(own.boxes), nms ? std::optional(nms->iou) : std::nullopt, nms && nms->per_class);
   if (all.size() > run.own.max_boxes) all.resize(run.own.max_boxes);
-  found.insert(found.end(), all.begin(), all.end());
+  found.boxes.insert(found.boxes.end(), all.begin(), all.end());
 }
 
 /// In pixels and slices of the source, cut off where it ends; nothing if no part of it is left.

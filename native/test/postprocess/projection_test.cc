@@ -7,6 +7,7 @@
 #include <random>
 
 #include "check.h"
+#include "postprocess/activation.h"
 
 using namespace radserve;
 using namespace radserve::test;
@@ -159,9 +160,10 @@ TEST("thresholds decide each pixel as its own interpolated value does") {
     }
     const Maps maps = MapsOf(s);
     std::vector<uint8_t> mask, beside, fractions;
-    ProjectOverThresholds(maps, s.rows, s.columns, s.thresholds, mask, nullptr);
+    ProjectOverThresholds(maps, s.rows, s.columns, Activation::kNone, s.thresholds, mask, nullptr);
     CHECK(mask == expected);
-    ProjectOverThresholds(maps, s.rows, s.columns, s.thresholds, beside, &fractions);
+    ProjectOverThresholds(maps, s.rows, s.columns, Activation::kNone, s.thresholds, beside,
+                          &fractions);
     CHECK(beside == expected);
     CHECK(fractions == StepsOf(all, 0));
   }
@@ -181,11 +183,44 @@ TEST("the highest channel is that of each pixel's own interpolated values") {
     const std::vector<uint8_t> expected = HighestOf(s, all);
     const Maps maps = MapsOf(s);
     std::vector<uint8_t> mask, beside, fractions;
-    ProjectHighest(maps, s.rows, s.columns, mask, nullptr);
+    ProjectHighest(maps, s.rows, s.columns, Activation::kNone, mask, nullptr);
     CHECK(mask == expected);
-    ProjectHighest(maps, s.rows, s.columns, beside, &fractions);
+    ProjectHighest(maps, s.rows, s.columns, Activation::kNone, beside, &fractions);
     CHECK(beside == expected);
     CHECK(fractions == StepsOf(all, s.pixels()));
+  }
+}
+END;
+
+TEST("logits are interpolated, and activated on the grid of the source") {
+  std::mt19937 random(15);
+  for (int round = 0; round < 1000; ++round) {
+    Scene s = AnyScene(random, 2 + random() % 3);
+    const float times = random() % 4 == 0 ? 1e30F : 24;
+    for (float& value : s.values) value = (value - 0.5F) * times;
+    std::vector<float> all = s.All();
+    const std::vector<uint8_t> highest = HighestOf(s, all);
+    std::vector<float> shares = all;
+    SoftmaxPlanes(shares, s.pixels());
+    Sigmoid(all);
+    std::vector<uint8_t> expected;
+    for (size_t i = 0; i < all.size(); ++i)
+      expected.push_back(static_cast<double>(all[i]) >= s.thresholds[i / s.pixels()] ? 1 : 0);
+    const Maps maps = MapsOf(s);
+    std::vector<uint8_t> mask, beside, fractions;
+    ProjectOverThresholds(maps, s.rows, s.columns, Activation::kSigmoid, s.thresholds, mask,
+                          nullptr);
+    CHECK(mask == expected);
+    ProjectOverThresholds(maps, s.rows, s.columns, Activation::kSigmoid, s.thresholds, beside,
+                          &fractions);
+    CHECK(beside == expected);
+    CHECK(fractions == StepsOf(all, 0));
+    std::vector<uint8_t> label, same, parts;
+    ProjectHighest(maps, s.rows, s.columns, Activation::kSoftmax, label, nullptr);
+    CHECK(label == highest);
+    ProjectHighest(maps, s.rows, s.columns, Activation::kSoftmax, same, &parts);
+    CHECK(same == highest);
+    CHECK(parts == StepsOf(shares, s.pixels()));
   }
 }
 END;
@@ -201,7 +236,7 @@ TEST(
     for (size_t i = 0; i < s.values.size(); ++i) s.values[i] = levels[i / s.samples()];
     const Maps maps = MapsOf(s);
     std::vector<uint8_t> mask;
-    ProjectHighest(maps, s.rows, s.columns, mask, nullptr);
+    ProjectHighest(maps, s.rows, s.columns, Activation::kNone, mask, nullptr);
     CHECK(mask == HighestOf(s, s.All()));
   }
 }

@@ -14,6 +14,7 @@
 
 #include "check.h"
 #include "onnx.h"
+#include "runtime/independence.h"
 #include "runtime/run_memory.h"
 #include "runtime/session_device.h"
 #include "runtime/session_state.h"
@@ -36,6 +37,7 @@ using radserve::test::Initializer;
 using radserve::test::Number;
 using radserve::test::OneNode;
 using radserve::test::Value;
+using radserve::test::WholeZero;
 using radserve::test::Zeros;
 
 const std::vector<std::string> kOutputs = {"y"};
@@ -352,6 +354,33 @@ TEST(
   Fill(*bucket, 2, 90);
   bucket->Run(1, {});
   CHECK(Row(*bucket, 0) == alone);
+}
+END;
+
+/// Whether the rows of a model over x [n, 2] are found independent in batches of so many.
+bool Independent(const std::string& model, int64_t rows) {
+  const auto session = Load(model);
+  std::vector<Tensor> row = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 2})};
+  const auto fill = [](size_t pattern, std::span<Tensor> tensors) {
+    Fill({tensors[0].data, tensors[0].Bytes()}, static_cast<float>(pattern % 7) / 7);
+  };
+  return RowsAreIndependent(*session, kOutputs, rows, row, fill, {});
+}
+
+TEST("rows that depend on their neighbours, their place or their number are told") {
+  for (const int64_t rows : {2, 4, 7}) {
+    CHECK(Independent(OneNode("Softmax", {"x"}, {0, 2}, {0, 2}, "axis", 1), rows));
+    CHECK(Independent(OneNode("Add", {"x", "x"}, {0, 2}, {0, 2}), rows));
+    // Each of what comes before it; of all; of its place alone.
+    CHECK(!Independent(OneNode("CumSum", {"x", "axis"}, {0, 2}, {0, 2}, "", 0, WholeZero("axis")),
+                       rows));
+    CHECK(!Independent(OneNode("Softmax", {"x"}, {0, 2}, {0, 2}, "axis", 0), rows));
+  }
+  CHECK(!Independent(OneNode("Add", {"x", "w"}, {0, 2}, {0, 2}, "", 0,
+                             Initializer("w", {2, 2},
+                                         std::string(8, '\0') + std::string("\0\0\xc8\x42", 4) +
+                                             std::string("\0\0\xc8\x42", 4))),
+                     2));
 }
 END;
 

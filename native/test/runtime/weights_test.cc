@@ -100,6 +100,32 @@ TEST("what cannot be read to its end may hide files, and is no model") {
 }
 END;
 
+TEST("large initializers of the graph itself are found in their files") {
+  const std::string model =
+      Bytes(7, Bytes(5, Outside("./w") + Bytes(8, "large")) + Bytes(5, Tensor(kFloat32, 1, 4)) +
+                   Bytes(1, Bytes(5, Bytes(5, Outside("w") + Bytes(8, "constant")))));
+  const auto found = [&](const std::string& content, size_t most) {
+    return radserve::OutsideInitializers(std::as_bytes(std::span(model)), {{"w", content}}, most);
+  };
+  const std::string content(20, 'w');
+  const auto large = found(content, 15);
+  EQUAL(large.size(), size_t{1});
+  EQUAL(large[0].name, std::string("large"));
+  EQUAL(large[0].type, uint64_t{kFloat32});
+  EQUAL(large[0].shape.size(), size_t{1});
+  CHECK(large[0].content.data() == std::as_bytes(std::span(content)).data());
+  EQUAL(large[0].content.size(), size_t{16});
+  EQUAL(found(content, 16).size(), size_t{0});
+  bool refused = false;
+  try {
+    found(std::string(15, 'w'), 15);
+  } catch (const std::runtime_error&) {
+    refused = true;
+  }
+  CHECK(refused);
+}
+END;
+
 TEST("constants that cannot be brought inside are told, and what needs nothing is left as it is") {
   const auto with = [](const std::string& model, const radserve::OutsideFiles& files) {
     return radserve::WithConstantsInside(std::as_bytes(std::span(model)), files);

@@ -12,6 +12,7 @@ import type { Problem } from "../../models/explain.js";
 import { checkGraphs, inputFault } from "../../models/graph.js";
 import { loadSession, type Provider } from "../../models/load.js";
 import { madeUpProblem } from "../../models/made-up-image.js";
+import { rawProblems } from "../../models/raw-outputs.js";
 import {
   graphPaths,
   readModelFolder,
@@ -36,9 +37,9 @@ export async function modelsCheck(
   const notes: string[] = [];
   const manifest = report.model?.manifest;
   if (problems.length === 0 && manifest !== undefined) {
-    const run = await runProblem(folder, report.model, options);
-    if (run === undefined) notes.push(ranNote(manifest.canary !== undefined));
-    else problems.push(run);
+    const run = await runProblems(folder, report.model, options);
+    if (run.length === 0) notes.push(ranNote(manifest.canary !== undefined));
+    problems.push(...run);
     if (manifest.release === "off") notes.push('release is "off": the server will not load it.');
     if (manifest.stage === "draft") notes.push('stage is "draft": it writes JSON and PNG only.');
   }
@@ -106,19 +107,22 @@ async function unfitGraphs(folder: string, engine: Engine): Promise<Problem[]> {
   return found.flat();
 }
 
-async function runProblem(
+async function runProblems(
   folder: string,
   model: SoundModel | undefined,
   { engine, providers }: { engine: Engine; providers: readonly Provider[] },
-): Promise<Problem | undefined> {
-  if (model === undefined) return undefined;
+): Promise<Problem[]> {
+  if (model === undefined) return [];
   try {
     const loaded = await loadSession(folder, model, engine, providers);
     const message = await madeUpProblem(engine, loaded, model);
+    const problems = message === undefined ? await rawProblems(engine, loaded, model.manifest) : [];
     await engine.unload(loaded.id);
-    return message === undefined ? undefined : { path: "(running it on a made-up image)", message };
+    return message === undefined
+      ? problems
+      : [{ path: "(running it on a made-up image)", message }];
   } catch (thrown) {
-    return { path: "(running it)", message: asRadserveError(thrown).message };
+    return [{ path: "(running it)", message: asRadserveError(thrown).message }];
   }
 }
 

@@ -15,8 +15,9 @@ import { readConcepts } from "../../models/codes.js";
 import type { CommandResult } from "../../models/command-result.js";
 import { draftByExporter } from "../../models/draft-exporter.js";
 import { draftLike, draftWithLabels, parseLabels, relabel } from "../../models/draft-like.js";
+import { misfit } from "../../models/draft-misfit.js";
 import { draftByProcessor } from "../../models/draft-processor.js";
-import { draftManifest, modelNameOf } from "../../models/draft.js";
+import { draftManifest, modelNameOf, unsaidParts } from "../../models/draft.js";
 import { explainIssues, type Problem } from "../../models/explain.js";
 import { fault, packageRoot } from "../../models/files.js";
 import { graphFiles } from "../../models/graph-files.js";
@@ -36,8 +37,9 @@ export interface ModelInitOptions {
 
 /**
  * Writes a draft model.json beside a graph and says what is still to be filled in.
- * @throws RadserveError bad_request if the file is not an ONNX model, if a model.json is there
- * already, or for labels that fit no output; model_not_found if there is no model to be like
+ * @throws RadserveError bad_request if the file is not an ONNX model, or one that no manifest can
+ * describe, if a model.json is there already, or for labels that fit no output; model_not_found if
+ * there is no model to be like
  */
 export async function modelsInit(
   onnxPath: string,
@@ -52,6 +54,8 @@ export async function modelsInit(
     );
   const files = await graphFiles(path);
   const graph = await engine.inspectGraph(path);
+  const reason = misfit(graph);
+  if (reason !== undefined) throw errors.bad_request(`${reason}. Nothing was written.`);
   const drafted = draftManifest(modelNameOf(dirname(path)), files, graph);
   const { manifest, source, notes } = await filledIn(drafted, graph, path, options);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
@@ -59,7 +63,10 @@ export async function modelsInit(
   const missing = parsed.success
     ? []
     : explainIssues(manifestSchema, manifest, parsed.error.issues);
-  const unfit = graph.inputs.flatMap((info) => Object.values(inputFault(info)));
+  const unfit = [
+    ...graph.inputs.flatMap((info) => Object.values(inputFault(info))),
+    ...unsaidParts(graph),
+  ];
   const text = [
     `Wrote ${target}`,
     "",

@@ -1,4 +1,4 @@
-/** Whether a destination answers: C-ECHO (PS3.4 annex A), or a query of DICOMweb that finds little. */
+/** Whether a destination answers: C-ECHO (PS3.4 annex A), or a query of DICOMweb. */
 import { request as plainRequest } from "node:http";
 import { request as tlsRequest, type RequestOptions } from "node:https";
 import { durations } from "../../base/durations.js";

@@ -149,9 +149,8 @@ async function read(
     throw errors.bad_request(
       `Expected plans.json and dataset.json (nnU-Net v2) or configs/inference.json (or .yaml) and configs/metadata.json (a MONAI bundle) in ${folder}, found neither.`,
     );
-  const [plans, dataset] = await Promise.all(
-    [plansFile, "dataset.json"].map((name) => readJson(join(folder, name))),
-  );
+  const plans = await readJson(join(folder, plansFile));
+  const dataset = await readText(join(folder, "dataset.json"));
   if (existsSync(join(folder, "postprocessing.json")))
     gaps.note(
       "postprocessing.json",

@@ -1,4 +1,5 @@
 /** Files of other programs: read, and held against what they are expected to be. */
+import { isMap, isScalar, parseDocument } from "yaml";
 import type { z } from "zod";
 import { errors } from "../../base/errors.js";
 import { textOfRegular } from "../../files/regular-file.js";
@@ -14,13 +15,34 @@ export async function readText(path: string): Promise<string> {
 }
 
 /** @throws RadserveError bad_request if it cannot be read, or is not JSON */
-export async function readJson(path: string): Promise<unknown> {
-  const text = await readText(path);
+export const readJson = async (path: string): Promise<unknown> =>
+  jsonOf(await readText(path), path);
+
+/**
+ * @param path names the file in messages
+ * @throws RadserveError bad_request if it is not JSON
+ */
+export function jsonOf(text: string, path: string): unknown {
   try {
     return JSON.parse(text) as unknown;
   } catch {
     throw errors.bad_request(`Expected JSON in ${path}; it cannot be read as that.`);
   }
+}
+
+/**
+ * The names in an object of a JSON text, in the text's order: an object of JavaScript puts names
+ * that look like whole numbers before all others.
+ * @param field of the text that holds the object
+ * @throws RadserveError bad_request for a text whose order cannot be read
+ */
+export function namesInOrder(text: string, field: string, path: string): string[] {
+  // YAML has JSON in it, and this reader keeps the order
+  const document = parseDocument(text, { schema: "json", uniqueKeys: false, prettyErrors: false });
+  const object = document.get(field);
+  if (document.errors.length > 0 || !isMap(object))
+    throw errors.bad_request(`Expected an object "${field}" in ${path} whose order can be read.`);
+  return [...new Set(object.items.map(({ key }) => String(isScalar(key) ? key.value : key)))];
 }
 
 /** @throws RadserveError bad_request that names the fields which are not as expected */

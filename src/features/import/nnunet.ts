@@ -5,7 +5,7 @@
  */
 import { ownValue } from "../../base/own-value.js";
 import { z } from "zod";
-import { parsedAs } from "./json.js";
+import { jsonOf, namesInOrder, parsedAs } from "./json.js";
 import { rolesOf } from "./channels.js";
 import { isOrientation, type Gaps, type ImportChoices, type Imported } from "./gaps.js";
 
@@ -135,7 +135,8 @@ const PICTURE_FORMATS = new Map([
 
 export interface NnunetFiles {
   plans: unknown;
-  dataset: unknown;
+  /** Its text, because the order of labels counts. */
+  dataset: string;
   /** Name of the folder: TRAINER__PLANS__CONFIGURATION where nnU-Net made it. */
   folder: string;
   /** What export_nnunet.py knows beside the plans; a choice takes the place of a field. */
@@ -151,7 +152,11 @@ export interface NnunetFiles {
 export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gaps): Imported {
   const choices: ImportChoices = { ...files.exported, ...given };
   const plans = parsedAs(plansSchema, files.plans, "plans.json");
-  const dataset = parsedAs(datasetSchema, files.dataset, "dataset.json");
+  const dataset = parsedAs(datasetSchema, jsonOf(files.dataset, "dataset.json"), "dataset.json");
+  const labelled = namesInOrder(files.dataset, "labels", "dataset.json").map((label) => ({
+    label,
+    value: ownValue(dataset.labels, label) ?? 0,
+  }));
   const [, trainer, , folderConfiguration] =
     /^(nnUNetTrainer\w*?)__(\w+?)__(\w+)$/.exec(files.folder) ?? [];
   const name = choices.configuration ?? folderConfiguration;
@@ -232,7 +237,12 @@ export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gap
     if (plans.transpose_forward.join() !== "0,1,2")
       gaps.refuse("plans.json: transpose_forward", "Expected 0, 1, 2 for single images");
   }
-  const output = outputOf(dataset, pictures || choices.single === true ? "area" : "volume", gaps);
+  const output = outputOf(
+    labelled,
+    dataset.regions_class_order,
+    pictures || choices.single === true ? "area" : "volume",
+    gaps,
+  );
   const cascade = cascadeOf(chosen, output, choices.previous, gaps);
   return {
     accepts,
@@ -557,16 +567,19 @@ function acceptsOf(channels: readonly string[], asked: string | undefined, gaps:
   };
 }
 
+/** @param labelled in the order of dataset.json, which is that of the channels of regions */
 function outputOf(
-  { labels, regions_class_order: order }: z.infer<typeof datasetSchema>,
+  labelled: readonly { label: string; value: number | number[] }[],
+  order: readonly number[] | undefined,
   measurement: "area" | "volume",
   gaps: Gaps,
 ): Record<string, unknown> {
   const isBackground = (value: number | number[]) => [value].flat().every((v) => v === 0);
-  const foreground = Object.entries(labels).filter(
-    ([name, value]) => name !== "ignore" && !isBackground(value),
+  const foreground = labelled.filter(
+    ({ label, value }) => label !== "ignore" && !isBackground(value),
   );
-  const regions = foreground.some(([, value]) => Array.isArray(value));
+  // A list of one label is that label to nnU-Net
+  const regions = foreground.some(({ value }) => Array.isArray(value) && value.length > 1);
   const common = { kind: "segmentation", postprocess: [], measurements: [measurement] };
   if (regions) {
     if (order === undefined)
@@ -578,11 +591,11 @@ function outputOf(
     return {
       ...common,
       activation: "sigmoid",
-      labels: foreground.map(([label]) => ({ label, threshold: 0.5 })),
+      labels: foreground.map(({ label }) => ({ label, threshold: 0.5 })),
     };
   }
   const sorted = foreground
-    .map(([label, value]) => ({ label, value: Number(value) }))
+    .map(({ label, value }) => ({ label, value: Number(value) }))
     .sort((a, b) => a.value - b.value);
   if (sorted.some(({ value }, i) => value !== i + 1))
     gaps.refuse(

@@ -5,7 +5,7 @@
 import { harmless } from "../../base/harmless.js";
 import { observedIn, scannerOf, workTime } from "../../results/receipt/observed.js";
 import type { Measurement, Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
-import { codeOf, measurementName, type ReportedImage } from "./tally.js";
+import { codeOf, measuredBy, measurementName, type ReportedImage } from "./tally.js";
 
 const COLUMNS = [
   "index",
@@ -86,7 +86,7 @@ function rowsOfModel(own: ReportRow, receipt: Receipt, model: ReceiptModel): str
     ...(score === undefined ? {} : { score }),
     ...(extent === undefined ? {} : { extent: extent.value, unit: extent.unit }),
   }));
-  const rows = [...labels, ...model.measurements.map(rowOfMeasurement)];
+  const rows = [...labels, ...measuredBy(model).map(rowOfMeasurement)];
   return (rows.length === 0 ? [{}] : rows).map((row) => line({ ...base, ...row })).join("");
 }
 

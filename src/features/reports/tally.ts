@@ -5,6 +5,7 @@
  */
 import { Distribution } from "../../base/distribution.js";
 import type { ErrorObject } from "../../base/errors.js";
+import { AREA, VOLUME } from "../../results/kinds/segmentation.js";
 import { observedIn, scannerOf, workTime, type Observed } from "../../results/receipt/observed.js";
 import type { Measurement, Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
 import type { Item } from "../../jobs/schema.js";
@@ -23,6 +24,14 @@ export interface ReportedImage extends Pick<
 
 export const codeOf = (error: Pick<ErrorObject, "error" | "message"> | undefined) =>
   error && { code: error.error, message: error.message };
+
+/** What a model measured, without areas and volumes of labels: those are their extents. */
+export function measuredBy({ measurements }: Pick<ReceiptModel, "measurements">): Measurement[] {
+  const extents = [AREA.value, VOLUME.value];
+  return measurements.filter(
+    ({ label, code }) => label === undefined || !extents.includes(code?.value ?? ""),
+  );
+}
 
 /** The name of a measurement, with the number of the box that it is of. */
 export const measurementName = ({ name, number }: Pick<Measurement, "name" | "number">): string =>
@@ -160,7 +169,7 @@ export class Tally {
       if (here !== undefined) this.#countLabel(here.labels, observed);
       if (observed.present) this.#proposeFinding(image, model, observed);
     }
-    for (const measurement of model.measurements) this.#addMeasurement(facts, measurement);
+    for (const measurement of measuredBy(model)) this.#addMeasurement(facts, measurement);
     if (image.state === "partial")
       this.#proposePicture("", image, model, "another model failed on this image", -image.index);
   }

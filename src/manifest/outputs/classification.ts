@@ -1,9 +1,9 @@
 /** Scores of labels for an image or a volume. */
 import { z } from "zod";
 import { text } from "../texts.js";
-import { labels } from "./fields.js";
+import { ignored, labels } from "./fields.js";
 import { scoreFaults } from "./graph-fit.js";
-import { labelNames, type Kind } from "./kind.js";
+import { columnsOf, labelNames, type Kind } from "./kind.js";
 
 const calibration = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("none") }),
@@ -34,6 +34,7 @@ const schema = z.strictObject({
   activation: z.enum(["none", "sigmoid", "softmax"]).describe(ACTIVATION_MEANING),
   calibration,
   labels,
+  ignored,
   decision: z.enum(["thresholds", "highest"]).optional().describe(DECISION_MEANING),
   over_frames: z.enum(["maximum", "mean", "noisy_or"]).optional().describe(OVER_FRAMES_MEANING),
 });
@@ -47,6 +48,7 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
   canBeEmpty: false,
   blends: false,
   hasMean: true,
+  ignoresFrom: () => 0,
   noMeanAfterActivation: (output) =>
     output.calibration.kind === "temperature"
       ? "Calibration by temperature divides logits; expected before_activation"
@@ -61,6 +63,11 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
     const { activation, calibration: curve, labels: list, decision, over_frames: over } = output;
     if (decision === "highest") {
       if (list.length < 2) issue(["labels"], "The highest of labels needs two or more");
+      if (output.ignored !== undefined)
+        issue(
+          ["ignored"],
+          "Expected none with decision highest: where a class that is no label has the highest score, no label may be there. Give each label a threshold",
+        );
       list.forEach(({ threshold }, i) => {
         if (threshold !== undefined)
           issue(["labels", i, "threshold"], "Expected none: the highest score decides");
@@ -83,5 +90,5 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
     if (x.length !== y.length || !rising)
       issue(["calibration"], "Isotonic calibration needs rising x and as many y");
   },
-  graphFaults: (output, graph) => scoreFaults(output.tensor, output.labels.length, "labels", graph),
+  graphFaults: (output, graph) => scoreFaults(output.tensor, columnsOf(output), "labels", graph),
 };

@@ -4,8 +4,8 @@
  */
 import { z } from "zod";
 import { text } from "../texts.js";
-import { OF_BOXES, toBoxes } from "./detection.js";
-import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
+import { NO_PIXELS, OF_BOXES, toBoxes } from "./detection.js";
+import { ignored, labels, maxBoxes, normalised, onInput, pixelsOf, score } from "./fields.js";
 import {
   isFault,
   outputTensor,
@@ -14,7 +14,7 @@ import {
   type AnyOutput,
   type GraphSide,
 } from "./graph-fit.js";
-import type { Kind } from "./kind.js";
+import { columnsOf, type Kind } from "./kind.js";
 
 const ANGLES = [
   "radians_clockwise",
@@ -79,6 +79,7 @@ const schema = z
       .max(4096)
       .describe(COLUMNS_MEANING),
     normalised,
+    pixels_of: pixelsOf,
     scores: z.strictObject({
       activation: z
         .enum(["none", "sigmoid", "softmax"])
@@ -124,6 +125,7 @@ const schema = z
       ),
     max_boxes: maxBoxes,
     labels,
+    ignored,
   })
   .describe(
     "Boxes, scores and classes in the columns of one tensor, as detection networks are exported",
@@ -135,13 +137,14 @@ export const detectionTable: Kind<DetectionTable> & { schema: typeof schema } = 
   schema,
   ...OF_BOXES,
   hasUnitScores: () => true,
+  inSource: ({ pixels_of: of }) => of === "source",
   checkWhole: (output, _, issue) => {
     for (const { path, message } of columnMistakes(output)) issue(path, message);
   },
   graphFaults,
   decoding: (output, thresholds) => {
     const { tensor, axes, columns, normalised: relative, scores, objectness, classes } = output;
-    const { mask_coefficients, angle, max_boxes } = output;
+    const { mask_coefficients, angle, max_boxes, pixels_of: of, ignored: none } = output;
     const { kind, ...nms } = output.nms;
     return [
       {
@@ -150,10 +153,16 @@ export const detectionTable: Kind<DetectionTable> & { schema: typeof schema } = 
         axes,
         columns,
         normalised: relative,
+        ...(of === undefined ? {} : { pixels_of: of }),
         ...(mask_coefficients === undefined ? {} : { mask_coefficients }),
         ...(angle === undefined ? {} : { angle }),
       },
-      { step: "scores", ...scores, ...(classes === undefined ? {} : { classes }) },
+      {
+        step: "scores",
+        ...scores,
+        ...(classes === undefined ? {} : { classes }),
+        ...(none === undefined ? {} : { ignored: none }),
+      },
       ...(objectness === undefined ? [] : [{ step: "multiply_objectness", ...objectness }]),
       ...toBoxes(
         thresholds,
@@ -177,12 +186,12 @@ const BOXES: Readonly<Record<BoxFormat, readonly Column[]>> = {
 };
 const EVERY_BOX_COLUMN = new Set(Object.values(BOXES).flat());
 
-type Columns = Pick<DetectionTable, "columns" | "labels" | "mask_coefficients">;
+type Columns = Pick<DetectionTable, "columns" | "labels" | "ignored" | "mask_coefficients">;
 
 /** How many columns the tensor has. */
-const columnsOf = ({ columns, labels, mask_coefficients = 1 }: Columns): number =>
+const sideOf = ({ columns, mask_coefficients = 1, ...scored }: Columns): number =>
   columns.reduce((sum, column) => {
-    if (column === "class_scores") return sum + labels.length;
+    if (column === "class_scores") return sum + columnsOf(scored);
     return sum + (column === "mask_coefficients" ? mask_coefficients : 1);
   }, 0);
 
@@ -238,6 +247,7 @@ function columnMistakes(output: DetectionTable): { path: string[]; message: stri
       [field],
       has(column) ? `Expected ${wanted}` : `Only with a column ${column}`,
     );
+  expect(output.pixels_of === undefined || !output.normalised, ["pixels_of"], NO_PIXELS);
   expect(!has("angle") || has("cx"), ["columns"], "A turned box is cx cy w h");
   expect(
     !has("angle") || !output.normalised,
@@ -274,7 +284,7 @@ function graphFaults(output: DetectionTable, { tensors }: GraphSide): Fault[] {
   if (columnMistakes(output).length > 0) return [];
   const { shape } = info;
   const found = `found the graph's "${info.name}" as ${tensorText(info)}`;
-  const columns = columnsOf(output);
+  const columns = sideOf(output);
   const rows = output.axes === "boxes_columns";
   if ((shape.length !== 2 && shape.length !== 3) || (shape.length === 3 && (shape[0] ?? 0) > 1)) {
     const message = `Expected [1, ${rows ? `boxes, ${columns}` : `${columns}, boxes`}], ${found}`;
@@ -286,6 +296,6 @@ function graphFaults(output: DetectionTable, { tensors }: GraphSide): Fault[] {
     other === columns
       ? `. Its other axis has ${columns}: is axes "${rows ? "columns_boxes" : "boxes_columns"}"?`
       : "";
-  const message = `Expected ${columns} columns, with one for each of the ${output.labels.length} labels in class_scores; ${found}${turned}`;
+  const message = `Expected ${columns} columns, with one for each of the ${columnsOf(output)} ${output.ignored === undefined ? "labels" : "labels and ignored classes"} in class_scores; ${found}${turned}`;
   return [{ path: ["columns"], message }];
 }

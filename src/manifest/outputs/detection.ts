@@ -1,9 +1,18 @@
 /** Boxes, scores and classes in tensors of their own. */
 import { z } from "zod";
 import { text } from "../texts.js";
-import { labels, maxBoxes, normalised, onInput, score, type Label } from "./fields.js";
+import {
+  ignored,
+  labels,
+  maxBoxes,
+  normalised,
+  onInput,
+  pixelsOf,
+  score,
+  type Label,
+} from "./fields.js";
 import { isFault, outputTensor, tensorText, type Fault, type GraphSide } from "./graph-fit.js";
-import { labelNames, type DecodingStep, type Kind, type Report } from "./kind.js";
+import { columnsOf, labelNames, type DecodingStep, type Kind, type Report } from "./kind.js";
 
 export const classes = z
   .strictObject({ tensor: text, first: z.int().min(0).describe("Number of the first label") })
@@ -17,14 +26,19 @@ const schema = z.strictObject({
     tensor: text,
     format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]),
     normalised,
+    pixels_of: pixelsOf,
   }),
   scores: z.strictObject({ tensor: text, activation: z.enum(["none", "sigmoid", "softmax"]) }),
   classes,
   nms: z.strictObject({ iou: score, per_class: z.boolean() }).optional(),
   max_boxes: maxBoxes,
   labels,
+  ignored,
 });
 export type Detection = z.infer<typeof schema>;
+
+/** Why a unit of pixels does not go with numbers from 0 to 1. */
+export const NO_PIXELS = "Only with normalised false: numbers from 0 to 1 are no pixels";
 
 /** The traits of every kind whose network gives boxes with a score for each label. */
 export const OF_BOXES = {
@@ -37,17 +51,28 @@ export const OF_BOXES = {
   labels: (output: { labels: Label[] }) => output.labels,
   names: (output: { labels: Label[] }) => labelNames(output.labels),
   needsThresholds: () => true,
+  ignoresFrom: () => 0,
 };
 
 export const detection: Kind<Detection> & { schema: typeof schema } = {
   schema,
   ...OF_BOXES,
   hasUnitScores: ({ scores }) => scores.activation !== "none",
-  checkWhole: (output, _, issue) => checkActivation(output, issue),
+  inSource: ({ boxes }) => boxes.pixels_of === "source",
+  checkWhole: (output, _, issue) => {
+    checkActivation(output, issue);
+    if (output.boxes.pixels_of !== undefined && output.boxes.normalised)
+      issue(["boxes", "pixels_of"], NO_PIXELS);
+  },
   graphFaults: (output, graph) => listFaults(output, 4, graph),
-  decoding: ({ boxes, scores, classes: kinds, nms, max_boxes }, thresholds) => [
+  decoding: ({ boxes, scores, classes: kinds, ignored: none, nms, max_boxes }, thresholds) => [
     { step: "boxes", ...boxes },
-    { step: "scores", ...scores, ...(kinds === undefined ? {} : { classes: kinds }) },
+    {
+      step: "scores",
+      ...scores,
+      ...(kinds === undefined ? {} : { classes: kinds }),
+      ...(none === undefined ? {} : { ignored: none }),
+    },
     ...toBoxes(thresholds, nms, max_boxes),
   ],
 };
@@ -58,6 +83,7 @@ interface List {
   scores: { tensor?: string | undefined; activation: string };
   classes?: { tensor: string } | undefined;
   labels: readonly Label[];
+  ignored?: readonly number[] | undefined;
 }
 
 export function checkActivation(list: List, issue: Report): void {
@@ -88,7 +114,7 @@ export function toBoxes(
  * another box's.
  */
 export function listFaults(output: List, numbers: number, { tensors }: GraphSide): Fault[] {
-  const columns = output.classes === undefined ? output.labels.length : 1;
+  const columns = output.classes === undefined ? columnsOf(output) : 1;
   const parts = [
     {
       part: "boxes",
@@ -101,7 +127,7 @@ export function listFaults(output: List, numbers: number, { tensors }: GraphSide
       part: "scores",
       tensor: output.scores.tensor ?? "",
       last: columns === 1 ? undefined : columns,
-      what: `a score for each of the ${columns} labels`,
+      what: `a score for each of the ${columns} ${output.ignored === undefined ? "labels" : "labels and ignored classes"}`,
     },
     ...(output.classes === undefined
       ? []

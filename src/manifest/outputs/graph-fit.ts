@@ -1,6 +1,7 @@
 /** Tensors of a graph beside those that a manifest names, in words. */
 import { closest } from "fastest-levenshtein";
 import type { TensorInfo } from "../../base/tensor.js";
+import { coverFaults, type MapCover } from "./map-cover.js";
 
 /** The least that is known of any output. */
 export interface AnyOutput {
@@ -13,6 +14,10 @@ export interface GraphSide {
   /** Dimensions of what the graph is given of that input, N and C among them. */
   rank: number;
   channelsLast: boolean;
+  /** Of that, the sides in the order of its axes; -1 where one is open. */
+  sides: readonly number[];
+  /** Whether those are the sides of a window. */
+  tiled: boolean;
   outputs: readonly AnyOutput[];
 }
 
@@ -91,13 +96,14 @@ export function scoreFaults(
  * @param field says how many channels there are
  */
 export function mapFaults(
-  tensor: string,
+  map: MapCover & { tensor: string },
   channels: number,
   field: string,
-  { tensors, rank, channelsLast }: GraphSide,
+  graph: GraphSide,
   integersToo = false,
 ): Fault[] {
-  const info = outputTensor(tensor, tensors, ["tensor"], integersToo);
+  const { tensors, rank, channelsLast, sides, tiled } = graph;
+  const info = outputTensor(map.tensor, tensors, ["tensor"], integersToo);
   if (isFault(info)) return [info];
   const { shape } = info;
   const least = channels === 1 ? rank - 2 : rank - 1;
@@ -105,8 +111,14 @@ export function mapFaults(
     return [unfit("tensor", `a map with ${least} to ${rank} dimensions`, info)];
   if (shape.length === rank && (shape[0] ?? -1) >= 0 && shape[0] !== 1)
     return [unfit("tensor", "one image or any number of them", info)];
+  const covered = (own: readonly number[]) => coverFaults(map, own, sides, tiled);
+  if (shape.length === rank - 2) return covered(shape);
+  const behind = shape.slice(1 - rank);
+  const [first, last] = [behind[0], behind.at(-1)];
+  const isLast = last === channels && (channelsLast || first !== channels);
+  const open = (channelsLast ? last : first) === -1;
+  if (first === channels || last === channels || open)
+    return covered(isLast || (open && channelsLast) ? behind.slice(0, -1) : behind.slice(1));
   if (shape.length < rank && channels === 1) return [];
-  const [first, last] = [shape.at(1 - rank), shape.at(-1)];
-  if (first === channels || last === channels || (channelsLast ? last : first) === -1) return [];
   return [unfit(field, `${channels} channel${channels === 1 ? "" : "s"}`, info)];
 }

@@ -1,16 +1,19 @@
 /** A map that is shown over the picture, and finds nothing by itself. */
 import { z } from "zod";
 import { text } from "../texts.js";
-import { label, onInput } from "./fields.js";
+import { activated, label, onInput } from "./fields.js";
 import { mapFaults } from "./graph-fit.js";
 import type { Kind } from "./kind.js";
+import { mapCover } from "./map-cover.js";
 
 const schema = z.strictObject({
   kind: z.literal("heatmap"),
   tensor: text,
   input: onInput,
   activation: z.enum(["none", "sigmoid"]),
+  activated,
   label,
+  ...mapCover,
 });
 export type Heatmap = z.infer<typeof schema>;
 
@@ -26,5 +29,9 @@ export const heatmap: Kind<Heatmap> & { schema: typeof schema } = {
   names: () => [],
   needsThresholds: () => false,
   hasUnitScores: () => false,
-  graphFaults: (output, graph) => mapFaults(output.tensor, 1, "tensor", graph),
+  checkWhole: (output, _, issue) => {
+    if (output.activated !== undefined && output.activation === "none")
+      issue(["activated"], "Only with the activation sigmoid");
+  },
+  graphFaults: (output, graph) => mapFaults(output, 1, "tensor", graph),
 };

@@ -1,7 +1,8 @@
 /** The places of named points, one for each label, as networks that find landmarks give them. */
 import { z } from "zod";
 import { code, text } from "../texts.js";
-import { labels, normalised, onInput, type Label } from "./fields.js";
+import { NO_PIXELS } from "./detection.js";
+import { ignored, labels, normalised, onInput, pixelsOf, type Label } from "./fields.js";
 import {
   isFault,
   mapFaults,
@@ -10,7 +11,8 @@ import {
   type Fault,
   type GraphSide,
 } from "./graph-fit.js";
-import { labelNames, type Kind, type UniqueName, type Report } from "./kind.js";
+import { columnsOf, labelNames, type Kind, type UniqueName, type Report } from "./kind.js";
+import { mapCover } from "./map-cover.js";
 
 const TABLE_MEANING =
   "The tensor is [1, labels, columns], or the same in one row. Without this field it holds " +
@@ -28,6 +30,7 @@ const table = z
       .max(64)
       .describe("Meaning of the numbers of a label, in order; unused may stand more than once"),
     normalised,
+    pixels_of: pixelsOf,
     counted_from: z.enum(["edges", "centres"]).describe(COUNTED_FROM_MEANING),
   })
   .describe(TABLE_MEANING);
@@ -80,8 +83,10 @@ const schema = z.strictObject({
   tensor: text,
   input: onInput,
   table: table.optional(),
+  ...mapCover,
   activation: z.enum(["none", "sigmoid"]).describe("Activation of the scores"),
   labels: labels.describe("One for each point; without a column score no label has a threshold"),
+  ignored,
   measures: z.array(measure).min(1).max(255).optional(),
 });
 export type Keypoints = z.infer<typeof schema>;
@@ -108,6 +113,8 @@ export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
     })),
   ],
   needsThresholds: hasScores,
+  ignoresFrom: () => 0,
+  inSource: ({ table: found }) => found?.pixels_of === "source",
   hasUnitScores: ({ activation }) => activation === "sigmoid",
   checkWhole: (output, { final }, issue) => {
     output.measures?.forEach((one, i) =>
@@ -116,6 +123,10 @@ export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
       ),
     );
     if (output.table !== undefined) checkColumns(output.table.columns, issue);
+    if (output.table?.pixels_of !== undefined && output.table.normalised)
+      issue(["table", "pixels_of"], NO_PIXELS);
+    if (output.table !== undefined && output.covers !== undefined)
+      issue(["covers"], "Only of heatmaps: a table has no sides");
     if (hasScores(output)) return;
     if (output.activation !== "none")
       issue(["activation"], "Expected none: there is no column score");
@@ -129,7 +140,7 @@ export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
   },
   graphFaults: (output, graph) =>
     output.table === undefined
-      ? mapFaults(output.tensor, output.labels.length, "labels", graph)
+      ? mapFaults(output, columnsOf(output), "labels", graph)
       : tableFaults(output, output.table.columns.length, graph),
   decoding: ({ tensor, table: found, activation, measures }, thresholds) => [
     found === undefined ? { step: "heatmaps", tensor } : { step: "table", tensor, ...found },
@@ -171,10 +182,11 @@ function checkColumns(columns: Table["columns"], issue: Report): void {
 function tableFaults(output: Keypoints, columns: number, { tensors }: GraphSide): Fault[] {
   const info = outputTensor(output.tensor, tensors, ["tensor"]);
   if (isFault(info)) return [info];
-  const numbers = output.labels.length * columns;
+  const points = columnsOf(output);
+  const numbers = points * columns;
   const sides = info.shape.filter((side, i) => i > 0 || info.shape.length === 1 || side > 1);
   if (sides.some((side) => side < 0)) return [];
   const fits = sides.reduce((a, b) => a * b, 1) === numbers;
   if (fits && [columns, numbers].includes(sides.at(-1) ?? -1)) return [];
-  return [unfit("table", `[1, ${output.labels.length} labels, ${columns} columns]`, info)];
+  return [unfit("table", `[1, ${points} labels, ${columns} columns]`, info)];
 }

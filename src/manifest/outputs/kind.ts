@@ -71,6 +71,10 @@ export interface Kind<Output extends AnyOutput> {
   hasUnitScores: (output: Output) => boolean;
   /** Its scores are probabilities: the manifest says how they were calibrated. */
   givesProbabilities?: (output: Output) => boolean;
+  /** The number of its first column that may be ignored; none may where this is absent. */
+  ignoresFrom?: (output: Output) => number | undefined;
+  /** Its places are pixels of the source, whatever the input's preparation did. */
+  inSource?: (output: Output) => boolean;
   /** Rules of the kind that hold in a manifest with other mistakes too. */
   check?: (output: Output, around: Around, issue: Report) => void;
   /** Rules of the kind that look into fields which may be missing beside other mistakes. */
@@ -83,6 +87,12 @@ export interface Kind<Output extends AnyOutput> {
    */
   decoding?: (output: Output, thresholds: Readonly<Record<string, number>>) => DecodingStep[];
 }
+
+/** How many columns of scores the tensor of an output has: of its labels, and those ignored. */
+export const columnsOf = (output: {
+  labels: readonly Label[];
+  ignored?: readonly number[] | undefined;
+}): number => output.labels.length + (output.ignored?.length ?? 0);
 
 /** The names of labels, where a manifest has them in a list or by itself. */
 export const labelNames = (list: readonly Label[], single = false): UniqueName[] =>

@@ -4,6 +4,7 @@ import { text } from "../texts.js";
 import { label, maxBoxes, onInput, score } from "./fields.js";
 import { mapFaults } from "./graph-fit.js";
 import { labelNames, type Kind } from "./kind.js";
+import { mapCover } from "./map-cover.js";
 
 const schema = z
   .strictObject({
@@ -21,6 +22,7 @@ const schema = z
       ),
     max_boxes: maxBoxes,
     label,
+    ...mapCover,
   })
   .describe(
     "Regions of a map become boxes; the label's threshold applies to the mean probability of the region",
@@ -39,5 +41,5 @@ export const probabilityMap: Kind<ProbabilityMap> & { schema: typeof schema } = 
   names: (output) => labelNames([output.label], true),
   needsThresholds: () => true,
   hasUnitScores: () => true,
-  graphFaults: (output, graph) => mapFaults(output.tensor, 1, "tensor", graph),
+  graphFaults: (output, graph) => mapFaults(output, 1, "tensor", graph),
 };

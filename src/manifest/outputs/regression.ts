@@ -1,6 +1,7 @@
 /** Numbers with a unit for an image or a volume. */
 import { z } from "zod";
 import { code, text } from "../texts.js";
+import { ignored } from "./fields.js";
 import { scoreFaults } from "./graph-fit.js";
 import type { Kind } from "./kind.js";
 
@@ -16,6 +17,7 @@ const schema = z.strictObject({
     .enum(["none", "softmax"])
     .optional()
     .describe("Activation of the scores of bins; none (default): they add up to 1 already"),
+  ignored,
   values: z
     .array(
       z.strictObject({
@@ -42,6 +44,8 @@ export const regression: Kind<Regression> & { schema: typeof schema } = {
   labels: () => [],
   names: ({ values }) =>
     values.map(({ name }, i) => ({ what: "value", name, at: ["values", i, "name"] })),
+  // Scores of bins are of one value
+  ignoresFrom: ({ values }) => (values.some(({ bins }) => bins !== undefined) ? undefined : 0),
   needsThresholds: () => false,
   hasUnitScores: () => false,
   check: ({ values }, { final }, issue) => {
@@ -59,7 +63,7 @@ export const regression: Kind<Regression> & { schema: typeof schema } = {
   graphFaults: (output, graph) =>
     scoreFaults(
       output.tensor,
-      output.values[0]?.bins?.length ?? output.values.length,
+      output.values[0]?.bins?.length ?? output.values.length + (output.ignored?.length ?? 0),
       "values",
       graph,
     ),

@@ -2,9 +2,10 @@
 import { z } from "zod";
 import { text } from "../texts.js";
 import { isDetectionTable, type DetectionTable } from "./detection-table.js";
-import { labels, onInput } from "./fields.js";
+import { activated, ignored, labels, onInput } from "./fields.js";
 import { mapFaults, type AnyOutput } from "./graph-fit.js";
-import { labelNames, type Around, type Kind, type Report } from "./kind.js";
+import { columnsOf, labelNames, type Around, type Kind, type Report } from "./kind.js";
+import { mapCover } from "./map-cover.js";
 
 const MASK_STEP_MEANING =
   "Regions (4-connected; 6-connected in volumes) that touch the image border or Pixel Padding " +
@@ -90,7 +91,9 @@ const schema = z.strictObject({
     .enum(["none", "sigmoid", "softmax", "argmax", "label_map", "prototypes"])
     .describe(ACTIVATION_MEANING),
   boxes: text.optional().describe(BOXES_MEANING),
+  activated,
   labels: labels.describe("Label index 1 is the first; 0 is background"),
+  ignored,
   postprocess: z.array(maskStep),
   measurements: z
     .array(z.enum(["area", "volume", ...FORMS, ...STATISTICS]))
@@ -98,6 +101,7 @@ const schema = z.strictObject({
   bin_width: z.number().positive().optional().describe(BIN_WIDTH_MEANING),
   segment_type: z.enum(["binary", "fractional"]).optional().describe(SEGMENT_TYPE_MEANING),
   segment_grid: z.enum(["source", "model"]).optional().describe(SEGMENT_GRID_MEANING),
+  ...mapCover,
 });
 export type Segmentation = z.infer<typeof schema>;
 
@@ -118,12 +122,18 @@ export const segmentation: Kind<Segmentation> & { schema: typeof schema } = {
   // Masks of boxes have the labels of their boxes
   names: ({ activation, labels: list }) => (activation === "prototypes" ? [] : labelNames(list)),
   needsThresholds: ({ activation }) => mayOverlap(activation),
+  ignoresFrom: ({ activation }) =>
+    activation === "label_map" || activation === "prototypes"
+      ? undefined
+      : mayOverlap(activation)
+        ? 0
+        : 1,
   hasUnitScores: ({ activation }) => mayOverlap(activation),
   check,
   checkWhole: checkPrototypes,
   graphFaults: (output, graph) =>
     mapFaults(
-      output.tensor,
+      output,
       channels(output, graph.outputs),
       "labels",
       graph,
@@ -173,7 +183,7 @@ function channels(output: Segmentation, outputs: readonly AnyOutput[]): number {
   const coefficients = tableOf(outputs, output)?.mask_coefficients;
   if (coefficients !== undefined) return coefficients;
   if (output.activation === "label_map") return 1;
-  return output.labels.length + (mayOverlap(output.activation) ? 0 : 1);
+  return columnsOf(output) + (mayOverlap(output.activation) ? 0 : 1);
 }
 
 function check(output: Segmentation, { final }: Around, issue: Report): void {
@@ -198,6 +208,8 @@ function check(output: Segmentation, { final }: Around, issue: Report): void {
       binned.length > 0 ? `Required for ${binned.join(", ")}` : "Only with entropy or uniformity",
     );
   if (output.segment_type === "fractional") checkFractional(output, issue);
+  if (output.activated !== undefined && !["sigmoid", "softmax"].includes(output.activation))
+    issue(["activated"], "Only with the activation sigmoid or softmax");
 }
 
 /**

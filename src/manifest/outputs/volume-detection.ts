@@ -5,9 +5,10 @@
 import { z } from "zod";
 import { text } from "../texts.js";
 import { checkActivation, classes, listFaults, OF_BOXES, toBoxes } from "./detection.js";
-import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
+import { ignored, labels, maxBoxes, normalised, onInput, score } from "./fields.js";
 import { isFault, outputTensor, unfit, type Fault, type GraphSide } from "./graph-fit.js";
-import type { Kind, Report } from "./kind.js";
+import { columnsOf, type Kind, type Report } from "./kind.js";
+import { isWholePart } from "./map-cover.js";
 
 const AXES = ["depth", "height", "width"] as const;
 const PARTS = ["min", "max", "centre", "size"] as const;
@@ -124,6 +125,7 @@ const schema = z
       .describe(WINDOWS_MEANING),
     max_boxes: maxBoxes,
     labels,
+    ignored,
   })
   .describe(
     "Boxes in volumes, given back in pixels and slices of the source and in millimetres of the patient",
@@ -165,7 +167,7 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
   graphFaults: (output, graph) =>
     output.boxes.kind === "listed"
       ? listFaults({ ...output, boxes: output.boxes }, 6, graph)
-      : levelFaults(output.boxes.levels, output.labels.length, graph),
+      : levelFaults(output.boxes.levels, columnsOf(output), graph),
   decoding: (output, thresholds) => {
     const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
     return [
@@ -174,6 +176,7 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
         step: "scores",
         ...scores,
         ...(output.classes === undefined ? {} : { classes: output.classes }),
+        ...(output.ignored === undefined ? {} : { ignored: output.ignored }),
       },
       { step: "candidates", ...candidates },
       ...(nms.kind === "none" ? [] : [{ step: "nms", iou: nms.iou, per_class: nms.per_class }]),
@@ -202,7 +205,11 @@ function checkColumns(columns: Columns, issue: Report): void {
 }
 
 /** A map of other anchors, or of other labels, would give each box another's score. */
-function levelFaults(levels: Anchors["levels"], count: number, { tensors }: GraphSide): Fault[] {
+function levelFaults(
+  levels: Anchors["levels"],
+  count: number,
+  { tensors, sides }: GraphSide,
+): Fault[] {
   return levels.flatMap((level, i) =>
     (["scores", "boxes"] as const).flatMap((part) => {
       const path = ["boxes", "levels", i, part];
@@ -210,7 +217,16 @@ function levelFaults(levels: Anchors["levels"], count: number, { tensors }: Grap
       if (isFault(info)) return [info];
       const wanted = level.anchors.length * (part === "boxes" ? 6 : count);
       const found = info.shape[1] ?? -1;
-      if (info.shape.length === 5 && (found < 0 || found === wanted)) return [];
+      const isMap = info.shape.length === 5 && (found < 0 || found === wanted);
+      const own = info.shape.slice(2);
+      if (isMap && isWholePart(own, sides)) return [];
+      if (isMap)
+        return [
+          {
+            path,
+            message: `Expected sides that are whole parts of what the graph is given, ${sides.join(" x ")}, so that anchors have a place; found ${own.join(" x ")}`,
+          },
+        ];
       return [{ ...unfit("", `[1, ${wanted}, depth, height, width]`, info), path }];
     }),
   );

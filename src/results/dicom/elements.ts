@@ -26,11 +26,20 @@ export const MOST_OF_OBJECT = MOST_SEEN - 1000;
 
 /** An object would have more elements and items than are read. Its message says so, in words. */
 export class ObjectTooLarge extends Error {
-  constructor() {
-    super(
-      `it would have more than ${MOST_OF_OBJECT} elements and items, which is more than is read of a file`,
-    );
+  /** @param advice what takes less */
+  constructor(advice?: string) {
+    const most = `it would have more than ${MOST_OF_OBJECT} elements and items, and no more are read of a file`;
+    super(advice === undefined ? most : `${most}; ${advice}`);
   }
+}
+
+/**
+ * Of something of which there may be very many, before each takes memory.
+ * @param least elements and items that each has at least
+ * @throws ObjectTooLarge
+ */
+export function checkMany(count: number, least: number, advice?: string): void {
+  if (count * least > MOST_OF_OBJECT) throw new ObjectTooLarge(advice);
 }
 
 export type Value =

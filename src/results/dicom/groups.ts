@@ -20,7 +20,7 @@ import {
   uidRef,
   volumeSurface,
 } from "./content.js";
-import { MOST_OF_OBJECT, ObjectTooLarge, type Dataset, type DicomObject } from "./elements.js";
+import { checkMany, type Dataset, type DicomObject } from "./elements.js";
 import { frameOfReferenceOf } from "./frame-positions.js";
 import {
   absentNumbers,
@@ -90,7 +90,7 @@ interface LabelReport extends KnownLabel {
 /** Elements and items of a group at least. */
 const LEAST_OF_GROUP = 90;
 
-/** @throws ObjectTooLarge before very many groups take memory */
+/** @throws ObjectTooLarge */
 export function measurementGroups(
   subject: Subject,
   said: ReportContents,
@@ -113,7 +113,7 @@ export function measurementGroups(
       makers.push(() => [regionGroup(subject, label, told)]);
     } else if (label.present.push(told) === 1) makers.push(() => labelGroups(subject, label, seg));
   }
-  if (makers.length * LEAST_OF_GROUP > MOST_OF_OBJECT) throw new ObjectTooLarge();
+  checkMany(makers.length, LEAST_OF_GROUP);
   const values = groupsBy(
     said.measurements.filter(({ label }) => label === undefined),
     ({ name }) => name,

@@ -1,6 +1,6 @@
 /** Boxes with a label and a score, from whichever output they come. */
 import { rangeOf } from "../../base/range.js";
-import type { VolumeGeometry } from "../../images/image.js";
+import type { VolumeGeometry, Warning } from "../../images/image.js";
 import type { Vector } from "../../images/vectors.js";
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { dcm, sct } from "../../manifest/texts.js";
@@ -25,10 +25,11 @@ type BoxesOutput = Extract<ModelOutput, { max_boxes: number }>;
 
 export const boxes: ResultKind<BoxesOutput, OutputOfKind<"boxes">> = {
   gives: "boxes",
-  summary: ({ boxes: found }) => `${found.length} boxes`,
+  summary: ({ boxes: found, implausible = 0 }) =>
+    `${found.length} boxes${implausible === 0 ? "" : `; ${implausible} that reach their thresholds lie outside of the tensor, or are smaller than its pixels: see normalised and pixels_of`}`,
   judgedBy: "score",
   drawnOver: true,
-  interpret: (output, thresholds, { boxes: given }, part) => {
+  interpret: (output, thresholds, { boxes: given, implausible = 0 }, part) => {
     const labels = labelsOf(output);
     const counts = new Map<number, number>();
     const found = given.map((box): Finding => {
@@ -66,7 +67,11 @@ export const boxes: ResultKind<BoxesOutput, OutputOfKind<"boxes">> = {
             },
           ],
     );
-    return { findings: [...found, ...missing], measurements: found.flatMap(measured) };
+    return {
+      findings: [...found, ...missing],
+      measurements: found.flatMap(measured),
+      warnings: implausible > 0 ? [IMPLAUSIBLE] : [],
+    };
   },
   overFrames: (output, _, findings, group) =>
     group === undefined ? {} : totals(labelsOf(output), findings),
@@ -94,6 +99,12 @@ export const boxes: ResultKind<BoxesOutput, OutputOfKind<"boxes">> = {
     })),
   }),
   nothing: (output) => ({ kind: "boxes", tensor: tensorOf(output), boxes: [] }),
+};
+
+const IMPLAUSIBLE: Warning = {
+  code: "boxes_implausible",
+  message:
+    "Boxes whose scores reach their thresholds lie outside of what the model was given, or are smaller than a pixel of it. Is the unit of boxes in the manifest right (normalised, pixels_of)?",
 };
 
 /** @throws RadserveError output_invalid */

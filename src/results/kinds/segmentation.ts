@@ -29,7 +29,7 @@ import { totals } from "./totals.js";
 import type { Cuboid, OutputOfKind, PanelMarks, SourcePoint, ResultKind, Sides } from "./kind.js";
 
 /** The concept that PS3.16 uses for areas of regions. */
-const AREA: Code = { value: "42798000", scheme: "SCT", meaning: "Area" };
+export const AREA: Code = { value: "42798000", scheme: "SCT", meaning: "Area" };
 const SQUARE_CENTIMETER: Code = { value: "cm2", scheme: "UCUM", meaning: "square centimeter" };
 const SQUARE_MM_PER_SQUARE_CM = 100;
 /** The concept that PS3.16 uses for volumes of regions. */

@@ -1,4 +1,4 @@
-/** What can be tried of the gateway's file without a patient: rules, destinations, a change of it. */
+/** What can be tried of the gateway's file without a patient: rules, destinations, a change. */
 import { spawn } from "node:child_process";
 import { createServer } from "node:http";
 import { once } from "node:events";

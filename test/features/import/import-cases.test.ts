@@ -12,8 +12,8 @@ import { modelsImport, type ImportOptions } from "../../../src/features/import/i
 import type { Manifest } from "../../../src/manifest/manifest.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { engine } from "../../support/real-engine.js";
-import { VOLUMES } from "../../support/reference-volumes.js";
-import { readFolder } from "../../support/series.js";
+import { seriesFiles, VOLUMES } from "../../support/reference-volumes.js";
+import { folderOf, readFolder } from "../../support/series.js";
 
 const CASES = resolve("../shared/cases/models");
 
@@ -184,21 +184,6 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
   "windows of another number of sides": [
     (_, { inferer }) => (inferer["roi_size"] = [8, 8]),
     /inferer\.SlidingWindowInferer\.roi_size: Expected three numbers for a graph of volumes/,
-  ],
-  // MONAI mixes logits then, and other pixels reach a threshold
-  "probabilities that are made of a picture's own pixels": [
-    (step, { preprocessing, postprocessing: { transforms } }) => {
-      preprocessing.transforms[3] = {
-        _target_: "Resized",
-        keys: "image",
-        spatial_size: [8, 8],
-        mode: "bilinear",
-      };
-      const [activations, invert] = [step("Activationsd"), step("Invertd")];
-      const others = transforms.filter((one) => one !== activations && one !== invert);
-      transforms.splice(0, Infinity, invert, activations, ...others);
-    },
-    /line \d+: postprocessing\.1\.Activationsd: Expected it before Invertd: of pictures/,
   ],
   "what is done to masks before they go back": [
     (_, { postprocessing: { transforms } }) => {
@@ -502,6 +487,40 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
     ],
   ] as [(configuration: Fields, plans: Plans) => void, RegExp][])
     t.match((await planned(t, change)).refused, named);
+
+  const NUMBERED = resolve("../shared/cases/2026-11-28/models/nnunet-regions-numeric-names/e");
+  await t.test("labels are in the order of the text", { skip: needs(NUMBERED) }, async (t) => {
+    let count = 0;
+    const labelled = async (labels: string) => {
+      const folder = join(t.testdirName, `e${++count}`);
+      cpSync(NUMBERED, folder, { recursive: true });
+      writeFileSync(
+        join(folder, "dataset.json"),
+        `{"channel_names": {"0": "CT"}, "labels": ${labels}, "regions_class_order": [1, 2]}`,
+      );
+      const { data } = await modelsImport(folder, engine(), {
+        configuration: "3d_fullres",
+        orientation: "SPL",
+        mirror: "none",
+      });
+      const { manifest } = data as { manifest: Manifest };
+      const [output] = manifest.outputs;
+      if (output?.kind !== "segmentation") throw new Error("Expected a segmentation");
+      return { folder, activation: output.activation, names: output.labels.map((l) => l.label) };
+    };
+    const image = await readFolder(t, folderOf(t, seriesFiles("nnunet-3d", { modality: "CT" })));
+    const { folder, names } = await labelled('{"background": 0, "whole": [1, 2], "2": [2]}');
+    t.strictSame(names, ["whole", "2"]);
+    // The graph's first channel is everywhere, and its second one nowhere.
+    const { text } = await modelsTry(folder, image, { engine: engine(), providers: ["cpu"] });
+    t.match(text, /pixels of each label [1-9]\d+, 0$/m);
+    for (const [labels, wanted] of [
+      ['{"background": 0, "3": [1, 2], "2": [2]}', ["3", "2"]],
+      ['{"b\\u00e4ckground": 0, "10": [1, 2], "007": [2], "ignore": 3}', ["10", "007"]],
+      ['{"2": [2], "background": 0, "1": [1, 2]}', ["2", "1"]],
+    ] as const)
+      t.strictSame((await labelled(labels)).names, wanted);
+  });
 
   await t.test("readers that turn images need no orientation, and take no other", async (t) => {
     const folder = join(t.testdir(), "nnunet");

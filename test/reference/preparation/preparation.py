@@ -1,7 +1,7 @@
 """Writes the arrays beside it: what the libraries with which networks are trained make of one picture and one volume.
 
 Run once, with torch 2.15.0, torchvision, monai 1.6.1, timm 1.0.31, transformers 5.24.0, albumentations, scikit-image, scipy,
-torchxrayvision 1.5.7 and opencv-python-headless, and the values are stored: python preparation.py
+torchxrayvision 1.5.7, ultralytics 8.4.190 and opencv-python-headless, and the values are stored: python preparation.py
 Values are float32, so that no library rounds between two steps.
 """
 
@@ -23,6 +23,7 @@ from transformers.models.clip.image_processing_clip import CLIPImageProcessor
 from transformers.models.convnext.image_processing_convnext import ConvNextImageProcessor
 from transformers.models.deit.image_processing_deit import DeiTImageProcessor
 from transformers.models.sam.image_processing_sam import SamImageProcessor
+from ultralytics.data.augment import LetterBox
 
 HERE = Path(__file__).parent
 
@@ -124,6 +125,7 @@ RESULTS = {
     "albumentations-pad": padded(25, 114, "top_left"),
     "albumentations-letterbox": padded(25, 114, "center"),
     "albumentations-crop": cut_by_albumentations(18, 16, 15),
+    "ultralytics-letterbox": LetterBox((25, 30), auto=False)(image=np.repeat(values[..., None], 3, 2))[..., 0],
     "skimage-mirror": skimage.transform.resize(values, (12, 64), preserve_range=True),
     "skimage-constant": skimage.transform.resize(values, (12, 64), mode="constant", cval=40, preserve_range=True),
     "torchxrayvision": chest(16),

@@ -215,9 +215,9 @@ t.test("reports of many frames", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("an object that is too large takes no other with it", async (t) => {
-    const image = await readImage(stack(30_000));
+    const image = await readImage(stack(34_000));
     const mask = { rows: 1, columns: 1, overlapping: false, counts: [1, 0] };
-    const outputs = range(30_000).map(() => [
+    const outputs = range(34_000).map(() => [
       { kind: "segmentation" as const, tensor: "y", ...mask, mask: new Uint8Array([1]) },
     ]);
     const [label] = labelsOf(models.segmenter.manifest.outputs[0]!);
@@ -231,9 +231,19 @@ t.test("reports of many frames", { skip: needs(ADDON) }, async (t) => {
     ]);
     t.equal(large.seg, undefined);
     t.strictSame(groupsIn(large.sr!).map(templateOf), ["1501"], "the report names no segment");
-    const said = { findings: boxes(30_000) };
-    const report = await make(models.detector, await readImage(stack(10)), said);
-    t.match(report.warnings, [{ code: "output_not_written", message: /No SR was written: / }]);
-    t.strictSame(report.files, []);
+    const few = await readImage(stack(10));
+    const [value] = models.regression.manifest.outputs;
+    if (value?.kind !== "regression") throw new Error("The model measures");
+    const { name, code, unit } = value.values[0]!;
+    const measurements = range(60_000).map((n): Measurement => {
+      return { name, ...(code && { code }), value: n, unit, frame: (n % 10) + 1 };
+    });
+    for (const report of [
+      await make(models.detector, few, { findings: boxes(30_000) }),
+      await make(models.regression, few, { measurements }),
+    ]) {
+      t.match(report.warnings, [{ code: "output_not_written", message: /No SR was written: / }]);
+      t.strictSame(report.files, []);
+    }
   });
 });

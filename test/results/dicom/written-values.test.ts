@@ -71,6 +71,7 @@ t.test("what is written", { skip: needs(ADDON) }, async (t) => {
       t.strictSame(kinds(found), kinds(without));
       t.notOk(found.object("seg")!.has("FrameOfReferenceUID"));
       t.match(found.answer.warnings, [
+        { code: "blank_frame" },
         { code: "output_not_written", message: /FrameOfReferenceUID/ },
       ]);
       t.strictSame(errorsOf(found.paths), []);

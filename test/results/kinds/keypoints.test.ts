@@ -252,6 +252,8 @@ t.test("what a manifest may say of points, and what the graph has to give", (t) 
     tensors: [{ name: "points", dtype: "float32" as const, shape, names: shape.map(() => "") }],
     rank: 4,
     channelsLast: false,
+    sides: [],
+    tiled: false,
     outputs: [],
   });
   const two = { ...table(), labels: [label("a", 0.5), label("b", 0.5)] };

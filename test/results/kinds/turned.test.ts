@@ -210,6 +210,8 @@ t.test("what a manifest may say of them", (t) => {
     tensors: [{ name: "boxes", dtype: "float32" as const, shape, names: shape.map(() => "") }],
     rank: 4,
     channelsLast: false,
+    sides: [],
+    tiled: false,
     outputs: [],
   });
   t.strictSame(detectionTable.graphFaults(columns, side([1, 7, 8400])), []);

@@ -622,6 +622,8 @@ t.test("a box of a part of a volume, and what a manifest may say", (t) => {
     })),
     rank: 5,
     channelsLast: false,
+    sides: [],
+    tiled: false,
     outputs: [],
   });
   const lists = { boxes: [1, -1, 6], scores: [1, -1], labels: [1, -1] };
@@ -636,6 +638,11 @@ t.test("a box of a part of a volume, and what a manifest may say", (t) => {
     boxes_1: [1, 18, -1, -1, -1],
   };
   t.strictSame(volumeDetection.graphFaults(maps, side(levels)), []);
+  const sized = { ...levels, boxes_1: [1, 18, 8, 8, 8] };
+  const odd = { ...side(sized), sides: [30, 32, 32] };
+  t.match(volumeDetection.graphFaults(maps, odd), [
+    { message: /Expected sides that are whole parts of what the graph is given, 30 x 32 x 32/ },
+  ]);
   t.match(volumeDetection.graphFaults(maps, side({ ...levels, boxes_1: [1, 6, 8, 8, 8] })), [
     { path: ["boxes", "levels", 1, "boxes"], message: /18/ },
   ]);

@@ -19,7 +19,8 @@ import type { JobEnd } from "../../../jobs/call.js";
 import { gatewayRetry } from "../retry.js";
 import { makesJobs, type Rule } from "../rule-settings.js";
 import { SeriesReader, type Looked } from "./looked.js";
-import { Marks, type MarkedJob, type SeriesMark, type Unmade } from "./marks.js";
+import { Marks, type MarkedJob, type SeriesMark } from "./marks.js";
+import type { Unmade } from "./received.js";
 import { isStudyFolder, studyOf } from "./patients.js";
 import {
   isOfStudy,

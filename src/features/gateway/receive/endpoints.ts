@@ -13,13 +13,13 @@ import { piecesOf } from "../../../server/file-transfer.js";
 import { callerOf, rootsOf } from "../../../server/handlers.js";
 import { type Context, type Endpoint, type Services } from "../../../server/services.js";
 import type { Caller } from "../../../server/tokens.js";
-import { UNMADE } from "./marks.js";
 import type { Reach } from "./reach.js";
 import {
   changedSchema,
   RECEIVED_STATES,
   receivedDetailsSchema,
   receivedSchema,
+  UNMADE,
 } from "./received.js";
 
 function receptionOf(services: Services): ReceptionService {

@@ -7,19 +7,9 @@ import path from "node:path";
 import { z } from "zod";
 import { storedJson } from "../../../base/stored-json.js";
 import { replaceFile } from "../../../files/new-file.js";
+import { UNMADE } from "./received.js";
 import { textIn } from "./spool-folders.js";
 import type { SeriesPlace, Spool } from "./spool.js";
-
-/** Why a series is no job, though it is complete. */
-export const UNMADE = [
-  "no_rule",
-  "no_images",
-  "not_largest",
-  "not_whole",
-  "series_missing",
-  "discarded",
-] as const;
-export type Unmade = (typeof UNMADE)[number];
 
 const jobSchema = z.object({
   rule: z.string(),

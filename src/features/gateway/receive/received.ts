@@ -1,9 +1,16 @@
 /** What lies in the spool, as a person sees it, and what a person decides of it. */
 import { z } from "zod";
-import { UNMADE } from "./marks.js";
 
-/** For how long objects with other bytes may come in the place of those that lie there. */
-export const REPLACEABLE_MS = 86_400_000;
+/** Why a series is no job, though it is complete. */
+export const UNMADE = [
+  "no_rule",
+  "no_images",
+  "not_largest",
+  "not_whole",
+  "series_missing",
+  "discarded",
+] as const;
+export type Unmade = (typeof UNMADE)[number];
 
 export const RECEIVED_STATES = ["waiting", "job", "unused"] as const;
 

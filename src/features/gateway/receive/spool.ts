@@ -30,7 +30,6 @@ import { fileHead } from "../../../results/dicom/elements.js";
 import { Conflicts } from "./conflicts.js";
 import { checkOdd, isDamaged } from "./judge.js";
 import { Patients, studyOf } from "./patients.js";
-import { REPLACEABLE_MS } from "./received.js";
 import { Shares, type Coming } from "./shares.js";
 import { WholeObject } from "./whole-object.js";
 
@@ -107,6 +106,8 @@ export const isOddUid = (text: string): boolean => /(^|\.)(0[0-9]|\.|$)/.test(te
 
 const OBJECTS = "objects";
 const REPLACE = "replace";
+/** For how long objects with other bytes may come in the place of those that lie there. */
+const REPLACEABLE_MS = 86_400_000;
 
 /** The second name that version 0.6 gave each object, below the spool. */
 export function objectPath(sopInstanceUid: string): [string, string, string] {

@@ -66,6 +66,8 @@ export async function storeParts(
   const series = new Set<string>();
   const failed: FailedObject[] = [];
   const refusals: RadserveError[] = [];
+  /** Refusals that have a line of the log. */
+  const lines = new Set<string>();
   const multipart = new Multipart(pieces, boundary);
   for await (const part of multipart.parts()) {
     if (stored.length + failed.length >= MOST_PARTS)
@@ -101,6 +103,14 @@ export async function storeParts(
           "an object could not be kept",
         );
       options.refused(refusal.code);
+      const { attribute, found } = refusal.details ?? {};
+      const line = `${refusal.code} ${String(attribute)}`;
+      if (attribute !== undefined && !lines.has(line))
+        options.log.warn(
+          { peer: options.peer, error: refusal.code, attribute, found },
+          "an object was refused; others of this request for the same have no line",
+        );
+      lines.add(line);
       refusals.push(refusal);
       failed.push({ object, reason: reasonOf(refusal), comment: commentOf(refusal) });
     }

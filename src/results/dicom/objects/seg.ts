@@ -14,7 +14,7 @@ import type { ModelOutput } from "../../../manifest/outputs/outputs.js";
 import { isFractional } from "../../../manifest/outputs/segmentation.js";
 import { cieLab, labelColours } from "../../colour.js";
 import { codeItem, codeOf, uncoded } from "../codes.js";
-import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
+import { checkMany, dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { framePositions } from "../frame-positions.js";
 import {
   isNear,
@@ -53,6 +53,11 @@ import { analysed, bySeries, referencedObjects, takeOver } from "../source.js";
 import { seedOf, seriesUid, type Subject } from "../subject.js";
 import { oneLine } from "../values.js";
 
+/** Elements and items of the functional groups of a frame, with its references and its place. */
+const LEAST_OF_FRAME = 30;
+const LABEL_MAP_TAKES_LESS =
+  "of labels that do not overlap a label map takes less (RADSERVE_SEGMENTATION_TYPE)";
+
 export const SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4";
 
 export function segmentation(subject: Subject, masks: Masks, form: SegmentationForm): DicomObject {
@@ -61,6 +66,8 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
   const { rows, columns, frames } = grid;
   const parts = partsIn(subject, grid);
   const isLabelMap = form === "labelmap";
+  const frameCount = (isLabelMap ? 1 : segmentsOf(model.manifest.outputs).length) * frames;
+  checkMany(frameCount, LEAST_OF_FRAME, isLabelMap ? undefined : LABEL_MAP_TAKES_LESS);
   const dataset: Dataset = {
     SOPClassUID: isLabelMap ? LABEL_MAP_SEGMENTATION : SEGMENTATION,
     Modality: "SEG",
@@ -76,7 +83,7 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
     ContentCreatorName: "",
     SamplesPerPixel: 1,
     PhotometricInterpretation: "MONOCHROME2",
-    NumberOfFrames: (isLabelMap ? 1 : segmentsOf(model.manifest.outputs).length) * frames,
+    NumberOfFrames: frameCount,
     Rows: rows,
     Columns: columns,
     PixelRepresentation: 0,
@@ -243,7 +250,7 @@ export function segBytesOf(
 /** Why one is not written that neither readers nor deliveries of ours could read. */
 export const tooLong = ({ segBytes }: Pick<Material, "segBytes">): string | undefined =>
   segBytes > MAX_FILE_BYTES
-    ? `it would take ${Math.ceil(segBytes / 2 ** 20)} MiB, and objects of less than 2048 MiB are written; of labels that do not overlap a label map takes less (RADSERVE_SEGMENTATION_TYPE)`
+    ? `it would take ${Math.ceil(segBytes / 2 ** 20)} MiB, and objects of less than 2048 MiB are written; ${LABEL_MAP_TAKES_LESS}`
     : undefined;
 
 export const seg: ObjectKind = {

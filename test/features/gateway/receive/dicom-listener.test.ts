@@ -213,6 +213,37 @@ await t.test("each refusal has its status, and the association goes on", async (
   ]);
 });
 
+await t.test("what has no pixels is kept, and private classes of whoever may", async (t) => {
+  const PRIVATE = "1.2.826.0.1.3680043.10.1.1";
+  const DOSE = "1.2.840.10008.5.1.4.1.1.481.2";
+  const contexts = [SR, DOSE, PRIVATE].map((abstractSyntax) => ({
+    abstractSyntax,
+    transferSyntaxes: [EXPLICIT],
+  }));
+  const peer = { name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] };
+  for (const privateClasses of [false, true]) {
+    const { port, folder, lines, sink } = await opened(t, { peers: [{ ...peer, privateClasses }] });
+    const caller = await called(port, { contexts });
+    t.equal(caller.contextOf(PRIVATE) !== undefined, privateClasses);
+    const taken = privateClasses ? [SR, DOSE, PRIVATE] : [SR, DOSE];
+    for (const [i, sopClassUid] of taken.entries()) {
+      const names = { SOPClassUID: sopClassUid, SOPInstanceUID: `1.2.9.${i}` };
+      const dataSet = dicomFile({
+        preamble: false,
+        meta: false,
+        attributes: { ...names, StudyInstanceUID: "1.2.3", SeriesInstanceUID: `1.2.9${i}` },
+      });
+      const object = { sopClassUid, sopInstanceUid: `1.2.9.${i}`, transferSyntax: EXPLICIT };
+      t.match(await caller.store({ ...object, dataSet: [dataSet] }), { status: STATUS.success });
+      const cut = { ...object, dataSet: [dataSet.subarray(0, -3)] };
+      t.not((await caller.store(cut)).status, STATUS.success, "not whole");
+    }
+    await caller.release();
+    t.equal(readdirSync(`${folder}/series/ct1/1.2.3`).length, taken.length);
+    while (lines.at(-1)?.["msg"] !== "association ended") await once(sink, "line");
+  }
+});
+
 await t.test("a refusal names the attribute, and what was found of it", async (t) => {
   const { port, folder } = await opened(t);
   const caller = await called(port);

@@ -1,0 +1,163 @@
+/**
+ * Whether the raw tensors of a graph are what the manifest takes them for, as far as their numbers
+ * tell: what covers a part of the image, and what is activated already.
+ */
+import type { Tensor } from "../base/tensor.js";
+import type { Engine } from "../engine/engine.js";
+import type { LoadedModel } from "../engine/types.js";
+import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import { kindOf, type ModelOutput } from "../manifest/outputs/outputs.js";
+import { zeroInput } from "./canary.js";
+import { toNumbers } from "./compare.js";
+import { pathText, type Problem } from "./explain.js";
+
+/** Equal values differ by no more than this part of the largest. */
+const ROUNDING = 1e-4;
+
+/** A tensor as lines along one axis, of so many values that lie `step` apart. */
+interface Lines {
+  values: Float64Array;
+  side: number;
+  step: number;
+}
+
+/** The lines of a tensor along the width of the image; of a map, where it has the same axes. */
+function linesOf(tensor: Tensor, layout: ImageInput["layout"]): Lines | undefined {
+  const axis = layout.indexOf("W");
+  if (tensor.shape.length !== layout.length) return undefined;
+  const side = tensor.shape[axis] ?? 0;
+  const step = tensor.shape.slice(axis + 1).reduce((a, b) => a * b, 1);
+  return { values: toNumbers(tensor), side, step };
+}
+
+const placeOf = (i: number, { side, step }: Lines): number => Math.floor(i / step) % side;
+
+/** Whether each value is the one that lay so many places before it in the other, where that is. */
+function isMoved(from: Lines, to: Lines, by: number): boolean {
+  const most = from.values.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+  return to.values.every(
+    (value, i) =>
+      placeOf(i, to) < by ||
+      Math.abs(value - (from.values[i - by * to.step] ?? NaN)) <= ROUNDING * most,
+  );
+}
+
+/** Numbers that are the same nowhere near, moved by so many places. */
+function pattern(tensor: Tensor, layout: ImageInput["layout"], by: number): Tensor {
+  const lines = linesOf(tensor, layout);
+  if (lines === undefined) return tensor;
+  const { side, step } = lines;
+  const values = Float32Array.from(lines.values, (_, i) => {
+    const line = Math.floor(i / (step * side)) * step + (i % step);
+    const place = placeOf(i, lines) + side - by;
+    return ((line * 7919 + place * 104_729 + line * place * 31) % 1021) / 1021;
+  });
+  return { ...tensor, data: new Uint8Array(values.buffer) };
+}
+
+/** Whether an output is a map of which the manifest does not say what it covers. */
+const isUnsaid = (output: ModelOutput): output is ModelOutput & { tensor: string } =>
+  "covers" in kindOf(output).schema.shape &&
+  !("covers" in output && output.covers !== undefined) &&
+  !("table" in output && output.table !== undefined);
+
+/** Runs a graph on a made-up image that is moved by so many pixels. */
+type RunMoved = (by: number) => Promise<(tensor: string) => Tensor | undefined>;
+
+/**
+ * The disagreements of a manifest with the numbers that its graph gives for a made-up image.
+ * Nothing is said of windows and of several images at once.
+ */
+export async function rawProblems(
+  engine: Engine,
+  loaded: LoadedModel,
+  manifest: Manifest,
+): Promise<Problem[]> {
+  const [input, ...others] = imageInputs(manifest);
+  if (input?.dtype !== "float32" || others.length > 0 || manifest.tiling !== undefined) return [];
+  const run: RunMoved = async (by) => {
+    const feeds = manifest.inputs.map((one) => {
+      const zeros = zeroInput(one, manifest);
+      return one.tensor === input.tensor ? pattern(zeros, input.layout, by) : zeros;
+    });
+    const given = await engine.runTensors(loaded.id, feeds, {});
+    return (tensor) => given.find(({ name }) => name === tensor);
+  };
+  const still = await run(0);
+  return [
+    ...manifest.outputs.flatMap((output, o) => activatedTwice(output, o, input.layout, still)),
+    ...(await movingMaps(manifest, input, run, still)),
+  ];
+}
+
+/** Numbers that add up to 1 differ from it by no more than this. */
+const SUM_ROUNDING = 1e-3;
+
+/** Scores that add up to 1 without a softmax, which the manifest adds. */
+function activatedTwice(
+  output: ModelOutput,
+  o: number,
+  layout: ImageInput["layout"],
+  given: (tensor: string) => Tensor | undefined,
+): Problem[] {
+  const [at, { tensor = "", activation }] =
+    "scores" in output
+      ? [["scores", "activation"], output.scores as { tensor?: string; activation: string }]
+      : [["activation"], output as { tensor?: string; activation?: string }];
+  const found = given(tensor);
+  if (activation !== "softmax" || found === undefined) return [];
+  const isMap = output.kind === "segmentation";
+  const { shape } = found;
+  const longer = shape.findLastIndex((side) => side > 1);
+  const axis = isMap ? shape.length - layout.length + layout.indexOf("C") : longer;
+  const classes = shape[axis] ?? 1;
+  if (classes < 2) return [];
+  const step = shape.slice(axis + 1).reduce((a, b) => a * b, 1);
+  const values = toNumbers(found);
+  const sums = new Float64Array(values.length / classes);
+  values.forEach((value, i) => {
+    const line = Math.floor(i / (step * classes)) * step + (i % step);
+    sums[line] = (sums[line] ?? 0) + value;
+  });
+  const isSoftmax =
+    values.every((value) => value >= 0) && sums.every((sum) => Math.abs(sum - 1) < SUM_ROUNDING);
+  if (!isSoftmax) return [];
+  const message = `"${tensor}" adds up to 1 over ${classes} classes before the softmax: the graph ends in one already. Expected "${isMap ? "argmax" : "none"}"`;
+  return [{ path: pathText(["outputs", o, ...at]), message }];
+}
+
+/**
+ * The maps that cover a part of the tensor though the manifest does not say so. A map whose sides
+ * are whole parts of the tensor's is stretched over it; convolutions without padding can have such
+ * sides too. Then a map moves as many values as the image moves pixels, and not a part of them.
+ * Nothing is known of graphs whose every value depends on the whole image.
+ */
+async function movingMaps(
+  manifest: Manifest,
+  input: ImageInput,
+  run: RunMoved,
+  still: (tensor: string) => Tensor | undefined,
+): Promise<Problem[]> {
+  const { layout } = input;
+  const width = linesOf(zeroInput(input, manifest), layout)?.side ?? 0;
+  const maps = manifest.outputs.flatMap((output, o) => (isUnsaid(output) ? { output, o } : []));
+  const problems: Problem[] = [];
+  for (const { output, o } of maps) {
+    const found = still(output.tensor);
+    const before = found && linesOf(found, layout);
+    if (before === undefined) continue;
+    const ratio = width / before.side;
+    // A power of two, because pooling keeps its places over such a distance only
+    const steps = 2 ** Math.floor(Math.log2(before.side / 2 / ratio));
+    if (!Number.isInteger(ratio) || ratio < 2 || steps < 1) continue;
+    const moved = (await run(steps * ratio))(output.tensor);
+    const after = moved && linesOf(moved, layout);
+    if (after === undefined || after.side !== before.side) continue;
+    if (isMoved(before, after, steps * ratio) && !isMoved(before, after, steps))
+      problems.push({
+        path: pathText(["outputs", o, "covers"]),
+        message: `The map is ${before.side} wide and the tensor ${width}, but moves as many values as an image moves pixels: it covers a part of the tensor (convolutions without padding). Say which: "centre", or "start"`,
+      });
+  }
+  return problems;
+}
