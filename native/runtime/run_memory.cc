@@ -40,9 +40,16 @@ constexpr size_t kMostIdle = size_t{256} << 20;
 std::atomic<size_t> counted_bytes = 0;
 std::atomic<size_t> most_counted = 0;
 
-bool Count(size_t bytes) {
+/// A run that has so little, of the limit or at most, has it in any case: small networks go on
+/// beside one that holds the rest.
+constexpr size_t kSmallPart = 32;
+constexpr size_t kMostSmall = size_t{32} << 20;
+
+/// run: what the run would have then.
+bool Count(size_t bytes, size_t run) {
   const size_t most = most_counted;
-  if (counted_bytes.fetch_add(bytes) + bytes <= most || most == 0) return true;
+  const bool small = run <= std::min(most / kSmallPart, kMostSmall);
+  if (counted_bytes.fetch_add(bytes) + bytes <= most || most == 0 || small) return true;
   counted_bytes -= bytes;
   return false;
 }
@@ -52,9 +59,10 @@ void GiveBack(RunBlock* block) {
   std::free(block);
 }
 
-/// nullptr if there is no memory, or it would be beyond the limit.
-RunBlock* TakeFromSystem(size_t bytes, bool counted) {
-  if (counted && !Count(bytes)) return nullptr;
+/// run: for what is counted, what its run has already. nullptr if there is no memory, or it would
+/// be beyond the limit.
+RunBlock* TakeFromSystem(size_t bytes, bool counted, size_t run) {
+  if (counted && !Count(bytes, run + bytes)) return nullptr;
   void* fresh = std::aligned_alloc(kAlignment, sizeof(RunBlock) + bytes);
   if (fresh != nullptr) return new (fresh) RunBlock{bytes, counted};
   if (counted) counted_bytes -= bytes;
@@ -224,11 +232,11 @@ void* AllocateRunMemory(size_t bytes) {
   }
   RunBlock* block = in_run ? run.cache->Take(bytes) : nullptr;
   if (block == nullptr && whole >= kMapped) block = TheIdle().Take(whole);
-  if (block == nullptr) block = TakeFromSystem(whole, in_run);
+  if (block == nullptr) block = TakeFromSystem(whole, in_run, run.taken);
   if (block == nullptr && in_run) {
     // What is kept for runs to come makes room for this one
     DropRunMemory();
-    block = TakeFromSystem(whole, true);
+    block = TakeFromSystem(whole, true, run.taken);
     if (block == nullptr) Refuse(whole);
   }
   if (block == nullptr) return nullptr;

@@ -31,7 +31,7 @@ size_t KeptRunMemory();
 
 /// The most bytes that all runs may have together, what they keep for the next included; 0 is no
 /// limit. Only what is taken in a RunScope counts, so that weights do not. Outputs count until they
-/// are freed.
+/// are freed. A run that has at most a thirty-second part of it, and 32 MiB, is never refused that.
 void LimitRunMemory(size_t bytes);
 /// The limit; 0 where there is none.
 size_t RunMemoryLimit();

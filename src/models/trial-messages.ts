@@ -7,6 +7,10 @@ export interface TrialOrder {
   bytes: number;
 }
 
+/** Said before the answer: the files have been read, and then the graphs have been looked at. */
+export const READ = "read";
+export const LOOKED = "looked";
+
 export interface TrialAnswer {
   /** What it took at most, beside what the process had. */
   bytes: number;

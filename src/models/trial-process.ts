@@ -7,9 +7,10 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { limitData } from "../addon/confine.js";
 import { tried } from "../base/errno.js";
 import { createEngine } from "../engine/engine.js";
+import { checkGraphs } from "./graph.js";
 import { loadReport } from "./load.js";
-import { readModelFolder } from "./read.js";
-import type { TrialAnswer, TrialOrder } from "./trial-messages.js";
+import { graphPaths, readModelFolder } from "./read.js";
+import { LOOKED, READ, type TrialAnswer, type TrialOrder } from "./trial-messages.js";
 
 /** Bytes of this process, by the name of the line in /proc/PID/status (proc(5)). */
 function bytesOf(name: "VmData" | "VmHWM" | "VmRSS"): number {
@@ -27,9 +28,18 @@ function forgetPeak(): void {
 async function trial({ folder, bytes }: TrialOrder): Promise<void> {
   const engine = createEngine({ provider: "cpu" });
   const report = await readModelFolder(folder);
+  process.send?.(READ);
   forgetPeak();
   const before = bytesOf("VmRSS");
   limitData(bytesOf("VmData") + bytes);
+  // Functions that call functions are written out here, which may take for ever
+  if (report.model !== undefined)
+    await checkGraphs(
+      report.model.manifest,
+      await graphPaths(folder, report.model.manifest),
+      engine,
+    ).catch(() => undefined);
+  process.send?.(LOOKED);
   const { entry, error } = await loadReport(report, engine, ["cpu"]);
   const took = Math.max(0, bytesOf("VmHWM") - before);
   const runs = engine.runMemory();

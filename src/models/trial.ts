@@ -17,7 +17,7 @@ import { VERSION } from "../base/version.js";
 import { textOfRegularSync } from "../files/regular-file.js";
 import type { Provider } from "./load.js";
 import type { FolderReport, SoundModel } from "./read.js";
-import type { TrialAnswer, TrialOrder } from "./trial-messages.js";
+import { LOOKED, READ, type TrialAnswer, type TrialOrder } from "./trial-messages.js";
 
 /** Runs while a model is warmed, each of which may take durations.firstRun. */
 const RUNS = 3;
@@ -129,7 +129,8 @@ export class ModelTrials {
     const order: TrialOrder = { folder, bytes };
     return new Promise((resolve) => {
       const most = durations.modelLoad + RUNS * durations.firstRun + MARGIN_MS;
-      const late = setTimeout(() => end("time"), most);
+      const within = (milliseconds: number) => setTimeout(() => end("time"), milliseconds);
+      let late = within(most);
       const end = (ended: string) => {
         settle({ ended });
         this.rest();
@@ -143,7 +144,12 @@ export class ModelTrials {
         child.on("error", () => undefined);
         resolve(result);
       };
-      child.on("message", (answer) => settle({ answer: answer as TrialAnswer }));
+      child.on("message", (said) => {
+        clearTimeout(late);
+        if (said === READ) late = within(durations.graphLook);
+        else if (said === LOOKED) late = within(most);
+        else settle({ answer: said as TrialAnswer });
+      });
       child.on("exit", (status, signal) => end(signal ?? `status ${status}`));
       child.on("error", (error) => end(error.name));
       stop?.addEventListener("abort", aborted);

@@ -161,6 +161,26 @@ TEST("what others have now is waited for, what is beyond the limit is not") {
 }
 END;
 
+TEST("a small run has its memory beside one that holds all of it") {
+  LimitRunMemory(64 * kBytes);
+  void* output = nullptr;
+  {
+    const RunScope scope;
+    output = AllocateRunMemory(64 * kBytes);
+  }
+  {
+    const RunScope scope;
+    void* small = AllocateRunMemory(2 * kBytes);
+    CHECK(small != nullptr);
+    CHECK(AllocateRunMemory(kBytes) == nullptr);
+    FreeRunMemory(small);
+  }
+  FreeRunMemory(output);
+  LimitRunMemory(0);
+  DropRunMemory();
+}
+END;
+
 TEST("runs of one session keep blocks of any length for each other, on any thread") {
   RunCache cache(true);
   const auto run = [&](size_t bytes) {
