@@ -126,7 +126,7 @@ export class Reception {
     for (const [peer, study] of await this.#studies())
       for (const [series, notes] of await this.notesOf(peer, study)) {
         const lies = path.join(this.options.folder, ...seriesPath(peer, study, series));
-        if ((await lstat(lies).catch(ifMissing(undefined))) !== undefined) continue;
+        if ((await namesIn(lies)).length > 0) continue;
         const times = notes.map(async (note) => {
           const found = await lstat(this.#path(peer, study, nameOf(note))).catch(
             ifMissing(undefined),
