@@ -1,10 +1,10 @@
 /**
- * `npm run bench -- lease [--jobs N --items N --nodes N --take N] [--alter SQL]`: what taking items and writing
- * down their ends costs the database, without images: items a second, log (WAL) for each item, rows
- * that a lease locks, and leases that came back empty while items waited. A thousand jobs of a
- * thousand items and one node, then sixty jobs of a hundred and three nodes; or what the options
- * say. On a PostgreSQL of its own, as a node starts one. `--alter SQL` tries the tables in another
- * form.
+ * `npm run bench -- lease [--jobs N --items N --nodes N --take N] [--alter SQL]`: what taking items
+ * and writing down their ends costs the database, without images: items a second, log (WAL) for
+ * each item, rows that a lease locks, and leases that came back empty while items waited. A
+ * thousand jobs of a thousand items and one node, then others, the last with three nodes; or what
+ * the options say. On a PostgreSQL of its own, as a node starts one. `--alter SQL` tries the tables
+ * in another form.
  */
 import { randomUUID } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";

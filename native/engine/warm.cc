@@ -290,6 +290,8 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
   if (cuda && model->max_batch > 1) {
     const std::shared_ptr<BatchRow> probe = PatternRow(*model, graph, true);
     model->max_batch = probe ? LargestOnGpu(*model, *probe, stop) : 1;
+    // What these runs took is for others.
+    ShrinkGpu(model->settings.device);
   }
   const Place& place = PlaceFor(model->settings);
   place.batcher->AddModel(model->id, model->max_batch, cuda);

@@ -62,8 +62,12 @@ async function leftAlone(pool: Pool, row: JobRow): Promise<WaitReason[]> {
 /** Nodes that have not what the job was submitted with, and what that is. */
 function otherVersions({ pins }: JobRow, nodes: readonly NodeState[]): WaitReason[] {
   if (pins === null) return [];
+  const { result_key: key = "" } = pins;
+  const isKept = nodes.some(({ alive, result_keys }) => alive && result_keys.includes(key));
   return nodes.flatMap((node) => {
-    const lacking = node.alive && node.works && node.ready ? lackingOf(pins, node) : [];
+    const { alive, works, ready, release, models } = node;
+    const runs = isKept ? node : { release, models };
+    const lacking = alive && works && ready ? lackingOf(pins, runs) : [];
     if (lacking.length === 0) return [];
     return {
       reason: OTHER_VERSIONS,

@@ -127,7 +127,7 @@ const CANDIDATES = 4;
  * others. A turn counts what already runs.
  */
 const leaseStatement = (alone: boolean) => `with alive as materialized (
-    select release, models from radserve.instance me where id = $1 and not ${isYounger("me")} for key share
+    select release, models, result_keys from radserve.instance me where id = $1 and not ${isYounger("me")} for key share
   ), open as materialized (
     select j.id, j.seq, j.subject, coalesce(j.request->>'priority' = 'stat', false) as stat, r.active,
       greatest(case when j.pause_count > 0 then r.active end, case when h.job_id is not null then r.own end) as trying,

@@ -10,6 +10,7 @@ import { VERSION } from "../base/version.js";
 import { candidatesOf } from "../inference/plan.js";
 import type { KnownModels } from "../models/entry.js";
 import { identitiesOf, modelIdentitiesSchema, shownModel } from "../models/identity.js";
+import { signingKeyId } from "../results/receipt/seal.js";
 
 export const pinsSchema = z.object({
   release: z.string().describe("Version of Radserve"),
@@ -17,17 +18,42 @@ export const pinsSchema = z.object({
     .boolean()
     .describe("The request named no models: a node runs it that has these and no others"),
   models: modelIdentitiesSchema,
+  result_key: z
+    .string()
+    .optional()
+    .describe("Id of the key of results by which the node signs that took the job"),
 });
 export type Pins = z.infer<typeof pinsSchema>;
 
-/** What a node has of that. */
-export type Runs = Pick<Pins, "release" | "models">;
+/** What a node has of that; its keys of results where they are to be compared. */
+export type Runs = Pick<Pins, "release" | "models"> & {
+  result_keys?: readonly string[] | undefined;
+};
 
 /** @throws RadserveError for a model that is not there or not loaded */
-export function pinsFor(models: readonly string[] | undefined, known: KnownModels): Pins {
+export async function pinsFor(
+  models: readonly string[] | undefined,
+  known: KnownModels,
+): Promise<Pins> {
   const candidates = candidatesOf(known.entries, models, known.problems);
-  return { release: VERSION, every: models === undefined, models: identitiesOf(candidates) };
+  const key = await signingKeyId();
+  return {
+    release: VERSION,
+    every: models === undefined,
+    models: identitiesOf(candidates),
+    ...(key === undefined ? {} : { result_key: key }),
+  };
 }
+
+/**
+ * The condition that a node has the key of the node that took a job: without it, neither trusts
+ * what the other has written. Where no node that lives has it, it was taken away, and keeps no job
+ * waiting.
+ */
+const knowsKey = (job: string, node: string): string =>
+  `(${job}.pins->>'result_key' is null or ${job}.pins->>'result_key' = any(${node}.result_keys)
+    or not exists (select from radserve.instance k where k.beat_at > now() - interval '15 s'
+      and ${job}.pins->>'result_key' = any(k.result_keys)))`;
 
 /**
  * The condition that a node has what a job was submitted with. Jobs of earlier versions have no
@@ -37,7 +63,8 @@ export function pinsFor(models: readonly string[] | undefined, known: KnownModel
 export const canRun = (job: string, node: string): string =>
   `(${job}.pins is null or (${job}.pins->>'release' = ${node}.release
     and case when (${job}.pins->'every')::boolean then ${node}.models = ${job}.pins->'models'
-      else ${node}.models @> (${job}.pins->'models') end))`;
+      else ${node}.models @> (${job}.pins->'models') end
+    and ${knowsKey(job, node)}))`;
 
 /** The condition for a node that runs images now: it shows signs of life, with its models ready. */
 export const runsNow = (node: string): string =>
@@ -63,10 +90,13 @@ export function lackingOf(pins: Pins, node: Runs): string[] {
     const has = found === undefined ? "it has none of that name" : `it has ${shownModel(found)}`;
     return [`the model ${name} ${shownModel(wanted)}: ${has}`];
   });
+  const { result_key: key } = pins;
+  const lacksKey = key !== undefined && node.result_keys?.includes(key) === false;
   const more = Object.keys(node.models).filter((name) => !(name in pins.models));
   return [
     ...release,
     ...models,
+    ...(lacksKey ? [`the key of results ${key}`] : []),
     ...(pins.every && more.length > 0
       ? [`no other model, because the request names none: it has ${more.join(", ")} too`]
       : []),
@@ -80,7 +110,7 @@ const HAS_RESULTS =
  * A job that no node can run goes on with what the nodes have now, because somebody wants it to.
  * What it had before is kept with it where results were made with that.
  */
-export async function pinAnew(pool: Pool, jobId: string, anew: () => Pins): Promise<void> {
+export async function pinAnew(pool: Pool, jobId: string, anew: () => Promise<Pins>): Promise<void> {
   const waits = `id = $1 and pins is not null and finished_at is null and not ${isRunBySome("j")}`;
   const { rowCount } = await pool.query(`select from radserve.job j where ${waits}`, [jobId]);
   if (rowCount === 0) return;
@@ -88,7 +118,7 @@ export async function pinAnew(pool: Pool, jobId: string, anew: () => Pins): Prom
     `update radserve.job j set pins = $2,
        pinned_before = case when ${HAS_RESULTS} then pinned_before || jsonb_build_array(pins) else pinned_before end
      where ${waits} and pins <> $2`,
-    [jobId, anew()],
+    [jobId, await anew()],
   );
 }
 

@@ -172,6 +172,8 @@ async function recognise({ pool }: Database, jobs: readonly string[] = []): Prom
   const { origin, made, setAside } = await migrate(pool);
   const known = (await readFile(originFile, "utf8").catch(() => "")).trim();
   if (setAside !== undefined || (known !== "" && known !== origin)) {
+    // Whoever reads the log finds it in answers
+    if (made) await keepLoss(pool);
     log.error(
       {
         lost_jobs: [...new Set([...jobs, ...(setAside?.jobs ?? [])])],
@@ -179,7 +181,6 @@ async function recognise({ pool }: Database, jobs: readonly string[] = []): Prom
       },
       "the bulk tables were lost, or DATABASE_URL names others; they were made again, and jobs of before are gone: send them again, only what is missing is computed",
     );
-    if (made) await keepLoss(pool);
   }
   if (known !== origin) await writeFile(originFile, `${origin}\n`, { mode: 0o600 });
 }

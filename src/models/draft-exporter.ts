@@ -51,7 +51,7 @@ export function draftByExporter(
       ],
     };
   const known = outputsOf(task, graph.outputs, labels.length, metadata);
-  const outputs = known ?? openOutputs(graph.outputs);
+  const outputs = known ?? withRoomForLabels(draft["outputs"] as Draft[]);
   const notes = outputs
     .filter((output) => "labels" in output)
     .flatMap((output) => relabelOutput(output, labels, concepts));
@@ -87,13 +87,9 @@ export function draftByExporter(
 
 const TASKS = ["classify", "detect", "segment", "obb"];
 
-/** Outputs whose meaning is open; the first has the labels. */
-const openOutputs = (tensors: readonly TensorInfo[]): Draft[] =>
-  tensors.map(({ name: tensor }, i) => ({
-    kind: null,
-    tensor,
-    ...(i === 0 ? { labels: [] } : {}),
-  }));
+/** Outputs whose meaning is open, the first with labels. */
+const withRoomForLabels = ([first, ...others]: readonly Draft[]): Draft[] =>
+  first === undefined ? [] : [{ ...first, labels: [] }, ...others];
 
 /** The meaning of the tensors of a task; undefined where the graph has others. */
 function outputsOf(

@@ -75,6 +75,11 @@ export class Clients {
     if (this.#server instanceof https.Server) void this.certificates?.reload(this.#server);
   }
 
+  /** Ends the connections on which nothing is; what still comes on the others is answered. */
+  async leaveQuiet(): Promise<void> {
+    await this.connections.closeQuiet(LAST_WAIT_MS);
+  }
+
   /** Ends the connections, once their answers are written. */
   async close(): Promise<void> {
     await this.connections.close(LAST_WAIT_MS);

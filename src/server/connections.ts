@@ -208,16 +208,28 @@ export class Connections {
     });
   }
 
+  /**
+   * Closes each connection when it has been quiet for a moment; those with a request in work end
+   * with its answer.
+   */
+  async closeQuiet(longestMs: number): Promise<void> {
+    await this.#closing(longestMs, () => this.#quiet.size > 0);
+  }
+
   /** Closes each connection when it has been quiet for a moment, and all after the last wait. */
   async close(lastWaitMs: number): Promise<void> {
     clearInterval(this.#readerLook);
+    await this.#closing(lastWaitMs, () => this.#open.size > 0);
+    for (const { socket } of this.#open.values()) socket.destroy();
+  }
+
+  async #closing(longestMs: number, some: () => boolean): Promise<void> {
     const start = monotonic();
-    while (this.#open.size > 0 && monotonic() - start < lastWaitMs) {
+    while (some() && monotonic() - start < longestMs) {
       for (const { socket, active, quietSince } of this.#open.values())
         if (active === 0 && monotonic() - Math.max(start, quietSince) >= durations.connectionLinger)
           socket.destroy();
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
-    for (const { socket } of this.#open.values()) socket.destroy();
   }
 }

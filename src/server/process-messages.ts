@@ -25,7 +25,7 @@ export type FromServing =
   | { type: "taken"; id: number }
   /** The model that is loaded from now on; undefined when it is loaded, or has failed. */
   | { type: "loading"; model: string | undefined }
-  /** All admitted requests are answered: the supervisor sends no more connections. */
+  /** The supervisor takes no more connections. */
   | { type: "closing" }
   /** A setting or a library is wrong: starting again would not help. */
   | { type: "unusable"; message: string };

@@ -126,11 +126,20 @@ class ServingProcess {
       this.#parts === undefined ? Promise.resolve() : this.#end(this.#parts));
   }
 
+  /**
+   * Whoever balances the load learns that this node is not ready, and who only notices connections
+   * that are refused is refused those: a request that has come is answered.
+   */
+  async #drain({ config, clients }: Parts): Promise<void> {
+    await delay(config.drain_seconds * 1000);
+    await tell({ type: "closing" });
+    await clients.leaveQuiet();
+  }
+
   async #end(parts: Parts): Promise<void> {
     const { config, files, clients, inference, jobs, features, monitoring } = parts;
     jobs.rest();
-    // Whoever balances the load learns meanwhile that this node is not ready
-    await delay(config.drain_seconds * 1000);
+    if (config.drain_seconds > 0) await this.#drain(parts);
     this.#takesNoMore = true;
     await features.leave();
     jobs.stop();

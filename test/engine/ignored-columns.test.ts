@@ -8,6 +8,8 @@ import { createEngine } from "../../src/engine/engine.js";
 import type { EngineOutput } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
+import { manifestSchema } from "../../src/manifest/rules.js";
+import { manifestOf } from "../support/test-models.js";
 import { input, loadOptions, plane, writeModel } from "../support/tiny-models.js";
 import { geometryOf, slicesOf } from "../support/volumes.js";
 
@@ -101,6 +103,26 @@ t.test("scores and values", async (t) => {
     { kind: "regression", tensor: "y", values: [value("a", 2), value("b", 3)], ignored: [1, 3] },
   );
   t.strictSame(found?.kind === "regression" && [...found.values], [5, 16]);
+});
+
+t.test("columns that are none, and the highest of which one is no label", (t) => {
+  const shipped = manifestOf("classifier");
+  const refused = (more: object) => {
+    const outputs = [{ ...shipped.outputs[0], ...more }];
+    const { error } = manifestSchema.safeParse({ ...shipped, outputs });
+    return (error?.issues ?? [])
+      .map(({ path, message }) => `${path.join(".")}: ${message}`)
+      .filter((issue) => issue.includes("ignored"));
+  };
+  const [two] = shipped.outputs;
+  const names = two !== undefined && "labels" in two ? two.labels : [];
+  t.match(refused({ ignored: [3] }), [/outputs\.0\.ignored\.0: Expected 0 to 2, of 3 columns/]);
+  t.match(refused({ ignored: [1, 1] }), [/outputs\.0\.ignored\.1: Expected each column once/]);
+  const labels = names.map(({ label, code }) => ({ label, code }));
+  t.match(refused({ ignored: [0], decision: "highest", labels }), [
+    /outputs\.0\.ignored: Expected none with decision highest/,
+  ]);
+  t.end();
 });
 
 /** Two boxes of 8 x 8 pixels. */

@@ -252,7 +252,7 @@ t.test("what is found goes back to where it is", { skip: needs(ADDON) }, async (
     { fit: "stretch", antialias: false, align_corners: true },
     { fit: "stretch", interpolation: "gaussian", border: { kind: "mirror" } },
   ] as Partial<ImageInput>[]) {
-    const inputs = [{ ...input, ...scaled, size, ...fields } as ImageInput];
+    const inputs = [{ ...input, ...scaled, size, ...fields }];
     const loaded = await engine().load(loadOptions(model, { inputs, outputs: [output] }));
     const { outputs } = await engine().infer(loaded.id, [plane(rows, columns, disc)], {});
     await engine().unload(loaded.id);

@@ -250,3 +250,49 @@ t.test("several windows of a volume are channels of one tensor", async (t) => {
   t.strictSame(Array.from(new Float32Array(tensor!.data.slice().buffer)), expectedChannels);
   await engine.unload(id);
 });
+
+t.test("logits of a coarser map are interpolated where the manifest says so", async (t) => {
+  const twice: ModelDescription = {
+    name: "twice",
+    inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, "d", "h", "w"] }],
+    outputs: [
+      { name: "y", dtype: "float32", shape: ["n", 1, "d", "h", "w"] },
+      { name: "both", dtype: "float32", shape: ["n", 2, "d", "h", "w"] },
+    ],
+    initializers: [
+      { name: "zero", dtype: "float32", shape: [1], data: [0] },
+      { name: "fifty", dtype: "float32", shape: [1], data: [50.37] },
+      { name: "eight", dtype: "float32", shape: [1], data: [8] },
+    ],
+    nodes: [
+      { op: "Sub", inputs: ["x", "fifty"], outputs: ["above"] },
+      { op: "Div", inputs: ["above", "eight"], outputs: ["y"] },
+      { op: "Mul", inputs: ["y", "zero"], outputs: ["none"] },
+      { op: "Concat", inputs: ["none", "y"], outputs: ["both"], attributes: { axis: int(1) } },
+    ],
+  };
+  const coarse: ImageInput = {
+    ...input,
+    layout: "NCDHW",
+    size: { kind: "fixed", depth: 4, height: 5, width: 6 },
+    interpolation: "nearest",
+  };
+  const one = { ...bright, activation: "sigmoid", labels: [{ label: "a", threshold: 0.5 }] };
+  const outputs = [
+    // Where a logit is above 0, once it is interpolated
+    { ...bright, tensor: "both" },
+    { ...one, activated: "after" },
+    one,
+  ] as ModelOutput[];
+  const { id } = await engine.load(
+    loadOptions(writeModel(folder, twice), { inputs: [coarse], outputs }),
+  );
+  const sides: [number, number, number] = [12, 15, 18];
+  const values = Uint16Array.from({ length: 12 * 15 * 18 }, (_, i) => (i * 7919) % 101);
+  const found = await engine.infer(id, slicesOf(values, sides), { geometry: geometryOf("SPL") });
+  const [decided, after, before] = found.outputs.map((output) =>
+    output.kind === "segmentation" ? Buffer.from(output.mask) : undefined,
+  );
+  t.ok(decided !== undefined && after?.equals(decided), "interpolated, and then activated");
+  t.notOk(before?.equals(decided ?? Buffer.alloc(0)), "the other way round is something else");
+});

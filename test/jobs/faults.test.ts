@@ -14,6 +14,7 @@ import {
 import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { ROOT_MARK } from "../../src/files/root-mark.js";
 import { LIST_FOLDER } from "../../src/files/helper-names.js";
 import { CT_SLICE } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
@@ -371,7 +372,7 @@ t.test(
     await unmarked(bare);
     t.strictSame(
       readdirSync(bare).filter((name) => name.startsWith(".") && name !== LIST_FOLDER),
-      [],
+      [ROOT_MARK],
     );
   },
 );

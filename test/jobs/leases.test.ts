@@ -357,6 +357,24 @@ t.test("a stat job goes before the other jobs of its subject, and of no other", 
   );
 });
 
+t.test("a node without the key of a job leaves it to those that have it", async (t) => {
+  const { instance, taken, end } = await leased(1);
+  await end(taken, DONE);
+  await waiting("x", 1, 4);
+  const pins = { release: "1", every: false, models: {}, result_key: "theirs" };
+  await pool.query("update radserve.job set pins = $1 where subject = 'x' and total = 4", [pins]);
+  const other = { ...instance, id: randomUUID(), node: randomUUID(), process: randomUUID() };
+  await enter(pool, other, true);
+  await pool.query(
+    "update radserve.instance set release = '1', result_keys = case when id = $1 then '{theirs}' else '{own}' end::text[]",
+    [other.id],
+  );
+  t.strictSame(await lease(pool, instance, 2, false), [], "its results would not be trusted");
+  t.equal((await lease(pool, other, 2, false)).length, 2);
+  await pool.query("update radserve.instance set result_keys = '{own}'");
+  t.equal((await lease(pool, instance, 2, false)).length, 2, "a key that was taken away");
+});
+
 t.test("jobs that are tried already keep no place from others", async (t) => {
   const { instance, taken, end } = await leased(1);
   await end(taken, DONE);

@@ -6,7 +6,7 @@
 import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import t, { type Test } from "tap";
-import { ints, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { int, ints, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsInit } from "../../src/commands/models/init.js";
 import { modelsTry } from "../../src/commands/models/try.js";
@@ -15,6 +15,7 @@ import { sha256 } from "../../src/files/durable-files.js";
 import { readImage } from "../../src/images/read-image.js";
 import { inferOnce } from "../../src/inference/infer-once.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
 import { caveats } from "../../src/models/acceptance.js";
 import { attributeNumbers } from "../../src/models/attribute-numbers.js";
@@ -124,6 +125,44 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
       { op: "Sigmoid", inputs: ["part"], outputs: ["y"] },
     ];
     t.match(await checked(coarse), { exitCode: 0 });
+  });
+
+  await t.test("a softmax after that of the graph is named", async (t) => {
+    const folder = caseOf(t, "valid-convolution", "unet");
+    const manifest = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as Manifest;
+    const checked = async (last: string, output: object) => {
+      const graph = onnxModel({
+        name: "classes",
+        inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 16, 16] }],
+        outputs: [{ name: "y", dtype: "float32", shape: ["n", 16, 16, 1] }],
+        nodes: [
+          {
+            op: "Transpose",
+            inputs: ["x"],
+            outputs: ["t"],
+            attributes: { perm: ints([0, 2, 3, 1]) },
+          },
+          last === "Softmax"
+            ? { op: last, inputs: ["t"], outputs: ["y"], attributes: { axis: int(1) } }
+            : { op: last, inputs: ["t"], outputs: ["y"] },
+        ],
+      });
+      writeFileSync(join(folder, "model.onnx"), graph);
+      const changed = structuredClone(manifest);
+      changed.files = [{ path: "model.onnx", sha256: sha256(graph) }];
+      Object.assign(changed.inputs[0]!, { size: { kind: "fixed", height: 16, width: 16 } });
+      const labels = Array.from({ length: 15 }, (_, i) => ({ label: `label ${i}` }));
+      changed.outputs = [{ ...changed.outputs[0]!, labels, ...output } as ModelOutput];
+      writeFileSync(join(folder, "model.json"), JSON.stringify(changed));
+      return modelsCheck(folder, options());
+    };
+    const twice = await checked("Softmax", { activation: "softmax", covers: "all" });
+    t.match(twice, {
+      exitCode: 1,
+      text: /outputs\[0\]\.activation: "y" adds up to 1 over 16 classes before the softmax: .*Expected "argmax"/,
+    });
+    t.match(await checked("Softmax", { activation: "argmax", covers: "all" }), { exitCode: 0 });
+    t.match(await checked("Identity", { activation: "softmax", covers: "all" }), { exitCode: 0 });
   });
 
   await t.test("a draft asks which part a map covers", async (t) => {

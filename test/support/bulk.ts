@@ -130,7 +130,10 @@ export const resultsIn = (folder: string): string[] =>
 
 /** The marks of a job go soon after its end. */
 export const unmarked = (folder: string): Promise<unknown> =>
-  untilHolds("the marks of jobs have gone", () => !readdirSync(folder).some(isMarkName));
+  untilHolds(
+    "the marks of jobs have gone",
+    () => !readdirSync(folder).some((name) => name.startsWith(".radserve-job-")),
+  );
 
 export const nameOf = (i: number) => `${String(i).padStart(5, "0")}.dcm`;
 

@@ -167,21 +167,24 @@ END;
 TEST("rows that the device copies are found independent, and what that took is given back") {
   const auto session = Load(Copying({0, 2, 4}, {0, 8}));
   Cuda().reset();
-  const size_t used = Cuda().used(0);
   std::vector<Tensor> row = {MakeTensor("x", Dtype::kFloat32, {1, 2, 4})};
   size_t filled = 0;
   const auto fill = [&](size_t pattern, std::span<Tensor> tensors) {
     ++filled;
     Fill({tensors[0].data, tensors[0].Bytes()}, static_cast<float>(10 * pattern));
   };
-  for (const int64_t rows : {2, 8}) {
+  size_t used = 0;
+  for (const int64_t rows : {2, 64}) {
     filled = 0;
     CHECK(RowsAreIndependent(*session, kOutputs, rows, row, fill, {}));
     // The batch twice, twice with other neighbours, and turned round; two rows alone.
     EQUAL(filled, static_cast<size_t>(5 * rows + 2));
+    ShrinkGpu(0);
+    // A stream of the session keeps a little once it has run.
+    if (rows == 2) used = Cuda().used(0);
+    EQUAL(Cuda().used(0), used);
   }
   EQUAL(Cuda().count(0).strays, uint64_t{0});
-  EQUAL(Cuda().used(0), used);
 }
 END;
 

@@ -12,7 +12,7 @@ import type { Problem } from "../../models/explain.js";
 import { checkGraphs, inputFault } from "../../models/graph.js";
 import { loadSession, type Provider } from "../../models/load.js";
 import { madeUpProblem } from "../../models/made-up-image.js";
-import { movingMaps } from "../../models/map-motion.js";
+import { rawProblems } from "../../models/raw-outputs.js";
 import {
   graphPaths,
   readModelFolder,
@@ -116,7 +116,7 @@ async function runProblems(
   try {
     const loaded = await loadSession(folder, model, engine, providers);
     const message = await madeUpProblem(engine, loaded, model);
-    const problems = message === undefined ? await movingMaps(engine, loaded, model.manifest) : [];
+    const problems = message === undefined ? await rawProblems(engine, loaded, model.manifest) : [];
     await engine.unload(loaded.id);
     return message === undefined
       ? problems

@@ -50,6 +50,8 @@ export interface Chain {
   /** `nearest`: by the nearest voxel. */
   inverted?: { nearest: boolean };
   activation?: { kind: "softmax" | "sigmoid"; inverted: boolean };
+  /** The first channel is the background, though channels do not exclude each other. */
+  firstIsNone?: boolean;
   /** The highest channel, or all from a threshold on. */
   decided?: "argmax" | { threshold: number };
   /** Only the largest region of these labels stays, of all where there is no list. */
@@ -557,9 +559,10 @@ const POSTPROCESSING = stepsOf({
         refuse(undefined, "Expected it behind AsDiscreted with a threshold");
         return;
       }
+      chain.firstIsNone = true;
       gaps.note(
         `${config.file}: ${path}`,
-        "It joins the channels to one map, in which the first of several labels at a voxel counts and channel 0 is none; here each channel is a segment of its own, and they may overlap",
+        "It joins the channels to one map, in which the first of several labels at a voxel counts; here each is a segment of its own, and they may overlap",
       );
     },
     PREDICTION,
@@ -570,11 +573,6 @@ const POSTPROCESSING = stepsOf({
       if (sigmoid === softmax) refuse(undefined, "Expected either softmax or sigmoid true");
       if (chain.activation !== undefined || chain.decided !== undefined)
         refuse(undefined, "Expected it once, and before AsDiscreted");
-      if (chain.resized !== undefined && chain.inverted !== undefined)
-        refuse(
-          undefined,
-          "Expected it before Invertd: of pictures probabilities go back to the source's pixels, not logits",
-        );
       chain.activation = {
         kind: softmax ? "softmax" : "sigmoid",
         inverted: chain.inverted !== undefined,

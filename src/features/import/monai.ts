@@ -363,7 +363,7 @@ function outputOf(
   gaps: Gaps,
   place: string,
 ): Record<string, unknown> {
-  const { activation, decided, inverted, largest } = chain;
+  const { activation, decided, inverted, largest, resized, firstIsNone = false } = chain;
   const names = namesOf(channels, defined);
   if (names === undefined)
     gaps.refuse(
@@ -377,7 +377,9 @@ function outputOf(
   const unread = gaps.have(/: postprocessing/);
   const exclusive = activation?.kind !== "sigmoid";
   const counted = labels
-    .filter((_, l) => !(exclusive && l === 0) && largest?.labels?.includes(l) !== false)
+    .filter(
+      (_, l) => !((exclusive || firstIsNone) && l === 0) && largest?.labels?.includes(l) !== false,
+    )
     .map(({ label }) => label);
   const keep = {
     step: "largest_component",
@@ -386,6 +388,7 @@ function outputOf(
   };
   const common = {
     kind: "segmentation",
+    ...(resized !== undefined && activation?.inverted === true ? { activated: "after" } : {}),
     postprocess: largest === undefined ? [] : [keep],
     measurements: [pictures ? "area" : "volume"],
   };
@@ -399,7 +402,8 @@ function outputOf(
     return {
       ...common,
       activation: "sigmoid",
-      labels: labels.map(({ label }) => ({ label, threshold })),
+      ...(firstIsNone ? { ignored: [0] } : {}),
+      labels: labels.slice(firstIsNone ? 1 : 0).map(({ label }) => ({ label, threshold })),
     };
   }
   if (decided === undefined && activation === undefined && !unread)

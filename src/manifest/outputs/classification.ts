@@ -63,6 +63,11 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
     const { activation, calibration: curve, labels: list, decision, over_frames: over } = output;
     if (decision === "highest") {
       if (list.length < 2) issue(["labels"], "The highest of labels needs two or more");
+      if (output.ignored !== undefined)
+        issue(
+          ["ignored"],
+          "Expected none with decision highest: where a class that is no label has the highest score, no label may be there. Give each label a threshold",
+        );
       list.forEach(({ threshold }, i) => {
         if (threshold !== undefined)
           issue(["labels", i, "threshold"], "Expected none: the highest score decides");

@@ -86,7 +86,11 @@ const CASES: Record<string, Case> = {
     without: { "the axes": (manifest) => (input(manifest).orientation = "RAS") },
   },
   volume_resized: {
-    without: { "few voxels": (manifest) => delete input(manifest).antialias },
+    without: {
+      "few voxels": (manifest) => delete input(manifest).antialias,
+      "logits that go back": (manifest) =>
+        Object.assign(manifest.outputs[0]!, { activated: undefined }),
+    },
   },
   pediatric_abdominal_ct_segmentation: {
     small: { roi_size: [8, 8, 6] },
@@ -233,14 +237,9 @@ const JOINED: Record<string, (masks: Uint8Array[], voxels: number) => number[]> 
     Array.from({ length: voxels }, (_, i) =>
       enhancing![i] ? 4 : core![i] ? 1 : whole![i] ? 2 : 0,
     ),
-  // The first label counts, and channel 0 is none
+  // The first label counts
   renalStructures_CECT_segmentation: (masks, voxels) =>
-    Array.from({ length: voxels }, (_, i) =>
-      Math.max(
-        0,
-        masks.findIndex((mask, label) => label > 0 && mask[i]),
-      ),
-    ),
+    Array.from({ length: voxels }, (_, i) => masks.findIndex((mask) => mask[i]) + 1),
 };
 
 t.test("bundles of the Model Zoo", { skip: needs(ADDON, ZOO) }, async (t) => {

@@ -185,21 +185,6 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
     (_, { inferer }) => (inferer["roi_size"] = [8, 8]),
     /inferer\.SlidingWindowInferer\.roi_size: Expected three numbers for a graph of volumes/,
   ],
-  // MONAI mixes logits then, and other pixels reach a threshold
-  "probabilities that are made of a picture's own pixels": [
-    (step, { preprocessing, postprocessing: { transforms } }) => {
-      preprocessing.transforms[3] = {
-        _target_: "Resized",
-        keys: "image",
-        spatial_size: [8, 8],
-        mode: "bilinear",
-      };
-      const [activations, invert] = [step("Activationsd"), step("Invertd")];
-      const others = transforms.filter((one) => one !== activations && one !== invert);
-      transforms.splice(0, Infinity, invert, activations, ...others);
-    },
-    /line \d+: postprocessing\.1\.Activationsd: Expected it before Invertd: of pictures/,
-  ],
   "what is done to masks before they go back": [
     (_, { postprocessing: { transforms } }) => {
       transforms.push(...transforms.splice(1, 1));

@@ -9,6 +9,7 @@ import { infer } from "../../../src/inference/infer-image.js";
 import { attributesOf, dicomFile, picture, type Attributes } from "../../support/dicom.js";
 import { ADDON, commandsAre, needs, PYTHON, pythonHas } from "../../support/needs.js";
 import { engineWithFolder } from "../../support/real-engine.js";
+import { radiograph } from "../../support/radiograph.js";
 import { loadTestModel } from "../../support/test-models.js";
 import { objectErrors } from "../../support/validators.js";
 
@@ -81,8 +82,9 @@ const pointersOf = (seg: Read) =>
 t.test("a segmentation of slide tiles", { skip: needs(ADDON) }, async (t) => {
   const { engine, folder } = engineWithFolder(t, "slide");
   const model = await loadTestModel(engine, folder, "overlapping");
+  const detector = await loadTestModel(engine, folder, "detector");
   let count = 0;
-  const run = async (source: Uint8Array) => {
+  const run = async (source: Uint8Array, entry = model, kind = "seg") => {
     const inputPath = join(folder, `source-${++count}`);
     writeFileSync(inputPath, source);
     const task = {
@@ -94,14 +96,29 @@ t.test("a segmentation of slide tiles", { skip: needs(ADDON) }, async (t) => {
     const roots = { input: undefined, output: undefined };
     const answer = await infer(
       { ...task, priority: "routine", roots },
-      { engine, models: [model] },
+      { engine, models: [entry] },
     );
     const paths = answer.models[0]!.outputs.map(({ path }) => path);
-    const path = paths.find((each) => each.endsWith(".seg.dcm"))!;
+    const path = paths.find((each) => each.endsWith(`.${kind}.dcm`))!;
     return { path, inputPath, seg: openFile(readFileSync(path)).attributes };
   };
   const isValid = (path: string) =>
     commandsAre("dciodvfy") !== false || objectErrors(path).length === 0;
+
+  await t.test("boxes in tiles say that they count within their tile", async (t) => {
+    const within = (item: Read): Read[] => [
+      item,
+      ...(item.sequence("ContentSequence") ?? []).flatMap(within),
+    ];
+    const origins = async (source: Uint8Array) => {
+      const { seg: report, path } = await run(source, detector, "sr");
+      if (commandsAre("dciodvfy") === false) t.strictSame(objectErrors(path), []);
+      const regions = within(report).filter((item) => item.string("ValueType") === "SCOORD");
+      return regions.map((item) => item.string("PixelOriginInterpretation"));
+    };
+    t.strictSame(await origins(slide()), Array(TILES).fill("FRAME"));
+    t.strictSame(await origins(radiograph()), [undefined], "an image that is no tile");
+  });
 
   await t.test("places that TILED_FULL implies are written for each frame", async (t) => {
     const { seg, path, inputPath } = await run(slide());

@@ -13,6 +13,7 @@ import {
   startDelivering,
   statesOf,
 } from "../../../support/deliveries.js";
+import { copyModel } from "../../../support/manifests.js";
 import { issueToken, radserve, startServer } from "../../../support/server.js";
 import { webPacs } from "../../../support/web-pacs.js";
 import { until } from "../../../support/until.js";
@@ -37,7 +38,8 @@ await t.test(
       error: "destination_not_found",
       details: { field: "destination" },
     });
-    t.match(await infer(server), { status: 200, body: { deliveries: undefined } });
+    const first = await infer(server);
+    t.match(first, { status: 200, body: { deliveries: undefined } }, JSON.stringify(first));
     const narrow = await issueToken(place, "--destination", "archive");
     const other = {
       ...server,
@@ -63,8 +65,9 @@ await t.test("a destination has the kinds and models that it takes", async (t) =
       deliver: ["pacs", "other"],
     },
   );
+  copyModel(path.join(place.directory, "models"), "ct-tissue", "chest");
   const server = await startDelivering(t, place);
-  const { body } = await infer(server, { deliver: "wait" });
+  const { body } = await infer(server, { models: ["ct-tissue"], deliver: "wait" });
   t.match(body.deliveries, [{ destination: "pacs", path: /\.sr\.dcm$/, state: "proven" }]);
   t.equal(body.deliveries?.length, 1);
 });

@@ -74,7 +74,7 @@ t.test("small objects count as the disk has them", async (t) => {
   const spool = new Spool(folder, { ...LIMITS, peerShare: (10.5 * 4096) / (bavail * bsize) });
   // By its bytes or by its files, whichever the disk has less of now
   let refused: unknown;
-  for (let n = 0; n < 13 && refused === undefined; n++)
+  for (let n = 0; n < 100 && refused === undefined; n++)
     await spool.keep("ct1", arrivingOf(n, 200)).catch((error: unknown) => (refused = error));
   t.match(refused, full);
 });

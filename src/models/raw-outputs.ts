@@ -1,8 +1,6 @@
 /**
- * Whether a map moves with the image as the manifest has it. A map whose sides are whole parts of
- * the tensor's is stretched over it, unless the manifest says that it covers a part; convolutions
- * without padding can have such sides too. Then a map moves as many values as the image moves
- * pixels, and not a part of them.
+ * Whether the raw tensors of a graph are what the manifest takes them for, as far as their numbers
+ * tell: what covers a part of the image, and what is activated already.
  */
 import type { Tensor } from "../base/tensor.js";
 import type { Engine } from "../engine/engine.js";
@@ -63,43 +61,97 @@ const isUnsaid = (output: ModelOutput): output is ModelOutput & { tensor: string
   !("covers" in output && output.covers !== undefined) &&
   !("table" in output && output.table !== undefined);
 
+/** Runs a graph on a made-up image that is moved by so many pixels. */
+type RunMoved = (by: number) => Promise<(tensor: string) => Tensor | undefined>;
+
 /**
- * The maps that cover a part of the tensor though the manifest does not say so. Nothing is said of
- * windows, of several images at once, and of graphs whose every value depends on the whole image.
+ * The disagreements of a manifest with the numbers that its graph gives for a made-up image.
+ * Nothing is said of windows and of several images at once.
  */
-export async function movingMaps(
+export async function rawProblems(
   engine: Engine,
   loaded: LoadedModel,
   manifest: Manifest,
 ): Promise<Problem[]> {
   const [input, ...others] = imageInputs(manifest);
   if (input?.dtype !== "float32" || others.length > 0 || manifest.tiling !== undefined) return [];
-  const { layout } = input;
-  const linesBy = async (by: number): Promise<(tensor: string) => Lines | undefined> => {
+  const run: RunMoved = async (by) => {
     const feeds = manifest.inputs.map((one) => {
       const zeros = zeroInput(one, manifest);
-      return one.tensor === input.tensor ? pattern(zeros, layout, by) : zeros;
+      return one.tensor === input.tensor ? pattern(zeros, input.layout, by) : zeros;
     });
     const given = await engine.runTensors(loaded.id, feeds, {});
-    return (tensor) => {
-      const found = given.find(({ name }) => name === tensor);
-      return found && linesOf(found, layout);
-    };
+    return (tensor) => given.find(({ name }) => name === tensor);
   };
+  const still = await run(0);
+  return [
+    ...manifest.outputs.flatMap((output, o) => activatedTwice(output, o, input.layout, still)),
+    ...(await movingMaps(manifest, input, run, still)),
+  ];
+}
+
+/** Numbers that add up to 1 differ from it by no more than this. */
+const SUM_ROUNDING = 1e-3;
+
+/** Scores that add up to 1 without a softmax, which the manifest adds. */
+function activatedTwice(
+  output: ModelOutput,
+  o: number,
+  layout: ImageInput["layout"],
+  given: (tensor: string) => Tensor | undefined,
+): Problem[] {
+  const [at, { tensor = "", activation }] =
+    "scores" in output
+      ? [["scores", "activation"], output.scores as { tensor?: string; activation: string }]
+      : [["activation"], output as { tensor?: string; activation?: string }];
+  const found = given(tensor);
+  if (activation !== "softmax" || found === undefined) return [];
+  const isMap = output.kind === "segmentation";
+  const { shape } = found;
+  const longer = shape.findLastIndex((side) => side > 1);
+  const axis = isMap ? shape.length - layout.length + layout.indexOf("C") : longer;
+  const classes = shape[axis] ?? 1;
+  if (classes < 2) return [];
+  const step = shape.slice(axis + 1).reduce((a, b) => a * b, 1);
+  const values = toNumbers(found);
+  const sums = new Float64Array(values.length / classes);
+  values.forEach((value, i) => {
+    const line = Math.floor(i / (step * classes)) * step + (i % step);
+    sums[line] = (sums[line] ?? 0) + value;
+  });
+  const isSoftmax =
+    values.every((value) => value >= 0) && sums.every((sum) => Math.abs(sum - 1) < SUM_ROUNDING);
+  if (!isSoftmax) return [];
+  const message = `"${tensor}" adds up to 1 over ${classes} classes before the softmax: the graph ends in one already. Expected "${isMap ? "argmax" : "none"}"`;
+  return [{ path: pathText(["outputs", o, ...at]), message }];
+}
+
+/**
+ * The maps that cover a part of the tensor though the manifest does not say so. A map whose sides
+ * are whole parts of the tensor's is stretched over it; convolutions without padding can have such
+ * sides too. Then a map moves as many values as the image moves pixels, and not a part of them.
+ * Nothing is known of graphs whose every value depends on the whole image.
+ */
+async function movingMaps(
+  manifest: Manifest,
+  input: ImageInput,
+  run: RunMoved,
+  still: (tensor: string) => Tensor | undefined,
+): Promise<Problem[]> {
+  const { layout } = input;
   const width = linesOf(zeroInput(input, manifest), layout)?.side ?? 0;
   const maps = manifest.outputs.flatMap((output, o) => (isUnsaid(output) ? { output, o } : []));
-  if (maps.length === 0) return [];
-  const still = await linesBy(0);
   const problems: Problem[] = [];
   for (const { output, o } of maps) {
-    const before = still(output.tensor);
+    const found = still(output.tensor);
+    const before = found && linesOf(found, layout);
     if (before === undefined) continue;
     const ratio = width / before.side;
     // A power of two, because pooling keeps its places over such a distance only
     const steps = 2 ** Math.floor(Math.log2(before.side / 2 / ratio));
     if (!Number.isInteger(ratio) || ratio < 2 || steps < 1) continue;
-    const moved = await linesBy(steps * ratio);
-    const after = moved(output.tensor);
+    const moved = (await run(steps * ratio))(output.tensor);
+    const after = moved && linesOf(moved, layout);
     if (after === undefined || after.side !== before.side) continue;
     if (isMoved(before, after, steps * ratio) && !isMoved(before, after, steps))
       problems.push({
