@@ -640,6 +640,7 @@ export class Arrivals {
         await this.#alone(place, () => this.#removal.end(rule, place));
       }
       await this.#forgetRemoved();
+      await this.options.reception.sweep((at) => this.options.clock.isOlder(at, this.#keep * 1000));
       const settled: Settled[] = [];
       const there = await this.#reader.foldersIn("series", ofSeries);
       for (const [peer = "", study = "", series = ""] of there) {

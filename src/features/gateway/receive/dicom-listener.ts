@@ -341,8 +341,8 @@ class Visit implements AcceptorHandlers {
         ...object,
         named: (place) => transfer?.named(place),
         appears: async (place, study) => {
-          if (this.series.has(keyOfPlace(place))) return;
-          const audited = this.options.coming(peer, study, this.address);
+          const isKnown = this.series.has(keyOfPlace(place));
+          const audited = isKnown ? undefined : this.options.coming(peer, study, this.address);
           await Promise.all([audited, transfer?.brings(place, this.#called)]);
         },
       });

@@ -12,7 +12,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { closeSync } from "node:fs";
-import { rename } from "node:fs/promises";
+import { lstat, rename } from "node:fs/promises";
 import path from "node:path";
 import { ifThere } from "../../../base/errno.js";
 import { RadserveError } from "../../../base/errors.js";
@@ -21,12 +21,14 @@ import { openDescriptor } from "../../../files/disk.js";
 import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
 import { isStudyFolder } from "./patients.js";
 import { isPeerFolder, namesIn, removeEmpty, removeFile } from "./spool-folders.js";
-import { isUid, keyOfPlace, type SeriesPlace, type Spool } from "./spool.js";
+import { isUid, keyOfPlace, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
 
 const KINDS = ["coming", "broken", "lost", "called"] as const;
 type NoteKind = (typeof KINDS)[number];
 const BETWEEN = "+";
 const RECEPTION = "reception";
+/** Objects that were not kept of which one process writes notes. */
+const MOST_LOST = 100_000;
 
 interface Note {
   /** SeriesInstanceUID. */
@@ -91,6 +93,7 @@ export class Reception {
   /** Notes that the disk could not take, by the folders of their studies. */
   readonly #unwritten = new Map<string, Set<string>>();
   #begun = 0;
+  #lost = 0;
   readonly #started = randomUUID().slice(0, 8);
 
   constructor(private readonly options: ReceptionOptions) {}
@@ -98,11 +101,41 @@ export class Reception {
   /** What this node's process before had open has broken off. */
   async begin(): Promise<void> {
     const node = await this.options.node;
+    // The port may be open already
+    const isBefore = (id: string) =>
+      id.startsWith(`${node}.`) && !id.startsWith(`${node}.${this.#started}-`);
+    for (const [peer, study] of await this.#studies())
+      for (const note of (await namesIn(this.#path(peer, study))).flatMap(noteOf))
+        if (note.kind === "coming" && isBefore(note.id))
+          await this.#change(peer, study, note, "broken");
+  }
+
+  async #studies(): Promise<[peer: string, study: string][]> {
+    const found: [string, string][] = [];
     for (const peer of (await namesIn(this.#path())).filter(isPeerFolder))
       for (const study of (await namesIn(this.#path(peer))).filter(isStudyFolder))
-        for (const note of (await namesIn(this.#path(peer, study))).flatMap(noteOf))
-          if (note.kind === "coming" && note.id.startsWith(`${node}.`))
-            await this.#change(peer, study, note, "broken");
+        found.push([peer, study]);
+    return found;
+  }
+
+  /**
+   * Forgets series of which nothing was kept, and nothing has come since.
+   * @param isOld of a time in milliseconds since 1970
+   */
+  async sweep(isOld: (at: number) => boolean): Promise<void> {
+    for (const [peer, study] of await this.#studies())
+      for (const [series, notes] of await this.notesOf(peer, study)) {
+        const lies = path.join(this.options.folder, ...seriesPath(peer, study, series));
+        if ((await namesIn(lies)).length > 0) continue;
+        const times = notes.map(async (note) => {
+          const found = await lstat(this.#path(peer, study, nameOf(note))).catch(
+            ifMissing(undefined),
+          );
+          return found?.mtimeMs ?? 0;
+        });
+        if (isOld(Math.max(...(await Promise.all(times)))))
+          await this.forget({ peer, study, series });
+      }
   }
 
   /** An association or a request begins. */
@@ -204,6 +237,8 @@ export class Reception {
 
   /** For transfers: an object was begun and is not kept. */
   async lost(place: SeriesPlace, sopInstanceUid: string): Promise<void> {
+    // Whoever sends so much that is refused fills no disk with notes of it
+    if ((this.#lost += 1) > MOST_LOST) return;
     const id = hashOf(sopInstanceUid);
     const { peer, study, series } = place;
     // It may be lost again after a time, and is waited for again

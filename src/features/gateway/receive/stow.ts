@@ -84,8 +84,9 @@ export async function storeParts(
         ...arriving,
         named: (place) => transfer.named(place),
         appears: async (place, study) => {
-          if (series.has(keyOfPlace(place))) return;
-          await Promise.all([options.coming(study), transfer.brings(place)]);
+          const isKnown = series.has(keyOfPlace(place));
+          const audited = isKnown ? undefined : options.coming(study);
+          await Promise.all([audited, transfer.brings(place)]);
           series.add(keyOfPlace(place));
         },
       });

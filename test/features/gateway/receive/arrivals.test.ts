@@ -198,6 +198,18 @@ await t.test("what was sent again whole within the time is no part", async (t) =
   t.match(jobs, [{ files: 2, note: undefined }]);
 });
 
+await t.test("an association that goes on after a job is looked after again", async (t) => {
+  const { called, jobs, made } = await opened(t, { rules: [{ pause: 0 }] });
+  const caller = await called();
+  await caller.store(object(1));
+  await made(1);
+  t.match(jobs, [{ files: 1, note: undefined }]);
+  await caller.store(object(2));
+  caller.abort();
+  await made(2);
+  t.match(jobs[1], { files: 2, note: { series: { "1.2.3.4": { associations: 1 } } } });
+});
+
 await t.test("objects that were refused are remembered by their series", async (t) => {
   const { called, send, jobs, made, folder } = await opened(t, {
     rules: [{}],
@@ -349,6 +361,19 @@ await t.test("what has no images is kept, and discarded only where a rule says s
   t.same(thrown.removed, [1]);
   t.same(readdirSync(path.join(folder, "series/ct1", STUDY)), ["1.2.3.4"]);
   t.ok(existsSync(path.join(folder, "series/ct1", STUDY, "1.2.3.4", `${instanceAt(1)}.dcm`)));
+});
+
+await t.test("notes of a series of which nothing was kept go after its time", async (t) => {
+  const { called, arrivals, folder } = await opened(t, { rules: [{}], keep: 0, mostBytes: 100 });
+  const caller = await called();
+  t.match(await caller.store(object(1)), { status: 0xa700 });
+  await caller.release();
+  const notes = path.join(folder, "reception/ct1");
+  t.same(readdirSync(notes), [STUDY]);
+  await until("the notes are gone", async () => {
+    await arrivals.look();
+    return readdirSync(notes).length === 0;
+  });
 });
 
 await t.test("what nothing becomes of goes after its time", async (t) => {
