@@ -41,12 +41,16 @@ const WAY = [
 const MOST = 17;
 
 /** What each thread says of itself from time to time, and how lines between threads are laid. */
-const BESIDE = new Set(
-  ["note figures", "call ping", "call lineToJobs", "note answerOn", "note useModels"].concat(
-    // Looks at the jobs of what was received before
-    ["call stateOf"],
-  ),
-);
+const BESIDE = new Set([
+  "note figures",
+  "call ping",
+  "call lineToJobs",
+  "note answerOn",
+  "note useModels",
+  "note useFacts",
+  // Looks at the jobs of what was received before
+  "call stateOf",
+]);
 
 const proven = ({ output }: Place): number =>
   filesBelow(output).filter(
