@@ -7,6 +7,7 @@ import path from "node:path";
 import { gzipSync } from "node:zlib";
 import t from "tap";
 import { issueToken, makePlace, startServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const place = makePlace({
   RADSERVE_BODY_LIMIT: "100KB",
@@ -226,7 +227,11 @@ t.test("without its database bulk alone cannot be taken", async (t) => {
     status: 503,
     body: { error: "bulk_unavailable" },
   });
-  t.equal((await fetch(`${server.url}/health/ready`)).status, 200);
+  // As soon as it is known that the database cannot say what other nodes see
+  await until(
+    "the server is ready",
+    async () => (await fetch(`${server.url}/health/ready`)).status === 200,
+  );
 });
 
 t.test("paths outside the roots", async (t) => {
