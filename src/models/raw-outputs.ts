@@ -84,8 +84,12 @@ export async function rawProblems(
     return (tensor) => given.find(({ name }) => name === tensor);
   };
   const still = await run(0);
+  // The mean of activated outputs adds up to 1, whatever the graphs give
+  const isRaw = manifest.ensemble?.average !== "after_activation";
   return [
-    ...manifest.outputs.flatMap((output, o) => activatedTwice(output, o, input.layout, still)),
+    ...manifest.outputs.flatMap((output, o) =>
+      isRaw ? activatedTwice(output, o, input.layout, still) : [],
+    ),
     ...(await movingMaps(manifest, input, run, still)),
   ];
 }
