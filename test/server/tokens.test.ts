@@ -152,7 +152,7 @@ t.test("everything else is invalid", (t) => {
   for (const [name, token] of Object.entries(cases))
     t.equal(outcome(token, [hs, rs]), INVALID, name);
   t.equal(outcome(good, [rs]), INVALID, "algorithm of no configured key");
-  t.equal(outcome(good, []), INVALID, "no keys");
+  t.match(outcome(good, []), /^503 Expected keys/, "nobody can say whether it is good");
   t.equal(outcome(good, [hs], {}, ["t1"]), INVALID, "revoked");
   try {
     authenticate(`Bearer ${good}`, ring([hs]));
