@@ -46,6 +46,7 @@ const NOT_RUN: readonly [RegExp, string][] = [
     /^docker /,
     "needs an engine of containers; npm run trial -- container builds and starts the same",
   ],
+  [/^(kubectl|helm) /, "needs a cluster; test/deploy/helm.test.ts looks at what the chart gives"],
   [/^npm run setup:gpu/, "downloads the CUDA libraries; npm test -- --group gpu-setup runs it"],
   [/^export RADSERVE_PROVIDERS=cuda/, "needs a GPU"],
   [/^bench\/gpu\.sh/, "needs a GPU"],

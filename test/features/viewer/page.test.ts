@@ -15,6 +15,7 @@ import { receiptOf, writeReceipt } from "../../support/receipts.js";
 import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { freePort, PNG, issueToken, startServer, type TestServer } from "../../support/server.js";
+import { until } from "../../support/until.js";
 
 /** Images of the job that is looked at while it runs. */
 const MANY = 3_000;
@@ -54,10 +55,17 @@ t.test("what the page is made of", { skip: needs(ADDON) }, async (t) => {
   for (const name of ["none.js", "..%2findex.html", "%2e%2e/index.html"])
     t.equal((await fetch(`${server.url}/assets/${name}`)).status, 404, name);
   t.match(await (await fetch(`${server.url}/overview`)).json(), { error: "unauthorized" });
-  const answer = await fetch(`${server.url}/overview`, {
-    headers: { Authorization: server.token },
-  });
-  const overview = (await answer.json()) as { history: unknown[]; disks: { folder: string }[] };
+  interface Overview {
+    ready: boolean;
+    history: unknown[];
+    disks: { folder: string }[];
+  }
+  const overviewNow = async () => {
+    const headers = { Authorization: server.token };
+    return (await (await fetch(`${server.url}/overview`, { headers })).json()) as Overview;
+  };
+  await until("the models are loaded", async () => (await overviewNow()).ready);
+  const overview = await overviewNow();
   t.match(overview, {
     ready: true,
     jobs: { open: false },
