@@ -69,6 +69,7 @@ http { ${format?.lines.join("\n") ?? ""} access_log off; ${temporary.join(" ")} 
   t.ok(parts.length >= 3);
   for (const part of parts) t.equal((await fetch(new URL(part, shown.url))).status, 200, part);
 
+  await until("it is ready", async () => (await fetch(`${url}/health/ready`)).status === 200);
   const status = await radserve(
     { ...server.place, environment: { ...server.place.environment, RADSERVE_URL: url } },
     "status",
