@@ -3,9 +3,9 @@ import type { Pool, PoolClient } from "pg";
 import { durations } from "../base/durations.js";
 import { errors, type RadserveError } from "../base/errors.js";
 import { transaction, type Queryable } from "./database.js";
-import { lostAt } from "./known-jobs.js";
+import { forgetTraces, lostAt, purgeJobs } from "./known-jobs.js";
 import { tablesLostAt } from "./migrations.js";
-import { isRunBySome, runsNow, type Pins } from "./pins.js";
+import { isRunBySome, SOME_NODE_RUNS, type Pins } from "./pins.js";
 import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
 
 export type Counts = Job["counts"];
@@ -192,8 +192,6 @@ export async function jobOfKey(
   return rows[0];
 }
 
-const WORKED = `exists (select from radserve.instance n where ${runsNow("n")})`;
-
 /**
  * A job has ended when its marks are out of its folders too, so that nothing of it is left there.
  */
@@ -214,7 +212,7 @@ const view = (
 ) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, ${ENDED_AT} as finished_at,
     j.finished_at is not null as over,
     j.cancelled_at, j.traceparent,
-    j.total, j.held as paused, now() as now, ${state(stalled)} as state, ${WORKED} as worked, j.pins, j.pinned_before,
+    j.total, j.held as paused, now() as now, ${state(stalled)} as state, ${SOME_NODE_RUNS} as worked, j.pins, j.pinned_before,
     j.pause_code, j.pause_message, j.paused_at, j.pause_box, j.report,
     coalesce(j.counts, ${COUNTS}) as counts,
     (select count(*)::int from radserve.item i where i.job_id = j.id and i.finished_at > now() - interval '60 s'
@@ -525,7 +523,7 @@ export function purgeJob(pool: Pool, scope: JobScope, id: string): Promise<JobRo
     const row = await locked(client, scope, id);
     if (!row.over)
       throw conflict("a job of which nothing waits or runs any more, to forget it", row);
-    await client.query("delete from radserve.job where id = $1", [id]);
+    await purgeJobs(client, "id = $1", [id]);
     return row;
   });
 }
@@ -535,10 +533,10 @@ export function purgeJob(pool: Pool, scope: JobScope, id: string): Promise<JobRo
  * (ms since 1970) by which they are as old by another clock, too.
  */
 export async function purgeOlderThan(pool: Pool, days: number, before: number): Promise<number> {
-  const { rowCount } = await pool.query(
-    `delete from radserve.job
-     where finished_at < now() - make_interval(days => $1) and finished_at < to_timestamp($2)`,
+  await forgetTraces(pool);
+  return purgeJobs(
+    pool,
+    "finished_at < now() - make_interval(days => $1) and finished_at < to_timestamp($2)",
     [days, before / 1000],
   );
-  return rowCount ?? 0;
 }

@@ -1,27 +1,23 @@
 /**
- * The open jobs that this node has taken or worked at, and how far the tables were when it saw them
- * last. A backup that is put back, or a standby that had not heard of everything, makes the tables
- * older than that: what was promised since is gone without a trace in them. So nodes count in the
- * tables how often they have said that they live; who finds a smaller count than before, or is told
- * by another history that somebody did, says which of its jobs are missing.
+ * The open jobs that this node has taken or worked at. A backup that is put back, or a standby that
+ * had not heard of everything, makes the tables older than that: a job that was promised since is
+ * gone from them without a trace. Jobs that somebody purged leave one; so each node sees, whenever
+ * it says that it lives, which of its jobs were lost.
  */
-import { randomUUID } from "node:crypto";
-import { readFile, rename, writeFile } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import type { Pool } from "pg";
 import { z } from "zod";
 import { storedJson } from "../base/stored-json.js";
+import { replacePrivately } from "../files/private-file.js";
 import { jsonb, type Queryable } from "./database.js";
 
-const keptSchema = z.object({
-  history: z.string(),
-  beats: z.number(),
-  jobs: z.record(z.string(), z.string()),
-});
+const keptSchema = z.object({ jobs: z.record(z.string(), z.string()) });
+
+/** A node that was down for longer takes a job that was purged meanwhile for lost. */
+const TRACE_DAYS = 90;
 
 /** Kept in the state directory, so that it outlives this process. */
 export class KnownJobs {
-  #history = "";
-  #beats = 0;
   /** The subject of each job. */
   readonly #jobs = new Map<string, string>();
   #kept = "";
@@ -36,7 +32,6 @@ export class KnownJobs {
     // What cannot be read is as good as nothing: the node begins to know its jobs anew
     const { success, data } = keptSchema.safeParse(storedJson(this.#kept));
     if (!success) return;
-    [this.#history, this.#beats] = [data.history, data.beats];
     for (const [id, subject] of Object.entries(data.jobs)) this.#jobs.set(id, subject);
   }
 
@@ -46,59 +41,51 @@ export class KnownJobs {
   }
 
   /**
-   * Counts one sign of life, and forgets jobs that have ended.
+   * Forgets jobs that have ended, and writes down which are missing in the tables.
    * @param node its name, for people
-   * @returns the jobs that tables lack which are older than this node knows them; undefined if they
-   * are not
+   * @returns those that no node has written down before
    */
-  async look(pool: Pool, node: string): Promise<string[] | undefined> {
+  async look(pool: Pool, node: string): Promise<string[]> {
     await this.#read;
-    const { rows } = await pool.query<{ history: string; beats: string }>(
-      "update radserve.origin set beats = beats + 1 returning history, beats",
-    );
-    const [{ history, beats } = { history: "", beats: "0" }] = rows;
-    const older = history === this.#history && Number(beats) <= this.#beats;
-    const others = this.#history !== "" && history !== this.#history;
-    this.#beats = Number(beats);
-    this.#history = older ? await begunAnew(pool) : history;
-    const lost = older || others ? await this.#missing(pool, node) : undefined;
-    await this.#forgetEnded(pool);
-    await this.#keep();
+    const lost: string[] = [];
+    for (const found of await this.#stateOf(pool, node)) {
+      if (!found.open) this.#jobs.delete(found.id);
+      if (found.lost) lost.push(found.id);
+    }
+    this.#keep();
     return lost;
   }
 
-  async #missing(pool: Pool, node: string): Promise<string[]> {
-    const { rows } = await pool.query<{ id: string }>(
-      `insert into radserve.lost_job (id, subject, node)
-       select known.key::uuid, known.value, $2 from jsonb_each_text($1::jsonb) as known
-       where not exists (select from radserve.job where id = known.key::uuid)
-       on conflict do nothing returning id`,
+  /** In one statement, so that tables that change meanwhile are seen before that or after it. */
+  async #stateOf(
+    pool: Pool,
+    node: string,
+  ): Promise<{ id: string; open: boolean; lost: boolean }[]> {
+    if (this.#jobs.size === 0) return [];
+    const { rows } = await pool.query<{ id: string; open: boolean; lost: boolean }>(
+      `with known as (
+         select key::uuid as id, value as subject from jsonb_each_text($1::jsonb)
+       ), missed as (
+         insert into radserve.gone_job (id, subject, missed_by)
+         select id, subject, $2 from known where not exists (select from radserve.job where id = known.id)
+         on conflict do nothing returning id
+       )
+       select known.id, missed.id is not null as lost, exists (
+         select from radserve.job where id = known.id and finished_at is null
+       ) as open
+       from known left join missed using (id)`,
       [jsonb(Object.fromEntries(this.#jobs)), node],
     );
-    return rows.map(({ id }) => id);
-  }
-
-  async #forgetEnded(pool: Pool): Promise<void> {
-    if (this.#jobs.size === 0) return;
-    const { rows } = await pool.query<{ id: string }>(
-      "select id from radserve.job where id = any($1) and finished_at is null",
-      [[...this.#jobs.keys()]],
-    );
-    const open = new Set(rows.map(({ id }) => id));
-    for (const id of this.#jobs.keys()) if (!open.has(id)) this.#jobs.delete(id);
+    return rows;
   }
 
   /** A node without open jobs has nothing to lose, and does not write for each sign of life. */
-  async #keep(): Promise<void> {
+  #keep(): void {
     const jobs = Object.fromEntries(this.#jobs);
-    const text =
-      this.#jobs.size === 0
-        ? ""
-        : `${JSON.stringify({ history: this.#history, beats: this.#beats, jobs })}\n`;
+    const text = this.#jobs.size === 0 ? "" : `${JSON.stringify({ jobs })}\n`;
     if (text === this.#kept) return;
     try {
-      await writeFile(`${this.file}.new`, text, { mode: 0o600 });
-      await rename(`${this.file}.new`, this.file);
+      replacePrivately(this.file, text);
       this.#kept = text;
     } catch {
       // The next sign of life tries it again; a disk that fails is told by others
@@ -106,17 +93,39 @@ export class KnownJobs {
   }
 }
 
-/** Tells all nodes that these tables have taken the place of newer ones. @returns the history */
-async function begunAnew(pool: Pool): Promise<string> {
-  const history = randomUUID();
-  await pool.query("update radserve.origin set history = $1", [history]);
-  return history;
+/**
+ * Deletes jobs and leaves their traces.
+ * @param which a condition on radserve.job, with the parameters
+ * @returns how many
+ */
+export async function purgeJobs(
+  pool: Queryable,
+  which: string,
+  parameters: readonly unknown[],
+): Promise<number> {
+  const { rowCount } = await pool.query(
+    `with purged as (delete from radserve.job where ${which} returning id, subject)
+     insert into radserve.gone_job (id, subject) select id, subject from purged
+     on conflict (id) do update set gone_at = now()`,
+    [...parameters],
+  );
+  return rowCount ?? 0;
 }
 
-/** The jobs that were lost so, the latest first. */
+/** What no node asks for any more. */
+export async function forgetTraces(pool: Pool): Promise<void> {
+  await pool.query(
+    `delete from radserve.gone_job
+     where missed_by is null and gone_at < now() - make_interval(days => ${TRACE_DAYS})`,
+  );
+}
+
+/** The jobs that were lost so, the latest first; one that a later backup brought back is not. */
 export async function lostJobs(pool: Pool): Promise<string[]> {
   const { rows } = await pool.query<{ id: string }>(
-    "select id from radserve.lost_job order by noticed_at desc, id limit 1000",
+    `select id from radserve.gone_job where missed_by is not null
+     and not exists (select from radserve.job where id = gone_job.id)
+     order by gone_at desc, id limit 1000`,
   );
   return rows.map(({ id }) => id);
 }
@@ -127,11 +136,12 @@ export async function lostAt(
   { subject, admin }: { subject: string; admin: boolean },
   id: string,
 ): Promise<Date | undefined> {
-  const { rows } = await pool.query<{ noticed_at: Date }>(
-    "select noticed_at from radserve.lost_job where id = $1 and (subject = $2 or $3)",
+  const { rows } = await pool.query<{ gone_at: Date }>(
+    `select gone_at from radserve.gone_job
+     where id = $1 and missed_by is not null and (subject = $2 or $3)`,
     [id, subject, admin],
   );
-  return rows[0]?.noticed_at;
+  return rows[0]?.gone_at;
 }
 
 /** Somebody knows of it, and it is told no more. @returns whether it was told */
@@ -141,7 +151,8 @@ export async function forgetLost(
   id: string,
 ): Promise<boolean> {
   const { rowCount } = await pool.query(
-    "delete from radserve.lost_job where id = $1 and (subject = $2 or $3)",
+    `update radserve.gone_job set missed_by = null
+     where id = $1 and missed_by is not null and (subject = $2 or $3)`,
     [id, subject, admin],
   );
   return rowCount === 1;

@@ -140,17 +140,14 @@ const MIGRATIONS = [
      add column roots jsonb not null default '[]',
      add column clock_offset_ms float8;
    alter table radserve.job add column pins jsonb, add column pinned_before jsonb not null default '[]'`,
-  // The trace that a job was asked for in. How often nodes have said that they live, by which they
-  // know tables that a backup or a standby has put in the place of newer ones; and the jobs that
-  // were in the newer ones.
+  // The trace that a job was asked for in. Jobs that somebody purged, and those that a node knew and
+  // misses, because a backup or a standby has taken the place of newer tables.
   `alter table radserve.job add column traceparent text;
-   alter table radserve.origin add column beats bigint not null default 0,
-     add column history uuid not null default gen_random_uuid();
-   create table radserve.lost_job (
+   create table radserve.gone_job (
      id uuid primary key,
      subject text not null,
-     noticed_at timestamptz(3) not null default now(),
-     node text not null
+     gone_at timestamptz(3) not null default now(),
+     missed_by text
    )`,
 ];
 
@@ -164,7 +161,7 @@ const TABLES: Readonly<Record<string, number>> = {
   instance: 1,
   origin: 5,
   hindrance: 9,
-  lost_job: 12,
+  gone_job: 12,
 };
 
 export interface Migrated {

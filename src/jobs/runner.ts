@@ -313,11 +313,11 @@ export class Runner {
     return true;
   }
 
-  /** Says so if the tables are older than this node knows them. */
+  /** Says so if the tables lack jobs that this node knows. */
   async #look({ name }: Instance): Promise<void> {
     const { database, known, log } = this.options;
     const lost = await known.look(database.pool, name);
-    if (lost === undefined) return;
+    if (lost.length === 0) return;
     log.error(
       { lost_jobs: lost },
       "the database is older than it was: a backup was put back, or a standby has taken over that had not heard of everything. Send these jobs again; only what is missing is computed",

@@ -52,6 +52,40 @@ async function putBack(pool: Pool): Promise<void> {
   );
 }
 
+async function lostAsTold(url: string): Promise<string | undefined> {
+  const { conditions } = (await (await fetch(`${url}/health/ready`)).json()) as {
+    conditions: { condition: string; message: string }[];
+  };
+  return conditions.find(({ condition }) => condition === "jobs_lost")?.message;
+}
+
+t.test("a standby that lacks what was promised a moment ago", { skip: needs(ADDON) }, async (t) => {
+  const { pool, url } = await sharedDatabase(t);
+  const place = bulkPlace(t, {
+    ...withDurations({ nodeBeat: 300, bulkFigures: 300 }),
+    DATABASE_URL: url,
+  });
+  const bulk = await startBulk(t, place);
+  const input = path.join(place.input, "few");
+  writeSlices(input, 1);
+  const submit = (name: string) =>
+    bulk.submit({
+      input_folder_path: input,
+      output_folder_path: path.join(place.output, name),
+      outputs: ["json"],
+    });
+  const purged = await submit("purged");
+  await bulk.ended(purged);
+  t.match(await bulk.send("POST", `/bulk_inference/${purged}/purge`), { status: 200 });
+  const release = await hold(t, path.join(place.output, "lost"), [nameOf(0)]);
+  const lost = await submit("lost");
+  await pool.query("delete from radserve.job where id = $1", [lost]);
+  const message = await until("it is told", () => lostAsTold(bulk.server.url));
+  t.match(message, lost);
+  t.notMatch(message, purged, "what somebody purged is not lost");
+  await release();
+});
+
 t.test("a backup that is put back while two nodes work", { skip: needs(ADDON) }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
   const place = bulkPlace(t, {
@@ -101,12 +135,7 @@ t.test("a backup that is put back while two nodes work", { skip: needs(ADDON) },
   );
   await unmarked(folder);
 
-  const ready = async () =>
-    (await (await fetch(`${bulk.server.url}/health/ready`)).json()) as {
-      conditions: { condition: string; message: string }[];
-    };
-  const told = async () =>
-    (await ready()).conditions.find(({ condition }) => condition === "jobs_lost")?.message;
+  const told = () => lostAsTold(bulk.server.url);
   await until("it is a condition", async () => (await told())?.includes(second) === true);
   t.notMatch(await told(), first);
   t.ok(
