@@ -67,17 +67,6 @@ Tensor Row(const InputSpec& spec, std::vector<int64_t> shape) {
   return MakeTensor(spec.tensor, spec.dtype, std::move(shape));
 }
 
-void CopyRow(std::span<const Tensor> row, int64_t to, Bucket& bucket) {
-  for (size_t i = 0; i < row.size(); ++i)
-    std::memcpy(bucket.Row(i, to).data(), row[i].data, row[i].Bytes());
-}
-
-bool SameBits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Tensor& x, const Tensor& y) {
-    return x.shape == y.shape && std::memcmp(x.data, y.data, x.Bytes()) == 0;
-  });
-}
-
 template <typename Body>
 Clock::duration Took(const Body& body) {
   const auto begun = Clock::now();
@@ -117,8 +106,8 @@ void FillPattern(size_t pattern, Tensor& row) {
   StoreRow(row.dtype, values.data(), values.size(), row.data, 1);
 }
 
-void FillRow(const Model& model, size_t pattern, BatchRow& row) {
-  for (Tensor& input : row.inputs) {
+void FillRow(const Model& model, size_t pattern, std::span<Tensor> inputs) {
+  for (Tensor& input : inputs) {
     // A number may be an index into a table, in which any other than 0 may be out of range.
     if (std::ranges::find(model.inputs, input.name, &InputSpec::tensor)->numbers == 0)
       FillPattern(pattern, input);
@@ -132,7 +121,7 @@ int64_t SameBitsUpTo(const Model& model, BatchRow& row, const std::stop_token& s
   const auto over = [&] { return Clock::now() - begun >= kSameBitsPatience; };
   std::vector<std::vector<Tensor>> alone;
   for (size_t numbers = 0; numbers < kNumbersCompared && !over();) {
-    FillRow(model, alone.size(), row);
+    FillRow(model, alone.size(), row.inputs);
     alone.push_back(model.session->Run(row.inputs, model.OutputNames(), true, stop));
     // A row without numbers must not be asked for forever.
     ++numbers;
@@ -147,7 +136,7 @@ int64_t SameBitsUpTo(const Model& model, BatchRow& row, const std::stop_token& s
         return (done + static_cast<size_t>(at)) % alone.size();
       };
       for (int64_t at = 0; at < rows; ++at) {
-        FillRow(model, pattern(at), row);
+        FillRow(model, pattern(at), row.inputs);
         CopyRow(row.inputs, at, *bucket);
       }
       bucket->Run(rows, stop);
@@ -209,7 +198,7 @@ std::shared_ptr<BatchRow> PatternRow(const Model& model, const std::vector<Tenso
     row->key.row_shapes.push_back(*shape);
     row->inputs.push_back(Row(*spec, *shape));
   }
-  FillRow(model, 0, *row);
+  FillRow(model, 0, row->inputs);
   return row;
 }
 
@@ -229,7 +218,9 @@ void WarmWindow(const Model& model, const BatchRow& row, const std::stop_token& 
 /// else 1. What rows that depend on each other would give depends on who else asked at that moment.
 int64_t LargestOnGpu(const Model& model, BatchRow& row, const std::stop_token& stop) {
   const std::vector<std::string> names = model.OutputNames();
-  const RowFiller fill = [&](size_t pattern, std::span<Tensor>) { FillRow(model, pattern, row); };
+  const RowFiller fill = [&](size_t pattern, std::span<Tensor> inputs) {
+    FillRow(model, pattern, inputs);
+  };
   int64_t rows = model.max_batch;
   while (rows > 1) {
     try {

@@ -272,14 +272,17 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
       if (label >= 0) add(label, scores[0]);
       continue;
     }
-    std::vector<float> of_labels(scores.begin(), scores.end());
-    DropIgnored(spec, of_labels);
-    if (own.several_labels) {
-      for (size_t k = 0; k < of_labels.size(); ++k) add(static_cast<int>(k), of_labels[k]);
-    } else {
-      const auto best = std::ranges::max_element(of_labels);
-      add(static_cast<int>(best - of_labels.begin()), *best);
+    std::optional<size_t> best;
+    for (size_t k = 0; k < columns; ++k) {
+      const int label = spec.PlaceOf(static_cast<int>(k));
+      if (label < 0) continue;
+      if (own.several_labels) {
+        add(label, scores[k]);
+      } else if (!best || scores[k] > scores[*best]) {
+        best = k;
+      }
     }
+    if (best) add(spec.PlaceOf(static_cast<int>(*best)), scores[*best]);
   }
   std::ranges::stable_sort(candidates, std::greater{},
                            [](const Candidate& c) { return c.box.score; });

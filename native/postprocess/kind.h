@@ -56,6 +56,9 @@ OutputSpec ReadOutputSpec(const Description& output, std::span<const InputSpec> 
 
 Activation ReadActivation(const Description& o);
 
+/// Whether places are told in pixels of the source, instead of the tensor's.
+bool InPixelsOfSource(const Description& output);
+
 /// Takes the columns that are no label out of one row of them.
 void DropIgnored(const OutputSpec& spec, std::vector<float>& row);
 

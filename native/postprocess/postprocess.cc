@@ -61,6 +61,10 @@ OutputSpec ReadOutputSpec(const Description& output, std::span<const InputSpec> 
   return spec;
 }
 
+bool InPixelsOfSource(const Description& output) {
+  return output.Has("pixels_of") && output.Text("pixels_of") == "source";
+}
+
 void DropIgnored(const OutputSpec& spec, std::vector<float>& row) {
   for (auto column = spec.ignored.rbegin(); column != spec.ignored.rend(); ++column)
     row.erase(row.begin() + *column);

@@ -75,20 +75,14 @@ struct ImageAxis {
   /// The part of the source that is seen (smaller than the image for crop).
   double seen_from = 0;
   double seen = 0;
-  /// Pixels outside of the part that is seen, which is whole pixels then, are as if they did not
-  /// exist.
+  /// The source is cut to the part that is seen, in whole pixels, before it is resampled: no kernel
+  /// reaches beyond it.
   bool apart = false;
 
   double ToSource(double place) const { return seen_from + (place - first) * seen / count; }
   double ToTensor(double place) const { return first + (place - seen_from) * count / seen; }
   /// From the source to the tensor's pixels [first, first + count).
   Taps Forward(const PlacementFields& fields) const;
-  /// The way back: centres of source pixels in the coordinates of a map of so many that covers the
-  /// tensor.
-  Axis Back(int map, bool antialias) const {
-    const double ratio = static_cast<double>(map) / tensor;
-    return {map, source, ToTensor(0) * ratio, count / seen * ratio, antialias};
-  }
 };
 
 /// Where an image lies in the tensor.

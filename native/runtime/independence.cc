@@ -24,12 +24,6 @@ bool SameShapes(const Row& a, const Row& b) {
   });
 }
 
-bool SameBits(const Row& a, const Row& b) {
-  return SameShapes(a, b) && std::ranges::equal(a, b, [](const Tensor& x, const Tensor& y) {
-           return std::memcmp(x.data, y.data, x.Bytes()) == 0;
-         });
-}
-
 bool IsNear(const Tensor& a, const Tensor& b) {
   const std::vector<float> one = AsFloats(a);
   const std::vector<float> other = AsFloats(b);
@@ -49,19 +43,27 @@ bool AreNear(const Row& a, const Row& b) {
 
 }  // namespace
 
+void CopyRow(std::span<const Tensor> row, int64_t to, Bucket& bucket) {
+  for (size_t i = 0; i < row.size(); ++i)
+    std::memcpy(bucket.Row(i, to).data(), row[i].data, row[i].Bytes());
+}
+
+bool SameBits(const Row& a, const Row& b) {
+  return SameShapes(a, b) && std::ranges::equal(a, b, [](const Tensor& x, const Tensor& y) {
+           return std::memcmp(x.data, y.data, x.Bytes()) == 0;
+         });
+}
+
 bool RowsAreIndependent(Session& session, std::span<const std::string> outputs, int64_t rows,
                         std::span<Tensor> row, const RowFiller& fill, const std::stop_token& stop) {
-  const std::vector<std::string> names(outputs.begin(), outputs.end());
   std::vector<std::vector<int64_t>> shapes;
   for (const Tensor& input : row) shapes.emplace_back(input.shape.begin() + 1, input.shape.end());
   const auto count = static_cast<size_t>(rows);
-  const std::unique_ptr<Bucket> bucket = session.MakeBucket(rows, shapes, names);
+  const std::unique_ptr<Bucket> bucket = session.MakeBucket(rows, shapes, outputs);
   const auto run = [&](const std::vector<size_t>& patterns) {
     for (size_t at = 0; at < count; ++at) {
       fill(patterns[at], row);
-      for (size_t i = 0; i < row.size(); ++i) {
-        std::memcpy(bucket->Row(i, static_cast<int64_t>(at)).data(), row[i].data, row[i].Bytes());
-      }
+      CopyRow(row, static_cast<int64_t>(at), *bucket);
     }
     bucket->Run(rows, stop);
     std::vector<Row> found;
@@ -89,7 +91,7 @@ bool RowsAreIndependent(Session& session, std::span<const std::string> outputs, 
   }
   for (const size_t at : {size_t{0}, count - 1}) {
     fill(at, row);
-    if (!AreNear(first[at], session.Run(row, names, true, stop))) return false;
+    if (!AreNear(first[at], session.Run(row, outputs, true, stop))) return false;
   }
   return true;
 }

@@ -16,6 +16,12 @@ namespace radserve {
 /// Fills a row, [1, ...] of each input, with the numbers of a pattern.
 using RowFiller = std::function<void(size_t pattern, std::span<Tensor> row)>;
 
+/// Puts a tensor for each input, in the graph's order, into a row of a bucket.
+void CopyRow(std::span<const Tensor> row, int64_t to, Bucket& bucket);
+
+/// Whether tensors are of the same types and shapes, with the same bits.
+bool SameBits(const std::vector<Tensor>& a, const std::vector<Tensor>& b);
+
 /// Whether each row of a batch gives what it gives beside other rows, in another place, and alone.
 ///
 /// A GPU may sum in another order for each size of batch, so that a row alone, or in another place,

@@ -20,12 +20,6 @@ void FairQueue::Add(const Item& item) {
   ++level.count;
 }
 
-size_t FairQueue::Count(Priority priority, uint64_t flow) const {
-  const auto& flows = classes_[Index(priority)].flows;
-  const auto found = flows.find(flow);
-  return found == flows.end() ? 0 : found->second.due.size();
-}
-
 void FairQueue::Visit(Priority priority, uint64_t flow,
                       const std::function<bool(const Item&)>& visit) const {
   const auto& flows = classes_[Index(priority)].flows;

@@ -66,8 +66,6 @@ class FairQueue {
 
   size_t size() const { return items_.size(); }
   size_t Count(Priority priority) const { return classes_[Index(priority)].count; }
-  /// Waiting items of one flow and class.
-  size_t Count(Priority priority, uint64_t flow) const;
   /// Calls `visit` for all items of one flow and class in the order in which they would start,
   /// until it returns false.
   void Visit(Priority priority, uint64_t flow, const std::function<bool(const Item&)>& visit) const;

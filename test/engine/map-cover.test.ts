@@ -10,15 +10,13 @@ import type { EngineOutput, LoadOptions } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { failure } from "../support/expect.js";
+import { ints64 } from "../support/model-parts.js";
 import { input, loadOptions, plane, writeModel } from "../support/tiny-models.js";
 import { geometryOf, slicesOf } from "../support/volumes.js";
 
 const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 2 });
 t.teardown(() => engine.close());
-
-const ints64 = (name: string, data: readonly number[]) =>
-  ({ name, dtype: "int64", shape: [data.length], data }) as const;
 
 /** y is x from `first` on, `counts` along its last axes; of each `stride` values the mean. */
 function cut(first: readonly number[], counts: readonly number[], stride = 1): ModelDescription {

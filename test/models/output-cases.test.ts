@@ -23,6 +23,7 @@ import { readModelFolder } from "../../src/models/read.js";
 import { decodingSteps } from "../../src/models/transform-steps.js";
 import { interpret } from "../../src/results/findings/findings.js";
 import { failure } from "../support/expect.js";
+import { ints64 } from "../support/model-parts.js";
 import { ADDON, needs } from "../support/needs.js";
 import { imageOf } from "../support/images.js";
 import { engine } from "../support/real-engine.js";
@@ -88,8 +89,6 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
     const folder = caseOf(t, "valid-convolution", "unet");
     const manifest = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as Manifest;
     const checked = async (nodes: ModelDescription["nodes"], more: object = {}) => {
-      const ints64 = (name: string, data: number[]) =>
-        ({ name, dtype: "int64", shape: [data.length], data }) as const;
       const graph = onnxModel({
         name: "half",
         inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 128, 128] }],

@@ -53,6 +53,10 @@ type Shape = readonly (string | number)[];
 export const flat: Shape = ["n", 1, "h", "w"];
 export const deep: Shape = ["n", 1, "d", "h", "w"];
 
+/** A list of whole numbers, as operators take places and counts. */
+export const ints64 = (name: string, data: readonly number[]) =>
+  ({ name, dtype: "int64", shape: [data.length], data }) as const;
+
 export const scalar = (name: string, value: number) =>
   ({ name, dtype: "float32", shape: [1], data: [value] }) as const;
 

@@ -12,7 +12,7 @@ void ReadDetection(const Description& output, OutputSpec& spec) {
                                                  {"cxcywh", BoxFormat::kCxcywh},
                                                  {"yxyx", BoxFormat::kYxyx}});
   own.normalised = boxes.Flag("normalised");
-  own.in_source = boxes.Has("pixels_of") && boxes.Text("pixels_of") == "source";
+  own.in_source = InPixelsOfSource(boxes);
   own.list = ReadList(output, spec);
   own.first_class = FirstClassOf(output);
   own.nms = ReadSuppression(output);

@@ -66,7 +66,7 @@ void ReadDetectionTable(const Description& output, OutputSpec& spec) {
   spec.activation = ReadActivation(scores);
   own.several_labels = scores.Has("labels_per_box") && scores.Text("labels_per_box") == "several";
   own.normalised = output.Flag("normalised");
-  own.in_source = output.Has("pixels_of") && output.Text("pixels_of") == "source";
+  own.in_source = InPixelsOfSource(output);
   own.first_class = FirstClassOf(output);
   own.nms = ReadSuppression(output);
   own.max_boxes = output.Int("max_boxes");

@@ -43,7 +43,7 @@ void ReadKeypoints(const Description& output, OutputSpec& spec) {
     ++table.columns;
   }
   table.normalised = o.Flag("normalised");
-  table.in_source = o.Has("pixels_of") && o.Text("pixels_of") == "source";
+  table.in_source = InPixelsOfSource(o);
   table.centres = o.Text("counted_from") == "centres";
 }
 

@@ -149,23 +149,43 @@ std::vector<uint8_t> StepsOf(const std::vector<float>& all, size_t from) {
   return steps;
 }
 
+/// Where each of the interpolated values reaches its threshold.
+std::vector<uint8_t> OverThresholds(const Scene& s, const std::vector<float>& all) {
+  std::vector<uint8_t> over;
+  for (size_t i = 0; i < all.size(); ++i)
+    over.push_back(static_cast<double>(all[i]) >= s.thresholds[i / s.pixels()] ? 1 : 0);
+  return over;
+}
+
+/// The mask is the same with fractions and without them, and these are so many steps.
+void CheckThresholds(Scene& s, Activation last, const std::vector<uint8_t>& expected,
+                     const std::vector<uint8_t>& steps) {
+  const Maps maps = MapsOf(s);
+  std::vector<uint8_t> mask, beside, fractions;
+  ProjectOverThresholds(maps, s.rows, s.columns, last, s.thresholds, mask, nullptr);
+  CHECK(mask == expected);
+  ProjectOverThresholds(maps, s.rows, s.columns, last, s.thresholds, beside, &fractions);
+  CHECK(beside == expected);
+  CHECK(fractions == steps);
+}
+
+void CheckHighest(Scene& s, Activation last, const std::vector<uint8_t>& expected,
+                  const std::vector<uint8_t>& steps) {
+  const Maps maps = MapsOf(s);
+  std::vector<uint8_t> mask, beside, fractions;
+  ProjectHighest(maps, s.rows, s.columns, last, mask, nullptr);
+  CHECK(mask == expected);
+  ProjectHighest(maps, s.rows, s.columns, last, beside, &fractions);
+  CHECK(beside == expected);
+  CHECK(fractions == steps);
+}
+
 TEST("thresholds decide each pixel as its own interpolated value does") {
   std::mt19937 random(11);
   for (int round = 0; round < 2000; ++round) {
     Scene s = AnyScene(random, 1 + random() % 3);
     const std::vector<float> all = s.All();
-    std::vector<uint8_t> expected;
-    for (size_t i = 0; i < all.size(); ++i) {
-      expected.push_back(static_cast<double>(all[i]) >= s.thresholds[i / s.pixels()] ? 1 : 0);
-    }
-    const Maps maps = MapsOf(s);
-    std::vector<uint8_t> mask, beside, fractions;
-    ProjectOverThresholds(maps, s.rows, s.columns, Activation::kNone, s.thresholds, mask, nullptr);
-    CHECK(mask == expected);
-    ProjectOverThresholds(maps, s.rows, s.columns, Activation::kNone, s.thresholds, beside,
-                          &fractions);
-    CHECK(beside == expected);
-    CHECK(fractions == StepsOf(all, 0));
+    CheckThresholds(s, Activation::kNone, OverThresholds(s, all), StepsOf(all, 0));
   }
 }
 END;
@@ -180,14 +200,7 @@ TEST("the highest channel is that of each pixel's own interpolated values") {
                                             : 1;
     for (size_t i = 0; i < s.values.size(); ++i) s.values[i] = even ? 0.25F : s.values[i] * times;
     const std::vector<float> all = s.All();
-    const std::vector<uint8_t> expected = HighestOf(s, all);
-    const Maps maps = MapsOf(s);
-    std::vector<uint8_t> mask, beside, fractions;
-    ProjectHighest(maps, s.rows, s.columns, Activation::kNone, mask, nullptr);
-    CHECK(mask == expected);
-    ProjectHighest(maps, s.rows, s.columns, Activation::kNone, beside, &fractions);
-    CHECK(beside == expected);
-    CHECK(fractions == StepsOf(all, s.pixels()));
+    CheckHighest(s, Activation::kNone, HighestOf(s, all), StepsOf(all, s.pixels()));
   }
 }
 END;
@@ -203,24 +216,8 @@ TEST("logits are interpolated, and activated on the grid of the source") {
     std::vector<float> shares = all;
     SoftmaxPlanes(shares, s.pixels());
     Sigmoid(all);
-    std::vector<uint8_t> expected;
-    for (size_t i = 0; i < all.size(); ++i)
-      expected.push_back(static_cast<double>(all[i]) >= s.thresholds[i / s.pixels()] ? 1 : 0);
-    const Maps maps = MapsOf(s);
-    std::vector<uint8_t> mask, beside, fractions;
-    ProjectOverThresholds(maps, s.rows, s.columns, Activation::kSigmoid, s.thresholds, mask,
-                          nullptr);
-    CHECK(mask == expected);
-    ProjectOverThresholds(maps, s.rows, s.columns, Activation::kSigmoid, s.thresholds, beside,
-                          &fractions);
-    CHECK(beside == expected);
-    CHECK(fractions == StepsOf(all, 0));
-    std::vector<uint8_t> label, same, parts;
-    ProjectHighest(maps, s.rows, s.columns, Activation::kSoftmax, label, nullptr);
-    CHECK(label == highest);
-    ProjectHighest(maps, s.rows, s.columns, Activation::kSoftmax, same, &parts);
-    CHECK(same == highest);
-    CHECK(parts == StepsOf(shares, s.pixels()));
+    CheckThresholds(s, Activation::kSigmoid, OverThresholds(s, all), StepsOf(all, 0));
+    CheckHighest(s, Activation::kSoftmax, highest, StepsOf(shares, s.pixels()));
   }
 }
 END;

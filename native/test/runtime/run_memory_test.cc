@@ -24,6 +24,12 @@ void* RunWith(size_t bytes) {
   return memory;
 }
 
+/// What one run leaves behind as its output.
+void* OutputOf(size_t bytes) {
+  const RunScope scope;
+  return AllocateRunMemory(bytes);
+}
+
 TEST("the next run of the thread gets the same memory, aligned") {
   void* first = RunWith(kBytes);
   EQUAL(reinterpret_cast<uintptr_t>(first) % 64, uintptr_t{0});
@@ -56,11 +62,7 @@ TEST("a large block serves the next run on any thread, as long as none asks for 
 END;
 
 TEST("an output of a volume that was read elsewhere serves the next run") {
-  void* output = nullptr;
-  {
-    const RunScope scope;
-    output = AllocateRunMemory(32 * kBytes);
-  }
+  void* output = OutputOf(32 * kBytes);
   std::thread([&] { FreeRunMemory(output); }).join();
   EQUAL(KeptRunMemory(), 32 * kBytes);
   CHECK(RunWith(32 * kBytes) == output);
@@ -142,11 +144,7 @@ END;
 
 TEST("what others have now is waited for, what is beyond the limit is not") {
   LimitRunMemory(3 * kBytes);
-  void* output = nullptr;
-  {
-    const RunScope scope;
-    output = AllocateRunMemory(2 * kBytes);
-  }
+  void* output = OutputOf(2 * kBytes);
   {
     const RunScope scope;
     CHECK(AllocateRunMemory(2 * kBytes) == nullptr);
@@ -163,11 +161,7 @@ END;
 
 TEST("a small run has its memory beside one that holds all of it") {
   LimitRunMemory(64 * kBytes);
-  void* output = nullptr;
-  {
-    const RunScope scope;
-    output = AllocateRunMemory(64 * kBytes);
-  }
+  void* output = OutputOf(64 * kBytes);
   {
     const RunScope scope;
     void* small = AllocateRunMemory(2 * kBytes);
