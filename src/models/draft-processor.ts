@@ -275,7 +275,7 @@ function ofTimm(given: Pretrained): Preparation {
     open.push(
       `crop_mode ${mode} of ${size?.join(" x ") ?? "no input_size"}, which has no fit here`,
     );
-  const interpolation = INTERPOLATIONS[given.interpolation ?? "bicubic"];
+  const interpolation = ownValue(INTERPOLATIONS, given.interpolation ?? "bicubic");
   if (interpolation === undefined)
     open.push(`the interpolation "${given.interpolation ?? ""}", which is not offered`);
   return {
@@ -306,7 +306,7 @@ function ofTransformers(given: Processor): Preparation {
     open.push(
       `how pictures come to the tensor's sides, which ${FILES.processor} says in a way that has no fit here`,
     );
-  const interpolation = INTERPOLATIONS[given.resample ?? ""];
+  const interpolation = ownValue(INTERPOLATIONS, String(given.resample ?? ""));
   if (interpolation === undefined)
     open.push(`resample ${given.resample ?? "is missing"}, which is not offered (0, 2 and 3 are)`);
   return { ...placed, interpolation, normalisation: normalisationOf(given), open };

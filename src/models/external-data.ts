@@ -5,6 +5,7 @@
  */
 import { realpath } from "node:fs/promises";
 import { dirname, join, posix } from "node:path";
+import type { EngineAddon } from "../engine/engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { errors, RadserveError } from "../base/errors.js";
 import type { Manifest } from "../manifest/manifest.js";
@@ -43,9 +44,7 @@ function notOnnx(path: string): string {
  * @throws RadserveError bad_request if the file is no ONNX model
  */
 export function externalData(graph: string): string[] {
-  const found = (loadAddon() as { externalData(path: string): string[] | null }).externalData(
-    graph,
-  );
+  const found = (loadAddon() as Pick<EngineAddon, "externalData">).externalData(graph);
   if (found !== null) return found;
   throw errors.bad_request(notOnnx(graph));
 }

@@ -11,6 +11,7 @@ import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
 import { fileStamps, resolveModelFile, type FileStamp } from "./files.js";
 import { checkGraphs } from "./graph.js";
+import type { Manifest } from "../manifest/manifest.js";
 import { graphPaths, type FolderReport, type SoundModel } from "./read.js";
 
 export type Provider = "cpu" | "cuda";
@@ -36,7 +37,7 @@ export interface Outcome {
  * Folders of models, in the order of their names: every folder directly in the directory, but for
  * `examples`, `lost+found` and names that begin with a dot. What a folder holds does not matter
  * here: one whose model.json is missing, or that cannot even be looked at, may be a model that the
- * box must not be without.
+ * node must not be without.
  * @throws RadserveError model_unavailable if the directory cannot be read
  */
 export async function modelFolders(directory: string): Promise<string[]> {
@@ -64,15 +65,22 @@ const mayBeFolder = (path: string) =>
     () => true,
   );
 
+export interface LoadingOptions {
+  /** Ends it before its time. */
+  stop?: AbortSignal | undefined;
+  /** Is told when the graphs have been looked at, before they are loaded. */
+  looked?: (() => void) | undefined;
+}
+
 /**
  * Loads what a folder holds; every failure becomes part of the outcome, so that the others go on.
- * @param refused why it is not loaded, whatever it holds; `stop` ends it before its time
+ * @param refused why it is not loaded, whatever it holds
  */
 export async function loadReport(
   report: FolderReport,
   engine: Engine,
   providers: readonly Provider[],
-  { refused, stop }: { refused?: RadserveError | undefined; stop?: AbortSignal | undefined } = {},
+  { refused, ...loading }: LoadingOptions & { refused?: RadserveError | undefined } = {},
 ): Promise<Outcome> {
   const { name, model, required } = report;
   if (model === undefined) return { name, required, error: problemsError(name, report.problems) };
@@ -84,7 +92,7 @@ export async function loadReport(
     if (refused !== undefined) throw refused;
     if (report.problems.length > 0)
       throw RadserveError.fromObject(problemsError(name, report.problems));
-    const loaded = await loadSession(report.directory, model, engine, providers, stop);
+    const loaded = await loadSession(report.directory, model, engine, providers, loading);
     const entry = entryOf(name, model, "ready");
     const { id, provider, gpu, sessions } = loaded;
     const place = gpu === undefined ? { provider } : { provider, gpu };
@@ -106,6 +114,12 @@ function entryOf(name: string, model: SoundModel, state: ModelEntry["state"]): M
   return { name, version: manifest.version, sha256, manifest, site, thresholds, state };
 }
 
+/** The first of the server's providers that a manifest allows. */
+export const providerOf = (
+  { execution }: Pick<Manifest, "execution">,
+  providers: readonly Provider[],
+): Provider | undefined => providers.find((one) => execution.providers.includes(one));
+
 /**
  * Loads and warms one model and runs its canary. If that fails, or a file is no longer the one
  * whose hash was taken, nothing stays loaded.
@@ -115,9 +129,9 @@ export async function loadSession(
   { manifest, stamps }: SoundModel,
   engine: Engine,
   providers: readonly Provider[],
-  stop?: AbortSignal,
+  { stop, looked }: LoadingOptions = {},
 ): Promise<LoadedModel> {
-  const provider = providers.find((p) => manifest.execution.providers.includes(p));
+  const provider = providerOf(manifest, providers);
   if (provider === undefined)
     throw errors.model_unavailable(
       `execution.providers allows ${manifest.execution.providers.join(", ")}, and this server has ${providers.join(", ") || "none"} (RADSERVE_PROVIDERS)`,
@@ -125,6 +139,7 @@ export async function loadSession(
   stop?.throwIfAborted();
   const [modelPath, ...others] = await graphPaths(directory, manifest);
   const mistakes = await checkGraphs(manifest, [modelPath, ...others], engine);
+  looked?.();
   if (mistakes.length > 0)
     throw RadserveError.fromObject(problemsError(basename(directory), mistakes));
   const { name, version, inputs, outputs, batching, tiling } = manifest;

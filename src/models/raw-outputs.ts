@@ -4,10 +4,11 @@
  */
 import type { Tensor } from "../base/tensor.js";
 import type { Engine } from "../engine/engine.js";
+import { elementCount } from "../engine/npy.js";
 import type { LoadedModel } from "../engine/types.js";
 import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
 import { kindOf, type ModelOutput } from "../manifest/outputs/outputs.js";
-import { zeroInput } from "./canary.js";
+import { inputSides, zeroInput } from "./canary.js";
 import { toNumbers } from "./compare.js";
 import { pathText, type Problem } from "./explain.js";
 
@@ -21,14 +22,19 @@ interface Lines {
   step: number;
 }
 
+const linesAlong = (tensor: Tensor, axis: number): Lines => ({
+  values: toNumbers(tensor),
+  side: tensor.shape[axis] ?? 0,
+  step: elementCount(tensor.shape.slice(axis + 1)),
+});
+
 /** The lines of a tensor along the width of the image; of a map, where it has the same axes. */
-function linesOf(tensor: Tensor, layout: ImageInput["layout"]): Lines | undefined {
-  const axis = layout.indexOf("W");
-  if (tensor.shape.length !== layout.length) return undefined;
-  const side = tensor.shape[axis] ?? 0;
-  const step = tensor.shape.slice(axis + 1).reduce((a, b) => a * b, 1);
-  return { values: toNumbers(tensor), side, step };
-}
+const linesOf = (tensor: Tensor, layout: ImageInput["layout"]): Lines | undefined =>
+  tensor.shape.length === layout.length ? linesAlong(tensor, layout.indexOf("W")) : undefined;
+
+/** The number of the line on which a value lies. */
+const lineAt = (i: number, { side, step }: Lines): number =>
+  Math.floor(i / (step * side)) * step + (i % step);
 
 const placeOf = (i: number, { side, step }: Lines): number => Math.floor(i / step) % side;
 
@@ -42,14 +48,13 @@ function isMoved(from: Lines, to: Lines, by: number): boolean {
   );
 }
 
-/** Numbers that are the same nowhere near, moved by so many places. */
-function pattern(tensor: Tensor, layout: ImageInput["layout"], by: number): Tensor {
+/** A made-up image whose neighbouring values all differ, moved so many pixels along its width. */
+function movedNoise(tensor: Tensor, layout: ImageInput["layout"], by: number): Tensor {
   const lines = linesOf(tensor, layout);
   if (lines === undefined) return tensor;
-  const { side, step } = lines;
   const values = Float32Array.from(lines.values, (_, i) => {
-    const line = Math.floor(i / (step * side)) * step + (i % step);
-    const place = placeOf(i, lines) + side - by;
+    const line = lineAt(i, lines);
+    const place = placeOf(i, lines) + lines.side - by;
     return ((line * 7919 + place * 104_729 + line * place * 31) % 1021) / 1021;
   });
   return { ...tensor, data: new Uint8Array(values.buffer) };
@@ -78,7 +83,7 @@ export async function rawProblems(
   const run: RunMoved = async (by) => {
     const feeds = manifest.inputs.map((one) => {
       const zeros = zeroInput(one, manifest);
-      return one.tensor === input.tensor ? pattern(zeros, input.layout, by) : zeros;
+      return one.tensor === input.tensor ? movedNoise(zeros, input.layout, by) : zeros;
     });
     const given = await engine.runTensors(loaded.id, feeds, {});
     return (tensor) => given.find(({ name }) => name === tensor);
@@ -116,11 +121,11 @@ function activatedTwice(
   const axis = isMap ? shape.length - layout.length + layout.indexOf("C") : longer;
   const classes = shape[axis] ?? 1;
   if (classes < 2) return [];
-  const step = shape.slice(axis + 1).reduce((a, b) => a * b, 1);
-  const values = toNumbers(found);
+  const lines = linesAlong(found, axis);
+  const { values } = lines;
   const sums = new Float64Array(values.length / classes);
   values.forEach((value, i) => {
-    const line = Math.floor(i / (step * classes)) * step + (i % step);
+    const line = lineAt(i, lines);
     sums[line] = (sums[line] ?? 0) + value;
   });
   const isSoftmax =
@@ -143,7 +148,7 @@ async function movingMaps(
   still: (tensor: string) => Tensor | undefined,
 ): Promise<Problem[]> {
   const { layout } = input;
-  const width = linesOf(zeroInput(input, manifest), layout)?.side ?? 0;
+  const { W: width } = inputSides(input);
   const maps = manifest.outputs.flatMap((output, o) => (isUnsaid(output) ? { output, o } : []));
   const problems: Problem[] = [];
   for (const { output, o } of maps) {

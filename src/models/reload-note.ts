@@ -2,12 +2,12 @@
  * Keeps the outcome of the last reload of the models in a file of the state directory. The server
  * writes it; the command that asked for the reload, and can do so by a signal only, reads it.
  */
-import { renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { z } from "zod";
 import { tried } from "../base/errno.js";
 import { errorCode } from "../base/errors.js";
 import { storedJson } from "../base/stored-json.js";
+import { replacePrivately } from "../files/private-file.js";
 import { textOfRegularSync } from "../files/regular-file.js";
 
 const names = z.array(z.string());
@@ -44,9 +44,7 @@ export function writeReload(
   directory: string,
   outcome: { asked: number; report?: ReloadReport; error?: string },
 ): void {
-  const file = fileIn(directory);
-  writeFileSync(`${file}.new`, JSON.stringify(outcome), { mode: 0o600 });
-  renameSync(`${file}.new`, file);
+  replacePrivately(fileIn(directory), JSON.stringify(outcome));
 }
 
 export const readReload = (directory: string): ReloadOutcome | undefined =>

@@ -166,7 +166,8 @@ async function loadOne(
   try {
     const limits = { bytes: most, again: besideOthers, stop };
     const tried = await trials?.of(report, limits);
-    if (tried?.refused !== undefined) return await loadReport(report, engine, providers, tried);
+    if (tried?.refused !== undefined)
+      return await loadReport(report, engine, providers, { refused: tried.refused });
     giveBack?.();
     giveBack = options.hold?.(tried?.bytes ?? LOADING_FACTOR * files, tried?.runs ?? 0);
     return await loadReport(report, engine, providers, { stop });

@@ -7,9 +7,8 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { limitData } from "../addon/confine.js";
 import { tried } from "../base/errno.js";
 import { createEngine } from "../engine/engine.js";
-import { checkGraphs } from "./graph.js";
 import { loadReport } from "./load.js";
-import { graphPaths, readModelFolder } from "./read.js";
+import { readModelFolder } from "./read.js";
 import { LOOKED, READ, type TrialAnswer, type TrialOrder } from "./trial-messages.js";
 
 /** Bytes of this process, by the name of the line in /proc/PID/status (proc(5)). */
@@ -20,7 +19,7 @@ function bytesOf(name: "VmData" | "VmHWM" | "VmRSS"): number {
   return Number(found?.[1] ?? 0) * 1024;
 }
 
-/** The most that it had counts from now on. */
+/** Sets the peak (VmHWM) back to what the process has now: 5 in clear_refs, proc(5). */
 function forgetPeak(): void {
   tried(() => writeFileSync("/proc/self/clear_refs", "5"));
 }
@@ -32,15 +31,9 @@ async function trial({ folder, bytes }: TrialOrder): Promise<void> {
   forgetPeak();
   const before = bytesOf("VmRSS");
   limitData(bytesOf("VmData") + bytes);
-  // Functions that call functions are written out here, which may take for ever
-  if (report.model !== undefined)
-    await checkGraphs(
-      report.model.manifest,
-      await graphPaths(folder, report.model.manifest),
-      engine,
-    ).catch(() => undefined);
-  process.send?.(LOOKED);
-  const { entry, error } = await loadReport(report, engine, ["cpu"]);
+  // To look at graphs writes out functions that call functions, which may take for ever
+  const looked = () => void process.send?.(LOOKED);
+  const { entry, error } = await loadReport(report, engine, ["cpu"], { looked });
   const took = Math.max(0, bytesOf("VmHWM") - before);
   const runs = engine.runMemory();
   if (entry?.nativeId !== undefined) await engine.unload(entry.nativeId);

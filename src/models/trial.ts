@@ -4,7 +4,6 @@
  */
 import { fork, type ChildProcess } from "node:child_process";
 import os from "node:os";
-import { renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
@@ -12,10 +11,12 @@ import { durations } from "../base/durations.js";
 import { tried } from "../base/errno.js";
 import { errorCode, errors, RadserveError } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
+import { mebibytes } from "../base/process-memory.js";
 import { storedJson } from "../base/stored-json.js";
 import { VERSION } from "../base/version.js";
+import { replacePrivately } from "../files/private-file.js";
 import { textOfRegularSync } from "../files/regular-file.js";
-import type { Provider } from "./load.js";
+import { providerOf, type Provider } from "./load.js";
 import type { FolderReport, SoundModel } from "./read.js";
 import { LOOKED, READ, type TrialAnswer, type TrialOrder } from "./trial-messages.js";
 
@@ -82,7 +83,7 @@ export class ModelTrials {
     const { model, problems } = report;
     if (model === undefined || problems.length > 0 || model.manifest.release === "off")
       return undefined;
-    if (this.#providerOf(model) !== "cpu") return undefined;
+    if (providerOf(model.manifest, this.options.providers) !== "cpu") return undefined;
     const key = this.#keyOf(model);
     const before = this.#remembered().find((one) => one.model === key);
     const known = before === undefined ? undefined : resultOf(report.name, before, limits);
@@ -109,10 +110,6 @@ export class ModelTrials {
   rest(): void {
     this.#child?.kill("SIGKILL");
     this.#child = undefined;
-  }
-
-  #providerOf({ manifest }: SoundModel): Provider | undefined {
-    return this.options.providers.find((one) => manifest.execution.providers.includes(one));
   }
 
   #keyOf({ sha256 }: SoundModel): string {
@@ -181,10 +178,7 @@ export class ModelTrials {
   #remember(one: Remembered): void {
     const others = this.#remembered().filter(({ model }) => model !== one.model);
     const kept = { tried: [...others, one].slice(-MOST_REMEMBERED) };
-    tried(() => {
-      writeFileSync(`${this.#file}.new`, JSON.stringify(kept), { mode: 0o600 });
-      renameSync(`${this.#file}.new`, this.#file);
-    });
+    tried(() => replacePrivately(this.#file, JSON.stringify(kept)));
   }
 }
 
@@ -203,8 +197,6 @@ function resultOf(
   const message = `${error.message} That was when it was tried before; radserve models reload tries it again.`;
   return { bytes, runs, refused: RadserveError.fromObject({ ...error, message }) };
 }
-
-const mebibytes = (bytes: number): number => Math.ceil(bytes / 2 ** 20);
 
 function tooLarge(name: string, bytes: number, limits: TrialLimits): RadserveError {
   return errors.model_unavailable(
