@@ -229,3 +229,9 @@ export function clientWithToken(config: Config): Client {
     "RADSERVE_TOKEN: expected the token of this client; found none. Make one with: radserve token issue --subject NAME",
   );
 }
+
+/** The query of an address, of those fields that are given. */
+export const queryOf = (fields: Record<string, string | undefined>) =>
+  new URLSearchParams(
+    Object.entries(fields).filter((field): field is [string, string] => field[1] !== undefined),
+  ).toString();

@@ -30,17 +30,12 @@ import { receiptName } from "../../../results/receipt/names.js";
 import { distrust, TO_TRUST, type Trust } from "../../../results/receipt/seal.js";
 import { deliveryListSchema, droppedSchema, retriedSchema } from "./endpoints.js";
 import { objectsIn, type Changed } from "./messages.js";
-import { clientWithToken } from "../../../commands/client.js";
+import { clientWithToken, queryOf } from "../../../commands/client.js";
 import { print, remark, type ExitStatus, type JsonOption } from "../../../commands/run.js";
 
 interface Choice extends JsonOption {
   destination?: string;
 }
-
-const queryOf = (fields: Record<string, string | undefined>) =>
-  new URLSearchParams(
-    Object.entries(fields).filter((field): field is [string, string] => field[1] !== undefined),
-  ).toString();
 
 export async function deliverList(
   config: Config,

@@ -8,11 +8,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { stat } from "../../../files/disk.js";
 import { ifMissing } from "../../../files/durable-files.js";
 import { sopClassName } from "../../../images/dicom/dictionary.js";
-import {
-  EXPLICIT_VR_LITTLE_ENDIAN,
-  IMPLICIT_VR_LITTLE_ENDIAN,
-  transferSyntax,
-} from "../../../images/dicom/transfer-syntax.js";
+import { transferSyntax } from "../../../images/dicom/transfer-syntax.js";
 import { dataSetBytes, fileHead, type Dataset } from "../../../results/dicom/elements.js";
 import { derivedUid } from "../../../results/dicom/uid.js";
 import { durations } from "../../../base/durations.js";
@@ -49,7 +45,7 @@ import {
 } from "./destination.js";
 import { readCredentials, type DicomSettings } from "./destination-settings.js";
 import { proofBy } from "./proof.js";
-import { dataSetIn, syntaxesOf } from "./recode.js";
+import { dataSetIn, PLAIN, syntaxesOf } from "./recode.js";
 import { sentBy, statusText } from "./store-status.js";
 
 /** Study Root Query/Retrieve Information Model (PS3.4 annex C.6.2). */
@@ -65,7 +61,6 @@ const REQUEST_COMMITMENT = 1;
 const MOST_OBJECTS = 64;
 /** Bytes of a P-DATA-TF that peers are told. */
 const MOST_DATA = 256 * 1024;
-const PLAIN = [EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN];
 
 type Tell = (object: ObjectToSend, sent: Sent) => void;
 

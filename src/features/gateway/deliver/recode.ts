@@ -2,6 +2,7 @@
  * Objects in the transfer syntaxes that peers take who do not take an object's own: values stay
  * equal, and pixels are decompressed (PS3.5 sections 10.1, A.4).
  */
+import { storedFrames } from "../../../images/dicom/case.js";
 import { openFile, readFileMeta, type DicomFile } from "../../../images/dicom/dicom-file.js";
 import { tagOf } from "../../../images/dicom/dictionary.js";
 import { itemsOf, type DataSet } from "../../../images/dicom/elements.js";
@@ -15,7 +16,7 @@ import { fileHead } from "../../../results/dicom/elements.js";
 import { ITEM, ITEM_END, SEQUENCE_END, UNDEFINED } from "../../../images/dicom/headers.js";
 
 /** What every peer takes, the one with value representations first. */
-const PLAIN = [EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN];
+export const PLAIN = [EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN];
 
 /** The transfer syntaxes in which an object of ours can be sent, its own first. */
 export function syntaxesOf(own: string): readonly string[] {
@@ -44,7 +45,7 @@ async function decompressed(bytes: Buffer): Promise<Buffer> {
   const { attributes, dataSet } = openFile(bytes);
   const image = await readImage(bytes);
   const frames: Uint8Array[] = [];
-  for (let frame = 0; frame < image.frameCount; frame++) frames.push(await image.frame(frame));
+  for await (const frame of storedFrames(image)) frames.push(frame);
   const pixels = Buffer.concat(frames);
   const uid = (keyword: string) => attributes.string(keyword) ?? "";
   const at = dataSet.elements.get(PIXEL_DATA)?.offset;

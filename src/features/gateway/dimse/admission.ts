@@ -14,9 +14,10 @@ export interface Origin {
   networks: readonly string[] | undefined;
 }
 
-const withNetworks = ({ name, networks }: Origin) => ({
-  name,
-  from: networks === undefined ? undefined : new Networks(networks),
+/** With the networks as they are asked for an address; `from` undefined: it may call from all. */
+export const withNetworks = <T extends Pick<Origin, "networks">>(one: T) => ({
+  ...one,
+  from: one.networks === undefined ? undefined : new Networks(one.networks),
 });
 
 /** A connection that has asked for nothing yet. */

@@ -183,7 +183,11 @@ export class Arrivals {
   /** The reception of a series was interrupted; it may have its job already. */
   interrupted(place: SeriesPlace): void {
     const known = this.#waits(place);
-    if (known !== undefined) known.held = undefined;
+    if (known !== undefined) {
+      known.held = undefined;
+      this.#await(place);
+      return;
+    }
     const add = async () => {
       if ((await this.#reader.objects(place)).length > 0) this.#await(place);
     };

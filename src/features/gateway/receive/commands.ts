@@ -1,5 +1,5 @@
 /** `radserve received`: what the gateway of a running server has received. */
-import { clientWithToken } from "../../../commands/client.js";
+import { clientWithToken, queryOf } from "../../../commands/client.js";
 import { print, remark, type ExitStatus, type JsonOption } from "../../../commands/run.js";
 import { counted, table } from "../../../base/table.js";
 import type { Config } from "../../../config.js";
@@ -15,11 +15,6 @@ interface Choice extends JsonOption {
   peer?: string;
   series?: string;
 }
-
-const queryOf = (fields: Record<string, string | undefined>) =>
-  new URLSearchParams(
-    Object.entries(fields).filter((field): field is [string, string] => field[1] !== undefined),
-  ).toString();
 
 const pageOf = (study: string) => `/gateway/received/${encodeURIComponent(study)}`;
 

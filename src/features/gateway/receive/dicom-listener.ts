@@ -12,14 +12,14 @@ import {
 import { asRadserveError, type RadserveError } from "../../../base/errors.js";
 import { sha256 } from "../../../files/durable-files.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
-import { Networks, plainAddress } from "../../../base/networks.js";
+import { plainAddress, type Networks } from "../../../base/networks.js";
 import {
   serveAssociation,
   VERIFICATION,
   type AcceptorHandlers,
   type Incoming,
 } from "../dimse/acceptor.js";
-import { Admission, StrangersLog } from "../dimse/admission.js";
+import { Admission, StrangersLog, withNetworks } from "../dimse/admission.js";
 import { STATUS } from "../dimse/command.js";
 import { MORE_CONNECTIONS } from "../settings.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
@@ -251,11 +251,6 @@ export class DicomListener {
       connection.destroy();
   }
 }
-
-const withNetworks = (peer: Peer) => ({
-  ...peer,
-  from: peer.networks === undefined ? undefined : new Networks(peer.networks),
-});
 
 /** A peer that the settings do not name. */
 const NOBODY = "unknown";

@@ -1,6 +1,6 @@
 /** What lies in the spool of a series, and how it came there. */
 import path from "node:path";
-import { groupsOf } from "../../../base/groups.js";
+import { groupsBy, groupsOf } from "../../../base/groups.js";
 import { sha256 } from "../../../files/durable-files.js";
 import type { Interruption } from "../../../inference/reception-note.js";
 import type { Marks, SeriesMark } from "./marks.js";
@@ -85,8 +85,9 @@ export class SeriesReader {
   ): Promise<SeriesFacts> {
     const { peer } = place;
     // One that took another's place is another one
+    const ofObject = groupsBy(again, (file) => file.slice(0, file.lastIndexOf(".")));
     const keyOf = (name: string) =>
-      [name, ...again.filter((file) => file.startsWith(name.slice(0, -"dcm".length)))].join(" ");
+      [name, ...(ofObject.get(name.slice(0, -".dcm".length)) ?? [])].join(" ");
     const unknown = names.filter((name) => !known.has(keyOf(name)));
     for (const some of groupsOf(unknown, READ_AT_ONCE))
       await Promise.all(
@@ -100,13 +101,9 @@ export class SeriesReader {
 
   /** The series of a StudyInstanceUID, whichever peers and patients have it. */
   async placesOf(studyInstanceUid: string): Promise<SeriesPlace[]> {
-    const found: SeriesPlace[] = [];
-    for (const peer of (await namesIn(this.#path("series"))).filter(isPeerFolder))
-      for (const study of (await namesIn(this.#path("series", peer))).filter(isStudyFolder))
-        if (studyOf(study) === studyInstanceUid)
-          for (const series of (await namesIn(this.#path("series", peer, study))).filter(isUid))
-            found.push({ peer, study, series });
-    return found;
+    const isOfStudy = (name: string) => isStudyFolder(name) && studyOf(name) === studyInstanceUid;
+    const found = await this.foldersIn("series", [isPeerFolder, isOfStudy, isUid]);
+    return found.map(([peer = "", study = "", series = ""]) => ({ peer, study, series }));
   }
 
   /** The names of folders below one of the spool, as deep as the checks of their names. */

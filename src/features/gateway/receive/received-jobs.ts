@@ -74,11 +74,10 @@ export const notMade = ({ place, names }: Looked, why: Unmade, rule: string | nu
   why,
 });
 
-/** The one with the most images; of several, the first by SeriesInstanceUID. */
+/** The one with the most images; of several, the first. */
 function largestOf(all: readonly Looked[], facts: ReadonlyMap<Looked, SeriesFacts>): Looked[] {
   const sizeOf = (looked: Looked) => imagesIn(facts.get(looked) ?? { objects: [] });
-  const inOrder = [...all].sort((a, b) => (a.place.series < b.place.series ? -1 : 1));
-  const [first, ...others] = inOrder;
+  const [first, ...others] = all;
   if (first === undefined) return [];
   return [others.reduce((most, one) => (sizeOf(one) > sizeOf(most) ? one : most), first)];
 }
@@ -100,9 +99,12 @@ export class ReceivedJobs {
     taken: readonly TakenSeries[],
   ): Promise<{ made: Completed[]; held: Unmade | undefined }> {
     const own = taken.map(({ looked }) => looked);
-    const all = isOfStudy(rule) ? [...own, ...(await this.#othersOf(study, rule, own))] : own;
+    const others = isOfStudy(rule) ? await this.#othersOf(study, rule, own) : [];
+    // In one order, whichever came first here: the key of the job has to be the same on all nodes
+    const all = [...own, ...others].sort((a, b) => (a.place.series < b.place.series ? -1 : 1));
     const facts = new Map<Looked, SeriesFacts>();
-    for (const looked of all) {
+    const isAsked = rule.series === "largest" || rule.require_series !== undefined;
+    for (const looked of isAsked ? all : []) {
       const known = taken.find((asked) => asked.looked === looked)?.facts;
       facts.set(looked, await this.options.reader.factsOf(looked, known));
     }
@@ -119,9 +121,7 @@ export class ReceivedJobs {
           : undefined;
     if (held !== undefined)
       return { made: own.map((looked) => notMade(looked, held, rule.name)), held };
-    // In one order, whichever came first here: the key of the job has to be the same on all nodes
-    const inOrder = [...chosen].sort((a, b) => (a.place.series < b.place.series ? -1 : 1));
-    const made = await this.#jobOf(rule, inOrder);
+    const made = await this.#jobOf(rule, chosen);
     return { made: [made], held };
   }
 

@@ -16,6 +16,7 @@ import { lstat, rename } from "node:fs/promises";
 import path from "node:path";
 import { ifThere } from "../../../base/errno.js";
 import { RadserveError } from "../../../base/errors.js";
+import { groupsBy } from "../../../base/groups.js";
 import { monotonic } from "../../../base/monotonic.js";
 import { openDescriptor } from "../../../files/disk.js";
 import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
@@ -153,10 +154,7 @@ export class Reception {
     const unwritten = this.#unwritten.get(`${peer}/${study}`);
     if (unwritten !== undefined) await this.#writeAgain(peer, study, unwritten);
     const names = new Set([...(await namesIn(this.#path(peer, study))), ...(unwritten ?? [])]);
-    const found = new Map<string, Note[]>();
-    for (const note of [...names].sort().flatMap(noteOf))
-      found.set(note.series, [...(found.get(note.series) ?? []), note]);
-    return found;
+    return groupsBy([...names].sort().flatMap(noteOf), ({ series }) => series);
   }
 
   /**
@@ -314,7 +312,7 @@ export class Reception {
 
 /** One association, or one request of STOW-RS: what it brings, and how it ends. */
 export class Transfer {
-  /** Undefined until it has brought something. */
+  /** NODE.STARTED-NUMBER, by which its notes are named; empty until it has brought something. */
   id = "";
   /** By `keyOfPlace`. */
   readonly #brought = new Map<string, Brought>();

@@ -54,8 +54,11 @@ export class Removal {
   async end(rule: string, place: SeriesPlace): Promise<void> {
     const { peer, study, series } = place;
     const leaving = this.#path(REMOVING, rule, peer, study, series);
+    const studies = (await namesIn(this.#path("studies"))).map((one) =>
+      this.#path("studies", one, peer, study),
+    );
     for (const name of await filesIn(leaving)) {
-      await this.#removeFurther(place, path.join(leaving, name));
+      await this.#removeFurther(place, path.join(leaving, name), studies);
       await removeFile(leaving, name);
     }
     const left = this.#path("series", peer, study);
@@ -63,44 +66,48 @@ export class Removal {
     const isGone = (await filesIn(path.join(left, series))).length === 0;
     const again = this.#path(...againPath(peer, study, series));
     for (const name of await filesIn(again)) await removeFile(again, name);
-    const [marks, replace] = ["marks", "replace"].map((one) => this.#path(one, peer, study));
-    await removeFile(marks ?? "", `${series}.json`);
-    await removeFile(replace ?? "", series);
+    const marks = this.#path("marks", peer, study);
+    const replace = this.#path("replace", peer, study);
+    await removeFile(marks, `${series}.json`);
+    await removeFile(replace, series);
     if (isGone) await this.options.reception.forget(place);
     // Of objects that were refused, and of which no other came
     for (const other of await namesIn(left)) await removeEmpty(path.join(left, other));
-    if ((await namesIn(left)).length === 0) await this.options.spool.patients.forget(peer, study);
-    const studies = (await namesIn(this.#path("studies"))).map((one) =>
-      this.#path("studies", one, peer, study),
-    );
-    const isLast = (await namesIn(left)).length === 0;
-    if (isLast) for (const folder of studies) await removeFile(folder, RECEPTION_NOTE);
+    if ((await namesIn(left)).length === 0) {
+      await this.options.spool.patients.forget(peer, study);
+      for (const folder of studies) await removeFile(folder, RECEPTION_NOTE);
+    }
     for (const empty of [
       leaving,
       path.dirname(leaving),
       ...studies,
       again,
       path.dirname(again),
-      marks ?? "",
-      replace ?? "",
+      marks,
+      replace,
       left,
     ])
       await removeEmpty(empty);
   }
 
-  /** Further names of an object: in the folders of studies, and that of version 0.6. */
-  async #removeFurther({ peer, study, series }: SeriesPlace, file: string): Promise<void> {
+  /**
+   * Further names of an object: in the folders of studies, and that of version 0.6.
+   * @param studies those folders, of all rules
+   */
+  async #removeFurther(
+    { series }: SeriesPlace,
+    file: string,
+    studies: readonly string[],
+  ): Promise<void> {
     const found = await lstat(file).catch(ifMissing(undefined));
     if (found === undefined) return;
     const name = path.basename(file);
     const inodeOf = async (other: string) =>
       (await lstat(other).catch(ifMissing(undefined)))?.ino ?? NaN;
-    for (const rule of await namesIn(this.#path("studies"))) {
-      const folder = this.#path("studies", rule, peer, study);
+    for (const folder of studies)
       for (const further of [name, nameBeside(name, series)])
         if ((await inodeOf(path.join(folder, further))) === found.ino)
           await removeFile(folder, further);
-    }
     // Another peer's series may have it, too
     const second = this.#path(...objectPath(name.slice(0, -".dcm".length)));
     const links = (await lstat(file).catch(ifMissing(undefined)))?.nlink ?? 0;

@@ -11,12 +11,11 @@ import { createLog } from "../../../../src/base/log.js";
 import { Arrivals } from "../../../../src/features/gateway/receive/arrivals.js";
 import type { Submission } from "../../../../src/features/gateway/receive/received-jobs.js";
 import { DicomListener } from "../../../../src/features/gateway/receive/dicom-listener.js";
-import { Reception } from "../../../../src/features/gateway/receive/reception.js";
 import { RuleBook } from "../../../../src/features/gateway/receive/rules.js";
 import { Spool } from "../../../../src/features/gateway/receive/spool.js";
 import { rule as ruleSchema } from "../../../../src/features/gateway/rule-settings.js";
 import { RunningClock } from "../../../../src/files/running-clock.js";
-import { arrivingOf } from "../../../support/arriving.js";
+import { arrivingOf, receptionIn } from "../../../support/arriving.js";
 import { CT, EXPLICIT } from "../../../support/dicom.js";
 import { associate, instanceAt, object, STUDY } from "../../../support/gateway.js";
 import { until } from "../../../support/until.js";
@@ -44,12 +43,7 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
   const folder = known ?? t.testdir();
   const spool = new Spool(folder, { mostBytes, minimumFreeBytes: 0, peerShare: 1 });
   const jobs: (Submission & { note: unknown; files: number })[] = [];
-  const reception = new Reception({
-    folder,
-    made: (...names) => spool.made(...names),
-    node: Promise.resolve("node"),
-    interrupted: (place) => arrivals.interrupted(place),
-  });
+  const reception = receptionIn(folder, spool, (place) => arrivals.interrupted(place));
   const book = new RuleBook(
     rules.map((one, i) => {
       const { pause, ...given } = one;
