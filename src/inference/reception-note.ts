@@ -11,7 +11,7 @@ import { z } from "zod";
 import { errno } from "../base/errno.js";
 import { storedJson } from "../base/stored-json.js";
 import { counted } from "../base/table.js";
-import { readStart } from "../files/descriptor.js";
+import { readAt } from "../files/descriptor.js";
 import { openPlain } from "../files/disk.js";
 import type { OpenedInput } from "../files/guarded-paths.js";
 import { RECEPTION_NOTE } from "../files/helper-names.js";
@@ -58,7 +58,7 @@ export async function readReceptionNote(input: OpenedInput): Promise<ReadNote> {
   try {
     const { size } = fstatSync(fd);
     if (size > MOST_BYTES) return "unreadable";
-    const text = await readStart(fd, size);
+    const text = await readAt(fd, size, 0);
     return noteSchema.safeParse(storedJson(text)).data ?? "unreadable";
   } catch {
     return "unreadable";

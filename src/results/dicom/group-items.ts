@@ -70,7 +70,7 @@ export function framesOf({ ids }: Subject, frame: number | undefined): readonly 
 export function sourcesOf(
   relationship: Relationship,
   subject: Subject,
-  told: readonly Told[],
+  about: readonly (number | undefined)[],
 ): Dataset[] {
   const { ids, others, image } = subject;
   const members = image.case?.members ?? [image];
@@ -79,7 +79,7 @@ export function sourcesOf(
       ? [uidRef(relationship, SERIES_INSTANCE_UID, seriesInstanceUid)]
       : images(relationship, SOURCE_OF_MEASUREMENT, allOf(frames)),
   );
-  const numbers = [...new Set(told.map(({ finding }) => finding.frame))];
+  const numbers = [...new Set(about)];
   if (numbers.includes(undefined)) return whole.flat();
   const frames = numbers.flatMap((frame) => framesOf(subject, frame));
   return [images(relationship, SOURCE_OF_MEASUREMENT, frames), ...whole.slice(1)].flat();
@@ -115,9 +115,7 @@ export function algorithmItems(subject: Subject): Dataset[] {
 /** Finding, category and site with the side that all frames of the findings have. */
 export function findingItems({ image }: Subject, label: Label, told: readonly Told[]): Dataset[] {
   const { category, finding_site } = label;
-  const [side, ...others] = distinct(
-    told.map(({ finding }) => sideOf(image, label, finding.frame)),
-  );
+  const [side, ...others] = new Set(told.map(({ finding }) => sideOf(image, label, finding.frame)));
   const sided =
     side === undefined || others.length > 0
       ? []

@@ -43,7 +43,6 @@ import {
   LABEL_MAP_SEGMENTATION,
   partsOf,
   phasesIn,
-  segFrameNumber,
   segmentsOf,
   segmentTracking,
   type PhaseSegment,
@@ -108,7 +107,7 @@ export function measurementGroups(
     ordinals.set(key, ordinal + 1);
     const told: Told = { finding, own: measurements.get(key) ?? [], ordinal };
     if (!finding.present) label.absent.push(told);
-    else if (isRegion(told, subject)) {
+    else if (isRegion(told)) {
       label.regions.push(told);
       makers.push(() => [regionGroup(subject, label, told)]);
     } else if (label.present.push(told) === 1) makers.push(() => labelGroups(subject, label, seg));
@@ -174,9 +173,8 @@ function foundOf({ findings }: ReportContents): Finding[] {
 }
 
 /** A box in a volume, or a box or point on a frame. */
-function isRegion({ finding }: Told, { image }: Subject): boolean {
-  return finding.frames !== undefined || outlineOf(finding, image.format) !== undefined;
-}
+const isRegion = ({ finding: { frames, box, point } }: Told): boolean =>
+  [frames, box, point].some((one) => one !== undefined);
 
 /**
  * A label that was found nowhere; or that is on some frames, where all of them together say that it
@@ -188,18 +186,17 @@ function absentItems(subject: Subject, label: LabelReport): Dataset[] {
   const told = isFound ? absent.filter(({ finding }) => finding.over_frames !== undefined) : absent;
   if (told.length === 0) return [];
   const children = [
-    ...sourcesOf("INFERRED FROM", subject, everywhere(subject, told)),
+    ...sourcesOf("INFERRED FROM", subject, everywhere(subject, told.map(frameOf))),
     ...absentNumbers(subject, label, told),
   ];
   return [coded("CONTAINS", codeOf(label.label), ABSENT, children)];
 }
 
-/** What is said of every frame is said of the image. */
-function everywhere({ ids }: Subject, told: readonly Told[]): readonly Told[] {
-  const frames = new Set(told.map(({ finding }) => finding.frame));
-  if (frames.size < ids.frames.length) return told;
-  return told.map((one) => ({ ...one, finding: { ...one.finding, frame: undefined } }));
-}
+const frameOf = ({ finding }: Told) => finding.frame;
+
+/** The frames that something is said of; what is said of every frame is said of the image. */
+const everywhere = ({ ids }: Subject, frames: readonly (number | undefined)[]) =>
+  new Set(frames).size < ids.frames.length ? frames : [undefined];
 
 function onFrame({ frame }: { frame?: number | undefined }): string {
   return frame === undefined ? "" : ` on frame ${frame}`;
@@ -325,8 +322,9 @@ function segmentGroup(
       })
     : segmentReference(dcm("121214", "Referenced Segmentation Frame"), {
         ...object,
-        // The frame is of one segment; naming both is not allowed (PS3.3 table 10-3)
-        ReferencedFrameNumber: segFrameNumber(segment.number, 0, phasesIn(subject)),
+        // The frame is of one segment; naming both is not allowed (PS3.3 table 10-3). Of an image
+        // with one frame, the number of a segment is that of its frame
+        ReferencedFrameNumber: segment.number,
       });
   const source =
     image.series !== undefined && ids.frames.length > 1
@@ -356,7 +354,7 @@ function wholeGroup(subject: Subject, label: LabelReport, told: readonly Told[])
   const seen = onFrames.length > 0 ? onFrames : told;
   return container("CONTAINS", GROUP, "1501", [
     ...headItems(subject, label, told, { id, uid }),
-    ...sourcesOf("CONTAINS", subject, seen),
+    ...sourcesOf("CONTAINS", subject, seen.map(frameOf)),
     ...numbersOf(subject, label, told),
     coded("CONTAINS", codeOf(label.label), PRESENT),
   ]);
@@ -365,15 +363,11 @@ function wholeGroup(subject: Subject, label: LabelReport, told: readonly Told[])
 /** TID 1501 with a value that the model measured, of points or as a regression. */
 function valueGroup(subject: Subject, values: readonly Measurement[]): Dataset {
   const name = values[0]?.name ?? "";
-  const places = values.map(({ frame }): Told => ({
-    finding: { label: name, present: true, ...(frame === undefined ? {} : { frame }) },
-    own: [],
-    ordinal: 0,
-  }));
+  const frames = values.map(({ frame }) => frame);
   return container("CONTAINS", GROUP, "1501", [
     ...tracking(`${subject.model.name}: ${name}`, trackingUid(subject, ["value", name, 0])),
     ...algorithmItems(subject),
-    ...sourcesOf("CONTAINS", subject, everywhere(subject, places)),
+    ...sourcesOf("CONTAINS", subject, everywhere(subject, frames)),
     ...values.flatMap((value) => measured([value], undefined, sourceOfValue(subject, value))),
   ]);
 }

@@ -105,17 +105,6 @@ export function areExclusive(outputs: FrameOutputs): boolean {
 }
 
 /**
- * Number of a SEG frame (from 1): all source frames of the first segment, phase by phase, then
- * those of the second.
- */
-export function segFrameNumber(segment: number, frame: number, phases: readonly Phase[]): number {
-  const [first, ...others] = phases;
-  const inOrder = others.length === 0 ? undefined : phases.flatMap(({ frames }) => frames);
-  const frames = inOrder?.length ?? first?.frames.length ?? 0;
-  return (segment - 1) * frames + (inOrder?.indexOf(frame) ?? frame) + 1;
-}
-
-/**
  * The labels of a frame, one byte a pixel: 0 for none, else the number of its segment.
  * @throws Error if an output is not a segmentation of the image's size
  */
