@@ -6,7 +6,6 @@
  * the options say. On a PostgreSQL of its own, as a node starts one. `--alter SQL` tries the tables
  * in another form.
  */
-import { randomUUID } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -21,6 +20,7 @@ import { openDatabase } from "../src/jobs/database.js";
 import { lease, settle, type Ending } from "../src/jobs/leases.js";
 import { migrate } from "../src/jobs/migrations.js";
 import { enter, type Instance } from "../src/jobs/nodes.js";
+import { newInstance } from "../test/support/tables.js";
 import { machine } from "./lib/server.js";
 import { median, quantile } from "./lib/statistics.js";
 
@@ -93,18 +93,6 @@ async function fill(pool: Pool, { jobs, items }: Load): Promise<void> {
   await pool.query("vacuum analyze radserve.job");
 }
 
-const node = (): Instance => ({
-  id: randomUUID(),
-  node: randomUUID(),
-  place: "",
-  name: "bench",
-  release: "bench",
-  address: "",
-  process: randomUUID(),
-  afterCrash: false,
-  works: true,
-});
-
 interface LeaseFigures {
   items_per_second: number;
   lease_ms: { median: number; p95: number };
@@ -151,7 +139,7 @@ async function lockedBy(pool: Pool, instance: Instance): Promise<number> {
 
 async function measure(pool: Pool, load: Load): Promise<LeaseFigures> {
   await fill(pool, load);
-  const nodes = Array.from({ length: load.nodes }, node);
+  const nodes = Array.from({ length: load.nodes }, () => newInstance());
   for (const one of nodes) await enter(pool, one, true);
   const locked_rows_per_lease = await lockedBy(pool, nodes[0]!);
   const one = async <T extends object>(text: string): Promise<T> =>

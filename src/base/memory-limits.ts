@@ -10,6 +10,8 @@ import { ConfigError } from "./errors.js";
 const OWN = 2 ** 29;
 /** Less than this, and nothing is left for images and networks beside Radserve itself. */
 export const LEAST_MEMORY = 3 * 2 ** 28;
+/** Only reached where there is too little memory to serve: doctor says so then. */
+const LEAST_OF_IMAGES = 2 ** 26;
 /** Networks have at least this part of all, whatever a setting gives to images. */
 const LEAST_SHARE_OF_RUNS = 1 / 8;
 /** What the process may come to have beside models and runs, after it was looked at. */
@@ -32,15 +34,16 @@ export function requireMemory(): void {
 }
 
 /** What images may take unless a setting says it: half of what Radserve itself leaves. */
-export const usualMemory = (whole = wholeMemory()): number =>
-  Math.max(Math.floor((whole - OWN) / 2), LEAST_MEMORY / 12);
+export const usualMemory = (): number =>
+  Math.max(Math.floor((wholeMemory() - OWN) / 2), LEAST_OF_IMAGES);
 
 /**
  * What the runs of all networks may take together: what images and the process leave.
  * @param images that images may take
  * @param held bytes that the process has without images and runs, models among them
  */
-export function memoryOfRuns(images: number, held: number, whole = wholeMemory()): number {
+export function memoryOfRuns(images: number, held: number): number {
+  const whole = wholeMemory();
   const own = Math.max(OWN, held + GROWTH);
   return Math.floor(Math.max(whole - images - own, whole * LEAST_SHARE_OF_RUNS));
 }

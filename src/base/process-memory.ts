@@ -232,4 +232,4 @@ export class ProcessMemory {
   }
 }
 
-const mebibytes = (bytes: number): number => Math.ceil(bytes / 2 ** 20);
+export const mebibytes = (bytes: number): number => Math.ceil(bytes / 2 ** 20);

@@ -4,7 +4,7 @@
  * could not read it otherwise.
  */
 import { randomBytes } from "node:crypto";
-import { chownSync, mkdirSync, statSync } from "node:fs";
+import { chownSync, mkdirSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { link, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../base/errno.js";
@@ -54,4 +54,15 @@ export async function createPrivately(file: string, text: string): Promise<void>
   } finally {
     await unlink(temporary);
   }
+}
+
+/**
+ * Writes a small file of the state directory anew: whoever reads finds the text of before or this
+ * one, whole, and its owner alone reads it. Only one process writes such a file.
+ * @throws errors of the system
+ */
+export function replacePrivately(file: string, text: string): void {
+  const helper = `${file}.new`;
+  writeFileSync(helper, text, { mode: 0o600 });
+  renameSync(helper, file);
 }

@@ -6,8 +6,7 @@
  */
 import { randomBytes, randomUUID } from "node:crypto";
 import { link, unlink, writeFile } from "node:fs/promises";
-import { errno } from "../base/errno.js";
-import { holdsSomething } from "./folder-mark.js";
+import { errno, ifThere } from "../base/errno.js";
 import { textOfRegular } from "./regular-file.js";
 
 export const ROOT_MARK = ".radserve-root";
@@ -46,13 +45,8 @@ export async function leaveRootMark(root: string): Promise<void> {
   } catch (error) {
     if (errno(error) === "EEXIST") return;
     if (!LINKS_NONE.has(errno(error))) throw error;
-    await writeFile(whole, text, file).catch((other: unknown) => {
-      if (errno(other) !== "EEXIST") throw other;
-    });
+    await writeFile(whole, text, file).catch(ifThere);
   } finally {
     await unlink(part);
   }
 }
-
-/** Whether nothing is in a root, as in a mount point without its mount. */
-export const isEmptyRoot = async (root: string): Promise<boolean> => !(await holdsSomething(root));

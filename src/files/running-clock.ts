@@ -6,11 +6,11 @@
  * The file has stretches in which both clocks went alike. Between two of them the program stood, or
  * the time of day jumped: that time does not count.
  */
-import { renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { z } from "zod";
 import { monotonic } from "../base/monotonic.js";
 import { storedJson } from "../base/stored-json.js";
+import { replacePrivately } from "./private-file.js";
 import { textOfRegularSync } from "./regular-file.js";
 
 /** How far the two may drift apart before it is a jump: daily corrections are far smaller. */
@@ -58,9 +58,7 @@ export class RunningClock {
   tick(): void {
     this.#advance();
     try {
-      const helper = `${this.file}.new`;
-      writeFileSync(helper, JSON.stringify(this.#stretches), { mode: 0o600 });
-      renameSync(helper, this.file);
+      replacePrivately(this.file, JSON.stringify(this.#stretches));
     } catch {
       // After the next start less time has passed, and things stay longer
     }

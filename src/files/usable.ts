@@ -34,8 +34,11 @@ const FULL = new Set(["ENOSPC", "EDQUOT"]);
 /** Looks that have not ended: each holds a thread, so none is begun beside one. */
 const asked = new Map<string, Promise<unknown>>();
 
-/** Throws what the look throws; undefined where it takes too long. */
-async function patiently<T>(key: string, look: () => Promise<T>): Promise<T | undefined> {
+/**
+ * Looks at a folder, by a key of its own for each kind of look.
+ * @throws what the look throws; undefined where it takes too long
+ */
+export async function patiently<T>(key: string, look: () => Promise<T>): Promise<T | undefined> {
   const answer =
     (asked.get(key) as Promise<T> | undefined) ?? look().finally(() => asked.delete(key));
   // Nobody may wait for it any more when it fails

@@ -15,6 +15,7 @@ import {
   NO_NODE_CAN_RUN,
   OTHER_VERSIONS,
   runsNow,
+  SOME_NODE_RUNS,
   type Pins,
 } from "./pins.js";
 import { isYounger, type Instance } from "./nodes.js";
@@ -503,7 +504,7 @@ export async function depth(pool: Pool): Promise<Depth> {
           union all
           select $1::text, count(*)::int from radserve.job j
           where finished_at is null and cancelled_at is null and not held and pause_code is null and pins is not null
-            and exists (select from radserve.instance n where ${runsNow("n")}) and not ${isRunBySome("j")}
+            and ${SOME_NODE_RUNS} and not ${isRunBySome("j")}
           having count(*) > 0) p) as paused_for
      from radserve.job j cross join lateral
        (select count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running

@@ -45,6 +45,9 @@ export async function pinsFor(
   };
 }
 
+/** The condition that a node shows signs of life. */
+const lives = (node: string): string => `${node}.beat_at > now() - interval '15 s'`;
+
 /**
  * The condition that a node has the key of the node that took a job: without it, neither trusts
  * what the other has written. Where no node that lives has it, it was taken away, and keeps no job
@@ -52,7 +55,7 @@ export async function pinsFor(
  */
 const knowsKey = (job: string, node: string): string =>
   `(${job}.pins->>'result_key' is null or ${job}.pins->>'result_key' = any(${node}.result_keys)
-    or not exists (select from radserve.instance k where k.beat_at > now() - interval '15 s'
+    or not exists (select from radserve.instance k where ${lives("k")}
       and ${job}.pins->>'result_key' = any(k.result_keys)))`;
 
 /**
@@ -68,7 +71,10 @@ export const canRun = (job: string, node: string): string =>
 
 /** The condition for a node that runs images now: it shows signs of life, with its models ready. */
 export const runsNow = (node: string): string =>
-  `(${node}.works and ${node}.ready and ${node}.beat_at > now() - interval '15 s')`;
+  `(${node}.works and ${node}.ready and ${lives(node)})`;
+
+/** The condition that some node runs images now. */
+export const SOME_NODE_RUNS = `exists (select from radserve.instance n where ${runsNow("n")})`;
 
 /** The condition that some node runs images, and can run those of a job. */
 export const isRunBySome = (job: string): string =>
@@ -105,6 +111,9 @@ export function lackingOf(pins: Pins, node: Runs): string[] {
 
 const HAS_RESULTS =
   "exists (select from radserve.item where job_id = j.id and state in ('succeeded', 'partial'))";
+/** What a job had before stays with it where results were made with that. */
+const KEEP_BEFORE = `pinned_before = case when ${HAS_RESULTS}
+  then pinned_before || jsonb_build_array(pins) else pinned_before end`;
 
 /**
  * A job that no node can run goes on with what the nodes have now, because somebody wants it to.
@@ -116,7 +125,7 @@ export async function pinAnew(pool: Pool, jobId: string, anew: () => Promise<Pin
   if (rowCount === 0) return;
   await pool.query(
     `update radserve.job j set pins = $2,
-       pinned_before = case when ${HAS_RESULTS} then pinned_before || jsonb_build_array(pins) else pinned_before end
+       ${KEEP_BEFORE}
      where ${waits} and pins <> $2`,
     [jobId, await anew()],
   );
@@ -130,7 +139,7 @@ export async function pinAnew(pool: Pool, jobId: string, anew: () => Promise<Pin
 export async function takeOverRelease(pool: Pool, only: boolean): Promise<void> {
   await pool.query(
     `update radserve.job j set pins = jsonb_set(pins, '{release}', to_jsonb($1::text)),
-       pinned_before = case when ${HAS_RESULTS} then pinned_before || jsonb_build_array(pins) else pinned_before end
+       ${KEEP_BEFORE}
      where finished_at is null and pins->>'release' <> $1 and ($2 or not ${HAS_RESULTS})
        and not exists (select from radserve.instance where works and release = j.pins->>'release'
          and beat_at > now() - make_interval(secs => $3))`,

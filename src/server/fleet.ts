@@ -2,6 +2,7 @@
  * The nodes of one database, compared by what each has written there: in what they differ, which of
  * them are copies, whose clock is wrong, and what this node lacks.
  */
+import { groupsBy } from "../base/groups.js";
 import { shownModel } from "../models/identity.js";
 import type { NodeState } from "../jobs/schema.js";
 import { conditionsFrom, type Condition } from "./condition.js";
@@ -33,11 +34,9 @@ function namesOf(nodes: readonly FleetNode[]): (node: FleetNode) => string {
 /** "a, b: 1.0.0; c: 1.1.0"; undefined where all have the same. */
 function apart(nodes: readonly FleetNode[], text: (node: FleetNode) => string): string | undefined {
   const nameOf = namesOf(nodes);
-  const groups = new Map<string, string[]>();
-  for (const node of nodes)
-    groups.set(text(node), [...(groups.get(text(node)) ?? []), nameOf(node)]);
+  const groups = groupsBy(nodes, text);
   if (groups.size < 2) return undefined;
-  return [...groups].map(([has, names]) => `${names.join(", ")}: ${has}`).join("; ");
+  return [...groups].map(([has, some]) => `${some.map(nameOf).join(", ")}: ${has}`).join("; ");
 }
 
 const modelNames = (nodes: readonly FleetNode[]): string[] =>
@@ -93,11 +92,8 @@ export function copies(all: readonly FleetNode[]): Condition[] {
   const nodes = all.filter(isLive);
   const nameOf = namesOf(nodes);
   const shown = (node: FleetNode) => `${nameOf(node)} since ${node.entered_at}`;
-  return [...new Set(nodes.map(({ id }) => id))].flatMap((id) => {
-    const same = nodes
-      .filter((node) => node.id === id)
-      .sort((a, b) => (a.entered_at < b.entered_at ? -1 : 1));
-    const [first, ...younger] = same;
+  return [...groupsBy(nodes, ({ id }) => id)].flatMap(([id, same]) => {
+    const [first, ...younger] = same.sort((a, b) => (a.entered_at < b.entered_at ? -1 : 1));
     if (first === undefined || younger.length === 0) return [];
     return of(
       "node_copied",

@@ -100,7 +100,10 @@ export class Monitoring {
   /** Those that were not made at the start, because the database did not answer. */
   async #makeFirstKeys(): Promise<void> {
     const { config, keyring, jobs, log } = this.watched;
-    if (!keyring.neverHadKeys || jobs.figures.self === null) return;
+    const { nodes, self } = jobs.figures;
+    if (!keyring.neverHadKeys || self === null) return;
+    // The database would be opened to be told the same
+    if (peersOf(nodes, self).some(({ keys }) => keys.length > 0)) return;
     try {
       if ((await firstKeys(config)).isNew) log.info("the first keys were made");
     } catch (error) {

@@ -3,7 +3,7 @@
  * share that is not mounted looks like an empty folder, and every request for it would be answered
  * with "not found".
  */
-import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
@@ -11,17 +11,19 @@ import { errors, type RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { storedJson } from "../base/stored-json.js";
-import { within } from "../base/waiting.js";
 import type { Config } from "../config.js";
-import { isEmptyRoot, leaveRootMark, ROOT_MARK, rootMark } from "../files/root-mark.js";
+import { holdsSomething } from "../files/folder-mark.js";
+import { replacePrivately } from "../files/private-file.js";
+import { leaveRootMark, ROOT_MARK, rootMark } from "../files/root-mark.js";
+import { patiently } from "../files/usable.js";
 import type { BulkFigures } from "../jobs/messages.js";
 import type { SeenRoot } from "../jobs/nodes.js";
 import type { Condition } from "./condition.js";
 import { folderCondition, neededFolders, type NeededFolder } from "./conditions.js";
 import { peersOf, type FleetNode } from "./fleet.js";
 
-/** How long somebody waits for the share of a root. */
-const LONGEST_LOOK_MS = 2_000;
+/** Of a root that does not answer. */
+const NOTHING_SEEN = { mark: null, empty: false, mounted: false };
 /** A node that cannot reach its database in time is ready without it. */
 const LONGEST_UNKNOWN_MS = 10_000;
 /** An input root that is empty here, and not elsewhere, may have got its first file this moment. */
@@ -102,6 +104,10 @@ export class Shares {
   async look(): Promise<void> {
     const { config, spool, jobs } = this.options;
     const { self, trouble } = jobs();
+    const isTold =
+      self !== null || trouble !== null || monotonic() - this.#since > LONGEST_UNKNOWN_MS;
+    // Only what others see is missing: the folders are not looked at for that
+    if (!this.#known && !isTold && this.#roots.length > 0) return;
     const needed = await neededFolders(config, spool());
     const isRoot = ({ name }: NeededFolder) => name === "input root" || name === "output root";
     this.#others = needed.filter((one) => !isRoot(one));
@@ -109,8 +115,7 @@ export class Shares {
     this.#roots = await Promise.all(roots.map((one) => this.#lookAt(one, roots)));
     await this.#mark();
     this.#remember();
-    this.#known ||=
-      self !== null || trouble !== null || monotonic() - this.#since > LONGEST_UNKNOWN_MS;
+    this.#known ||= isTold;
   }
 
   async #lookAt(needed: NeededFolder, all: readonly NeededFolder[]): Promise<LookedRoot> {
@@ -119,12 +124,11 @@ export class Shares {
     const number = all.filter((one) => one.name === name).indexOf(needed) + 1;
     const before = this.#roots.find((one) => one.side === side && one.number === number);
     const root = { side, number, folder, needed, contradicted: before?.contradicted ?? 0 } as const;
-    const facts = lookAtRoot(folder);
-    facts.catch(() => undefined);
-    const answers = await within(facts, LONGEST_LOOK_MS).catch(() => false);
-    const found = answers ? await facts : { mark: null, empty: false, mounted: false };
-    const looked: LookedRoot = { ...root, ...found };
-    if (needed.fault !== undefined || !answers) return looked;
+    const found = await patiently(`root ${folder}`, () => lookAtRoot(folder)).catch(
+      () => undefined,
+    );
+    const looked: LookedRoot = { ...root, ...(found ?? NOTHING_SEEN) };
+    if (needed.fault !== undefined || found === undefined) return looked;
     const isContradicted = looked.empty && this.#seeing(looked) !== undefined;
     // At the start nobody waits for a second look
     const looks = this.#known ? looked.contradicted + 1 : LOOKS_UNTIL_EMPTY;
@@ -192,10 +196,8 @@ export class Shares {
       return true;
     });
     if (changed.length === 0) return;
-    const file = seenFile(this.options.config);
     try {
-      writeFileSync(`${file}.new`, JSON.stringify(this.#seen), { mode: 0o600 });
-      renameSync(`${file}.new`, file);
+      replacePrivately(seenFile(this.options.config), JSON.stringify(this.#seen));
     } catch (error) {
       const { log } = this.options;
       log.warn({ fault: faultForLog(error) }, "what the roots are could not be kept");
@@ -285,11 +287,11 @@ export class Shares {
 }
 
 async function lookAtRoot(folder: string): Promise<Pick<LookedRoot, "mark" | "empty" | "mounted">> {
-  const [own, above, mark, empty] = await Promise.all([
+  const [own, above, mark, holds] = await Promise.all([
     stat(folder),
     stat(path.dirname(folder)),
     rootMark(folder),
-    isEmptyRoot(folder),
+    holdsSomething(folder),
   ]);
-  return { mark, empty, mounted: own.dev !== above.dev };
+  return { mark, empty: !holds, mounted: own.dev !== above.dev };
 }

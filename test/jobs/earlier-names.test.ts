@@ -7,6 +7,7 @@ import { migrate } from "../../src/jobs/migrations.js";
 import { bulkPlace, startBulk } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
+import { BEFORE_NODES_ARE_COMPARED } from "../support/tables.js";
 
 t.test("jobs of the gateway's earlier subject are the gateway's", async (t) => {
   const { pool } = await sharedDatabase(t);
@@ -24,11 +25,7 @@ t.test("jobs of the gateway's earlier subject are the gateway's", async (t) => {
   await add("alice", "a");
   // As 0.6 leaves the tables
   await pool.query(
-    `drop table radserve.lost_job;
-     alter table radserve.origin drop column beats, drop column history;
-     alter table radserve.job drop column traceparent, drop column pins, drop column pinned_before;
-     alter table radserve.instance drop column release, drop column address, drop column place, drop column entered_at,
-       drop column models, drop column keys, drop column result_keys, drop column roots, drop column clock_offset_ms;
+    `${BEFORE_NODES_ARE_COMPARED}
      delete from radserve.migration where version >= 10`,
   );
   for (let starts = 0; starts < 2; starts++) {

@@ -7,6 +7,7 @@ import t, { type Test } from "tap";
 import { depth, lease, someSuspect, tidy } from "../../src/jobs/leases.js";
 import { enter } from "../../src/jobs/nodes.js";
 import { sharedDatabase } from "../support/postgres.js";
+import { newInstance } from "../support/tables.js";
 
 const JOBS = 1_000;
 const ITEMS = 1_000;
@@ -27,17 +28,11 @@ interface PlanNode {
 }
 
 const { pool } = await sharedDatabase(t);
-const instance = {
+const instance = newInstance({
   id: "00000000-0000-4000-8000-000000000001",
   node: "00000000-0000-4000-8000-000000000002",
-  place: "",
-  name: "node-1",
-  release: "1",
-  address: "",
   process: "00000000-0000-4000-8000-000000000003",
-  afterCrash: false,
-  works: true,
-};
+});
 
 const all = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(all)];
 

@@ -9,6 +9,7 @@ import { enter, freeSilent, leave } from "../../src/jobs/nodes.js";
 import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/jobs/leases.js";
 import { failure } from "../support/expect.js";
 import { sharedDatabase } from "../support/postgres.js";
+import { newInstance } from "../support/tables.js";
 import { until } from "../support/until.js";
 
 const DONE: Ending = {
@@ -42,17 +43,7 @@ async function leased(count: number) {
       1,
     ),
   );
-  const instance = {
-    id: randomUUID(),
-    node: randomUUID(),
-    place: "",
-    name: "node-1",
-    release: "1",
-    address: "",
-    process: randomUUID(),
-    afterCrash: false,
-    works: true,
-  };
+  const instance = newInstance();
   await enter(pool, instance, true);
   const taken = await lease(pool, instance, count, false);
   const end = (some: LeasedItem[], ending: Ending, busy: string[] = []) =>

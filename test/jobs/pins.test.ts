@@ -2,7 +2,7 @@
  * Two nodes with different models: the images of a job run with the models that it was submitted
  * with, and with no others.
  */
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import type { Condition } from "../../src/server/condition.js";
@@ -20,6 +20,7 @@ import { withDurations } from "../support/durations.js";
 import { copyModel } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
+import { countedReceipts } from "../support/receipts.js";
 import { radserve, startServer, type Place } from "../support/server.js";
 import { until } from "../support/until.js";
 
@@ -39,18 +40,10 @@ function setVersion({ environment }: Place, version: string): void {
   writeFileSync(file, JSON.stringify({ ...manifest, version }));
 }
 
-/** How many receipts of a folder have which versions of their models. */
-function versionsIn(folder: string): Record<string, number> {
-  const found: Record<string, number> = {};
-  for (const name of readdirSync(folder).filter((one) => one.endsWith(".dcm.json"))) {
-    const { models } = JSON.parse(readFileSync(path.join(folder, name), "utf8")) as {
-      models: { name: string; version: string }[];
-    };
-    const key = models.map((model) => `${model.name} ${model.version}`).join(", ");
-    found[key] = (found[key] ?? 0) + 1;
-  }
-  return found;
-}
+const versionsIn = (folder: string) =>
+  countedReceipts(folder, ({ models }) =>
+    models.map((model) => `${model.name} ${model.version}`).join(", "),
+  );
 
 async function conditionsOf({ server }: Bulk): Promise<Condition[]> {
   const answer = await fetch(`${server.url}/overview`, {

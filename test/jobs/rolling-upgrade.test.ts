@@ -1,5 +1,4 @@
 /** An older release and this one beside each other: no job has results of both by itself. */
-import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { VERSION } from "../../src/base/version.js";
@@ -17,22 +16,15 @@ import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { olderProgram } from "../support/older-program.js";
 import { sharedDatabase } from "../support/postgres.js";
+import { countedReceipts } from "../support/receipts.js";
 import { startServer } from "../support/server.js";
 
 const IMAGES = 30;
 const DONE = 3;
 const SHORT = { nodeBeat: 300, nodeLease: 4_000, bulkFigures: 200, jobPause: 300, itemsAhead: 0 };
 
-function releasesIn(folder: string): Record<string, number> {
-  const found: Record<string, number> = {};
-  for (const name of readdirSync(folder).filter((one) => one.endsWith(".dcm.json"))) {
-    const { radserve_version: version } = JSON.parse(
-      readFileSync(path.join(folder, name), "utf8"),
-    ) as { radserve_version: string };
-    found[version] = (found[version] ?? 0) + 1;
-  }
-  return found;
-}
+const releasesIn = (folder: string) =>
+  countedReceipts(folder, ({ radserve_version: version }) => version);
 
 t.test("a release is rolled out node by node", { skip: needs(ADDON) }, async (t) => {
   const { url } = await sharedDatabase(t);

@@ -1,5 +1,4 @@
 /** When a node makes its first keys, and when it leaves that. */
-import { randomUUID } from "node:crypto";
 import { mkdirSync, readdirSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -7,6 +6,7 @@ import { enter } from "../../src/jobs/nodes.js";
 import { firstKeys } from "../../src/server/first-keys.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { configOf, freePort, makePlace } from "../support/server.js";
+import { newInstance } from "../support/tables.js";
 
 async function made(t: Test, url: string, isNamed: boolean) {
   const place = makePlace({ DATABASE_URL: url });
@@ -26,17 +26,7 @@ t.test("where the database knows no node with keys they are made", async (t) => 
 
 t.test("where another node has keys none is made", async (t) => {
   const { pool, url } = await sharedDatabase(t);
-  const instance = {
-    id: randomUUID(),
-    node: randomUUID(),
-    place: "",
-    name: "node-1",
-    release: "1",
-    address: "",
-    process: randomUUID(),
-    afterCrash: false,
-    works: true,
-  };
+  const instance = newInstance();
   await enter(pool, instance, true, { models: {}, keys: ["k"], result_keys: ["r"], roots: [] });
   for (const isNamed of [true, false])
     t.match(await made(t, url, isNamed), {

@@ -27,6 +27,7 @@ import { olderProgram } from "../support/older-program.js";
 import { BIN_FOLDERS, privatePlace, stateDirectory } from "../support/private-postgres.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase, silent } from "../support/postgres.js";
+import { BEFORE_NODES_ARE_COMPARED } from "../support/tables.js";
 import {
   issueToken,
   radserve,
@@ -151,11 +152,8 @@ t.test("a version back", { skip: needs(ADDON) }, async (t) => {
 });
 
 /** The tables as an older release made them: without what MIGRATIONS added from the sixth on. */
-const OLDER_TABLES = `drop table radserve.hindrance, radserve.lost_job;
-  alter table radserve.origin drop column beats, drop column history;
-  alter table radserve.job drop column traceparent, drop column pins, drop column pinned_before;
-  alter table radserve.instance drop column release, drop column address, drop column place, drop column entered_at,
-    drop column models, drop column keys, drop column result_keys, drop column roots, drop column clock_offset_ms;
+const OLDER_TABLES = `${BEFORE_NODES_ARE_COMPARED}
+  drop table radserve.hindrance;
   drop index radserve.item_queued;
   alter table radserve.item reset (fillfactor);
   alter table radserve.job drop column report, drop column report_token, drop column report_until;

@@ -1,5 +1,5 @@
 /** Receipts as models over the weeks would have written them, and receipts that are planted. */
-import { writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { receiptName } from "../../src/results/receipt/names.js";
 import { signedText, type Receipt } from "../../src/results/receipt/receipt.js";
@@ -16,6 +16,19 @@ export async function writeReceipt(
   const file = path.join(folder, receiptName(name));
   writeFileSync(file, await signedText(receipt, name));
   return file;
+}
+
+/** How many receipts of a job's folder have each key. */
+export function countedReceipts(
+  folder: string,
+  keyOf: (receipt: Receipt) => string,
+): Record<string, number> {
+  const found: Record<string, number> = {};
+  for (const name of readdirSync(folder).filter((one) => one.endsWith(".dcm.json"))) {
+    const key = keyOf(JSON.parse(readFileSync(path.join(folder, name), "utf8")) as Receipt);
+    found[key] = (found[key] ?? 0) + 1;
+  }
+  return found;
 }
 
 export interface Plan {
