@@ -27,8 +27,8 @@ const FILLED = 0.95;
 
 /**
  * Whether a grey frame ends within a row and is zeros from there on, as that of a file is whose
- * copy broke off and was filled up. What ends by itself (a body, a masked organ, the circle that was
- * scanned) fills neither the row up to there nor the row above beyond it.
+ * copy broke off and was filled up. What ends by itself (a body, a masked organ, a scanned circle)
+ * fills neither the row up to there nor the row above beyond it.
  * @param data stored values
  */
 export function breaksOff(data: Uint8Array, format: PixelFormat): boolean {

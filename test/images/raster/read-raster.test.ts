@@ -452,6 +452,7 @@ t.test("a page that is a smaller version of the picture is not taken for it", as
     ["a pyramid, the smallest first", [{ ...small, more: [reduced] }, large], /Page 1 /],
     ["a pyramid, the largest first", [large, { ...small, more: [reduced] }], /Page 2 /],
     ["with other bits", [{ ...small, more: [{ ...reduced, values: [3] }] }], /Page 1 /],
+    ["a mask", [large, { ...large, more: [{ ...reduced, values: [4] }] }], /Page 2 .*mask/],
     [
       "samples of a sensor",
       [{ ...large, inside: [{ ...small, photometric: 32803 }] }],
