@@ -88,8 +88,8 @@ const FORMATS: readonly (KnownFormat & { tells: Tells })[] = [
     TO_PICTURE,
     says(/^\s*(?:<\?xml[^>]*>\s*)?(?:<!--[^>]*-->\s*)?<svg[\s>]/),
   ),
-  picture("pcx", "PCX picture", TO_PICTURE, says(/^\n[\0\x02-\x05]\x01[\x01\x02\x04\x08]/)),
-  picture("sgi", "SGI picture", TO_PICTURE, says(/^\x01\xda[\0\x01][\x01\x02]\0[\x01-\x03]/)),
+  picture("pcx", "PCX picture", TO_PICTURE, begins("\n\x02\x01", "\n\x03\x01", "\n\x05\x01")),
+  picture("sgi", "SGI picture", TO_PICTURE, begins("\x01\xda\0", "\x01\xda\x01")),
   picture("czi", "microscope image (CZI)", TO_PICTURE, begins("ZISRAWFILE")),
   picture("djvu", "DjVu document", TO_PICTURE, begins("AT&TFORM")),
   picture(
@@ -115,7 +115,7 @@ const FORMATS: readonly (KnownFormat & { tells: Tells })[] = [
   volume("numpy", "NumPy array", begins("\x93NUMPY")),
   volume("ecat", "ECAT volume", begins("MATRIX7")),
   volume("vtk", "VTK file", begins("# vtk DataFile")),
-  volume("mgh", "FreeSurfer volume", says(/^\0{3}\x01(?:\0\0..){4}\0{3}[\0-\x04]/s)),
+  volume("mgh", "FreeSurfer volume", both(begins("\0\0\0\x01\0\0"), at(8, "\0\0"))),
   volume("par", "Philips PAR header", begins("# === DATA DESCRIPTION FILE")),
   volume("mrc", "MRC volume", at(208, "MAP ")),
   nothing(
