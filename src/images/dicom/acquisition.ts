@@ -25,7 +25,7 @@ const IN_COMMON = (
   "EffectiveEchoTime EchoNumbers InversionTime FlipAngle DiffusionBValue DiffusionDirectionality " +
   "ScanningSequence SequenceVariant SequenceName ScanOptions MRAcquisitionType ConvolutionKernel " +
   "FilterType KVP ContrastBolusAgent ContrastBolusAgentPhase ContrastBolusStartTime " +
-  "TemporalPositionIdentifier"
+  "TemporalPositionIdentifier Manufacturer ManufacturerModelName DeviceSerialNumber GantryDetectorTilt"
 ).split(" ");
 
 /** The same, of numbers that are rounded. */
@@ -223,7 +223,7 @@ function turnsOf(moments: readonly number[]): number[][] {
 
 /**
  * When a frame was acquired, in seconds on the clock of its place: FrameAcquisitionDateTime,
- * AcquisitionDate and AcquisitionTime, or AcquisitionDateTime.
+ * AcquisitionDate and AcquisitionTime, AcquisitionDateTime, or at least the day.
  */
 function secondsOf(slice: AcquiredSlice): number | undefined {
   const { attributes } = slice;
@@ -231,8 +231,10 @@ function secondsOf(slice: AcquiredSlice): number | undefined {
   const ofFrame = momentOf(holderOf(slice, keyword)?.string(keyword));
   if (ofFrame !== undefined) return ofFrame.local;
   const time = secondsOfTime(attributes.string("AcquisitionTime"));
-  if (time === undefined) return momentOf(attributes.string("AcquisitionDateTime"))?.local;
-  return (secondsOfDate(attributes.string("AcquisitionDate")) ?? 0) + time;
+  const date = secondsOfDate(attributes.string("AcquisitionDate"));
+  return time === undefined
+    ? (momentOf(attributes.string("AcquisitionDateTime"))?.local ?? date)
+    : (date ?? 0) + time;
 }
 
 function privateDifferences(slices: readonly AcquiredSlice[]): string[] {

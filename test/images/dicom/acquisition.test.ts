@@ -44,6 +44,8 @@ t.test("what several acquisitions differ in", async (t) => {
     ["SequenceName", "*ep_b0", "*ep_b1000"],
     ["EchoNumbers", "1", "2"],
     ["ContrastBolusStartTime", "100000", "101500"],
+    ["ManufacturerModelName", "One", "Other"],
+    ["GantryDetectorTilt", "0", "5"],
   ];
   for (const [keyword, one, other] of pairs)
     for (const [how, slices] of Object.entries({
@@ -72,6 +74,8 @@ t.test("pauses, blocks and private b-values", async (t) => {
     each((i) => ({ AcquisitionDate: "20260101", AcquisitionTime: time(i, gap) }));
   t.match((await series(t, at(900))).warnings, [{ message: /AcquisitionTime/ }], "15 minutes");
   t.strictSame(warned(await series(t, at(60))), [], "a minute");
+  const days = await series(t, halves("AcquisitionDate", "20260101", "20260103"));
+  t.match(days.warnings, [{ message: /AcquisitionTime/ }], "days without a time");
   t.match((await series(t, alternating("AcquisitionNumber", "1", "2"))).warnings, [
     { message: /AcquisitionNumber/ },
   ]);
