@@ -13,7 +13,7 @@ import { REFUSED, type PathSide } from "../files/path-judgement.js";
 import { isInside, isUnmountedNow, narrowRoots, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
 import { OTHER_MODELS } from "../inference/task.js";
-import type { Ending, LeasedItem } from "./leases.js";
+import type { LeasedItem, Settled } from "./leases.js";
 import { OUTPUT_REPLACED } from "./mark-again.js";
 import type { ItemOutcome } from "./messages.js";
 import type { ItemPaths } from "./item-paths.js";
@@ -24,8 +24,7 @@ export interface Pause {
   message: string;
 }
 
-export interface JudgedItem {
-  ending: Ending;
+export interface JudgedItem extends Pick<Settled, "ending" | "missing"> {
   pause?: Pause;
 }
 
@@ -108,10 +107,15 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
       : PERHAPS_BACK.has(error.error)
         ? MOST_TRIES_OF_FOLDER
         : 1;
-  if (item.attempts >= most) return { ending: { state: "failed", error } };
+  if (item.attempts >= most)
+    return { ending: { state: "failed", error }, missing: isOfThisNode(error) };
   const afterSeconds = (durations.itemRetry / 1000) * item.attempts;
   return { ending: { state: "queued", afterSeconds, counts: true, why: error.error } };
 }
+
+/** Whether an image failed by what this node sees of the folders: another may see it. */
+const isOfThisNode = ({ error, details }: ErrorObject): boolean =>
+  error === "input_not_found" || (error === "path_not_allowed" && details?.["side"] === "input");
 
 function reasonOf({ error, message, details }: ErrorObject) {
   return { code: error, message, ...(details === undefined ? {} : { details }) };
