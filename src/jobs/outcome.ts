@@ -9,7 +9,7 @@ import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
 import { DISK_FAULTS, RadserveError, type ErrorObject } from "../base/errors.js";
 import { withInput } from "../files/guarded-paths.js";
-import { REFUSED, type PathSide } from "../files/path-judgement.js";
+import { NOT_MOUNTED, REFUSED, type PathSide } from "../files/path-judgement.js";
 import { isInside, isUnmountedNow, narrowRoots, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
 import { OTHER_MODELS } from "../inference/task.js";
@@ -89,6 +89,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
   // Whatever image comes next would fail the same way; a bad place of an input's disk is one file's
   if (error.error === "share_unavailable" && error.details?.["side"] === "output")
     return paused({ code: error.error, message: error.message });
+  if (error.details?.["reason"] === NOT_MOUNTED) return paused(INPUT_MISSING);
   if (item.output === null && NO_INPUT.has(error.error))
     return { ending: { state: "skipped", reason: reasonOf(error) } };
   if (await isOutputRefused(error, errno, where.paths)) return paused(OUTPUT_NOT_WRITABLE);
