@@ -117,8 +117,13 @@ export class StowDestination implements Destination {
     const isAboutContent = OF_CONTENT.includes(status) || status === 500;
     if ((status >= 200 && status < 300) || told.size > 0) {
       const silent = `The answer (${status}) does not name the object.`;
-      for (const [uid, sent] of all({ state: "away", reason: silent, answered: true }))
-        yield [uid, told.get(uid) ?? sent];
+      const storedSome = [...told.values()].some((sent) => sent.state === "stored");
+      for (const [uid, unnamed] of all({ state: "away", reason: silent, answered: true })) {
+        const sent = told.get(uid) ?? unnamed;
+        // It has resources for the others
+        const isOwn = storedSome && sent.state === "away" && sent.full === true;
+        yield [uid, isOwn ? { ...sent, answered: true } : sent];
+      }
     } else if (isAboutContent && batch.length > 1) {
       // One of them may be the cause
       for (const one of batch) yield* this.#sendBatch([one], signal);
@@ -143,8 +148,10 @@ export class StowDestination implements Destination {
         signal,
         { accept: 'multipart/related; type="application/dicom"; transfer-syntax=*' },
       );
-      if (status === 200)
-        return await proofBy("wado-rs", sent, await onlyObject(type, body, mostReadBack(sent)));
+      if (status === 200) {
+        const found = await onlyObject(type, body, mostReadBack(sent));
+        return await proofBy("wado-rs", sent, found, this.settings.may_change);
+      }
       body.resume();
       if (status === 404 || status === 410)
         return { state: "missing", reason: `The peer has no such object (${status}).` };

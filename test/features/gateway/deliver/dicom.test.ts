@@ -64,7 +64,7 @@ await t.test("a status is success, a warning, a refusal or another try", async (
     [0xb000, { state: "stored", warning: '0xB000, elements were coerced, "because"' }],
     [0xb007, { state: "stored", warning: /^0xB007/ }],
     [0x0111, { state: "stored", warning: /there already/ }],
-    [0xa700, { state: "away", reason: '0xA700, out of resources, "because"' }],
+    [0xa700, { state: "away", full: true, reason: '0xA700, out of resources, "because"' }],
     [0xa702, { state: "away", reason: /^0xA702, out of resources/ }],
     [0xa900, { state: "refused", reason: /^0xA900, the data set does not match/ }],
     [0xa901, { state: "refused" }],
@@ -151,7 +151,13 @@ await t.test("what a connection breaks with is away; the others go through", asy
   const told = await sentTo(destination, objects);
   t.match(
     objects.map(({ sop_instance_uid: uid }) => told.get(uid)),
-    [{ state: "stored" }, { state: "away" }, { state: "stored" }, { state: "stored" }],
+    [
+      { state: "stored" },
+      { state: "away", answered: true },
+      { state: "stored" },
+      { state: "stored" },
+    ],
+    "what was stored after it says that it is the object",
   );
   t.equal(pacs.visits(), 2);
   const always = await peer(t, { breaks: () => true });
@@ -231,9 +237,18 @@ for (const prove of WAYS)
       t.match(await tried({}), { state: "proven", how: prove });
       t.match(await tried({ lies: true }), { state: "missing" }, "a liar is caught");
       if (prove === "commitment") {
-        t.match(await tried({ failure: 0x0119 }), { state: "differs" });
-        t.match(await tried({ failure: 0x0110 }), { state: "away", reason: /processing failure/ });
-        t.match(await tried({ answer: 0x0110 }), { state: "away" });
+        const reasons: [number, string, RegExp][] = [
+          [0x0110, "failed", /0x0110, processing failure/],
+          [0x0112, "missing", /0x0112, no such object instance/],
+          [0x0119, "refused", /0x0119, the object has another SOP class/],
+          [0x0122, "refused", /0x0122, SOP class not supported/],
+          [0x0131, "failed", /0x0131, duplicate transaction UID/],
+          [0x0213, "failed", /0x0213, resource limitation/],
+        ];
+        for (const [failure, state, reason] of reasons)
+          t.match(await tried({ failure }), { state, reason });
+        t.match(await tried({ answer: 0x0110 }), { state: "failed" });
+        t.match(await tried({ answer: 0x0122 }), { state: "not_provable" });
       } else {
         const changed = await tried({ spoil: (file) => file.fill(0xff, file.length - 2) });
         t.match(changed, { state: "differs", reason: "Other pixels." });

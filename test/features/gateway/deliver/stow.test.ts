@@ -91,7 +91,7 @@ await t.test("each object has what the answer says of it", async (t) => {
       { state: "stored" },
       { state: "stored", warning: "0xB000, elements were coerced" },
       { state: "refused", reason: "0x0122, SOP class not supported" },
-      { state: "away", reason: "0xA700, out of resources" },
+      { state: "away", reason: "0xA700, out of resources", full: true, answered: true },
       { state: "away", reason: "0x0110, processing failure", answered: true },
       { state: "away", reason: "The answer (202) does not name the object.", answered: true },
     ],
