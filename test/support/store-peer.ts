@@ -318,6 +318,7 @@ export interface HttpFaults {
   post?: (
     uids: readonly string[],
     request: IncomingMessage,
+    syntaxes: readonly string[],
   ) => { status: number; body?: unknown; location?: string } | "hang" | "break" | undefined;
   /** Instead of giving an object. */
   get?: (uid: string) => { status: number; type?: string; body?: Buffer } | "hang" | undefined;
@@ -349,7 +350,8 @@ export function webPeer(t: Test, faults: HttpFaults = {}, tls?: ServerOptions): 
       files.push([readFileMeta(file)?.sopInstanceUid ?? "", file]);
     }
     const uids = files.map(([uid]) => uid);
-    const fault = faults.post?.(uids, request);
+    const syntaxes = files.map(([, file]) => readFileMeta(file)?.transferSyntax ?? "");
+    const fault = faults.post?.(uids, request, syntaxes);
     if (fault === "hang") return;
     if (fault === "break") {
       request.socket.destroy();

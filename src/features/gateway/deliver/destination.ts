@@ -27,8 +27,11 @@ export interface ObjectToSend {
 export type Sent =
   /** The peer says that it has it; with the warning that came with that. */
   | { state: "stored"; warning?: string }
-  /** It will never take this object as it is. */
-  | { state: "refused"; reason: string }
+  /**
+   * It will never take this object as it is.
+   * @property syntax true where it may take it in another transfer syntax
+   */
+  | { state: "refused"; reason: string; syntax?: true }
   /**
    * It may take it later.
    * @property answered true where the peer was there and failed with this object: a few more tries

@@ -45,7 +45,7 @@ const GET = "1.2.840.10008.5.1.4.1.2.2.3";
 const MOVE = "1.2.840.10008.5.1.4.1.2.2.2";
 
 /**
- * Objects of one association. Results are of few classes, each in at most three transfer syntaxes:
+ * Objects of one association. Results are of few classes, each in at most four transfer syntaxes:
  * its 128 presentation contexts have room for them.
  */
 const MOST_OBJECTS = 64;

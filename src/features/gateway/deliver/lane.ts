@@ -231,8 +231,8 @@ export class DestinationLane {
         });
     const sents = [...answers.values()];
     const stored = sents.filter(({ state }) => state === "stored").length;
-    const storedAt = this.#storedAt;
-    if (stored > 0) this.#storedAt = timeOfDay();
+    const [storedAt, endedAt] = [this.#storedAt, timeOfDay()];
+    if (stored > 0) this.#storedAt = endedAt;
     const ms = Math.round(performance.now() - began);
     const told = { destination: name, results, objects: all.size, stored, ms };
     if (stored === all.size) log.info(told, "results were sent");
@@ -242,7 +242,7 @@ export class DestinationLane {
     if (stored > 0 || !sents.some(isAway)) this.#sending.reached();
     else if (sents.some((sent) => isAway(sent) && !isFull(sent))) this.#sending.away();
     else this.#sending.starved();
-    const turn = { proves, storedSome: stored > 0, storedAt };
+    const turn = { proves, storedSome: stored > 0, storedAt, endedAt };
     return new Map(
       [...answers]
         // What a stop has broken off is sent again by the next process, and is no news

@@ -54,6 +54,8 @@ export type DeliveryChange = Pick<Delivered, "state"> &
     failed?: boolean;
     /** It was tried in vain, or what was asked before was answered in vain: a pause comes. */
     vain?: "tried" | "answered";
+    /** When the answer came, which may be written down later; ISO 8601. */
+    answered_at?: string;
     /** The request for commitment that was made. */
     transaction?: string;
   };
@@ -64,14 +66,16 @@ export interface SendingTurn {
   proves: boolean;
   /** It has stored other objects in this turn. */
   storedSome: boolean;
-  /** When it has stored something for the last time, in milliseconds since 1970; 0 for never. */
+  /** When it stored something before, in milliseconds since 1970; 0 for never. */
   storedAt: number;
+  /** When the turn has ended. */
+  endedAt: number;
 }
 
 export function afterSending(
   object: Delivered,
   sent: Sent,
-  { proves, storedSome, storedAt }: SendingTurn,
+  { proves, storedSome, storedAt, endedAt }: SendingTurn,
 ): DeliveryChange {
   if (sent.state === "stored")
     return {
@@ -85,8 +89,9 @@ export function afterSending(
     if (timeOfDay() - Date.parse(object.at) >= durations.outOfResources)
       return { state: "refused", reason };
     // Since the last try it had resources for others
-    const failed = object.attempted_at !== undefined && storedAt > Date.parse(object.attempted_at);
-    return { state: "waiting", reason, vain: "tried", failed };
+    const failed = object.attempted_at !== undefined && storedAt >= Date.parse(object.attempted_at);
+    const answered_at = new Date(endedAt).toISOString();
+    return { state: "waiting", reason, vain: "tried", failed, answered_at };
   }
   // A destination that is away has a pause of its own
   return { state: "waiting", reason, ...(storedSome ? { vain: "tried" } : {}) };
@@ -150,8 +155,8 @@ export function afterProof(
 
 /** Writes an answer down. */
 export function apply(object: Delivered, change: DeliveryChange): void {
-  const { failed, vain, transaction, ...said } = change;
   const now = new Date().toISOString();
+  const { failed, vain, transaction, answered_at = now, ...said } = change;
   const before = object.state;
   const tries = object.tries + (failed === true ? 1 : 0);
   const isSpent = failed === true && before === "waiting" && tries >= MOST_TRIES;
@@ -167,7 +172,7 @@ export function apply(object: Delivered, change: DeliveryChange): void {
   }
   if (vain !== undefined && state === before) {
     object.attempts = Math.max(1, (object.attempts ?? 0) + (vain === "tried" ? 1 : 0));
-    object.attempted_at = now;
+    object.attempted_at = answered_at;
   } else if (failed === true && state === "waiting")
     Object.assign(object, { attempts: tries, attempted_at: now });
   if (transaction !== undefined) {

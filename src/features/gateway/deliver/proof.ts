@@ -16,6 +16,7 @@ import { openFile, type DicomFile } from "../../../images/dicom/dicom-file.js";
 import { itemsOf, type DataSet, type Element } from "../../../images/dicom/elements.js";
 import { decimal } from "../../../images/dicom/value-forms.js";
 import { readImage } from "../../../images/read-image.js";
+import { inOtherOrder } from "./byte-order.js";
 import type { AttributeChange } from "../../../results/receipt/delivery.js";
 import { mostReadBack, type ProofBy, type Proved } from "./destination.js";
 
@@ -67,27 +68,6 @@ const attributes = () =>
 const TEXTS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UR UT".split(" "));
 /** Whose characters are those of Specific Character Set. */
 const IN_CHARSET = new Set(["LO", "LT", "PN", "SH", "ST", "UC", "UT"]);
-/** Bytes that are swapped together in Big Endian. */
-const WIDTHS: Readonly<Record<string, number>> = {
-  AT: 2,
-  OW: 2,
-  SS: 2,
-  US: 2,
-  xs: 2,
-  ox: 2,
-  lt: 2,
-  FL: 4,
-  OF: 4,
-  OL: 4,
-  SL: 4,
-  UL: 4,
-  up: 4,
-  FD: 8,
-  OD: 8,
-  OV: 8,
-  SV: 8,
-  UV: 8,
-};
 const PIXELS: readonly Tag[] = [0x7fe00008, 0x7fe00009, 0x7fe00010];
 const PADDING = 0xfffcfffc;
 /**
@@ -306,11 +286,7 @@ function sameTexts(vr: string, a: readonly string[], b: readonly string[]): bool
 function valueIn({ file }: ComparedObject, element: Element | undefined, vr: string): Uint8Array {
   if (element === undefined) return new Uint8Array(0);
   const bytes = bytesOf(file, element);
-  const width = element.encoding.littleEndian ? 1 : (WIDTHS[vr] ?? 1);
-  if (width === 1 || bytes.length % width !== 0) return bytes;
-  const swapped = Buffer.from(bytes);
-  if (width === 2) return swapped.swap16();
-  return width === 4 ? swapped.swap32() : swapped.swap64();
+  return element.encoding.littleEndian ? bytes : inOtherOrder(bytes, vr);
 }
 
 /**

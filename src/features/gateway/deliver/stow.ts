@@ -21,6 +21,7 @@ import {
 } from "./destination.js";
 import { readCredentials, type StowSettings } from "./destination-settings.js";
 import { proofBy } from "./proof.js";
+import { PLAIN, plainFile, syntaxesOf } from "./recode.js";
 import { sentBy, statusText } from "./store-status.js";
 
 /** One request has so many objects and bytes at most, but one object always. */
@@ -35,6 +36,9 @@ const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
  * or who calls.
  */
 const OF_CONTENT = [400, 406, 409, 411, 413, 415, 422];
+
+/** Failure Reason: transfer syntax not supported (PS3.18 table 10.5.3-1). */
+const NO_SUCH_SYNTAX = 0xc122;
 
 const uids = z.object({ Value: z.tuple([z.string().trim()]) });
 const item = z.object({
@@ -84,7 +88,27 @@ export class StowDestination implements Destination {
     for (let batch = await next; batch.done !== true; batch = await next) {
       next = batches.next();
       yield* batch.value.unsent;
-      if (batch.value.objects.length > 0) yield* this.#sendBatch(batch.value.objects, signal);
+      if (batch.value.objects.length > 0) yield* this.#sendAll(batch.value.objects, signal);
+    }
+  }
+
+  /** Sends objects; those that the peer does not take in their own transfer syntax, as plain ones. */
+  async *#sendAll(
+    batch: readonly LoadedObject[],
+    signal: AbortSignal,
+  ): AsyncGenerator<[string, Sent]> {
+    const known = new Map(batch.map((one) => [one.object.sop_instance_uid, one]));
+    for await (const [uid, sent] of this.#sendBatch(batch, signal)) {
+      const one = known.get(uid);
+      const own = one?.object.transfer_syntax_uid ?? "";
+      const isPlain = PLAIN.includes(own) || syntaxesOf(own).length === 1;
+      if (one === undefined || isPlain || sent.state !== "refused" || sent.syntax !== true)
+        yield [uid, sent];
+      else {
+        const bytes = await plainFile(one.bytes, one.object).catch(() => undefined);
+        if (bytes === undefined) yield [uid, sent];
+        else yield* this.#sendBatch([{ ...one, bytes }], signal);
+      }
     }
   }
 
@@ -262,13 +286,18 @@ function toldIn(text: string): Map<string, Sent> {
 function failure(reason = 0x0110): Sent {
   // A failure is none of the statuses of success
   const sent = sentBy(reason);
+  if (sent.state === "refused" && reason === NO_SUCH_SYNTAX) return { ...sent, syntax: true };
   return sent.state === "stored" && reason !== 0x0111
     ? { state: "away", reason: statusText(reason), answered: true }
     : sent;
 }
 
 function ofHttp(status: number): Sent {
-  if (OF_CONTENT.includes(status)) return { state: "refused", reason: `HTTP ${status}` };
+  if (OF_CONTENT.includes(status)) {
+    const reason = `HTTP ${status}`;
+    const isOfSyntax = status === 406 || status === 415;
+    return { state: "refused", reason, ...(isOfSyntax ? { syntax: true } : {}) };
+  }
   const hint =
     status >= 300 && status < 400
       ? "; redirects are not followed, the setting url has to name the place itself"

@@ -4,34 +4,21 @@
 import { once } from "node:events";
 import { rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
-import path from "node:path";
 import t, { type Test } from "tap";
 import { durations, setDurations } from "../../../../src/base/durations.js";
 import { COMMITMENT } from "../../../../src/features/gateway/deliver/call-back.js";
 import { destinationSchema } from "../../../../src/features/gateway/deliver/destination-settings.js";
 import { call } from "../../../../src/features/gateway/dimse/requestor.js";
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
-import { fileHead } from "../../../../src/results/dicom/elements.js";
 import { readImage } from "../../../../src/images/read-image.js";
 import { TestCa } from "../../../support/certificates.js";
-import {
-  attributesOf,
-  compress,
-  DEFLATED,
-  dicomFile,
-  EXPLICIT,
-  IMPLICIT,
-  picture,
-  random,
-  RLE,
-} from "../../../support/dicom.js";
+import { BIG_ENDIAN, DEFLATED, EXPLICIT, IMPLICIT, random, RLE } from "../../../support/dicom.js";
 import {
   destinationOf,
-  objectOf,
+  pictureToSend,
   provedBy,
   sentTo,
   slicesToSend,
-  testFolder,
 } from "../../../support/pacs.js";
 import { freePort } from "../../../support/server.js";
 import { dicomPeer, type Faults } from "../../../support/store-peer.js";
@@ -109,22 +96,9 @@ await t.test(
 await t.test(
   "a picture in RLE Lossless goes uncompressed where the peer takes no RLE",
   async (t) => {
-    const raw = picture({ rows: 3, columns: 5, samples: 3, bitsAllocated: 8, bitsStored: 8 });
-    const file = path.join(testFolder(), "sc.dcm");
-    const [sopClass, instance] = ["1.2.840.10008.5.1.4.1.1.7", "1.2.3.4.5"];
-    const attributes = attributesOf(raw, {
-      SOPClassUID: sopClass,
-      SOPInstanceUID: instance,
-      StudyInstanceUID: "1.2.3",
-      SeriesInstanceUID: "1.2.3.4",
-      PlanarConfiguration: 1,
-    });
-    const pixels = { fragments: [await compress("rle", raw)] };
-    const bare = { preamble: false, meta: false };
-    const dataSet = dicomFile({ attributes, transferSyntax: RLE, pixels, ...bare });
-    writeFileSync(file, Buffer.concat([fileHead(sopClass, instance, RLE), dataSet]));
-    const object = objectOf(file);
-    for (const syntax of [RLE, EXPLICIT, IMPLICIT]) {
+    const { object, raw } = await pictureToSend();
+    const sopClass = object.sop_class_uid;
+    for (const syntax of [RLE, EXPLICIT, IMPLICIT, BIG_ENDIAN]) {
       const takes: Faults["takes"] = (abstract, proposed) =>
         proposed.find((uid) => abstract !== sopClass || uid === syntax);
       const { pacs, destination } = await peer(t, { takes });
@@ -143,6 +117,17 @@ await t.test(
     t.match(states(await sentTo(destination, [object])), [{ state: "refused", reason }]);
   },
 );
+
+await t.test("a peer of Big Endian alone gets masks and reports in it", async (t) => {
+  const [object] = slicesToSend(1);
+  const { pacs, destination } = await peer(t, {
+    takes: (uid, proposed) =>
+      proposed.find((one) => uid !== object!.sop_class_uid || one === BIG_ENDIAN),
+  });
+  t.match(states(await sentTo(destination, [object!])), [{ state: "stored" }]);
+  t.equal(openFile(pacs.objects.get(object!.sop_instance_uid)!).transferSyntax.uid, BIG_ENDIAN);
+  t.match(await provedBy(destination, object!), { state: "proven", how: "c-get" });
+});
 
 await t.test("what a connection breaks with is away; the others go through", async (t) => {
   const objects = slicesToSend(4);

@@ -2,7 +2,7 @@
 import t from "tap";
 import { mayChange } from "../../../../src/features/gateway/deliver/may-change.js";
 import { compareObjects } from "../../../../src/features/gateway/deliver/proof.js";
-import { inImplicitVr } from "../../../../src/features/gateway/deliver/recode.js";
+import { inBigEndian, inImplicitVr } from "../../../../src/features/gateway/deliver/recode.js";
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
 import { fileHead } from "../../../../src/results/dicom/elements.js";
 import {
@@ -61,6 +61,10 @@ await t.test("what says where an object lies and how it is written is not looked
     "the headers as they are written for a peer": Buffer.concat([
       fileHead(CT, "1.2.3.4", IMPLICIT),
       ...inImplicitVr(openFile(SENT)),
+    ]),
+    "the same in Big Endian": Buffer.concat([
+      fileHead(CT, "1.2.3.4", BIG_ENDIAN),
+      ...inBigEndian(openFile(SENT)),
     ]),
   };
   for (const [name, found] of Object.entries(equal))
