@@ -92,7 +92,7 @@ export class StowDestination implements Destination {
     }
   }
 
-  /** Sends objects; those that the peer does not take in their own transfer syntax, as plain ones. */
+  /** Sends objects, as plain ones where the peer does not take their own transfer syntax. */
   async *#sendAll(
     batch: readonly LoadedObject[],
     signal: AbortSignal,
