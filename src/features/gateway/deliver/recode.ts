@@ -156,7 +156,7 @@ export function* inBigEndian(
     if ((tag & 0xffff) === 0) continue;
     const items = itemsOf(walk, element);
     if (items === undefined) {
-      const vr = element.vr ?? "UN";
+      const { vr } = element;
       yield bigHeader(tag, length, vr);
       yield inOtherOrder(walk.bytes.subarray(offset, offset + length), vr);
       continue;

@@ -92,7 +92,7 @@ export class StowDestination implements Destination {
     }
   }
 
-  /** Sends objects; those that the peer does not take in their own transfer syntax, as plain ones. */
+  /** Sends objects; those that are not taken in their own transfer syntax, as plain ones. */
   async *#sendAll(
     batch: readonly LoadedObject[],
     signal: AbortSignal,
