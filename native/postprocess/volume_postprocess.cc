@@ -355,6 +355,36 @@ class MapSlices {
   int next_ = 0;
 };
 
+/// Labels are decided in the grid of the map, and each voxel of the source has that of the nearest:
+/// what Decision gives for the nearest values, without resampling any of them.
+void DecideNearest(const Job& job, const VolumeMaps& maps, const SourceView& view, MapSlices& map,
+                   OutputResult& out) {
+  out.mask.resize(out.Voxels());
+  const auto columns = static_cast<size_t>(view.sides[2]);
+  std::vector<float> values(maps.channels * map.plane());
+  std::vector<const float*> channels;
+  for (size_t c = 0; c < maps.channels; ++c) channels.push_back(values.data() + c * map.plane());
+  std::vector<uint8_t> labels(map.plane());
+  const size_t plane = out.Plane();
+  uint8_t* to = out.mask.data();
+  for (size_t z = 0; z < view.taps[0].size(); ++z, to += plane) {
+    CheckStop(job.stop);
+    const int slice = view.taps[0].first[z];
+    if (z > 0 && slice == view.taps[0].first[z - 1]) {
+      std::copy_n(to - plane, plane, to);
+      continue;
+    }
+    map.Load(slice, values.data());
+    Highest(channels.data(), maps.channels, map.plane(), labels.data(), job.team);
+    ChannelsToLabels(job.spec, labels);
+    job.team.For(view.taps[1].size(), [&](size_t y) {
+      const uint8_t* from = labels.data() + static_cast<size_t>(view.taps[1].first[y]) * columns;
+      uint8_t* row = to + y * static_cast<size_t>(out.columns);
+      for (const int x : view.taps[2].first) *row++ = from[x];
+    });
+  }
+}
+
 /// Fills the mask on the source's grid, whose sides are set, and what else is asked for.
 void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
   const OutputSpec& spec = job.spec;
@@ -376,7 +406,10 @@ void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
   Tensor* probabilities = out.probabilities ? &*out.probabilities : nullptr;
   // All channels of one slice.
   std::vector<float> values;
-  if (!MayOverlap(spec.activation) && !labels && !Shown(spec, probabilities)) {
+  const bool highest_only = !MayOverlap(spec.activation) && !labels && !Shown(spec, probabilities);
+  if (highest_only && job.placement.axes[0].ends) {
+    DecideNearest(job, maps, view, map, out);
+  } else if (highest_only) {
     out.mask.resize(out.Voxels());
     HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, maps.channels, job.team);
     highest.Run(
@@ -417,6 +450,10 @@ std::array<std::vector<bool>, 3> SeenIndices(const VolumePlacement& placement) {
   for (const VolumeAxis& axis : placement.axes) {
     std::vector<bool>& along = seen[static_cast<size_t>(axis.source_axis)];
     for (int i = 0; i < axis.source; ++i) {
+      if (axis.ends) {
+        along.push_back(axis.NearestOf(i) >= 0);
+        continue;
+      }
       const double at = axis.ToTensor(i + 0.5);
       const auto& [before, after] = axis.beyond;
       along.push_back((at >= 0 || at > -before) && (at <= axis.tensor || at < axis.tensor + after));

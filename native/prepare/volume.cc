@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "prepare/channels.h"
+#include "prepare/ends.h"
 #include "prepare/intensity.h"
 #include "prepare/pixels.h"
 #include "resample/resample.h"
@@ -186,6 +187,19 @@ std::vector<uint8_t> PaddingOf(std::span<const Plane> slices, const InputSpec& s
   return padding;
 }
 
+/// Throws no_model_accepts for a tensor of more than kMostTensorBytes.
+void CheckSize(const VolumePlacement& placement, const InputSpec& spec) {
+  const auto& axes = placement.axes;
+  double bytes =
+      (spec.Channels() + spec.label_channels) * static_cast<double>(DtypeSize(spec.dtype));
+  for (const VolumeAxis& axis : axes) bytes *= axis.tensor;
+  if (bytes <= kMostTensorBytes) return;
+  throw EngineError("no_model_accepts",
+                    "The volume needs a tensor of " + std::to_string(axes[0].tensor) + " x " +
+                        std::to_string(axes[1].tensor) + " x " + std::to_string(axes[2].tensor) +
+                        " voxels, which is more than 2 GiB.");
+}
+
 /// Writes resampled planes, which come along the source's axes, into the tensor along its own.
 class VolumeWriter {
  public:
@@ -196,7 +210,7 @@ class VolumeWriter {
     const int64_t h = placement.axes[1].tensor;
     const int64_t w = placement.axes[2].tensor;
     const int64_t c = spec.Channels() + spec.label_channels;
-    CheckSize(d, h, w);
+    CheckSize(placement, spec);
     tensor_ = spec.channels_last ? make(spec.tensor, spec.dtype, {1, d, h, w, c})
                                  : make(spec.tensor, spec.dtype, {1, c, d, h, w});
     const int64_t step = spec.channels_last ? c : 1;
@@ -255,17 +269,6 @@ class VolumeWriter {
     return {static_cast<float>(spec_.clip->first), static_cast<float>(spec_.clip->second)};
   }
 
-  void CheckSize(int64_t d, int64_t h, int64_t w) const {
-    const double bytes = static_cast<double>(d) * static_cast<double>(h) * static_cast<double>(w) *
-                         (spec_.Channels() + spec_.label_channels) *
-                         static_cast<double>(DtypeSize(spec_.dtype));
-    if (bytes <= kMostTensorBytes) return;
-    throw EngineError("no_model_accepts", "The volume needs a tensor of " + std::to_string(d) +
-                                              " x " + std::to_string(h) + " x " +
-                                              std::to_string(w) +
-                                              " voxels, which is more than 2 GiB.");
-  }
-
   void FillBackground(float background, int64_t rows, size_t width) {
     const auto own = static_cast<size_t>(spec_.Channels());
     const size_t channels = own + static_cast<size_t>(spec_.label_channels);
@@ -307,8 +310,11 @@ bool HoldRow(int z, int y, std::span<const float> row, const Counts& counts,
   return true;
 }
 
-/// Keeps the box around all values above 0 of a float32 tensor of one channel.
-void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMaker& make) {
+/// Keeps the box around all values of a float32 tensor of one channel that count. False, and all
+/// is kept, if none does.
+template <typename Counts>
+bool CropTo(const Counts& counts, VolumePlacement& placement, Tensor& tensor,
+            const TensorMaker& make) {
   auto& axes = placement.axes;
   const auto* values = reinterpret_cast<const float*>(tensor.data);
   const std::array<int, 3> sides = {axes[0].tensor, axes[1].tensor, axes[2].tensor};
@@ -318,16 +324,12 @@ void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMa
     for (int y = 0; y < sides[1]; ++y) {
       const std::span row(values + (static_cast<ptrdiff_t>(z) * sides[1] + y) * sides[2],
                           static_cast<size_t>(sides[2]));
-      HoldRow(
-          z, y, row, [](float value) { return !(value <= 0); }, low, high);
+      HoldRow(z, y, row, counts, low, high);
     }
   }
-  if (high[0] < 0) {
-    throw EngineError("no_model_accepts",
-                      "Expected values above 0 after normalisation, to whose box the model's "
-                      "volume is cut; found "
-                      "none.");
-  }
+  if (high[0] < 0) return false;
+  if (low == std::array{0, 0, 0} && high == std::array{sides[0] - 1, sides[1] - 1, sides[2] - 1})
+    return true;
   for (size_t a = 0; a < 3; ++a) axes[a].CutTo(low[a], high[a] - low[a] + 1);
   Tensor cut =
       make(tensor.name, tensor.dtype, {1, 1, axes[0].tensor, axes[1].tensor, axes[2].tensor});
@@ -339,6 +341,76 @@ void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMa
     }
   }
   tensor = std::move(cut);
+  return true;
+}
+
+void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMaker& make) {
+  if (CropTo([](float value) { return !(value <= 0); }, placement, tensor, make)) return;
+  throw EngineError("no_model_accepts",
+                    "Expected values above 0 after normalisation, to whose box the model's volume "
+                    "is cut; found none.");
+}
+
+/// The statistics of all values of a float32 tensor; percentiles are not asked for.
+Statistics Measure(std::span<const float> values) {
+  Statistics found;
+  if (values.empty()) return found;
+  const auto [least, most] = std::ranges::minmax(values);
+  double sum = 0;
+  double squares = 0;
+  // The first value is taken off, so that squares of large values lose no digits.
+  const auto origin = static_cast<double>(values.front());
+  for (const float value : values) {
+    const double apart = value - origin;
+    sum += apart;
+    squares += apart * apart;
+  }
+  const double mean = sum / static_cast<double>(values.size());
+  found.min = least;
+  found.max = most;
+  found.mean = origin + mean;
+  found.std = std::sqrt(std::max(0.0, squares / static_cast<double>(values.size()) - mean * mean));
+  return found;
+}
+
+/// The way of ResamplingSpec::Grid::kEnds: what is cropped, measured, clipped and normalised are
+/// the values of the tensor, as nnU-Net is given them by TotalSegmentator.
+PreparedVolume PrepareByEnds(std::span<const Plane> slices, const VolumeGeometry& geometry,
+                             const InputSpec& spec, const std::stop_token& stop,
+                             const TensorMaker& make, ThreadTeam& team) {
+  PreparedVolume prepared;
+  prepared.sides = CheckSlices(slices, spec);
+  prepared.placement = PlaceVolume(prepared.sides, geometry, spec);
+  CheckSize(prepared.placement, spec);
+  const auto& axes = prepared.placement.axes;
+  Tensor& tensor = prepared.tensor;
+  tensor =
+      make(spec.tensor, Dtype::kFloat32, {1, 1, axes[0].tensor, axes[1].tensor, axes[2].tensor});
+  InputSpec read = spec;
+  read.clip.reset();
+  ResampleByEnds(slices, read, prepared.placement, stop, team,
+                 reinterpret_cast<float*>(tensor.data));
+  CheckStop(stop);
+  if (spec.resampling->crop_nonzero)
+    CropTo([](float value) { return value != 0; }, prepared.placement, tensor, make);
+  const std::span values(reinterpret_cast<float*>(tensor.data), tensor.Elements());
+  Limits limits;
+  if (spec.clip)
+    limits = {static_cast<float>(spec.clip->first), static_cast<float>(spec.clip->second)};
+  const Normaliser normaliser =
+      MakeNormaliser(spec.normalisation, 1, [&](double, double) { return Measure(values); });
+  prepared.found = normaliser.found;
+  constexpr size_t kPortion = size_t{1} << 16;
+  team.For((values.size() + kPortion - 1) / kPortion, [&](size_t portion) {
+    CheckStop(stop);
+    const size_t at = portion * kPortion;
+    const size_t count = std::min(kPortion, values.size() - at);
+    const std::vector<float> given(values.begin() + static_cast<ptrdiff_t>(at),
+                                   values.begin() + static_cast<ptrdiff_t>(at + count));
+    normaliser.Row(0, given.data(), count, limits, values.data() + at);
+  });
+  prepared.padding = PaddingOf(slices, spec, stop);
+  return prepared;
 }
 
 }  // namespace
@@ -348,6 +420,8 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
                              const TensorMaker& make, const VolumeBody* body, ThreadTeam* threads) {
   ThreadTeam alone;
   ThreadTeam& team = threads == nullptr ? alone : *threads;
+  if (spec.resampling && spec.resampling->grid == ResamplingSpec::Grid::kEnds)
+    return PrepareByEnds(slices, geometry, spec, stop, make, team);
   PreparedVolume prepared;
   InputSpec read = spec;
   if (spec.resampling && spec.resampling->clip_last) read.clip.reset();

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "prepare/input.h"
+#include "resample/ends.h"
 
 namespace radserve {
 namespace {
@@ -247,6 +248,30 @@ int SideAt(double spacing, double wanted, int voxels, ResamplingSpec::Grid grid)
   return std::max(1, static_cast<int>(std::nearbyint(side)));
 }
 
+/// The tensor covers the volume end to end.
+void PlaceByEnds(const std::array<double, 3>& source_spacing, const ResamplingSpec& spec,
+                 VolumePlacement& p) {
+  for (size_t a = 0; a < 3; ++a) {
+    VolumeAxis& axis = p.axes[a];
+    // NIfTI keeps spacings as floats, and TotalSegmentator computes with what it reads there.
+    const double own = static_cast<float>(source_spacing[a]);
+    const double wanted = spec.spacing_mm[a] > 0 ? spec.spacing_mm[a] : own;
+    const double side = std::nearbyint(axis.source * (own / wanted));
+    if (side < 1 || (axis.source == 1 && side > 1)) {
+      throw EngineError("no_model_accepts",
+                        "Expected a volume of at least two voxels, and of at least half of " +
+                            std::to_string(wanted) + " mm, along each axis; found " +
+                            std::to_string(axis.source) + " of " + std::to_string(own) +
+                            " mm along axis " + std::to_string(a + 1) + " of the model.");
+    }
+    if (own != wanted) p.whole_numbers = true;
+    axis.tensor = axis.count = static_cast<int>(side);
+    axis.ends = VolumeAxis::Ends{axis.tensor, 0};
+    axis.scale = axis.tensor == 1 ? 1 : static_cast<double>(axis.source - 1) / (axis.tensor - 1);
+    axis.offset = 0.5 - 0.5 * axis.scale;
+  }
+}
+
 void PlaceBySplines(const std::array<double, 3>& source_spacing, const ResamplingSpec& spec,
                     const VolumeBox& box, VolumePlacement& p) {
   std::array<double, 3> wanted{};
@@ -296,8 +321,8 @@ Taps Mirrored(const Taps& taps, int input) {
 ResamplingSpec ReadResampling(const Description& o) {
   using Grid = ResamplingSpec::Grid;
   ResamplingSpec resampling;
-  resampling.grid =
-      o.OneOf<Grid>("grid", {{"edges", Grid::kEdges}, {"first_voxel", Grid::kFirstVoxel}});
+  resampling.grid = o.OneOf<Grid>(
+      "grid", {{"edges", Grid::kEdges}, {"first_voxel", Grid::kFirstVoxel}, {"ends", Grid::kEnds}});
   o.Into("order", resampling.order, "order_back", resampling.order_back, "keep_range",
          resampling.keep_range);
   resampling.spacing_mm = o.Some<3>("spacing_mm", std::optional(0.0));
@@ -319,6 +344,12 @@ void VolumeFields::ReadVolume(const Description& input) {
 }
 
 void VolumeAxis::CutTo(int begin, int voxels) {
+  if (ends) {
+    ends->first += begin;
+    offset += begin * scale;
+    tensor = count = voxels;
+    return;
+  }
   // A voxel's width lies between two centres, of which half a voxel is within the tensor.
   if (begin > 0) beyond[0] = 0.5;
   if (begin + voxels < tensor) beyond[1] = 0.5;
@@ -327,6 +358,12 @@ void VolumeAxis::CutTo(int begin, int voxels) {
 }
 
 bool VolumeAxis::Aligned() const { return scale == 1 && offset == std::floor(offset); }
+
+int VolumeAxis::NearestOf(int i) const {
+  const int along = NearestByEnds(flipped ? source - 1 - i : i, ends->count, source);
+  if (along < ends->first || along >= ends->first + tensor) return -1;
+  return flipped ? tensor - 1 - (along - ends->first) : along - ends->first;
+}
 
 Taps VolumeAxis::Forward(Interpolation interpolation) const {
   if (splines) {
@@ -342,6 +379,17 @@ Taps VolumeAxis::Forward(Interpolation interpolation) const {
 
 Taps VolumeAxis::Back(int map, Interpolation interpolation) const {
   const double ratio = static_cast<double>(map) / tensor;
+  if (ends) {
+    // What has no voxel is cleared later, and is any until then.
+    Taps taps;
+    int last = 0;
+    for (int i = 0; i < source; ++i) {
+      const int nearest = NearestOf(i);
+      if (nearest >= 0) last = nearest;
+      taps.Add(last, std::array<float, 1>{1});
+    }
+    return taps;
+  }
   if (splines) {
     // Where edges meet, the quotient of whole numbers is exact in the middle between two voxels.
     const bool edges =
@@ -402,7 +450,9 @@ VolumePlacement PlaceVolume(const Sides& sides, const VolumeGeometry& geometry,
     axis.antialias = spec.antialias;
     spacing[a] = geometry.spacing[static_cast<size_t>(axis.source_axis)];
   }
-  if (spec.resampling) {
+  if (spec.resampling && spec.resampling->grid == ResamplingSpec::Grid::kEnds) {
+    PlaceByEnds(spacing, *spec.resampling, placement);
+  } else if (spec.resampling) {
     PlaceBySplines(spacing, *spec.resampling, box.value_or(VolumeBox{{0, 0, 0}, sides}), placement);
   } else if (spec.spacing_mm) {
     PlaceBySpacing(spacing, spec, placement);

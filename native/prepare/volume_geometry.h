@@ -16,8 +16,9 @@ struct InputSpec;
 struct ResamplingSpec {
   /// kEdges: the tensor covers the volume, and its spacing is rounded so that voxels are whole
   /// (nnU-Net). kFirstVoxel: the first voxels of both lie at the same place, and the spacing is
-  /// exact (MONAI).
-  enum class Grid { kEdges, kFirstVoxel } grid = Grid::kEdges;
+  /// exact (MONAI). kEnds: the first and the last voxels of both lie at the same places, values are
+  /// cut to whole numbers, and maps go back by the nearest (TotalSegmentator); resample/ends.h.
+  enum class Grid { kEdges, kFirstVoxel, kEnds } grid = Grid::kEdges;
   /// Order of the splines: 0 nearest, 1 linear, 3 cubic.
   int order = 3;
   int order_back = 1;
@@ -34,7 +35,7 @@ struct ResamplingSpec {
   /// slices are separate.
   bool keep_range = false;
   /// Only the box around all values that are not 0 counts; the rest is as if the volume did not
-  /// have it.
+  /// have it. With kEnds these are the values of the tensor.
   bool crop_nonzero = false;
   /// Only the box around all values of the tensor above 0 counts, as they are in the end; what the
   /// model says of the rest is 0 (MONAI's CropForeground).
@@ -113,6 +114,13 @@ struct VolumeAxis {
     int count = 0;
   };
   std::optional<Splines> splines;
+  /// The tensor is a part of a grid whose ends are the source's.
+  struct Ends {
+    /// Voxels of that grid, and the number of the tensor's first among them.
+    int count = 0;
+    int first = 0;
+  };
+  std::optional<Ends> ends;
   /// How far beyond the tensor's first and last voxel maps count, in voxels of the tensor; from
   /// there on they are 0.
   std::array<double, 2> beyond = {0, 0};
@@ -120,6 +128,9 @@ struct VolumeAxis {
   /// Leaves only the tensor's voxels [begin, begin + voxels). Between the last one that is left and
   /// the next one, maps fall to 0.
   void CutTo(int begin, int voxels);
+  /// The tensor's voxel nearest to the source's voxel i, both numbered in the source's direction;
+  /// -1 for none. Of an axis with `ends`.
+  int NearestOf(int i) const;
   double ToSource(double tensor_coordinate) const {
     const double along = offset + tensor_coordinate * scale;
     return flipped ? source - along : along;
@@ -146,6 +157,8 @@ struct VolumePlacement {
   std::array<VolumeAxis, 3> axes;
   /// Each slice of the source is resampled by itself on the way to the tensor (ResamplingSpec).
   bool separate = false;
+  /// Values are cut to whole numbers on the way to the tensor (kEnds, where anything is resampled).
+  bool whole_numbers = false;
 
   /// The tensor axis, from 0, that runs along a source axis.
   size_t TensorAxis(int source_axis) const;
@@ -181,7 +194,8 @@ struct VolumeBox {
 /// With `resampling` none of this counts but the turning: the tensor has the part of the volume in
 /// `box` at the spacing of `resampling`, edge to edge or from the first voxel on. Throws
 /// no_model_accepts if slices would have to be resampled each by itself along another axis than the
-/// source's.
+/// source's. With kEnds spacings are compared as floats of 32 bits, as NIfTI has them, and the
+/// box is the whole volume.
 VolumePlacement PlaceVolume(const std::array<int, 3>& sides, const VolumeGeometry& geometry,
                             const InputSpec& spec,
                             const std::optional<VolumeBox>& box = std::nullopt);

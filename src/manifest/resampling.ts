@@ -1,13 +1,16 @@
 /**
- * `resampling` of the manifest: volumes that are resampled as nnU-Net and MONAI do it, by splines
- * without antialiasing. native/prepare/volume_geometry.cc places them so.
+ * `resampling` of the manifest: volumes that are resampled as nnU-Net, MONAI and TotalSegmentator
+ * do it, by splines without antialiasing. native/prepare/volume_geometry.cc places them so.
  */
 import { z } from "zod";
 
 const GRID_MEANING =
   "edges: the tensor covers the volume edge to edge, with a whole number of voxels, so that " +
   "spacing_mm is rounded (nnU-Net); first_voxel: the first voxels of both lie at the same " +
-  "place, and spacing_mm is exact (MONAI's Spacingd)";
+  "place, and spacing_mm is exact (MONAI's Spacingd); ends: the first and the last voxels of " +
+  "both lie at the same places, values are linear and cut to whole numbers toward zero, and " +
+  "labels are decided in the tensor's grid and go back by the nearest (TotalSegmentator, whose " +
+  "steps are scipy.ndimage.zoom). A volume that has spacing_mm along all axes is left as it is";
 const SPACING_MM_MEANING =
   "mm between the tensor's voxels along depth, height, width; null: as in the volume " +
   "(nnU-Net's 2D networks, along depth)";
@@ -23,12 +26,13 @@ const KEEP_RANGE_MEANING =
   "No value leaves the range of the volume that it is made of, or of the slice if slices are " +
   "separate (nnU-Net: true)";
 const CROP_MEANING =
-  "nonzero: only the box around all values that are not 0 counts (nnU-Net). foreground: after " +
+  "nonzero: only the box around all values that are not 0 counts (nnU-Net), of the volume, or " +
+  "with ends of the tensor before its clip. foreground: after " +
   "resampling, normalisation and intensity only the box around all values of the tensor above " +
   "0 counts, and the rest is background (MONAI's CropForegroundd)";
 
 export const resampling = z.strictObject({
-  grid: z.enum(["edges", "first_voxel"]).describe(GRID_MEANING),
+  grid: z.enum(["edges", "first_voxel", "ends"]).describe(GRID_MEANING),
   spacing_mm: z.array(z.number().positive().nullable()).length(3).describe(SPACING_MM_MEANING),
   order: z
     .union([z.literal(0), z.literal(1), z.literal(3)])

@@ -98,6 +98,7 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     checkRegion(m, m.region, (path, message) => issue(["region", ...path], message));
   checkCrop(m, issue);
   checkForeground(m, issue);
+  checkEnds(m, issue);
   checkMultiple(m, issue);
   checkCovers(m, issue);
   checkActivated(m, issue);
@@ -246,6 +247,32 @@ function checkForeground(m: Manifest, issue: Report): void {
     );
     if (!decided)
       at("Expected segmentations with the activation softmax or argmax with foreground");
+  });
+}
+
+/** Resampling with ends aligned is one whole way, from the values to the labels. */
+function checkEnds(m: Manifest, issue: Report): void {
+  m.inputs.forEach((input, i) => {
+    if (!isImageInput(input) || input.resampling?.grid !== "ends") return;
+    const at = (field: string, message: string) =>
+      issue(["inputs", i, "resampling", field], message);
+    const { order, order_back, separate_above, keep_range, clip, crop } = input.resampling;
+    if (order !== 1) at("order", `Expected 1 with the grid "ends", found ${order}`);
+    if (order_back !== 0) at("order_back", `Expected 0 with the grid "ends", found ${order_back}`);
+    if (separate_above !== undefined) at("separate_above", 'Expected none with the grid "ends"');
+    if (keep_range) at("keep_range", 'Expected false with the grid "ends"');
+    if (clip !== "after")
+      at("clip", 'Expected "after" with the grid "ends": values are cut to whole numbers first');
+    if (crop === "foreground") at("crop", 'Expected none or nonzero with the grid "ends"');
+    if (input.layout !== "NCDHW" || input.dtype !== "float32" || input.channels !== "grayscale")
+      at("grid", 'Expected the layout "NCDHW", the dtype float32 and grayscale with "ends"');
+    if (m.inputs.length > 1 || m.roles !== undefined || input.cascade !== undefined)
+      at("grid", 'Expected a single input of one series, without cascade, with "ends"');
+    if (input.intensity !== undefined) at("grid", 'Expected no intensity with "ends"');
+    if (input.normalisation.kind === "z_score" && input.normalisation.of !== undefined)
+      issue(["inputs", i, "normalisation", "of"], 'Expected none with the grid "ends"');
+    if (m.tiling === undefined || !m.outputs.every(isSegmentation))
+      at("grid", 'Expected tiling and segmentations alone with "ends"');
   });
 }
 
@@ -591,8 +618,8 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
 /** The rules for how libraries resize, cut and pad. */
 function checkPlacement(input: ImageInput, issue: Report): void {
   const { size, fit, placement, interpolation, antialias, align_corners, border } = input;
-  if (antialias !== undefined && !["linear", "cubic"].includes(interpolation))
-    issue(["antialias"], "Expected it with interpolation linear or cubic");
+  if (antialias !== undefined && !["linear", "cubic", "gaussian"].includes(interpolation))
+    issue(["antialias"], "Expected it with interpolation linear, cubic or gaussian");
   if (
     align_corners === true &&
     (fit !== "stretch" || interpolation !== "linear" || antialias !== false)
@@ -610,6 +637,13 @@ function checkPlacement(input: ImageInput, issue: Report): void {
     );
   if (interpolation === "gaussian" && fit === "crop" && placement === undefined)
     issue(["placement"], "Expected it with gaussian: crop has to end with whole pixels");
+  if (size.kind === "edges") {
+    if (isVolume(input)) issue(["size", "kind"], 'Expected "edges" for single images alone');
+    if (fit !== "letterbox")
+      issue(["fit"], 'Expected "letterbox" with size "edges": proportions are kept');
+    if (size.shortest > size.longest)
+      issue(["size", "longest"], "Expected at least the shortest side");
+  }
   if (placement === undefined) return;
   const at = (field: string, message: string) => issue(["placement", field], message);
   if (isVolume(input) || size.kind !== "fixed")
@@ -719,7 +753,7 @@ function checkResampling(input: ImageInput, issue: Report): void {
 }
 
 function checkVolume(input: ImageInput, issue: Report): void {
-  if (input.interpolation === "cubic" || input.interpolation === "gaussian")
+  if (["cubic", "gaussian", "nearest_floor"].includes(input.interpolation))
     issue(
       ["interpolation"],
       `Expected linear, area or nearest for volumes; ${input.interpolation} is not offered`,

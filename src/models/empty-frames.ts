@@ -1,9 +1,10 @@
 /**
- * Frames that hold no image: Pixel Padding throughout (PS3.3 C.7.5.1.1.2), or one value throughout,
- * as a file whose copy broke off and was filled up has it. A volume with such a slice looks whole.
+ * Frames that hold no image: Pixel Padding throughout (PS3.3 C.7.5.1.1.2), or one value throughout
+ * or from some row on, as a file whose copy broke off and was filled up has it. A volume with such
+ * a slice looks whole.
  */
 import { errors, RadserveError } from "../base/errors.js";
-import { isConstant } from "../images/dicom/decode-check.js";
+import { breaksOff, isConstant } from "../images/dicom/decode-check.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { ANY_STACK, type Image, type PixelFormat, type Warning } from "../images/image.js";
 import { someValue } from "../images/stored-values.js";
@@ -29,6 +30,8 @@ export class EmptyFrames {
   readonly #blankValues = new Set<string>();
   /** Those with as many values as noise gives. */
   readonly #noisy = new Set<number>();
+  /** Those that break off. */
+  readonly #cut: number[] = [];
 
   constructor(private readonly image: Image) {}
 
@@ -42,7 +45,10 @@ export class EmptyFrames {
     if (found === 0 || isConstant(data, pixelBytes)) {
       this.#blank.push(frame);
       this.#blankValues.add(String(data.subarray(0, pixelBytes)));
-    } else if (this.image.frameCount > 2 && hasNoise(data, format)) this.#noisy.add(frame);
+    } else {
+      if (this.image.frameCount > 2 && hasNoise(data, format)) this.#noisy.add(frame);
+      if (breaksOff(data, format) && hasNoise(data, format)) this.#cut.push(frame);
+    }
   }
 
   /**
@@ -50,10 +56,12 @@ export class EmptyFrames {
    * are padding.
    * @param asVolume whether it measures across the frames: then a blank slice between others is a
    * hole, as a missing one is
-   * @throws RadserveError decode_suspect if the image is padding throughout, or has such a hole
+   * @throws RadserveError decode_suspect if the image is padding throughout, has such a hole, or
+   * has frames that break off
    */
   caveats(asVolume: boolean): Warning[] {
     const { image } = this;
+    if (this.#cut.length > 0) throw cutOff(image, this.#cut);
     const padding = paddingCaveats(image.frameCount, this.#padded, this.#nearlyPadded);
     const blank = this.#blank.filter((frame) => !this.#padded.includes(frame));
     if (this.#blank.length === image.frameCount) {
@@ -166,6 +174,15 @@ function holed({ frameCount }: Image, frames: readonly number[]): RadserveError 
     `Expected image in every slice between others, found ${frames.length} of ${frameCount} that are one value throughout (${listed(frames)}), as files ` +
       "are whose copy broke off: the volume would have a hole. Send the slices again from their source; nothing was computed.",
     { reason: "blank_slice", frames: frames.slice(0, LISTED).map((frame) => frame + 1) },
+  );
+}
+
+function cutOff({ frameCount }: Image, frames: readonly number[]): RadserveError {
+  return errors.decode_suspect(
+    `Expected image to the last row, found ${frames.length} of ${frameCount} ${frameCount === 1 ? "frame" : "frames or slices"} that ${frames.length === 1 ? "ends" : "end"} within a row and ` +
+      `${frames.length === 1 ? "is" : "are"} zeros from there on (${listed(frames)}), as a file is whose copy broke off and was filled up. ` +
+      "Send the file again from its source; nothing was computed.",
+    { reason: "cut_frame", frames: frames.slice(0, LISTED).map((frame) => frame + 1) },
   );
 }
 
