@@ -92,7 +92,7 @@ export class StowDestination implements Destination {
     }
   }
 
-  /** Sends objects, as plain ones where the peer does not take their own transfer syntax. */
+  /** Sends objects; those that are not taken in their own transfer syntax, as plain ones. */
   async *#sendAll(
     batch: readonly LoadedObject[],
     signal: AbortSignal,
