@@ -122,10 +122,11 @@ export class Commitment implements Commitments {
     this.#held.set(transaction, caller);
     const end = setTimeout(() => caller.abort(), ms);
     const heard = async () => {
-      for (let isOwn = false; !isOwn;)
+      const reported = new Set<string | undefined>();
+      while (!reported.has(transaction))
         await caller.event(async (report) => {
           const attributes = await readReport(report);
-          isOwn = attributes.string("TransactionUID") === transaction;
+          reported.add(attributes.string("TransactionUID"));
           this.#take(attributes);
         });
       await caller.release();
