@@ -219,6 +219,7 @@ export class Runner {
   async #failed(error: unknown): Promise<void> {
     const { database, log, troubles, repair } = this.options;
     this.#failures += 1;
+    await this.options.known.keep();
     log.warn({ fault: faultForLog(error) }, "the database of the bulk queue failed; trying again");
     const known = asUnavailable(error, database.connection);
     if (known instanceof BulkUnavailable) troubles.failed(database.problem() ?? known);
