@@ -34,12 +34,10 @@ const LASTING = [0x0119, STATUS.sopClassNotSupported];
 export interface CommitmentPeer {
   /** Where the peer opens an association; undefined where the settings name no port. */
   callBack: () => Promise<CallBack | undefined>;
-  call: (
-    contexts: AssociationOptions["contexts"],
-    signal: AbortSignal,
-  ) => Promise<CallingAssociation>;
+  options: (signal: AbortSignal) => AssociationOptions;
+  call: (options: AssociationOptions) => Promise<CallingAssociation>;
   /** Milliseconds for which an association is held for the report. */
-  patience: number;
+  holdMs: () => number;
 }
 
 export const newTransaction = (seed: string): string =>
@@ -47,7 +45,8 @@ export const newTransaction = (seed: string): string =>
 
 export class Commitment implements Commitments {
   readonly #listeners = new Set<(report: CommitmentReport) => boolean>();
-  readonly #held = new Set<CallingAssociation>();
+  /** By transaction. */
+  readonly #held = new Map<string, CallingAssociation>();
 
   constructor(private readonly peer: CommitmentPeer) {}
 
@@ -58,10 +57,14 @@ export class Commitment implements Commitments {
     return () => this.#listeners.delete(take);
   }
 
-  async #listening(): Promise<boolean> {
+  async #listening(): Promise<void> {
     const callBack = await this.peer.callBack();
-    callBack?.takeReports((attributes) => this.#take(attributes));
-    return callBack !== undefined;
+    callBack?.takeReports((attributes) => {
+      const isKnown = this.#take(attributes);
+      // It need not be held for it any longer
+      this.#held.get(attributes.string("TransactionUID") ?? "")?.abort();
+      return isKnown;
+    });
   }
 
   #take(attributes: ReportAttributes): boolean {
@@ -76,7 +79,8 @@ export class Commitment implements Commitments {
   ): ReturnType<Commitments["ask"]> {
     await this.#listening();
     const contexts = [{ abstractSyntax: COMMITMENT, transferSyntaxes: PLAIN }];
-    const caller = await this.peer.call(contexts, signal);
+    const options = { ...this.peer.options(signal), contexts };
+    const caller = await this.peer.call(options);
     try {
       const context = caller.contextOf(COMMITMENT);
       if (context === undefined) {
@@ -105,28 +109,33 @@ export class Commitment implements Commitments {
       caller.abort();
       throw error;
     }
-    this.#hold(caller);
+    // Read at each use
+    options.idleTimeout = this.peer.holdMs();
+    this.#hold(transaction, caller, options.idleTimeout);
     return "asked";
   }
 
   /** The report may come over this association; when it ends without one, it may still come. */
-  #hold(caller: CallingAssociation): void {
-    const [oldest] = this.#held;
+  #hold(transaction: string, caller: CallingAssociation, ms: number): void {
+    const [oldest] = this.#held.values();
     if (this.#held.size >= MOST_HELD) oldest?.abort();
-    this.#held.add(caller);
-    const end = setTimeout(() => caller.abort(), this.peer.patience);
+    this.#held.set(transaction, caller);
+    const end = setTimeout(() => caller.abort(), ms);
     const heard = async () => {
-      for (;;)
+      const reported = new Set<string | undefined>();
+      while (!reported.has(transaction))
         await caller.event(async (report) => {
-          this.#take(await readReport(report));
+          const attributes = await readReport(report);
+          reported.add(attributes.string("TransactionUID"));
+          this.#take(attributes);
         });
+      await caller.release();
     };
     void heard()
-      .catch(() => undefined)
+      .catch(() => caller.abort())
       .finally(() => {
         clearTimeout(end);
-        this.#held.delete(caller);
-        caller.abort();
+        this.#held.delete(transaction);
       });
   }
 
@@ -152,7 +161,7 @@ export class Commitment implements Commitments {
   }
 
   close(): void {
-    for (const caller of this.#held) caller.abort();
+    for (const caller of this.#held.values()) caller.abort();
   }
 }
 

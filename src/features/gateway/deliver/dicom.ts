@@ -71,8 +71,11 @@ export class DicomDestination implements Destination {
     if (settings.prove === "commitment")
       this.commitments = new Commitment({
         callBack: async () => (settings.listen === undefined ? undefined : await this.#listening()),
-        call: (contexts, signal) => this.#call({ ...this.#options(signal), contexts }),
-        patience: patience(settings, 0),
+        options: (signal) => this.#options(signal),
+        call: (options) => this.#call(options),
+        // Without a port to be called at, the report comes over this association, or never
+        holdMs: () =>
+          settings.listen === undefined ? durations.commitmentAgain : patience(settings, 0),
       });
   }
 
