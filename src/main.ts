@@ -186,6 +186,7 @@ command(program, "infer", "run the models on one image, without a server")
   .argument("<output-folder>")
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--model <name>", "only this model (repeatable)", several)
+  .option("--label <label>", "only this label of segmentations (repeatable)", several)
   .option(
     "--outputs <kinds>",
     "what to write: json, png, sr, seg, rtstruct, sc, separated by commas",

@@ -71,6 +71,7 @@ function summary(answer: Answer): string {
 
 export interface InferCommand extends JsonOption {
   model?: string[];
+  label?: string[];
   /** Kinds, separated by commas. */
   outputs?: string;
   /** SeriesInstanceUID. */
@@ -112,6 +113,7 @@ export async function inferFile(
         outputFolder: path.resolve(outputFolder),
         ...(options.model === undefined ? {} : { models: options.model }),
         ...(outputs === undefined ? {} : { outputs }),
+        ...(options.label === undefined ? {} : { labels: options.label }),
         ...(options.series === undefined ? {} : { seriesInstanceUid: options.series }),
         ...(options.group === undefined ? {} : { group: options.group }),
         priority: "routine" as const,

@@ -17,6 +17,7 @@ import {
 } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { identitiesOf, sameModels } from "../models/identity.js";
+import { wantingLabels } from "../models/wanted.js";
 import { withName, type HeldName } from "../results/commit/commit.js";
 import { caseName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
@@ -57,7 +58,7 @@ import { runModels } from "./run-models.js";
  * @throws RadserveError of any code in the table that is not about authentication or bulk
  */
 export async function infer(task: InferTask, context: InferContext): Promise<Answer> {
-  const candidates = candidatesOf(context.models, task.models);
+  const candidates = wantingLabels(candidatesOf(context.models, task.models), task.labels);
   requirePinned(candidates, task.pinned);
   checkTime(task, context);
   const watch = new Stopwatch(task.startedAt);

@@ -1,16 +1,17 @@
 /** One inference of a model that no server holds: loaded, given an image, and unloaded. */
 import { join } from "node:path";
 import type { Engine } from "../engine/engine.js";
-import type { InferResult, LoadedModel, Plane } from "../engine/types.js";
+import type { InferResult, Plane } from "../engine/types.js";
 import { errors } from "../base/errors.js";
 import type { Image } from "../images/image.js";
 import { firstModelOf, type Manifest } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
-import { loadSession, type Provider } from "../models/load.js";
+import { loadSession, unloadSession, type LoadedSession, type Provider } from "../models/load.js";
 import { readModelFolder, type SoundModel } from "../models/read.js";
 import { rolesIn } from "../models/roles.js";
 import { planeOf } from "../results/picture/draw-result.js";
+import { inferUnits, unitsToRun } from "./parts.js";
 import { inferSample, samplesOf, type FirstRun, type SampleResult, type Stack } from "./views.js";
 
 export interface OnceOptions {
@@ -21,7 +22,7 @@ export interface OnceOptions {
 }
 
 export interface OnceResult {
-  loaded: LoadedModel;
+  loaded: LoadedSession;
   result: SampleResult & Required<Pick<InferResult, "tensors" | "rawSha256">>;
 }
 
@@ -41,7 +42,7 @@ export async function inferOnce(
   options: OnceOptions,
 ): Promise<OnceResult> {
   const { engine, providers, frame = 1 } = options;
-  const { manifest, thresholds } = model;
+  const { manifest } = model;
   const samples = samplesOf(manifest, image, rolesIn(manifest, image));
   const sample = samples.find((one) => one.frame === undefined || one.frame === frame - 1);
   if (sample === undefined)
@@ -65,7 +66,12 @@ export async function inferOnce(
         return first;
       },
       infer: (planes, given) =>
-        engine.infer(loaded.id, planes, { dump: true, thresholds, numbers, ...given }),
+        inferUnits(
+          unitsToRun({ manifest, site: model.site, nativeId: loaded.id, partIds: loaded.partIds }),
+          manifest,
+          ({ id, thresholds }) =>
+            engine.infer(id, planes, { dump: true, thresholds, numbers, ...given }),
+        ),
     });
     const reasons = "code" in result ? [result] : result.warnings;
     if ("code" in result || result.tensors === undefined || result.rawSha256 === undefined)
@@ -78,7 +84,7 @@ export async function inferOnce(
     const { tensors, rawSha256 } = result;
     return { loaded, result: { ...result, tensors, rawSha256 } };
   } finally {
-    await engine.unload(loaded.id);
+    await unloadSession(engine, loaded);
   }
 }
 

@@ -3,13 +3,14 @@
  * and its files.
  */
 import { ensembleFacts } from "../manifest/ensemble.js";
+import { partFacts, partsThatRun } from "../manifest/model-parts.js";
 import { cascadeFacts, regionFacts } from "../manifest/region.js";
 import { regionStep } from "./region.js";
 import { straightSteps } from "../models/straighten.js";
 import { release } from "../addon/bytes.js";
 import { RadserveError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
-import type { Plane } from "../engine/types.js";
+import type { Plane, Preparation } from "../engine/types.js";
 import { sha256 } from "../files/durable-files.js";
 import { sortingStep } from "../images/dicom/volume.js";
 import type { Image, TransformStep } from "../images/image.js";
@@ -26,6 +27,7 @@ import type { ReceiptModel } from "../results/receipt/receipt.js";
 import { ofReception } from "../results/receipt/reception.js";
 import { gridFacts } from "../results/dicom/segmentation-grid.js";
 import type { Analysis } from "./task.js";
+import { unitsToRun } from "./parts.js";
 import type { PlannedModel } from "./plan.js";
 import { attempt, wholeOutputs, type ModelOutcome, type Ran } from "./run-models.js";
 import { canonicalJson } from "../base/canonical-json.js";
@@ -71,7 +73,7 @@ type FailedModel = ModelOutcome & { ended: RadserveError };
 const failed = (outcome: ModelOutcome): outcome is FailedModel =>
   outcome.ended instanceof RadserveError;
 
-function baseOf({ manifest, first, ...entry }: ModelEntry): Omit<ReceiptModel, "status"> {
+function baseOf({ manifest, first, wanted, ...entry }: ModelEntry): Omit<ReceiptModel, "status"> {
   const { region, release } = manifest;
   return {
     name: entry.name,
@@ -79,6 +81,8 @@ function baseOf({ manifest, first, ...entry }: ModelEntry): Omit<ReceiptModel, "
     sha256: entry.sha256,
     site_thresholds: entry.site.thresholds,
     ensemble: ensembleFacts(manifest),
+    parts: partFacts(manifest, []),
+    labels: wanted && [...wanted.labels],
     region: region && first && regionFacts(region, first),
     cascade: cascadeFacts(manifest, first),
     shadow: release === "shadow" ? true : undefined,
@@ -114,6 +118,7 @@ async function finish(
   const model: ReceiptModel = {
     ...base,
     status: "succeeded",
+    parts: partFacts(entry.manifest, partsThatRun(entry.manifest, entry.wanted?.labels)),
     findings: said.flatMap(({ findings }) => findings),
     measurements: said.flatMap(({ measurements }) => measurements),
     warnings: unique([
@@ -208,11 +213,25 @@ function transformsOf(
   const isCut = region !== undefined || told.extents.length > 0;
   const cut = isCut ? [regionStep(region, told.extents, volume !== undefined)] : [];
   const moved = straightSteps(volume, image.format);
-  const steps = [...cut, ...moved, ...modelSteps(manifest, image, told.facts, roles)];
+  const steps = [...cut, ...moved, ...unitSteps(planned, image, told.facts, roles)];
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined
     ? steps
     : [sortingStep(volume), ...steps];
+}
+
+/** The steps of a model, or those of each of its parts that ran, which begin with `part`. */
+function unitSteps(
+  { entry }: PlannedModel,
+  image: Image,
+  facts: readonly Preparation[],
+  roles: ModelOutcome["given"]["roles"],
+): TransformStep[] {
+  if (entry.manifest.parts === undefined) return modelSteps(entry.manifest, image, facts, roles);
+  return unitsToRun(entry).flatMap(({ manifest, part }, place) => {
+    const own = facts.map((fact) => (place === 0 ? fact : (fact.others?.[place - 1] ?? {})));
+    return [{ step: "part", name: part?.name }, ...modelSteps(manifest, image, own)];
+  });
 }
 
 /**
@@ -230,8 +249,8 @@ function predecessorOf(
     ({ name, status }) => name === now.name && status === "succeeded",
   );
   if (earlier === undefined || before === undefined) return undefined;
-  const origin = ({ sha256: hash, site_thresholds, region, cascade }: typeof now) =>
-    canonicalJson([hash, site_thresholds, region ?? null, cascade ?? null]);
+  const origin = ({ sha256: hash, site_thresholds, labels, region, cascade }: typeof now) =>
+    canonicalJson([hash, site_thresholds, labels ?? null, region ?? null, cascade ?? null]);
   const isSame =
     origin(before) === origin(now) &&
     earlier.source.file_sha256 === image.source.fileSha256 &&

@@ -28,7 +28,7 @@ import {
   type Manifest,
   type OutputKind,
 } from "../manifest/manifest.js";
-import type { ModelEntry } from "../models/entry.js";
+import { nativeIdsOf, type ModelEntry } from "../models/entry.js";
 import { nearestName } from "../base/validation.js";
 
 export interface PlannedModel {
@@ -110,13 +110,16 @@ function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">):
       manifest.tiling !== undefined && manifest.accepts.dimensions === "series",
   );
   if (tiled.length === 0) return 0;
-  const bytes = tiled.map(({ entry: { nativeId, manifest } }) => {
-    if (nativeId === undefined) return 0;
+  const bytes = tiled.map(({ entry }) => {
+    const { manifest } = entry;
     try {
       const volume = volumeOf(image, toleranceOf(manifest));
       const whole = { slices: volume.frames.length, ...image.format, geometry: volume.geometry };
       const { slices, rows, columns, geometry } = straightOf(volume, image.format) ?? whole;
-      return engine.plan(nativeId, { slices, rows, columns, geometry });
+      const planned = { slices, rows, columns, geometry };
+      // Beside the part that runs there is the label map of those before
+      const kept = manifest.parts === undefined ? 0 : slices * rows * columns;
+      return kept + Math.max(0, ...nativeIdsOf(entry).map((id) => engine.plan(id, planned)));
     } catch {
       // The model says so itself when it runs, and takes nothing.
       return 0;
@@ -127,14 +130,16 @@ function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">):
 
 /** What runs of the networks over such an image were seen to take; one of them runs at a time. */
 function bytesOfRuns(image: Image, plan: Plan, engine: Pick<Engine, "runBytes">): number {
-  const bytes = accepting(plan).map(({ entry: { nativeId, manifest } }) => {
+  const bytes = accepting(plan).map(({ entry }) => {
+    const { manifest } = entry;
     const members = manifest.roles === undefined ? [image] : (image.case?.members ?? [image]);
     const pixels = members.map(({ format: { rows, columns }, frameCount }) =>
       takesWhole(manifest) ? rows * columns * frameCount : rows * columns,
     );
     const all = pixels.reduce((sum, one) => sum + one, 0);
     // One that was taken away says so itself when it is to run
-    return nativeId === undefined ? 0 : (tried(() => engine.runBytes(nativeId, all)) ?? 0);
+    const runs = nativeIdsOf(entry).map((id) => tried(() => engine.runBytes(id, all)) ?? 0);
+    return Math.max(0, ...runs);
   });
   return Math.max(0, ...bytes);
 }
@@ -238,6 +243,9 @@ function readyModel(
   );
 }
 
+/** The request names labels, of which the model has none. */
+const isUnwanted = ({ wanted }: Pick<ModelEntry, "wanted">): boolean => wanted?.labels.length === 0;
+
 /** The model in whose region another looks. */
 const firstOf = (
   { manifest }: ModelEntry,
@@ -263,6 +271,11 @@ export function reasonsOf(
 ): Reason[] {
   const { region } = entry.manifest;
   const own = accepts(entry, image);
+  if (isUnwanted(entry))
+    own.push({
+      code: "labels_not_held",
+      message: "Expected a model that has any of the labels of the request; it has none of them.",
+    });
   const found = firstOf(entry, entries);
   if (found !== undefined && accepts(found, image).length > 0)
     own.push({
@@ -291,12 +304,12 @@ export function reasonsOf(
  * @param grouped series are for models of single images, too
  */
 export function judgeSeries(
-  candidates: readonly Pick<ModelEntry, "name" | "manifest">[],
+  candidates: readonly Pick<ModelEntry, "name" | "manifest" | "wanted">[],
   series: readonly (Image | RadserveError)[],
   grouped = false,
 ): SeriesVerdict[] {
   const verdicts = series.map(() => ({ taken: false, why: [] as SeriesVerdict["why"][number][] }));
-  for (const entry of candidates) {
+  for (const entry of candidates.filter((one) => !isUnwanted(one))) {
     if (!(grouped || takesWhole(entry.manifest)) || entry.manifest.roles !== undefined) continue;
     const judged = series.map((image, i) => ({
       image,
@@ -326,7 +339,9 @@ export function caseFor(
   found: Candidates,
   must: boolean,
 ): Case | undefined {
-  const withRoles = candidates.filter(({ manifest }) => manifest.roles !== undefined);
+  const withRoles = candidates.filter(
+    (entry) => entry.manifest.roles !== undefined && !isUnwanted(entry),
+  );
   const takes = (manifest: Manifest, roles: readonly Filled[]) =>
     roleReasons(manifest, roles).length === 0;
   const chosen = chooseCase(withRoles, found, takes);

@@ -13,6 +13,7 @@ import { type InferContext, type InferTask } from "./task.js";
 import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { resolveThresholds } from "../models/read.js";
+import { wanting } from "../models/wanted.js";
 import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
 import { LABEL_MAP_SEGMENTATION } from "../results/dicom/segments.js";
 import { ofReception } from "../results/receipt/reception.js";
@@ -143,7 +144,7 @@ function checkRefusal(
     looked && { first: { ...first, site_thresholds: looked.site_thresholds } };
   const now = notAccepted({
     entry: { ...known, ...pinned },
-    reasons: reasonsOf(entry, image, models),
+    reasons: reasonsOf(known, image, models),
   });
   return isDeepStrictEqual(plain(now), plain(before))
     ? check(before.name, "ok", "does not accept the image, for the same reasons")
@@ -154,10 +155,11 @@ function checkRefusal(
       );
 }
 
-/** The model with the site thresholds that the receipt says. */
+/** The model with the site thresholds and the labels that the receipt says. */
 function asItWas(entry: ModelEntry, before: ReceiptModel): ModelEntry {
   const site = { ...entry.site, thresholds: before.site_thresholds };
-  return { ...entry, site, thresholds: resolveThresholds(entry.manifest, site) };
+  const now = { ...entry, site, thresholds: resolveThresholds(entry.manifest, site) };
+  return before.labels === undefined ? now : wanting(now, before.labels);
 }
 
 async function computeAgain(
@@ -246,8 +248,8 @@ const FIELDS = [
     "measurements",
     "warnings",
   ] as const),
-  ...(["transforms", "decoding", "ensemble", "region", "cascade", "roles", "reasons"] as const),
-  ...(["segmentation_grid", "outputs", "predecessor", "provider"] as const),
+  ...(["transforms", "decoding", "ensemble", "parts", "labels", "region", "cascade"] as const),
+  ...(["roles", "reasons", "segmentation_grid", "outputs", "predecessor", "provider"] as const),
 ];
 
 function compared(before: ReceiptModel, now: ReceiptModel): ReceiptCheck {

@@ -146,6 +146,10 @@ export function checkGroup(asked: "series" | undefined, kind: "file" | "folder")
 const SERIES_INSTANCE_UID_MEANING =
   "Which series of a folder is meant; where absent, the only one, or the only one that an " +
   "active model of series takes";
+const LABELS_MEANING =
+  "Labels of segmentations that are wanted: models of segments mark these alone, of models of " +
+  "parts only the parts run that have any of them, and other models do not run. Without it, all";
+
 const DELIVER_MEANING =
   "wait: the answer comes when the objects are delivered or set aside, or at the time limit; " +
   "queue (default): the answer comes at once; none: the results stay in their folder";
@@ -166,6 +170,14 @@ export const singleRequestSchema = z.strictObject({
     .describe(SERIES_INSTANCE_UID_MEANING),
   group,
   ...choice,
+  labels: z
+    .array(keepableText(64))
+    .min(1)
+    .max(1000)
+    .superRefine(unique)
+    .meta({ uniqueItems: true })
+    .optional()
+    .describe(LABELS_MEANING),
   deliver: z.enum(["wait", "queue", "none"]).optional().describe(DELIVER_MEANING),
   destinations,
   priority,

@@ -16,6 +16,7 @@ import { EmptyFrames } from "../models/empty-frames.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
 import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";
 import { rolesIn, type Filled } from "../models/roles.js";
+import { wholeOf } from "../models/wanted.js";
 import { isOfMasks } from "../results/dicom/objects/table.js";
 import type { GroupGeometry, Interpreted } from "../results/kinds/finding.js";
 import { planeOf, type ShownOutputs } from "../results/picture/draw-result.js";
@@ -31,6 +32,8 @@ import {
   sliceOutputs,
   type ModelGrid,
 } from "../results/findings/volume-outputs.js";
+import { wantedOutputs } from "../results/findings/wanted-outputs.js";
+import { inferUnits, unitsToRun } from "./parts.js";
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Extent } from "./region.js";
 import { type Analysis, checkTime } from "./task.js";
@@ -254,25 +257,29 @@ async function runSample(
   { image, task, context, watch }: Analysis,
 ): Promise<void> {
   const { told, planned, given } = outcome;
-  const { manifest, thresholds, nativeId = -1 } = planned.entry;
+  const { manifest, thresholds, wanted } = planned.entry;
+  const whole = wholeOf(planned.entry);
   checkTime(task, context);
   const stacks = sample.parts.map((part) => ({
     ...part,
     planes: part.frames.map((frame) => planeAt(part.image, frame)),
   }));
   const result = await inferSample(sample, stacks, {
-    manifest,
+    manifest: whole,
     first: (name) => firstRun(name, planned.entry.name, outcomes),
     infer: async (planes, options) => {
-      const inferred = await context.engine.infer(nativeId, planes, {
-        priority: task.priority,
-        cancelId: task.cancelId,
-        subject: task.subjectNumber,
-        timeoutMs:
-          task.deadline === undefined ? undefined : Math.max(1, task.deadline - monotonic()),
-        thresholds,
-        numbers: given.numbers,
-        ...options,
+      const inferred = await inferUnits(unitsToRun(planned.entry), whole, (unit) => {
+        checkTime(task, context);
+        return context.engine.infer(unit.id, planes, {
+          priority: task.priority,
+          cancelId: task.cancelId,
+          subject: task.subjectNumber,
+          timeoutMs:
+            task.deadline === undefined ? undefined : Math.max(1, task.deadline - monotonic()),
+          thresholds: unit.thresholds,
+          numbers: given.numbers,
+          ...options,
+        });
       });
       watch.add("queue", inferred.timings.queueMs);
       watch.add("prepare", inferred.timings.prepareMs);
@@ -286,7 +293,9 @@ async function runSample(
     outcome.ended = result;
     return;
   }
-  const { outputs, preparation, extent, warnings } = result;
+  const { preparation, extent, warnings } = result;
+  const outputs =
+    wanted === undefined ? result.outputs : wantedOutputs(result.outputs, whole, wanted.labels);
   const { frame, volume } = sample;
   outcome.outputs = outputs;
   if (extent !== undefined) told.extents.push(extent);

@@ -43,6 +43,8 @@ export interface InferTask {
   /** What these models have to be; undefined where any of their versions will do. */
   pinned?: ModelIdentities | undefined;
   outputs?: OutputKind[] | undefined;
+  /** Labels of segmentations that are wanted; without it all. */
+  labels?: string[] | undefined;
   priority: "stat" | "routine" | "bulk";
   /** In milliseconds of `monotonic`. The pool gives one to items of bulk jobs when they begin. */
   deadline?: number;

@@ -4,13 +4,14 @@
 import type { Ensemble, Manifest } from "./manifest.js";
 import { kindOf, kindsThat } from "./outputs/outputs.js";
 
-type Files = Pick<Manifest, "files" | "ensemble">;
+type Files = Pick<Manifest, "files" | "ensemble" | "parts">;
 
 /**
- * The graphs of a model, by the paths of its files; without an ensemble the first file is the one.
+ * The graphs of a model, by the paths of its files; without an ensemble or parts the first file is
+ * the one.
  */
-export const graphsOf = ({ files, ensemble: several }: Files): string[] =>
-  several?.graphs ?? [files[0]?.path ?? ""];
+export const graphsOf = ({ files, ensemble: several, parts }: Files): string[] =>
+  several?.graphs ?? parts?.flatMap(({ graphs }) => graphs) ?? [files[0]?.path ?? ""];
 
 /** An ensemble as receipts describe it: each graph with its hash. */
 export function ensembleFacts({

@@ -239,7 +239,7 @@ const tolerance = z.strictObject({
 
 const PATH_MEANING =
   "Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph, then every file " +
-  "that it opens, and the other graphs of an ensemble with theirs";
+  "that it opens, and the other graphs of an ensemble or of parts with theirs";
 
 export const modelFileSchema = z.strictObject({
   path: z
@@ -270,6 +270,44 @@ const ensemble = z
     average: z.enum(["before_activation", "after_activation"]).describe(AVERAGE_MEANING),
   })
   .describe("The mean of several graphs, element by element, in float32 and in their order");
+
+const canary = z.strictObject({
+  input: modelFileSchema
+    .optional()
+    .describe(".npy, the tensor that goes in, of a model with one input"),
+  inputs: z
+    .array(z.strictObject({ tensor: text, file: modelFileSchema }))
+    .min(2)
+    .optional()
+    .describe("Input tensors of a model with several inputs"),
+  expected: z.array(z.strictObject({ tensor: text, file: modelFileSchema })).min(1),
+  tolerance: z.array(tolerance).min(1),
+});
+
+const { clip, normalisation } = imageInput.shape;
+
+const PART_GRAPHS_MEANING =
+  "Paths of `files`: its graph, or several, of whose outputs (logits) the mean is taken, as " +
+  "nnU-Net does over its folds";
+
+const modelPart = z.strictObject({
+  name: modelName.describe("Receipts call it so"),
+  graphs: z.array(z.string().min(1)).min(1).max(32).describe(PART_GRAPHS_MEANING),
+  labels: z
+    .array(z.string().min(1).max(64))
+    .min(1)
+    .max(254)
+    .describe("Labels of the output, in the order of the graph's channels after background"),
+  clip: clip.describe("In place of the input's"),
+  normalisation: normalisation.optional().describe("In place of the input's"),
+  tiling: tiling.optional().describe("In place of the model's"),
+  canary: canary.optional(),
+});
+
+const PARTS_MEANING =
+  "Several graphs over one volume, for labels of one segmentation. They run one after the " +
+  "other, and where two mark a voxel the later one counts. Each takes the input and the output " +
+  "of the model, with what it says itself in place of theirs";
 
 const WHEN_EMPTY_MEANING =
   "If the label is nowhere: negative, this model does not run and finds nothing there; refuse, " +
@@ -322,26 +360,14 @@ export const manifestFields = z.strictObject({
       "For graphs that take a part of the image or volume at a time: how it is cut, and blended again",
     ),
   ensemble: ensemble.optional(),
+  parts: z.array(modelPart).min(2).max(16).optional().describe(PARTS_MEANING),
   region: region.optional(),
   batching: z.strictObject({ max: z.int().min(1).max(1024) }),
   execution: z.strictObject({
     providers: z.array(z.enum(["cpu", "cuda"])).min(1),
     precision: z.enum(["float32", "tf32", "float16"]),
   }),
-  canary: z
-    .strictObject({
-      input: modelFileSchema
-        .optional()
-        .describe(".npy, the tensor that goes in, of a model with one input"),
-      inputs: z
-        .array(z.strictObject({ tensor: text, file: modelFileSchema }))
-        .min(2)
-        .optional()
-        .describe("Input tensors of a model with several inputs"),
-      expected: z.array(z.strictObject({ tensor: text, file: modelFileSchema })).min(1),
-      tolerance: z.array(tolerance).min(1),
-    })
-    .optional(),
+  canary: canary.optional(),
   results: z.strictObject({ outputs: z.array(outputKindSchema).min(1) }),
 });
 
@@ -351,6 +377,7 @@ export type AttributeInput = Extract<ModelInput, { kind: "attributes" }>;
 export type AttributeValue = AttributeInput["values"][number];
 export type Ensemble = z.infer<typeof ensemble>;
 export type Region = z.infer<typeof region>;
+export type ModelPart = z.infer<typeof modelPart>;
 export type Role = z.infer<typeof role>;
 export { outputKindSchema, type DicomKind, type OutputKind } from "./output-kinds.js";
 export const acceptsSchema = accepts;

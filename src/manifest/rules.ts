@@ -25,6 +25,7 @@ import { coversPart } from "./outputs/map-cover.js";
 import { isFractional, isInModelGrid, isSegmentation } from "./outputs/segmentation.js";
 import { tiledAxes, type Tiling } from "./tiling.js";
 import { checkEnsemble } from "./ensemble.js";
+import { checkModelParts, unitsOf } from "./model-parts.js";
 import { checkParts, checkRegion } from "./region.js";
 import { checkRoles, partsOfModel, roleOf } from "./roles.js";
 import { checkRange } from "./value-range.js";
@@ -34,6 +35,19 @@ import { checkRange } from "./value-range.js";
  * mistakes.
  */
 export function manifestCrossChecks(m: Manifest, issue: Report): void {
+  let mistakes = 0;
+  checkWhole(m, (path, message) => {
+    mistakes++;
+    issue(path, message);
+  });
+  // A part is a model by itself once the whole is without mistakes
+  if (m.parts === undefined || mistakes > 0) return;
+  unitsOf(m).forEach(({ manifest }, p) =>
+    checkWhole(manifest, (path, message) => issue(["parts", p, ...path], message)),
+  );
+}
+
+function checkWhole(m: Manifest, issue: Report): void {
   const around: Around = {
     outputs: m.outputs,
     volume: m.accepts.dimensions === "series",
@@ -60,7 +74,7 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
   const types = new Set(m.outputs.filter(isSegmentation).map(isFractional));
   if (types.size > 1)
     issue(["outputs"], "Expected one segment_type: all segments are in one SEG object");
-  if (m.stage === "final" && m.canary === undefined)
+  if (m.stage === "final" && m.canary === undefined && m.parts === undefined)
     issue(["canary"], "Required in stage final: `radserve models canary` makes one");
   if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
     issue(["results", "outputs"], "A draft writes json and png only");
@@ -94,6 +108,8 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     checkTiling(m, m.tiling, (path, message) => issue(["tiling", ...path], message));
   if (m.ensemble !== undefined)
     checkEnsemble(m, m.ensemble, (path, message) => issue(["ensemble", ...path], message));
+  if (m.parts !== undefined)
+    checkModelParts(m, m.parts, (path, message) => issue(["parts", ...path], message));
   if (m.region !== undefined)
     checkRegion(m, m.region, (path, message) => issue(["region", ...path], message));
   checkCrop(m, issue);

@@ -57,11 +57,14 @@ export class EmptyFrames {
    * @param asVolume whether it measures across the frames: then a blank slice between others is a
    * hole, as a missing one is
    * @throws RadserveError decode_suspect if the image is padding throughout, has such a hole, or
-   * has frames that break off
+   * if some of its frames break off
    */
   caveats(asVolume: boolean): Warning[] {
     const { image } = this;
-    if (this.#cut.length > 0) throw cutOff(image, this.#cut);
+    // What all or most frames have in common comes of how they were made, as a turned border does
+    if (this.#cut.length > 0 && 2 * this.#cut.length < image.frameCount)
+      throw cutOff(image, this.#cut);
+    const cut = cutCaveats(image, this.#cut);
     const padding = paddingCaveats(image.frameCount, this.#padded, this.#nearlyPadded);
     const blank = this.#blank.filter((frame) => !this.#padded.includes(frame));
     if (this.#blank.length === image.frameCount) {
@@ -71,11 +74,11 @@ export class EmptyFrames {
     const between =
       asVolume && this.#blank.length > 0 ? betweenOthers(image, this.#blank, this.#noisy) : [];
     if (between.length > 0 && !mayBeEmpty(image)) throw holed(image, between);
-    if (blank.length === 0) return padding;
+    if (blank.length === 0) return [...padding, ...cut];
     const message =
       `${counted(blank, image.frameCount)} one value throughout (${listed(blank)}), and others are not. Ends of a stack may be, in MR; ` +
       "a file whose copy broke off and was filled up looks the same. Check them at the source.";
-    return [...padding, { code: "blank_frame", message }];
+    return [...padding, ...cut, { code: "blank_frame", message }];
   }
 }
 
@@ -177,13 +180,21 @@ function holed({ frameCount }: Image, frames: readonly number[]): RadserveError 
   );
 }
 
-function cutOff({ frameCount }: Image, frames: readonly number[]): RadserveError {
+const cutSaid = ({ frameCount }: Image, frames: readonly number[]): string =>
+  `${frames.length} of ${frameCount} ${frameCount === 1 ? "frame" : "frames or slices"} that ${frames.length === 1 ? "ends" : "end"} within a row and ` +
+  `${frames.length === 1 ? "is" : "are"} zeros from there on (${listed(frames)}), as a file is whose copy broke off and was filled up`;
+
+function cutOff(image: Image, frames: readonly number[]): RadserveError {
   return errors.decode_suspect(
-    `Expected image to the last row, found ${frames.length} of ${frameCount} ${frameCount === 1 ? "frame" : "frames or slices"} that ${frames.length === 1 ? "ends" : "end"} within a row and ` +
-      `${frames.length === 1 ? "is" : "are"} zeros from there on (${listed(frames)}), as a file is whose copy broke off and was filled up. ` +
-      "Send the file again from its source; nothing was computed.",
+    `Expected image to the last row, found ${cutSaid(image, frames)}. Send the file again from its source; nothing was computed.`,
     { reason: "cut_frame", frames: frames.slice(0, LISTED).map((frame) => frame + 1) },
   );
+}
+
+function cutCaveats(image: Image, frames: readonly number[]): Warning[] {
+  if (frames.length === 0) return [];
+  const message = `The image has ${cutSaid(image, frames)}. Check it at the source.`;
+  return [{ code: "cut_frame", message }];
 }
 
 const counted = (frames: readonly number[], all: number): string =>

@@ -20,6 +20,8 @@ export interface ModelEntry {
   error?: ErrorObject;
   /** The engine's number for the loaded model; set only in state ready. */
   nativeId?: number;
+  /** Of a model of parts those of all its parts, in their order; the first is nativeId. */
+  partIds?: readonly number[];
   provider?: "cpu" | "cuda";
   /** Number of the GPU that it runs on. */
   gpu?: number;
@@ -30,6 +32,32 @@ export interface ModelEntry {
   sessions?: SessionMemory[];
   /** In a plan: the model in whose region this one looks. */
   first?: FirstModel;
+  /**
+   * In a plan: the labels that the request names, as far as the model has them. `manifest` and
+   * `thresholds` are then as if it had these alone, and `whole` is the manifest that the engine
+   * runs; with none of them the model does not run.
+   */
+  wanted?: { labels: readonly string[]; whole: Manifest };
+}
+
+/** All of the engine's numbers for a model; none if it is not loaded. */
+export const nativeIdsOf = ({
+  nativeId,
+  partIds,
+}: Pick<ModelEntry, "nativeId" | "partIds">): readonly number[] =>
+  partIds ?? (nativeId === undefined ? [] : [nativeId]);
+
+/**
+ * Why a model could not come back when it was last wanted; undefined if it could.
+ * @param missing by the engine's numbers
+ */
+export function missingOf(
+  entry: Pick<ModelEntry, "nativeId" | "partIds">,
+  missing: ReadonlyMap<number, string>,
+): string | undefined {
+  return nativeIdsOf(entry)
+    .map((id) => missing.get(id))
+    .find((message) => message !== undefined);
 }
 
 /** All models of a process. */

@@ -139,17 +139,23 @@ export async function fileSha256(path: string): Promise<string> {
 }
 
 /** Every file that a manifest names: the graph, its companions, and the canary's tensors. */
-export function modelFiles(manifest: Pick<Manifest, "files" | "canary">): Manifest["files"] {
-  const canary = manifest.canary;
+export function modelFiles({
+  files,
+  canary,
+  parts = [],
+}: Pick<Manifest, "files" | "canary" | "parts">): Manifest["files"] {
+  const canaries = [canary, ...parts.map((part) => part.canary)];
   return [
-    ...manifest.files,
-    ...(canary === undefined
-      ? []
-      : [
-          ...(canary.input === undefined ? [] : [canary.input]),
-          ...(canary.inputs ?? []).map((e) => e.file),
-          ...canary.expected.map((e) => e.file),
-        ]),
+    ...files,
+    ...canaries.flatMap((one) =>
+      one === undefined
+        ? []
+        : [
+            ...(one.input === undefined ? [] : [one.input]),
+            ...(one.inputs ?? []).map((e) => e.file),
+            ...one.expected.map((e) => e.file),
+          ],
+    ),
   ];
 }
 

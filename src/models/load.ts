@@ -12,6 +12,7 @@ import type { Problem } from "./explain.js";
 import { fileStamps, resolveModelFile, type FileStamp } from "./files.js";
 import { checkGraphs } from "./graph.js";
 import type { Manifest } from "../manifest/manifest.js";
+import { unitsOf, type ModelUnit } from "../manifest/model-parts.js";
 import { graphPaths, type FolderReport, type SoundModel } from "./read.js";
 
 export type Provider = "cpu" | "cuda";
@@ -94,9 +95,10 @@ export async function loadReport(
       throw RadserveError.fromObject(problemsError(name, report.problems));
     const loaded = await loadSession(report.directory, model, engine, providers, loading);
     const entry = entryOf(name, model, "ready");
-    const { id, provider, gpu, sessions } = loaded;
+    const { id, provider, gpu, sessions, partIds } = loaded;
     const place = gpu === undefined ? { provider } : { provider, gpu };
-    return { name, required, entry: { ...entry, nativeId: id, ...place, sessions } };
+    const parts = model.manifest.parts === undefined ? {} : { partIds };
+    return { name, required, entry: { ...entry, nativeId: id, ...parts, ...place, sessions } };
   } catch (thrown) {
     const error = unavailable(name, thrown);
     const state = model.manifest.release === "off" ? "off" : "failed";
@@ -120,9 +122,39 @@ export const providerOf = (
   providers: readonly Provider[],
 ): Provider | undefined => providers.find((one) => execution.providers.includes(one));
 
+/** A model as the engine has loaded it. */
+export interface LoadedSession extends LoadedModel {
+  /** The engine's numbers of all parts in their order; of a model without parts its own. */
+  partIds: readonly number[];
+}
+
+/** Ends all that loadSession loaded. */
+export async function unloadSession(
+  engine: Engine,
+  { partIds }: Pick<LoadedSession, "partIds">,
+): Promise<void> {
+  for (const id of partIds) await engine.unload(id);
+}
+
+/** Faults of the graphs of a model beside its manifest, part by part where it has parts. */
+export async function graphMistakes(
+  directory: string,
+  manifest: Manifest,
+  engine: Engine,
+): Promise<Problem[]> {
+  const problems: Problem[] = [];
+  for (const [place, unit] of unitsOf(manifest).entries()) {
+    const paths = await graphPaths(directory, unit.manifest);
+    const found = await checkGraphs(unit.manifest, paths, engine);
+    const at = unit.part === undefined ? "" : `parts[${place}].`;
+    problems.push(...found.map(({ path, message }) => ({ path: `${at}${path}`, message })));
+  }
+  return problems;
+}
+
 /**
- * Loads and warms one model and runs its canary. If that fails, or a file is no longer the one
- * whose hash was taken, nothing stays loaded.
+ * Loads and warms one model and runs its canary; of a model of parts each of them, one after the
+ * other. If that fails, or a file is no longer the one whose hash was taken, nothing stays loaded.
  */
 export async function loadSession(
   directory: string,
@@ -130,19 +162,47 @@ export async function loadSession(
   engine: Engine,
   providers: readonly Provider[],
   { stop, looked }: LoadingOptions = {},
-): Promise<LoadedModel> {
+): Promise<LoadedSession> {
   const provider = providerOf(manifest, providers);
   if (provider === undefined)
     throw errors.model_unavailable(
       `execution.providers allows ${manifest.execution.providers.join(", ")}, and this server has ${providers.join(", ") || "none"} (RADSERVE_PROVIDERS)`,
     );
   stop?.throwIfAborted();
-  const [modelPath, ...others] = await graphPaths(directory, manifest);
-  const mistakes = await checkGraphs(manifest, [modelPath, ...others], engine);
+  const mistakes = await graphMistakes(directory, manifest, engine);
   looked?.();
   if (mistakes.length > 0)
     throw RadserveError.fromObject(problemsError(basename(directory), mistakes));
-  const { name, version, inputs, outputs, batching, tiling } = manifest;
+  const loaded: LoadedModel[] = [];
+  try {
+    for (const unit of unitsOf(manifest))
+      loaded.push(await loadUnit(directory, unit, engine, provider, stop));
+    await checkStamps(directory, stamps);
+  } catch (thrown) {
+    for (const { id } of loaded) await engine.unload(id);
+    throw thrown;
+  }
+  const [first] = loaded;
+  if (first === undefined) throw new RangeError("A model has at least one graph");
+  return {
+    ...first,
+    sessions: loaded.flatMap(({ sessions }) => sessions),
+    partIds: loaded.map(({ id }) => id),
+  };
+}
+
+/** Loads and warms one graph, or the several of an ensemble. If that fails, it is not loaded. */
+async function loadUnit(
+  directory: string,
+  { manifest, part }: ModelUnit,
+  engine: Engine,
+  provider: Provider,
+  stop: AbortSignal | undefined,
+): Promise<LoadedModel> {
+  const [modelPath, ...others] = await graphPaths(directory, manifest);
+  // Figures of the engine tell parts apart by their names
+  const name = part === undefined ? manifest.name : `${manifest.name}:${part.name}`;
+  const { version, inputs, outputs, batching, tiling } = manifest;
   const roles = manifest.roles?.map(({ role }) => role) ?? [];
   const { precision } = manifest.execution;
   const average = manifest.ensemble?.average;
@@ -162,7 +222,6 @@ export async function loadSession(
   );
   try {
     await warmUp(engine, loaded, manifest, directory, stop);
-    await checkStamps(directory, stamps);
   } catch (thrown) {
     await engine.unload(loaded.id);
     throw thrown;

@@ -2,7 +2,7 @@
 import { basename } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import { errors, type RadserveError, type ErrorObject } from "../base/errors.js";
-import type { ModelEntry } from "./entry.js";
+import { missingOf, nativeIdsOf, type ModelEntry } from "./entry.js";
 import { loadReport, modelFolders, type Outcome, type Provider } from "./load.js";
 import { firstModelOf } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
@@ -208,7 +208,7 @@ function modelSet(options: LoadModelsOptions, state: State): ModelSet {
       const missing = options.engine.missing();
       return state.outcomes.every(
         ({ required, entry }) =>
-          !required || (entry?.state === "ready" && !missing.has(entry.nativeId ?? 0)),
+          !required || (entry?.state === "ready" && missingOf(entry, missing) === undefined),
       );
     },
     get problems() {
@@ -223,8 +223,7 @@ function modelSet(options: LoadModelsOptions, state: State): ModelSet {
       if (closed) return;
       closed = true;
       await queue;
-      for (const entry of entries)
-        if (entry.nativeId !== undefined) await options.engine.unload(entry.nativeId);
+      for (const id of entries.flatMap(nativeIdsOf)) await options.engine.unload(id);
     },
   };
 }
@@ -236,7 +235,7 @@ function entriesOf(outcomes: readonly Outcome[]): readonly ModelEntry[] {
 /** @param missing why models could not come back from idling, by their numbers */
 function problemsOf(state: State, missing: ReadonlyMap<number, string>): ModelProblem[] {
   return state.outcomes.flatMap(({ name, required, error, entry }) => {
-    const message = missing.get(entry?.nativeId ?? 0);
+    const message = entry && missingOf(entry, missing);
     const away =
       message === undefined ? undefined : ({ error: "model_unavailable", message } as const);
     const found = error ?? away ?? state.stale.get(name);
@@ -269,20 +268,20 @@ async function beside(options: LoadModelsOptions, state: State) {
     }
     const outcome = await loadOne(options, read, { refused, besideOthers: true });
     logOutcome(log, outcome);
-    const serving = before?.entry?.nativeId;
+    const serving = before?.entry === undefined ? [] : nativeIdsOf(before.entry);
     if (outcome.error !== undefined) {
-      report.failed.push({ name: read.name, error: outcome.error, kept: serving !== undefined });
-      next.push(serving !== undefined && before !== undefined ? before : outcome);
+      report.failed.push({ name: read.name, error: outcome.error, kept: serving.length > 0 });
+      next.push(serving.length > 0 && before !== undefined ? before : outcome);
       continue;
     }
     (before === undefined ? report.added : report.replaced).push(read.name);
-    if (serving !== undefined) retired.push(serving);
+    retired.push(...serving);
     next.push(outcome);
   }
   options.trials?.rest();
   for (const { name, entry } of old.values()) {
     report.removed.push(name);
-    if (entry?.nativeId !== undefined) retired.push(entry.nativeId);
+    if (entry !== undefined) retired.push(...nativeIdsOf(entry));
   }
   return { next, report, retired };
 }

@@ -7,6 +7,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { limitData } from "../addon/confine.js";
 import { tried } from "../base/errno.js";
 import { createEngine } from "../engine/engine.js";
+import { nativeIdsOf } from "./entry.js";
 import { loadReport } from "./load.js";
 import { readModelFolder } from "./read.js";
 import { LOOKED, READ, type TrialAnswer, type TrialOrder } from "./trial-messages.js";
@@ -36,7 +37,7 @@ async function trial({ folder, bytes }: TrialOrder): Promise<void> {
   const { entry, error } = await loadReport(report, engine, ["cpu"], { looked });
   const took = Math.max(0, bytesOf("VmHWM") - before);
   const runs = engine.runMemory();
-  if (entry?.nativeId !== undefined) await engine.unload(entry.nativeId);
+  for (const id of entry === undefined ? [] : nativeIdsOf(entry)) await engine.unload(id);
   await engine.close();
   const answer: TrialAnswer = { bytes: took, runs, ...(error === undefined ? {} : { error }) };
   process.send?.(answer);

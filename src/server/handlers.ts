@@ -19,6 +19,7 @@ import { monotonic } from "../base/monotonic.js";
 import { deliveriesOf } from "../results/receipt/delivery.js";
 import { answerSchema, type DeliveryInAnswer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
+import { wantingLabels } from "../models/wanted.js";
 import { overview, overviewSchema } from "./overview.js";
 import { healthOfModels } from "./readiness.js";
 import type { Context, Handler, Endpoint, Services } from "./services.js";
@@ -166,7 +167,7 @@ const inferSingle: Handler = async (ctx, { config, roots: all, inference, featur
   const local = await checkPaths(input.path, output.path, roots, minimum_free_disk, body.group);
   if (stopping()) throw shuttingDown();
   await waitForModels(models, deadline);
-  candidatesOf(models.entries, body.models, models.problems);
+  wantingLabels(candidatesOf(models.entries, body.models, models.problems), body.labels);
   const { requestId, traceparent } = ctx.state;
   const task: InferTask = {
     ...taskOf({
@@ -185,6 +186,7 @@ const inferSingle: Handler = async (ctx, { config, roots: all, inference, featur
       group: body.group,
       models: body.models,
       outputs: body.outputs,
+      labels: body.labels,
       destinations: to,
       deliveryId: randomUUID(),
     }),

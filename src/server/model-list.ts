@@ -3,7 +3,7 @@ import { z } from "zod";
 import { engineStatsSchema, type EngineModelStats, type EngineStats } from "../engine/stats.js";
 import type { ErrorObject } from "../base/errors.js";
 import { acceptsSchema } from "../manifest/manifest.js";
-import type { ModelEntry } from "../models/entry.js";
+import { nativeIdsOf, type ModelEntry } from "../models/entry.js";
 import type { ModelProblem } from "../models/set.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 
@@ -123,9 +123,10 @@ export function modelList(
 ): ModelList {
   const known = new Map(stats.models.map((model) => [model.id, model]));
   const listedModel = (entry: ModelEntry): z.infer<typeof listed> => {
-    const { name, version, sha256, manifest, provider, gpu, nativeId } = entry;
-    const figures = known.get(nativeId ?? 0);
-    const { health, error } = healthOf(entry, figures?.residence.problem);
+    const { name, version, sha256, manifest, provider, gpu } = entry;
+    const [figures, ...others] = nativeIdsOf(entry).flatMap((id) => known.get(id) ?? []);
+    const problems = [figures, ...others].flatMap((one) => one?.residence.problem ?? []);
+    const { health, error } = healthOf(entry, problems[0]);
     return {
       name,
       version,

@@ -2,6 +2,7 @@
 import { auditFailed, type Audit } from "../audit/audit.js";
 import { errors, type RadserveError } from "../base/errors.js";
 import { shuttingDown } from "../inference/worker-pool.js";
+import { missingOf } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";
 import type { InferenceService } from "./inference-service.js";
 import type { Keyring } from "./keys.js";
@@ -34,7 +35,7 @@ function whyNotReady(models: LoadedModels): string {
 export function healthOfModels({ models, engine }: Pick<InferenceService, "models" | "engine">) {
   const missing = engine.missing();
   const loaded = models.entries.map((entry) => {
-    const { health, error } = healthOf(entry, missing.get(entry.nativeId ?? 0));
+    const { health, error } = healthOf(entry, missingOf(entry, missing));
     const { name, manifest } = entry;
     return {
       name,

@@ -730,8 +730,17 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("init refuses what is no graph", async (t) => {
-    const folder = t.testdir({ "x.onnx": "no graph" });
-    await t.rejects(modelsInit(join(folder, "x.onnx"), engine()), { code: "bad_request" });
+    for (const [content, message] of [
+      ["no graph", /found something else/],
+      ["version https://git-lfs.github.com/spec/v1\noid sha256:0\n", /Git LFS.*git lfs pull/],
+      ["PK\u0003\u0004archive", /found a file of PyTorch.*torch\.onnx\.export/],
+      ["\0\0\0\0ORTM", /ONNX Runtime's own format/],
+      ["\0\0\0\0TFL3", /TensorFlow Lite/],
+    ] as const) {
+      const folder = t.testdir({ "x.onnx": content });
+      const init = modelsInit(join(folder, "x.onnx"), engine());
+      await t.rejects(init, { code: "bad_request", message });
+    }
   });
 
   await t.test(

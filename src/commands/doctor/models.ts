@@ -5,9 +5,8 @@
 import path from "node:path";
 import { engineSettings, type Config } from "../../config.js";
 import { createEngine, type Engine } from "../../engine/engine.js";
-import { checkGraphs } from "../../models/graph.js";
-import { modelFolders } from "../../models/load.js";
-import { graphPaths, readModelFolder, type FolderReport } from "../../models/read.js";
+import { graphMistakes, modelFolders } from "../../models/load.js";
+import { readModelFolder, type FolderReport } from "../../models/read.js";
 import { READ } from "../../server/conditions.js";
 import { bad, good, whyUnusable, wordsOf, type Diagnosis } from "./finding.js";
 
@@ -80,11 +79,7 @@ async function model(
       ),
     ];
   try {
-    const [mistake, ...others] = await checkGraphs(
-      sound.manifest,
-      await graphPaths(folder, sound.manifest),
-      engine,
-    );
+    const [mistake, ...others] = await graphMistakes(folder, sound.manifest, engine);
     if (mistake !== undefined)
       return [unsound(report, mistake.path, mistake.message, others.length)];
   } catch (error) {

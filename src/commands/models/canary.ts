@@ -17,7 +17,7 @@ import { effectivePrecision } from "../../models/canary.js";
 import { DEFAULT_TOLERANCE, toNumbers, type Tolerance } from "../../models/compare.js";
 import type { CommandResult } from "../../models/command-result.js";
 import { inferOnce, type OnceOptions } from "../../inference/infer-once.js";
-import { loadSession } from "../../models/load.js";
+import { loadSession, unloadSession } from "../../models/load.js";
 import { judgeManifest, type SoundModel } from "../../models/read.js";
 import { chooseCase, fill } from "../../models/roles.js";
 import { inferenceLines, soundModel } from "./try.js";
@@ -47,7 +47,8 @@ export async function modelsCanary(
 ): Promise<CommandResult> {
   const folder = resolve(directory);
   const value = await manifestIn(folder);
-  if ("canary" in value)
+  const given = Array.isArray(value["parts"]) ? (value["parts"] as object[]) : undefined;
+  if ([value, ...(given ?? [])].some((one) => "canary" in one))
     throw errors.bad_request(
       "Expected no canary in model.json, found one. Take it out first; it is never overwritten.",
     );
@@ -58,16 +59,21 @@ export async function modelsCanary(
   const { provider } = inferred.loaded;
   const { absolute = DEFAULT_TOLERANCE.absolute, relative = DEFAULT_TOLERANCE.relative } =
     options.tolerance ?? {};
-  const { canary, files } = canaryOf(inputs, outputs, {
+  const tolerance = {
     provider,
     precision: effectivePrecision(provider, precision),
     absolute,
     relative,
-  });
+  };
+  const { canaries, files } = canariesOf(model.manifest, { inputs, outputs }, tolerance);
+  const next =
+    given === undefined
+      ? { ...value, canary: canaries[0] }
+      : { ...value, parts: given.map((part, i) => ({ ...part, canary: canaries[i] })) };
   await writeFiles(folder, files);
   try {
-    await run(folder, { ...value, canary }, options);
-    await replaceManifest(folder, { ...value, canary });
+    await run(folder, next, options);
+    await replaceManifest(folder, next);
   } catch (thrown) {
     await Promise.all(files.map(({ path }) => rm(join(folder, path), { force: true })));
     throw thrown;
@@ -81,7 +87,9 @@ export async function modelsCanary(
       .map((other) => `  For ${other} add a tolerance that was measured there.`),
     "  It shows that other machines compute what this one did, not that this is right: compare first (models try --expect).",
   ].join("\n");
-  return { text, exitCode: 0, data: { name: model.manifest.name, provider, canary } };
+  const [canary] = canaries;
+  const entered = given === undefined ? { canary } : { canaries };
+  return { text, exitCode: 0, data: { name: model.manifest.name, provider, ...entered } };
 }
 
 /** The way in which a folder of images is read for a model. */
@@ -156,7 +164,7 @@ async function run(
 ): Promise<void> {
   const model = await soundDraft(folder, value);
   try {
-    await engine.unload((await loadSession(folder, model, engine, providers)).id);
+    await unloadSession(engine, await loadSession(folder, model, engine, providers));
   } catch (thrown) {
     const { message } = asRadserveError(thrown);
     throw errors.model_unavailable(
@@ -165,14 +173,39 @@ async function run(
   }
 }
 
+type Canary = NonNullable<Manifest["canary"]>;
+interface CanaryTensors {
+  inputs: readonly Tensor[];
+  outputs: readonly Tensor[];
+}
+
+/** The canary of a model, or those of its parts: the tensors of each follow each other. */
+function canariesOf(
+  { parts }: Manifest,
+  { inputs, outputs }: CanaryTensors,
+  tolerance: Canary["tolerance"][number],
+): { canaries: Canary[]; files: CanaryFile[] } {
+  const made =
+    parts === undefined
+      ? [canaryOf("canary", { inputs, outputs }, tolerance)]
+      : parts.map(({ name }, i) => {
+          const own = { inputs: inputs.slice(i, i + 1), outputs: outputs.slice(i, i + 1) };
+          return canaryOf(`canary/${name}`, own, tolerance);
+        });
+  return {
+    canaries: made.map(({ canary }) => canary),
+    files: made.flatMap(({ files }) => files),
+  };
+}
+
 function canaryOf(
-  inputs: readonly Tensor[],
-  outputs: readonly Tensor[],
-  tolerance: NonNullable<Manifest["canary"]>["tolerance"][number],
-): { canary: NonNullable<Manifest["canary"]>; files: CanaryFile[] } {
+  folder: string,
+  { inputs, outputs }: CanaryTensors,
+  tolerance: Canary["tolerance"][number],
+): { canary: Canary; files: CanaryFile[] } {
   const files: CanaryFile[] = [];
   const kept = (tensor: Tensor, name: string) => {
-    const file = { path: `canary/${name}.npy`, bytes: encodeNpy(tensor) };
+    const file = { path: `${folder}/${name}.npy`, bytes: encodeNpy(tensor) };
     files.push(file);
     return { tensor: tensor.name, file: { path: file.path, sha256: sha256(file.bytes) } };
   };

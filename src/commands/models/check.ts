@@ -6,16 +6,23 @@ import { counted } from "../../base/table.js";
 import type { Engine } from "../../engine/engine.js";
 import { graphsOf } from "../../manifest/ensemble.js";
 import { firstModelOf } from "../../manifest/manifest.js";
+import { unitsOf } from "../../manifest/model-parts.js";
 import { regionProblem } from "../../manifest/region.js";
 import type { CommandResult } from "../../models/command-result.js";
 import type { Problem } from "../../models/explain.js";
-import { checkGraphs, inputFault } from "../../models/graph.js";
-import { loadSession, type Provider } from "../../models/load.js";
+import { inputFault } from "../../models/graph.js";
+import {
+  graphMistakes,
+  loadSession,
+  unloadSession,
+  type LoadedSession,
+  type Provider,
+} from "../../models/load.js";
 import { madeUpProblem } from "../../models/made-up-image.js";
 import { rawProblems } from "../../models/raw-outputs.js";
 import {
-  graphPaths,
   readModelFolder,
+  resolveThresholds,
   type FolderReport,
   type SoundModel,
 } from "../../models/read.js";
@@ -38,7 +45,8 @@ export async function modelsCheck(
   const manifest = report.model?.manifest;
   if (problems.length === 0 && manifest !== undefined) {
     const run = await runProblems(folder, report.model, options);
-    if (run.length === 0) notes.push(ranNote(manifest.canary !== undefined));
+    const canary = unitsOf(manifest).every((unit) => unit.manifest.canary !== undefined);
+    if (run.length === 0) notes.push(ranNote(canary));
     problems.push(...run);
     if (manifest.release === "off") notes.push('release is "off": the server will not load it.');
     if (manifest.stage === "draft") notes.push('stage is "draft": it writes JSON and PNG only.');
@@ -82,7 +90,7 @@ async function graphProblems(
   const manifest = report.model?.manifest;
   if (manifest === undefined) return unfitGraphs(folder, engine);
   try {
-    return await checkGraphs(manifest, await graphPaths(folder, manifest), engine);
+    return await graphMistakes(folder, manifest, engine);
   } catch (thrown) {
     const { message } = asRadserveError(thrown);
     const words = message.replace(/\.$/, "");
@@ -115,15 +123,30 @@ async function runProblems(
   if (model === undefined) return [];
   try {
     const loaded = await loadSession(folder, model, engine, providers);
-    const message = await madeUpProblem(engine, loaded, model);
-    const problems = message === undefined ? await rawProblems(engine, loaded, model.manifest) : [];
-    await engine.unload(loaded.id);
+    const { message, problems } = await unitProblems(engine, loaded, model);
+    await unloadSession(engine, loaded);
     return message === undefined
       ? problems
       : [{ path: "(running it on a made-up image)", message }];
   } catch (thrown) {
     return [{ path: "(running it)", message: asRadserveError(thrown).message }];
   }
+}
+
+/** Of a model of parts those of the first part that has any. */
+async function unitProblems(
+  engine: Engine,
+  loaded: LoadedSession,
+  { manifest, site }: SoundModel,
+): Promise<{ message: string | undefined; problems: Problem[] }> {
+  for (const [place, unit] of unitsOf(manifest).entries()) {
+    const own = { ...loaded, id: loaded.partIds[place] ?? loaded.id };
+    const sound = { manifest: unit.manifest, thresholds: resolveThresholds(unit.manifest, site) };
+    const message = await madeUpProblem(engine, own, sound);
+    const problems = message === undefined ? await rawProblems(engine, own, unit.manifest) : [];
+    if (message !== undefined || problems.length > 0) return { message, problems };
+  }
+  return { message: undefined, problems: [] };
 }
 
 export const problemLine = ({ path, message }: Problem): string => `  ${path}: ${message}`;

@@ -206,7 +206,6 @@ function reconstructedSlices(
   const isNuclear = attributes.string("Modality") === "NM";
   const isProjected =
     pointers.some((pointer) => OF_PROJECTIONS.includes(pointer)) ||
-    new Set(attributes.numbers("AngularViewVector")).size > 1 ||
     (!isReconstruction && NUCLEAR_KINDS.has(kinds[2] ?? ""));
   // A position at the top is not theirs: they lie nowhere in the patient
   if (isProjected && frames > 1 && (isNuclear || isNumbered))

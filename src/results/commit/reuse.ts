@@ -62,6 +62,8 @@ export interface ResultKey extends Called {
     name: string;
     sha256: string;
     site_thresholds: Readonly<Record<string, number>>;
+    /** Those that the request names; undefined for all. */
+    labels?: readonly string[] | undefined;
   }[];
   outputs_requested: readonly string[];
   outputs_from?: Receipt["outputs_from"];
@@ -83,10 +85,11 @@ export function keyOf(
     sop_instance_uid: source.sopInstanceUid,
     series_instance_uid: source.seriesInstanceUid,
     ...(series?.grouped === true ? { group: "series" } : {}),
-    models: plan.models.map(({ entry: { name, sha256, site } }) => ({
+    models: plan.models.map(({ entry: { name, sha256, site, wanted } }) => ({
       name,
       sha256,
       site_thresholds: site.thresholds,
+      labels: wanted?.labels,
     })),
     outputs_requested: plan.outputs,
     outputs_from: plan.from,
@@ -117,8 +120,8 @@ export async function reusable(dir: string, receipt: Receipt, key: ResultKey): P
   return true;
 }
 
-function identity({ name, sha256, site_thresholds }: ResultKey["models"][number]): string {
-  return canonicalJson([name, sha256, site_thresholds]);
+function identity({ name, sha256, site_thresholds, labels }: ResultKey["models"][number]): string {
+  return canonicalJson([name, sha256, site_thresholds, labels ?? null]);
 }
 
 function sameNames(left: readonly string[], right: readonly string[]): boolean {

@@ -3,6 +3,7 @@
  * follow from them.
  */
 import { ensembleText } from "../../manifest/ensemble.js";
+import { partFacts, partsText, partsThatRun } from "../../manifest/model-parts.js";
 import { cascadeText, regionText } from "../../manifest/region.js";
 import { VERSION } from "../../base/version.js";
 import type { Phase } from "../../images/dicom/shared-places.js";
@@ -30,7 +31,7 @@ export interface Subject {
   roles?: ReceiptModel["roles"];
   model: Pick<
     ModelEntry,
-    "name" | "version" | "sha256" | "manifest" | "site" | "thresholds" | "first"
+    "name" | "version" | "sha256" | "manifest" | "site" | "thresholds" | "first" | "wanted"
   >;
   /** When the analysis began: admission. */
   startedAt: Date;
@@ -43,7 +44,7 @@ export interface Subject {
  * and this hospital's thresholds; calibration is in the model's hash.
  */
 function configuration({ image, model, roles }: Subject): unknown {
-  const { site, first } = model;
+  const { site, first, wanted } = model;
   // A model that takes the whole series says the same of it, grouped or not
   const isGrouped =
     image.series?.grouped === true && model.manifest.accepts.dimensions !== "series";
@@ -51,6 +52,7 @@ function configuration({ image, model, roles }: Subject): unknown {
     thresholds: site.thresholds,
     ...(first === undefined ? {} : { first }),
     ...(roles === undefined ? {} : { roles }),
+    ...(wanted === undefined ? {} : { labels: wanted.labels }),
     ...(isGrouped ? { group: "series" } : {}),
   };
 }
@@ -63,9 +65,11 @@ export function algorithmParameters({
   model,
   roles,
 }: Pick<Subject, "model" | "roles">): string | undefined {
-  const { manifest, first } = model;
+  const { manifest, first, wanted } = model;
   const parts = [
     ensembleText(manifest),
+    partsText(partFacts(manifest, partsThatRun(manifest, wanted?.labels))),
+    wanted === undefined ? undefined : `Asked for ${wanted.labels.join(", ")} alone`,
     regionText(manifest.region, first),
     cascadeText(manifest, first),
     rolesText(roles),

@@ -200,6 +200,20 @@ const receiptModel = modelResult.extend({
     })
     .optional()
     .describe("The graphs whose mean the outputs are, and of what it was taken"),
+  parts: z
+    .array(
+      z.object({
+        name: z.string(),
+        graphs: z.array(z.object({ path: z.string(), sha256 })),
+        ran: z.boolean().describe("False for one without any of the wanted labels"),
+      }),
+    )
+    .optional()
+    .describe("Of a model of parts: its graphs, in the order in which their labels were laid"),
+  labels: z
+    .array(z.string())
+    .optional()
+    .describe("The labels that the request named, of those of the model; absent for all"),
   region: z
     .object({
       model: z.string(),

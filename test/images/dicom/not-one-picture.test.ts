@@ -278,15 +278,6 @@ t.test("slices of nuclear medicine lie by SliceVector, whatever the type", async
     ["a planar image", { ImageType: "ORIGINAL\\PRIMARY\\DYNAMIC\\EMISSION" }, []],
     ["projections of a tomography", { ImageType: "ORIGINAL\\PRIMARY\\TOMO\\EMISSION" }, []],
     ["angles alone", { SliceVector: undefined, FrameIncrementPointer: [ANGLE] }, []],
-    [
-      "angles without a pointer",
-      {
-        SliceVector: undefined,
-        FrameIncrementPointer: undefined,
-        AngularViewVector: new Typed("US", [1, 2, 3, 4]),
-      },
-      [],
-    ],
     ...["STATIC", "DYNAMIC", "GATED", "WHOLE BODY", "TOMO"].map(
       (kind): [string, Attributes, string[]] => [
         `${kind} without numbers`,

@@ -126,7 +126,10 @@ await t.test("the same object again is the same file", async (t) => {
 await t.test("a folder that is removed while it looks empty is made again", async (t) => {
   const { folder, spool } = spoolIn(t);
   const series = path.join(folder, "series", "ct1", STUDY, SERIES);
-  const appears = () => Promise.resolve(rmSync(path.dirname(series), { recursive: true }));
+  const appears = () => {
+    rmSync(path.dirname(series), { recursive: true });
+    return Promise.resolve();
+  };
   t.match(await spool.keep("ct1", arriving({}, { appears })), { fresh: true, folder: series });
   t.same(readdirSync(series), [`${SOP}.dcm`]);
 });

@@ -1,0 +1,48 @@
+/** Models of which a request wants some labels alone. */
+import { errors } from "../base/errors.js";
+import { nearestName } from "../base/validation.js";
+import { firstModelOf, type Manifest } from "../manifest/manifest.js";
+import { segmentLabels, wantedOf, withLabels } from "../manifest/wanted-labels.js";
+import type { ModelEntry } from "./entry.js";
+import { resolveThresholds } from "./read.js";
+
+/** The manifest that the engine has loaded, whatever labels are wanted. */
+export const wholeOf = ({ manifest, wanted }: Pick<ModelEntry, "manifest" | "wanted">): Manifest =>
+  wanted?.whole ?? manifest;
+
+/** The model as it is when these labels alone are told of it; of none it is not to run. */
+export function wanting(entry: ModelEntry, names: readonly string[]): ModelEntry {
+  const whole = wholeOf(entry);
+  const labels = wantedOf(whole, names);
+  const manifest = labels.length === 0 ? whole : withLabels(whole, labels);
+  return {
+    ...entry,
+    manifest,
+    thresholds: resolveThresholds(manifest, entry.site),
+    wanted: { labels, whole },
+  };
+}
+
+/**
+ * The candidates of a request that names labels. A model in whose region another of them looks, or
+ * whose labels that is given, keeps all of its labels.
+ * @throws RadserveError bad_request for a label that none of them has, with the nearest
+ */
+export function wantingLabels(
+  candidates: readonly ModelEntry[],
+  names: readonly string[] | undefined,
+): ModelEntry[] {
+  if (names === undefined) return [...candidates];
+  const known = [...new Set(candidates.flatMap(({ manifest }) => segmentLabels(manifest)))];
+  const unknown = names.filter((name) => !known.includes(name));
+  if (unknown.length > 0) {
+    const nearest = nearestName(unknown[0] ?? "", known);
+    throw errors.bad_request(
+      `labels: expected labels of the segmentations of ${candidates.map(({ name }) => name).join(", ") || "a model"}; found ${unknown.map((name) => `"${name}"`).join(", ")}${nearest === undefined ? "" : `; the nearest is "${nearest}"`}.`,
+      { field: "labels", unknown },
+    );
+  }
+  const seekers = candidates.filter(({ manifest }) => wantedOf(manifest, names).length > 0);
+  const firsts = seekers.map(({ manifest }) => firstModelOf(manifest));
+  return candidates.map((entry) => (firsts.includes(entry.name) ? entry : wanting(entry, names)));
+}
