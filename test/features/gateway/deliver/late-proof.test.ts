@@ -3,6 +3,7 @@ import { copyFileSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
 import t from "tap";
+import { openFile } from "../../../../src/images/dicom/dicom-file.js";
 import {
   deliveringPlace,
   deliveryOf,
@@ -161,3 +162,30 @@ await t.test("an object that a PACS has no resources for holds up nobody", async
   t.match(mask(), { state: "refused", tries: 5, reason: /^0xA700, out of resources/ });
   t.ok(pacs.objects.size > 1);
 });
+
+await t.test(
+  "what a PACS has changed is set aside, or proven where it may change it",
+  async (t) => {
+    const renamed = (file: Buffer) => {
+      const name = openFile(file).attributes.string("SeriesDescription") ?? "";
+      if (name === "") throw new Error("The object has no SeriesDescription");
+      const text = file.toString("latin1").replace(name, "X".repeat(name.length));
+      return Buffer.from(text, "latin1");
+    };
+    for (const [more, expected] of [
+      [{}, { state: "unproven", reason: /^changed: Other values in SeriesDescription/ }],
+      [{ may_change: ["SeriesDescription"] }, { state: "proven", coerced: ["SeriesDescription"] }],
+    ] as const) {
+      let sent = 0;
+      const status = () => {
+        sent += 1;
+        return 0;
+      };
+      const { place } = await dicomPlace(t, { spoil: renamed, status }, more);
+      const server = await startDelivering(t, place);
+      await infer(server, { outputs: ["seg"], deliver: "wait" });
+      t.match(ofPacs(place), [expected]);
+      t.equal(sent, 1, "it is not sent again");
+    }
+  },
+);
