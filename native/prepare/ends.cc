@@ -102,7 +102,6 @@ void ResampleTurned(std::span<const Plane> slices, const InputSpec& spec,
               value *= high[a] == 0 ? along[a]->low_weight : along[a]->high_weight;
             sum += value;
           }
-          if (of_slice.beyond || of_row.beyond || of_column.beyond) sum = 0;
           *to = static_cast<float>(placement.whole_numbers ? std::trunc(sum) : sum);
           to += strides[kColumn];
         }

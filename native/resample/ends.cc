@@ -6,21 +6,19 @@
 namespace radserve {
 namespace {
 
-/// Inputs from one output to the next. A single output is the first input.
-double StepByEnds(int input, int output) {
-  return output == 1 ? 1 : static_cast<double>(input - 1) / (output - 1);
+/// The input at which an output lies. A single output is the first input.
+double PlaceByEnds(int i, int input, int output) {
+  const double step = output == 1 ? 1 : static_cast<double>(input - 1) / (output - 1);
+  return std::min(i * step, input - 1.0);
 }
 
 }  // namespace
 
 std::vector<EndsTap> MakeEndsTaps(int input, int output) {
-  const double step = StepByEnds(input, output);
   std::vector<EndsTap> taps(static_cast<size_t>(output));
   for (int i = 0; i < output; ++i) {
     EndsTap& tap = taps[static_cast<size_t>(i)];
-    const double at = i * step;
-    tap.beyond = at > input - 1;
-    if (tap.beyond) continue;
+    const double at = PlaceByEnds(i, input, output);
     tap.low = static_cast<int>(std::floor(at));
     // Beside the last input the other weight is 0.
     tap.high = std::min(tap.low + 1, input - 1);
@@ -32,8 +30,7 @@ std::vector<EndsTap> MakeEndsTaps(int input, int output) {
 }
 
 int NearestByEnds(int i, int input, int output) {
-  const double at = i * StepByEnds(input, output);
-  return at > input - 1 ? -1 : static_cast<int>(std::floor(at + 0.5));
+  return static_cast<int>(std::floor(PlaceByEnds(i, input, output) + 0.5));
 }
 
 }  // namespace radserve

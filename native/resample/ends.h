@@ -6,9 +6,8 @@ namespace radserve {
 
 /// Resampling with ends aligned: the first and the last voxel of both grids lie at the same places,
 /// so that output i of `output` is at input i * (input - 1) / (output - 1). To the bit what
-/// scipy.ndimage.zoom computes in float64 without grid_mode and with mode "constant", which is its
-/// default. There the last output may round to a place beyond the last input, and is the value 0
-/// then; so it is here.
+/// scipy.ndimage.zoom computes in float64 with mode "nearest" and without grid_mode: where the last
+/// output rounds to a place beyond the last input, that input counts.
 
 /// An output of order 1 is low * low_weight + high * high_weight.
 struct EndsTap {
@@ -16,14 +15,12 @@ struct EndsTap {
   int high = 0;
   double low_weight = 1;
   double high_weight = 0;
-  /// Rounded beyond the last input: 0, whatever the inputs.
-  bool beyond = false;
 };
 
 /// One for each output. `input` is at least 1.
 std::vector<EndsTap> MakeEndsTaps(int input, int output);
 
-/// The input that an output of order 0 is; -1 for one that rounds beyond the last.
+/// The input that an output of order 0 is.
 int NearestByEnds(int i, int input, int output);
 
 }  // namespace radserve

@@ -34,9 +34,10 @@ const NOT_RUN: readonly [RegExp, string][] = [
     "needs RADSERVE_FILES_BY_HTTP; test/http/files.test.ts runs them",
   ],
   [
-    /models import (nnUNet|exports)|^python export_nnunet/,
-    "needs a trained network; test/models/import.test.ts imports small ones",
+    /models import (nnUNet|exports|weights)|^python export_nnunet|^(pip install|totalseg_)/,
+    "needs trained networks; test/features/import imports small ones",
   ],
+  [/models canary my-models\/body/, "needs the model of the command before"],
   [/^psql /, "needs the right to change a PostgreSQL server"],
   [
     /^npm run pack -- deb/,

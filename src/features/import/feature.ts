@@ -27,6 +27,17 @@ function commands(line: CommandLine): void {
     )
     .option("--onnx <file>", "the graph, where the folder has several or none")
     .option("--to <folder>", "the model's folder; the graph's own, where absent")
+    .option(
+      "--totalsegmentator <task>",
+      "a task of TotalSegmentator, of whose weights the folder is: total, total_v3, total_mr, ...",
+    )
+    .option("--fast", "TotalSegmentator: the form of the task at 3 mm")
+    .option("--fastest", "TotalSegmentator: the form of the task at 6 mm")
+    .option("--plans <name>", "TotalSegmentator: which plans, where there are several")
+    .option(
+      "--package <folder>",
+      "TotalSegmentator: its installed Python package, for codes and colours of labels",
+    )
     .option("--json", JSON_HELP)
     .action(line.does(async () => (await work()).importModel));
   models

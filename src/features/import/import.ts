@@ -111,7 +111,8 @@ const BUNDLE_FILES = ["inference.json", "inference.yaml", "inference.yml"];
 
 const gapLine = ({ field, message }: Gap): string => `  ${field}: ${message}.`;
 
-function refusal(wrong: readonly Gap[], problems: readonly Problem[]): RadserveError {
+/** Why nothing is written, with every gap and mistake. */
+export function refusal(wrong: readonly Gap[], problems: readonly Problem[]): RadserveError {
   const lines = [
     ...wrong.map(gapLine),
     ...problems.map(({ path, message }) => `  ${path}: ${message}.`),

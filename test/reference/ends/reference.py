@@ -36,14 +36,14 @@ def reference(random, sides, spacing, letters, slope, border, target=1.5):
     wanted = np.array([target] * 3)
     resampled = values
     if not np.array_equal(own, wanted):
-        resampled = ndimage.zoom(values, own / wanted, order=1).astype(np.int32).astype(np.float64)
+        resampled = ndimage.zoom(values, own / wanted, mode="nearest", order=1).astype(np.int32).astype(np.float64)
     filled = np.nonzero(resampled if resampled.any() else np.ones_like(resampled))
     box = tuple(slice(axis.min(), axis.max() + 1) for axis in filled)
     labels = np.zeros(resampled.shape)
     labels[box] = np.argmax(WEIGHTS[:, None] * resampled[box].reshape(1, -1) + BIASES[:, None], 0).reshape(
         resampled[box].shape
     )
-    back = ndimage.zoom(labels, np.array(sides) / np.array(labels.shape), order=0)
+    back = ndimage.zoom(labels, np.array(sides) / np.array(labels.shape), mode="nearest", order=0)
     assert back.shape == tuple(sides)
     given = {"letters": letters, "spacing": [spacing[AXES[letter]] for letter in letters], "slope": slope}
     return given, {
