@@ -46,8 +46,13 @@ export function parseLabels(text: string): NewLabel[] {
  * gives results. What describes the model (its name, what it is for, its envelope, the providers
  * that it was tested on, its canary) is not taken over, nor is anything that the graph says
  * otherwise.
+ * @throws RadserveError bad_request for a pattern of parts, which no single graph is like
  */
 export function draftLike(draft: Draft, like: Manifest, graph: GraphInfo): Draft {
+  if (like.parts !== undefined)
+    throw errors.bad_request(
+      `Expected a model of one graph to be like; "${like.name}" has ${like.parts.length} parts. Copy its model.json, and enter the files.`,
+    );
   const inputs = draft["inputs"] as Draft[];
   return {
     ...draft,

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import t from "tap";
 import { modelsCanary } from "../../src/commands/models/canary.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
+import { modelsInit } from "../../src/commands/models/init.js";
 import { monotonic } from "../../src/base/monotonic.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
@@ -91,6 +92,16 @@ t.test("models of parts", { skip: needs(ADDON) }, async (t) => {
     }
     t.ok(Buffer.from(whole).equals(expected));
     t.strictSame([...new Set(whole)].sort(), [0, 1, 2, 3, 4]);
+  });
+
+  await t.test("no draft of a single graph is like a model of parts", async (t) => {
+    const models = t.testdir();
+    const folder = writePartsModel(models, "body");
+    const like = { like: "body", models };
+    const { message } = await failure(
+      modelsInit(join(folder, "tissue", "model.onnx"), engine(), like),
+    );
+    t.match(message, /Expected a model of one graph to be like; "body" has 3 parts/);
   });
 
   await t.test("one result, and only parts run that hold a wanted label", async (t) => {
