@@ -181,7 +181,9 @@ export class Shares {
       if (this.#ownFault(root) !== undefined || this.#unseen(side).length > 0) continue;
       try {
         await leaveRootMark(folder);
-        root.mark = await rootMark(folder);
+        const mark = await rootMark(folder);
+        // The folder may be a root of inputs, too
+        for (const one of this.#roots) if (one.folder === folder) one.mark = mark;
       } catch (error) {
         log.debug({ fault: faultForLog(error) }, "an output root could not be given its mark");
       }
