@@ -31,7 +31,7 @@ import {
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { hinderJob, isHindered, unhinderJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
-import { lackingOf, type Pins } from "./pins.js";
+import { lackingOf, runsNow, type Pins } from "./pins.js";
 import { scanFolder, type ScanResult } from "./scan.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
@@ -39,17 +39,19 @@ const SCAN = "radserve-scan";
 const SWEEP = "radserve-sweep";
 const KEPT_DAYS = 30;
 const SCANS_AT_ONCE = 2;
-/** How often a node asks for a scan. */
-const POLLING_MS = 2_000;
-const BATCH = 500;
-/** The first items of a large folder need not wait for the others. */
-const LONGEST_BATCH_MS = 1_000;
-const ANALYZED_FROM = 1_000;
 /**
  * A scan that is hindered lets others go first, and is tried again for as long as its job needs it.
  * Whichever node asks next gets it; one that leaves the job alone for now gives it back at once.
  */
 const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 5 };
+/** How often a node asks for a scan. */
+const POLLING_MS = 2_000;
+/** After so long a scan that was given back is there again, and every other node has asked. */
+const REST_MS = AGAIN.retryDelayMax * 1000 + 2 * POLLING_MS;
+const BATCH = 500;
+/** The first items of a large folder need not wait for the others. */
+const LONGEST_BATCH_MS = 1_000;
+const ANALYZED_FROM = 1_000;
 /** Jobs of which not every item is known. */
 const SCANNING = "total is null and finished_at is null";
 /** All that wait in a queue; pg-boss gives at most so many. */
@@ -185,6 +187,10 @@ export class Scanner {
     // A machine that is off at night sweeps when it starts
     await boss.send(SWEEP);
     await boss.work(SWEEP, { pollingIntervalSeconds: 60 }, async () => this.#sweep());
+    await this.#askForScans(boss);
+  }
+
+  async #askForScans(boss: PgBoss): Promise<void> {
     this.#worker = await boss.work<Scan>(
       SCAN,
       {
@@ -196,21 +202,40 @@ export class Scanner {
         if (job === undefined) return;
         // Whatever comes of it, the next is asked for at once, and not after the usual pause
         const hindered = await this.#scan(job.data, job.signal).finally(() => this.wake());
-        if (hindered) await this.#letOthersGoFirst();
+        if (!hindered) return;
+        if (await this.#mayOthersScan()) this.#letOthersGoFirst(boss);
         // Not the fault itself: the queue keeps what is thrown, and messages of the system name
         // files
-        if (hindered) throw new Error("The folder could not be scanned.");
+        throw new Error("The folder could not be scanned.");
       },
     );
   }
 
+  async #mayOthersScan(): Promise<boolean> {
+    const { database, instance } = this.options;
+    const { rowCount } = await database.pool.query(
+      `select from radserve.instance n where n.id <> $1 and ${runsNow("n")} limit 1`,
+      [instance()?.id],
+    );
+    return rowCount === 1;
+  }
+
   /**
-   * The scan is there again after a fixed time, and each node asks at fixed times: without chance
-   * the one that gave it back may be the first to ask, each time.
+   * The scan is there again after a fixed time, and each node asks at fixed times: one that gave it
+   * back could be the first to ask, each time. So it asks for none until all others have.
    */
-  async #letOthersGoFirst(): Promise<void> {
-    const signal = this.#stopping.signal;
-    await delay(Math.random() * POLLING_MS, undefined, { signal }).catch(() => undefined);
+  #letOthersGoFirst(boss: PgBoss): void {
+    const id = this.#worker;
+    if (id === undefined) return;
+    this.#worker = undefined;
+    const rest = async () => {
+      await boss.offWork(SCAN, { id, wait: false });
+      await delay(REST_MS, undefined, { signal: this.#stopping.signal, ref: false });
+      if (boss === this.#boss) await this.#askForScans(boss);
+    };
+    rest().catch((error: unknown) => {
+      if (!this.#stopping.signal.aborted) boss.emit("error", error as Error);
+    });
   }
 
   /** @param client its transaction makes the job, too */
