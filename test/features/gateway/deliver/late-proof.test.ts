@@ -115,7 +115,8 @@ for (const [failure, name, requests] of [
         return Promise.resolve();
       },
     };
-    const { pacs, place } = await dicomPlace(t, faults, { prove: "commitment" });
+    const pauses = { commitmentAgain: 2000, commitmentAgainMost: 2000 };
+    const { pacs, place } = await dicomPlace(t, faults, { prove: "commitment" }, pauses);
     const server = await startDelivering(t, place);
     const { body } = await infer(server, { outputs: ["seg"], deliver: "wait" });
     t.match(body.deliveries, [{ state: "unproven", reason: new RegExp(name) }]);
