@@ -216,7 +216,9 @@ export async function stateOfJob(
 ): Promise<JobEnd> {
   try {
     const { readPool } = await openedSoon(context);
-    return (await findJob(readPool, caller, jobId)).finished_at === null ? "open" : "ended";
+    const { finished_at, counts } = await findJob(readPool, caller, jobId);
+    if (finished_at === null) return "open";
+    return (counts?.failed ?? 0) + (counts?.cancelled ?? 0) > 0 ? "failed" : "ended";
   } catch (error) {
     if (error instanceof RadserveError && error.code === "job_not_found") return "gone";
     throw error;

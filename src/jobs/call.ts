@@ -33,8 +33,11 @@ export interface Submitted {
   note: Partial<About>;
 }
 
-/** `gone`: the database does not have it, because it was purged, or was lost with the tables. */
-export type JobEnd = "open" | "ended" | "gone";
+/**
+ * `failed`: it has ended, and some of its images have failed or were cancelled. `gone`: the database
+ * does not have it, because it was purged, or was lost with the tables.
+ */
+export type JobEnd = "open" | "ended" | "failed" | "gone";
 
 export interface BulkAnswer {
   status: number;

@@ -52,7 +52,7 @@ export async function mayBeElsewhere(
  * Images that were left to a node that is gone now, and that no other one may find, are looked for
  * anew.
  * @param jobs of which this node has left some
- * @returns those of which some still wait for another node
+ * @returns those of which another node still has some, which it may give back
  */
 export async function lookAgain(
   pool: Pool,
@@ -60,14 +60,16 @@ export async function lookAgain(
   jobs: readonly string[],
 ): Promise<string[]> {
   if (jobs.length === 0) return [];
-  const left = "i.job_id = any($2) and i.state = 'queued' and i.waits is not null";
+  const left = "i.job_id = any($2) and i.waits is not null";
   await pool.query(
     `update radserve.item i set waits = waits - 'missing_on' from radserve.job j
-     where j.id = i.job_id and ${left} and not ${mayBeOn("i", "$1::uuid")} and not ${SOME_OTHER}`,
+     where j.id = i.job_id and ${left} and i.state = 'queued'
+       and not ${mayBeOn("i", "$1::uuid")} and not ${SOME_OTHER}`,
     [id, jobs],
   );
   const { rows } = await pool.query<{ job_id: string }>(
-    `select distinct i.job_id from radserve.item i where ${left} and not ${mayBeOn("i", "$1::uuid")}`,
+    `select distinct i.job_id from radserve.item i where ${left}
+       and i.state in ('queued', 'running') and not ${mayBeOn("i", "$1::uuid")}`,
     [id, jobs],
   );
   return rows.map(({ job_id }) => job_id);

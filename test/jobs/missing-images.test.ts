@@ -74,10 +74,13 @@ t.test("an image that a node does not find", async (t) => {
   t.strictSame(await taken(a), [], "the node does not take it again");
   t.strictSame(await lookAgain(pool, a, [id]), [id], "while another one may find it");
 
-  const [image] = await taken(b, 1);
+  const [image, other] = await taken(b);
+  t.strictSame(await lookAgain(pool, a, [id]), [id], "while another one looks");
   t.strictSame(await missed(b, [image!]), ["failed"], "it fails where none is left");
 
-  // The other image of b waits again
+  // The other image of b waits again, as when a node stops
+  const ending: Ending = { state: "queued", afterSeconds: 0, counts: false };
+  await settle(pool, b, [{ item: other!, ending }], new Set());
   await leave(pool, b);
   t.strictSame(await taken(a), [], "it is still left to the node that went");
   t.strictSame(await lookAgain(pool, a, [id]), []);

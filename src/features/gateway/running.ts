@@ -127,7 +127,8 @@ function undelivered(deliveries: DeliveryService | undefined): Condition[] {
       const message = `${name} has ${did} since ${since}; waiting: ${counted(waiting, "object")}.`;
       found.push(of("destination_away", where, message));
     };
-    if (one.away_since !== null) away("accepted nothing", one.away_since, one.waiting);
+    if (one.away_since !== null && one.waiting > 0)
+      away("accepted nothing", one.away_since, one.waiting);
     else away("answered no question for a proof", one.silent_since, one.sent);
     if (one.set_aside > 0) {
       const message = `${name}: ${counted(one.set_aside, "object")} set aside.`;

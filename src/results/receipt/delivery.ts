@@ -62,13 +62,28 @@ export const deliveredSchema = z.object({
   tries: z
     .int()
     .min(0)
-    .describe("How often the destination took it and had it not, or failed with it"),
+    .describe(
+      "How often the destination has failed with it in this state, before it was set aside",
+    ),
+  resent: z
+    .int()
+    .min(1)
+    .optional()
+    .describe("How often it was sent again: the destination took it, and did not have it"),
   attempts: z
     .int()
     .min(1)
     .optional()
-    .describe("How often it was tried in vain in this state; each time the pause is longer"),
+    .describe("How often it was tried in vain, with pauses of one kind; each time it is longer"),
   attempted_at: z.iso.datetime().optional().describe("When it was last tried in vain"),
+  pause: z
+    .enum(["commitment"])
+    .optional()
+    .describe("Until the next request for commitment; without it, as after any failure"),
+  full_since: z.iso
+    .datetime()
+    .optional()
+    .describe("Since when the destination answers that it has no resources for it"),
   transactions: z
     .array(uid)
     .optional()

@@ -63,7 +63,7 @@ const OF_OBJECTS = decodable()
 
 export class CallBack {
   readonly #expected = new Map<string, (object: Incoming) => Promise<void>>();
-  #reports: ((report: ReportAttributes) => boolean) | undefined;
+  #reports: ((report: ReportAttributes) => Promise<boolean>) | undefined;
   readonly #open = new Set<Socket>();
   readonly #admission: Admission;
   readonly #server = createServer((socket) => {
@@ -107,7 +107,7 @@ export class CallBack {
   }
 
   /** @param take says whether the report is of something that was asked for */
-  takeReports(take: (report: ReportAttributes) => boolean): void {
+  takeReports(take: (report: ReportAttributes) => Promise<boolean>): void {
     this.#reports = take;
   }
 
@@ -133,7 +133,7 @@ export class CallBack {
       event: async (report) => {
         if (this.#reports === undefined) return STATUS.processingFailure;
         // A peer may report again what was refused
-        const isKnown = this.#reports(await readReport(report));
+        const isKnown = await this.#reports(await readReport(report));
         return isKnown ? STATUS.success : STATUS.processingFailure;
       },
     };

@@ -21,7 +21,10 @@ import { statusText } from "./store-status.js";
 
 /** Action Type ID of a request for commitment (PS3.4 section J.3.2). */
 const REQUEST_COMMITMENT = 1;
-/** Associations that are held for a report; with one more, the oldest is given up. */
+/**
+ * Associations that are held for a report. With one more, the oldest is given up where the peer can
+ * call back; where it cannot, the request waits until one has ended.
+ */
 const MOST_HELD = 16;
 
 /** Of N-ACTION (PS3.7 annex C): the peer has no such service. */
@@ -38,19 +41,25 @@ export interface CommitmentPeer {
   call: (options: AssociationOptions) => Promise<CallingAssociation>;
   /** Milliseconds for which an association is held for the report. */
   holdMs: () => number;
+  /** It has no other way to report. */
+  isOnlyWay: boolean;
 }
 
 export const newTransaction = (seed: string): string =>
   derivedUid("transaction", [seed, randomUUID()]);
 
 export class Commitment implements Commitments {
-  readonly #listeners = new Set<(report: CommitmentReport) => boolean>();
+  readonly #listeners = new Set<(report: CommitmentReport) => boolean | Promise<boolean>>();
   /** By transaction. */
   readonly #held = new Map<string, CallingAssociation>();
+  /** Requests that are made, or whose association is held. */
+  #places = 0;
+  /** Called when one of them has its place no more: whoever waits for one. */
+  readonly #waiting = new Set<() => void>();
 
   constructor(private readonly peer: CommitmentPeer) {}
 
-  listen(take: (report: CommitmentReport) => boolean): () => void {
+  listen(take: (report: CommitmentReport) => boolean | Promise<boolean>): () => void {
     this.#listeners.add(take);
     // Reports of what a process before has asked for; a port that is taken is told by whoever asks
     void this.#listening().catch(() => undefined);
@@ -59,17 +68,39 @@ export class Commitment implements Commitments {
 
   async #listening(): Promise<void> {
     const callBack = await this.peer.callBack();
-    callBack?.takeReports((attributes) => {
-      const isKnown = this.#take(attributes);
+    callBack?.takeReports(async (attributes) => {
+      const isKnown = await this.#take(attributes);
       // It need not be held for it any longer
       this.#held.get(attributes.string("TransactionUID") ?? "")?.abort();
       return isKnown;
     });
   }
 
-  #take(attributes: ReportAttributes): boolean {
+  async #take(attributes: ReportAttributes): Promise<boolean> {
     const report = reportIn(attributes);
-    return [...this.#listeners].map((take) => take(report)).includes(true);
+    return (await Promise.all([...this.#listeners].map((take) => take(report)))).includes(true);
+  }
+
+  /** Resolves when an association may be opened, and held. @throws what the signal is aborted with */
+  async #place(signal: AbortSignal): Promise<void> {
+    while (this.peer.isOnlyWay && this.#places >= MOST_HELD) {
+      signal.throwIfAborted();
+      await new Promise<void>((resolve) => {
+        const go = () => {
+          signal.removeEventListener("abort", go);
+          this.#waiting.delete(go);
+          resolve();
+        };
+        signal.addEventListener("abort", go);
+        this.#waiting.add(go);
+      });
+    }
+    this.#places += 1;
+  }
+
+  #leave(): void {
+    this.#places -= 1;
+    for (const go of Array.from(this.#waiting)) go();
   }
 
   async ask(
@@ -78,6 +109,22 @@ export class Commitment implements Commitments {
     signal: AbortSignal,
   ): ReturnType<Commitments["ask"]> {
     await this.#listening();
+    await this.#place(signal);
+    let isHeld = false;
+    try {
+      const answer = await this.#asked(transaction, objects, signal);
+      isHeld = answer === "asked";
+      return answer;
+    } finally {
+      if (!isHeld) this.#leave();
+    }
+  }
+
+  async #asked(
+    transaction: string,
+    objects: readonly ObjectToSend[],
+    signal: AbortSignal,
+  ): ReturnType<Commitments["ask"]> {
     const contexts = [{ abstractSyntax: COMMITMENT, transferSyntaxes: PLAIN }];
     const options = { ...this.peer.options(signal), contexts };
     const caller = await this.peer.call(options);
@@ -117,8 +164,11 @@ export class Commitment implements Commitments {
 
   /** The report may come over this association; when it ends without one, it may still come. */
   #hold(transaction: string, caller: CallingAssociation, ms: number): void {
-    const [oldest] = this.#held.values();
-    if (this.#held.size >= MOST_HELD) oldest?.abort();
+    const [oldest] = this.#held;
+    if (this.#held.size >= MOST_HELD && oldest !== undefined) {
+      this.#held.delete(oldest[0]);
+      oldest[1].abort();
+    }
     this.#held.set(transaction, caller);
     const end = setTimeout(() => caller.abort(), ms);
     const heard = async () => {
@@ -127,7 +177,7 @@ export class Commitment implements Commitments {
         await caller.event(async (report) => {
           const attributes = await readReport(report);
           reported.add(attributes.string("TransactionUID"));
-          this.#take(attributes);
+          await this.#take(attributes);
         });
       await caller.release();
     };
@@ -136,6 +186,7 @@ export class Commitment implements Commitments {
       .finally(() => {
         clearTimeout(end);
         this.#held.delete(transaction);
+        this.#leave();
       });
   }
 

@@ -37,10 +37,22 @@ export type Sent =
    * @property answered true where the peer was there and failed with this object: a few more tries
    * are enough
    * @property full true where it has no resources for it
+   * @property lost true where the connection was lost with it
+   * @property local true where its own file is the cause, and the destination was not asked
+   * @property untried true where it was not sent, because others have failed
    */
-  | { state: "away"; reason: string; answered?: true; full?: true };
+  | {
+      state: "away";
+      reason: string;
+      answered?: true;
+      full?: true;
+      lost?: true;
+      local?: true;
+      untried?: true;
+    };
 
-export type Unsent = Exclude<Sent, { state: "stored" }>;
+export type Unsent =
+  Extract<Sent, { state: "refused" }> | (Extract<Sent, { state: "away" }> & { local: true });
 
 /** What was found when an object was read back. */
 export type Proved =
@@ -64,7 +76,9 @@ export type Proved =
   | { state: "changed"; reason: string; changed_by?: AttributeChange[] }
   /** The peer does not commit to it: never, or not yet. */
   | { state: "refused" | "failed"; reason: string }
-  | { state: "away" | "not_provable"; reason: string };
+  /** @property local true where its own file is the cause, and the destination was not asked */
+  | { state: "away"; reason: string; local?: true }
+  | { state: "not_provable"; reason: string };
 
 /** What a report of a commitment says of each object that it names (PS3.4 section J.3.3). */
 export interface CommitmentReport {
@@ -78,7 +92,7 @@ export interface Commitments {
    * From now on reports are taken, of whatever process has asked for them; undone by the result.
    * @param take says whether the transaction is known
    */
-  listen(take: (report: CommitmentReport) => boolean): () => void;
+  listen(take: (report: CommitmentReport) => boolean | Promise<boolean>): () => void;
   /** Asks for a transaction. Its report comes to whoever listens. */
   ask(
     transaction: string,
@@ -131,14 +145,19 @@ export async function bytesToSend(
   try {
     const bytes = await withPlain(path, (fd) => readWholeHere(fd, (size) => room.of(size)));
     if (bytes === undefined)
-      return { state: "away", reason: "The file of the object is not there, or is no plain file." };
+      return {
+        state: "away",
+        reason: "The file of the object is not there, or is no plain file.",
+        local: true,
+      };
     if (sha256(bytes) === expected) return bytes;
     return {
       state: "refused",
       reason: "The file of the object has other bytes than were committed.",
     };
   } catch (error) {
-    return { state: "away", reason: `The file of the object cannot be read (${errno(error)}).` };
+    const reason = `The file of the object cannot be read (${errno(error)}).`;
+    return { state: "away", reason, local: true };
   }
 }
 

@@ -48,11 +48,13 @@ const MOVE = "1.2.840.10008.5.1.4.1.2.2.2";
  * Objects of one association. Results are of few classes, each in at most four transfer syntaxes:
  * its 128 presentation contexts have room for them.
  */
-const MOST_OBJECTS = 64;
+const MOST_OF_ASSOCIATION = 64;
 /** After so many in turn for which a peer has no resources, others are not tried. */
 const MOST_UNSURE = 3;
 /** Bytes of a P-DATA-TF that peers are told. */
 const MOST_DATA = 256 * 1024;
+
+const NOT_TRIED = "It was not sent, because the destination took none of those before it.";
 
 type Away = Extract<Sent, { state: "away" }>;
 const awayBy = (error: unknown): Away => ({ state: "away", reason: faultText(error) });
@@ -74,13 +76,14 @@ export class DicomDestination implements Destination {
         options: (signal) => this.#options(signal),
         call: (options) => this.#call(options),
         // Without a port to be called at, the report comes over this association, or never
+        isOnlyWay: settings.listen === undefined,
         holdMs: () =>
           settings.listen === undefined ? durations.commitmentAgain : patience(settings, 0),
       });
   }
 
   send(objects: readonly ObjectToSend[], signal: AbortSignal): AsyncIterable<[string, Sent]> {
-    const chunks = [...groupsOf(objects, MOST_OBJECTS)];
+    const chunks = [...groupsOf(objects, MOST_OF_ASSOCIATION)];
     const left = new AbortController();
     const either = AbortSignal.any([signal, left.signal]);
     return new ReadableStream<[string, Sent]>({
@@ -107,7 +110,7 @@ export class DicomDestination implements Destination {
     signal: AbortSignal,
   ): Promise<void> {
     const left = [...objects];
-    const allAway = (sent: Sent) => {
+    const allAway = (sent: Away) => {
       for (const object of left.splice(0)) tell(object, sent);
     };
     /** Whether these or the peer are the cause, what comes after them shows. */
@@ -115,7 +118,7 @@ export class DicomDestination implements Destination {
     const tellUnsure = (more: Partial<Away> = {}) => {
       for (const { object, sent } of unsure.splice(0)) tell(object, { ...sent, ...more });
     };
-    const isLost = ({ sent }: { sent: Away }) => sent.full !== true;
+    const isLost = ({ sent }: { sent: Away }) => sent.lost === true;
     // What an association is lost with is away, and what comes after it gets another one
     while (left.length > 0) {
       let caller: CallingAssociation;
@@ -138,7 +141,7 @@ export class DicomDestination implements Destination {
           next = left[0] && bytesToSend(left[0], room);
           sent = await this.#sendOne(caller, object, bytes, options);
         } catch (error) {
-          sent = awayBy(error);
+          sent = { ...awayBy(error), lost: true };
           isBroken = true;
         }
         if (sent.state === "stored") tellUnsure({ answered: true });
@@ -147,7 +150,7 @@ export class DicomDestination implements Destination {
         else tell(object, sent);
         // Two lost in turn, or several for which it has no room: it is not the objects
         if (unsure.slice(-2).filter(isLost).length > 1 || unsure.length >= MOST_UNSURE)
-          allAway(sent);
+          allAway({ state: "away", reason: NOT_TRIED, untried: true });
         if (isBroken) break;
       }
       if (isBroken) caller.abort();
@@ -200,7 +203,7 @@ export class DicomDestination implements Destination {
         return await this.commitments.prove(object, whole, wait);
       }
       const sent = await bytesToSend(object);
-      if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
+      if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason, local: true };
       const asked = [object, sent, this.#options(whole, sent.length)] as const;
       return await (how === "c-get" ? this.#get(...asked) : this.#move(...asked));
     } catch (error) {

@@ -41,15 +41,14 @@ import {
 } from "./progress.js";
 import { Turns } from "./turns.js";
 
-/**
- * Objects that are sent over one association or in requests one after the other, before something
- * more urgent may go; and those of one request for commitment.
- */
-const MOST_OBJECTS = 64;
+/** Objects that are sent in one turn, before something more urgent may go. */
+const MOST_OF_TURN = 64;
+/** Objects of one request for commitment; `call-back` has room for a report of so many. */
+const MOST_OF_REQUEST = 64;
 /** Results that are proven beside each other. */
 const PROVED_AT_ONCE = 4;
 /** Requests for commitment whose results are remembered here; all stand beside their receipts. */
-const MOST_ASKED = 1000;
+const MOST_REQUESTS = 1000;
 
 /** What becomes of an object, by what stands beside its receipt now. */
 type Answer = (object: Delivered) => DeliveryChange | undefined;
@@ -86,10 +85,12 @@ export class DestinationLane {
   readonly #closing = new AbortController();
   readonly #sending: Turns;
   readonly #proving: Turns;
-  /** Requests for commitment that were made here, with their results. */
-  readonly #asked = new Map<string, Pending>();
+  /** Requests for commitment that were made here, by transaction, with their results. */
+  readonly #requests = new Map<string, Pending>();
   /** Resolve when the requests for a result stand beside its receipt, by its id. */
   readonly #asking = new Map<string, Promise<void>>();
+  /** Since when reports are taken here, in milliseconds since 1970. */
+  readonly #since = timeOfDay();
   /** When something was stored for the last time, in milliseconds since 1970. */
   #storedAt = 0;
 
@@ -182,7 +183,7 @@ export class DestinationLane {
     const going: { pending: Pending; objects: ObjectToSend[]; written: Promise<void> }[] = [];
     let count = 0;
     for (const pending of due) {
-      if (count >= MOST_OBJECTS) break;
+      if (count >= MOST_OF_TURN) break;
       pending.busy.add(turnName(this.#turn("send")));
       const objects = await this.#objectsOf(pending, "send");
       count += objects.length;
@@ -237,11 +238,15 @@ export class DestinationLane {
     const told = { destination: name, results, objects: all.size, stored, ms };
     if (stored === all.size) log.info(told, "results were sent");
     else log.warn(told, "results were not all stored");
-    const isAway = (sent: Sent) => sent.state === "away" && sent.answered !== true;
+    // What was not sent, or cannot be read here, says nothing of the destination
+    const isAway = (sent: Sent) =>
+      sent.state === "away" && !(sent.answered ?? sent.local ?? sent.untried ?? false);
     const isFull = (sent: Sent) => isAway(sent) && "full" in sent;
-    if (stored > 0 || !sents.some(isAway)) this.#sending.reached();
+    const isAnswer = (sent: Sent) => sent.state !== "away" || sent.answered === true;
+    if (stored > 0) this.#sending.reached();
     else if (sents.some((sent) => isAway(sent) && !isFull(sent))) this.#sending.away();
-    else this.#sending.starved();
+    else if (sents.some(isFull)) this.#sending.starved();
+    else if (sents.some(isAnswer)) this.#sending.reached();
     const turn = { proves, storedSome: stored > 0, storedAt, endedAt };
     return new Map(
       [...answers]
@@ -257,10 +262,11 @@ export class DestinationLane {
     pending.busy.add(turnName(this.#turn("prove")));
     let written: Promise<void> = Promise.resolve();
     let settle: () => void = () => undefined;
-    this.#asking.set(pending.id, new Promise((resolve) => (settle = resolve)));
+    const { commitments } = this.options.destination;
+    if (commitments !== undefined)
+      this.#asking.set(pending.id, new Promise((resolve) => (settle = resolve)));
     try {
       const objects = await this.#objectsOf(pending, "prove");
-      const { commitments } = this.options.destination;
       const answers =
         commitments === undefined
           ? await this.#readBack(objects)
@@ -277,10 +283,12 @@ export class DestinationLane {
   }
 
   /** Notes whether the destination is there. @returns whether it is */
-  #heard({ state }: Pick<Proved, "state">): boolean {
-    if (state === "away") this.#proving.away();
-    else this.#proving.reached();
-    return state !== "away";
+  #heard(answer: Proved | "asked"): boolean {
+    const isAway = answer !== "asked" && answer.state === "away";
+    const isLocal = isAway && answer.local === true;
+    if (!isAway) this.#proving.reached();
+    else if (!isLocal) this.#proving.away();
+    return !isAway || isLocal;
   }
 
   async #readBack(objects: readonly ObjectToSend[]): Promise<[string, Answer][]> {
@@ -309,15 +317,15 @@ export class DestinationLane {
       pending.delivery.destinations[this.options.name]?.map((one) => [one.sop_instance_uid, one]),
     );
     const answers: [string, Answer][] = [];
-    const asked: ObjectToSend[] = [];
+    const toAsk: ObjectToSend[] = [];
     for (const object of objects) {
       const { sop_instance_uid: uid } = object;
       const one = known.get(uid);
-      const late = one && afterSilence(one, policy);
-      if (late === undefined) asked.push(object);
+      const late = one && afterSilence(one, policy, this.#since);
+      if (late === undefined) toAsk.push(object);
       else answers.push([uid, () => late]);
     }
-    for (const some of groupsOf(asked, MOST_OBJECTS)) {
+    for (const some of groupsOf(toAsk, MOST_OF_REQUEST)) {
       const transaction = newTransaction(pending.id);
       // The report may come before the answer
       this.#remember(transaction, pending);
@@ -337,26 +345,34 @@ export class DestinationLane {
                 state: "sent",
                 reason: "The peer was asked to commit to it, and has not reported yet.",
                 vain: "tried",
+                pause: "commitment",
                 transaction,
               })
             : (one) => afterProof(one, answer, policy),
         ]);
-      if (!this.#heard(isAsked ? { state: "proven" } : answer)) break;
+      if (!this.#heard(answer)) break;
     }
     return answers;
   }
 
   #remember(transaction: string, pending: Pending): void {
-    this.#asked.set(transaction, pending);
-    const [oldest] = this.#asked.keys();
-    if (this.#asked.size > MOST_ASKED && oldest !== undefined) this.#asked.delete(oldest);
+    this.#requests.set(transaction, pending);
+    const [oldest] = this.#requests.keys();
+    if (this.#requests.size > MOST_REQUESTS && oldest !== undefined) this.#requests.delete(oldest);
   }
 
   /** A report has come, whoever has asked. @returns whether it is of a result of ours */
-  #reported({ transaction, outcomes }: CommitmentReport): boolean {
+  async #reported({ transaction, outcomes }: CommitmentReport): Promise<boolean> {
     const { outbox, name, policy } = this.options;
-    const pending = this.#asked.get(transaction) ?? outbox.ofTransaction(transaction, name);
+    const found = () => this.#requests.get(transaction) ?? outbox.ofTransaction(transaction, name);
+    let pending = found();
+    if (pending === undefined) {
+      // Another node may have asked
+      await outbox.refreshAll(name);
+      pending = found();
+    }
     if (pending === undefined) return false;
+    const of = pending;
     const answer: Answer = (object) => {
       if (object.transactions?.includes(transaction) !== true) return undefined;
       const proved = outcomes.get(object.sop_instance_uid) ?? NOT_NAMED;
@@ -365,11 +381,11 @@ export class DestinationLane {
       if (proved.state !== "proven" && !isLast) return undefined;
       return afterProof(object, proved, policy, "answered");
     };
-    const written = this.#asking.get(pending.id) ?? Promise.resolve();
+    const written = this.#asking.get(of.id) ?? Promise.resolve();
     void written.then(() => {
-      const uids = pending.delivery.destinations[name]?.map((one) => one.sop_instance_uid) ?? [];
+      const uids = of.delivery.destinations[name]?.map((one) => one.sop_instance_uid) ?? [];
       return this.#write(
-        pending,
+        of,
         uids.map((uid) => [uid, answer]),
       );
     });
@@ -402,10 +418,10 @@ export class DestinationLane {
     try {
       await outbox.change(pending, (delivery: Delivery) => {
         for (const object of delivery.destinations[name] ?? []) {
-          const change = isUnderway(object)
-            ? answers.get(object.sop_instance_uid)?.(object)
-            : undefined;
-          if (change === undefined) continue;
+          const change = answers.get(object.sop_instance_uid)?.(object);
+          // A success that is reported late counts
+          const isLate = object.state === "unproven" && change?.state === "proven";
+          if (change === undefined || !(isUnderway(object) || isLate)) continue;
           const before = object.state;
           apply(object, change);
           if (object.state !== before && object.state !== "waiting")

@@ -13,6 +13,7 @@
 import { readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../../base/errno.js";
+import { groupsOf } from "../../../base/groups.js";
 import { monotonic } from "../../../base/monotonic.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
@@ -583,11 +584,24 @@ export class Outbox {
     return Math.min(...this.#openFor(turn).map((one) => dueAt(one, turn, now)));
   }
 
-  /** The result that a request for commitment is of. */
+  /** The result that a request for commitment is of, which may be set aside meanwhile. */
   ofTransaction(transaction: string, destination: string): Pending | undefined {
-    return [...this.#pending.values()].find((one) =>
-      objectsFor(one, destination).some((object) => object.transactions?.includes(transaction)),
+    return [...this.#pending.values()].find(({ delivery }) =>
+      delivery.destinations[destination]?.some((one) => one.transactions?.includes(transaction)),
     );
+  }
+
+  /** Reads again what other nodes have written of all results for a destination. */
+  async refreshAll(destination: string): Promise<void> {
+    const { log } = this.options;
+    await this.look().catch((error: unknown) =>
+      log.warn({ fault: faultForLog(error) }, "the queue of deliveries cannot be looked through"),
+    );
+    const some = [...this.#pending.values()].filter(({ delivery }) =>
+      delivery.destinations[destination]?.some(({ state }) => state === "sent"),
+    );
+    for (const group of groupsOf(some, AT_ONCE))
+      await Promise.all(group.map((one) => this.refresh(one).catch(() => false)));
   }
 }
 

@@ -32,6 +32,10 @@ const commitmentPause = (): BackOff => ({
   most: durations.commitmentAgainMost,
 });
 
+/** Which pauses an object has; those who wrote no kind had that of an open request. */
+const pauseOf = ({ pause, asked }: Delivered): Delivered["pause"] =>
+  pause ?? (asked === true ? "commitment" : undefined);
+
 /** In milliseconds since 1970, as what stands beside a receipt, over restarts and nodes. */
 export const timeOfDay = (): number => Date.now();
 
@@ -39,9 +43,11 @@ export const timeOfDay = (): number => Date.now();
  * Milliseconds until an object is tried again. A clock that was set makes the pause shorter, never
  * longer.
  */
-export function pauseLeft({ attempts = 0, attempted_at: since, asked }: Delivered): number {
+export function pauseLeft(object: Delivered): number {
+  const { attempts = 0, attempted_at: since } = object;
   if (attempts === 0 || since === undefined) return 0;
-  const pause = backOff(attempts, asked === true ? commitmentPause() : gatewayRetry());
+  const retry = pauseOf(object) === "commitment" ? commitmentPause() : gatewayRetry();
+  const pause = backOff(attempts, retry);
   return Math.min(pause, Math.max(0, Date.parse(since) + pause - timeOfDay()));
 }
 
@@ -49,11 +55,19 @@ export const isDue = (object: Delivered): boolean => pauseLeft(object) === 0;
 
 /** What becomes of an object by an answer. */
 export type DeliveryChange = Pick<Delivered, "state"> &
-  Partial<Pick<Delivered, "how" | "reason" | "warning" | "coerced" | "changed_by">> & {
+  Partial<Pick<Delivered, "how" | "reason" | "warning" | "coerced" | "changed_by" | "pause">> & {
     /** One of its few tries has failed. */
     failed?: boolean;
-    /** It was tried in vain, or what was asked before was answered in vain: a pause comes. */
-    vain?: "tried" | "answered";
+    /** It was taken, and is not there: it is sent again. */
+    resend?: boolean;
+    /** The destination has said that it has, or has no, resources for it; undefined: neither. */
+    full?: boolean;
+    /**
+     * A pause comes, which is longer each time: it was tried in vain; or a connection was lost with
+     * it, so that others have a turn before it; or what was asked before was answered in vain,
+     * which makes no pause longer.
+     */
+    vain?: "tried" | "lost" | "answered";
     /** When the answer came, which may be written down later; ISO 8601. */
     answered_at?: string;
     /** The request for commitment that was made. */
@@ -84,30 +98,46 @@ export function afterSending(
     };
   const { reason } = sent;
   if (sent.state === "refused") return { state: "refused", reason };
-  if (sent.answered === true) return { state: "waiting", reason, vain: "tried", failed: true };
+  // It has had no turn of its own
+  if (sent.untried === true) return { state: "waiting", reason };
+  if (sent.answered === true)
+    return { state: "waiting", reason, vain: "tried", failed: true, full: sent.full === true };
   if (sent.full === true) {
-    if (timeOfDay() - Date.parse(object.at) >= durations.outOfResources)
+    const { full_since: since } = object;
+    if (since !== undefined && timeOfDay() - Date.parse(since) >= durations.outOfResources)
       return { state: "refused", reason };
     // Since the last try it had resources for others
     const failed = object.attempted_at !== undefined && storedAt >= Date.parse(object.attempted_at);
     const answered_at = new Date(endedAt).toISOString();
-    return { state: "waiting", reason, vain: "tried", failed, answered_at };
+    return { state: "waiting", reason, vain: "tried", failed, full: true, answered_at };
   }
+  if (sent.lost === true) return { state: "waiting", reason, vain: "lost" };
+  // What is wrong here is of this object alone
+  if (sent.local === true) return { state: "waiting", reason, vain: "tried" };
   // A destination that is away has a pause of its own
   return { state: "waiting", reason, ...(storedSome ? { vain: "tried" } : {}) };
 }
 
-function sentAgain({ tries }: Delivered, reason: string, policy: ProofPolicy): DeliveryChange {
-  const state = tries >= policy.sendAgain ? "unproven" : "waiting";
-  return { state, reason, failed: true };
+function sentAgain({ resent = 0 }: Delivered, reason: string, policy: ProofPolicy): DeliveryChange {
+  if (resent >= policy.sendAgain) return { state: "unproven", reason };
+  return { state: "waiting", reason, resend: true };
 }
 
 const isLate = ({ at }: Delivered, { withinMs }: ProofPolicy) =>
   timeOfDay() - Date.parse(at) >= withinMs;
 
-/** What is set aside because no report of a commitment has come; undefined before it is late. */
-export function afterSilence(object: Delivered, policy: ProofPolicy): DeliveryChange | undefined {
+/**
+ * What is set aside because no report of a commitment has come; undefined before it is late.
+ * @param since when there has been somebody here to take it, in milliseconds since 1970: what was
+ * asked before is asked once more, because its report may have found nobody
+ */
+export function afterSilence(
+  object: Delivered,
+  policy: ProofPolicy,
+  since: number,
+): DeliveryChange | undefined {
   if (object.asked !== true || !isLate(object, policy)) return undefined;
+  if (Date.parse(object.attempted_at ?? object.at) < since) return undefined;
   return { state: "unproven", reason: "The peer has not reported its commitment." };
 }
 
@@ -132,7 +162,7 @@ export function afterProof(
     case "missing":
       return isLate(object, policy)
         ? sentAgain(object, reason, policy)
-        : { state: "sent", reason, vain };
+        : { state: "sent", reason, vain, ...(vain === "answered" ? { pause: "commitment" } : {}) };
     case "differs":
       return sentAgain(object, reason, policy);
     case "changed": {
@@ -143,7 +173,7 @@ export function afterProof(
       return { state: "unproven", reason: proved.reason };
     case "failed": {
       const state = object.tries + 1 >= MOST_TRIES ? "unproven" : "sent";
-      return { state, reason: proved.reason, failed: true, vain };
+      return { state, reason: proved.reason, failed: true, vain, pause: "commitment" };
     }
     case "not_provable":
       return { state: "accepted", reason: proved.reason };
@@ -153,33 +183,57 @@ export function afterProof(
   }
 }
 
-/** Writes an answer down. */
+/**
+ * Writes an answer down. What an object remembers beside its state, and what ends that:
+ *
+ *     tries         failures of the destination with it: "failed"; 0 in a new stage
+ *     resent        how often it went back to "waiting": "resend"; never less
+ *     attempts      pauses of one kind, one after the other: "vain"; none in a new state
+ *     full_since    the first 0xA7xx: "full"; gone with any other answer
+ *     asked         a request for commitment is open: "transaction"; gone with any other answer
+ *     transactions  such requests: "transaction"; gone when it is decided for good
+ */
 export function apply(object: Delivered, change: DeliveryChange): void {
   const now = new Date().toISOString();
-  const { failed, vain, transaction, answered_at = now, ...said } = change;
-  const before = object.state;
+  const { failed, resend, full, vain, transaction, answered_at = now, ...said } = change;
+  const { state: before, attempts = 0 } = object;
+  const goesOn = pauseOf(object) === said.pause ? attempts : 0;
   const tries = object.tries + (failed === true ? 1 : 0);
   const isSpent = failed === true && before === "waiting" && tries >= MOST_TRIES;
   const state: DeliveryState = isSpent ? "refused" : said.state;
+  const isNewStage = state !== before && (state === "waiting" || state === "sent");
   delete object.how;
   delete object.reason;
   delete object.changed_by;
   delete object.asked;
-  Object.assign(object, said, { state, tries, at: state === before ? object.at : now });
+  delete object.pause;
+  Object.assign(object, said, {
+    state,
+    tries: isNewStage ? 0 : tries,
+    at: state === before ? object.at : now,
+  });
+  if (full === true) object.full_since ??= answered_at;
+  else if (full === false || state !== before) delete object.full_since;
   if (state !== before) {
     delete object.attempts;
     delete object.attempted_at;
-  }
-  if (vain !== undefined && state === before) {
-    object.attempts = Math.max(1, (object.attempts ?? 0) + (vain === "tried" ? 1 : 0));
+    delete object.pause;
+  } else if (vain !== undefined) {
+    // One step more than the destination's own pause, where others are to be tried first
+    const least = vain === "lost" ? 2 : 1;
+    object.attempts = Math.max(least, goesOn + (vain === "answered" ? 0 : 1));
     object.attempted_at = answered_at;
-  } else if (failed === true && state === "waiting")
-    Object.assign(object, { attempts: tries, attempted_at: now });
+  }
+  if (resend === true) {
+    object.resent = (object.resent ?? 0) + 1;
+    Object.assign(object, { attempts: object.resent, attempted_at: now });
+  }
   if (transaction !== undefined) {
     const all = [...(object.transactions ?? []), transaction];
     Object.assign(object, { transactions: all.slice(-MOST_TRANSACTIONS), asked: true });
   }
-  if (state !== "sent" && state !== "waiting") delete object.transactions;
+  // A report of success that comes late counts, also of what is sent again meanwhile or set aside
+  if (state !== "sent" && state !== "waiting" && state !== "unproven") delete object.transactions;
 }
 
 /** As it was before anything was tried. */
@@ -192,5 +246,8 @@ export function asNew(object: Delivered): Delivered {
   delete fresh.attempted_at;
   delete fresh.transactions;
   delete fresh.asked;
+  delete fresh.resent;
+  delete fresh.pause;
+  delete fresh.full_since;
   return fresh;
 }

@@ -157,7 +157,7 @@ export class StowDestination implements Destination {
   async prove(object: ObjectToSend, signal: AbortSignal): Promise<Proved> {
     if (this.settings.prove === false) return { state: "not_provable", reason: NOT_ASKED };
     const sent = await bytesToSend(object);
-    if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
+    if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason, local: true };
     const {
       study_instance_uid: study,
       series_instance_uid: series,

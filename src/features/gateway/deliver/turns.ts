@@ -35,13 +35,15 @@ export interface TurnsOptions {
 
 export class Turns {
   readonly #name: string;
+  /** Tries in vain, one after the other; what fails beside one of them fails of the same outage. */
   #failures = 0;
-  /** The pause is over. */
-  #waited = false;
+  /** What goes on now was begun after a pause, and says whether the destination is back. */
+  #isRetry = false;
+  /** The end of the pause, and when it may end for something new (milliseconds of `monotonic`). */
+  #pause = { until: 0, least: 0 };
   #awaySince: Date | undefined;
-  /** Ends a rest: something may be due; or something new has come. */
+  /** Ends a rest. */
   #alarm = new AbortController();
-  #news = new AbortController();
   #lock: NameLock | undefined;
   readonly #working = new Set<Promise<void>>();
   readonly #writing = new Set<Promise<void>>();
@@ -59,8 +61,8 @@ export class Turns {
 
   /** Something new may be due: it need not wait for the end of a pause. */
   wake(): void {
-    this.#alarm.abort();
-    this.#news.abort();
+    this.#pause.until = Math.min(this.#pause.until, this.#pause.least);
+    this.again();
   }
 
   /** Something may be due, after whatever pause there is. */
@@ -75,7 +77,11 @@ export class Turns {
   }
 
   away(): void {
-    this.#failures += 1;
+    if (this.#failures === 0 || this.#isRetry) this.#failures += 1;
+    this.#isRetry = false;
+    const pause = backOff(this.#failures, gatewayRetry());
+    const now = monotonic();
+    this.#pause = { until: now + pause, least: now + Math.min(pause, durations.gatewayRetry) };
     this.starved();
   }
 
@@ -86,7 +92,9 @@ export class Turns {
 
   reached(): void {
     this.#failures = 0;
+    this.#pause = { until: 0, least: 0 };
     this.#awaySince = undefined;
+    this.again();
   }
 
   /**
@@ -97,7 +105,7 @@ export class Turns {
     const done = written.finally(() => {
       this.#writing.delete(done);
       busy.delete(this.#name);
-      this.#alarm.abort();
+      this.again();
     });
     this.#writing.add(done);
   }
@@ -106,14 +114,18 @@ export class Turns {
     return this.options.closing.aborted;
   }
 
+  /** There is room for more; while the destination is away, one try at a time says whether it is. */
+  get #isFree(): boolean {
+    return this.#working.size < (this.#failures > 0 ? 1 : this.options.atOnce);
+  }
+
   async #run(): Promise<void> {
-    const { outbox, turn, ready, atOnce } = this.options;
+    const { outbox, turn, ready } = this.options;
     await ready;
     while (!this.#isClosed()) {
-      [this.#alarm, this.#news] = [new AbortController(), new AbortController()];
-      const mayTry = this.#working.size < atOnce && (this.#failures === 0 || this.#waited);
-      this.#waited = false;
-      if (mayTry && outbox.due(turn).length > 0) {
+      this.#alarm = new AbortController();
+      if (this.#isFree && monotonic() >= this.#pause.until && outbox.due(turn).length > 0) {
+        this.#isRetry = this.#failures > 0;
         try {
           await this.#take();
           const due = outbox.due(turn);
@@ -136,7 +148,7 @@ export class Turns {
       .catch((error: unknown) => this.#failed(error))
       .finally(() => {
         this.#working.delete(work);
-        this.#alarm.abort();
+        this.again();
       });
     this.#working.add(work);
   }
@@ -153,26 +165,13 @@ export class Turns {
 
   /** Waits until something may be due; while the destination is away, until it is tried again. */
   async #rest(): Promise<void> {
-    const { outbox, turn, closing, atOnce } = this.options;
+    const { outbox, turn } = this.options;
     // Another node may reach what this one does not, but would do again what does not stand beside
     // its receipt yet
     if (this.#working.size === 0 && this.#writing.size === 0) await this.#release();
-    const pause = async (ms: number, signal: AbortSignal) => {
-      await delay(Math.max(0, Math.min(ms, durations.gatewayRetryMost)), undefined, {
-        signal,
-      }).catch(() => undefined);
-    };
-    if (this.#failures > 0) {
-      const whole = backOff(this.#failures, gatewayRetry());
-      const least = Math.min(whole, durations.gatewayRetry);
-      await pause(least, closing);
-      await pause(whole - least, this.#news.signal);
-      this.#waited = true;
-      return;
-    }
-    const isFree = this.#working.size < atOnce;
-    const until = isFree ? outbox.nextDue(turn) - monotonic() : Infinity;
-    await pause(until, this.#alarm.signal);
+    const until = this.#isFree ? Math.max(outbox.nextDue(turn), this.#pause.until) : Infinity;
+    const ms = Math.max(0, Math.min(until - monotonic(), durations.gatewayRetryMost));
+    await delay(ms, undefined, { signal: this.#alarm.signal }).catch(() => undefined);
   }
 
   async #release(): Promise<void> {

@@ -739,7 +739,7 @@ export class Arrivals {
         ),
       );
       if (states.includes("gone")) this.#await(place);
-      if (states.some((state) => state !== "ended")) continue;
+      if (states.some((state) => state === "open" || state === "gone")) continue;
       const at = Math.max(...(mark.jobs.length === 0 ? [mark.at] : mark.jobs.map((job) => job.at)));
       if (this.options.clock.isOlder(at, this.#keep * 1000)) {
         // The others go with the next looks

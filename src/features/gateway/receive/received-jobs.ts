@@ -12,6 +12,7 @@ import type { JobRule, Rule } from "../rule-settings.js";
 import { isInterrupted, type Looked, type SeriesReader } from "./looked.js";
 import type { Marks, SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
+import { studyOf } from "./patients.js";
 import type { Reception } from "./reception.js";
 import { imagesIn, missingSeries, type ObjectFacts, type SeriesFacts } from "./rules.js";
 import { namesIn, removeFile } from "./spool-folders.js";
@@ -85,8 +86,10 @@ function largestOf(all: readonly Looked[], facts: ReadonlyMap<Looked, SeriesFact
 
 export class ReceivedJobs {
   readonly #same: SameSeries;
-  /** Resolves when the last job is made: two peers may bring the same at one moment. */
-  #making: Promise<unknown> = Promise.resolve();
+  /**
+   * By study: resolves when its last job is made. Two peers may bring the same at one moment.
+   */
+  readonly #making = new Map<string, Promise<unknown>>();
 
   constructor(private readonly options: JobsOptions) {
     this.#same = new SameSeries(options);
@@ -128,9 +131,21 @@ export class ReceivedJobs {
           : undefined;
     if (held !== undefined)
       return { made: own.map((looked) => notMade(looked, held, rule.name)), held };
-    const making = this.#making.then(() => this.#jobOf(rule, chosen));
-    this.#making = making.catch(() => undefined);
-    return { made: [await making], held };
+    return {
+      made: [await this.#inTurn(studyOf(study.study), () => this.#jobOf(rule, chosen))],
+      held,
+    };
+  }
+
+  async #inTurn<T>(study: string, work: () => Promise<T>): Promise<T> {
+    const making = (this.#making.get(study) ?? Promise.resolve()).then(work);
+    const made = making.catch(() => undefined);
+    this.#making.set(study, made);
+    try {
+      return await making;
+    } finally {
+      if (this.#making.get(study) === made) this.#making.delete(study);
+    }
   }
 
   /** Series of the study that do not wait: those of earlier jobs of the rule belong to its next. */
@@ -206,7 +221,9 @@ export class ReceivedJobs {
   /** The job of the same series, which another peer has brought before. */
   async #jobOfAnother({ name }: JobRule, all: readonly Looked[]): Promise<string | undefined> {
     const job = await this.#same.jobOf(name, all);
-    if (job === undefined || (await this.options.jobState(job.job_id)) === "gone") return undefined;
+    // One that has no result, because it was cancelled or failed, is no reason for none here
+    const state = job && (await this.options.jobState(job.job_id));
+    if (job === undefined || state === "gone" || state === "failed") return undefined;
     const peer = all[0]?.place.peer;
     this.options.log.info(
       { peer, rule: name, job: job.job_id, series: all.length },

@@ -126,7 +126,7 @@ for (const manner of ["lie", "spoil"] as const)
         { state: "unproven", reason: manner === "lie" ? /^missing/ : /^differs/ },
       ]);
       t.equal(pacs.sent.length, 3, "not repeated without end");
-      t.match(deliveryOf(place).destinations["pacs"], [{ tries: 3 }]);
+      t.match(deliveryOf(place).destinations["pacs"], [{ resent: 2 }]);
     },
   );
 

@@ -22,6 +22,7 @@ import {
 } from "../../../support/pacs.js";
 import { freePort } from "../../../support/server.js";
 import { dicomPeer, type Faults } from "../../../support/store-peer.js";
+import { until } from "../../../support/until.js";
 
 async function peer(t: Test, faults: Faults = {}, more: object = {}, timeout?: number) {
   const pacs = await dicomPeer(t, faults);
@@ -147,9 +148,25 @@ await t.test("what a connection breaks with is away; the others go through", asy
   t.equal(pacs.visits(), 2);
   const always = await peer(t, { breaks: () => true });
   const away = await sentTo(always.destination, objects);
-  t.ok(states(away).every((sent) => JSON.stringify(sent).includes('"away"')));
-  t.equal(away.size, 4);
+  const [first, second, ...others] = objects.map(({ sop_instance_uid: uid }) => away.get(uid));
+  t.match([first, second], [{ state: "away", lost: true }, { lost: true }]);
+  t.match(others, [{ state: "away", untried: true }, { untried: true }]);
   t.equal(always.pacs.visits(), 2, "after two in turn it is not the objects");
+});
+
+await t.test("after three objects that a PACS has no resources for no other is sent", async (t) => {
+  const objects = slicesToSend(5);
+  const { destination } = await peer(t, { status: () => 0xa700 });
+  const told = await sentTo(destination, objects);
+  const fulls = objects.map(({ sop_instance_uid: uid }) => {
+    const sent = told.get(uid);
+    return sent?.state === "away" && [sent.full, sent.untried];
+  });
+  const [tried, untried] = [
+    [true, undefined],
+    [undefined, true],
+  ];
+  t.strictSame(fulls, [tried, tried, tried, untried, untried]);
 });
 
 await t.test("a PACS that hangs is away, and what is interrupted is, too", async (t) => {
@@ -294,6 +311,33 @@ await t.test("a port for calls back that is taken is told as that", async (t) =>
 await t.test("a commitment that is never reported is away", async (t) => {
   const { destination } = await peer(t, { callBack: () => 1 }, { prove: "commitment" }, 0.3);
   t.match(await provedBy(destination, slicesToSend(1)[0]!), { state: "away" });
+});
+
+await t.test("without a port no request takes the association of another one", async (t) => {
+  const held = new Map<string, () => void>();
+  const reports = (transaction: string) =>
+    new Promise<void>((resolve) => held.set(transaction, resolve));
+  const { pacs, destination } = await peer(t, { reports }, { prove: "commitment" });
+  const commitments = destination.commitments!;
+  const reported: string[] = [];
+  const visits: number[] = [];
+  commitments.listen(({ transaction }) => {
+    visits.push(pacs.visits());
+    return reported.push(transaction) > 0;
+  });
+  const objects = slicesToSend(1);
+  const { signal } = new AbortController();
+  const transactions = Array.from({ length: 17 }, (_, i) => `1.2.3.${i}`);
+  const asked = transactions.map((one) => commitments.ask(one, objects, signal));
+  await Promise.all(asked.slice(0, 16));
+  await until("the peer has sixteen requests", () => held.size >= 16);
+  held.get(transactions[0]!)!();
+  t.equal(await asked[16], "asked");
+  t.strictSame(reported, transactions.slice(0, 1));
+  t.strictSame(visits, [16], "the last one waits for a place");
+  await until("the peer has the last request", () => held.size === 17);
+  for (const report of held.values()) report();
+  await until("all are reported", () => reported.length === 17);
 });
 
 await t.test("silent connections do not keep a call back out", async (t) => {

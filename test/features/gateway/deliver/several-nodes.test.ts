@@ -12,9 +12,9 @@ import {
   startWorker,
   writeSlices,
 } from "../../../support/bulk.js";
-import { deliveringPlace, deliveryOf, listed, proven } from "../../../support/deliveries.js";
+import { deliveringPlace, deliveryOf, infer, listed, proven } from "../../../support/deliveries.js";
 import { commandsAre } from "../../../support/needs.js";
-import { radserve } from "../../../support/server.js";
+import { freePort, radserve } from "../../../support/server.js";
 import { webPacs } from "../../../support/web-pacs.js";
 import { until } from "../../../support/until.js";
 
@@ -134,6 +134,25 @@ await t.test(
     t.same(pacs.sent.length, 2, "each once");
   },
 );
+
+await t.test("a node that reaches a destination takes the turn of one that does not", async (t) => {
+  const pacs = await webPacs(t);
+  const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
+  const file = place.environment["RADSERVE_GATEWAY"]!;
+  const settings = readFileSync(file, "utf8");
+  const unreachable = `http://127.0.0.1:${await freePort()}/dicom-web`;
+  writeFileSync(file, settings.replace(pacs.url, unreachable));
+  const bulk = await startBulk(t, place);
+  await infer(bulk.server, { outputs: ["sr"] });
+  const failed = () =>
+    bulk.server.log.filter(({ msg }) => msg === "results were not all stored").length;
+  await until("the first node has tried it again", () => failed() > 2);
+  const other = path.join(place.directory, "other.json");
+  writeFileSync(other, settings);
+  await startWorker(t, place, { RADSERVE_GATEWAY: other });
+  await until("the other node has sent it", () => proven(place));
+  t.equal(pacs.sent.length, 1);
+});
 
 await t.test("the commands say what waits, try again, and read back", async (t) => {
   const pacs = await webPacs(t);

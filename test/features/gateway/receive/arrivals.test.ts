@@ -43,6 +43,8 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
   const folder = known ?? t.testdir();
   const spool = new Spool(folder, { mostBytes, minimumFreeBytes: 0, peerShare: 1 });
   const jobs: (Submission & { note: unknown; files: number })[] = [];
+  /** Jobs that have no result. */
+  const failed = new Set<string>();
   const reception = receptionIn(folder, spool, (place) => arrivals.interrupted(place));
   const book = new RuleBook(
     rules.map((one, i) => {
@@ -71,7 +73,7 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
       });
       return Promise.resolve(`job${jobs.length}`);
     },
-    jobState: () => Promise.resolve("ended"),
+    jobState: (id) => Promise.resolve(failed.has(id) ? "failed" : "ended"),
     removing: ({ objects }) => {
       removed.push(objects);
       return Promise.resolve();
@@ -129,7 +131,7 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
       const { unmade: all, waiting } = arrivals.figures;
       return waiting === 0 && all.length >= count && all.map(({ why }) => why);
     });
-  return { folder, arrivals, jobs, removed, called, send, made, unmade, close };
+  return { folder, arrivals, jobs, failed, removed, called, send, made, unmade, close };
 }
 
 const inSeries = (series: string, z: number, more: Record<string, string> = {}) =>
@@ -391,7 +393,7 @@ await t.test("what nothing becomes of goes after its time", async (t) => {
 });
 
 await t.test("the same series of a modality and of a PACS is one job", async (t) => {
-  const { jobs, send, made, arrivals } = await opened(t, { rules: [{}] });
+  const { jobs, failed, send, made, arrivals } = await opened(t, { rules: [{}] });
   const series = (more: Record<string, string>, uid = "1.2.5") =>
     [1, 2, 3].map((z) => inSeries(uid, z, more));
   await send(series({ PatientID: "1" }));
@@ -413,8 +415,13 @@ await t.test("the same series of a modality and of a PACS is one job", async (t)
     await send(series(theirs, uid), undefined, "PACS");
     await made(before + 2);
   }
+  await send(series({ PatientID: "1" }, "1.2.8"));
+  await made(6);
+  failed.add("job6");
+  await send(series({ PatientID: "1" }, "1.2.8"), undefined, "PACS");
+  await made(7);
   t.same(
     jobs.map(({ peer }) => peer),
-    ["ct1", "ct1", "pacs", "ct1", "pacs"],
+    ["ct1", "ct1", "pacs", "ct1", "pacs", "ct1", "pacs"],
   );
 });
