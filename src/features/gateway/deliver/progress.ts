@@ -11,6 +11,11 @@ import type { Proved, Sent } from "./destination.js";
 /** Sending and proving have turns of their own: nothing waits behind a proof. */
 export type Stage = "send" | "prove";
 
+export const isUnderway = ({ state }: Pick<Delivered, "state">): boolean =>
+  state === "waiting" || state === "sent";
+export const isSetAside = ({ state }: Pick<Delivered, "state">): boolean =>
+  state === "refused" || state === "unproven";
+
 export const isOfStage = ({ state }: Delivered, stage: Stage): boolean =>
   state === (stage === "send" ? "waiting" : "sent");
 
@@ -39,13 +44,17 @@ export const timeOfDay = (): number => Date.now();
  * Milliseconds until an object is tried again. A clock that was set makes the pause shorter, never
  * longer.
  */
-export function pauseLeft({ attempts = 0, attempted_at: since, asked }: Delivered): number {
+export function pauseLeft({
+  attempts = 0,
+  attempted_at: since,
+  asked,
+}: Pick<Delivered, "attempts" | "attempted_at" | "asked">): number {
   if (attempts === 0 || since === undefined) return 0;
   const pause = backOff(attempts, asked === true ? commitmentPause() : gatewayRetry());
   return Math.min(pause, Math.max(0, Date.parse(since) + pause - timeOfDay()));
 }
 
-export const isDue = (object: Delivered): boolean => pauseLeft(object) === 0;
+export const isDue = (object: Parameters<typeof pauseLeft>[0]): boolean => pauseLeft(object) === 0;
 
 /** What becomes of an object by an answer. */
 export type DeliveryChange = Pick<Delivered, "state"> &
