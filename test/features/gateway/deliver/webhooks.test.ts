@@ -2,7 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { createServer } from "node:http";
 import { once } from "node:events";
-import { chmodSync, readFileSync } from "node:fs";
+import { chmodSync, readdirSync, readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -137,6 +137,22 @@ await t.test(
     await until("there is no condition", async () => (await conditions(server)).length === 0);
   },
 );
+
+await t.test("what is to be told of a result that is replaced is told all the same", async (t) => {
+  const { ris, place } = await tellingPlace(t);
+  await ris.stop();
+  const server = await startDelivering(t, place);
+  await infer(server, { deliver: "wait", outputs: ["sr"] });
+  const first = deliveryOf(place).id;
+  await infer(server, { deliver: "wait" });
+  const second = deliveryOf(place).id;
+  t.not(second, first, "it was replaced");
+  t.equal(deliveryOf(place).replaces?.id, first);
+  await ris.start();
+  await until("the queue is empty", async () => (await listed(server)).length === 0);
+  t.same(ris.received.map(({ data }) => data["delivery_id"]).sort(), [first, second].sort());
+  t.notOk(readdirSync(place.output).some((name) => name.includes(".delivery.1")));
+});
 
 await t.test("kill -9 before the answer: the message comes again, with the same id", async (t) => {
   const { ris, place } = await tellingPlace(t);
