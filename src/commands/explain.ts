@@ -18,6 +18,7 @@ import { knownFaults } from "../results/commit/known-faults.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { distrust, type Trust } from "../results/receipt/seal.js";
 import { clientWithToken, type Client } from "./client.js";
+import { placeText, whereObjectsAre, type ObjectPlace } from "./explain-delivery.js";
 import { countsText } from "./job-text.js";
 import { during } from "./activity.js";
 import { limitOf } from "./jobs.js";
@@ -46,6 +47,8 @@ interface Event {
   images?: number;
   examples?: { item: number; path: string }[];
   models?: { name: string; status: string; error?: string; message?: string }[];
+  /** Objects of the result on their way to a destination. */
+  objects?: ObjectPlace[];
   /** Known faults of the version that made a result, in such a case. */
   known_faults?: string[];
   meaning?: string;
@@ -195,10 +198,14 @@ async function fromReceipt(
     output === undefined ? [] : [path.join(path.resolve(output), `${path.basename(named)}.json`)];
   const files = [...(named.endsWith(".json") ? [named] : []), ...inOutput];
   const found = await Promise.all(
-    files.map(async (file) => ({ file, read: await readReceipt(file) })),
+    files.map(async (file) => ({
+      file,
+      read: await readReceipt(file),
+      places: await whereObjectsAre(file),
+    })),
   );
-  return found.flatMap(({ file, read }) =>
-    read.kind === "receipt" ? [ofReceipt(file, read.receipt, read.trust)] : [],
+  return found.flatMap(({ file, read, places }) =>
+    read.kind === "receipt" ? [ofReceipt(file, read.receipt, read.trust), ...places] : [],
   );
 }
 
@@ -307,6 +314,7 @@ function text(told: Event): string {
     details,
     images,
     examples = [],
+    objects = [],
   } = told;
   const who = subject === undefined ? "" : ` of ${subject}`;
   const ids = [
@@ -327,6 +335,7 @@ function text(told: Event): string {
       (model) =>
         `  model ${model.name}: ${model.status}${model.error === undefined ? "" : ` (${model.error})`}${model.message === undefined ? "" : `: ${model.message}`}`,
     ),
+    ...objects.map(placeText),
     ...faults.map((fault) => `  known fault: ${fault}`),
     ...(meaning === undefined ? [] : [`  meaning: ${meaning}`]),
     ...(cause === undefined ? [] : [`  why:     ${cause}`]),

@@ -4,7 +4,7 @@ import path from "node:path";
 import type { Test } from "tap";
 import type { DeliveryInAnswer } from "../../src/results/receipt/receipt.js";
 import { deliverySchema, type Delivery } from "../../src/results/receipt/delivery.js";
-import { deliveryListSchema } from "../../src/features/gateway/deliver/endpoints.js";
+import { deliveryListSchema } from "../../src/features/gateway/deliver/messages.js";
 import type { Durations } from "../../src/base/durations.js";
 import { ctPlace, writeSlice } from "./bulk.js";
 import { withDurations } from "./durations.js";

@@ -10,7 +10,7 @@ import { counted, table } from "../../base/table.js";
 import { print, remark, type ExitStatus, type JsonOption } from "../../commands/run.js";
 import type { Config } from "../../config.js";
 import { sopClassName } from "../../images/dicom/dictionary.js";
-import { echo } from "./echo.js";
+import { echo, echoWebhook } from "./echo.js";
 import { imagesIn, missingSeries, RuleBook, type ReadObject } from "./receive/rules.js";
 import { makesJobs, type Rule } from "./rule-settings.js";
 import { readGateway, type GatewaySettings } from "./settings.js";
@@ -21,37 +21,49 @@ async function gatewayOf(config: Config): Promise<GatewaySettings> {
   throw new ConfigError("RADSERVE_GATEWAY: expected the file of the gateway; it is not set.");
 }
 
-/** Tries destinations: all, or those that are named. */
+/** Tries destinations and webhooks: all, or those that are named. */
 export async function gatewayEcho(
   config: Config,
   names: readonly string[],
   { json }: JsonOption,
 ): Promise<ExitStatus> {
-  const { destinations } = await gatewayOf(config);
-  const all = Object.keys(destinations);
+  const { destinations, webhooks } = await gatewayOf(config);
+  const all = [...Object.keys(destinations), ...Object.keys(webhooks)];
   const unknown = names.find((name) => !all.includes(name));
   if (unknown !== undefined)
     throw new ConfigError(
-      `Expected names of destinations; found ${unknown}, and there are ${all.join(", ") || "none"}.`,
+      `Expected names of destinations or webhooks; found ${unknown}, and there are ${all.join(", ") || "none"}.`,
     );
-  const chosen = names.length === 0 ? all : names;
-  const answers = await Promise.all(
-    chosen.map(async (name) => {
-      const settings = destinations[name];
-      if (settings === undefined) throw new ConfigError(`There is no destination ${name}.`);
-      return { destination: name, ...(await echo(name, settings)) };
-    }),
-  );
-  if (json === true) print(JSON.stringify({ destinations: answers }, null, 2));
-  else if (answers.length === 0) remark("The file names no destinations.");
+  const isChosen = ([name]: [string, unknown]) => names.length === 0 || names.includes(name);
+  const [answers, told] = await Promise.all([
+    Promise.all(
+      Object.entries(destinations)
+        .filter(isChosen)
+        .map(async ([name, one]) => ({ destination: name, ...(await echo(name, one)) })),
+    ),
+    Promise.all(
+      Object.entries(webhooks)
+        .filter(isChosen)
+        .map(async ([name, one]) => ({
+          webhook: name,
+          ...(await echoWebhook(name, one, config.node_name)),
+        })),
+    ),
+  ]);
+  const rows = [
+    ...answers.map(({ destination, ...one }) => ({ name: destination, ...one })),
+    ...told.map(({ webhook, ...one }) => ({ name: `webhook ${webhook}`, ...one })),
+  ];
+  if (json === true) print(JSON.stringify({ destinations: answers, webhooks: told }, null, 2));
+  else if (rows.length === 0) remark("The file names no destinations.");
   else
     print(
       table([
         ["DESTINATION", "", "FOUND"],
-        ...answers.map(({ destination, ok, found }) => [destination, ok ? "ok" : "failed", found]),
+        ...rows.map(({ name, ok, found }) => [name, ok ? "ok" : "failed", found]),
       ]),
     );
-  return answers.every(({ ok }) => ok) ? 0 : 1;
+  return rows.every(({ ok }) => ok) ? 0 : 1;
 }
 
 interface TryOptions extends JsonOption {

@@ -3,7 +3,7 @@ import { ConfigError } from "../../base/errors.js";
 import { bad, good, type Diagnosis } from "../../commands/doctor/finding.js";
 import { whyClosed } from "../../commands/doctor/service.js";
 import type { Config } from "../../config.js";
-import { echo } from "./echo.js";
+import { echo, echoWebhook } from "./echo.js";
 import { checkGateway, receives, type GatewaySettings } from "./settings.js";
 
 /**
@@ -22,6 +22,7 @@ export async function doctor(config: Config): Promise<Diagnosis[]> {
       good("gateway", going === "" ? coming : `${coming}; destinations: ${going}`),
       ...(await gatewayPorts(found, config)),
       ...(await gatewayDestinations(found)),
+      ...(await gatewayWebhooks(found, config)),
     ];
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
@@ -66,6 +67,20 @@ async function gatewayDestinations({ destinations }: GatewaySettings): Promise<D
     return ok
       ? good("gateway", what)
       : bad("gateway", what, "Correct the file, or start the peer and let it know this server.");
+  });
+  return Promise.all(found);
+}
+
+async function gatewayWebhooks(
+  { webhooks }: GatewaySettings,
+  { node_name: node }: Config,
+): Promise<Diagnosis[]> {
+  const found = Object.entries(webhooks).map(async ([name, settings]) => {
+    const { ok, found } = await echoWebhook(name, settings, node);
+    const what = `webhook ${name}: ${found}`;
+    return ok
+      ? good("gateway", what)
+      : bad("gateway", what, "Correct the file, or start the webhook and let it know the secret.");
   });
   return Promise.all(found);
 }

@@ -10,6 +10,8 @@ import {
   type DicomSettings,
   type StowSettings,
 } from "./deliver/destination-settings.js";
+import { ping, post } from "./deliver/webhook.js";
+import type { WebhookSettings } from "./deliver/webhook-settings.js";
 import { VERIFICATION } from "./dimse/acceptor.js";
 import { STATUS } from "./dimse/command.js";
 import { call } from "./dimse/requestor.js";
@@ -24,11 +26,23 @@ export interface Echo {
 const MOST_MS = 10_000;
 
 /** Calls a destination, and sends nothing of any patient. Never throws. */
-export async function echo(name: string, settings: DestinationSettings): Promise<Echo> {
+export const echo = (name: string, settings: DestinationSettings): Promise<Echo> =>
+  unlessThrown(() =>
+    settings.type === "dicom" ? echoDicom(name, settings) : echoWeb(name, settings),
+  );
+
+/** Sends a webhook a signed `ping`. Never throws. @param node name of this one */
+export const echoWebhook = (name: string, settings: WebhookSettings, node: string): Promise<Echo> =>
+  unlessThrown(async () => {
+    const posted = await post(name, settings, ping(node), AbortSignal.timeout(MOST_MS));
+    return posted.state === "told"
+      ? { ok: true, found: "it takes a ping" }
+      : { ok: false, found: `it does not take a ping: ${withoutEnd(posted.reason)}` };
+  });
+
+async function unlessThrown(call: () => Promise<Echo>): Promise<Echo> {
   try {
-    return settings.type === "dicom"
-      ? await echoDicom(name, settings)
-      : await echoWeb(name, settings);
+    return await call();
   } catch (error) {
     const found = error instanceof Error ? error.message : String(error);
     return { ok: false, found: error instanceof ConfigError ? found : withoutEnd(found) };

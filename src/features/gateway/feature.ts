@@ -19,8 +19,10 @@ function commands(line: CommandLine): void {
     .option("--json", JSON_HELP)
     .action(line.does(async () => (await own()).gatewayTry));
   whole
-    .command("echo [destinations...]")
-    .description("call destinations (default: all) by C-ECHO or a query, and send them nothing")
+    .command("echo [names...]")
+    .description(
+      "call destinations by C-ECHO or a query, and webhooks by a ping (default: all); nothing of a patient is sent",
+    )
     .option("--json", JSON_HELP)
     .action(line.does(async () => (await own()).gatewayEcho));
   line.statuses("gateway try", {
@@ -28,7 +30,7 @@ function commands(line: CommandLine): void {
     1: "no rule takes one of them, or there is none",
   });
   line.statuses("gateway echo", {
-    0: "every destination answers",
+    0: "every destination and webhook answers",
     1: "one does not answer, or not as it should",
   });
   const came = line.group("received", "list, remove and replace received series (docs/gateway.md)");

@@ -1,6 +1,6 @@
 /** Figures of the gateway for Prometheus. */
 import { counter, gauge, type ReadMetric, type MetricSample } from "../../server/metrics.js";
-import type { DestinationFigures } from "./deliver/messages.js";
+import type { DestinationFigures, WebhookFigures } from "./deliver/messages.js";
 import type { DeliveryService } from "./deliver/service.js";
 import type { ReceptionFigures } from "./receive/messages.js";
 import type { ReceptionService } from "./service.js";
@@ -8,10 +8,34 @@ import type { ReceptionService } from "./service.js";
 export function deliveryMetrics(deliveries: Pick<DeliveryService, "figures">): ReadMetric[] {
   const each =
     (pick: (figures: DestinationFigures) => readonly MetricSample[]) => (): MetricSample[] =>
-      Object.entries(deliveries.figures).flatMap(([destination, figures]) =>
+      Object.entries(deliveries.figures.destinations).flatMap(([destination, figures]) =>
         pick(figures).map(([labels, value]): MetricSample => [{ destination, ...labels }, value]),
       );
+  const ofWebhooks =
+    (pick: (figures: WebhookFigures) => readonly MetricSample[]) => (): MetricSample[] =>
+      Object.entries(deliveries.figures.webhooks).flatMap(([webhook, figures]) =>
+        pick(figures).map(([labels, value]): MetricSample => [{ webhook, ...labels }, value]),
+      );
   return [
+    gauge(
+      "radserve_webhook_messages",
+      "Messages to webhooks that are to be told, or were given up",
+      ofWebhooks(({ due, given_up }) =>
+        Object.entries({ due, given_up }).map(([state, count]) => [{ state }, count]),
+      ),
+    ),
+    gauge(
+      "radserve_webhook_away",
+      "1 while a webhook takes no messages",
+      ofWebhooks(({ away_since }) => [[{}, away_since === null ? 0 : 1]]),
+    ),
+    counter(
+      "radserve_webhook_messages_total",
+      "Messages to webhooks by outcome: told, given_up",
+      ofWebhooks(({ totals }) =>
+        Object.entries(totals).map(([state, count]) => [{ state }, count]),
+      ),
+    ),
     gauge(
       "radserve_deliveries",
       "Objects that wait to be sent, wait for proof, or were set aside",

@@ -23,6 +23,10 @@ const REMEDIES = {
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
     "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry, with --to for another destination; radserve deliver drop gives it up.",
+  webhook_away:
+    "Check that it runs, can be reached from this server, and has the same secret (radserve gateway echo). Radserve tries again by itself; results are delivered all the same.",
+  webhook_given_up:
+    "radserve deliver list says which. When the webhook takes messages, run radserve deliver retry --all, or radserve deliver drop ID where nobody needs them.",
   result_untrusted: ERRORS.result_untrusted.remedy,
   gateway_file_refused:
     "Correct the file of RADSERVE_GATEWAY, and run radserve models reload (SIGHUP). The file of before stays in force until then.",
@@ -99,7 +103,7 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
 }
 
 /** What a start alone opens: a changed one is told, and waits. */
-const LATER = ["spool", "peer_share", "destinations", "deliver"] as const;
+const LATER = ["spool", "peer_share", "destinations", "deliver", "webhooks"] as const;
 const OF_PORT = ["port", "host", "tls", "associations"] as const;
 
 function laterFields(before: GatewaySettings, next: GatewaySettings): string[] {
@@ -119,7 +123,21 @@ const troublesOf = (reception: ReceptionService | undefined): Condition[] =>
 
 function undelivered(deliveries: DeliveryService | undefined): Condition[] {
   if (deliveries === undefined) return [];
-  const waits = Object.entries(deliveries.figures).flatMap(([name, one]) => {
+  const { destinations, webhooks, untrusted } = deliveries.figures;
+  const untold = Object.entries(webhooks).flatMap(([name, { due, given_up, away_since }]) => {
+    const where = `webhook ${name}`;
+    const found: Condition[] = [];
+    if (away_since !== null && due > 0) {
+      const message = `${name} has taken no message since ${away_since}; waiting: ${counted(due, "message")}.`;
+      found.push(of("webhook_away", where, message));
+    }
+    if (given_up > 0) {
+      const message = `${name}: ${counted(given_up, "message")} given up.`;
+      found.push(of("webhook_given_up", where, message));
+    }
+    return found;
+  });
+  const waits = Object.entries(destinations).flatMap(([name, one]) => {
     const where = `destination ${name}`;
     const found: Condition[] = [];
     const away = (did: string, since: string | null, waiting: number) => {
@@ -136,8 +154,7 @@ function undelivered(deliveries: DeliveryService | undefined): Condition[] {
     }
     return found;
   });
-  const { untrusted } = deliveries;
-  if (untrusted === 0) return waits;
+  if (untrusted === 0) return [...waits, ...untold];
   const message = `Results that wait to be delivered and are not trusted: ${untrusted}.`;
-  return [...waits, of("result_untrusted", "deliveries", message)];
+  return [...waits, ...untold, of("result_untrusted", "deliveries", message)];
 }

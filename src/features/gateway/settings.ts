@@ -18,6 +18,7 @@ import { textOfRegularSync } from "../../files/regular-file.js";
 import { isInside, realPathToBe } from "../../files/roots.js";
 import { readCertificates, refuseOutOfDate, type TlsNames } from "../../files/certificates.js";
 import { destinationSchema, readCredentials } from "./deliver/destination-settings.js";
+import { readWebhookFiles, webhookSchema } from "./deliver/webhook-settings.js";
 import { aeTitle } from "./dimse/ae-title.js";
 import { makesJobs, name, rule, takesAll } from "./rule-settings.js";
 import { SETTINGS } from "./setting.js";
@@ -119,8 +120,12 @@ const schema = z
       .max(32)
       .default([])
       .describe("Default destinations of requests, jobs and rules that name none"),
+    webhooks: z
+      .record(name, webhookSchema)
+      .default({})
+      .describe("Who is told what became of results at destinations, by name"),
   })
-  .superRefine(({ spool, peers, rules, dicom, destinations, deliver }, context) => {
+  .superRefine(({ spool, peers, rules, dicom, destinations, deliver, webhooks }, context) => {
     const issue = (path: (string | number)[], message: string) =>
       context.addIssue({ code: "custom", path, message });
     const names = Object.keys(peers);
@@ -129,6 +134,11 @@ const schema = z
       issue(["rules"], "Expected at least one rule, or destinations alone");
     if (rules.length > 0 && spool === undefined)
       issue(["spool"], "Expected a folder, because there are rules");
+    for (const one of Object.keys(webhooks)) {
+      if (places.length === 0)
+        issue(["webhooks", one], "Expected destinations: it is told what became of results there");
+      if (places.includes(one)) issue(["webhooks", one], "Expected a name that no destination has");
+    }
     const lists = [
       { at: ["deliver"], list: deliver },
       ...rules.map((one, i) => ({ at: ["rules", i, "deliver"], list: one.deliver ?? [] })),
@@ -198,6 +208,7 @@ export const NO_GATEWAY: GatewaySettings = {
   rules: [],
   destinations: {},
   deliver: [],
+  webhooks: {},
 };
 /** The settings of a gateway through which images come in. */
 export type ReceivingSettings = GatewaySettings & { spool: string };
@@ -294,6 +305,8 @@ export async function checkGateway(config: GatewayConfig): Promise<GatewaySettin
   if (found !== undefined) refuseOutOfDate(found);
   for (const [name, one] of Object.entries(gateway?.destinations ?? {}))
     await readCredentials(name, one);
+  for (const [name, one] of Object.entries(gateway?.webhooks ?? {}))
+    await readWebhookFiles(name, one);
   return gateway;
 }
 

@@ -250,6 +250,7 @@ async function stageDelivery(
   const before = await readDelivery(`${dir}/${deliveryName(name)}`, name);
   // Not what that one has replaced, and so on
   delete before?.replaces;
+  delete before?.events;
   const whole = before === undefined ? delivery : { ...delivery, replaces: before };
   await writeAndReadBack(staging.at(DELIVERY), Buffer.from(await deliveryText(whole, name)));
 }

@@ -92,6 +92,43 @@ export const deliveredSchema = z.object({
 });
 export type Delivered = z.infer<typeof deliveredSchema>;
 
+/** What a webhook is told of the objects of a result and a destination. */
+export const DELIVERY_EVENTS = ["proven", "accepted", "set_aside"] as const satisfies string[];
+
+const EVENT_MEANING =
+  "proven: all objects are; accepted: the destination has acknowledged all of them, and not all " +
+  "are to be proven; set_aside: the destination refuses one of them, or does not show it";
+
+/** A message to a webhook, which goes out until it is taken or given up. */
+export const deliveryEventSchema = z.object({
+  id: z
+    .string()
+    .regex(/^[\w.-]{1,100}$/)
+    .describe("Of the message: each repeat has the same"),
+  event: z.enum(DELIVERY_EVENTS).describe(EVENT_MEANING),
+  webhook: z.string(),
+  destination: z.string(),
+  at: z.iso.datetime().describe("When it happened"),
+  objects: z
+    .array(
+      deliveredSchema.pick({
+        sop_class_uid: true,
+        sop_instance_uid: true,
+        series_instance_uid: true,
+        state: true,
+      }),
+    )
+    .describe("The objects of the destination, as they were then"),
+  state: z
+    .enum(["due", "told", "given_up"])
+    .describe("given_up: the webhook did not take it within give_up_after"),
+  since: z.iso.datetime().describe("Since when it is in this state"),
+  reason: z.string().optional().describe("Why the webhook did not take it"),
+  attempts: deliveredSchema.shape.attempts,
+  attempted_at: deliveredSchema.shape.attempted_at,
+});
+export type DeliveryEvent = z.infer<typeof deliveryEventSchema>;
+
 /** In the file nothing that it names lies elsewhere. */
 const deliveredBeside = deliveredSchema.extend({ path: z.string().regex(PLAIN_NAME) });
 
@@ -101,7 +138,7 @@ const fields = {
     .string()
     .regex(/^[\w.-]{1,100}$/)
     .describe("Also the name of its entry in the queue"),
-  open: z.boolean().describe("Something of it waits, or is to be proven"),
+  open: z.boolean().describe("Something of it waits, or is to be proven or told"),
   priority: z.enum(["stat", "routine", "bulk"]),
   subject: z.string().describe("Who asked for it"),
   request_id: z.string(),
@@ -112,6 +149,10 @@ const fields = {
 };
 export const deliverySchema = z.object({
   ...fields,
+  events: z
+    .array(deliveryEventSchema)
+    .optional()
+    .describe("What webhooks were told of it, and what they are to be told"),
   replaces: z
     .object(fields)
     .optional()

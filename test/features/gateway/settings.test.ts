@@ -24,6 +24,7 @@ const conditionOf = (more: object) => ({
   if_absent: "refuse",
   ...more,
 });
+const PACS = { type: "stow", url: "http://127.0.0.1/dicomweb" };
 const refusals: [string, object, RegExp][] = [
   [
     "longer than a timer runs",
@@ -114,6 +115,34 @@ const refusals: [string, object, RegExp][] = [
     "a title that nobody may call",
     { rules: [{ ...RULE, called: ["OTHER"] }] },
     /rules\[0\]\.called\[0\]: Expected a title of dicom\.ae_title/,
+  ],
+  ...[
+    ["an address with a query", { url: "https://ris/x?key=1" }, "url: Expected a URL without"],
+    [
+      "identifiers without TLS",
+      { url: "http://ris/x", with: ["patient_id"] },
+      "url: Expected https beside with",
+    ],
+    ["no secret", { secret_file: undefined }, "secret_file"],
+    ["an event that there is not", { events: ["sent"] }, "events\\[0\\]"],
+    ["names", { with: ["patient_name"] }, "with\\[0\\]"],
+  ].map(([name, more, message]): [string, object, RegExp] => [
+    `a webhook with ${name as string}`,
+    {
+      destinations: { pacs: PACS },
+      webhooks: { ris: { url: "https://ris/x", secret_file: "/s", ...(more as object) } },
+    },
+    new RegExp(`webhooks\\.ris\\.${message as string}`),
+  ]),
+  [
+    "a webhook and no destination",
+    { webhooks: { ris: { url: "https://ris/x", secret_file: "/s" } } },
+    /webhooks\.ris: Expected destinations/,
+  ],
+  [
+    "a webhook with the name of a destination",
+    { destinations: { ris: PACS }, webhooks: { ris: { url: "https://ris/x", secret_file: "/s" } } },
+    /webhooks\.ris: Expected a name that no destination has/,
   ],
   ["no folder for results", { rules: [{ name: "all" }] }, /rules\[0\]\.output_folder: Expected a/],
   [
@@ -225,6 +254,13 @@ t.test("each mistake has its message", async (t) => {
     },
   ];
   for (const change of allowed) t.ok(await read({ ...right, ...change }), JSON.stringify(change));
+  const [, shown = ""] =
+    /^```json webhooks\n(.*?)^```/ms.exec(readFileSync("docs/gateway.md", "utf8")) ?? [];
+  t.match(
+    await read(JSON.parse(shown) as object),
+    { webhooks: { ris: { give_up_after: 86_400, timeout: 10, with: ["accession_number"] } } },
+    "the example of docs/gateway.md",
+  );
   for (const [name, change, message] of refusals) {
     const error: unknown = await read({ ...right, ...change }).catch((thrown: unknown) => thrown);
     t.ok(error instanceof ConfigError, name);

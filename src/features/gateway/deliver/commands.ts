@@ -30,8 +30,8 @@ import {
 } from "../../../results/receipt/delivery.js";
 import { receiptName } from "../../../results/receipt/names.js";
 import { distrust, TO_TRUST, type Trust } from "../../../results/receipt/seal.js";
-import { deliveryListSchema, droppedSchema, retriedSchema } from "./endpoints.js";
-import { objectsIn, type Changed } from "./messages.js";
+import { droppedSchema, retriedSchema } from "./endpoints.js";
+import { deliveryListSchema, objectsIn, type Changed } from "./messages.js";
 import { clientWithToken, queryOf } from "../../../commands/client.js";
 import { print, remark, type ExitStatus, type JsonOption } from "../../../commands/run.js";
 
@@ -45,21 +45,36 @@ export async function deliverList(
 ): Promise<ExitStatus> {
   const { destination, limit, json } = options;
   const page = `/deliveries?${queryOf({ destination, limit })}`;
-  const { deliveries } = await clientWithToken(config).call(deliveryListSchema, "GET", page);
-  if (json === true) print(JSON.stringify({ deliveries }, null, 2));
-  else if (deliveries.length === 0) remark("Nothing is waiting or set aside.");
-  else
+  const found = await clientWithToken(config).call(deliveryListSchema, "GET", page);
+  const { deliveries, hidden } = found;
+  if (json === true) print(JSON.stringify(found, null, 2));
+  else if (deliveries.length > 0)
     print(
       table([
         ["ID", "DESTINATION", "STATE", "SINCE", "OBJECT", "REASON"],
-        ...deliveries.flatMap(({ id, destinations }) =>
-          Object.entries(destinations).flatMap(([to, objects]) =>
+        ...deliveries.flatMap(({ id, destinations, events }) => [
+          ...Object.entries(destinations).flatMap(([to, objects]) =>
             objects
               .filter(() => destination === undefined || destination === to)
               .map(({ state, at, path: file, reason = "" }) => [id, to, state, at, file, reason]),
           ),
-        ),
+          ...events
+            .filter((one) => destination === undefined || destination === one.destination)
+            .map(({ webhook, event, destination: of, state, since, reason = "" }) => [
+              id,
+              `webhook ${webhook}`,
+              state,
+              since,
+              `message: ${event} at ${of}`,
+              reason,
+            ]),
+        ]),
       ]),
+    );
+  else if (hidden === 0) remark("Nothing is waiting or set aside.");
+  if (hidden > 0 && json !== true)
+    remark(
+      `${counted(hidden, "result")} more ${hidden === 1 ? "waits or was" : "wait or were"} set aside, of other subjects or in folders that this token does not reach. A token with the claim admin sees all of its folders.`,
     );
   return 0;
 }
@@ -69,14 +84,16 @@ const MOST_LINES = 50;
 
 /** Which objects a command has changed; where there are none, why. */
 function tellChanged(changed: Omit<Changed, "chosen">, became: string): void {
-  const { results, waiting, without_destination: left } = changed;
+  const { results, waiting, without_destination: left, messages } = changed;
+  if (messages > 0) print(`${counted(messages, "message")} to webhooks ${became}.`);
   if (left > 0)
     remark(
       `Left as it is: ${counted(left, "object")} for destinations that the settings do not name; --to NAME moves them.`,
     );
   if (results.length === 0) {
     const onTheWay = `${counted(waiting, "object")} on the way, which Radserve sends by itself`;
-    if (left === 0) print(`Nothing is set aside there${waiting === 0 ? "." : `: ${onTheWay}.`}`);
+    if (left === 0 && messages === 0)
+      print(`Nothing is set aside there${waiting === 0 ? "." : `: ${onTheWay}.`}`);
     return;
   }
   const lines = results
@@ -275,9 +292,11 @@ export async function deliverScan(
     folder: queueOf(gateway, config),
     outputRoots,
     destinations: gateway.destinations,
+    webhooks: gateway.webhooks,
     minimumFreeBytes: config.minimum_free_disk,
     log: createLog("silent"),
     found: () => undefined,
+    news: () => undefined,
   });
   let [found, untrusted] = [0, 0];
   for await (const { folder, name, delivery, trust } of deliveriesIn(

@@ -16,13 +16,15 @@ import { mayChange } from "./may-change.js";
 import type { ProofPolicy } from "./progress.js";
 import { takes } from "./takes.js";
 
-const client = z
+export const client = z
   .strictObject({
     cert: absolute.describe("Certificate in PEM, then those between it and its CA"),
     key: absolute.describe("Its private key in PEM, not readable by everybody"),
   })
   .describe("Client certificate of this server");
-const ca = absolute.describe("CA certificates in PEM of the peer; those of the system if absent");
+export const ca = absolute.describe(
+  "CA certificates in PEM of the peer; those of the system if absent",
+);
 const timeout = duration
   .refine((seconds) => seconds <= 86_400, "Expected at most 1d")
   .default(60)
@@ -49,18 +51,14 @@ const proving = {
     ),
 };
 
-/**
- * The base of a DICOMweb service; what is behind a question mark, and a password, would go into
- * logs.
- */
-const base = z
-  .url({ protocol: /^https?$/ })
-  .refine((text) => {
-    if (!URL.canParse(text)) return false;
-    const { username, password, search, hash } = new URL(text);
-    return [username, password, search, hash].every((part) => part === "");
-  }, "Expected a URL without a user, a query and a fragment; credentials are named by token_file or basic_file")
-  .transform((text) => text.replace(/\/+$/, ""));
+/** An address of HTTP; what is behind a question mark, and a password, would go into logs. */
+export const plainUrl = z.url({ protocol: /^https?$/ }).refine((text) => {
+  if (!URL.canParse(text)) return false;
+  const { username, password, search, hash } = new URL(text);
+  return [username, password, search, hash].every((part) => part === "");
+}, "Expected a URL without a user, a query and a fragment; credentials stand in files that other fields name");
+/** The base of a DICOMweb service. */
+const base = plainUrl.transform((text) => text.replace(/\/+$/, ""));
 
 const stow = z
   .strictObject({
@@ -165,7 +163,7 @@ export function proofPolicy({ prove, proof_within, send_again }: DestinationSett
 }
 
 const local = new Networks(LOOPBACK);
-function isLoopback(host: string): boolean {
+export function isLoopback(host: string): boolean {
   const address = plainAddress(host.replace(/^\[|\]$/g, ""));
   return host === "localhost" || (address !== undefined && local.has(address));
 }
@@ -203,9 +201,10 @@ export async function readCredentials(
   };
 }
 
-async function secureContext(
+/** @throws ConfigError naming the setting whose file is wrong @param at the setting of a field */
+export async function secureContext(
   at: (field: string) => string,
-  { ca, client }: Pick<StowSettings, "ca" | "client">,
+  { ca, client }: Partial<Pick<StowSettings, "ca" | "client">>,
 ): Promise<SecureContextOptions> {
   const names = { tls_cert: at("client.cert"), tls_key: at("client.key"), tls_client_ca: at("ca") };
   const own = await readCertificates({ tls_cert: client?.cert, tls_key: client?.key }, names);
@@ -222,7 +221,13 @@ async function secureContext(
   return context;
 }
 
-async function secretIn(setting: string, file: string, form: RegExp): Promise<string> {
+/** The text of a file that its owner alone may read. @throws ConfigError */
+export async function secretIn(
+  setting: string,
+  file: string,
+  form: RegExp,
+  what = "one line with the secret",
+): Promise<string> {
   const text = (await textOfNamed(setting, file)).replace(/\r?\n$/, "");
   const mode = (await stat(file)).mode & 0o777;
   if ((mode & 0o077) !== 0)
@@ -230,6 +235,6 @@ async function secretIn(setting: string, file: string, form: RegExp): Promise<st
       `${setting}: expected a file that its owner alone may read; found mode ${mode.toString(8)}. Run chmod 600, and if others could read it, make a new secret.`,
     );
   if (!form.test(text))
-    throw new ConfigError(`${setting}: expected one line with the secret; found something else.`);
+    throw new ConfigError(`${setting}: expected ${what}; found something else.`);
   return text;
 }

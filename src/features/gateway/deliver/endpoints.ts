@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { errors } from "../../../base/errors.js";
 import { parseBody } from "../../../base/json-body.js";
-import { changedSchema, objectsIn, undeliveredSchema, type DeliveryFilter } from "./messages.js";
+import { changedSchema, deliveryListSchema, objectsIn, type DeliveryFilter } from "./messages.js";
 import { GATEWAY } from "../gateway.js";
 import type { DeliveryService } from "./service.js";
 import { folderOf } from "../../../files/roots.js";
@@ -40,7 +40,6 @@ const retryQuery = z.strictObject({
 });
 const dropQuery = z.strictObject(choice);
 
-export const deliveryListSchema = z.object({ deliveries: z.array(undeliveredSchema) });
 export const retriedSchema = changedSchema.extend({
   retried: z.int().min(0).describe("Objects that were set aside, and are sent again"),
 });
@@ -94,7 +93,7 @@ export const listDeliveries: Endpoint = {
     const deliveries = deliveriesOf(services);
     const { limit, ...query } = parseBody(listQuery, { ...ctx.query });
     const found = await deliveries.list(await filterOf(ctx, services, query), limit);
-    ctx.body = { deliveries: found } satisfies z.infer<typeof deliveryListSchema>;
+    ctx.body = found satisfies z.infer<typeof deliveryListSchema>;
   },
 };
 

@@ -20,7 +20,6 @@ import type {
 } from "./destination.js";
 import type { DeliveryTold } from "./messages.js";
 import {
-  isUnderway,
   objectsOfTurn,
   objectToSend,
   turnName,
@@ -34,6 +33,7 @@ import {
   afterSilence,
   apply,
   isDue,
+  isUnderway,
   timeOfDay,
   type DeliveryChange,
   type ProofPolicy,
@@ -144,7 +144,7 @@ export class DestinationLane {
     return this.#closing.signal.aborted;
   }
 
-  #turn(stage: Stage): Turn {
+  #turn(stage: Stage): Turn<Stage> {
     return { destination: this.options.name, stage };
   }
 

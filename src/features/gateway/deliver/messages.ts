@@ -1,17 +1,23 @@
 /** What the thread that serves HTTP and the thread that delivers have to say to one another. */
 import { z } from "zod";
 import type { Config } from "../../../config.js";
-import { deliveredSchema, type Delivery } from "../../../results/receipt/delivery.js";
+import {
+  deliveredSchema,
+  deliveryEventSchema,
+  type Delivery,
+} from "../../../results/receipt/delivery.js";
 import type { DestinationSettings } from "./destination-settings.js";
 import type { OutboxEntry } from "./entry.js";
+import type { WebhookSettings } from "./webhook-settings.js";
 
 export interface DeliverThreadOptions {
-  config: Pick<Config, "log_level" | "minimum_free_disk">;
+  config: Pick<Config, "log_level" | "minimum_free_disk" | "node_name">;
   /** Real paths. */
   outputRoots: string[];
   /** The folder of the queue. */
   queue: string;
   destinations: Record<string, DestinationSettings>;
+  webhooks: Record<string, WebhookSettings>;
 }
 
 /** Of which results something is asked. */
@@ -34,8 +40,22 @@ export const undeliveredSchema = z.object({
   receipt_path: z.string().describe("Path on the server, as the paths of the objects are"),
   replaced: z.boolean().describe("A newer result has the same path, and waits for this one"),
   destinations: z.record(z.string(), z.array(deliveredSchema)),
+  events: z
+    .array(deliveryEventSchema)
+    .describe("Messages to webhooks that are to be told, or were given up"),
 });
 export type Undelivered = z.infer<typeof undeliveredSchema>;
+
+export const deliveryListSchema = z.object({
+  deliveries: z.array(undeliveredSchema),
+  hidden: z
+    .int()
+    .min(0)
+    .describe(
+      "Results that wait or were set aside beside these, of other subjects or in folders that this token does not reach",
+    ),
+});
+export type DeliveryList = z.infer<typeof deliveryListSchema>;
 
 /** What became of set-aside objects that somebody chose. */
 export const changedSchema = z.object({
@@ -59,6 +79,10 @@ export const changedSchema = z.object({
     .describe(
       "Objects that stay set aside, because the settings do not name their destination; `to` moves them",
     ),
+  messages: z
+    .int()
+    .min(0)
+    .describe("Messages to webhooks that were given up, of which the same becomes"),
 });
 /** `chosen`: how many results of the queue the filter has. */
 export type Changed = z.infer<typeof changedSchema> & { chosen: number };
@@ -76,7 +100,8 @@ export interface DeliverThread {
     result: Pick<OutboxEntry, "folder" | "name">,
     ms: number | undefined,
   ): Promise<Delivery | undefined>;
-  list(filter: DeliveryFilter, most: number): Promise<Undelivered[]>;
+  /** The newest of a filter, and how many there are beside those that its caller may see. */
+  list(filter: DeliveryFilter, most: number): Promise<DeliveryList>;
   /** Sends set-aside objects again. @param to in place of the destination that they were for */
   retry(filter: DeliveryFilter, to: string | undefined): Promise<Changed>;
   /** Gives set-aside objects up. */
@@ -110,12 +135,29 @@ export interface DestinationFigures {
 }
 export type DeliveryFigures = Record<string, DestinationFigures>;
 
+export interface WebhookFigures {
+  /** Messages that are to be told, and that were given up. */
+  due: number;
+  given_up: number;
+  /** Since when it takes nothing: ISO 8601. */
+  away_since: string | null;
+  /** Messages since the thread began, by what became of them. */
+  totals: Record<string, number>;
+}
+
+/** What is to be said of deliveries now. */
+export interface OutgoingFigures {
+  destinations: DeliveryFigures;
+  webhooks: Record<string, WebhookFigures>;
+  /** Results that wait because they are not trusted. */
+  untrusted: number;
+}
+
 /** What the thread that delivers tells the one that serves HTTP. */
 export interface DeliverOwner {
   /** Resolves when the audit has the line. @throws RadserveError audit_failed */
   asked(told: DeliveryTold): Promise<void>;
   /** What has happened stays so: a line that cannot be written holds up nothing. */
   became(told: DeliveryTold): void;
-  /** @param untrusted results that wait because they are not trusted */
-  figures(figures: DeliveryFigures, untrusted: number): void;
+  figures(figures: OutgoingFigures): void;
 }

@@ -36,6 +36,7 @@ import {
   readDeliveryFile,
   type Delivered,
   type Delivery,
+  type DeliveryEvent,
 } from "../../../results/receipt/delivery.js";
 import { receiptName } from "../../../results/receipt/names.js";
 import { isOfReceipt } from "../../../results/receipt/of-receipt.js";
@@ -44,8 +45,10 @@ import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
 import { entrySchema, keepEntry, type OutboxEntry } from "./entry.js";
-import { isOfStage, pauseLeft, type Stage } from "./progress.js";
+import { dueFor, isToTell, noteEvents, unsettledIn } from "./events.js";
+import { isOfStage, isSetAside, isUnderway, pauseLeft, type Stage } from "./progress.js";
 import { isTaken } from "./takes.js";
+import type { WebhookSettings } from "./webhook-settings.js";
 
 const AT_ONCE = 8;
 /** In which the File Meta Information of an object lies. */
@@ -72,16 +75,15 @@ export interface Pending {
   work: Promise<unknown>;
 }
 
-export const isUnderway = ({ state }: Delivered): boolean =>
-  state === "waiting" || state === "sent";
-export const isSetAside = ({ state }: Delivered): boolean =>
-  state === "refused" || state === "unproven";
 const isUnsent = (object: Delivered): boolean => isOfStage(object, "send");
 const all = ({ destinations }: Delivery) => Object.values(destinations);
+/** Nothing is to be sent or proven any more; webhooks may still have to be told so. */
+export const isSettled = (delivery: Delivery): boolean => unsettledIn(delivery).size === 0;
 const isOpen = (delivery: Delivery) =>
-  all(delivery).some((objects) => objects?.some(isUnderway) !== false);
+  !isSettled(delivery) || (delivery.events ?? []).some(({ state }) => state === "due");
 const isFinished = (delivery: Delivery) =>
   !isOpen(delivery) &&
+  !(delivery.events ?? []).some(isToTell) &&
   !all(delivery)
     .flat()
     .some((one) => one && isSetAside(one));
@@ -92,21 +94,29 @@ export const objectsFor = (
   destination: string,
 ): Delivered[] => (delivery.destinations[destination] ?? []).filter(isUnderway);
 
-/** What is done with a destination, one result after the other. */
-export interface Turn {
+/** What is done with a destination, one result after the other; or what a webhook is told. */
+export interface Turn<S extends Stage | "tell" = Stage | "tell"> {
+  /** Name of the destination, or of the webhook. */
   destination: string;
-  stage: Stage;
+  stage: S;
 }
 
+const PREFIXES = { send: "to", prove: "proof", tell: "tell" };
 /** The name by which one node at a time has a turn. */
 export const turnName = ({ destination, stage }: Turn): string =>
-  `${stage === "send" ? "to" : "proof"}-${destination}`;
+  `${PREFIXES[stage]}-${destination}`;
 
 /** Of these, what a turn is about. */
 export const objectsOfTurn = (
   pending: Pick<Pending, "delivery">,
-  { destination, stage }: Turn,
+  { destination, stage }: Turn<Stage>,
 ): Delivered[] => objectsFor(pending, destination).filter((one) => isOfStage(one, stage));
+
+/** What a turn is about: objects, or messages. */
+const itemsOfTurn = (pending: Pending, { destination, stage }: Turn) =>
+  stage === "tell"
+    ? dueFor(pending.delivery, destination)
+    : objectsOfTurn(pending, { destination, stage });
 
 /**
  * An object as it is sent, by its file.
@@ -194,10 +204,13 @@ export interface OutboxOptions {
   /** Real paths that results may lie in. */
   outputRoots: readonly string[];
   destinations: Readonly<Record<string, DestinationSettings>>;
+  webhooks: Readonly<Record<string, WebhookSettings>>;
   minimumFreeBytes: number;
   log: Logger;
-  /** A result has something for destinations. */
+  /** A result has something for destinations, or for webhooks. */
   found: () => void;
+  /** Webhooks are to be told something. */
+  news: () => void;
 }
 
 export class Outbox {
@@ -385,7 +398,8 @@ export class Outbox {
    */
   #expand(delivery: Delivery, receipt: Receipt): boolean {
     const at = new Date().toISOString();
-    let isNew = false;
+    const unsettled = unsettledIn(delivery);
+    let isNew = this.#dropUnnamed(delivery);
     for (const [name, objects] of Object.entries(delivery.destinations)) {
       const settings = this.options.destinations[name];
       if (objects === null) {
@@ -401,8 +415,23 @@ export class Outbox {
       isNew = true;
       this.#tellNoName(name);
     }
+    noteEvents(delivery, unsettled, this.options.webhooks);
     delivery.open = isOpen(delivery);
     return isNew;
+  }
+
+  /** A webhook that the settings do not name (any more) is told nothing. */
+  #dropUnnamed(delivery: Delivery): boolean {
+    const { webhooks, log } = this.options;
+    const isLost = (one: DeliveryEvent) => isToTell(one) && !Object.hasOwn(webhooks, one.webhook);
+    const lost = (delivery.events ?? []).filter(isLost);
+    if (lost.length === 0) return false;
+    delivery.events = delivery.events?.filter((one) => !isLost(one));
+    log.warn(
+      { request_id: delivery.request_id, webhooks: [...new Set(lost.map((one) => one.webhook))] },
+      "messages are dropped: the settings do not name their webhook (any more)",
+    );
+    return true;
   }
 
   #tellNoName(destination: string): void {
@@ -457,7 +486,9 @@ export class Outbox {
         if (located === undefined) return undefined;
         const { delivery, file, place } = located;
         const before = JSON.stringify(delivery);
+        const unsettled = unsettledIn(delivery);
         edit(delivery);
+        noteEvents(delivery, unsettled, this.options.webhooks);
         delivery.open = isOpen(delivery);
         if (JSON.stringify(delivery) !== before)
           await replaceFile(
@@ -476,6 +507,8 @@ export class Outbox {
       }
       if (found === undefined || isFinished(pending.delivery)) await this.#drop(pending.id);
       for (const wake of Array.from(pending.waiters)) wake();
+      if (pending.delivery.events?.some(({ state }) => state === "due") === true)
+        this.options.news();
     });
     pending.work = work.catch(() => undefined);
     return work;
@@ -550,7 +583,7 @@ export class Outbox {
   #openFor(turn: Turn): Pending[] {
     const first = new Map<string, Pending>();
     for (const one of this.#pending.values()) {
-      if (objectsOfTurn(one, turn).length === 0) continue;
+      if (itemsOfTurn(one, turn).length === 0) continue;
       const key = turn.stage === "send" ? `${one.folder}/${one.name}` : one.id;
       const other = first.get(key);
       if (other === undefined || this.#goesBefore(one, other)) first.set(key, one);
@@ -605,8 +638,11 @@ export class Outbox {
   }
 }
 
-/** When a result can have a turn: the first of its objects, and not before the result itself. */
+/**
+ * When a result can have a turn: the first of its objects or messages, and not before the result
+ * itself.
+ */
 function dueAt(pending: Pending, turn: Turn, now: number): number {
-  const pauses = objectsOfTurn(pending, turn).map((one) => pauseLeft(one));
+  const pauses = itemsOfTurn(pending, turn).map((one) => pauseLeft(one));
   return Math.max(now + Math.min(...pauses), pending.notBefore.get(turnName(turn)) ?? 0);
 }

@@ -11,6 +11,11 @@ import type { Proved, Sent } from "./destination.js";
 /** Sending and proving have turns of their own: nothing waits behind a proof. */
 export type Stage = "send" | "prove";
 
+export const isUnderway = ({ state }: Pick<Delivered, "state">): boolean =>
+  state === "waiting" || state === "sent";
+export const isSetAside = ({ state }: Pick<Delivered, "state">): boolean =>
+  state === "refused" || state === "unproven";
+
 export const isOfStage = ({ state }: Delivered, stage: Stage): boolean =>
   state === (stage === "send" ? "waiting" : "sent");
 
@@ -32,8 +37,11 @@ const commitmentPause = (): BackOff => ({
   most: durations.commitmentAgainMost,
 });
 
+/** What is tried again after a pause. */
+type Paused = Pick<Delivered, "attempts" | "attempted_at" | "asked" | "pause">;
+
 /** Which pauses an object has; those who wrote no kind had that of an open request. */
-const pauseOf = ({ pause, asked }: Delivered): Delivered["pause"] =>
+const pauseOf = ({ pause, asked }: Paused): Delivered["pause"] =>
   pause ?? (asked === true ? "commitment" : undefined);
 
 /** In milliseconds since 1970, as what stands beside a receipt, over restarts and nodes. */
@@ -43,7 +51,7 @@ export const timeOfDay = (): number => Date.now();
  * Milliseconds until an object is tried again. A clock that was set makes the pause shorter, never
  * longer.
  */
-export function pauseLeft(object: Delivered): number {
+export function pauseLeft(object: Paused): number {
   const { attempts = 0, attempted_at: since } = object;
   if (attempts === 0 || since === undefined) return 0;
   const retry = pauseOf(object) === "commitment" ? commitmentPause() : gatewayRetry();
@@ -51,7 +59,7 @@ export function pauseLeft(object: Delivered): number {
   return Math.min(pause, Math.max(0, Date.parse(since) + pause - timeOfDay()));
 }
 
-export const isDue = (object: Delivered): boolean => pauseLeft(object) === 0;
+export const isDue = (object: Paused): boolean => pauseLeft(object) === 0;
 
 /** What becomes of an object by an answer. */
 export type DeliveryChange = Pick<Delivered, "state"> &

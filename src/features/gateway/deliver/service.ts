@@ -21,10 +21,10 @@ import type {
   DeliverOwner,
   DeliverThread,
   DeliverThreadOptions,
-  DeliveryFigures,
   DeliveryFilter,
+  DeliveryList,
   DeliveryTold,
-  Undelivered,
+  OutgoingFigures,
 } from "./messages.js";
 
 /**
@@ -60,29 +60,28 @@ export class DeliveryService implements Sending {
   /** Where the queue is, if not in the state directory. */
   readonly spool: string | undefined;
   readonly #thread: ServiceThread<DeliverThread, DeliverOwner>;
-  #figures: DeliveryFigures = {};
-  #untrusted = 0;
+  #figures: OutgoingFigures = { destinations: {}, webhooks: {}, untrusted: 0 };
 
   constructor(private readonly options: DeliveriesOptions) {
     const { config, settings, outputRoots, log } = options;
-    const { log_level, minimum_free_disk } = config;
+    const { log_level, minimum_free_disk, node_name } = config;
     this.destinations = { all: Object.keys(settings.destinations), usual: settings.deliver };
     this.spool = settings.spool;
     this.#thread = new ServiceThread({
       file: new URL("./thread.js", import.meta.url),
       workerData: {
-        config: { log_level, minimum_free_disk },
+        config: { log_level, minimum_free_disk, node_name },
         outputRoots,
         queue: queueOf(settings, config),
         destinations: settings.destinations,
+        webhooks: settings.webhooks,
       } satisfies DeliverThreadOptions,
       stays: true,
       owner: {
         asked: (told) => this.#tell(told),
         became: (told) => void this.#tell(told).catch(() => undefined),
-        figures: (figures, untrusted) => {
+        figures: (figures) => {
           this.#figures = figures;
-          this.#untrusted = untrusted;
         },
       },
       failed: (error) =>
@@ -90,13 +89,8 @@ export class DeliveryService implements Sending {
     });
   }
 
-  get figures(): DeliveryFigures {
+  get figures(): OutgoingFigures {
     return this.#figures;
-  }
-
-  /** How many results are not delivered because they are not trusted. */
-  get untrusted(): number {
-    return this.#untrusted;
   }
 
   /**
@@ -117,7 +111,7 @@ export class DeliveryService implements Sending {
     return this.#ask((call) => call.outcome(id, { folder, name }, ms));
   }
 
-  async list(filter: DeliveryFilter, most: number): Promise<Undelivered[]> {
+  async list(filter: DeliveryFilter, most: number): Promise<DeliveryList> {
     return this.#ask((call) => call.list(filter, most));
   }
 
@@ -134,7 +128,7 @@ export class DeliveryService implements Sending {
   /** Whether something is in the queue for a destination, which the settings may not name. */
   async hasFor(destination: string): Promise<boolean> {
     const own = { destination, within: this.options.outputRoots };
-    return (await this.list(own, 1)).length > 0;
+    return (await this.list(own, 1)).deliveries.length > 0;
   }
 
   /** Nobody is to wait for an outcome any longer. */

@@ -10,7 +10,12 @@ import { answerOwner } from "../../../base/service-thread.js";
 import { within } from "../../../base/waiting.js";
 import { deliveryName } from "../../../files/helper-names.js";
 import { receiptName } from "../../../results/receipt/names.js";
-import { readDelivery, type Delivered, type Delivery } from "../../../results/receipt/delivery.js";
+import {
+  readDelivery,
+  type Delivered,
+  type Delivery,
+  type DeliveryEvent,
+} from "../../../results/receipt/delivery.js";
 import { isInside } from "../../../files/roots.js";
 import type { OutboxEntry } from "./entry.js";
 import { DestinationLane } from "./lane.js";
@@ -19,16 +24,20 @@ import type {
   DeliverThreadOptions,
   DeliveryFigures,
   DeliveryFilter,
+  DeliveryList,
   DeliverOwner,
   DeliverThread,
   Undelivered,
+  WebhookFigures,
 } from "./messages.js";
 import { openDestination } from "./open-destination.js";
 import { proofPolicy } from "./destination-settings.js";
-import { isSetAside, isUnderway, Outbox, turnName, type Pending } from "./outbox.js";
-import { asNew } from "./progress.js";
+import { dueAgain, isToTell } from "./events.js";
+import { isSettled, Outbox, turnName, type Pending } from "./outbox.js";
+import { asNew, isSetAside, isUnderway } from "./progress.js";
+import { WebhookLane } from "./webhook-lane.js";
 
-const { config, outputRoots, queue, destinations } = workerData as DeliverThreadOptions;
+const { config, outputRoots, queue, destinations, webhooks } = workerData as DeliverThreadOptions;
 const log = createLog(config.log_level);
 const methods: DeliverThread = {
   outcome,
@@ -42,25 +51,30 @@ const methods: DeliverThread = {
   async close() {
     clearTimeout(looking);
     clearInterval(figuring);
-    await Promise.all([...lanes.values()].map((lane) => lane.close()));
+    await Promise.all([...lanes.values(), ...told.values()].map((lane) => lane.close()));
     outbox.close();
   },
 };
 const owner = answerOwner<DeliverOwner>(methods);
 let hurried = false;
-let told = "";
+let figuresTold = "";
 
 const rested = givingBack();
 const lanes = new Map<string, DestinationLane>();
+/** The ways to webhooks. */
+const told = new Map<string, WebhookLane>();
 const outbox = new Outbox({
   folder: queue,
   outputRoots,
   destinations,
+  webhooks,
   log,
   minimumFreeBytes: config.minimum_free_disk,
   found: () => {
     for (const lane of lanes.values()) lane.wake();
+    wakeWebhooks();
   },
+  news: wakeWebhooks,
 });
 let looking: NodeJS.Timeout | undefined;
 // A share that is away holds up what lies on others no longer than that
@@ -78,10 +92,29 @@ for (const [name, settings] of Object.entries(destinations))
       proves: settings.prove !== false,
       policy: proofPolicy(settings),
       destination: openDestination(name, settings),
-      asked: (told) => owner.call.asked(told),
-      became: (told) => owner.note.became(told),
+      asked: (line) => owner.call.asked(line),
+      became: (line) => owner.note.became(line),
     }),
   );
+for (const [name, settings] of Object.entries(webhooks))
+  told.set(
+    name,
+    new WebhookLane({
+      name,
+      settings,
+      node: config.node_name,
+      outbox,
+      queue,
+      log,
+      ready,
+      asked: (line) => owner.call.asked(line),
+      became: (line) => owner.note.became(line),
+    }),
+  );
+
+function wakeWebhooks(): void {
+  for (const lane of told.values()) lane.wake();
+}
 
 const figuring = setInterval(tellFigures, durations.gatewayFigures).unref();
 async function look(): Promise<void> {
@@ -113,7 +146,7 @@ function untilSettled(pending: Pending, ms: number): Promise<void> {
       resolve();
     };
     const wake = () => {
-      if (hurried || !pending.delivery.open) end();
+      if (hurried || isSettled(pending.delivery)) end();
     };
     const timer = setTimeout(end, ms);
     pending.waiters.add(wake);
@@ -133,11 +166,14 @@ function chosen({ id, destination, subject, within }: DeliveryFilter): Pending[]
     .sort((a, b) => b.delivery.asked_at.localeCompare(a.delivery.asked_at));
 }
 
-async function list(filter: DeliveryFilter, most: number): Promise<Undelivered[]> {
-  const some = chosen(filter).slice(0, most);
+async function list(filter: DeliveryFilter, most: number): Promise<DeliveryList> {
+  const { id, destination } = filter;
+  const all = chosen(filter);
+  const some = all.slice(0, most);
   // Another node, or a newer result, may have changed them
   await Promise.all(some.map((one) => outbox.refresh(one).catch(() => false)));
-  return some.map(undelivered);
+  const beside = chosen({ id, destination, within: outputRoots }).length - all.length;
+  return { deliveries: some.map(undelivered), hidden: beside };
 }
 
 function undelivered({ id, folder, name, place, delivery }: Pending): Undelivered {
@@ -156,25 +192,33 @@ function undelivered({ id, folder, name, place, delivery }: Pending): Undelivere
         (objects ?? []).map((one) => ({ ...one, path: `${folder}/${one.path}` })),
       ]),
     ),
+    events: (delivery.events ?? []).filter(isToTell),
   };
 }
 
-/** Changes what was set aside, of the destinations of a filter. */
+/** Changes what was set aside or given up, of the destinations of a filter. */
 async function eachSetAside(
   filter: DeliveryFilter,
   edit: (delivery: Delivery, name: string, objects: Delivered[]) => boolean,
+  editGivenUp?: (delivery: Delivery, event: DeliveryEvent) => void,
 ): Promise<Changed> {
   const all = chosen(filter);
   const changed: Changed = {
     results: [],
     waiting: 0,
     without_destination: 0,
+    messages: 0,
     chosen: all.length,
   };
   for (const pending of all) {
     const { id, folder } = pending;
     const receipt_path = `${folder}/${receiptName(pending.name)}`;
     await outbox.change(pending, (delivery) => {
+      for (const event of editGivenUp === undefined ? [] : givenUp(delivery, filter)) {
+        changed.messages += 1;
+        editGivenUp?.(delivery, event);
+        pending.notBefore.delete(turnName({ destination: event.webhook, stage: "tell" }));
+      }
       for (const [destination, objects] of Object.entries(delivery.destinations)) {
         if ((filter.destination ?? destination) !== destination) continue;
         changed.waiting += (objects ?? []).filter(isUnderway).length;
@@ -194,6 +238,11 @@ async function eachSetAside(
   return changed;
 }
 
+const givenUp = ({ events = [] }: Delivery, { destination }: DeliveryFilter) =>
+  events.filter(
+    (one) => one.state === "given_up" && (destination ?? one.destination) === one.destination,
+  );
+
 /** Takes objects off a destination, and the destination where nothing is left of it. */
 function without(delivery: Delivery, name: string, some: readonly Delivered[]): void {
   const left = (delivery.destinations[name] ?? []).filter((one) => !some.includes(one));
@@ -205,7 +254,7 @@ function without(delivery: Delivery, name: string, some: readonly Delivered[]): 
  * Sends again what was set aside. @param to another destination than that which it was for
  */
 async function retry(filter: DeliveryFilter, to: string | undefined): Promise<Changed> {
-  return eachSetAside(filter, (delivery, name, some) => {
+  const again = (delivery: Delivery, name: string, some: Delivered[]) => {
     const target = to ?? name;
     // Of a name that the settings do not have, only a move helps
     if (!lanes.has(target)) return false;
@@ -216,14 +265,19 @@ async function retry(filter: DeliveryFilter, to: string | undefined): Promise<Ch
       !there.some((one) => one.sop_instance_uid === uid);
     delivery.destinations[target] = [...there, ...waiting.filter(isNew)];
     return true;
-  });
+  };
+  // A move to another destination is about objects alone
+  return eachSetAside(filter, again, to === undefined ? (_, event) => dueAgain(event) : undefined);
 }
 
 /** Gives up what was set aside: nothing of it is sent any more, and its file says so no longer. */
 function drop(filter: DeliveryFilter): Promise<Changed> {
-  return eachSetAside(filter, (delivery, name, some) => {
+  const giveUp = (delivery: Delivery, name: string, some: Delivered[]) => {
     without(delivery, name, some);
     return true;
+  };
+  return eachSetAside(filter, giveUp, (delivery, event) => {
+    delivery.events = delivery.events?.filter((one) => one !== event);
   });
 }
 
@@ -239,15 +293,26 @@ function tellFigures(): void {
       totals: { ...lanes.get(name)?.totals },
     });
   for (const name of lanes.keys()) of(name);
-  for (const { delivery } of outbox.pending)
+  const messages: Record<string, WebhookFigures> = {};
+  for (const [name, lane] of told) {
+    const away_since = lane.awaySince?.toISOString() ?? null;
+    messages[name] = { due: 0, given_up: 0, away_since, totals: { ...lane.totals } };
+  }
+  for (const { delivery } of outbox.pending) {
+    for (const { webhook, state } of delivery.events ?? []) {
+      const of = messages[webhook];
+      if (of !== undefined && state !== "told") of[state] += 1;
+    }
     for (const [name, objects] of Object.entries(delivery.destinations))
       for (const object of objects ?? []) {
         if (object.state === "sent") of(name).sent += 1;
         else if (isUnderway(object)) of(name).waiting += 1;
         else if (isSetAside(object)) of(name).set_aside += 1;
       }
+  }
   const { untrusted } = outbox;
-  const text = JSON.stringify([figures, untrusted]);
-  if (text !== told) owner.note.figures(figures, untrusted);
-  told = text;
+  const all = { destinations: figures, webhooks: messages, untrusted };
+  const text = JSON.stringify(all);
+  if (text !== figuresTold) owner.note.figures(all);
+  figuresTold = text;
 }

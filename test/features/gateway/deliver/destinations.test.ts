@@ -55,6 +55,34 @@ await t.test(
   },
 );
 
+await t.test("a list says that others wait that its token may not see", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  const server = await startDelivering(t, place);
+  await infer(server);
+  const asWhom = async (subject: string) => ({
+    ...place,
+    environment: {
+      ...place.environment,
+      RADSERVE_URL: server.url,
+      RADSERVE_TOKEN: await issueToken(place, "--subject", subject),
+    },
+  });
+  const [own, other] = [await asWhom("tester"), await asWhom("somebody")];
+  await until("its own has the result", async () =>
+    /pacs +waiting/.test((await radserve(own, "deliver", "list")).stdout),
+  );
+  t.notMatch((await radserve(own, "deliver", "list")).stderr, /more/);
+  const { stdout, stderr } = await radserve(other, "deliver", "list");
+  t.equal(stdout, "");
+  t.match(stderr, /^1 result more waits or was set aside, of other subjects/);
+  t.match(JSON.parse((await radserve(other, "deliver", "list", "--json")).stdout), {
+    deliveries: [],
+    hidden: 1,
+  });
+});
+
 await t.test("a destination has the kinds and models that it takes", async (t) => {
   const pacs = await webPacs(t);
   const settings = (more: object) => ({ type: "stow", url: pacs.url, timeout: "60s", ...more });

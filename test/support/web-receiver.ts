@@ -1,0 +1,89 @@
+/** A receiver of messages of webhooks in this process, which checks them as the documents say. */
+import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { createServer, type IncomingHttpHeaders } from "node:http";
+import type { AddressInfo } from "node:net";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+
+export interface Received {
+  id: string;
+  /** Its signature is that of the secret, over its id, its time and its bytes. */
+  isSigned: boolean;
+  headers: IncomingHttpHeaders;
+  body: string;
+  type: string;
+  timestamp: string;
+  data: Record<string, unknown>;
+}
+
+/** What it answers: a status, or never. */
+export type Answer = number | "hang";
+
+export interface WebReceiver {
+  url: string;
+  secret: string;
+  /** File with the secret. */
+  secretFile: string;
+  /** All that was posted, in its order, whatever was answered. */
+  received: Received[];
+  behave(answer: Answer): void;
+  stop(): Promise<void>;
+  start(): Promise<void>;
+}
+
+export async function webReceiver(
+  t: { teardown: (end: () => Promise<void>) => void },
+  directory: string,
+  headers: Record<string, string> = {},
+): Promise<WebReceiver> {
+  const secret = randomBytes(32);
+  const secretFile = path.join(directory, "webhook.secret");
+  writeFileSync(secretFile, `whsec_${secret.toString("base64")}\n`, { mode: 0o600 });
+  const received: Received[] = [];
+  let answer: Answer = 204;
+  const isSigned = (head: IncomingHttpHeaders, body: string) => {
+    const signed = `${String(head["webhook-id"])}.${String(head["webhook-timestamp"])}.${body}`;
+    const expected = Buffer.from(createHmac("sha256", secret).update(signed).digest("base64"));
+    return String(head["webhook-signature"])
+      .split(" ")
+      .map((one) => Buffer.from(one.slice("v1,".length)))
+      .some((one) => one.length === expected.length && timingSafeEqual(one, expected));
+  };
+  const serve = () =>
+    createServer((request, response) => {
+      void (async () => {
+        const body = await text(request);
+        received.push({
+          id: String(request.headers["webhook-id"]),
+          isSigned: isSigned(request.headers, body),
+          headers: request.headers,
+          body,
+          ...(JSON.parse(body) as Pick<Received, "type" | "timestamp" | "data">),
+        });
+        if (answer !== "hang") response.writeHead(answer, headers).end();
+      })();
+    });
+  let server = serve().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const stop = async () => {
+    if (!server.listening) return;
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  };
+  t.teardown(stop);
+  return {
+    url: `http://127.0.0.1:${port}/radserve`,
+    secret: `whsec_${secret.toString("base64")}`,
+    secretFile,
+    received,
+    behave: (next) => (answer = next),
+    stop,
+    async start() {
+      server = serve().listen(port, "127.0.0.1");
+      await once(server, "listening");
+    },
+  };
+}
