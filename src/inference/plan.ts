@@ -30,6 +30,7 @@ import {
 } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { unitsToRun } from "./parts.js";
+import { withColours } from "../results/colour.js";
 import { nearestName } from "../base/validation.js";
 
 export interface PlannedModel {
@@ -248,6 +249,12 @@ function readyModel(
 /** The request names labels, of which the model has none. */
 export const isUnwanted = ({ wanted }: Pick<ModelEntry, "wanted">): boolean =>
   wanted?.labels.length === 0;
+
+/** The model with a colour for each label, so that some of them alone keep theirs. */
+export const coloured = (entry: ModelEntry): ModelEntry => ({
+  ...entry,
+  manifest: { ...entry.manifest, outputs: withColours(entry.manifest.outputs) },
+});
 
 /** The model in whose region another looks. */
 const firstOf = (
