@@ -34,8 +34,8 @@ export interface Submitted {
 }
 
 /**
- * `failed`: it has ended, and some of its images have failed or were cancelled. `gone`: the database
- * does not have it, because it was purged, or was lost with the tables.
+ * `failed`: it has ended, and some of its images have failed or were cancelled.
+ * `gone`: the database does not have it, because it was purged, or was lost with the tables.
  */
 export type JobEnd = "open" | "ended" | "failed" | "gone";
 

@@ -78,10 +78,11 @@ export class Commitment implements Commitments {
 
   async #take(attributes: ReportAttributes): Promise<boolean> {
     const report = reportIn(attributes);
-    return (await Promise.all([...this.#listeners].map((take) => take(report)))).includes(true);
+    const taken = [...this.#listeners].map((take) => Promise.resolve(take(report)));
+    return (await Promise.all(taken)).includes(true);
   }
 
-  /** Resolves when an association may be opened, and held. @throws what the signal is aborted with */
+  /** Resolves when an association may be opened, and held. @throws what aborts the signal */
   async #place(signal: AbortSignal): Promise<void> {
     while (this.peer.isOnlyWay && this.#places >= MOST_HELD) {
       signal.throwIfAborted();

@@ -114,7 +114,7 @@ export class Turns {
     return this.options.closing.aborted;
   }
 
-  /** There is room for more; while the destination is away, one try at a time says whether it is. */
+  /** There is room for more; one try at a time says whether a destination is still away. */
   get #isFree(): boolean {
     return this.#working.size < (this.#failures > 0 ? 1 : this.options.atOnce);
   }
