@@ -156,9 +156,11 @@ export class DestinationLane {
     const gone: [string, Answer][] = [];
     try {
       const waits = stage === "send" && (() => outbox.waitsForOlder(pending, name));
-      if ((await outbox.refresh(pending)) && !(waits && (await waits())))
+      const isThere = await outbox.refresh(pending);
+      const { place: looked } = pending;
+      if (isThere && !(waits && (await waits())))
         for (const object of objectsOfTurn(pending, turn).filter(isDue)) {
-          const place = [pending.folder, pending.place, object.path].filter((part) => part !== "");
+          const place = [pending.folder, looked, object.path].filter((part) => part !== "");
           // Nobody else's file, whatever somebody has written beside the receipt
           const isOurs = belongsTo(pending.name, object.path);
           const toSend = isOurs
@@ -168,8 +170,9 @@ export class DestinationLane {
           else found.push(toSend);
         }
       if (gone.length === 0 && found.length > 0) return found;
-      // A newer result may have moved it away just now; then the file that names it went first
-      if (gone.length > 0 && (await outbox.refresh(pending))) void this.#write(pending, gone);
+      // A newer result may have moved it away just now, and the file that names it before
+      if (gone.length > 0 && (await outbox.refresh(pending)) && pending.place === looked)
+        void this.#write(pending, gone);
     } catch (error) {
       const { request_id } = pending.delivery;
       const fault = faultForLog(error);
