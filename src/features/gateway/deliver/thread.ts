@@ -169,11 +169,12 @@ function chosen({ id, destination, subject, within }: DeliveryFilter): Pending[]
 async function list(filter: DeliveryFilter, most: number): Promise<DeliveryList> {
   const { id, destination } = filter;
   const all = chosen(filter);
+  // Of the same moment: looking at them again takes its time, and some end meanwhile
+  const hidden = chosen({ id, destination, within: outputRoots }).length - all.length;
   const some = all.slice(0, most);
   // Another node, or a newer result, may have changed them
   await Promise.all(some.map((one) => outbox.refresh(one).catch(() => false)));
-  const beside = chosen({ id, destination, within: outputRoots }).length - all.length;
-  return { deliveries: some.map(undelivered), hidden: beside };
+  return { deliveries: some.map(undelivered), hidden };
 }
 
 function undelivered({ id, folder, name, place, delivery }: Pending): Undelivered {
