@@ -170,8 +170,9 @@ export const singleRequestSchema = z.strictObject({
     .describe(SERIES_INSTANCE_UID_MEANING),
   group,
   ...choice,
+  // Kept are those alone that a model has
   labels: z
-    .array(keepableText(64))
+    .array(z.string().min(1).max(64))
     .min(1)
     .max(1000)
     .superRefine(unique)
