@@ -32,6 +32,7 @@ import { verify } from "../crash/lib/verify.js";
 import { secondNode } from "../crash/scenarios/kills.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, random } from "../support/dicom.js";
 import { freePort, issueToken, root, type Place } from "../support/server.js";
+import { jobListSchema } from "../../src/jobs/schema.js";
 import { writeVolumeModel } from "../support/volume-model.js";
 import { webPacs } from "../support/web-pacs.js";
 import { writeHostile } from "./hostile.js";
@@ -167,7 +168,7 @@ async function bulk({ home, node, ledger }: Soak) {
       output_folder_path: output,
       outputs: ALL_OUTPUTS,
     });
-    const ended = await job.endedWithAnyVersion(LONGEST_JOB_MS);
+    const ended = await job.untilEnded(LONGEST_JOB_MS);
     for (const fault of notAllSucceeded(ended, BULK_ITEMS)) ledger.fault(`${name}: ${fault}`);
     ledger.counts.set(
       "bulk items",
@@ -311,6 +312,20 @@ async function reloads(nodes: readonly ServingNode[], ledger: Ledger, models: st
         ledger.count(killing() ? "model reload" : "model reload with a new version");
     }
   }
+}
+
+/**
+ * Jobs wait where no node has the version of their model any more: an administrator who has
+ * replaced it lets them go on with the new one. A node that is killed just now is asked again.
+ */
+async function letJobsGoOn({ url }: ServingNode, admin: string): Promise<void> {
+  const ask = (method: string, page: string) =>
+    fetch(`${url}/bulk_inference${page}`, { method, headers: { Authorization: admin } });
+  const answer = await ask("GET", "?limit=100");
+  if (!answer.ok) return;
+  const { jobs } = jobListSchema.parse(await answer.json());
+  for (const { job_id, paused_reason } of jobs)
+    if (paused_reason?.code === "no_node_can_run") await ask("POST", `/${job_id}/resume`);
 }
 
 async function kills(nodes: readonly Soak[], postgres: SharedPostgres, { next, ledger }: Soak) {
@@ -465,6 +480,9 @@ async function soak(): Promise<readonly string[]> {
     const rest = { home: node, next: random(Number(values.seed)), running, killing, pause };
     const all: Soak = { node, ledger, ...rest };
     const second: Soak = { node: other, ledger: new Ledger(other.url, token, ledger), ...rest };
+    const admin = await issueToken(node.place, "--admin");
+    const going = setInterval(() => void letJobsGoOn(node, admin).catch(() => undefined), 1_000);
+    ends.push(() => clearInterval(going));
     const samples: Sample[] = [];
     const waits: { at: number; ms: number }[] = [];
     const loads: Record<string, () => Promise<void>> = {

@@ -116,7 +116,7 @@ export async function bulkBySeries({ home, node, ledger, running }: Soak): Promi
       models,
       outputs: ["json", "png", "sr", "seg"],
     });
-    const ended = await job.endedWithAnyVersion(LONGEST_JOB_MS);
+    const ended = await job.untilEnded(LONGEST_JOB_MS);
     for (const fault of notAllSucceeded(ended, SERIES)) ledger.fault(`${name}: ${fault}`);
     for (const { input_image_path: folder, receipt_path: receipt } of await job.items("succeeded"))
       for (const fault of faultsOfSeries(
@@ -300,7 +300,7 @@ export async function shareAway(
     const strays = filesBelow(share.root);
     if (strays.length > 0) ledger.fault(`${name}: ${strays.join(", ")} below the bare mount point`);
     share.mount();
-    for (const fault of notAllSucceeded(await job.endedWithAnyVersion(LONGEST_JOB_MS), SHARE_ITEMS))
+    for (const fault of notAllSucceeded(await job.untilEnded(LONGEST_JOB_MS), SHARE_ITEMS))
       ledger.fault(`${name}: ${fault}`);
     const { faults } = verify(images, input, output, { files: 1 });
     for (const fault of faults) ledger.fault(`${name}: ${fault}`);

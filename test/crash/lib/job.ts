@@ -79,20 +79,6 @@ export class CrashJob {
     return this.until("at its end", hasEnded, limitMs);
   }
 
-  /**
-   * Until it has ended. Where its models got another version meanwhile, it goes on with that, as
-   * somebody says who sees that it is paused.
-   */
-  async endedWithAnyVersion(limitMs: number): Promise<Job> {
-    const isLeft = ({ paused_reason }: Job) => paused_reason?.code === "no_node_can_run";
-    for (;;) {
-      const job = await this.until("at its end", (one) => hasEnded(one) || isLeft(one), limitMs);
-      if (hasEnded(job)) return job;
-      const page = `/bulk_inference/${this.id}/resume`;
-      await this.node.client.callPatiently(jobSchema, PATIENCE, "POST", page);
-    }
-  }
-
   /** All items, or those of one state. */
   async items(state?: string): Promise<Item[]> {
     const all: Item[] = [];
