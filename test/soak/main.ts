@@ -324,8 +324,9 @@ async function letJobsGoOn({ url }: ServingNode, admin: string): Promise<void> {
   const answer = await ask("GET", "?limit=100");
   if (!answer.ok) return;
   const { jobs } = jobListSchema.parse(await answer.json());
-  for (const { job_id, paused_reason } of jobs)
-    if (paused_reason?.code === "no_node_can_run") await ask("POST", `/${job_id}/resume`);
+  // One that waited for a share meanwhile says that, though it lacks a version by now
+  for (const { job_id, state } of jobs)
+    if (state === "paused") await ask("POST", `/${job_id}/resume`);
 }
 
 async function kills(nodes: readonly Soak[], postgres: SharedPostgres, { next, ledger }: Soak) {

@@ -294,7 +294,7 @@ export async function shareAway(
     if (!killing() && (kill === undefined || !share.wasAwayWithin(kill))) {
       const image = path.join(input, images[0]?.relative ?? "");
       const body = { input_image_path: image, output_folder_path: path.join(share.root, "single") };
-      await ledger.ask("share away", "POST", "/single_inference", { statuses: [403] }, body);
+      await ledger.ask("share away", "POST", "/single_inference", { statuses: [503] }, body);
     }
     await pause(AWAY_MS);
     const strays = filesBelow(share.root);
