@@ -192,12 +192,10 @@ async function looks({ ledger, next }: Soak) {
     });
     await ledger.ask("GET contract", "GET", "/openapi.json", { statuses: [200] });
     await ledger.ask("GET metrics", "GET", "/metrics", { statuses: [200] });
-    // While the models load after a kill, the server says that it is not ready
-    // A node without its share says so, and is ready no more
-    const codes = ["share_unavailable"];
+    // While the models load after a kill, and while its share is away, a node is not ready
     await ledger.ask("GET ready", "GET", "/health/ready", {
       statuses: [200],
-      codes,
+      codes: ["share_unavailable"],
       ...unavailable,
     });
     await pause(200 + next() * 800);

@@ -2,11 +2,10 @@
  * A PACS with STOW-RS and WADO-RS alone, in this process, which a test lets refuse, lie or stand
  * still.
  */
-import { once } from "node:events";
-import { createServer, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { ServerResponse } from "node:http";
 import { buffer } from "node:stream/consumers";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
+import { httpPeer } from "./http-peer.js";
 
 /** What it does with what it is sent. */
 export type Manner = "keep" | "refuse" | "lie" | "hang" | "spoil" | "hide";
@@ -82,40 +81,30 @@ export async function webPacs(t: {
     });
     response.end(JSON.stringify({ [tag]: { vr: "SQ", Value: items } }));
   };
-  const serve = () =>
-    createServer((request, response) => {
-      void (async () => {
-        if (request.method === "POST") {
-          store(partsOf(await buffer(request), request.headers["content-type"] ?? ""), response);
-          return;
-        }
-        const uid = request.url?.split("/").at(-1) ?? "";
-        pacs.read.push(uid);
-        await reading;
-        // It files what it takes later
-        const file = manner === "hide" ? undefined : pacs.kept.get(uid);
-        if (file === undefined) return response.writeHead(404).end();
-        response.writeHead(200, {
-          "Content-Type": 'multipart/related; type="application/dicom"; boundary=next',
-        });
-        const head = "\r\n--next\r\nContent-Type: application/dicom\r\n\r\n";
-        return response.end(
-          Buffer.concat([Buffer.from(head), file, Buffer.from("\r\n--next--\r\n")]),
-        );
-      })();
-    });
-  let server = serve().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const stop = async () => {
-    if (!server.listening) return;
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-  };
-  t.teardown(stop);
+  const peer = await httpPeer(t, (request, response) => {
+    void (async () => {
+      if (request.method === "POST") {
+        store(partsOf(await buffer(request), request.headers["content-type"] ?? ""), response);
+        return;
+      }
+      const uid = request.url?.split("/").at(-1) ?? "";
+      pacs.read.push(uid);
+      await reading;
+      // It files what it takes later
+      const file = manner === "hide" ? undefined : pacs.kept.get(uid);
+      if (file === undefined) return response.writeHead(404).end();
+      response.writeHead(200, {
+        "Content-Type": 'multipart/related; type="application/dicom"; boundary=next',
+      });
+      const head = "\r\n--next\r\nContent-Type: application/dicom\r\n\r\n";
+      return response.end(
+        Buffer.concat([Buffer.from(head), file, Buffer.from("\r\n--next--\r\n")]),
+      );
+    })();
+  });
   return {
     ...pacs,
-    url: `http://127.0.0.1:${port}/dicom-web`,
+    url: `${peer.url}/dicom-web`,
     behave: (next) => (manner = next),
     holdReading() {
       let go: () => void = () => undefined;
@@ -124,10 +113,7 @@ export async function webPacs(t: {
       });
       return () => go();
     },
-    stop,
-    async start() {
-      server = serve().listen(port, "127.0.0.1");
-      await once(server, "listening");
-    },
+    stop: peer.stop,
+    start: peer.start,
   };
 }

@@ -1,11 +1,10 @@
 /** A receiver of messages of webhooks in this process, which checks them as the documents say. */
 import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
-import { once } from "node:events";
 import { writeFileSync } from "node:fs";
-import { createServer, type IncomingHttpHeaders } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { IncomingHttpHeaders } from "node:http";
 import path from "node:path";
 import { text } from "node:stream/consumers";
+import { httpPeer } from "./http-peer.js";
 
 export interface Received {
   id: string;
@@ -51,39 +50,26 @@ export async function webReceiver(
       .map((one) => Buffer.from(one.slice("v1,".length)))
       .some((one) => one.length === expected.length && timingSafeEqual(one, expected));
   };
-  const serve = () =>
-    createServer((request, response) => {
-      void (async () => {
-        const body = await text(request);
-        received.push({
-          id: String(request.headers["webhook-id"]),
-          isSigned: isSigned(request.headers, body),
-          headers: request.headers,
-          body,
-          ...(JSON.parse(body) as Pick<Received, "type" | "timestamp" | "data">),
-        });
-        if (answer !== "hang") response.writeHead(answer, headers).end();
-      })();
-    });
-  let server = serve().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const stop = async () => {
-    if (!server.listening) return;
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-  };
-  t.teardown(stop);
+  const peer = await httpPeer(t, (request, response) => {
+    void (async () => {
+      const body = await text(request);
+      received.push({
+        id: String(request.headers["webhook-id"]),
+        isSigned: isSigned(request.headers, body),
+        headers: request.headers,
+        body,
+        ...(JSON.parse(body) as Pick<Received, "type" | "timestamp" | "data">),
+      });
+      if (answer !== "hang") response.writeHead(answer, headers).end();
+    })();
+  });
   return {
-    url: `http://127.0.0.1:${port}/radserve`,
+    url: `${peer.url}/radserve`,
     secret: `whsec_${secret.toString("base64")}`,
     secretFile,
     received,
     behave: (next) => (answer = next),
-    stop,
-    async start() {
-      server = serve().listen(port, "127.0.0.1");
-      await once(server, "listening");
-    },
+    stop: peer.stop,
+    start: peer.start,
   };
 }

@@ -106,6 +106,8 @@ export function truncated(tag: Tag | undefined, needed: number, size: number): R
   );
 }
 
+/** Whether the length of a value in Explicit VR has four bytes (PS3.5 table 7.1-1). */
+export const isLongVr = (code: string): boolean => LONG_VRS.has(code);
 export const isVr = (code: string): boolean => SHORT_VRS.has(code) || LONG_VRS.has(code);
 
 /** True for the tags of items and of the delimiters of items and sequences. */

@@ -1,4 +1,5 @@
 /** Values in the other order of bytes (PS3.5 section 7.3). */
+import { swapped } from "../../../images/dicom/samples.js";
 
 /** Bytes that are swapped together, by value representation; of all others, none. */
 const WIDTHS: Readonly<Record<string, number>> = {
@@ -25,8 +26,5 @@ const WIDTHS: Readonly<Record<string, number>> = {
 /** The bytes of a value in the other order; the same ones where the order does not matter. */
 export function inOtherOrder(bytes: Uint8Array, vr: string): Uint8Array {
   const width = WIDTHS[vr] ?? 1;
-  if (width === 1 || bytes.length % width !== 0) return bytes;
-  const swapped = Buffer.from(bytes);
-  if (width === 2) return swapped.swap16();
-  return width === 4 ? swapped.swap32() : swapped.swap64();
+  return width === 1 || bytes.length % width !== 0 ? bytes : swapped(bytes, width);
 }

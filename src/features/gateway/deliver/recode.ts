@@ -14,7 +14,13 @@ import {
   RLE_LOSSLESS,
 } from "../../../images/dicom/transfer-syntax.js";
 import { fileHead } from "../../../results/dicom/elements.js";
-import { ITEM, ITEM_END, SEQUENCE_END, UNDEFINED } from "../../../images/dicom/headers.js";
+import {
+  isLongVr,
+  ITEM,
+  ITEM_END,
+  SEQUENCE_END,
+  UNDEFINED,
+} from "../../../images/dicom/headers.js";
 import { inOtherOrder } from "./byte-order.js";
 import type { ObjectToSend } from "./destination.js";
 
@@ -90,6 +96,48 @@ async function decompressed(bytes: Buffer): Promise<Buffer> {
   ]);
 }
 
+/** How the elements of a data set are written. */
+interface Encoding {
+  /** @param vr the value representation of an element; undefined of an item */
+  header: (tag: number, length: number, vr?: string) => Buffer;
+  /** @param bytes of the value in Little Endian */
+  value: (bytes: Uint8Array, vr: string) => Uint8Array;
+}
+
+const IMPLICIT: Encoding = { header, value: (bytes) => bytes };
+const BIG_ENDIAN: Encoding = { header: bigHeader, value: inOtherOrder };
+
+/** A native data set in Implicit VR Little Endian: headers change, values do not. */
+export const inImplicitVr = (file: DicomFile) => encoded(file, file.dataSet, IMPLICIT);
+
+/** A native data set in Explicit VR Big Endian (PS3.5 section A.3). */
+export const inBigEndian = (file: DicomFile) => encoded(file, file.dataSet, BIG_ENDIAN);
+
+/** @param dataSet that of the file, which is in Explicit VR Little Endian, or of an item */
+function* encoded(file: DicomFile, dataSet: DataSet, encoding: Encoding): Generator<Uint8Array> {
+  const { walk } = file;
+  const { header, value } = encoding;
+  for (const element of dataSet.elements.values()) {
+    const { tag, offset, length, vr } = element;
+    // Group lengths count bytes that change
+    if ((tag & 0xffff) === 0) continue;
+    const items = itemsOf(walk, element);
+    if (items === undefined) {
+      yield header(tag, length, vr);
+      yield value(walk.bytes.subarray(offset, offset + length), vr);
+      continue;
+    }
+    yield header(tag, UNDEFINED, "SQ");
+    for (const item of items) {
+      yield header(ITEM, UNDEFINED);
+      yield* encoded(file, item, encoding);
+      yield header(ITEM_END, 0);
+    }
+    yield header(SEQUENCE_END, 0);
+  }
+}
+
+/** In Implicit VR Little Endian. */
 function header(tag: number, length: number): Buffer {
   const bytes = Buffer.alloc(8);
   bytes.writeUInt16LE(tag >>> 16, 0);
@@ -98,41 +146,9 @@ function header(tag: number, length: number): Buffer {
   return bytes;
 }
 
-/**
- * A native data set in Implicit VR Little Endian: headers change, values do not.
- * @param dataSet that of the file, which is in Explicit VR Little Endian, or of an item
- */
-export function* inImplicitVr(
-  file: DicomFile,
-  dataSet: DataSet = file.dataSet,
-): Generator<Uint8Array> {
-  const { walk } = file;
-  for (const element of dataSet.elements.values()) {
-    const { tag, offset, length } = element;
-    // Group lengths count bytes that change
-    if ((tag & 0xffff) === 0) continue;
-    const items = itemsOf(walk, element);
-    if (items === undefined) {
-      yield header(tag, length);
-      yield walk.bytes.subarray(offset, offset + length);
-      continue;
-    }
-    yield header(tag, UNDEFINED);
-    for (const item of items) {
-      yield header(ITEM, UNDEFINED);
-      yield* inImplicitVr(file, item);
-      yield header(ITEM_END, 0);
-    }
-    yield header(SEQUENCE_END, 0);
-  }
-}
-
-/** Value representations whose length has four bytes (PS3.5 table 7.1-1). */
-const LONG = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
-
 /** The header of an element in Explicit VR Big Endian; of an item without a VR. */
 function bigHeader(tag: number, length: number, vr?: string): Buffer {
-  const isLong = vr !== undefined && LONG.has(vr);
+  const isLong = vr !== undefined && isLongVr(vr);
   const bytes = Buffer.alloc(isLong ? HEADER_BYTES : 8);
   bytes.writeUInt16BE(tag >>> 16, 0);
   bytes.writeUInt16BE(tag & 0xffff, 2);
@@ -140,33 +156,4 @@ function bigHeader(tag: number, length: number, vr?: string): Buffer {
   if (vr === undefined || isLong) bytes.writeUInt32BE(length, isLong ? 8 : 4);
   else bytes.writeUInt16BE(length, 6);
   return bytes;
-}
-
-/**
- * A native data set in Explicit VR Big Endian (PS3.5 section A.3).
- * @param dataSet as `inImplicitVr` takes it
- */
-export function* inBigEndian(
-  file: DicomFile,
-  dataSet: DataSet = file.dataSet,
-): Generator<Uint8Array> {
-  const { walk } = file;
-  for (const element of dataSet.elements.values()) {
-    const { tag, offset, length } = element;
-    if ((tag & 0xffff) === 0) continue;
-    const items = itemsOf(walk, element);
-    if (items === undefined) {
-      const { vr } = element;
-      yield bigHeader(tag, length, vr);
-      yield inOtherOrder(walk.bytes.subarray(offset, offset + length), vr);
-      continue;
-    }
-    yield bigHeader(tag, UNDEFINED, "SQ");
-    for (const item of items) {
-      yield bigHeader(ITEM, UNDEFINED);
-      yield* inBigEndian(file, item);
-      yield bigHeader(ITEM_END, 0);
-    }
-    yield bigHeader(SEQUENCE_END, 0);
-  }
 }

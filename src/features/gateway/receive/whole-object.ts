@@ -12,6 +12,7 @@ import { describeTag, dictionaryVr, type Tag } from "../../../images/dicom/dicti
 import {
   isDelimiter,
   isVr,
+  isLongVr,
   ITEM,
   ITEM_END,
   MOST_SEEN,
@@ -23,7 +24,6 @@ import { transferSyntax } from "../../../images/dicom/transfer-syntax.js";
 import { checkPixels, cut, isPixels, NOTED, type NotedValues } from "./pixel-length.js";
 
 const MAX_DEPTH = 32;
-const LONG_VRS = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
 const HEADER_BYTES = 12;
 /** Groups 0008 and 0010, with which data sets begin, as they read in the wrong byte order. */
 const SWAPPED_GROUPS = [0x0800, 0x1000];
@@ -125,7 +125,7 @@ export class WholeObject {
     const { kind, encoding } = this.#level();
     if (kind !== "elements" || !encoding.explicit) return 8;
     if (isDelimiter(this.#tag(encoding))) return 8;
-    return LONG_VRS.has(this.#held.toString("latin1", 4, 6)) ? HEADER_BYTES : 8;
+    return isLongVr(this.#held.toString("latin1", 4, 6)) ? HEADER_BYTES : 8;
   }
 
   #tag({ littleEndian }: Encoding): Tag {

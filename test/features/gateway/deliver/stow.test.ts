@@ -3,10 +3,7 @@
  * WADO-RS.
  */
 import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
-import { once } from "node:events";
 import path from "node:path";
-import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import {
   destinationSchema,
@@ -14,6 +11,7 @@ import {
 } from "../../../../src/features/gateway/deliver/destination-settings.js";
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
 import { readImage } from "../../../../src/images/read-image.js";
+import { httpPeer } from "../../../support/http-peer.js";
 import { TestCa } from "../../../support/certificates.js";
 import { EXPLICIT, random, RLE } from "../../../support/dicom.js";
 import {
@@ -184,13 +182,11 @@ await t.test("one bad object of a request does not refuse the others", async (t)
 
 await t.test("a redirect is not followed: the settings name who is called", async (t) => {
   let called = 0;
-  const other = createServer((_, response) => {
+  const other = await httpPeer(t, (_, response) => {
     called += 1;
     response.end();
-  }).listen(0, "127.0.0.1");
-  t.teardown(() => other.close());
-  await once(other, "listening");
-  const location = `http://127.0.0.1:${(other.address() as AddressInfo).port}/`;
+  });
+  const location = `${other.url}/`;
   const { destination } = await peer(t, {
     post: () => ({ status: 307, location }),
     get: () => ({ status: 307, type: "text/plain" }),

@@ -1,12 +1,10 @@
 /** What webhooks are told of results: real server, PACS and receiver. */
 import { execFileSync } from "node:child_process";
-import { createServer } from "node:http";
-import { once } from "node:events";
 import { chmodSync, readdirSync, readFileSync } from "node:fs";
-import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
 import type { Durations } from "../../../../src/base/durations.js";
+import { httpPeer } from "../../../support/http-peer.js";
 import { linesOf } from "../../../support/audit.js";
 import { ctPlace } from "../../../support/bulk.js";
 import {
@@ -207,13 +205,11 @@ await t.test("a message that is not taken holds up no other one", async (t) => {
 
 await t.test("a redirect is not followed", async (t) => {
   let called = 0;
-  const other = createServer((_, response) => {
+  const other = await httpPeer(t, (_, response) => {
     called += 1;
     response.end();
-  }).listen(0, "127.0.0.1");
-  t.teardown(() => other.close());
-  await once(other, "listening");
-  const Location = `http://127.0.0.1:${(other.address() as AddressInfo).port}/`;
+  });
+  const Location = `${other.url}/`;
   const { ris, place } = await tellingPlace(t, {}, { headers: { Location } });
   ris.behave(307);
   const server = await startDelivering(t, place);

@@ -1,0 +1,37 @@
+/** An HTTP server of somebody else, in this process, which goes away and comes back at its port. */
+import { once } from "node:events";
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo } from "node:net";
+
+export interface HttpPeer {
+  /** Without a path. */
+  url: string;
+  stop(): Promise<void>;
+  start(): Promise<void>;
+}
+
+export async function httpPeer(
+  t: { teardown: (end: () => Promise<void>) => void },
+  answer: RequestListener,
+): Promise<HttpPeer> {
+  const listening = async (port: number) => {
+    const server = createServer(answer).listen(port, "127.0.0.1");
+    await once(server, "listening");
+    return server;
+  };
+  let server = await listening(0);
+  const { port } = server.address() as AddressInfo;
+  const stop = async () => {
+    if (!server.listening) return;
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  };
+  t.teardown(stop);
+  return {
+    url: `http://127.0.0.1:${port}`,
+    stop,
+    async start() {
+      server = await listening(port);
+    },
+  };
+}
