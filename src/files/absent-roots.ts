@@ -7,11 +7,18 @@ import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import type { PathSide } from "./path-judgement.js";
 import { isInside, isUnmounted } from "./roots.js";
 
-type RealRoots = Readonly<Record<PathSide, readonly string[]>>;
+interface WatchedRoot {
+  side: PathSide;
+  /** Its place among those of its side, from 1. */
+  number: number;
+  /** Its real path. */
+  root: string;
+}
 
-/** A byte for each root, those of inputs first: 1 where it is absent. */
 interface Absence {
-  roots: RealRoots;
+  /** Those with the longest paths first: of roots within each other the inner one says. */
+  roots: readonly WatchedRoot[];
+  /** A byte for each: 1 where it is absent. */
   absent: Uint8Array<SharedArrayBuffer>;
 }
 
@@ -19,32 +26,29 @@ const ABSENCE = "roots of Radserve that are absent";
 
 const absence = (): Absence | undefined => getEnvironmentData(ABSENCE) as Absence | undefined;
 
-/** For this thread, and for all that it starts from now on. @param roots their real paths */
-export function watchRoots(roots: RealRoots): void {
-  const count = roots.input.length + roots.output.length;
-  const absent = new Uint8Array(new SharedArrayBuffer(count));
+/** For this thread, and for all that it starts from now on. @param real paths of the roots */
+export function watchRoots(real: Readonly<Record<PathSide, readonly string[]>>): void {
+  const ofSide = (side: PathSide): WatchedRoot[] =>
+    real[side].map((root, i) => ({ side, number: i + 1, root }));
+  const roots = [...ofSide("input"), ...ofSide("output")].sort(
+    (a, b) => b.root.length - a.root.length,
+  );
+  const absent = new Uint8Array(new SharedArrayBuffer(roots.length));
   setEnvironmentData(ABSENCE, { roots, absent } satisfies Absence);
 }
 
-const placeOf = ({ input }: RealRoots, side: PathSide, index: number): number =>
-  side === "input" ? index : input.length + index;
-
 /** @param number the root's place among those of its side, from 1 */
 export function tellAbsence(side: PathSide, number: number, isAbsent: boolean): void {
-  const watched = absence();
-  if (watched === undefined) return;
-  Atomics.store(watched.absent, placeOf(watched.roots, side, number - 1), isAbsent ? 1 : 0);
+  const { roots, absent } = absence() ?? {};
+  const at = roots?.findIndex((one) => one.side === side && one.number === number) ?? -1;
+  if (absent !== undefined && at >= 0) Atomics.store(absent, at, isAbsent ? 1 : 0);
 }
 
-/** Whether a path lies in a root that is absent; of roots within each other the inner one says. */
+/** Whether a path lies in a root that is absent. */
 export function isAbsent(side: PathSide, realPath: string): boolean {
-  const watched = absence();
-  if (watched === undefined) return false;
-  const { roots, absent } = watched;
-  const [inner] = [...roots[side].entries()]
-    .filter(([, root]) => isInside(realPath, [root]))
-    .sort(([, a], [, b]) => b.length - a.length);
-  return inner !== undefined && Atomics.load(absent, placeOf(roots, side, inner[0])) === 1;
+  const { roots, absent } = absence() ?? {};
+  const at = roots?.findIndex((one) => one.side === side && isInside(realPath, [one.root])) ?? -1;
+  return absent !== undefined && at >= 0 && Atomics.load(absent, at) === 1;
 }
 
 /** Whether what lies at a path is not the share of its root. @param dev of the folder */

@@ -44,8 +44,8 @@ export interface NewFileOptions {
   /** The caller has the disk write the folder. */
   leaveFolder?: true;
   /**
-   * Makes the folder anew: somebody has removed it meanwhile, because a file without a name is
-   * none in it.
+   * Makes the folder again where somebody has removed it meanwhile: it looks empty until the file
+   * has its name.
    */
   makeFolder?: () => Promise<unknown>;
 }

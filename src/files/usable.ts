@@ -14,10 +14,16 @@ import { REFUSED } from "./path-judgement.js";
 export interface FolderFault {
   condition: "share_unavailable" | "forbidden" | "disk_full";
   found: string;
+  /** It did not answer in time, so that nobody knows what it is. */
+  silent?: true;
 }
 
 const LONGEST_LOOK_MS = 2_000;
-export const SILENT = "its share or disk does not answer";
+const SILENT: FolderFault = {
+  condition: "share_unavailable",
+  found: "its share or disk does not answer",
+  silent: true,
+};
 
 const FOUND: Readonly<Record<string, string>> = {
   ENOENT: "the folder does not exist",
@@ -69,10 +75,9 @@ export async function folderFault(folder: string, mode: number): Promise<FolderF
   try {
     const found = await patiently(`use ${mode} ${folder}`, () => isFolder(folder, mode));
     if (found === true) return undefined;
-    return {
-      condition: "share_unavailable",
-      found: found === undefined ? SILENT : "it is not a folder",
-    };
+    return found === undefined
+      ? SILENT
+      : { condition: "share_unavailable", found: "it is not a folder" };
   } catch (error) {
     const code = errno(error);
     const condition = REFUSED.has(code)

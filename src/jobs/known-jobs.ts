@@ -16,6 +16,13 @@ const keptSchema = z.object({ jobs: z.record(z.string(), z.string()) });
 /** A node that was down for longer takes a job that was purged meanwhile for lost. */
 const TRACE_DAYS = 90;
 
+interface SeenJob {
+  id: string;
+  open: boolean;
+  /** It is missing, and no node has written that down before. */
+  lost: boolean;
+}
+
 /** Kept in the state directory, so that it outlives this process. */
 export class KnownJobs {
   /** The subject of each job. */
@@ -57,22 +64,18 @@ export class KnownJobs {
   }
 
   /** In one statement, so that tables that change meanwhile are seen before that or after it. */
-  async #stateOf(
-    pool: Pool,
-    node: string,
-  ): Promise<{ id: string; open: boolean; lost: boolean }[]> {
+  async #stateOf(pool: Pool, node: string): Promise<SeenJob[]> {
     if (this.#jobs.size === 0) return [];
-    const { rows } = await pool.query<{ id: string; open: boolean; lost: boolean }>(
+    const { rows } = await pool.query<SeenJob>(
       `with known as (
-         select key::uuid as id, value as subject from jsonb_each_text($1::jsonb)
+         select k.key::uuid as id, k.value as subject, j.id is null as gone,
+           j.id is not null and j.finished_at is null as open
+         from jsonb_each_text($1::jsonb) k left join radserve.job j on j.id = k.key::uuid
        ), missed as (
          insert into radserve.gone_job (id, subject, missed_by)
-         select id, subject, $2 from known where not exists (select from radserve.job where id = known.id)
-         on conflict do nothing returning id
+         select id, subject, $2 from known where gone on conflict do nothing returning id
        )
-       select known.id, missed.id is not null as lost, exists (
-         select from radserve.job where id = known.id and finished_at is null
-       ) as open
+       select known.id, known.open, missed.id is not null as lost
        from known left join missed using (id)`,
       [jsonb(Object.fromEntries(this.#jobs)), node],
     );
@@ -106,13 +109,13 @@ export class KnownJobs {
 export async function purgeJobs(
   pool: Queryable,
   which: string,
-  parameters: readonly unknown[],
+  parameters: unknown[],
 ): Promise<number> {
   const { rowCount } = await pool.query(
     `with purged as (delete from radserve.job where ${which} returning id, subject)
      insert into radserve.gone_job (id, subject) select id, subject from purged
      on conflict (id) do update set gone_at = now()`,
-    [...parameters],
+    parameters,
   );
   return rowCount ?? 0;
 }

@@ -18,7 +18,7 @@ import {
   SOME_NODE_RUNS,
   type Pins,
 } from "./pins.js";
-import { isMissed, mayBeOn, missingOn } from "./missing-images.js";
+import { isMissed, mayBeOn, MISSING_HERE, missingOn } from "./missing-images.js";
 import { isYounger, type Instance } from "./nodes.js";
 
 /** How many jobs and items there are on all nodes. */
@@ -65,14 +65,7 @@ export type Ending =
    * It is taken again after some seconds. `counts` is false if the item was not to blame for the
    * attempt's end; `why` is the code of what it waits for, if that is not its job's pause.
    */
-  | {
-      state: "queued";
-      afterSeconds: number;
-      counts: boolean;
-      why?: string;
-      /** This node does not find it, and leaves it to others. */
-      missing?: true;
-    };
+  | { state: "queued"; afterSeconds: number; counts: boolean; why?: string };
 
 export interface Settled {
   item: LeasedItem;
@@ -217,7 +210,6 @@ function rowOf({ item, ending }: Settled) {
     state: ending.state,
     after: queued?.afterSeconds ?? null,
     why: queued?.why ?? null,
-    missing: queued?.missing === true,
     uncounted: queued?.counts === false ? 1 : 0,
     result: "result" in ending ? ending.result : null,
     error: "error" in ending ? ending.error : "reason" in ending ? ending.reason : null,
@@ -259,11 +251,11 @@ export async function settle(
          not_before = now() + make_interval(secs => r.after), result = r.result, error = r.error,
          waits = case when r.why is not null then jsonb_build_object('reason', r.why, 'box', $4::text, 'since',
            case when i.waits->>'reason' = r.why then i.waits->'since' else to_jsonb(now()) end)
-             || ${missingOn("i", "$1::uuid", "r.missing")}
+             || ${missingOn("i", "$1::uuid", `r.why = '${MISSING_HERE}'`)}
            when r.state = 'queued' and (i.suspect or ${isMissed("i")}) then i.waits end,
          suspect = i.suspect and r.state = 'queued', alone = false, owner = null
        from jsonb_to_recordset($2::jsonb) as r (job_id uuid, index int, lease int, state text, after float8,
-           why text, missing boolean, uncounted int, result jsonb, error jsonb), j
+           why text, uncounted int, result jsonb, error jsonb), j
        where i.job_id = r.job_id and i.index = r.index and i.owner = $1 and i.lease = r.lease
          and i.state = 'running' and j.id = i.job_id
      )

@@ -7,7 +7,7 @@
 import type { Pool } from "pg";
 import { jsonb } from "./database.js";
 import { isYounger, type Instance } from "./nodes.js";
-import { canRun, runsNow } from "./pins.js";
+import { canRun, someNodeRuns } from "./pins.js";
 
 /** What such an item waits for. */
 export const MISSING_HERE = "missing_here";
@@ -26,31 +26,28 @@ export const missingOn = (item: string, node: string, missing: string): string =
    else '{}' end`;
 
 /** The condition that a node other than $1 runs images now, and may find one. */
-const SOME_OTHER = `exists (select from radserve.instance n where n.id <> $1 and ${runsNow("n")}
-  and not ${isYounger("n")} and ${canRun("j", "n")} and ${mayBeOn("i", "n.id")})`;
+const SOME_OTHER = someNodeRuns(
+  `n.id <> $1 and not ${isYounger("n")} and ${canRun("j", "n")} and ${mayBeOn("i", "n.id")}`,
+);
 
-/**
- * Which of the items that this node does not find another one may.
- * @returns for each of them
- */
-export async function mayBeElsewhere(
+/** @returns those of the items that another node may find, which this one does not */
+export async function mayBeElsewhere<T extends { job_id: string; index: number }>(
   pool: Pool,
   { id }: Pick<Instance, "id">,
-  items: readonly { job_id: string; index: number }[],
-): Promise<boolean[]> {
-  if (items.length === 0) return [];
+  items: readonly T[],
+): Promise<Set<T>> {
+  if (items.length === 0) return new Set();
   const { rows } = await pool.query<{ place: number }>(
     `select r.place from jsonb_to_recordset($2::jsonb) as r (place int, job_id uuid, index int)
      join radserve.item i using (job_id, index) join radserve.job j on j.id = i.job_id where ${SOME_OTHER}`,
     [id, jsonb(items.map(({ job_id, index }, place) => ({ place, job_id, index })))],
   );
-  const found = new Set(rows.map(({ place }) => place));
-  return items.map((_, place) => found.has(place));
+  return new Set(rows.flatMap(({ place }) => items[place] ?? []));
 }
 
 /**
- * Images that were left to a node that is gone now, and that no other one may find, are looked for
- * anew.
+ * Lets this node try images again that it left to others, where no living node is left that may
+ * find them.
  * @param jobs of which this node has left some
  * @returns those of which another node still has some, which it may give back
  */

@@ -73,12 +73,15 @@ export const canRun = (job: string, node: string): string =>
 export const runsNow = (node: string): string =>
   `(${node}.works and ${node}.ready and ${lives(node)})`;
 
+/** The condition that some node `n` runs images now of which more holds. @param more a condition */
+export const someNodeRuns = (more: string): string =>
+  `exists (select from radserve.instance n where ${runsNow("n")} and ${more})`;
+
 /** The condition that some node runs images now. */
-export const SOME_NODE_RUNS = `exists (select from radserve.instance n where ${runsNow("n")})`;
+export const SOME_NODE_RUNS = someNodeRuns("true");
 
 /** The condition that some node runs images, and can run those of a job. */
-export const isRunBySome = (job: string): string =>
-  `exists (select from radserve.instance n where ${runsNow("n")} and ${canRun(job, "n")})`;
+export const isRunBySome = (job: string): string => someNodeRuns(canRun(job, "n"));
 
 /** The code of a job that waits because of its pins, and of a node that leaves one for them. */
 export const NO_NODE_CAN_RUN = "no_node_can_run";

@@ -68,7 +68,7 @@ const STOPPED = new Set(["cancelled", "deadline_exceeded"]);
 /** How long the node waits, when it stops, until a report that was begun is given up. */
 const LAST_REPORT_MS = 1_000;
 
-const LEFT_TO_OTHERS = { ...NOT_RUN, why: MISSING_HERE, missing: true } as const;
+const LEFT_TO_OTHERS = { ...NOT_RUN, why: MISSING_HERE } as const;
 
 export interface RunnerOptions extends NodeContext {
   window: number;
@@ -110,7 +110,7 @@ export class Runner {
   readonly #lookAhead: LookAhead;
   readonly #pauses = new Map<string, Pause>();
   /** Jobs of which this node has left images to others, because it does not find them. */
-  #left = new Set<string>();
+  #jobsLeftToOthers = new Set<string>();
   #counts: Record<string, number> = {};
   #instance: Instance | undefined;
   #stopping = false;
@@ -251,7 +251,8 @@ export class Runner {
       if (instance.works)
         await takeOverRelease(database.pool, this.options.config.database_url === undefined);
       await tidy(database.pool);
-      this.#left = new Set(await lookAgain(database.pool, instance, [...this.#left]));
+      const left = await lookAgain(database.pool, instance, [...this.#jobsLeftToOthers]);
+      this.#jobsLeftToOthers = new Set(left);
       await this.#giveBackUnheard(instance);
       if (instance.works) this.#conclude(instance);
     }
@@ -400,16 +401,10 @@ export class Runner {
 
   /** What this node does not find, and another may, does not fail here. */
   async #leftToOthers(ended: readonly Settled[], instance: Instance): Promise<Settled[]> {
-    const missing = ended.filter(({ missing: isMissing }) => isMissing === true);
-    const { pool } = this.options.database;
-    const elsewhere = await mayBeElsewhere(
-      pool,
-      instance,
-      missing.map(({ item }) => item),
-    );
-    const left = new Set(missing.filter((_, i) => elsewhere[i]));
-    for (const { item } of left) this.#left.add(item.job_id);
-    return ended.map((one) => (left.has(one) ? { ...one, ending: LEFT_TO_OTHERS } : one));
+    const missing = ended.flatMap((one) => (one.missing === true ? [one.item] : []));
+    const left = await mayBeElsewhere(this.options.database.pool, instance, missing);
+    for (const { job_id } of left) this.#jobsLeftToOthers.add(job_id);
+    return ended.map((one) => (left.has(one.item) ? { ...one, ending: LEFT_TO_OTHERS } : one));
   }
 
   /** Nothing waits for it: many results may have to be read. One job at a time. */

@@ -31,7 +31,7 @@ import {
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { hinderJob, isHindered, unhinderJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
-import { lackingOf, runsNow, type Pins } from "./pins.js";
+import { lackingOf, someNodeRuns, type Pins } from "./pins.js";
 import { scanFolder, type ScanResult } from "./scan.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
@@ -213,16 +213,16 @@ export class Scanner {
 
   async #mayOthersScan(): Promise<boolean> {
     const { database, instance } = this.options;
-    const { rowCount } = await database.pool.query(
-      `select from radserve.instance n where n.id <> $1 and ${runsNow("n")} limit 1`,
+    const { rows } = await database.pool.query<{ some: boolean }>(
+      `select ${someNodeRuns("n.id <> $1")} as some`,
       [instance()?.id],
     );
-    return rowCount === 1;
+    return rows[0]?.some === true;
   }
 
   /**
-   * The scan is there again after a fixed time, and each node asks at fixed times: one that gave it
-   * back could be the first to ask, each time. So it asks for none until all others have.
+   * A scan comes back after a fixed time, and nodes ask at fixed times, so that the one that gave it
+   * back could get it again each time. It asks for none until every other node has asked once.
    */
   #letOthersGoFirst(boss: PgBoss): void {
     const id = this.#worker;

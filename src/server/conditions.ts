@@ -15,7 +15,7 @@ import { conditionsFrom, type Condition } from "./condition.js";
 import { FLEET_REMEDIES, fleetConditions, fleetWarnings } from "./fleet.js";
 import type { RunningFeatures } from "./running-features.js";
 import type { EngineStats } from "../engine/stats.js";
-import { folderFault, roomFault } from "../files/usable.js";
+import { folderFault, roomFault, type FolderFault } from "../files/usable.js";
 import { resultKeysTrouble } from "../results/receipt/seal.js";
 import { expiryWarning, type WatchedCertificates } from "../files/certificates.js";
 
@@ -68,7 +68,7 @@ export interface NeededFolder {
   name: "input root" | "output root" | "state directory" | "spool";
   /** The name among the folders, with a number if there are several of the kind. */
   where: string;
-  fault?: { condition: ConditionName; found: string };
+  fault?: Omit<FolderFault, "condition"> & { condition: ConditionName };
 }
 
 /** Looks at every folder that serving needs. */
@@ -86,7 +86,7 @@ export function neededFolders(config: Config, spool?: string): Promise<NeededFol
         (mode === WRITE ? await roomFault(folder, config.minimum_free_disk) : undefined);
       if (fault === undefined) return needed;
       const condition = fault.condition === "forbidden" ? forbidden : fault.condition;
-      return { ...needed, fault: { condition, found: fault.found } };
+      return { ...needed, fault: { ...fault, condition } };
     });
   return Promise.all([
     ...all("input root", config.input_roots, READ, "input_not_readable"),

@@ -25,7 +25,7 @@ const LONGEST_UNREAD_MS = 30_000;
 /** Bytes of answers that may wait for their readers, over all connections. */
 const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
 
-/** Of a server that stops: a body or an answer that stood still for so long goes on no more. */
+/** While the server stops, a body or an answer of which no byte has moved for so long is given up. */
 const LONGEST_PAUSE_MS = 5_000;
 
 interface ClientConnection {
@@ -35,10 +35,6 @@ interface ClientConnection {
    */
   sent: string;
   sentAt: number;
-  /** Bytes that had come and gone when the stopping server looked last. */
-  moved: number;
-  /** When it saw it go on; undefined before. */
-  movedAt: number | undefined;
   /** Requests in work. */
   active: number;
   quietSince: number;
@@ -119,8 +115,6 @@ export class Connections {
       socket,
       sent: "",
       sentAt: 0,
-      moved: 0,
-      movedAt: undefined,
       active: 0,
       quietSince: monotonic(),
     };
@@ -241,27 +235,30 @@ export class Connections {
   async close(lastWaitMs: number, graceMs: number): Promise<void> {
     clearInterval(this.#readerLook);
     const last = monotonic() + lastWaitMs;
-    for (const connection of this.#open.values()) connection.moved = bytesOf(connection);
+    const moves = this.#movementLook();
     await this.#closing(
       Math.max(lastWaitMs, graceMs),
-      () => this.#open.size > 0 && (this.#isAnyMoving() || monotonic() < last),
+      () => this.#open.size > 0 && (moves() || monotonic() < last),
     );
     for (const { socket } of this.#open.values()) socket.destroy();
   }
 
-  /** Whether bytes of a request in work have come or gone of late. */
-  #isAnyMoving(): boolean {
-    const now = monotonic();
-    const some = [...this.#open.values()];
-    for (const connection of some) {
-      const bytes = bytesOf(connection);
-      if (bytes !== connection.moved) connection.movedAt = now;
-      connection.moved = bytes;
-    }
-    return some.some(
-      ({ active, movedAt }) =>
-        active > 0 && movedAt !== undefined && now - movedAt < LONGEST_PAUSE_MS,
-    );
+  /** @returns looks again, and says whether bytes of a request in work have moved of late */
+  #movementLook(): () => boolean {
+    const unmoved = (bytes: number) => ({ bytes, movedAt: -Infinity });
+    const open = [...this.#open.values()];
+    const seen = new Map(open.map((one) => [one, unmoved(bytesOf(one))]));
+    return () => {
+      const now = monotonic();
+      const moving = [...this.#open.values()].map((connection) => {
+        const before = seen.get(connection) ?? unmoved(0);
+        const bytes = bytesOf(connection);
+        const movedAt = bytes === before.bytes ? before.movedAt : now;
+        seen.set(connection, { bytes, movedAt });
+        return connection.active > 0 && now - movedAt < LONGEST_PAUSE_MS;
+      });
+      return moving.includes(true);
+    };
   }
 
   async #closing(longestMs: number, some: () => boolean): Promise<void> {

@@ -158,15 +158,16 @@ export function lackingHere(
 ): string[] {
   const nodes = all
     .map((node) => (node.instance === self ? { ...node, ...now, ready: true } : node))
-    .filter(({ alive, ready }) => alive && ready);
-  const lacking = (node: FleetNode): string[] => {
+    .filter(({ alive, ready }) => alive && ready)
+    .map((node) => ({ ...node, things: hasOf(node) }));
+  type Node = (typeof nodes)[number];
+  const lacking = (node: Node): string[] => {
     const others = nodes.filter(({ id }) => id !== node.id);
-    const isOfMost = (holds: (other: FleetNode) => boolean) =>
+    const isOfMost = (holds: (other: Node) => boolean) =>
       others.filter(holds).length * 2 > others.length;
-    const own = hasOf(node);
-    const known = new Set(others.flatMap((other) => [...hasOf(other)]));
+    const known = new Set(others.flatMap(({ things }) => [...things]));
     const lacks = [...known].filter(
-      (thing) => !own.has(thing) && isOfMost((other) => hasOf(other).has(thing)),
+      (thing) => !node.things.has(thing) && isOfMost(({ things }) => things.has(thing)),
     );
     return isOfMost((other) => haveOtherKeys(node, other)) ? [KEYS, ...lacks] : lacks;
   };

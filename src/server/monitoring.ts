@@ -102,7 +102,7 @@ export class Monitoring {
     const { config, keyring, jobs, log } = this.watched;
     const { nodes, self } = jobs.figures;
     if (!keyring.neverHadKeys || self === null) return;
-    // The database would be opened to be told the same
+    // To make keys opens the database, only to be told the same there
     if (peersOf(nodes, self).some(({ keys }) => keys.length > 0)) return;
     try {
       if ((await firstKeys(config)).isNew) log.info("the first keys were made");

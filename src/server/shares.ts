@@ -16,7 +16,7 @@ import { tellAbsence } from "../files/absent-roots.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { replacePrivately } from "../files/private-file.js";
 import { leaveRootMark, ROOT_MARK, rootMark } from "../files/root-mark.js";
-import { patiently, SILENT } from "../files/usable.js";
+import { patiently } from "../files/usable.js";
 import type { BulkFigures } from "../jobs/messages.js";
 import type { SeenRoot } from "../jobs/nodes.js";
 import type { Condition } from "./condition.js";
@@ -107,7 +107,7 @@ export class Shares {
     const { self, trouble } = jobs();
     const isTold =
       self !== null || trouble !== null || monotonic() - this.#since > LONGEST_UNKNOWN_MS;
-    // Only what others see is missing: the folders are not looked at for that
+    // The folders were looked at, and only what other nodes see is waited for
     if (!this.#known && !isTold && this.#roots.length > 0) return;
     const needed = await neededFolders(config, spool());
     const isRoot = ({ name }: NeededFolder) => name === "input root" || name === "output root";
@@ -255,8 +255,8 @@ export class Shares {
    */
   #isAbsent(root: LookedRoot): boolean {
     const { fault } = root.needed;
-    if (fault !== undefined && (fault.condition !== "share_unavailable" || fault.found === SILENT))
-      return false;
+    if (fault?.silent === true) return false;
+    if (fault !== undefined && fault.condition !== "share_unavailable") return false;
     return this.#faultOf(root) !== undefined;
   }
 

@@ -54,9 +54,9 @@ async function entered(name: string): Promise<Instance> {
 async function missed(instance: Instance, items: readonly LeasedItem[]): Promise<string[]> {
   const error = { error: "input_not_found", message: "Nothing is there." } as const;
   const elsewhere = await mayBeElsewhere(pool, instance, items);
-  const endings = elsewhere.map((isElsewhere): Ending =>
-    isElsewhere
-      ? { state: "queued", afterSeconds: 0, counts: false, why: MISSING_HERE, missing: true }
+  const endings = items.map((item): Ending =>
+    elsewhere.has(item)
+      ? { state: "queued", afterSeconds: 0, counts: false, why: MISSING_HERE }
       : { state: "failed", error },
   );
   const settled = items.map((item, i): Settled => ({ item, ending: endings[i]! }));
