@@ -82,6 +82,8 @@ export interface GraphInfo {
   metadata: Record<string, string>;
 }
 
+export type SegmentationOutput = Extract<EngineOutput, { kind: "segmentation" }>;
+
 /**
  * A segmentation of a volume on the grid of the tensor that it comes from, decided there: the part
  * of that grid whose voxels have their centres within the source, turned as the source's slices,
@@ -243,6 +245,8 @@ export interface Preparation {
   observed?: { low: number; high: number };
   /** The same of the second image input, or part of one, and of those after it. */
   others?: Omit<Preparation, "others">[];
+  /** Of a model of parts: of each part that ran, in their order, and nothing else. */
+  parts?: Preparation[];
 }
 
 export interface InferResult {

@@ -3,6 +3,7 @@
  * and its files.
  */
 import { ensembleFacts } from "../manifest/ensemble.js";
+import type { Manifest } from "../manifest/manifest.js";
 import { partFacts, partsThatRun } from "../manifest/model-parts.js";
 import { cascadeFacts, regionFacts } from "../manifest/region.js";
 import { regionStep } from "./region.js";
@@ -27,7 +28,6 @@ import type { ReceiptModel } from "../results/receipt/receipt.js";
 import { ofReception } from "../results/receipt/reception.js";
 import { gridFacts } from "../results/dicom/segmentation-grid.js";
 import type { Analysis } from "./task.js";
-import { unitsToRun } from "./parts.js";
 import type { PlannedModel } from "./plan.js";
 import { attempt, wholeOutputs, type ModelOutcome, type Ran } from "./run-models.js";
 import { canonicalJson } from "../base/canonical-json.js";
@@ -203,17 +203,14 @@ async function addFiles(
   model.warnings.push(...objects.warnings);
 }
 
-function transformsOf(
-  { planned, told, given: { samples, roles } }: ModelOutcome,
-  image: Image,
-): TransformStep[] {
+function transformsOf({ planned, told, given }: ModelOutcome, image: Image): TransformStep[] {
   const { manifest } = planned.entry;
   const { region } = manifest;
-  const volume = samples[0]?.volume;
+  const volume = given.samples[0]?.volume;
   const isCut = region !== undefined || told.extents.length > 0;
   const cut = isCut ? [regionStep(region, told.extents, volume !== undefined)] : [];
   const moved = straightSteps(volume, image.format);
-  const steps = [...cut, ...moved, ...unitSteps(planned, image, told.facts, roles)];
+  const steps = [...cut, ...moved, ...unitSteps(manifest, image, told.facts, given)];
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined
     ? steps
@@ -222,14 +219,14 @@ function transformsOf(
 
 /** The steps of a model, or those of each of its parts that ran, which begin with `part`. */
 function unitSteps(
-  { entry }: PlannedModel,
+  whole: Manifest,
   image: Image,
   facts: readonly Preparation[],
-  roles: ModelOutcome["given"]["roles"],
+  { units, roles }: ModelOutcome["given"],
 ): TransformStep[] {
-  if (entry.manifest.parts === undefined) return modelSteps(entry.manifest, image, facts, roles);
-  return unitsToRun(entry).flatMap(({ manifest, part }, place) => {
-    const own = facts.map((fact) => (place === 0 ? fact : (fact.others?.[place - 1] ?? {})));
+  if (whole.parts === undefined) return modelSteps(whole, image, facts, roles);
+  return units.flatMap(({ manifest, part }, place) => {
+    const own = facts.map(({ parts }) => parts?.[place] ?? {});
     return [{ step: "part", name: part?.name }, ...modelSteps(manifest, image, own)];
   });
 }

@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import { release } from "../addon/bytes.js";
 import { errors } from "../base/errors.js";
-import type { EngineOutput, InferResult, Preparation } from "../engine/types.js";
+import type { InferResult, Preparation, SegmentationOutput } from "../engine/types.js";
 import type { Manifest } from "../manifest/manifest.js";
 import { labelsOf } from "../manifest/outputs/outputs.js";
 import { partsThatRun, unitsOf, type ModelUnit } from "../manifest/model-parts.js";
@@ -35,8 +35,6 @@ export function unitsToRun(entry: Loaded): LoadedUnit[] {
     .filter(({ part }) => part === undefined || running.includes(part.name));
 }
 
-type Segmented = Extract<EngineOutput, { kind: "segmentation" }>;
-
 /**
  * @param whole of the model; its one output has the labels of all parts
  * @param infer runs one unit over the volume
@@ -61,7 +59,7 @@ export async function inferUnits(
     outputs: [],
     probabilities: [],
   };
-  let whole: Segmented | undefined;
+  let whole: SegmentationOutput | undefined;
   for (const unit of units) {
     const result = await infer(unit);
     const [output] = result.outputs;
@@ -72,14 +70,13 @@ export async function inferUnits(
     preparations.push(result.preparation);
     for (const step of ["queueMs", "prepareMs", "runMs", "postprocessMs"] as const)
       timings[step] += result.timings[step];
-    // Probabilities are of the source's grid and of one part alone: of all, they would fill memory
+    // Probabilities are left out: a volume for each label of each part would fill memory
     for (const side of ["inputs", "outputs"] as const)
       tensors[side].push(...(result.tensors?.[side] ?? []));
   }
-  const [preparation = {}, ...others] = preparations;
   return {
     outputs: whole === undefined ? [] : [whole],
-    preparation: others.length === 0 ? preparation : { ...preparation, others },
+    preparation: { parts: preparations },
     rawSha256: raw.digest("hex"),
     ...(tensors.outputs.length === 0 ? {} : { tensors }),
     timings,
@@ -91,11 +88,11 @@ export async function inferUnits(
  * and the part's own memory is given back.
  */
 function laidOver(
-  whole: Segmented | undefined,
-  part: Segmented,
+  whole: SegmentationOutput | undefined,
+  part: SegmentationOutput,
   numbers: Uint8Array,
   labels: number,
-): Segmented {
+): SegmentationOutput {
   const counts = whole?.counts ?? new Array<number>(labels).fill(0);
   const mask = whole?.mask ?? new Uint8Array(part.mask.length);
   if (mask.length !== part.mask.length)

@@ -33,7 +33,7 @@ import {
   type ModelGrid,
 } from "../results/findings/volume-outputs.js";
 import { wantedOutputs } from "../results/findings/wanted-outputs.js";
-import { inferUnits, unitsToRun } from "./parts.js";
+import { inferUnits, unitsToRun, type LoadedUnit } from "./parts.js";
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Extent } from "./region.js";
 import { type Analysis, checkTime } from "./task.js";
@@ -43,7 +43,7 @@ import { inferSample, samplesOf, type FirstRun, type ModelSample, type Stack } f
 export interface ModelOutcome {
   planned: PlannedModel;
   /** The model's inputs. */
-  given: { samples: ModelSample[]; roles: Filled[]; numbers: number[][] };
+  given: { samples: ModelSample[]; roles: Filled[]; numbers: number[][]; units: LoadedUnit[] };
   /** Outputs of the sample that was last run. */
   outputs: EngineOutput[];
   /** The receipt is made of this. */
@@ -200,6 +200,7 @@ function begin(planned: PlannedModel, image: Image): ModelOutcome {
       samples: samplesOf(manifest, image, roles),
       roles,
       numbers: attributeNumbers(manifest, image),
+      units: unitsToRun(entry),
     },
     outputs: [],
     told: { said: [], caveats: [], rawHash: createHash("sha256"), facts: [], extents: [] },
@@ -268,7 +269,7 @@ async function runSample(
     manifest: whole,
     first: (name) => firstRun(name, planned.entry.name, outcomes),
     infer: async (planes, options) => {
-      const inferred = await inferUnits(unitsToRun(planned.entry), whole, (unit) => {
+      const inferred = await inferUnits(given.units, whole, (unit) => {
         checkTime(task, context);
         return context.engine.infer(unit.id, planes, {
           priority: task.priority,

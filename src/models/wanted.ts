@@ -24,8 +24,8 @@ export function wanting(entry: ModelEntry, names: readonly string[]): ModelEntry
 }
 
 /**
- * The candidates of a request that names labels. A model in whose region another of them looks, or
- * whose labels that is given, keeps all of its labels.
+ * The candidates of a request that names labels. A model on which another wanted one depends, for
+ * its region or its labels, keeps all of its own.
  * @throws RadserveError bad_request for a label that none of them has, with the nearest
  */
 export function wantingLabels(

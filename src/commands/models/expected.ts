@@ -4,7 +4,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import type { Tensor } from "../../base/tensor.js";
-import type { EngineOutput, InferResult } from "../../engine/types.js";
+import type { InferResult, SegmentationOutput } from "../../engine/types.js";
 import { errors } from "../../base/errors.js";
 import {
   compareTensors,
@@ -13,7 +13,6 @@ import {
   type Tolerance,
 } from "../../models/compare.js";
 
-type ExpectedSegmentation = Extract<EngineOutput, { kind: "segmentation" }>;
 type Plain = Pick<Tensor, "dtype" | "shape" | "data">;
 
 /** Two best scores that differ by no more than this are a tie: rounding decides between them. */
@@ -30,7 +29,7 @@ export function compareExpected(
   tolerance: Tolerance,
 ): Comparison & { what: string } {
   const segmentation = result.outputs.find(
-    (output): output is ExpectedSegmentation => output.kind === "segmentation",
+    (output): output is SegmentationOutput => output.kind === "segmentation",
   );
   const probabilities = result.tensors?.probabilities[0];
   if (segmentation !== undefined && isLabels(expected, segmentation))
@@ -50,7 +49,7 @@ export function compareExpected(
 
 function isLabels(
   expected: Plain,
-  { slices, rows, columns, overlapping }: ExpectedSegmentation,
+  { slices, rows, columns, overlapping }: SegmentationOutput,
 ): boolean {
   if (overlapping) return false;
   // Of a single image other programs have a slice
@@ -64,7 +63,7 @@ function isLabels(
 
 /** Probabilities of the whole source; undefined where they are those of a part. */
 function onGridOf(
-  { mask }: ExpectedSegmentation,
+  { mask }: SegmentationOutput,
   probabilities: Tensor | undefined,
 ): Tensor | undefined {
   const [channels = 0, ...sides] = probabilities?.shape ?? [];
@@ -76,7 +75,7 @@ function onGridOf(
 /** Labels are equal but for ties: voxels whose two best scores are the same up to rounding. */
 function compareLabels(
   expected: Plain,
-  { mask, counts }: ExpectedSegmentation,
+  { mask, counts }: SegmentationOutput,
   scores: Tensor | undefined,
 ): Comparison {
   const want = toNumbers(expected);

@@ -49,6 +49,8 @@ interface Network {
 
 interface Part extends Network {
   name: string;
+  /** Of the graph, beside it. */
+  files: Manifest["files"];
   info: GraphInfo;
   imported: Imported;
   labels: string[];
@@ -90,7 +92,7 @@ export async function importTask(
       `${basename(target)} is no model's name, so that the model is called ${modelName}: move the folder to ${join(dirname(target), modelName)} before the next step`,
     );
   noteCodes(parts, table, gaps);
-  const manifest = await manifestOf(modelName, task, parts, table);
+  const manifest = manifestOf(modelName, task, parts, table);
   const wrong = gaps.all.filter((gap) => gap.wrong);
   const problems = wrong.length > 0 ? [] : await problemsOf(manifest, parts, engine);
   if (wrong.length > 0 || problems.length > 0) throw refusal(wrong, problems);
@@ -219,7 +221,8 @@ async function partOf(network: Network, task: Task, engine: Engine, gaps: Gaps):
       `Expected CT, which the task ${task.name} is for; found ${channels.join(", ")}`,
     );
   const labels = (output["labels"] as { label: string }[]).map(({ label }) => label);
-  return { ...network, name, info: await engine.inspectGraph(graph), imported, labels };
+  const files = await graphFiles(graph);
+  return { ...network, name, files, info: await engine.inspectGraph(graph), imported, labels };
 }
 
 /** What the manifest says once for all parts is the same in each, and a label is of one alone. */
@@ -266,12 +269,12 @@ function noteCodes(parts: readonly Part[], table: LabelTable | undefined, gaps: 
     );
 }
 
-async function manifestOf(
+function manifestOf(
   name: string,
   task: Task,
   parts: readonly Part[],
   table: LabelTable | undefined,
-): Promise<Record<string, unknown>> {
+): Record<string, unknown> {
   const [first] = parts;
   if (first === undefined) throw new RangeError("A task has a network");
   const { accepts, input, output, about } = first.imported;
@@ -281,8 +284,9 @@ async function manifestOf(
     overlap: Number((1 - task.step).toFixed(2)),
   }));
   const several = parts.length > 1;
-  const files: Manifest["files"] = [];
-  for (const part of parts) files.push(...(await filesOf(part)));
+  const files = parts.flatMap(({ name: folder, files: own }) =>
+    own.map((file) => ({ ...file, path: posix.join(folder, file.path) })),
+  );
   const labelled = parts.flatMap(({ labels }) =>
     labels.map((label) => ({ label, ...table?.labels.get(label) })),
   );
@@ -341,10 +345,6 @@ async function manifestOf(
   };
 }
 
-/** The files of a part's graph, in a folder of its name. */
-const filesOf = async ({ name, graph }: Part): Promise<Manifest["files"]> =>
-  (await graphFiles(graph)).map((file) => ({ ...file, path: posix.join(name, file.path) }));
-
 async function problemsOf(
   manifest: Record<string, unknown>,
   parts: readonly Part[],
@@ -367,7 +367,7 @@ async function writeModel(
   manifest: Record<string, unknown>,
 ): Promise<void> {
   for (const part of parts)
-    for (const { path } of await graphFiles(part.graph)) {
+    for (const { path } of part.files) {
       const to = join(target, part.name, path);
       await mkdir(dirname(to), { recursive: true });
       await copyFile(join(dirname(part.graph), path), to);

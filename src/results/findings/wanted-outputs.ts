@@ -1,15 +1,10 @@
 /** What a model said, with the labels that a request names alone. */
 import { release } from "../../addon/bytes.js";
-import type { EngineOutput } from "../../engine/types.js";
+import type { EngineOutput, ModelGridMask } from "../../engine/types.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import { isSegmentation } from "../../manifest/outputs/segmentation.js";
 
-interface Mask {
-  overlapping: boolean;
-  mask: Uint8Array;
-  counts: number[];
-  fractions?: Uint8Array;
-}
+type Mask = Pick<ModelGridMask, "overlapping" | "mask" | "counts" | "fractions">;
 
 /**
  * Outputs for the manifest that withLabels makes of `whole`: other labels are background, and
