@@ -552,9 +552,7 @@ std::span<const Plane> InferRequest::SlicesOf(const InputSpec& spec, const TaskC
 }
 
 std::optional<VolumeBody> InferRequest::BodyOf(const InputSpec& spec, const TaskContext& context) {
-  if (!geometry || !spec.resampling || !spec.resampling->crop_nonzero ||
-      spec.resampling->grid == ResamplingSpec::Grid::kEnds)
-    return std::nullopt;
+  if (!geometry || !spec.resampling || !spec.resampling->CropsSource()) return std::nullopt;
   const std::span<const InputSpec> parts = spec.Parts();
   const size_t count = sources.empty() ? planes.size() : sources.front().count;
   const PixelFormat& format = planes.front().format;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "postprocess/activation.h"
@@ -272,17 +273,17 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
       if (label >= 0) add(label, scores[0]);
       continue;
     }
-    std::optional<size_t> best;
+    std::optional<std::pair<int, float>> best;
     for (size_t k = 0; k < columns; ++k) {
       const int label = spec.PlaceOf(static_cast<int>(k));
       if (label < 0) continue;
       if (own.several_labels) {
         add(label, scores[k]);
-      } else if (!best || scores[k] > scores[*best]) {
-        best = k;
+      } else if (!best || scores[k] > best->second) {
+        best = {label, scores[k]};
       }
     }
-    if (best) add(spec.PlaceOf(static_cast<int>(*best)), scores[*best]);
+    if (best) add(best->first, best->second);
   }
   std::ranges::stable_sort(candidates, std::greater{},
                            [](const Candidate& c) { return c.box.score; });

@@ -1,5 +1,6 @@
 #include "prepare/ends.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -26,21 +27,15 @@ std::vector<EndsTap> TapsOf(const VolumeAxis& axis) {
   return taps;
 }
 
-/// The slices that one output lies between, as floats.
+/// The slices that one output lies between, as floats. They are neighbours, of which one is even.
 class SlicePair {
  public:
   SlicePair(std::span<const Plane> slices, const InputSpec& spec) : slices_(slices), spec_(spec) {}
 
-  /// Valid until the call after the next.
+  /// Valid until another even, or another odd, slice is asked for.
   const float* Get(int slice) {
-    for (const Held& held : held_) {
-      if (held.slice == slice) {
-        last_ = &held == held_.data() ? 0 : 1;
-        return held.values.data();
-      }
-    }
-    last_ = 1 - last_;
-    Held& held = held_[last_];
+    Held& held = held_[static_cast<size_t>(slice % 2)];
+    if (held.slice == slice) return held.values.data();
     const PixelFormat& format = slices_.front().format;
     const auto width = static_cast<size_t>(format.columns);
     held.values.resize(width * static_cast<size_t>(format.rows));
@@ -61,7 +56,6 @@ class SlicePair {
   std::span<const Plane> slices_;
   const InputSpec& spec_;
   std::array<Held, 2> held_;
-  size_t last_ = 1;
 };
 
 /// The tensor's axes that run along slices, rows and columns of the source are kSlice, kRow and

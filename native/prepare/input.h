@@ -68,8 +68,7 @@ struct InputSpec : ValueFields, PlacementFields, VolumeFields {
   }
   /// Whether the preparation has the tensor's values twice for a while.
   bool NeedsCopy() const {
-    const bool ends = resampling && resampling->grid == ResamplingSpec::Grid::kEnds;
-    return (resampling && resampling->crop_foreground) || (ends && resampling->crop_nonzero) ||
+    return (resampling && resampling->CropsTensor()) ||
            std::ranges::any_of(intensity, &IntensitySpec::NeedsCopy);
   }
   /// Whether the preparation has to know which voxels are not 0, beside the box around them.

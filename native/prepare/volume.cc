@@ -420,7 +420,7 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
                              const TensorMaker& make, const VolumeBody* body, ThreadTeam* threads) {
   ThreadTeam alone;
   ThreadTeam& team = threads == nullptr ? alone : *threads;
-  if (spec.resampling && spec.resampling->grid == ResamplingSpec::Grid::kEnds)
+  if (spec.resampling && spec.resampling->ByEnds())
     return PrepareByEnds(slices, geometry, spec, stop, make, team);
   PreparedVolume prepared;
   InputSpec read = spec;

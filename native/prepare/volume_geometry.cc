@@ -267,7 +267,7 @@ void PlaceByEnds(const std::array<double, 3>& source_spacing, const ResamplingSp
     if (own != wanted) p.whole_numbers = true;
     axis.tensor = axis.count = static_cast<int>(side);
     axis.ends = VolumeAxis::Ends{axis.tensor, 0};
-    axis.scale = axis.tensor == 1 ? 1 : static_cast<double>(axis.source - 1) / (axis.tensor - 1);
+    axis.scale = EndsStep(axis.source, axis.tensor);
     axis.offset = 0.5 - 0.5 * axis.scale;
   }
 }
@@ -346,13 +346,11 @@ void VolumeFields::ReadVolume(const Description& input) {
 void VolumeAxis::CutTo(int begin, int voxels) {
   if (ends) {
     ends->first += begin;
-    offset += begin * scale;
-    tensor = count = voxels;
-    return;
+  } else {
+    // A voxel's width lies between two centres, of which half a voxel is within the tensor.
+    if (begin > 0) beyond[0] = 0.5;
+    if (begin + voxels < tensor) beyond[1] = 0.5;
   }
-  // A voxel's width lies between two centres, of which half a voxel is within the tensor.
-  if (begin > 0) beyond[0] = 0.5;
-  if (begin + voxels < tensor) beyond[1] = 0.5;
   offset += begin * scale;
   tensor = count = voxels;
 }
@@ -378,9 +376,8 @@ Taps VolumeAxis::Forward(Interpolation interpolation) const {
 }
 
 Taps VolumeAxis::Back(int map, Interpolation interpolation) const {
-  const double ratio = static_cast<double>(map) / tensor;
   if (ends) {
-    // What has no voxel is cleared later, and is any until then.
+    // Outside of the tensor the source gets some neighbour, which ClearHidden makes background.
     Taps taps;
     int last = 0;
     for (int i = 0; i < source; ++i) {
@@ -390,6 +387,7 @@ Taps VolumeAxis::Back(int map, Interpolation interpolation) const {
     }
     return taps;
   }
+  const double ratio = static_cast<double>(map) / tensor;
   if (splines) {
     // Where edges meet, the quotient of whole numbers is exact in the middle between two voxels.
     const bool edges =
@@ -450,7 +448,7 @@ VolumePlacement PlaceVolume(const Sides& sides, const VolumeGeometry& geometry,
     axis.antialias = spec.antialias;
     spacing[a] = geometry.spacing[static_cast<size_t>(axis.source_axis)];
   }
-  if (spec.resampling && spec.resampling->grid == ResamplingSpec::Grid::kEnds) {
+  if (spec.resampling && spec.resampling->ByEnds()) {
     PlaceByEnds(spacing, *spec.resampling, placement);
   } else if (spec.resampling) {
     PlaceBySplines(spacing, *spec.resampling, box.value_or(VolumeBox{{0, 0, 0}, sides}), placement);

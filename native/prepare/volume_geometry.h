@@ -44,6 +44,12 @@ struct ResamplingSpec {
   bool clip_last = false;
   /// Maps are activated after they have gone back, instead of before.
   bool activate_last = false;
+
+  bool ByEnds() const { return grid == Grid::kEnds; }
+  /// The box is found in the source, before it is resampled.
+  bool CropsSource() const { return crop_nonzero && !ByEnds(); }
+  /// The box is found in the tensor, of which the rest is cut off afterwards.
+  bool CropsTensor() const { return crop_foreground || (crop_nonzero && ByEnds()); }
 };
 
 /// The fields of an input that volumes alone have.

@@ -20,6 +20,9 @@ struct EndsTap {
 /// One for each output. `input` is at least 1.
 std::vector<EndsTap> MakeEndsTaps(int input, int output);
 
+/// How many inputs lie between two neighbouring outputs; 1 where there is one output alone.
+double EndsStep(int input, int output);
+
 /// The input that an output of order 0 is.
 int NearestByEnds(int i, int input, int output);
 

@@ -221,8 +221,8 @@ export class Scanner {
   }
 
   /**
-   * A scan comes back after a fixed time, and nodes ask at fixed times, so that the one that gave it
-   * back could get it again each time. It asks for none until every other node has asked once.
+   * A scan comes back after a fixed time, and nodes ask at fixed times: the one that gave it back
+   * could get it again each time. It asks for none until every other node has asked once.
    */
   #letOthersGoFirst(boss: PgBoss): void {
     const id = this.#worker;

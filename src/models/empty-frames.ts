@@ -4,7 +4,7 @@
  * a slice looks whole.
  */
 import { errors, RadserveError } from "../base/errors.js";
-import { breaksOff, isConstant, lastRow } from "../images/dicom/decode-check.js";
+import { breaksOff, endOf, isConstant } from "../images/dicom/decode-check.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { ANY_STACK, type Image, type PixelFormat, type Warning } from "../images/image.js";
 import { someValue } from "../images/stored-values.js";
@@ -48,10 +48,13 @@ export class EmptyFrames {
       this.#blank.push(frame);
       this.#blankValues.add(String(data.subarray(0, pixelBytes)));
     } else {
-      if (this.image.frameCount > 2 && hasNoise(data, format)) this.#noisy.add(frame);
-      if (breaksOff(data, format) && hasNoise(data, format))
-        this.#cut.set(frame, lastRow(data, format));
-      else this.#lastRows.add(lastRow(data, format));
+      const end = endOf(data, pixelBytes);
+      const lastRow = Math.ceil(end / format.columns) - 1;
+      const isCut = breaksOff(data, format, end);
+      const noisy = (isCut || this.image.frameCount > 2) && hasNoise(data, format);
+      if (noisy) this.#noisy.add(frame);
+      if (isCut && noisy) this.#cut.set(frame, lastRow);
+      else this.#lastRows.add(lastRow);
     }
   }
 
@@ -85,9 +88,9 @@ export class EmptyFrames {
   }
 
   /**
-   * Frames of which nothing but a copy that broke off is the cause. What all or most frames have in
-   * common comes of how they were made; and where an image was turned or moved by a program, its
-   * border ends in a row of its own in some frames, and within that row in others.
+   * Frames for which a copy that broke off is the only cause. What half of the frames or more have
+   * in common comes of how the image was made. A program that turned or moved an image left a
+   * border, which ends with a row in some frames, and within that row in others.
    */
   #broken(): number[] {
     const { image } = this;

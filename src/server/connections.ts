@@ -25,7 +25,7 @@ const LONGEST_UNREAD_MS = 30_000;
 /** Bytes of answers that may wait for their readers, over all connections. */
 const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
 
-/** While the server stops, a body or an answer of which no byte has moved for so long is given up. */
+/** While the server stops, what stood still for so long, of a body or an answer, is given up. */
 const LONGEST_PAUSE_MS = 5_000;
 
 interface ClientConnection {

@@ -119,11 +119,8 @@ export function perFrame<T>(
   const known = new Map<number, T>();
   return (frame) => {
     const key = varies ? frame : 0;
-    let value = known.get(key);
-    if (value === undefined) {
-      value = read(key);
-      known.set(key, value);
-    }
-    return value;
+    // What is undefined is known, too
+    if (!known.has(key)) known.set(key, read(key));
+    return known.get(key) as T;
   };
 }

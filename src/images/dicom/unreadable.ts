@@ -76,10 +76,8 @@ export function attributed<T extends Unread & FolderPlace>(
 
 /** Whether its ending says that it is DICOM, whatever the slices are called. */
 function isCalledDicom({ name, unread }: Unread & FolderPlace, slices: readonly PlacedSlice[]) {
-  const bare = name.replace(ADDED, "");
-  const isBesideItself = bare !== name && slices.some(({ place }) => place.name === bare);
-  const isOther = unread === "link" || name.startsWith(".") || isBesideItself;
-  return !isOther && IMAGE_ENDING.test(bare);
+  const names = slices.map(({ place }) => place.name);
+  return unread !== "link" && IMAGE_ENDING.test(bareName(name, names) ?? "");
 }
 
 /** How much larger or smaller a file may be than all slices and still be as large as they are. */
@@ -102,16 +100,23 @@ const ADDED =
 const IMAGE_ENDING = /\.(?:dcm|dicom|ima)$/i;
 
 /**
+ * A name without what packing adds. Undefined for helpers of systems, which begin like the file
+ * that they are of ("._IM0001"), and for what is packed beside the slice itself.
+ */
+function bareName(name: string, others: readonly string[]): string | undefined {
+  const bare = name.replace(ADDED, "");
+  const isBesideItself = bare !== name && others.includes(bare);
+  return name.startsWith(".") || isBesideItself ? undefined : bare;
+}
+
+/**
  * Whether a name is one of a row of names: equal but for its digits or for one character, all of
  * hexadecimal digits, or with the same ending as one of them.
  * @param byEnding whether the ending is enough
  */
 export function followsNames(name: string, others: readonly string[], byEnding = true): boolean {
-  // Helpers of systems that begin like the file that they are of: "._IM0001"
-  if (name.startsWith(".")) return false;
-  const bare = name.replace(ADDED, "");
-  // Packed beside the slice itself
-  if (bare !== name && others.includes(bare)) return false;
+  const bare = bareName(name, others);
+  if (bare === undefined) return false;
   const stem = bare.replace(IMAGE_ENDING, "");
   const stems = others.map((other) => other.replace(IMAGE_ENDING, ""));
   const isNumbered = /\d/.test(stem) && !stems.includes(stem);
