@@ -61,7 +61,7 @@ export class Commitment implements Commitments {
 
   listen(take: (report: CommitmentReport) => boolean | Promise<boolean>): () => void {
     this.#listeners.add(take);
-    // Reports of what a process before has asked for; a port that is taken is told by whoever asks
+    // For reports of what a process before has asked for. Of a port that is taken, `ask` says it
     void this.#listening().catch(() => undefined);
     return () => this.#listeners.delete(take);
   }
@@ -157,7 +157,7 @@ export class Commitment implements Commitments {
       caller.abort();
       throw error;
     }
-    // Read at each use
+    // The association reads it before each wait
     options.idleTimeout = this.peer.holdMs();
     this.#hold(transaction, caller, options.idleTimeout);
     return "asked";

@@ -5,7 +5,6 @@
  */
 import { durations } from "../../../base/durations.js";
 import { groupsOf } from "../../../base/groups.js";
-import { monotonic } from "../../../base/monotonic.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import type { Delivered, Delivery, DeliveryState } from "../../../results/receipt/delivery.js";
 import { belongsTo } from "../../../results/receipt/names.js";
@@ -19,14 +18,7 @@ import type {
   Sent,
 } from "./destination.js";
 import type { DeliveryTold } from "./messages.js";
-import {
-  objectsOfTurn,
-  objectToSend,
-  turnName,
-  type Outbox,
-  type Pending,
-  type Turn,
-} from "./outbox.js";
+import { objectsOfTurn, objectToSend, type Outbox, type Pending, type Turn } from "./outbox.js";
 import {
   afterProof,
   afterSending,
@@ -178,7 +170,8 @@ export class DestinationLane {
       const fault = faultForLog(error);
       log.warn({ destination: name, request_id, fault }, "the files of a result cannot be read");
     }
-    pending.notBefore.set(turnName(turn), monotonic() + durations.gatewayRetry);
+    const turns = stage === "send" ? this.#sending : this.#proving;
+    turns.postpone(pending, durations.gatewayRetry);
     return [];
   }
 
@@ -187,7 +180,7 @@ export class DestinationLane {
     let count = 0;
     for (const pending of due) {
       if (count >= MOST_OF_TURN) break;
-      pending.busy.add(turnName(this.#turn("send")));
+      this.#sending.began(pending);
       const objects = await this.#objectsOf(pending, "send");
       count += objects.length;
       going.push({ pending, objects, written: Promise.resolve() });
@@ -248,7 +241,7 @@ export class DestinationLane {
     const isAnswer = (sent: Sent) => sent.state !== "away" || sent.answered === true;
     if (stored > 0) this.#sending.reached();
     else if (sents.some((sent) => isAway(sent) && !isFull(sent))) this.#sending.away();
-    else if (sents.some(isFull)) this.#sending.starved();
+    else if (sents.some(isFull)) this.#sending.full();
     else if (sents.some(isAnswer)) this.#sending.reached();
     const turn = { proves, storedSome: stored > 0, storedAt, endedAt };
     return new Map(
@@ -262,7 +255,7 @@ export class DestinationLane {
   /** Has the destination prove what was sent now, or by a process before. */
   async #prove(pending: Pending | undefined): Promise<void> {
     if (pending === undefined) return;
-    pending.busy.add(turnName(this.#turn("prove")));
+    this.#proving.began(pending);
     let written: Promise<void> = Promise.resolve();
     let settle: () => void = () => undefined;
     const { commitments } = this.options.destination;
@@ -437,11 +430,8 @@ export class DestinationLane {
         { destination: name, request_id, fault: faultForLog(error) },
         "what became of a result could not be written down",
       );
-      for (const stage of ["send", "prove"] as const)
-        pending.notBefore.set(
-          turnName(this.#turn(stage)),
-          monotonic() + durations.gatewayRetryMost,
-        );
+      for (const turns of [this.#sending, this.#proving])
+        turns.postpone(pending, durations.gatewayRetryMost);
     }
     for (const turns of [this.#sending, this.#proving]) turns.again();
     for (const [state, count] of Object.entries(news) as [DeliveryState, number][]) {

@@ -89,10 +89,8 @@ const isFinished = (delivery: Delivery) =>
     .some((one) => one && isSetAside(one));
 
 /** The objects of a result that have to go to a destination, or to be proven there. */
-export const objectsFor = (
-  { delivery }: Pick<Pending, "delivery">,
-  destination: string,
-): Delivered[] => (delivery.destinations[destination] ?? []).filter(isUnderway);
+const objectsFor = ({ delivery }: Pick<Pending, "delivery">, destination: string): Delivered[] =>
+  (delivery.destinations[destination] ?? []).filter(isUnderway);
 
 /** What is done with a destination, one result after the other; or what a webhook is told. */
 export interface Turn<S extends Stage | "tell" = Stage | "tell"> {
@@ -387,7 +385,8 @@ export class Outbox {
     if (receipt.kind !== "receipt") return undefined;
     if (!receipt.trust.trusted) throw notTrusted("receipt", receipt.trust);
     if (!isOfReceipt(found.delivery, receipt.receipt)) throw notTrusted("delivery", receipt.trust);
-    if (this.#expand(found.delivery, receipt.receipt))
+    const expand = () => this.#expand(found.delivery, receipt.receipt);
+    if (this.#edited(found.delivery, expand))
       await replaceFile(dir, found.file, await deliveryText(found.delivery, name));
     return { ...found, study: receipt.receipt.source.study_instance_uid ?? "" };
   }
@@ -398,7 +397,6 @@ export class Outbox {
    */
   #expand(delivery: Delivery, receipt: Receipt): boolean {
     const at = new Date().toISOString();
-    const unsettled = unsettledIn(delivery);
     let isNew = this.#dropUnnamed(delivery);
     for (const [name, objects] of Object.entries(delivery.destinations)) {
       const settings = this.options.destinations[name];
@@ -415,9 +413,16 @@ export class Outbox {
       isNew = true;
       this.#tellNoName(name);
     }
+    return isNew;
+  }
+
+  /** Edits a text, and notes what webhooks are told of that, and whether more is to be done. */
+  #edited<T>(delivery: Delivery, edit: () => T): T {
+    const unsettled = unsettledIn(delivery);
+    const result = edit();
     noteEvents(delivery, unsettled, this.options.webhooks);
     delivery.open = isOpen(delivery);
-    return isNew;
+    return result;
   }
 
   /** A webhook that the settings do not name (any more) is told nothing. */
@@ -486,10 +491,7 @@ export class Outbox {
         if (located === undefined) return undefined;
         const { delivery, file, place } = located;
         const before = JSON.stringify(delivery);
-        const unsettled = unsettledIn(delivery);
-        edit(delivery);
-        noteEvents(delivery, unsettled, this.options.webhooks);
-        delivery.open = isOpen(delivery);
+        this.#edited(delivery, () => edit(delivery));
         if (JSON.stringify(delivery) !== before)
           await replaceFile(
             path.dirname(`${dir}/${file}`),

@@ -40,7 +40,7 @@ const commitmentPause = (): BackOff => ({
 /** What is tried again after a pause. */
 type Paused = Pick<Delivered, "attempts" | "attempted_at" | "asked" | "pause">;
 
-/** Which pauses an object has; those who wrote no kind had that of an open request. */
+/** The kind of its pause. Before there were kinds, an open request for commitment had its own. */
 const pauseOf = ({ pause, asked }: Paused): Delivered["pause"] =>
   pause ?? (asked === true ? "commitment" : undefined);
 

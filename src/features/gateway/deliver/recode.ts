@@ -22,7 +22,6 @@ import {
   UNDEFINED,
 } from "../../../images/dicom/headers.js";
 import { inOtherOrder } from "./byte-order.js";
-import type { ObjectToSend } from "./destination.js";
 
 /** What every peer takes, the one with value representations first. */
 export const PLAIN = [EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN];
@@ -42,7 +41,7 @@ export function syntaxesOf(own: string): readonly string[] {
  */
 export async function dataSetIn(bytes: Buffer, syntax: string): Promise<Iterable<Uint8Array>> {
   const own = readFileMeta(bytes)?.transferSyntax;
-  const plain = own === RLE_LOSSLESS && syntax !== own ? await decompressed(bytes) : bytes;
+  const plain = own === RLE_LOSSLESS && syntax !== own ? await plainFile(bytes) : bytes;
   if (syntax !== own && syntax !== EXPLICIT_VR_LITTLE_ENDIAN)
     return syntax === IMPLICIT_VR_LITTLE_ENDIAN
       ? inImplicitVr(openFile(plain))
@@ -50,26 +49,15 @@ export async function dataSetIn(bytes: Buffer, syntax: string): Promise<Iterable
   return [plain.subarray(readFileMeta(plain)?.end)];
 }
 
-/**
- * The same object as a file in Explicit VR Little Endian.
- * @throws RadserveError if its pixels cannot be decompressed
- */
-export async function plainFile(
-  bytes: Buffer,
-  { sop_class_uid, sop_instance_uid }: Pick<ObjectToSend, "sop_class_uid" | "sop_instance_uid">,
-): Promise<Buffer> {
-  return Buffer.concat([
-    fileHead(sop_class_uid, sop_instance_uid, EXPLICIT_VR_LITTLE_ENDIAN),
-    ...(await dataSetIn(bytes, EXPLICIT_VR_LITTLE_ENDIAN)),
-  ]);
-}
-
 const PIXEL_DATA = 0x7fe00010;
 /** Bytes of the header of Pixel Data in Explicit VR. */
 const HEADER_BYTES = 12;
 
-/** The same file with its pixels as they are, colour by pixel, in Explicit VR Little Endian. */
-async function decompressed(bytes: Buffer): Promise<Buffer> {
+/**
+ * The same file in Explicit VR Little Endian, with its pixels as they are, colour by pixel.
+ * @throws RadserveError if they cannot be decompressed
+ */
+export async function plainFile(bytes: Buffer): Promise<Buffer> {
   const { attributes, dataSet } = openFile(bytes);
   const image = await readImage(bytes);
   const frames: Uint8Array[] = [];

@@ -20,8 +20,9 @@ import {
   type Sent,
 } from "./destination.js";
 import { readCredentials, type StowSettings } from "./destination-settings.js";
+import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
 import { proofBy } from "./proof.js";
-import { PLAIN, plainFile, syntaxesOf } from "./recode.js";
+import { plainFile } from "./recode.js";
 import { sentBy, statusText } from "./store-status.js";
 
 /** One request has so many objects and bytes at most, but one object always. */
@@ -100,12 +101,10 @@ export class StowDestination implements Destination {
     const known = new Map(batch.map((one) => [one.object.sop_instance_uid, one]));
     for await (const [uid, sent] of this.#sendBatch(batch, signal)) {
       const one = known.get(uid);
-      const own = one?.object.transfer_syntax_uid ?? "";
-      const isPlain = PLAIN.includes(own) || syntaxesOf(own).length === 1;
-      if (one === undefined || isPlain || sent.state !== "refused" || sent.syntax !== true)
-        yield [uid, sent];
+      const mayUnpack = one?.object.transfer_syntax_uid === RLE_LOSSLESS;
+      if (!mayUnpack || sent.state !== "refused" || sent.syntax !== true) yield [uid, sent];
       else {
-        const bytes = await plainFile(one.bytes, one.object).catch(() => undefined);
+        const bytes = await plainFile(one.bytes).catch(() => undefined);
         if (bytes === undefined) yield [uid, sent];
         else yield* this.#sendBatch([{ ...one, bytes }], signal);
       }

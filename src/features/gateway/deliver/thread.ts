@@ -51,7 +51,7 @@ const methods: DeliverThread = {
   async close() {
     clearTimeout(looking);
     clearInterval(figuring);
-    await Promise.all([...lanes.values(), ...told.values()].map((lane) => lane.close()));
+    await Promise.all([...lanes.values(), ...webhookLanes.values()].map((lane) => lane.close()));
     outbox.close();
   },
 };
@@ -62,7 +62,7 @@ let figuresTold = "";
 const rested = givingBack();
 const lanes = new Map<string, DestinationLane>();
 /** The ways to webhooks. */
-const told = new Map<string, WebhookLane>();
+const webhookLanes = new Map<string, WebhookLane>();
 const outbox = new Outbox({
   folder: queue,
   outputRoots,
@@ -97,7 +97,7 @@ for (const [name, settings] of Object.entries(destinations))
     }),
   );
 for (const [name, settings] of Object.entries(webhooks))
-  told.set(
+  webhookLanes.set(
     name,
     new WebhookLane({
       name,
@@ -113,7 +113,7 @@ for (const [name, settings] of Object.entries(webhooks))
   );
 
 function wakeWebhooks(): void {
-  for (const lane of told.values()) lane.wake();
+  for (const lane of webhookLanes.values()) lane.wake();
 }
 
 const figuring = setInterval(tellFigures, durations.gatewayFigures).unref();
@@ -284,7 +284,7 @@ function drop(filter: DeliveryFilter): Promise<Changed> {
 
 function tellFigures(): void {
   const figures: DeliveryFigures = {};
-  const of = (name: string) =>
+  const figuresOf = (name: string) =>
     (figures[name] ??= {
       waiting: 0,
       sent: 0,
@@ -293,22 +293,22 @@ function tellFigures(): void {
       silent_since: lanes.get(name)?.silentSince?.toISOString() ?? null,
       totals: { ...lanes.get(name)?.totals },
     });
-  for (const name of lanes.keys()) of(name);
+  for (const name of lanes.keys()) figuresOf(name);
   const messages: Record<string, WebhookFigures> = {};
-  for (const [name, lane] of told) {
+  for (const [name, lane] of webhookLanes) {
     const away_since = lane.awaySince?.toISOString() ?? null;
     messages[name] = { due: 0, given_up: 0, away_since, totals: { ...lane.totals } };
   }
   for (const { delivery } of outbox.pending) {
     for (const { webhook, state } of delivery.events ?? []) {
-      const of = messages[webhook];
-      if (of !== undefined && state !== "told") of[state] += 1;
+      const counts = messages[webhook];
+      if (counts !== undefined && state !== "told") counts[state] += 1;
     }
     for (const [name, objects] of Object.entries(delivery.destinations))
       for (const object of objects ?? []) {
-        if (object.state === "sent") of(name).sent += 1;
-        else if (isUnderway(object)) of(name).waiting += 1;
-        else if (isSetAside(object)) of(name).set_aside += 1;
+        if (object.state === "sent") figuresOf(name).sent += 1;
+        else if (isUnderway(object)) figuresOf(name).waiting += 1;
+        else if (isSetAside(object)) figuresOf(name).set_aside += 1;
       }
   }
   const { untrusted } = outbox;

@@ -22,7 +22,7 @@ export interface TurnsOptions {
    * Resolves when what a process before has left was looked at, so that what is urgent goes first.
    */
   ready: Promise<unknown>;
-  /** Pieces of work beside each other. */
+  /** How many results are worked on at the same time. */
   atOnce: number;
   /** Ends what goes on. */
   closing: AbortSignal;
@@ -82,11 +82,11 @@ export class Turns {
     const pause = backOff(this.#failures, gatewayRetry());
     const now = monotonic();
     this.#pause = { until: now + pause, least: now + Math.min(pause, durations.gatewayRetry) };
-    this.starved();
+    this.#awaySince ??= new Date();
   }
 
-  /** It is there, and takes nothing. */
-  starved(): void {
+  /** It answers, but has no room: there is no pause, and it is told as away. */
+  full(): void {
     this.#awaySince ??= new Date();
   }
 
@@ -95,6 +95,16 @@ export class Turns {
     this.#pause = { until: 0, least: 0 };
     this.#awaySince = undefined;
     this.again();
+  }
+
+  /** A result has its turn now. */
+  began({ busy }: Pending): void {
+    busy.add(this.#name);
+  }
+
+  /** A result has no turn for so many milliseconds. */
+  postpone({ notBefore }: Pending, ms: number): void {
+    notBefore.set(this.#name, monotonic() + ms);
   }
 
   /**

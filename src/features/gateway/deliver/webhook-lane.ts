@@ -4,7 +4,6 @@
  */
 import { ConfigError } from "../../../base/errors.js";
 import { durations } from "../../../base/durations.js";
-import { monotonic } from "../../../base/monotonic.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { openFile } from "../../../images/dicom/dicom-file.js";
 import type { DeliveryEvent } from "../../../results/receipt/delivery.js";
@@ -12,7 +11,7 @@ import { belongsTo, receiptName } from "../../../results/receipt/names.js";
 import { bytesToSend } from "./destination.js";
 import { dueFor } from "./events.js";
 import type { DeliveryTold } from "./messages.js";
-import { objectToSend, turnName, type Outbox, type Pending, type Turn } from "./outbox.js";
+import { objectToSend, type Outbox, type Pending, type Turn } from "./outbox.js";
 import { isDue, timeOfDay } from "./progress.js";
 import { Turns } from "./turns.js";
 import { post, type Posted, type WebhookMessage } from "./webhook.js";
@@ -85,7 +84,7 @@ export class WebhookLane {
 
   async #tell([pending, ...others]: readonly Pending[]): Promise<void> {
     if (pending === undefined) return;
-    pending.busy.add(turnName(this.#turn));
+    this.#turns.began(pending);
     const changes = new Map<string, Change>();
     try {
       for (const event of await this.#eventsOf(pending)) {
@@ -109,16 +108,16 @@ export class WebhookLane {
   async #eventsOf(pending: Pending): Promise<DeliveryEvent[]> {
     const { outbox, name } = this.options;
     if (await outbox.refresh(pending)) return dueFor(pending.delivery, name).filter(isDue);
-    pending.notBefore.set(turnName(this.#turn), monotonic() + durations.gatewayRetry);
+    this.#turns.postpone(pending, durations.gatewayRetry);
     return [];
   }
 
-  #wait({ delivery, notBefore }: Pending, error: unknown, message: string): void {
+  #wait(pending: Pending, error: unknown, message: string): void {
     if (this.#closing.signal.aborted) return;
     const { name, log } = this.options;
     const fault = faultForLog(error);
-    log.warn({ webhook: name, request_id: delivery.request_id, fault }, message);
-    notBefore.set(turnName(this.#turn), monotonic() + durations.gatewayRetryMost);
+    log.warn({ webhook: name, request_id: pending.delivery.request_id, fault }, message);
+    this.#turns.postpone(pending, durations.gatewayRetryMost);
   }
 
   async #post(pending: Pending, event: DeliveryEvent): Promise<Posted> {

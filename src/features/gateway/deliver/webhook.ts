@@ -37,7 +37,7 @@ const OF_MESSAGE = [400, 406, 409, 410, 411, 413, 415, 422];
  * The value of the header `webhook-signature`: one signature for each secret.
  * @param seconds since 1970, as the header `webhook-timestamp` has them
  */
-export const signatureOf = (
+const signatureOf = (
   secrets: readonly Buffer[],
   id: string,
   seconds: number,
