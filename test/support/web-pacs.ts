@@ -113,7 +113,7 @@ export async function webPacs(t: {
       });
       return () => go();
     },
-    stop: peer.stop,
-    start: peer.start,
+    stop: () => peer.stop(),
+    start: () => peer.start(),
   };
 }

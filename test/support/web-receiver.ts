@@ -69,7 +69,7 @@ export async function webReceiver(
     secretFile,
     received,
     behave: (next) => (answer = next),
-    stop: peer.stop,
-    start: peer.start,
+    stop: () => peer.stop(),
+    start: () => peer.start(),
   };
 }
