@@ -10,12 +10,17 @@ import { attributeNumbers } from "../models/attribute-numbers.js";
 import { loadSession, type Provider } from "../models/load.js";
 import { readModelFolder, type SoundModel } from "../models/read.js";
 import { rolesIn } from "../models/roles.js";
+import type { TriedFirst } from "../models/trial.js";
 import { planeOf } from "../results/picture/draw-result.js";
 import { inferSample, samplesOf, type FirstRun, type SampleResult, type Stack } from "./views.js";
 
 export interface OnceOptions {
   engine: Engine;
   providers: readonly Provider[];
+  /** Tries the model before it is loaded. */
+  trials?: TriedFirst;
+  /** How long a run may take, in milliseconds; as long as it takes, if absent. */
+  timeoutMs?: number;
   /** Number of the frame, from 1; the first, if absent. A model of whole series takes all. */
   frame?: number | undefined;
 }
@@ -40,7 +45,7 @@ export async function inferOnce(
   image: Image,
   options: OnceOptions,
 ): Promise<OnceResult> {
-  const { engine, providers, frame = 1 } = options;
+  const { engine, providers, trials, timeoutMs, frame = 1 } = options;
   const { manifest, thresholds } = model;
   const samples = samplesOf(manifest, image, rolesIn(manifest, image));
   const sample = samples.find((one) => one.frame === undefined || one.frame === frame - 1);
@@ -55,6 +60,7 @@ export async function inferOnce(
   }
   const first = await firstRun(folder, manifest, image, options);
   const numbers = attributeNumbers(manifest, image);
+  await trials?.require(folder, model);
   const loaded = await loadSession(folder, model, engine, providers);
   try {
     const result = await inferSample(sample, stacks, {
@@ -65,7 +71,7 @@ export async function inferOnce(
         return first;
       },
       infer: (planes, given) =>
-        engine.infer(loaded.id, planes, { dump: true, thresholds, numbers, ...given }),
+        engine.infer(loaded.id, planes, { dump: true, thresholds, numbers, timeoutMs, ...given }),
     });
     const reasons = "code" in result ? [result] : result.warnings;
     if ("code" in result || result.tensors === undefined || result.rawSha256 === undefined)
@@ -78,7 +84,8 @@ export async function inferOnce(
     const { tensors, rawSha256 } = result;
     return { loaded, result: { ...result, tensors, rawSha256 } };
   } finally {
-    await engine.unload(loaded.id);
+    // Whoever closes the engine waits for it: a run may go on after its time
+    engine.unload(loaded.id).catch(() => undefined);
   }
 }
 

@@ -9,10 +9,9 @@ import type { Engine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { ResultPartName, Sending } from "../inference/result-hook.js";
 import { InferencePool } from "../inference/worker-pool.js";
-import { ModelTrials } from "../models/trial.js";
 import { MemoryShares } from "./memory-shares.js";
 import { ServedModels } from "./served-models.js";
-import { startEngine, type StartedEngine } from "./start-engine.js";
+import { startEngine, trialsOf, type StartedEngine } from "./start-engine.js";
 
 /** After the grace time, how long cancelled work may take to notice. */
 const LAST_WAIT_MS = 2_000;
@@ -44,7 +43,8 @@ export class InferenceService {
    * use
    */
   constructor({ config, audit, log, resultParts, sending, fatal, loading }: InferenceOptions) {
-    const { engine, providers, options } = startedEngine(config, log);
+    const started = startedEngine(config, log);
+    const { engine, providers, options } = started;
     const images = config.memory ?? usualMemory();
     const pool: InferencePool = new InferencePool({
       threads: config.threads,
@@ -64,8 +64,6 @@ export class InferenceService {
     this.engineOptions = options;
     this.pool = pool;
     const shares = new MemoryShares(engine, pool, images);
-    const { onnxRuntimeVersion: version, threads } = engine.info();
-    const trials = new ModelTrials({ stateDir: config.state_dir, providers, version, threads });
     this.models = new ServedModels({
       directory: config.models_dir,
       stateDir: config.state_dir,
@@ -73,7 +71,7 @@ export class InferenceService {
       providers,
       fatal,
       loading,
-      trials,
+      trials: trialsOf(config, started),
       hold: (bytes, runs) => shares.hold(bytes, runs),
       mostBytes: (besideOthers) => shares.mostToLoad(besideOthers),
       changed: () => shares.look(),

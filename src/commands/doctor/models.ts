@@ -4,11 +4,12 @@
  */
 import path from "node:path";
 import { engineSettings, type Config } from "../../config.js";
-import { createEngine, type Engine } from "../../engine/engine.js";
 import { checkGraphs } from "../../models/graph.js";
 import { modelFolders } from "../../models/load.js";
 import { graphPaths, readModelFolder, type FolderReport } from "../../models/read.js";
+import type { TriedFirst } from "../../models/trial.js";
 import { READ } from "../../server/conditions.js";
+import { withEngine } from "../engine.js";
 import { bad, good, whyUnusable, wordsOf, type Diagnosis } from "./finding.js";
 
 /**
@@ -39,20 +40,18 @@ export async function models(config: Config, engineWorks: boolean): Promise<Diag
   const found = good("models", `${path.resolve(models_dir)}: ${names}`);
   if (!engineWorks) return [found];
   const { provider } = engineSettings(config);
-  const engine = createEngine({ provider: "cpu" });
-  try {
+  return withEngine({ ...config, providers: ["cpu"] }, async ({ trials, mostBytes }) => {
+    const graphs = trials.within(mostBytes);
     const findings = await Promise.all(
-      folders.map((folder) => model(folder, engine, provider, config)),
+      folders.map((folder) => model(folder, graphs, provider, config)),
     );
     return [found, ...findings.flat()];
-  } finally {
-    await engine.close();
-  }
+  });
 }
 
 async function model(
   folder: string,
-  engine: Engine,
+  graphs: Pick<TriedFirst, "inspectGraph">,
   provider: "cpu" | "cuda",
   config: Config,
 ): Promise<Diagnosis[]> {
@@ -83,7 +82,7 @@ async function model(
     const [mistake, ...others] = await checkGraphs(
       sound.manifest,
       await graphPaths(folder, sound.manifest),
-      engine,
+      graphs,
     );
     if (mistake !== undefined)
       return [unsound(report, mistake.path, mistake.message, others.length)];

@@ -19,19 +19,27 @@ import {
   type FolderReport,
   type SoundModel,
 } from "../../models/read.js";
+import type { TriedFirst } from "../../models/trial.js";
+
+export interface CheckOptions {
+  engine: Engine;
+  providers: readonly Provider[];
+  /** Looks at graphs and tries the model, before it is loaded; without it the engine does both. */
+  trials?: TriedFirst;
+}
 
 /**
  * Every mistake of a model's folder. If it has no mistake, the model is loaded and its canary run.
  */
 export async function modelsCheck(
   directory: string,
-  options: { engine: Engine; providers: readonly Provider[] },
+  options: CheckOptions,
 ): Promise<CommandResult> {
   const folder = resolve(directory);
   const report = await readModelFolder(folder);
   const problems = [
     ...report.problems,
-    ...(await graphProblems(folder, report, options.engine)),
+    ...(await graphProblems(folder, report, options.trials ?? options.engine)),
     ...(await regionProblems(folder, report)),
   ];
   const notes: string[] = [];
@@ -77,7 +85,7 @@ async function regionProblems(folder: string, report: FolderReport): Promise<Pro
 async function graphProblems(
   folder: string,
   report: FolderReport,
-  engine: Engine,
+  engine: Pick<TriedFirst, "inspectGraph">,
 ): Promise<Problem[]> {
   const manifest = report.model?.manifest;
   if (manifest === undefined) return unfitGraphs(folder, engine);
@@ -94,7 +102,10 @@ async function graphProblems(
 }
 
 /** Inputs that no manifest could feed, of the graphs beside a manifest that cannot be read yet. */
-async function unfitGraphs(folder: string, engine: Engine): Promise<Problem[]> {
+async function unfitGraphs(
+  folder: string,
+  engine: Pick<TriedFirst, "inspectGraph">,
+): Promise<Problem[]> {
   const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".onnx"));
   const found = await Promise.all(
     names.map(async (path) => {
@@ -110,14 +121,16 @@ async function unfitGraphs(folder: string, engine: Engine): Promise<Problem[]> {
 async function runProblems(
   folder: string,
   model: SoundModel | undefined,
-  { engine, providers }: { engine: Engine; providers: readonly Provider[] },
+  { engine, providers, trials }: CheckOptions,
 ): Promise<Problem[]> {
   if (model === undefined) return [];
   try {
+    await trials?.require(folder, model);
     const loaded = await loadSession(folder, model, engine, providers);
     const message = await madeUpProblem(engine, loaded, model);
     const problems = message === undefined ? await rawProblems(engine, loaded, model.manifest) : [];
-    await engine.unload(loaded.id);
+    // Whoever closes the engine waits for it: a run may go on after its time
+    engine.unload(loaded.id).catch(() => undefined);
     return message === undefined
       ? problems
       : [{ path: "(running it on a made-up image)", message }];

@@ -6,7 +6,6 @@ import { existsSync } from "node:fs";
 import { copyFile, mkdir, readdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
 import { z } from "zod";
-import type { Engine } from "../../engine/engine.js";
 import type { GraphInfo } from "../../engine/types.js";
 import { errors, type RadserveError } from "../../base/errors.js";
 import type { Manifest } from "../../manifest/manifest.js";
@@ -18,6 +17,7 @@ import { tensorText } from "../../manifest/outputs/graph-fit.js";
 import { modelNameOf } from "../../models/draft.js";
 import { packageRoot } from "../../models/files.js";
 import { graphFiles } from "../../models/graph-files.js";
+import type { TriedFirst } from "../../models/trial.js";
 import { asIfFilledIn, openRoles } from "./channels.js";
 import { Gaps, type Gap, type ImportChoices, type Imported } from "./gaps.js";
 import { parsedAs, readJson, readText } from "./json.js";
@@ -39,7 +39,7 @@ export interface ImportOptions extends ImportChoices {
  */
 export async function modelsImport(
   directory: string,
-  engine: Engine,
+  engine: Pick<TriedFirst, "inspectGraph">,
   options: ImportOptions = {},
 ): Promise<CommandResult> {
   const folder = resolve(directory);
@@ -266,7 +266,7 @@ async function manifestOf(
 async function problemsOf(
   manifest: Record<string, unknown>,
   graphs: readonly string[],
-  engine: Engine,
+  engine: Pick<TriedFirst, "inspectGraph">,
 ): Promise<Problem[]> {
   const parsed = manifestSchema.safeParse(manifest);
   return parsed.success
