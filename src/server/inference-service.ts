@@ -9,6 +9,7 @@ import type { Engine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { ResultPartName, Sending } from "../inference/result-hook.js";
 import { InferencePool } from "../inference/worker-pool.js";
+import type { FatalModel } from "../models/set.js";
 import { MemoryShares } from "./memory-shares.js";
 import { ServedModels } from "./served-models.js";
 import { startEngine, trialsOf, type StartedEngine } from "./start-engine.js";
@@ -24,8 +25,8 @@ export interface InferenceOptions {
   resultParts: readonly ResultPartName[];
   /** Undefined where results are sent nowhere. */
   sending: () => Sending | undefined;
-  /** Models that ended a process while they were loaded. */
-  fatal: readonly string[];
+  /** Models that took a process with them. */
+  fatal: readonly FatalModel[];
   /** Told which model is loaded now, and undefined after each. */
   loading: (model: string | undefined) => Promise<void>;
 }
