@@ -35,10 +35,10 @@ function requirePlain(found: Stats): void {
 /** Longer than any text that people put there, or that Radserve does. */
 const MOST_TEXT_BYTES = 16 * 1024 * 1024;
 
-function requireShort({ size }: Stats): void {
-  if (size > MOST_TEXT_BYTES)
+function requireShort({ size }: Stats, most = MOST_TEXT_BYTES): void {
+  if (size > most)
     throw errors.bad_request(
-      `Expected a text of at most ${MOST_TEXT_BYTES} bytes; found ${size}. Put the right file there.`,
+      `Expected a text of at most ${most} bytes; found ${size}. Put the right file there.`,
     );
 }
 
@@ -95,15 +95,18 @@ export async function textOfNamed(setting: string, file: string, what = "a file"
   }
 }
 
-/** The same at once. */
-export function textOfRegularSync(path: string): string {
+/**
+ * The same at once.
+ * @param most bytes of it
+ */
+export function textOfRegularSync(path: string, most?: number): string {
   const real = realpathSync(path);
   requirePlain(lstatSync(real));
   const fd = openSync(real, PLAIN);
   try {
     const found = fstatSync(fd);
     requirePlain(found);
-    requireShort(found);
+    requireShort(found, most);
     return readFileSync(fd, "utf8");
   } finally {
     closeSync(fd);
