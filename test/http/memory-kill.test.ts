@@ -1,4 +1,4 @@
-/** The system ends the serving process for memory while a model runs: who is named, and left out. */
+/** The system ends the serving process for memory while a model runs: who is named and left out. */
 import path from "node:path";
 import t from "tap";
 import { ctPlace, writeSlice } from "../support/bulk.js";
