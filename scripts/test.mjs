@@ -58,6 +58,7 @@ const GROUPS = {
       "jobs/faults.test.js",
       "features/local-postgres/postgres.test.js",
       "http/supervisor.test.js",
+      "http/memory-kill.test.js",
       "teardown/teardown.test.js",
     ],
   },

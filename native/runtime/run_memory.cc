@@ -35,6 +35,14 @@ constexpr size_t kLarge = size_t{64} << 20;
 constexpr size_t kMapped = size_t{32} << 20;
 constexpr size_t kMostIdle = size_t{256} << 20;
 
+/// What a small block takes beside its bytes: its head, the C library's, and the runtime's tensor
+/// over it. A graph can have millions of them.
+constexpr size_t kBeside = 384;
+constexpr size_t kSmallBlock = 4096;
+
+/// What a block of so many bytes counts as.
+constexpr size_t Charge(size_t bytes) { return bytes < kSmallBlock ? bytes + kBeside : bytes; }
+
 /// What runs have taken from the system and not given back, and the most of it. Counted where
 /// memory comes and goes, which is seldom: threads would wait for each other's counts.
 std::atomic<size_t> counted_bytes = 0;
@@ -55,17 +63,17 @@ bool Count(size_t bytes, size_t run) {
 }
 
 void GiveBack(RunBlock* block) {
-  if (block->counted) counted_bytes -= block->bytes;
+  if (block->counted) counted_bytes -= Charge(block->bytes);
   std::free(block);
 }
 
 /// run: for what is counted, what its run has already. nullptr if there is no memory, or it would
 /// be beyond the limit.
 RunBlock* TakeFromSystem(size_t bytes, bool counted, size_t run) {
-  if (counted && !Count(bytes, run + bytes)) return nullptr;
+  if (counted && !Count(Charge(bytes), run + Charge(bytes))) return nullptr;
   void* fresh = std::aligned_alloc(kAlignment, sizeof(RunBlock) + bytes);
   if (fresh != nullptr) return new (fresh) RunBlock{bytes, counted};
-  if (counted) counted_bytes -= bytes;
+  if (counted) counted_bytes -= Charge(bytes);
   return nullptr;
 }
 
@@ -157,12 +165,12 @@ size_t InUse() {
 }
 
 void Refuse(size_t bytes) {
-  const size_t wanted = run.taken + bytes;
+  const size_t wanted = run.taken + Charge(bytes);
   const size_t most = most_counted;
   const size_t in_use = InUse();
   const size_t others = in_use - std::min(in_use, run.taken);
   // What the system refused will not be there either if others give back less than that
-  const bool beyond_limit = most != 0 && wanted <= most && in_use + bytes > most;
+  const bool beyond_limit = most != 0 && wanted <= most && in_use + Charge(bytes) > most;
   run.refused = RunRefusal{wanted, beyond_limit ? others == 0 : others < bytes};
 }
 
@@ -186,7 +194,7 @@ RunBlock* RunCache::Take(size_t bytes) {
   const auto found = blocks_.lower_bound(bytes);
   if (found == blocks_.end() || found->first > bytes + bytes / kSlack) return nullptr;
   RunBlock* block = found->second.block;
-  kept_ -= found->first;
+  kept_ -= Charge(found->first);
   blocks_.erase(found);
   return block;
 }
@@ -194,7 +202,7 @@ RunBlock* RunCache::Take(size_t bytes) {
 void RunCache::Keep(RunBlock* block) {
   const std::lock_guard lock(mutex_);
   blocks_.emplace(block->bytes, Kept{block, scopes_});
-  kept_ += block->bytes;
+  kept_ += Charge(block->bytes);
 }
 
 bool RunCache::Keeps(size_t bytes) const { return of_session_ || bytes < kLarge; }
@@ -217,7 +225,7 @@ size_t RunCache::kept() const {
 void RunCache::Drop(uint64_t scope) {
   std::erase_if(blocks_, [&](const auto& entry) {
     if (entry.second.scope >= scope) return false;
-    kept_ -= entry.first;
+    kept_ -= Charge(entry.first);
     GiveBack(entry.second.block);
     return true;
   });
@@ -230,7 +238,7 @@ void* AllocateRunMemory(size_t bytes) {
     if (in_run) Refuse(bytes);
     return nullptr;
   }
-  RunBlock* block = in_run ? run.cache->Take(bytes) : nullptr;
+  RunBlock* block = in_run ? run.cache->Take(whole) : nullptr;
   if (block == nullptr && whole >= kMapped) block = TheIdle().Take(whole);
   if (block == nullptr) block = TakeFromSystem(whole, in_run, run.taken);
   if (block == nullptr && in_run) {
@@ -240,7 +248,7 @@ void* AllocateRunMemory(size_t bytes) {
     if (block == nullptr) Refuse(whole);
   }
   if (block == nullptr) return nullptr;
-  if (in_run) run.most = std::max(run.most, run.taken += block->bytes);
+  if (in_run) run.most = std::max(run.most, run.taken += Charge(block->bytes));
   return block + 1;
 }
 
@@ -249,7 +257,7 @@ void FreeRunMemory(void* memory) {
   RunBlock* block = static_cast<RunBlock*>(memory) - 1;
   if (run.cache != nullptr) {
     // Memory that an earlier scope took is none of this one's.
-    run.taken -= std::min(run.taken, block->bytes);
+    run.taken -= std::min(run.taken, Charge(block->bytes));
     if (run.cache->Keeps(block->bytes)) return run.cache->Keep(block);
   }
   if (block->bytes >= kMapped) return TheIdle().Keep(block);

@@ -33,8 +33,8 @@ export function limitData(mostData: number): void {
 }
 
 /**
- * Ends a confined process. Node's own way out restores terminals and signals, and aborts where it
- * may not.
+ * Ends this process at once. Node's own way out restores terminals and signals, and aborts where a
+ * confined process may not; and it waits for native code that does not end.
  */
 export function leave(status: number): never {
   return addon().leave(status);

@@ -7,12 +7,12 @@ import { infer } from "../inference/infer-image.js";
 import { checkGroup } from "../inference/request.js";
 import { ConfigError } from "../base/errors.js";
 import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
+import { monotonic } from "../base/monotonic.js";
 import { during } from "./activity.js";
-import { createLog } from "../base/log.js";
 import { count } from "../base/table.js";
-import { loadModels, withoutEntry } from "../models/set.js";
+import { withoutEntry } from "../models/set.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import { withEngine } from "../server/start-engine.js";
+import { modelsOf, withEngine } from "./engine.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
 const placeOf = ({ frame }: { frame?: number | undefined }) =>
@@ -100,38 +100,33 @@ export async function inferFile(
   const named = await stat(path.resolve(input)).catch(() => undefined);
   if (named?.isFile() === true) checkGroup(options.group, "file");
   const outputs = options.outputs === undefined ? undefined : outputKinds(options.outputs);
-  return withEngine<ExitStatus>(config, async (engine, providers) => {
-    const log = createLog("silent");
-    const models = await during("Loading the models", () =>
-      loadModels({ directory: config.models_dir, engine, providers, log }),
-    );
+  return withEngine<ExitStatus>(config, async (given) => {
+    const { engine } = given;
+    const models = await during("Loading the models", () => modelsOf(config, given));
     for (const { error } of withoutEntry(models)) remark(error.message);
-    try {
-      const task = {
-        requestId: randomUUID(),
-        inputPath: path.resolve(input),
-        outputFolder: path.resolve(outputFolder),
-        ...(options.model === undefined ? {} : { models: options.model }),
-        ...(outputs === undefined ? {} : { outputs }),
-        ...(options.label === undefined ? {} : { labels: options.label }),
-        ...(options.series === undefined ? {} : { seriesInstanceUid: options.series }),
-        ...(options.group === undefined ? {} : { group: options.group }),
-        priority: "routine" as const,
-        cancelId: 1,
-        roots: { input: undefined, output: undefined },
-      };
-      const answer = await during("Reading the image and running the models", () =>
-        infer(task, {
-          engine,
-          models: models.entries,
-          outputs: config.outputs,
-          forms: resultForms(config),
-        }),
-      );
-      print(options.json === true ? JSON.stringify(answer, null, 2) : summary(answer));
-      return 0;
-    } finally {
-      await models.close();
-    }
+    const task = {
+      requestId: randomUUID(),
+      inputPath: path.resolve(input),
+      outputFolder: path.resolve(outputFolder),
+      ...(options.model === undefined ? {} : { models: options.model }),
+      ...(outputs === undefined ? {} : { outputs }),
+      ...(options.label === undefined ? {} : { labels: options.label }),
+      ...(options.series === undefined ? {} : { seriesInstanceUid: options.series }),
+      ...(options.group === undefined ? {} : { group: options.group }),
+      priority: "routine" as const,
+      cancelId: 1,
+      deadline: monotonic() + config.deadline_seconds * 1000,
+      roots: { input: undefined, output: undefined },
+    };
+    const answer = await during("Reading the image and running the models", () =>
+      infer(task, {
+        engine,
+        models: models.entries,
+        outputs: config.outputs,
+        forms: resultForms(config),
+      }),
+    );
+    print(options.json === true ? JSON.stringify(answer, null, 2) : summary(answer));
+    return 0;
   });
 }

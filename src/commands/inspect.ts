@@ -19,7 +19,7 @@ import { readModelFolder, type SoundModel } from "../models/read.js";
 import { straightSteps } from "../models/straighten.js";
 import { modelSteps } from "../models/transform-steps.js";
 import { pngOf } from "../results/picture/pixels.js";
-import { withEngine } from "../server/start-engine.js";
+import { withEngine } from "./engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
 import { print, type ExitStatus, type JsonOption } from "./run.js";
@@ -53,7 +53,7 @@ async function writePreview(config: Config, image: Image, file: string): Promise
     interpretation: image.interpretation(0),
     pixelAspect: aspect,
   };
-  const rgb = await withEngine(config, (engine) =>
+  const rgb = await withEngine(config, ({ engine }) =>
     engine.render(plane, { voiIndex: 0, width, height }),
   );
   await writeFile(file, await pngOf({ width, height, rgb }));

@@ -10,7 +10,7 @@ import type { CommandResult } from "../models/command-result.js";
 import type { OnceOptions } from "../inference/infer-once.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
-import { withEngine } from "../server/start-engine.js";
+import { withEngine } from "./engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
 import { folderReading, modelsCanary } from "./models/canary.js";
@@ -34,9 +34,9 @@ export const init = (
   graph: string,
   { like, labels }: { like?: string; labels?: string },
 ) =>
-  withEngine(config, async (engine) =>
+  withEngine(config, async ({ trials, mostBytes }) =>
     say(
-      await modelsInit(path.resolve(graph), engine, {
+      await modelsInit(path.resolve(graph), trials.within(mostBytes), {
         models: config.models_dir,
         like,
         labels: labels && path.resolve(labels),
@@ -51,10 +51,14 @@ export const codes = async (name: string, { json }: JsonOption) =>
   say(await modelsCodes(name), json);
 
 export const check = (config: Config, folder: string, { json }: JsonOption) =>
-  withEngine(config, async (engine, providers) =>
+  withEngine(config, async ({ engine, providers, trials, mostBytes }) =>
     say(
       await during("Loading the model", () =>
-        modelsCheck(path.resolve(folder), { engine, providers }),
+        modelsCheck(path.resolve(folder), {
+          engine,
+          providers,
+          trials: trials.within(mostBytes),
+        }),
       ),
       json,
     ),
@@ -72,10 +76,12 @@ const onImage = async (
   withImageFile(
     path.resolve(image),
     (read) =>
-      withEngine(config, async (engine, providers) => {
+      withEngine(config, async ({ engine, providers, trials, mostBytes }) => {
         const options = {
           engine,
           providers,
+          trials: trials.within(mostBytes),
+          timeoutMs: config.deadline_seconds * 1000,
           frame: frame === undefined ? undefined : Number(frame),
         };
         return say(await use(path.resolve(folder), read, options), json);

@@ -1,5 +1,6 @@
 /** How every command ends: its exit status, and where its words go. */
 import { z } from "zod";
+import { leave } from "../addon/confine.js";
 import { clearActivity } from "./activity.js";
 import { ConfigError, asRadserveError, type RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
@@ -23,6 +24,19 @@ export interface JsonOption {
  * output where `json` asked for it.
  */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
+  await tellEnd(command, json);
+  // Node's own way out waits for what is at work in native code
+  if (endsAfterwards) leave(Number(process.exitCode ?? 0));
+}
+
+let endsAfterwards = false;
+
+/** The process ends when the command has said what came of it, whatever else is still at work. */
+export function endAfterwards(): void {
+  endsAfterwards = true;
+}
+
+async function tellEnd(command: () => Promise<number>, json: boolean): Promise<void> {
   try {
     process.exitCode = await command();
   } catch (thrown) {

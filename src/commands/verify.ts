@@ -4,15 +4,13 @@ import path from "node:path";
 import { resultForms, type Config } from "../config.js";
 import { ANY_STACK, type Image } from "../images/image.js";
 import { ConfigError, errors } from "../base/errors.js";
-import { createLog } from "../base/log.js";
 import { table } from "../base/table.js";
-import { loadModels } from "../models/set.js";
 import { replay } from "../inference/replay.js";
 import { checkResult } from "../inference/verify-result.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { readReceipt, type Existing } from "../results/receipt/read-receipt.js";
 import { areEqual, check, type ReceiptCheck, type CheckVerdict } from "../results/commit/verify.js";
-import { withEngine } from "../server/start-engine.js";
+import { modelsOf, withEngine } from "./engine.js";
 import { hashFile } from "../files/durable-files.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
@@ -144,21 +142,17 @@ export function withModels<T>(
   config: Config,
   use: (replaying: Replaying) => Promise<T>,
 ): Promise<T> {
-  return withEngine(config, async (engine, providers) => {
-    const log = createLog("silent");
-    const models = await loadModels({ directory: config.models_dir, engine, providers, log });
+  return withEngine(config, async (given) => {
+    const { engine } = given;
+    const models = await modelsOf(config, given);
     const forms = resultForms(config);
-    try {
-      return await use((source, receipt) => {
-        const { series_instance_uid: uid, case: members, group } = receipt.source;
-        const choice = { uid, members, grouped: group !== undefined, tolerance: ANY_STACK };
-        const again = (image: Image) =>
-          replay({ receipt, image, engine, models: models.entries, forms });
-        return withImageFile(source, again, choice);
-      });
-    } finally {
-      await models.close();
-    }
+    return use((source, receipt) => {
+      const { series_instance_uid: uid, case: members, group } = receipt.source;
+      const choice = { uid, members, grouped: group !== undefined, tolerance: ANY_STACK };
+      const again = (image: Image) =>
+        replay({ receipt, image, engine, models: models.entries, forms });
+      return withImageFile(source, again, choice);
+    });
   });
 }
 

@@ -36,10 +36,10 @@ function requirePlain(found: Stats): void {
 /** Longer than any text that people put there, or that Radserve does. */
 const MOST_TEXT_BYTES = 16 * 1024 * 1024;
 
-function requireShort({ size }: Stats): void {
-  if (size > MOST_TEXT_BYTES)
+function requireShort({ size }: Stats, most = MOST_TEXT_BYTES): void {
+  if (size > most)
     throw errors.bad_request(
-      `Expected a text of at most ${MOST_TEXT_BYTES} bytes; found ${size}. Put the right file there.`,
+      `Expected a text of at most ${most} bytes; found ${size}. Put the right file there.`,
     );
 }
 
@@ -96,10 +96,13 @@ export async function textOfNamed(setting: string, file: string, what = "a file"
   }
 }
 
-/** The same at once. */
-export const textOfRegularSync = (path: string): string =>
+/**
+ * The same at once.
+ * @param most bytes of it
+ */
+export const textOfRegularSync = (path: string, most?: number): string =>
   readingSync(path, (file, found) => {
-    requireShort(found);
+    requireShort(found, most);
     return readFileSync(file, "utf8");
   });
 

@@ -7,9 +7,10 @@ import type { Image } from "../images/image.js";
 import { firstModelOf, type Manifest } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
-import { loadSession, unloadSession, type LoadedSession, type Provider } from "../models/load.js";
+import { letGo, loadSession, type LoadedSession, type Provider } from "../models/load.js";
 import { readModelFolder, type SoundModel } from "../models/read.js";
 import { rolesIn } from "../models/roles.js";
+import type { TriedFirst } from "../models/trial.js";
 import { planeOf } from "../results/picture/draw-result.js";
 import { inferUnits, unitsToRun } from "./parts.js";
 import { inferSample, samplesOf, type FirstRun, type SampleResult, type Stack } from "./views.js";
@@ -17,6 +18,10 @@ import { inferSample, samplesOf, type FirstRun, type SampleResult, type Stack } 
 export interface OnceOptions {
   engine: Engine;
   providers: readonly Provider[];
+  /** Tries the model before it is loaded. */
+  trials?: TriedFirst;
+  /** How long a run may take, in milliseconds; as long as it takes, if absent. */
+  timeoutMs?: number;
   /** Number of the frame, from 1; the first, if absent. A model of whole series takes all. */
   frame?: number | undefined;
 }
@@ -41,7 +46,7 @@ export async function inferOnce(
   image: Image,
   options: OnceOptions,
 ): Promise<OnceResult> {
-  const { engine, providers, frame = 1 } = options;
+  const { engine, providers, trials, timeoutMs, frame = 1 } = options;
   const { manifest } = model;
   const samples = samplesOf(manifest, image, rolesIn(manifest, image));
   const sample = samples.find((one) => one.frame === undefined || one.frame === frame - 1);
@@ -56,6 +61,7 @@ export async function inferOnce(
   }
   const first = await firstRun(folder, manifest, image, options);
   const numbers = attributeNumbers(manifest, image);
+  await trials?.require(folder, model);
   const loaded = await loadSession(folder, model, engine, providers);
   try {
     const result = await inferSample(sample, stacks, {
@@ -70,7 +76,7 @@ export async function inferOnce(
           unitsToRun({ manifest, site: model.site, nativeId: loaded.id, partIds: loaded.partIds }),
           manifest,
           ({ id, thresholds }) =>
-            engine.infer(id, planes, { dump: true, thresholds, numbers, ...given }),
+            engine.infer(id, planes, { dump: true, thresholds, numbers, timeoutMs, ...given }),
         ),
     });
     const reasons = "code" in result ? [result] : result.warnings;
@@ -84,7 +90,7 @@ export async function inferOnce(
     const { tensors, rawSha256 } = result;
     return { loaded, result: { ...result, tensors, rawSha256 } };
   } finally {
-    await unloadSession(engine, loaded);
+    letGo(engine, loaded);
   }
 }
 

@@ -261,6 +261,11 @@ export class InferencePool {
     return this.#running.size;
   }
 
+  /** Ids of the requests, and of the items of jobs, that threads have. */
+  get runningRequests(): string[] {
+    return [...this.#running.values()].map(({ task }) => task.requestId);
+  }
+
   /**
    * Runs one image, whose task has the names of its client. Throws what infer throws, and
    * overloaded, deadline_exceeded or shutting_down.

@@ -48,6 +48,8 @@ export interface BulkThreadOptions {
   address: string;
   /** The process before this one ended by its own fault. */
   crashed: boolean;
+  /** The system ended it because memory ran out. */
+  forMemory: boolean;
   /** Items that may be at the worker threads at once, those waiting for one included. */
   window: number;
   /** Where the folders that it looks into are counted. */

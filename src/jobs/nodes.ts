@@ -42,6 +42,8 @@ export interface Instance {
   process: string;
   /** The serving process before this one ended by its own fault. */
   afterCrash: boolean;
+  /** The system ended it because memory ran out. */
+  afterMemory: boolean;
   works: boolean;
 }
 
@@ -97,7 +99,7 @@ export function enter(
   ready: boolean,
   facts: NodeFacts = { models: {}, keys: [], result_keys: [], roots: [] },
 ): Promise<FreedItem[]> {
-  const { id, node, name, process, works, afterCrash, place, release, address } = instance;
+  const { id, node, name, process, works, place, release, address } = instance;
   return transaction(pool, async (client) => {
     await client.query(
       `insert into radserve.instance (id, box, process, works, ready, name, place, release, address, entered_at,
@@ -119,12 +121,13 @@ export function enter(
         JSON.stringify(facts.roots),
       ],
     );
+    const { afterCrash, afterMemory } = instance;
     const blame = afterCrash ? CERTAIN : UNCERTAIN;
     // A process in another place may live: it is gone once it is silent
     const before =
       "i.box = $1 and i.id <> $2 and (i.place = $3 or i.beat_at < now() - make_interval(secs => $4))";
     const values = [node, id, place, durations.nodeLease / 1000];
-    return freeItems(client, instance, blame, before, values);
+    return freeItems(client, instance, blame, before, values, afterMemory);
   });
 }
 
@@ -194,6 +197,7 @@ export async function freeSilent(pool: Pool, instance: Instance): Promise<FreedI
 /**
  * Items that ran when their node died are suspects and run alone next time; one that was alone then
  * has crashed it. A thread that ended within a process that lives crashed nothing.
+ * @param forMemory that was because memory ran out
  */
 async function freeItems(
   client: PoolClient,
@@ -201,6 +205,7 @@ async function freeItems(
   blame: number,
   which: string,
   values: unknown[],
+  forMemory = false,
 ): Promise<FreedItem[]> {
   const { rows: gone } = await client.query<{ id: string; process: string; name: string }>(
     `delete from radserve.instance i where ${which} returning id, process, name`,
@@ -216,8 +221,9 @@ async function freeItems(
   );
   const error: ErrorObject = {
     error: "engine_crash",
-    message:
-      "The server ended again and again while this image ran alone. The others went on. Report the file and its models.",
+    message: forMemory
+      ? "Memory ran out again and again while this image ran alone, and the system ended the server. The others went on. Give the server more memory, or send a smaller image; the log names the models (memory)."
+      : "The server ended again and again while this image ran alone. The others went on. Report the file and its models.",
   };
   const { rows: items } = await client.query<FreedItem>(
     `update radserve.item i set

@@ -67,6 +67,8 @@ export interface BulkOptions {
   progress: (cancelId: number) => Progress | undefined;
   /** The process before this one ended by its own fault. */
   crashed: boolean;
+  /** The system ended it because memory ran out. */
+  forMemory: boolean;
 }
 
 export class BulkService {
@@ -99,7 +101,7 @@ export class BulkService {
   readonly #ended: Record<string, number> = {};
 
   constructor(private readonly options: BulkOptions) {
-    const { config, address, roots, destinations, pool, crashed, log } = options;
+    const { config, address, roots, destinations, pool, crashed, forMemory, log } = options;
     this.#thread = new ServiceThread({
       file: new URL("../jobs-thread.js", import.meta.url),
       workerData: {
@@ -110,6 +112,7 @@ export class BulkService {
           return destinations();
         },
         crashed,
+        forMemory,
         address,
         processId: randomUUID(),
         window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,

@@ -138,6 +138,7 @@ async function open(): Promise<BulkParts> {
         address: options.address,
         process: options.processId,
         afterCrash: options.crashed,
+        afterMemory: options.forMemory,
         works,
       }),
       owner,

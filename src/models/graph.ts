@@ -72,6 +72,11 @@ function graphLayout(
   return layout.endsWith("C") ? "NHWC" : "NCHW";
 }
 
+/** Who looks at a graph: an engine, or a process of its own (ModelTrials.within). */
+export interface GraphLook {
+  inspectGraph(path: string): Promise<GraphInfo>;
+}
+
 /**
  * Faults of the graphs of a model: each beside the manifest, and those of an ensemble beside each
  * other.
@@ -79,11 +84,11 @@ function graphLayout(
 export async function checkGraphs(
   manifest: Manifest,
   paths: readonly string[],
-  engine: { inspectGraph(path: string): Promise<GraphInfo> },
+  look: GraphLook,
 ): Promise<Problem[]> {
   const problems: Problem[] = [];
   const graphs: GraphInfo[] = [];
-  for (const path of paths) graphs.push(await engine.inspectGraph(path));
+  for (const path of paths) graphs.push(await look.inspectGraph(path));
   const [first] = graphs;
   graphs.forEach((graph, i) => {
     const path = pathText(["ensemble", "graphs", i]);

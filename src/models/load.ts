@@ -10,7 +10,7 @@ import { ending, warmUp } from "./canary.js";
 import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
 import { fileStamps, resolveModelFile, type FileStamp } from "./files.js";
-import { checkGraphs } from "./graph.js";
+import { checkGraphs, type GraphLook } from "./graph.js";
 import type { Manifest } from "../manifest/manifest.js";
 import { unitsOf, type ModelUnit } from "../manifest/model-parts.js";
 import { graphPaths, type FolderReport, type SoundModel } from "./read.js";
@@ -136,16 +136,24 @@ export async function unloadSession(
   for (const id of partIds) await engine.unload(id);
 }
 
+/**
+ * The same for whoever closes the engine afterwards, and so waits for it: a run that was told to
+ * stop may go on for a while, and an unload waits for it.
+ */
+export function letGo(engine: Engine, loaded: Pick<LoadedSession, "partIds">): void {
+  unloadSession(engine, loaded).catch(() => undefined);
+}
+
 /** Faults of the graphs of a model beside its manifest, part by part where it has parts. */
 export async function graphMistakes(
   directory: string,
   manifest: Manifest,
-  engine: Engine,
+  look: GraphLook,
 ): Promise<Problem[]> {
   const problems: Problem[] = [];
   for (const [place, unit] of unitsOf(manifest).entries()) {
     const paths = await graphPaths(directory, unit.manifest);
-    const found = await checkGraphs(unit.manifest, paths, engine);
+    const found = await checkGraphs(unit.manifest, paths, look);
     const at = unit.part === undefined ? "" : `parts[${place}].`;
     problems.push(...found.map(({ path, message }) => ({ path: `${at}${path}`, message })));
   }

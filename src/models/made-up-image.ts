@@ -5,7 +5,7 @@
  */
 import type { Engine } from "../engine/engine.js";
 import type { LoadedModel, Plane } from "../engine/types.js";
-import { RadserveError } from "../base/errors.js";
+import { RadserveError, type ErrorCode } from "../base/errors.js";
 import {
   attributeInputs,
   cascadeOf,
@@ -16,14 +16,18 @@ import {
   type ImageInput,
   type Manifest,
 } from "../manifest/manifest.js";
-import { inputSides } from "./canary.js";
+import { durations } from "../base/durations.js";
+import { ending, inputSides } from "./canary.js";
 
 /** Side of an image that a model looks at in windows. */
 const SMALL = 16;
 
+/** These say something of the model; other errors say that the made-up image does not suit it. */
+const SHOWN: readonly ErrorCode[] = ["output_invalid", "model_unavailable", "memory_exceeded"];
+
 /**
- * The fault of what comes out; undefined where there is none, and for models that are given more
- * than one image at once, of which none is made up.
+ * The fault of what comes out, or why nothing does; undefined where there is none, and for models
+ * that are given more than one image at once, of which none is made up.
  */
 export async function madeUpProblem(
   engine: Engine,
@@ -36,8 +40,9 @@ export async function madeUpProblem(
   if (cascadeOf(manifest) !== undefined) return undefined;
   const { planes, spacing } = madeUp(manifest, input);
   const [slice, row, column] = spacing.map((mm) => mm ?? 1);
-  try {
-    await engine.infer(loaded.id, planes, {
+  const infer = (limits: { timeoutMs: number; cancelId: number }) =>
+    engine.infer(loaded.id, planes, {
+      ...limits,
       thresholds,
       numbers: attributeInputs(manifest).map(({ values }) =>
         values.flatMap((value) => new Array<number>(numbersOf(value)).fill(0)),
@@ -56,12 +61,12 @@ export async function madeUpProblem(
           }
         : {}),
     });
+  const limits = { what: "a run of its graph", timeoutMs: durations.firstRun, stop: undefined };
+  try {
+    await ending(engine, limits, infer);
     return undefined;
   } catch (error) {
-    // A made-up image that does not suit the model shows no mistake of it
-    return error instanceof RadserveError && error.code === "output_invalid"
-      ? error.message
-      : undefined;
+    return error instanceof RadserveError && SHOWN.includes(error.code) ? error.message : undefined;
   }
 }
 

@@ -17,6 +17,13 @@ export interface ModelLog {
   error(fields: object, message: string): void;
 }
 
+/** A model that took a process with it. */
+export interface FatalModel {
+  name: string;
+  /** What the process did with it; "ran" is said where the system ended it for memory. */
+  during: "loaded" | "ran";
+}
+
 export interface LoadModelsOptions {
   /** Holds a folder for each model. */
   directory: string;
@@ -25,10 +32,10 @@ export interface LoadModelsOptions {
   providers: readonly Provider[];
   log: ModelLog;
   /**
-   * Models that are not loaded at the start, because a process ended while it loaded them. A reload
-   * tries them again.
+   * Models that are not loaded at the start, because a process ended while it loaded them, or ran
+   * them and they are not required. A reload tries them again.
    */
-  fatal?: readonly string[];
+  fatal?: readonly FatalModel[];
   /** Told before a model is read and loaded, and with undefined after; loading waits for it. */
   loading?: (name: string | undefined) => Promise<void>;
   /**
@@ -114,16 +121,15 @@ export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> 
   const reports: FolderReport[] = [];
   for (const folder of await modelFolders(directory)) {
     const name = basename(folder);
-    const isFatal = options.fatal?.includes(name) === true;
+    const isFatal = options.fatal?.some((one) => one.name === name && one.during === "loaded");
     // Large files take long to be read, and what reads graphs is native code: both count as its
     // loading.
-    if (!isFatal) await options.loading?.(name);
+    if (isFatal !== true) await options.loading?.(name);
     reports.push(await readModelFolder(folder));
-    if (!isFatal) await options.loading?.(undefined);
+    if (isFatal !== true) await options.loading?.(undefined);
   }
   for (const report of reports) {
-    const isFatal = options.fatal?.includes(report.name) === true;
-    const refused = isFatal ? endedProcess() : withoutRegion(report, reports);
+    const refused = tookProcess(options.fatal, report) ?? withoutRegion(report, reports);
     const outcome = await loadOne(options, report, { refused, besideOthers: false });
     logOutcome(log, outcome);
     outcomes.push(outcome);
@@ -146,9 +152,19 @@ function withoutRegion(
   return message === undefined ? undefined : errors.model_unavailable(message);
 }
 
-function endedProcess(): RadserveError {
+/** Why a model that took a process with it is left out; undefined where it is not. */
+function tookProcess(
+  fatal: LoadModelsOptions["fatal"],
+  { name, required }: FolderReport,
+): RadserveError | undefined {
+  const during = fatal?.find((one) => one.name === name)?.during;
+  if (during === "loaded")
+    return errors.model_unavailable(
+      "The server's process ended while it loaded this model, so it runs without it. The log says why. Correct or replace the model, then run radserve models reload, or restart the server.",
+    );
+  if (during === undefined || required) return undefined;
   return errors.model_unavailable(
-    "The server's process ended while it loaded this model, so it runs without it. The log says why. Correct or replace the model, then run radserve models reload, or restart the server.",
+    "Memory ran out while this model ran, and the system ended the server's process, so it runs without this model. The log names the requests. Give the server more memory, or correct or replace the model; then run radserve models reload, or restart the server.",
   );
 }
 

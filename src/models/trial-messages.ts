@@ -1,13 +1,25 @@
 /** What a server and the process that tries models for it say to each other. */
 import type { ErrorObject } from "../base/errors.js";
+import type { GraphInfo } from "../engine/types.js";
 
-export interface TrialOrder {
-  folder: string;
+interface Order {
   /** Memory that it may take beside what the process has. */
   bytes: number;
 }
 
-/** Said before the answer: the files have been read, and then the graphs have been looked at. */
+/** A model to be loaded and run for the first time. */
+export interface TrialOrder extends Order {
+  folder: string;
+  /** What counts in place of its model.json. */
+  manifest?: unknown;
+}
+
+/** A graph to be looked at. */
+export interface LookOrder extends Order {
+  graph: string;
+}
+
+/** Said before an answer: the files have been read, and then the graphs have been looked at. */
 export const READ = "read";
 export const LOOKED = "looked";
 
@@ -19,3 +31,6 @@ export interface TrialAnswer {
   /** Why the model does not serve. */
   error?: ErrorObject;
 }
+
+/** What the graph has, or why it cannot be looked at. */
+export type LookAnswer = { graph: GraphInfo } | { error: ErrorObject };

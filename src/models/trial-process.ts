@@ -6,11 +6,19 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { limitData } from "../addon/confine.js";
 import { tried } from "../base/errno.js";
+import { asRadserveError } from "../base/errors.js";
 import { createEngine } from "../engine/engine.js";
 import { nativeIdsOf } from "./entry.js";
 import { loadReport } from "./load.js";
-import { readModelFolder } from "./read.js";
-import { LOOKED, READ, type TrialAnswer, type TrialOrder } from "./trial-messages.js";
+import { judgeManifest, readModelFolder } from "./read.js";
+import {
+  LOOKED,
+  READ,
+  type LookAnswer,
+  type LookOrder,
+  type TrialAnswer,
+  type TrialOrder,
+} from "./trial-messages.js";
 
 /** Bytes of this process, by the name of the line in /proc/PID/status (proc(5)). */
 function bytesOf(name: "VmData" | "VmHWM" | "VmRSS"): number {
@@ -25,9 +33,11 @@ function forgetPeak(): void {
   tried(() => writeFileSync("/proc/self/clear_refs", "5"));
 }
 
-async function trial({ folder, bytes }: TrialOrder): Promise<void> {
+async function trial({ folder, manifest, bytes }: TrialOrder): Promise<void> {
   const engine = createEngine({ provider: "cpu" });
-  const report = await readModelFolder(folder);
+  const report = await (manifest === undefined
+    ? readModelFolder(folder)
+    : judgeManifest(folder, manifest));
   process.send?.(READ);
   forgetPeak();
   const before = bytesOf("VmRSS");
@@ -43,5 +53,20 @@ async function trial({ folder, bytes }: TrialOrder): Promise<void> {
   process.send?.(answer);
 }
 
-process.on("message", (order: TrialOrder) => void trial(order));
+async function look({ graph, bytes }: LookOrder): Promise<void> {
+  const engine = createEngine({ provider: "cpu" });
+  process.send?.(READ);
+  limitData(bytesOf("VmData") + bytes);
+  const answer: LookAnswer = await engine.inspectGraph(graph).then(
+    (found) => ({ graph: found }),
+    (thrown: unknown) => ({ error: asRadserveError(thrown).toObject() }),
+  );
+  await engine.close();
+  process.send?.(answer);
+}
+
+process.on(
+  "message",
+  (order: TrialOrder | LookOrder) => void ("graph" in order ? look(order) : trial(order)),
+);
 process.on("disconnect", () => process.exit());

@@ -16,9 +16,17 @@ import { storedJson } from "../base/stored-json.js";
 import { VERSION } from "../base/version.js";
 import { replacePrivately } from "../files/private-file.js";
 import { textOfRegularSync } from "../files/regular-file.js";
+import type { GraphLook } from "./graph.js";
 import { providerOf, type Provider } from "./load.js";
 import type { FolderReport, SoundModel } from "./read.js";
-import { LOOKED, READ, type TrialAnswer, type TrialOrder } from "./trial-messages.js";
+import {
+  LOOKED,
+  READ,
+  type LookAnswer,
+  type LookOrder,
+  type TrialAnswer,
+  type TrialOrder,
+} from "./trial-messages.js";
 
 /** Runs while a model is warmed, each of which may take durations.firstRun. */
 const RUNS = 3;
@@ -60,6 +68,8 @@ export interface TrialLimits {
   /** A failure of before does not count. */
   again: boolean;
   stop: AbortSignal | undefined;
+  /** It is tried by the report's manifest, and even where its release is off. */
+  asGiven?: boolean;
 }
 
 export interface TrialResult {
@@ -70,8 +80,29 @@ export interface TrialResult {
   refused?: RadserveError;
 }
 
+/**
+ * How commands have models tried, before they load them. A graph is looked at where it can take
+ * neither memory nor time from anybody; model_unavailable where the look did not end well.
+ */
+export interface TriedFirst extends GraphLook {
+  /**
+   * Resolves once the model may be loaded here.
+   * @throws RadserveError model_unavailable, in the server's words
+   */
+  require(directory: string, model: SoundModel): Promise<void>;
+}
+
+/** How the process that tries models answered; without a word, how it ended. */
+interface Ended<Answer> {
+  answer?: Answer;
+  /** A status or a signal, or that its time was over. */
+  ended?: string;
+}
+
 export class ModelTrials {
   #child: ChildProcess | undefined;
+  /** The process does one thing after the other. */
+  #before: Promise<unknown> = Promise.resolve();
 
   constructor(private readonly options: TrialOptions) {}
 
@@ -81,21 +112,24 @@ export class ModelTrials {
    */
   async of(report: FolderReport, limits: TrialLimits): Promise<TrialResult | undefined> {
     const { model, problems } = report;
-    if (model === undefined || problems.length > 0 || model.manifest.release === "off")
-      return undefined;
+    const { asGiven = false } = limits;
+    if (model === undefined || problems.length > 0) return undefined;
+    if (model.manifest.release === "off" && !asGiven) return undefined;
     if (providerOf(model.manifest, this.options.providers) !== "cpu") return undefined;
     const key = this.#keyOf(model);
     const before = this.#remembered().find((one) => one.model === key);
     const known = before === undefined ? undefined : resultOf(report.name, before, limits);
     if (known !== undefined) return known;
     const begun = monotonic();
-    const { answer, ended } = await this.#try(report.directory, limits);
+    const manifest = asGiven ? { manifest: { ...model.manifest, release: "active" } } : {};
+    const order = { folder: report.directory, bytes: limits.bytes, ...manifest };
+    const { answer, ended } = await this.#ask<TrialAnswer>(order, limits.stop);
     // Nobody wants it any more, and whoever loads it next says so
     if (limits.stop?.aborted === true) return undefined;
     const { bytes, runs, error } = answer ?? {
       bytes: limits.bytes,
       runs: 0,
-      error: endedBy(report.name, ended, limits.bytes).toObject(),
+      error: endedBy(`Model ${report.name}`, ended, limits.bytes).toObject(),
     };
     if (error === undefined) {
       this.#remember({ model: key, bytes, runs });
@@ -104,6 +138,27 @@ export class ModelTrials {
     if (monotonic() - begun > LONG_MS)
       this.#remember({ model: key, bytes, runs, failed: { error, with_bytes: limits.bytes } });
     return { bytes, runs, refused: RadserveError.fromObject(error) };
+  }
+
+  /**
+   * For commands, which load what they are told to and try what failed before again.
+   * @param bytes that a model may take to be loaded and run
+   */
+  within(bytes: number): TriedFirst {
+    return {
+      inspectGraph: async (graph) => {
+        const { answer, ended } = await this.#ask<LookAnswer>({ graph, bytes });
+        if (answer === undefined) throw endedBy(`The graph ${path.basename(graph)}`, ended, bytes);
+        if ("error" in answer) throw RadserveError.fromObject(answer.error);
+        return answer.graph;
+      },
+      require: async (directory, model) => {
+        const report = { name: path.basename(directory), directory, model, problems: [] };
+        const limits = { bytes, again: true, stop: undefined, asGiven: true };
+        const tried = await this.of({ ...report, required: false }, limits);
+        if (tried?.refused !== undefined) throw tried.refused;
+      },
+    };
   }
 
   /** Ends the process that tries models, until there is one to be tried. */
@@ -117,13 +172,17 @@ export class ModelTrials {
     return [sha256, VERSION, version, threads].join(" ");
   }
 
-  /** The answer; without one, how the process ended: by a status or a signal, or for its time. */
-  #try(
-    folder: string,
-    { bytes, stop }: TrialLimits,
-  ): Promise<{ answer?: TrialAnswer; ended?: string }> {
+  #ask<Answer>(order: TrialOrder | LookOrder, stop?: AbortSignal): Promise<Ended<Answer>> {
+    const asked = this.#before.then(() => this.#askNow<Answer>(order, stop));
+    this.#before = asked;
+    return asked;
+  }
+
+  #askNow<Answer>(
+    order: TrialOrder | LookOrder,
+    stop: AbortSignal | undefined,
+  ): Promise<Ended<Answer>> {
     const child = (this.#child ??= this.#start());
-    const order: TrialOrder = { folder, bytes };
     return new Promise((resolve) => {
       const most = durations.modelLoad + RUNS * durations.firstRun + MARGIN_MS;
       const within = (milliseconds: number) => setTimeout(() => end("time"), milliseconds);
@@ -133,7 +192,7 @@ export class ModelTrials {
         this.rest();
       };
       const aborted = () => end("stop");
-      const settle = (result: { answer?: TrialAnswer; ended?: string }) => {
+      const settle = (result: Ended<Answer>) => {
         clearTimeout(late);
         stop?.removeEventListener("abort", aborted);
         child.removeAllListeners();
@@ -145,7 +204,7 @@ export class ModelTrials {
         clearTimeout(late);
         if (said === READ) late = within(durations.graphLook);
         else if (said === LOOKED) late = within(most);
-        else settle({ answer: said as TrialAnswer });
+        else settle({ answer: said as Answer });
       });
       child.on("exit", (status, signal) => end(signal ?? `status ${status}`));
       child.on("error", (error) => end(error.name));
@@ -204,13 +263,13 @@ function tooLarge(name: string, bytes: number, limits: TrialLimits): RadserveErr
   );
 }
 
-/** How the process that tried the model ended without a word. */
-function endedBy(name: string, ended: string | undefined, bytes: number): RadserveError {
+/** How the process that tried something ended without a word. */
+function endedBy(what: string, ended: string | undefined, bytes: number): RadserveError {
   const why =
     ended === "time"
       ? "did not end in time"
       : `ended by ${ended ?? "itself"}, as where a graph needs more memory than that or makes ONNX Runtime crash`;
   return errors.model_unavailable(
-    `Model ${name}: it was tried in a process of its own with ${mebibytes(bytes)} MiB of memory, which ${why}. Correct the graph, use a smaller model, or give the server more memory.`,
+    `${what}: it was tried in a process of its own with ${mebibytes(bytes)} MiB of memory, which ${why}. Correct the graph, use a smaller model, or give the server more memory.`,
   );
 }

@@ -9,10 +9,10 @@ import type { Engine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { ResultPartName, Sending } from "../inference/result-hook.js";
 import { InferencePool } from "../inference/worker-pool.js";
-import { ModelTrials } from "../models/trial.js";
+import type { FatalModel } from "../models/set.js";
 import { MemoryShares } from "./memory-shares.js";
 import { ServedModels } from "./served-models.js";
-import { startEngine, type StartedEngine } from "./start-engine.js";
+import { startEngine, trialsOf, type StartedEngine } from "./start-engine.js";
 
 /** After the grace time, how long cancelled work may take to notice. */
 const LAST_WAIT_MS = 2_000;
@@ -25,8 +25,8 @@ export interface InferenceOptions {
   resultParts: readonly ResultPartName[];
   /** Undefined where results are sent nowhere. */
   sending: () => Sending | undefined;
-  /** Models that ended a process while they were loaded. */
-  fatal: readonly string[];
+  /** Models that took a process with them. */
+  fatal: readonly FatalModel[];
   /** Told which model is loaded now, and undefined after each. */
   loading: (model: string | undefined) => Promise<void>;
 }
@@ -44,7 +44,8 @@ export class InferenceService {
    * use
    */
   constructor({ config, audit, log, resultParts, sending, fatal, loading }: InferenceOptions) {
-    const { engine, providers, options } = startedEngine(config, log);
+    const started = startedEngine(config, log);
+    const { engine, providers, options } = started;
     const images = config.memory ?? usualMemory();
     const pool: InferencePool = new InferencePool({
       threads: config.threads,
@@ -64,8 +65,6 @@ export class InferenceService {
     this.engineOptions = options;
     this.pool = pool;
     const shares = new MemoryShares(engine, pool, images);
-    const { onnxRuntimeVersion: version, threads } = engine.info();
-    const trials = new ModelTrials({ stateDir: config.state_dir, providers, version, threads });
     this.models = new ServedModels({
       directory: config.models_dir,
       stateDir: config.state_dir,
@@ -73,7 +72,7 @@ export class InferenceService {
       providers,
       fatal,
       loading,
-      trials,
+      trials: trialsOf(config, started),
       hold: (bytes, runs) => shares.hold(bytes, runs),
       mostBytes: (besideOthers) => shares.mostToLoad(besideOthers),
       changed: () => shares.look(),

@@ -1,10 +1,13 @@
 /** The messages of the supervisor and the serving process over IPC. */
 import type { Config } from "../config.js";
+import type { FatalModel } from "../models/set.js";
+import type { RunningWork } from "./memory-watch.js";
 
 export type ToServing =
   /**
-   * `crashed`: the process before it ended by its own fault, as far as one can see. `fatal`: names
-   * of models during whose loading a process ended so.
+   * `crashed`: the process before it ended by its own fault, as far as one can see. `forMemory`:
+   * the system ended it, because memory ran out. `fatal`: models during whose loading or run a
+   * process ended so.
    */
   | {
       type: "start";
@@ -12,7 +15,8 @@ export type ToServing =
       /** Where clients reach the server. */
       address: string;
       crashed: boolean;
-      fatal: readonly string[];
+      forMemory: boolean;
+      fatal: readonly FatalModel[];
     }
   /** A client's connection comes with it; the answer is `taken`. */
   | { type: "connection"; id: number }
@@ -25,6 +29,8 @@ export type FromServing =
   | { type: "taken"; id: number }
   /** The model that is loaded from now on; undefined when it is loaded, or has failed. */
   | { type: "loading"; model: string | undefined }
+  /** What runs while memory is short; undefined when it is not any more. */
+  | { type: "memory"; running: RunningWork | undefined }
   /** The supervisor takes no more connections. */
   | { type: "closing" }
   /** A setting or a library is wrong: starting again would not help. */

@@ -4,10 +4,11 @@
  * of their names in this node's state directory outlives that, and this process too.
  */
 import { createHash } from "node:crypto";
-import { readFileSync, readdirSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { readdir, rename, writeFile } from "node:fs/promises";
-import { ConfigError } from "../base/errors.js";
+import { ConfigError, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
+import { textOfRegularSync } from "../files/regular-file.js";
 import { isNameOfToken, nameOf } from "./token-records.js";
 
 /**
@@ -15,6 +16,9 @@ import { isNameOfToken, nameOf } from "./token-records.js";
  * none.
  */
 const CHECK = /^sha256 ([0-9a-f]{64})$/;
+
+/** Bytes of a copy: some four million revocations. */
+const MOST_OF_COPY = 2 ** 28;
 
 const checkOf = (names: readonly string[]): string =>
   createHash("sha256").update(names.join("\n")).digest("hex");
@@ -124,9 +128,11 @@ export class Revocations {
   #kept(): string[] {
     const found = this.#copies().flatMap((file) => {
       try {
-        return [copyOf(readFileSync(file, "utf8"))];
+        return [copyOf(textOfRegularSync(file, MOST_OF_COPY))];
       } catch (error) {
         if (errno(error) === "ENOENT") return [];
+        // Something else lies there, or what is too long
+        if (error instanceof RadserveError) return [{ names: [], isWhole: false }];
         throw new ConfigError(
           `${file}: expected the revocations that this node knows; it cannot be read (${errno(error)}). ` +
             "Let the server's user read it.",

@@ -11,6 +11,7 @@ import { BulkService } from "../jobs/service.js";
 import { Clients } from "./clients.js";
 import type { ServingFeature } from "./feature.js";
 import { InferenceService } from "./inference-service.js";
+import { MemoryWatch } from "./memory-watch.js";
 import { Monitoring } from "./monitoring.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import { routesOf } from "./routes.js";
@@ -26,6 +27,7 @@ interface Parts {
   jobs: BulkService;
   features: RunningFeatures;
   monitoring: Monitoring;
+  memory: MemoryWatch;
 }
 
 type Start = Omit<Extract<ToServing, { type: "start" }>, "type">;
@@ -44,11 +46,11 @@ class ServingProcess {
   ) {}
 
   /**
-   * @param start crashed: the process before this one ended by its own fault; fatal: models that
-   * ended a process while they were loaded
+   * @param start crashed: the process before this one ended by its own fault; forMemory: the system
+   * ended it for memory; fatal: models that took a process with them
    * @throws ConfigError
    */
-  async start({ config, address, crashed, fatal }: Start): Promise<void> {
+  async start({ config, address, crashed, forMemory, fatal }: Start): Promise<void> {
     const { log } = this;
     const files = await openServerFiles(config, crashed, log);
     const { roots, audit } = files;
@@ -64,6 +66,11 @@ class ServingProcess {
       loading: (model) => tell({ type: "loading", model }),
     });
     const { engine, engineOptions, pool, models } = inference;
+    const memory = new MemoryWatch(
+      engine,
+      pool,
+      (running) => void tell({ type: "memory", running }),
+    );
     const jobs = new BulkService({
       config,
       address,
@@ -71,6 +78,7 @@ class ServingProcess {
       pool,
       models,
       crashed,
+      forMemory,
       audit,
       progress: (cancelId) => engine.progress(cancelId),
       log,
@@ -91,7 +99,7 @@ class ServingProcess {
     // The nodes of a database know one another; the node's own may hold jobs of before
     const holdsJobs = config.role !== "api" && features.localDatabase?.isMade === true;
     if (config.database_url !== undefined || holdsJobs) jobs.start();
-    this.#parts = { ...parts, files, monitoring };
+    this.#parts = { ...parts, files, monitoring, memory };
     void monitoring.conditions.watch();
     if (this.#isReloadAsked) this.reload();
   }
@@ -138,7 +146,7 @@ class ServingProcess {
   }
 
   async #end(parts: Parts): Promise<void> {
-    const { config, files, clients, inference, jobs, features, monitoring } = parts;
+    const { config, files, clients, inference, jobs, features, monitoring, memory } = parts;
     jobs.rest();
     if (config.drain_seconds > 0) await this.#drain(parts);
     this.#takesNoMore = true;
@@ -153,6 +161,7 @@ class ServingProcess {
     await clients.close(graceEnds - monotonic());
     await features.close();
     files.keyring.close();
+    memory.close();
     const isUnloaded = await inference.close();
     await files.audit.record({ kind: "stop" }).catch(() => undefined);
     await files.audit.close();

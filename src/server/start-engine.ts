@@ -2,6 +2,7 @@
 import { engineSettings, type Config } from "../config.js";
 import { createEngine, type Engine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
+import { ModelTrials } from "../models/trial.js";
 
 export interface StartedEngine {
   engine: Engine;
@@ -29,18 +30,8 @@ export function startEngine(config: Config): StartedEngine {
   }
 }
 
-/**
- * Runs `work` with the engine that the settings ask for, and closes it. A GPU that cannot be used
- * falls back as in the server.
- */
-export async function withEngine<T>(
-  config: Config,
-  work: (engine: Engine, providers: Config["providers"]) => Promise<T>,
-): Promise<T> {
-  const { engine, providers } = startEngine(config);
-  try {
-    return await work(engine, providers);
-  } finally {
-    await engine.close();
-  }
+/** The process that tries the models of this engine. */
+export function trialsOf(config: Config, { engine, providers }: StartedEngine): ModelTrials {
+  const { onnxRuntimeVersion: version, threads } = engine.info();
+  return new ModelTrials({ stateDir: config.state_dir, providers, version, threads });
 }

@@ -30,6 +30,8 @@ import {
 import { requireMemory } from "../base/memory-limits.js";
 import { killsForMemory } from "../base/memory-kills.js";
 import { monotonic } from "../base/monotonic.js";
+import type { FatalModel } from "../models/set.js";
+import type { RunningWork } from "./memory-watch.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import { forkServing } from "./serving-child.js";
 import { exposures } from "../files/own-folders.js";
@@ -72,12 +74,16 @@ class Supervisor {
   #crashedLast = false;
   /** The model that the serving process loads now. */
   #loading: string | undefined;
-  /**
-   * Models that ended a serving process while they were loaded: the next one goes on without them.
-   */
-  readonly #fatal = new Set<string>();
-  /** Processes that the system had ended for memory, a moment ago. */
+  /** What the serving process said that it runs, while memory is short. */
+  #running: RunningWork | undefined;
+  #endedForMemory = false;
+  /** Models that took a serving process with them: the next one goes on without them. */
+  readonly #fatal = new Map<string, FatalModel["during"]>();
+  /** How often a model ran when memory ran out. */
+  readonly #ran = new Map<string, number>();
+  /** Processes that the system had ended for memory at the last look, and at the one before. */
   #kills = killsForMemory();
+  #killsBefore = this.#kills;
   #stopping = false;
   #stoppingSince = 0;
   #lastId = 0;
@@ -106,7 +112,10 @@ class Supervisor {
     };
     this.#count = new ConnectionCount(limits, new ClientAddresses(config.trusted_proxies));
     this.#refusals = new RefusedConnections(log);
-    setInterval(() => (this.#kills = killsForMemory()), KILLS_LOOK_MS).unref();
+    setInterval(() => {
+      this.#killsBefore = this.#kills;
+      this.#kills = killsForMemory();
+    }, KILLS_LOOK_MS).unref();
   }
 
   start(): void {
@@ -124,7 +133,8 @@ class Supervisor {
       config: this.config,
       address: this.address,
       crashed: this.#crashedLast,
-      fatal: [...this.#fatal],
+      forMemory: this.#endedForMemory,
+      fatal: [...this.#fatal].map(([name, during]) => ({ name, during })),
     });
   }
 
@@ -144,6 +154,9 @@ class Supervisor {
 
   reload(): void {
     this.log.info("reloading the models");
+    // It tries them all again
+    this.#fatal.clear();
+    this.#ran.clear();
     this.#tell({ type: "reload" });
   }
 
@@ -191,6 +204,8 @@ class Supervisor {
       this.#forget(message.id);
     } else if (message.type === "loading") {
       this.#loading = message.model;
+    } else if (message.type === "memory") {
+      this.#running = message.running;
     } else if (message.type === "open") {
       this.#open = true;
       this.#openedAt = monotonic();
@@ -223,17 +238,20 @@ class Supervisor {
       this.#finish(status ?? 1);
       return;
     }
-    const forMemory = signal === "SIGKILL" && killsForMemory() > this.#kills;
+    // A look may have come between its end and this
+    const forMemory = signal === "SIGKILL" && killsForMemory() > this.#killsBefore;
+    this.#endedForMemory = forMemory;
     // These signals come from outside: an operator, or a container's end
     this.#crashedLast = forMemory || (signal !== "SIGKILL" && signal !== "SIGTERM");
     if (this.#crashedLast && this.#loading !== undefined) {
-      this.#fatal.add(this.#loading);
+      this.#fatal.set(this.#loading, "loaded");
       this.log.error(
         { model: this.#loading, memory: forMemory },
         "the serving process ended while it loaded this model",
       );
-    }
+    } else if (forMemory && this.#running !== undefined) this.#blame(this.#running);
     this.#loading = undefined;
+    this.#running = undefined;
     if (wasOpen && monotonic() - this.#openedAt > HEALTHY_MS) this.#crashes = 0;
     this.#crashes += 1;
     if (!this.#everOpen && this.#crashes >= MOST_FAILED_STARTS) {
@@ -253,6 +271,22 @@ class Supervisor {
     setTimeout(() => {
       if (!this.#stopping) this.start();
     }, delay);
+  }
+
+  /**
+   * Memory ran out while this ran. A model that ran alone has taken it; of several, those that ran
+   * the second time.
+   */
+  #blame({ models, requests }: RunningWork): void {
+    for (const model of models) {
+      const times = (this.#ran.get(model) ?? 0) + 1;
+      this.#ran.set(model, times);
+      if (times > 1 || models.length === 1) this.#fatal.set(model, "ran");
+    }
+    this.log.error(
+      { models, requests, memory: true },
+      "memory ran out while these models and requests ran",
+    );
   }
 }
 

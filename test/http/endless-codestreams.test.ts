@@ -14,6 +14,15 @@ import { startServer } from "../support/server.js";
 const SIDE = 512;
 const LEVELS = 5;
 
+interface Odd {
+  /** Side of the image as the codestream says it. */
+  side?: number;
+  /** Side of its tiles. */
+  tile?: number;
+  levels?: number;
+  layers?: number;
+}
+
 /** A marker with its segment (ISO/IEC 15444-1, A.1). */
 function segment(marker: number, ...fields: (readonly [bytes: 1 | 2 | 4, value: number])[]) {
   const length = fields.reduce((sum, [bytes]) => sum + bytes, 2);
@@ -32,15 +41,18 @@ function segment(marker: number, ...fields: (readonly [bytes: 1 | 2 | 4, value: 
  * 65,535 layers of precincts of two by two samples, each with markers before and after its packet:
  * some billion packets, of which none is there.
  */
-function endless(ht: boolean): Buffer {
-  const precincts = Array.from({ length: LEVELS + 1 }, () => [1, 0x11] as const);
-  const exponents = Array.from({ length: 3 * LEVELS + 1 }, () => [1, 0x90] as const);
+function endless(
+  ht: boolean,
+  { side = SIDE, tile = side, levels = LEVELS, layers = 0xffff }: Odd = {},
+): Buffer {
+  const precincts = Array.from({ length: levels + 1 }, () => [1, 0x11] as const);
+  const exponents = Array.from({ length: 3 * levels + 1 }, () => [1, 0x90] as const);
   return Buffer.concat([
     Buffer.from([0xff, 0x4f]),
     segment(
       0xff51,
       [2, ht ? 0x4000 : 0],
-      ...[SIDE, SIDE, 0, 0, SIDE, SIDE, 0, 0].map((value) => [4, value] as const),
+      ...[side, side, 0, 0, tile, tile, 0, 0].map((value) => [4, value] as const),
       [2, 1],
       [1, 15],
       [1, 1],
@@ -51,9 +63,9 @@ function endless(ht: boolean): Buffer {
       0xff52,
       [1, 0x07],
       [1, 0],
-      [2, ht ? 1 : 0xffff],
+      [2, ht ? 1 : layers],
       [1, 0],
-      [1, LEVELS],
+      [1, levels],
       [1, 4],
       [1, 4],
       [1, ht ? 0x40 : 0],
@@ -85,6 +97,26 @@ t.test("codestreams without an end", { skip: needs(ADDON) }, async (t) => {
         pixels: { fragments: [endless(ht)] },
       }),
     );
+  // As many tiles as have numbers, or more; and as many resolution levels as there may be
+  const odd: Record<string, Odd> = {
+    tiles: { tile: 1 },
+    "tiles-beyond": { side: 2 ** 31 - 1, tile: 1 },
+    levels: { levels: 32 },
+    "levels-and-tiles": { levels: 32, tile: 2, layers: 1 },
+  };
+  const names = Object.keys(syntaxes);
+  for (const [name, [transferSyntax, ht]] of Object.entries(syntaxes))
+    for (const [what, how] of Object.entries(odd)) {
+      names.push(`${name}-${what}`);
+      writeFileSync(
+        path.join(place.input, `${name}-${what}.dcm`),
+        dicomFile({
+          transferSyntax,
+          attributes: { ...CT_SLICE, Rows: SIDE, Columns: SIDE },
+          pixels: { fragments: [endless(ht, how)] },
+        }),
+      );
+    }
   writeSlice(path.join(place.input, "small.dcm"));
   const server = await startServer(place);
   t.teardown(() => server.stop());
@@ -96,7 +128,7 @@ t.test("codestreams without an end", { skip: needs(ADDON) }, async (t) => {
       timeout_ms,
     });
   t.equal((await ask("small", 600_000)).status, 200);
-  for (const name of Object.keys(syntaxes)) {
+  for (const name of names) {
     const before = performance.now();
     const [hostile, small] = await Promise.all([ask(name, 3_000), ask("small", 600_000)]);
     const body = (await hostile.json()) as { error: string };

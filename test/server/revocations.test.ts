@@ -2,10 +2,20 @@
  * The copies of the revocations that a node keeps, damaged in every byte, with and without the
  * marks of the keys folder.
  */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
+import { ConfigError } from "../../src/base/errors.js";
 import { Revocations } from "../../src/server/revocations.js";
 import { nameOf } from "../../src/server/token-records.js";
 
@@ -85,4 +95,50 @@ t.test("a copy of version 0.5 has no checksum, and 0.5 reads ours", async (t) =>
   writeFileSync(copies[0], names.join("\n"));
   const again = begin();
   t.ok(again.listed && refusesAll(again));
+});
+
+t.test("what lies there is no copy, and no folder of marks", async (t) => {
+  const { marks, copies, begin } = await kept(t);
+  const whole = readFileSync(copies[0]);
+  const put: Record<string, (file: string) => void> = {
+    folder: (file) => mkdirSync(file),
+    binary: (file) => writeFileSync(file, Buffer.from(Array.from({ length: 4096 }, (_, i) => i))),
+    "longer than any text": (file) => {
+      writeFileSync(file, "");
+      truncateSync(file, 2 ** 30);
+    },
+    pipe: (file) => execFileSync("mkfifo", [file]),
+    device: (file) => symlinkSync("/dev/zero", file),
+    "link to itself": (file) => symlinkSync(file, file),
+  };
+  const isRefused = () => {
+    try {
+      return refusesAll(begin());
+    } catch (error) {
+      return error instanceof ConfigError;
+    }
+  };
+  for (const [what, make] of Object.entries(put)) {
+    for (const which of [copies, copies.slice(0, 1), copies.slice(1)]) {
+      for (const copy of copies) writeFileSync(copy, whole);
+      for (const copy of which) {
+        rmSync(copy);
+        make(copy);
+      }
+      t.ok(isRefused(), `${which.length} copies: ${what}`);
+      for (const copy of which) rmSync(copy, { recursive: true });
+    }
+    for (const copy of copies) writeFileSync(copy, whole);
+    const running = begin();
+    rmSync(marks, { recursive: true });
+    make(marks);
+    await running.look();
+    t.ok(refusesAll(running), `in place of the marks: ${what}`);
+    t.ok(isRefused(), `at a start: ${what}`);
+    rmSync(marks, { recursive: true });
+    mkdirSync(marks);
+    for (const jti of JTIS) writeFileSync(path.join(marks, nameOf(jti)), "");
+    await running.look();
+    t.ok(running.listed && refusesAll(running), "whole again");
+  }
 });

@@ -121,6 +121,26 @@ t.test("everything else is invalid", (t) => {
     HS512: jwt.sign(claims, secret, { algorithm: "HS512", keyid: "h1" }),
     "HMAC with the public key": hmac({ alg: "HS256", typ: "JWT", kid: "r1" }, claims, pem),
     "HMAC with the public key, no kid": hmac({ alg: "HS256", typ: "JWT" }, claims, pem),
+    ...Object.fromEntries(
+      ["../../etc/passwd", "/dev/null", "h1\0", "h1/../r1", "", "__proto__", "'; --"].map((kid) => [
+        `kid ${JSON.stringify(kid)}`,
+        hmac({ alg: "HS256", kid }, claims, ""),
+      ]),
+    ),
+    ...Object.fromEntries(
+      Object.entries({
+        jwk: otherRsa.publicKey.export({ format: "jwk" }),
+        jku: "http://127.0.0.1:1/keys.json",
+        x5u: "http://127.0.0.1:1/chain.pem",
+        x5c: [otherRsa.publicKey.export({ type: "spki", format: "der" }).toString("base64")],
+      }).map(([name, value]) => [
+        `a key of its own in ${name}`,
+        jwt.sign(claims, otherRsa.privateKey, {
+          algorithm: "RS256",
+          header: { alg: "RS256", kid: "r1", [name]: value } as jwt.JwtHeader,
+        }),
+      ]),
+    ),
     "another RSA key": sign(claims, otherRsa.privateKey, "RS256", "r1"),
     "unknown kid": sign(claims, secret, "HS256", "zz"),
     "kid of another algorithm": sign(claims, secret, "HS256", "r1"),
@@ -159,6 +179,17 @@ t.test("everything else is invalid", (t) => {
   } catch (error) {
     t.match((error as RadserveError).details?.["hint"], /without "Bearer "/);
   }
+  t.end();
+});
+
+t.test("two keys of one id", (t) => {
+  const twin = { ...hs, verify: createSecretKey(Buffer.alloc(32, 9)) };
+  t.equal(outcome(good, [hs, twin]), INVALID, "nobody can say whose it is");
+  t.equal(
+    outcome(good, [hs, { ...rs, kid: "h1" }]),
+    "ok anna",
+    "of another algorithm it is another",
+  );
   t.end();
 });
 

@@ -156,6 +156,51 @@ export function hungryOver(directory: string, numbers: number, over: number): vo
   optional(directory, "hungry-over", hungryGraph(image("hu"), image("y"), numbers, over));
 }
 
+/**
+ * Its run takes 2 MiB more in each round of a loop without an end, for images with a value above
+ * `over`. The rounds copy what there is, so that some hundred MiB take seconds.
+ */
+export function growsOver(directory: string, over: number): void {
+  const [x, y] = [image("hu"), image("y")];
+  const goOn = (name: string) => ({ name, dtype: "bool", shape: [] }) as const;
+  const body = {
+    name: "body",
+    inputs: [
+      { name: "i", dtype: "int64", shape: [] },
+      goOn("c"),
+      { name: "v", dtype: "float32", shape: ["n"] },
+    ] as const,
+    outputs: [goOn("c2"), { name: "v2", dtype: "float32", shape: ["m"] } as const],
+    nodes: [
+      { op: "Identity", inputs: ["c"], outputs: ["c2"] },
+      { op: "Concat", inputs: ["v", "more"], outputs: ["v2"], attributes: { axis: int(0) } },
+    ],
+  };
+  optional(directory, "grows-over", {
+    inputs: [x],
+    outputs: [y],
+    initializers: [
+      { name: "limit", dtype: "float32", shape: [], data: [over] },
+      { name: "length", dtype: "int64", shape: [1], data: [2 ** 19] },
+      { name: "zero", dtype: "float32", shape: [], data: [0] },
+    ],
+    nodes: [
+      { op: "ReduceMax", inputs: [x.name], outputs: ["most"], attributes: { keepdims: int(0) } },
+      { op: "Greater", inputs: ["most", "limit"], outputs: ["is_over"] },
+      { op: "ConstantOfShape", inputs: ["length"], outputs: ["more"] },
+      {
+        op: "Loop",
+        inputs: ["", "is_over", "more"],
+        outputs: ["all"],
+        attributes: { body: graph(body) },
+      },
+      { op: "ReduceSum", inputs: ["all"], outputs: ["sum"], attributes: { keepdims: int(0) } },
+      { op: "Mul", inputs: ["sum", "zero"], outputs: ["nothing"] },
+      { op: "Add", inputs: [x.name, "nothing"], outputs: [y.name] },
+    ],
+  });
+}
+
 /** Making a session of it asks for so many numbers. */
 export function foldsMuch(directory: string, numbers: number): void {
   optional(directory, "folds-much", foldsMuchGraph(image("hu"), image("y"), numbers));

@@ -12,6 +12,7 @@ export const newInstance = (changes: Partial<Instance> = {}): Instance => ({
   address: "",
   process: randomUUID(),
   afterCrash: false,
+  afterMemory: false,
   works: true,
   ...changes,
 });

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <thread>
+#include <vector>
 
 #include "check.h"
 
@@ -172,6 +173,33 @@ TEST("a small run has its memory beside one that holds all of it") {
   FreeRunMemory(output);
   LimitRunMemory(0);
   DropRunMemory();
+}
+END;
+
+TEST("a loop that takes a few bytes in each of its rounds has them once") {
+  {
+    const RunScope scope;
+    for (int i = 0; i < 1000; ++i) FreeRunMemory(AllocateRunMemory(4));
+    CHECK(KeptRunMemory() < 1024);
+  }
+  DropRunMemory();
+}
+END;
+
+TEST("many small blocks count with what each takes beside its bytes") {
+  LimitRunMemory(64 * kBytes);
+  std::vector<void*> blocks;
+  {
+    const RunScope scope;
+    while (void* block = AllocateRunMemory(4)) blocks.push_back(block);
+    // A block, its head, and the runtime's tensor over it
+    CHECK(blocks.size() * 384 <= 64 * kBytes);
+    CHECK(RefusedInLastRun()->alone);
+    for (void* block : blocks) FreeRunMemory(block);
+  }
+  LimitRunMemory(0);
+  DropRunMemory();
+  EQUAL(RunMemory(), size_t{0});
 }
 END;
 

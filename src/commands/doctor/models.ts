@@ -4,10 +4,11 @@
  */
 import path from "node:path";
 import { engineSettings, type Config } from "../../config.js";
-import { createEngine, type Engine } from "../../engine/engine.js";
 import { graphMistakes, modelFolders } from "../../models/load.js";
 import { readModelFolder, type FolderReport } from "../../models/read.js";
+import type { GraphLook } from "../../models/graph.js";
 import { READ } from "../../server/conditions.js";
+import { withEngine } from "../engine.js";
 import { bad, good, whyUnusable, wordsOf, type Diagnosis } from "./finding.js";
 
 /**
@@ -38,20 +39,18 @@ export async function models(config: Config, engineWorks: boolean): Promise<Diag
   const found = good("models", `${path.resolve(models_dir)}: ${names}`);
   if (!engineWorks) return [found];
   const { provider } = engineSettings(config);
-  const engine = createEngine({ provider: "cpu" });
-  try {
+  return withEngine({ ...config, providers: ["cpu"] }, async ({ trials, mostBytes }) => {
+    const graphs = trials.within(mostBytes);
     const findings = await Promise.all(
-      folders.map((folder) => model(folder, engine, provider, config)),
+      folders.map((folder) => model(folder, graphs, provider, config)),
     );
     return [found, ...findings.flat()];
-  } finally {
-    await engine.close();
-  }
+  });
 }
 
 async function model(
   folder: string,
-  engine: Engine,
+  graphs: GraphLook,
   provider: "cpu" | "cuda",
   config: Config,
 ): Promise<Diagnosis[]> {
@@ -79,7 +78,7 @@ async function model(
       ),
     ];
   try {
-    const [mistake, ...others] = await graphMistakes(folder, sound.manifest, engine);
+    const [mistake, ...others] = await graphMistakes(folder, sound.manifest, graphs);
     if (mistake !== undefined)
       return [unsound(report, mistake.path, mistake.message, others.length)];
   } catch (error) {

@@ -10,11 +10,11 @@ import { unitsOf } from "../../manifest/model-parts.js";
 import { regionProblem } from "../../manifest/region.js";
 import type { CommandResult } from "../../models/command-result.js";
 import type { Problem } from "../../models/explain.js";
-import { inputFault } from "../../models/graph.js";
+import { inputFault, type GraphLook } from "../../models/graph.js";
 import {
   graphMistakes,
   loadSession,
-  unloadSession,
+  letGo,
   type LoadedSession,
   type Provider,
 } from "../../models/load.js";
@@ -26,19 +26,27 @@ import {
   type FolderReport,
   type SoundModel,
 } from "../../models/read.js";
+import type { TriedFirst } from "../../models/trial.js";
+
+export interface CheckOptions {
+  engine: Engine;
+  providers: readonly Provider[];
+  /** Looks at graphs and tries the model, before it is loaded; without it the engine does both. */
+  trials?: TriedFirst;
+}
 
 /**
  * Every mistake of a model's folder. If it has no mistake, the model is loaded and its canary run.
  */
 export async function modelsCheck(
   directory: string,
-  options: { engine: Engine; providers: readonly Provider[] },
+  options: CheckOptions,
 ): Promise<CommandResult> {
   const folder = resolve(directory);
   const report = await readModelFolder(folder);
   const problems = [
     ...report.problems,
-    ...(await graphProblems(folder, report, options.engine)),
+    ...(await graphProblems(folder, report, options.trials ?? options.engine)),
     ...(await regionProblems(folder, report)),
   ];
   const notes: string[] = [];
@@ -85,7 +93,7 @@ async function regionProblems(folder: string, report: FolderReport): Promise<Pro
 async function graphProblems(
   folder: string,
   report: FolderReport,
-  engine: Engine,
+  engine: GraphLook,
 ): Promise<Problem[]> {
   const manifest = report.model?.manifest;
   if (manifest === undefined) return unfitGraphs(folder, engine);
@@ -102,7 +110,10 @@ async function graphProblems(
 }
 
 /** Inputs that no manifest could feed, of the graphs beside a manifest that cannot be read yet. */
-async function unfitGraphs(folder: string, engine: Engine): Promise<Problem[]> {
+async function unfitGraphs(
+  folder: string,
+  engine: GraphLook,
+): Promise<Problem[]> {
   const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".onnx"));
   const found = await Promise.all(
     names.map(async (path) => {
@@ -118,13 +129,14 @@ async function unfitGraphs(folder: string, engine: Engine): Promise<Problem[]> {
 async function runProblems(
   folder: string,
   model: SoundModel | undefined,
-  { engine, providers }: { engine: Engine; providers: readonly Provider[] },
+  { engine, providers, trials }: CheckOptions,
 ): Promise<Problem[]> {
   if (model === undefined) return [];
   try {
+    await trials?.require(folder, model);
     const loaded = await loadSession(folder, model, engine, providers);
     const { message, problems } = await unitProblems(engine, loaded, model);
-    await unloadSession(engine, loaded);
+    letGo(engine, loaded);
     return message === undefined
       ? problems
       : [{ path: "(running it on a made-up image)", message }];

@@ -5,7 +5,6 @@ import { dirname, join, resolve } from "node:path";
 import { tried } from "../../base/errno.js";
 import { errors } from "../../base/errors.js";
 import { groupsBy } from "../../base/groups.js";
-import type { Engine } from "../../engine/engine.js";
 import type { GraphInfo } from "../../engine/types.js";
 import { textOfRegular } from "../../files/regular-file.js";
 import { manifestFields, type Manifest } from "../../manifest/manifest.js";
@@ -22,6 +21,7 @@ import { explainIssues, type Problem } from "../../models/explain.js";
 import { fault, packageRoot } from "../../models/files.js";
 import { graphFiles } from "../../models/graph-files.js";
 import { inputFault } from "../../models/graph.js";
+import type { TriedFirst } from "../../models/trial.js";
 import { problemLine } from "./check.js";
 
 export interface ModelInitOptions {
@@ -43,7 +43,7 @@ export interface ModelInitOptions {
  */
 export async function modelsInit(
   onnxPath: string,
-  engine: Engine,
+  engine: Pick<TriedFirst, "inspectGraph">,
   options: ModelInitOptions = {},
 ): Promise<CommandResult> {
   const path = resolve(onnxPath);

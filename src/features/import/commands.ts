@@ -1,10 +1,10 @@
 /** `radserve models import` and `models export-nnunet`. */
 import { readFile } from "node:fs/promises";
 import { errors } from "../../base/errors.js";
+import { withEngine } from "../../commands/engine.js";
 import { say } from "../../commands/models.js";
 import { print, type JsonOption } from "../../commands/run.js";
 import type { Config } from "../../config.js";
-import { withEngine } from "../../server/start-engine.js";
 import { exportScript, modelsImport, type ImportOptions } from "./import.js";
 import { importTask, type TaskOptions } from "./totalsegmentator.js";
 
@@ -17,12 +17,13 @@ export const importModel = (
     ...options
   }: ImportOptions & TaskOptions & { totalsegmentator?: string } & JsonOption,
 ) =>
-  withEngine(config, async (engine) => {
+  withEngine(config, async ({ trials, mostBytes }) => {
     checkOptions(task, options);
+    const graphs = trials.within(mostBytes);
     const imported =
       task === undefined
-        ? await modelsImport(folder, engine, options)
-        : await importTask(task, folder, engine, options);
+        ? await modelsImport(folder, graphs, options)
+        : await importTask(task, folder, graphs, options);
     return say(imported, json);
   });
 

@@ -6,14 +6,13 @@ import { existsSync } from "node:fs";
 import { copyFile, mkdir, readdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
 import { z } from "zod";
-import type { Engine } from "../../engine/engine.js";
 import type { GraphInfo } from "../../engine/types.js";
 import { errors, type RadserveError } from "../../base/errors.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import { manifestSchema } from "../../manifest/rules.js";
 import type { CommandResult } from "../../models/command-result.js";
 import { explainIssues, type Problem } from "../../models/explain.js";
-import { checkGraphs } from "../../models/graph.js";
+import { checkGraphs, type GraphLook } from "../../models/graph.js";
 import { tensorText } from "../../manifest/outputs/graph-fit.js";
 import { modelNameOf } from "../../models/draft.js";
 import { packageRoot } from "../../models/files.js";
@@ -39,7 +38,7 @@ export interface ImportOptions extends ImportChoices {
  */
 export async function modelsImport(
   directory: string,
-  engine: Engine,
+  engine: GraphLook,
   options: ImportOptions = {},
 ): Promise<CommandResult> {
   const folder = resolve(directory);
@@ -267,7 +266,7 @@ async function manifestOf(
 async function problemsOf(
   manifest: Record<string, unknown>,
   graphs: readonly string[],
-  engine: Engine,
+  engine: GraphLook,
 ): Promise<Problem[]> {
   const parsed = manifestSchema.safeParse(manifest);
   return parsed.success

@@ -7,7 +7,6 @@
 import { existsSync } from "node:fs";
 import { copyFile, mkdir, readdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
-import type { Engine } from "../../engine/engine.js";
 import type { GraphInfo } from "../../engine/types.js";
 import { errors } from "../../base/errors.js";
 import type { Manifest } from "../../manifest/manifest.js";
@@ -16,7 +15,7 @@ import { manifestSchema } from "../../manifest/rules.js";
 import type { CommandResult } from "../../models/command-result.js";
 import { modelNameOf } from "../../models/draft.js";
 import { explainIssues, type Problem } from "../../models/explain.js";
-import { checkGraphs } from "../../models/graph.js";
+import { checkGraphs, type GraphLook } from "../../models/graph.js";
 import { graphFiles } from "../../models/graph-files.js";
 import { Gaps, type Imported } from "./gaps.js";
 import { refusal } from "./import.js";
@@ -65,7 +64,7 @@ interface Part extends Network {
 export async function importTask(
   name: string,
   directory: string,
-  engine: Engine,
+  look: GraphLook,
   options: TaskOptions,
 ): Promise<CommandResult> {
   const task = taskOf(name, formOf(options));
@@ -83,7 +82,7 @@ export async function importTask(
   const table = options.package === undefined ? undefined : await readLabelTable(options.package);
   const gaps = new Gaps();
   const parts: Part[] = [];
-  for (const network of networks) parts.push(await partOf(network, task, engine, gaps));
+  for (const network of networks) parts.push(await partOf(network, task, look, gaps));
   checkAlike(parts, gaps);
   const modelName = modelNameOf(target);
   if (modelName !== basename(target))
@@ -94,7 +93,7 @@ export async function importTask(
   noteCodes(parts, table, gaps);
   const manifest = manifestOf(modelName, task, parts, table);
   const wrong = gaps.all.filter((gap) => gap.wrong);
-  const problems = wrong.length > 0 ? [] : await problemsOf(manifest, parts, engine);
+  const problems = wrong.length > 0 ? [] : await problemsOf(manifest, parts, look);
   if (wrong.length > 0 || problems.length > 0) throw refusal(wrong, problems);
   await writeModel(target, parts, manifest);
   const moved = join(dirname(target), modelName);
@@ -183,7 +182,7 @@ async function graphsIn(folder: string): Promise<string[]> {
 }
 
 /** A network as nnU-Net's import understands it, its axes as TotalSegmentator's images lie. */
-async function partOf(network: Network, task: Task, engine: Engine, gaps: Gaps): Promise<Part> {
+async function partOf(network: Network, task: Task, look: GraphLook, gaps: Gaps): Promise<Part> {
   const { dataset, folder, graph } = network;
   const plans = await readJson(join(folder, "plans.json"));
   const text = await readText(join(folder, "dataset.json"));
@@ -222,7 +221,7 @@ async function partOf(network: Network, task: Task, engine: Engine, gaps: Gaps):
     );
   const labels = (output["labels"] as { label: string }[]).map(({ label }) => label);
   const files = await graphFiles(graph);
-  return { ...network, name, files, info: await engine.inspectGraph(graph), imported, labels };
+  return { ...network, name, files, info: await look.inspectGraph(graph), imported, labels };
 }
 
 /** What the manifest says once for all parts is the same in each, and a label is of one alone. */
@@ -348,14 +347,14 @@ function manifestOf(
 async function problemsOf(
   manifest: Record<string, unknown>,
   parts: readonly Part[],
-  engine: Engine,
+  look: GraphLook,
 ): Promise<Problem[]> {
   const parsed = manifestSchema.safeParse(manifest);
   if (!parsed.success) return explainIssues(manifestSchema, manifest, parsed.error.issues);
   const problems: Problem[] = [];
   for (const [place, unit] of unitsOf(parsed.data).entries()) {
     const { name, graph } = parts[place] ?? { name: "", graph: "" };
-    const found = await checkGraphs(unit.manifest, [graph], engine);
+    const found = await checkGraphs(unit.manifest, [graph], look);
     problems.push(...found.map(({ path, message }) => ({ path: `${name}: ${path}`, message })));
   }
   return problems;
