@@ -46,6 +46,43 @@ double OwnScale(int rows, int columns, const SizeSpec& size) {
   return std::min(1.0, static_cast<double>(size.max_side) / std::max(rows, columns));
 }
 
+/// Sides of an image that is resized to an edge, with a bound on the longer one; each is rounded as
+/// the library does it, to the order of its operations.
+std::array<int, 2> WithinEdges(const SizeSpec& size, double rows, double columns) {
+  using Edges = SizeSpec::Edges;
+  const auto [shorter, longer] = std::minmax(rows, columns);
+  const auto cut = [](double side) { return std::max(1, static_cast<int>(side)); };
+  const double most = size.longest;
+  int low = size.shortest;
+  int high = cut(size.shortest * longer / shorter);
+  switch (size.edges) {
+    // transformers.models.detr: get_size_with_aspect_ratio
+    case Edges::kTransformers:
+      if (longer / shorter * size.shortest > most) {
+        const double bound = most * shorter / longer;
+        low = Rounded(bound, Rounding::kHalfEven);
+        high = cut(bound * longer / shorter);
+      }
+      break;
+    // torchvision.transforms.Resize with max_size
+    case Edges::kTorchvision:
+      if (high > size.longest) {
+        low = cut(most * low / high);
+        high = size.longest;
+      }
+      break;
+    // detectron2.data.transforms.ResizeShortestEdge; MMDetection's Resize with keep_ratio
+    case Edges::kDetectron2: {
+      const double scale = size.shortest / shorter;
+      const double bound = std::min(1.0, most / (scale * longer));
+      low = cut(size.shortest * bound + 0.5);
+      high = cut(scale * longer * bound + 0.5);
+      break;
+    }
+  }
+  return rows <= columns ? std::array{low, high} : std::array{high, low};
+}
+
 /// An axis whose whole source fills the tensor.
 ImageAxis Whole(const SizeSpec& size, int fixed, double own_scale, int source) {
   int tensor = source;
@@ -146,12 +183,21 @@ void KeepPixels(const SizeSpec& size, double own_scale, Geometry& g) {
 SizeSpec ReadSize(const Description& o) {
   using Kind = SizeSpec::Kind;
   SizeSpec size;
-  size.kind = o.OneOf<Kind>(
-      "kind",
-      {{"fixed", Kind::kFixed}, {"multiple_of", Kind::kMultipleOf}, {"source", Kind::kSource}});
+  size.kind = o.OneOf<Kind>("kind", {{"fixed", Kind::kFixed},
+                                     {"multiple_of", Kind::kMultipleOf},
+                                     {"edges", Kind::kEdges},
+                                     {"source", Kind::kSource}});
   if (size.kind == Kind::kFixed) {
     o.Into("height", size.height, "width", size.width);
     if (o.Has("depth")) size.depth = o.Int("depth");
+  }
+  if (size.kind == Kind::kEdges) {
+    o.Into("shortest", size.shortest, "longest", size.longest);
+    if (o.Has("multiple")) size.multiple = o.Int("multiple");
+    using Edges = SizeSpec::Edges;
+    size.edges = o.OneOf<Edges>("rounding", {{"transformers", Edges::kTransformers},
+                                             {"torchvision", Edges::kTorchvision},
+                                             {"detectron2", Edges::kDetectron2}});
   }
   if (size.kind == Kind::kMultipleOf) o.Into("multiple", size.multiple, "max_side", size.max_side);
   return size;
@@ -191,6 +237,7 @@ void PlacementFields::ReadPlacement(const Description& input) {
                                                    {"linear", Interpolation::kLinear},
                                                    {"cubic", Interpolation::kCubic},
                                                    {"nearest", Interpolation::kNearest},
+                                                   {"nearest_floor", Interpolation::kNearestFloor},
                                                    {"gaussian", Interpolation::kGaussian},
                                                    {"spline", Interpolation::kSpline}});
   if (input.Has("placement")) placement = ReadWholePixels(input.Child("placement"));
@@ -236,6 +283,16 @@ Geometry PlaceImage(int rows, int columns, double pixel_aspect, const PlacementF
              Whole(size, size.width, own_scale, columns)};
   // A tensor of the source's own size holds the source's own pixels, whatever the fit.
   if (size.kind == SizeSpec::Kind::kSource) return g;
+  if (size.kind == SizeSpec::Kind::kEdges) {
+    const auto [high, wide] = WithinEdges(size, rows * pixel_aspect, columns);
+    const auto lay = [&](int side, ImageAxis& axis) {
+      axis.tensor = RoundUp(side, size.multiple);
+      axis.count = side;
+    };
+    lay(high, g.rows);
+    lay(wide, g.columns);
+    return g;
+  }
   const bool own_size = size.kind == SizeSpec::Kind::kMultipleOf;
   switch (fields.fit) {
     case Fit::kStretch:

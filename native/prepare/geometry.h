@@ -10,12 +10,18 @@ namespace radserve {
 enum class Fit { kStretch, kLetterbox, kCrop, kNone };
 
 struct SizeSpec {
-  enum class Kind { kFixed, kMultipleOf, kSource } kind = Kind::kSource;
+  enum class Kind { kFixed, kMultipleOf, kEdges, kSource } kind = Kind::kSource;
+  /// How libraries round the sides of kEdges.
+  enum class Edges { kTransformers, kTorchvision, kDetectron2 };
+
   int height = 0;
   int width = 0;
   int multiple = 1;
   int max_side = 0;
   int depth = 0;
+  int shortest = 0;
+  int longest = 0;
+  Edges edges = Edges::kTransformers;
 };
 
 /// A fit in whole pixels, as libraries do it (`placement` of an input): the image is resized to
@@ -101,6 +107,8 @@ Geometry SourceItself(const Geometry& geometry);
 /// - letterbox: the whole image, centred, physical aspect kept (`pixel_aspect` is a pixel's height
 ///   by its width); with multiple_of the image keeps its own size unless a side exceeds max_side;
 /// - crop: the tensor is filled, the centre kept, physical aspect kept;
+/// - with edges the image is resized whole, physical aspect kept, so that its shorter side is
+///   `shortest`, or less where the longer one would exceed `longest`; it lies at the top left;
 /// - none: no resampling; with multiple_of the image lies at the top left and the rest is
 /// background. Throws no_model_accepts if `none` would have to resample.
 Geometry PlaceImage(int rows, int columns, double pixel_aspect, const PlacementFields& fields);

@@ -64,7 +64,8 @@ class Weights {
 }  // namespace
 
 Taps MakeGaussianTaps(const Axis& axis, bool mirror) {
-  const std::vector<double> filter = GaussianWeights(std::max(0.0, (axis.scale - 1) / 2));
+  const std::vector<double> filter =
+      GaussianWeights(axis.antialias ? std::max(0.0, (axis.scale - 1) / 2) : 0);
   const int radius = static_cast<int>(filter.size() / 2);
   Taps taps;
   Weights weights(axis.input, mirror);

@@ -125,6 +125,19 @@ std::vector<double> SampledWeights(const Axis& axis, Interpolation interpolation
   return weights;
 }
 
+/// The input under the first edge of output `i`. Where the outputs are those of a whole image (or
+/// some of them), the steps are OpenCV's, whose rounding decides where an edge lies on an edge.
+int UnderFirstEdge(const Axis& axis, int i) {
+  constexpr double kWhole = 1e-6;
+  const double outputs = axis.input / axis.scale;
+  const double before = axis.offset / axis.scale;
+  const auto whole = [](double value) { return std::fabs(value - std::round(value)) < kWhole; };
+  const double at = whole(outputs) && whole(before)
+                        ? (std::round(before) + i) * (1 / (std::round(outputs) / axis.input))
+                        : axis.offset + i * axis.scale;
+  return std::clamp(static_cast<int>(std::floor(at)), 0, axis.input - 1);
+}
+
 void AddScaledToOne(Taps& taps, int first, const std::vector<double>& weights) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   const auto part = [sum](double weight) { return static_cast<float>(weight / sum); };
@@ -148,6 +161,10 @@ Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
   Taps taps;
   std::vector<double> weights;
   for (int i = 0; i < axis.output; ++i) {
+    if (interpolation == Interpolation::kNearestFloor) {
+      AddScaledToOne(taps, UnderFirstEdge(axis, i), {1});
+      continue;
+    }
     // An output outside the input (outside a crop, on the way back) repeats the border.
     const double centre = std::clamp(axis.offset + (i + 0.5) * axis.scale, 0.0, 0.0 + axis.input);
     const auto [low, high] = Reach(interpolation, axis.scale, centre);

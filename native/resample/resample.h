@@ -17,6 +17,7 @@ enum class Interpolation {
   kLinear,
   kCubic,
   kNearest,
+  kNearestFloor,
   /// By MakeGaussianTaps of gaussian.h.
   kGaussian,
   /// For pictures: area where an axis shrinks, linear where it grows.
@@ -62,7 +63,8 @@ struct Taps {
 
 /// area: mean of the pixels covered. linear: triangle, cubic: Catmull-Rom (Keys 1981, a = -0.5);
 /// both widened by the scale where it shrinks, against aliasing. nearest: the pixel under the
-/// centre. adaptive area: the mean of the pixels that are touched, each of which counts whole
+/// centre. nearest floor: the pixel under the output's first edge (OpenCV's INTER_NEAREST).
+/// adaptive area: the mean of the pixels that are touched, each of which counts whole
 /// (torch.nn.AdaptiveAvgPool2d).
 ///
 /// Without `antialias` the border is repeated beyond the image, and cubic has a = -0.75, as OpenCV

@@ -121,9 +121,12 @@ async function bulk(server: Server, one: Case, input: string, output: string): P
   const {
     boxes = [],
     nodes = boxes,
+    pinned,
     ...rest
-  } = job.body as Partial<Record<"boxes" | "nodes", object[]>>;
-  const body = { job: { ...rest, nodes: nodes.length } };
+  } = job.body as Partial<Record<"boxes" | "nodes", object[]>> & { pinned?: object };
+  // Of each installation
+  const pins = pinned && { ...pinned, result_key: undefined };
+  const body = { job: { ...rest, pinned: pins, nodes: nodes.length } };
   return { status: job.status, body: { ...body, items: items.body }, jobId };
 }
 

@@ -125,6 +125,19 @@ export const durations = {
    * takes no longer.
    */
   deliveryWhole: 3_600_000,
+  /** A destination may take so long until it shows what it took, if its settings say nothing. */
+  proofWithin: 600_000,
+  /** The same until it reports its commitment. */
+  commitmentWithin: 172_800_000,
+  /**
+   * A request for commitment that is not reported is made again after so long; each further time
+   * twice as late...
+   */
+  commitmentAgain: 600_000,
+  /** ...up to this. */
+  commitmentAgainMost: 21_600_000,
+  /** An object for which a destination alone has no resources is set aside after so long. */
+  outOfResources: 259_200_000,
   /**
    * How often it is looked for results to be delivered that another node, or a command, has put
    * into the queue.

@@ -328,9 +328,9 @@ export const ERRORS = {
   },
   share_unavailable: {
     status: 503,
-    description: "A disk or share does not answer, or fails.",
+    description: "A disk or share does not answer, fails, or is not mounted on this node.",
     cause:
-      "Reading or writing failed in a way that says nothing of the request: the share went away (ESTALE), or the disk has a fault (EIO).",
+      "Reading or writing failed in a way that says nothing of the request: the share went away (ESTALE), or the disk has a fault (EIO). Or the root that the path lies in is not there on this node (`not_mounted`): it is gone, an empty mount point, or another folder.",
     remedy:
       "Look at the share and at the kernel's log (`dmesg`) of the server. Send the request again when it is mended; bulk jobs go on by themselves.",
     retryAfter: 30,

@@ -26,7 +26,8 @@ import {
   type PathSide,
 } from "./path-judgement.js";
 import { translateIn, type PathMapping } from "./path-map.js";
-import { isInside, isUnmounted, leadsInside, type Root } from "./roots.js";
+import { isAbsent, isAway } from "./absent-roots.js";
+import { isInside, leadsInside, type Root } from "./roots.js";
 
 /** Something that lies inside the roots, open; `close` it when the work is done. */
 export interface OpenedPath {
@@ -82,6 +83,8 @@ export async function openInput(
   side: PathSide = "input",
 ): Promise<OpenedInput> {
   const target = checkedForm(translateIn(given, pathMap).path, side);
+  // Where the root itself is gone, nothing below it can say so
+  if (roots !== undefined && isAbsent(side, path.posix.normalize(target))) throw notMounted(side);
   let pinned;
   try {
     pinned = await pin(target, 0, local);
@@ -96,7 +99,7 @@ export async function openInput(
       throw errors.bad_request(
         `Expected the ${side} path to name a regular file or a folder; found a device, pipe or socket.`,
       );
-    if (isUnmounted(pinned.realPath, found.dev)) throw notMounted(side);
+    if (roots !== undefined && isAway(side, pinned.realPath, found.dev)) throw notMounted(side);
     const kind = found.isFile() ? "file" : "folder";
     const fd = await openDescriptor(
       here,
@@ -144,7 +147,7 @@ async function whyNotOpened(
   try {
     const nearest = await nearestFolder(target, roots, side);
     blocked ||= nearest.blocked;
-    unmounted = isUnmounted(nearest.realPath, fstatSync(nearest.fd).dev);
+    unmounted = isAway(side, nearest.realPath, fstatSync(nearest.fd).dev);
     closeSync(nearest.fd);
   } catch (error) {
     return error as Error;
@@ -170,6 +173,7 @@ export async function openOutputFolder(
 ): Promise<OpenedPath> {
   const { side = "output" } = options;
   const target = checkedForm(translateIn(given, pathMap).path, side);
+  if (roots !== undefined && isAbsent(side, path.posix.normalize(target))) throw notMounted(side);
   const { folder, missing } = await pinOutput(target, roots, side, options.local);
   try {
     if (!leadsInside(folder.realPath, missing, roots)) throw notAllowed(side, roots);

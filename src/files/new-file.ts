@@ -43,6 +43,11 @@ export interface NewFileOptions {
   waits?: true;
   /** The caller has the disk write the folder. */
   leaveFolder?: true;
+  /**
+   * Makes the folder anew: somebody has removed it meanwhile, because a file without a name is
+   * none in it.
+   */
+  makeFolder?: () => Promise<unknown>;
 }
 
 export interface NewFile {
@@ -158,7 +163,7 @@ export async function receiveFile(
       const { bytes, sha256 } = await fill(draft.fd, dir, pieces, options);
       await options.check?.(sha256, draft.fd);
       await syncDescriptor(draft.fd);
-      const outcome = await publish(draft, `${dir}/${name}`, sha256, options.overwrite);
+      const outcome = await publish(draft, `${dir}/${name}`, sha256, options);
       if (options.leaveFolder !== true) await syncFolder(dir);
       return { outcome, bytes, sha256 };
     } finally {
@@ -203,10 +208,14 @@ async function publish(
   draft: DraftFile,
   path: string,
   sha256: string,
-  overwrite: NewFileOptions["overwrite"],
+  { overwrite, makeFolder }: Pick<NewFileOptions, "overwrite" | "makeFolder">,
 ): Promise<NewFile["outcome"]> {
   if (draft.linkTo(path) || (await draft.rename(path))) return "created";
-  const there = await lstat(path);
+  const there = await lstat(path).catch(makeFolder && ifMissing(undefined));
+  if (there === undefined) {
+    await makeFolder?.();
+    return publish(draft, path, sha256, { overwrite });
+  }
   if (!there.isFile()) throw taken("something that is no plain file");
   if ((await hashFile(path)) === sha256) return "same";
   const replaces = typeof overwrite === "function" ? await overwrite(path, sha256) : overwrite;

@@ -18,7 +18,8 @@ import {
   type Pinned,
   type PathSide,
 } from "./path-judgement.js";
-import { isInside, isUnmounted, leadsInside, type Root } from "./roots.js";
+import { isAway } from "./absent-roots.js";
+import { isInside, leadsInside, type Root } from "./roots.js";
 import { isMarked, markMissing } from "./folder-mark.js";
 
 /**
@@ -51,7 +52,8 @@ export async function checkUsable(
     missing.some((part) => Buffer.byteLength(part) > LONGEST_NAME)
   )
     throw tooLong(side);
-  if (isUnmounted(folder.realPath, fstatSync(folder.fd).dev)) throw notMounted(side);
+  if (roots !== undefined && isAway(side, folder.realPath, fstatSync(folder.fd).dev))
+    throw notMounted(side);
   await checkMarks(folder.realPath, roots);
   const here = descriptorPath(folder.fd);
   await checkWritable(here, side);

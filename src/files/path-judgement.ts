@@ -44,11 +44,14 @@ export function noPermission(side: PathSide, what: string): RadserveError {
   );
 }
 
-/** Its root was a mount point when the server started: what lies below it now is not the share. */
+/** The reason of details where a root is not what it was, or not what other nodes see. */
+export const NOT_MOUNTED = "not_mounted";
+
+/** What lies at its root is not the share. Another node may have it. */
 export function notMounted(side: PathSide): RadserveError {
-  return errors.path_not_allowed(
-    `The share of the ${side} folder is not mounted on the server; it was when the server started. Mount it there, and send the request again.`,
-    { side, reason: "not_mounted" },
+  return errors.share_unavailable(
+    `The share of the ${side} folder is not mounted on this node, or another folder is in its place. Send the request to another node, or again when it is mounted here; radserve status says what was found.`,
+    { side, reason: NOT_MOUNTED },
   );
 }
 

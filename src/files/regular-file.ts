@@ -9,6 +9,7 @@ import {
   lstatSync,
   openSync,
   readFileSync,
+  readSync,
   realpathSync,
   type Stats,
 } from "node:fs";
@@ -96,16 +97,28 @@ export async function textOfNamed(setting: string, file: string, what = "a file"
 }
 
 /** The same at once. */
-export function textOfRegularSync(path: string): string {
+export const textOfRegularSync = (path: string): string =>
+  readingSync(path, (file, found) => {
+    requireShort(found);
+    return readFileSync(file, "utf8");
+  });
+
+/** At most so many bytes from its beginning, at once. Throws as openRegular does. */
+export const beginningOfRegularSync = (path: string, most: number): Buffer =>
+  readingSync(path, (file) => {
+    const bytes = Buffer.alloc(most);
+    return bytes.subarray(0, readSync(file, bytes));
+  });
+
+function readingSync<T>(path: string, read: (file: number, found: Stats) => T): T {
   const real = realpathSync(path);
   requirePlain(lstatSync(real));
-  const fd = openSync(real, PLAIN);
+  const file = openSync(real, PLAIN);
   try {
-    const found = fstatSync(fd);
+    const found = fstatSync(file);
     requirePlain(found);
-    requireShort(found);
-    return readFileSync(fd, "utf8");
+    return read(file, found);
   } finally {
-    closeSync(fd);
+    closeSync(file);
   }
 }

@@ -17,7 +17,7 @@ export interface FolderFault {
 }
 
 const LONGEST_LOOK_MS = 2_000;
-const SILENT = "its share or disk does not answer";
+export const SILENT = "its share or disk does not answer";
 
 const FOUND: Readonly<Record<string, string>> = {
   ENOENT: "the folder does not exist",

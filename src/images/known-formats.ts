@@ -33,6 +33,10 @@ const at =
   (offset: number, ...texts: string[]): Tells =>
   (_head, text) =>
     texts.some((each) => text.startsWith(each, offset));
+const says =
+  (pattern: RegExp): Tells =>
+  (_head, text) =>
+    pattern.test(text);
 /** The major brand of an ISO base media file (ISO/IEC 14496-12 section 4.3). */
 const brand =
   (pattern: RegExp): Tells =>
@@ -75,9 +79,18 @@ const FORMATS: readonly (KnownFormat & { tells: Tells })[] = [
   picture("hdr", "Radiance picture", TO_PICTURE, begins("#?RADIANCE", "#?RGBE")),
   picture("jpegxr", "JPEG XR picture", TO_PICTURE, begins("II\xbc\x01")),
   picture("dds", "DirectDraw picture", TO_PICTURE, begins("DDS ")),
-  picture("pnm", "PNM picture", TO_PICTURE, (_head, text) => /^P[1-7]\s[\s\d#]/.test(text)),
+  picture("pnm", "PNM picture", TO_PICTURE, says(/^P[1-7]\s[\s\d#]/)),
   picture("ico", "Windows icon", TO_PICTURE, begins("\0\0\x01\0\x01\0", "\0\0\x02\0\x01\0")),
   picture("jbig2", "JBIG2 picture", TO_PICTURE, begins("\x97JB2\r\n\x1a\n")),
+  picture(
+    "svg",
+    "drawing (SVG)",
+    TO_PICTURE,
+    says(/^\s*(?:<\?xml[^>]*>\s*)?(?:<!--[^>]*-->\s*)?<svg[\s>]/),
+  ),
+  picture("pcx", "PCX picture", TO_PICTURE, begins("\n\x02\x01", "\n\x03\x01", "\n\x05\x01")),
+  picture("sgi", "SGI picture", TO_PICTURE, begins("\x01\xda\0", "\x01\xda\x01")),
+  picture("czi", "microscope image (CZI)", TO_PICTURE, begins("ZISRAWFILE")),
   picture("djvu", "DjVu document", TO_PICTURE, begins("AT&TFORM")),
   picture(
     "jpeg2000",
@@ -102,6 +115,8 @@ const FORMATS: readonly (KnownFormat & { tells: Tells })[] = [
   volume("numpy", "NumPy array", begins("\x93NUMPY")),
   volume("ecat", "ECAT volume", begins("MATRIX7")),
   volume("vtk", "VTK file", begins("# vtk DataFile")),
+  volume("mgh", "FreeSurfer volume", both(begins("\0\0\0\x01\0\0"), at(8, "\0\0"))),
+  volume("par", "Philips PAR header", begins("# === DATA DESCRIPTION FILE")),
   volume("mrc", "MRC volume", at(208, "MAP ")),
   nothing(
     "office",
@@ -115,7 +130,7 @@ const FORMATS: readonly (KnownFormat & { tells: Tells })[] = [
     begins("\x1f\x8b\x08"),
     "Unpack it (`gunzip`), and send what is in it.",
   ),
-  packed("bzip2", "bzip2 file", (_head, text) => /^BZh[1-9]/.test(text)),
+  packed("bzip2", "bzip2 file", says(/^BZh[1-9]/)),
   packed("xz", "xz file", begins("\xfd7zXZ\0")),
   packed("zstd", "Zstandard file", begins("\x28\xb5\x2f\xfd")),
   packed("lz4", "LZ4 file", begins("\x04\x22\x4d\x18", "\x02\x21\x4c\x18")),
@@ -129,6 +144,12 @@ const FORMATS: readonly (KnownFormat & { tells: Tells })[] = [
   packed("7z", "7-Zip archive", begins("7z\xbc\xaf\x27\x1c")),
   packed("rar", "RAR archive", begins("Rar!\x1a\x07")),
   packed("tar", "TAR archive", at(257, "ustar")),
+  nothing("dicom_json", "DICOM object in JSON", says(/^\s*(?:\[\s*)?\{\s*"[\dA-Fa-f]{8}"\s*:/)),
+  nothing(
+    "dicom_xml",
+    "DICOM object in XML",
+    says(/^\s*(?:<\?xml[^>]*>\s*)?<(?:NativeDicomModel|file-format|data-set)[\s>]/),
+  ),
   nothing("rtf", "RTF document", begins("{\\rtf")),
   nothing("postscript", "PostScript document", begins("%!PS")),
   nothing("pdf", "PDF document", begins("%PDF-")),

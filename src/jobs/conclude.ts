@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import { errno } from "../base/errno.js";
 import { asRadserveError, errors, RadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
+import { NOT_MOUNTED } from "../files/path-judgement.js";
 import { asUnavailable } from "./database.js";
 import { unmarkEnded } from "./job-folders.js";
 import { ReportLeft, type ReportContext, type WriteReport } from "./feature.js";
@@ -19,7 +20,7 @@ export interface ConcludeContext extends ReportContext {
 }
 
 /** Why a node cannot write into a folder that other nodes may have. */
-const LACKING = new Set<unknown>(["mark", "not_mounted"]);
+const LACKING = new Set<unknown>(["mark", NOT_MOUNTED]);
 
 /**
  * Ends what can be ended. Failures are logged: the next round tries again, and a job ends without a

@@ -4,6 +4,7 @@
 import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { JobRow } from "./jobs.js";
+import { MISSING_HERE } from "./missing-images.js";
 import { lackingOf, OTHER_VERSIONS } from "./pins.js";
 import type { NodeState, Job, JobDetails, JobProgress } from "./schema.js";
 
@@ -17,6 +18,8 @@ const MESSAGES: Record<string, string> = {
     "Another node, which may stand still, holds the names of these results. They are tried again after half a minute.",
   silent_node:
     "A node that has these images shows no sign of life. If it stays silent for 12 seconds, they run elsewhere.",
+  [MISSING_HERE]:
+    "This node does not find these images, or may not read them. They are left to the other nodes, and fail where none finds them.",
   overloaded: "The server had all the work that it can hold. They are tried again within seconds.",
 };
 const AGAIN = "These images failed and are tried again within seconds.";

@@ -52,7 +52,7 @@ export class KnownJobs {
       if (!found.open) this.#jobs.delete(found.id);
       if (found.lost) lost.push(found.id);
     }
-    this.#keep();
+    await this.keep();
     return lost;
   }
 
@@ -79,8 +79,13 @@ export class KnownJobs {
     return rows;
   }
 
-  /** A node without open jobs has nothing to lose, and does not write for each sign of life. */
-  #keep(): void {
+  /**
+   * Writes down what has changed, also where the database does not answer: it may be an older one
+   * when this node is back. A node without open jobs has nothing to lose, and does not write for
+   * each sign of life.
+   */
+  async keep(): Promise<void> {
+    await this.#read;
     const jobs = Object.fromEntries(this.#jobs);
     const text = this.#jobs.size === 0 ? "" : `${JSON.stringify({ jobs })}\n`;
     if (text === this.#kept) return;

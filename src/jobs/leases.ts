@@ -18,6 +18,7 @@ import {
   SOME_NODE_RUNS,
   type Pins,
 } from "./pins.js";
+import { isMissed, mayBeOn, missingOn } from "./missing-images.js";
 import { isYounger, type Instance } from "./nodes.js";
 
 /** How many jobs and items there are on all nodes. */
@@ -64,11 +65,20 @@ export type Ending =
    * It is taken again after some seconds. `counts` is false if the item was not to blame for the
    * attempt's end; `why` is the code of what it waits for, if that is not its job's pause.
    */
-  | { state: "queued"; afterSeconds: number; counts: boolean; why?: string };
+  | {
+      state: "queued";
+      afterSeconds: number;
+      counts: boolean;
+      why?: string;
+      /** This node does not find it, and leaves it to others. */
+      missing?: true;
+    };
 
 export interface Settled {
   item: LeasedItem;
   ending: Ending;
+  /** It failed because this node does not find it; another may. */
+  missing?: boolean | undefined;
 }
 
 /** The items that the database says this node has. */
@@ -84,8 +94,11 @@ export async function ownItems(pool: Pool, { id }: Instance): Promise<LeasedItem
 const RUNNABLE = `j.finished_at is null and j.cancelled_at is null and not j.held
   and ${hasPassed("j.pause_until")}`;
 
-/** The condition for items that may be taken now; $3 says whether suspects are. */
-const TAKEABLE = `i.state = 'queued' and i.suspect = $3 and ${hasPassed("i.not_before")}`;
+/**
+ * The condition for items that may be taken now by the node $1; $3 says whether suspects are.
+ */
+const TAKEABLE = `i.state = 'queued' and i.suspect = $3 and ${hasPassed("i.not_before")}
+  and ${mayBeOn("i", "$1::uuid")}`;
 
 /** Whether a suspect waits for this node, once it does nothing else. */
 export async function someSuspect(pool: Pool, { id }: Pick<Instance, "id">): Promise<boolean> {
@@ -93,7 +106,7 @@ export async function someSuspect(pool: Pool, { id }: Pick<Instance, "id">): Pro
     `select exists (select from radserve.item i join radserve.job j on j.id = i.job_id
        join radserve.instance me on me.id = $1 and not ${isYounger("me")} and ${canRun("j", "me")}
        left join radserve.hindrance h on h.job_id = j.id and h.instance = $1
-       where i.state = 'queued' and i.suspect and ${hasPassed("i.not_before")}
+       where i.state = 'queued' and i.suspect and ${hasPassed("i.not_before")} and ${mayBeOn("i", "$1::uuid")}
        and ${RUNNABLE} and ${hasPassed("h.until")}) as some`,
     [id],
   );
@@ -204,6 +217,7 @@ function rowOf({ item, ending }: Settled) {
     state: ending.state,
     after: queued?.afterSeconds ?? null,
     why: queued?.why ?? null,
+    missing: queued?.missing === true,
     uncounted: queued?.counts === false ? 1 : 0,
     result: "result" in ending ? ending.result : null,
     error: "error" in ending ? ending.error : "reason" in ending ? ending.reason : null,
@@ -245,10 +259,11 @@ export async function settle(
          not_before = now() + make_interval(secs => r.after), result = r.result, error = r.error,
          waits = case when r.why is not null then jsonb_build_object('reason', r.why, 'box', $4::text, 'since',
            case when i.waits->>'reason' = r.why then i.waits->'since' else to_jsonb(now()) end)
-           when r.state = 'queued' and i.suspect then i.waits end,
+             || ${missingOn("i", "$1::uuid", "r.missing")}
+           when r.state = 'queued' and (i.suspect or ${isMissed("i")}) then i.waits end,
          suspect = i.suspect and r.state = 'queued', alone = false, owner = null
        from jsonb_to_recordset($2::jsonb) as r (job_id uuid, index int, lease int, state text, after float8,
-           why text, uncounted int, result jsonb, error jsonb), j
+           why text, missing boolean, uncounted int, result jsonb, error jsonb), j
        where i.job_id = r.job_id and i.index = r.index and i.owner = $1 and i.lease = r.lease
          and i.state = 'running' and j.id = i.job_id
      )

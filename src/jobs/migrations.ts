@@ -140,8 +140,8 @@ const MIGRATIONS = [
      add column roots jsonb not null default '[]',
      add column clock_offset_ms float8;
    alter table radserve.job add column pins jsonb, add column pinned_before jsonb not null default '[]'`,
-  // The trace that a job was asked for in. Jobs that somebody purged, and those that a node knew and
-  // misses, because a backup or a standby has taken the place of newer tables.
+  // The trace that a job was asked for in. Jobs that somebody purged, and those that a node misses
+  // since a backup or a standby took the place of newer tables.
   `alter table radserve.job add column traceparent text;
    create table radserve.gone_job (
      id uuid primary key,

@@ -9,11 +9,11 @@ import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
 import { DISK_FAULTS, RadserveError, type ErrorObject } from "../base/errors.js";
 import { withInput } from "../files/guarded-paths.js";
-import { REFUSED, type PathSide } from "../files/path-judgement.js";
+import { NOT_MOUNTED, REFUSED, type PathSide } from "../files/path-judgement.js";
 import { isInside, isUnmountedNow, narrowRoots, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
 import { OTHER_MODELS } from "../inference/task.js";
-import type { Ending, LeasedItem } from "./leases.js";
+import type { LeasedItem, Settled } from "./leases.js";
 import { OUTPUT_REPLACED } from "./mark-again.js";
 import type { ItemOutcome } from "./messages.js";
 import type { ItemPaths } from "./item-paths.js";
@@ -24,8 +24,7 @@ export interface Pause {
   message: string;
 }
 
-export interface JudgedItem {
-  ending: Ending;
+export interface JudgedItem extends Pick<Settled, "ending" | "missing"> {
   pause?: Pause;
 }
 
@@ -90,6 +89,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
   // Whatever image comes next would fail the same way; a bad place of an input's disk is one file's
   if (error.error === "share_unavailable" && error.details?.["side"] === "output")
     return paused({ code: error.error, message: error.message });
+  if (error.details?.["reason"] === NOT_MOUNTED) return paused(INPUT_MISSING);
   if (item.output === null && NO_INPUT.has(error.error))
     return { ending: { state: "skipped", reason: reasonOf(error) } };
   if (await isOutputRefused(error, errno, where.paths)) return paused(OUTPUT_NOT_WRITABLE);
@@ -108,10 +108,15 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
       : PERHAPS_BACK.has(error.error)
         ? MOST_TRIES_OF_FOLDER
         : 1;
-  if (item.attempts >= most) return { ending: { state: "failed", error } };
+  if (item.attempts >= most)
+    return { ending: { state: "failed", error }, missing: isOfThisNode(error) };
   const afterSeconds = (durations.itemRetry / 1000) * item.attempts;
   return { ending: { state: "queued", afterSeconds, counts: true, why: error.error } };
 }
+
+/** Whether an image failed by what this node sees of the folders: another may see it. */
+const isOfThisNode = ({ error, details }: ErrorObject): boolean =>
+  error === "input_not_found" || (error === "path_not_allowed" && details?.["side"] === "input");
 
 function reasonOf({ error, message, details }: ErrorObject) {
   return { code: error, message, ...(details === undefined ? {} : { details }) };

@@ -50,7 +50,8 @@ import { traced } from "./jobs.js";
 import { markAgain, OUTPUT_REPLACED } from "./mark-again.js";
 import { LookAhead } from "./look-ahead.js";
 import type { JobsOwner, ItemOutcome, ItemToRun } from "./messages.js";
-import { judge, NOT_RUN, withinBase, type Pause } from "./outcome.js";
+import { lookAgain, mayBeElsewhere, MISSING_HERE } from "./missing-images.js";
+import { judge, NOT_RUN, withinBase, type JudgedItem, type Pause } from "./outcome.js";
 
 /**
  * When the database is tried again. With the wait for a lock before it, the longest is shorter than
@@ -66,6 +67,8 @@ const CLEAR_MS = 60_000;
 const STOPPED = new Set(["cancelled", "deadline_exceeded"]);
 /** How long the node waits, when it stops, until a report that was begun is given up. */
 const LAST_REPORT_MS = 1_000;
+
+const LEFT_TO_OTHERS = { ...NOT_RUN, why: MISSING_HERE, missing: true } as const;
 
 export interface RunnerOptions extends NodeContext {
   window: number;
@@ -106,6 +109,8 @@ export class Runner {
   readonly #settled: Settled[] = [];
   readonly #lookAhead: LookAhead;
   readonly #pauses = new Map<string, Pause>();
+  /** Jobs of which this node has left images to others, because it does not find them. */
+  #left = new Set<string>();
   #counts: Record<string, number> = {};
   #instance: Instance | undefined;
   #stopping = false;
@@ -173,25 +178,24 @@ export class Runner {
     if (found === undefined) return;
     const { roots, log } = this.options;
     try {
-      const { ending, pause } = await judge(outcome, { ...found, roots });
-      this.#end(id, ending, pause);
+      const judged = await judge(outcome, { ...found, roots });
+      this.#end(id, judged);
+      const { ending } = judged;
       // Its thread may have been ended in the midst of it, and nobody takes its name again
       if (!outcome.ok && ending.state !== "queued" && STOPPED.has(outcome.error.error))
         this.#clear(found.item);
     } catch (error) {
       log.error({ fault: faultForLog(error) }, "an item's end could not be judged");
-      this.#end(id, { state: "queued", afterSeconds: 5, counts: true });
+      this.#end(id, { ending: { state: "queued", afterSeconds: 5, counts: true } });
     }
   }
 
-  #end(id: number, ending: Settled["ending"], pause?: Pause): void {
+  #end(id: number, { ending, missing, pause }: JudgedItem): void {
     const item = this.#inFlight.get(id)?.item;
     if (item === undefined) return;
     this.#inFlight.delete(id);
-    this.#settled.push({ item, ending });
+    this.#settled.push({ item, ending, missing });
     if (pause !== undefined) this.#pauses.set(item.job_id, pause);
-    if (ending.state !== "queued")
-      this.#counts[ending.state] = (this.#counts[ending.state] ?? 0) + 1;
     // Written down with others, unless the threads will soon want more
     if (this.#inFlight.size < this.#lookAhead.low) this.wake();
     else this.#writeSoon ??= setTimeout(() => this.wake(), durations.itemsAhead);
@@ -215,6 +219,7 @@ export class Runner {
   async #failed(error: unknown): Promise<void> {
     const { database, log, troubles, repair } = this.options;
     this.#failures += 1;
+    await this.options.known.keep();
     log.warn({ fault: faultForLog(error) }, "the database of the bulk queue failed; trying again");
     const known = asUnavailable(error, database.connection);
     if (known instanceof BulkUnavailable) troubles.failed(database.problem() ?? known);
@@ -246,6 +251,7 @@ export class Runner {
       if (instance.works)
         await takeOverRelease(database.pool, this.options.config.database_url === undefined);
       await tidy(database.pool);
+      this.#left = new Set(await lookAgain(database.pool, instance, [...this.#left]));
       await this.#giveBackUnheard(instance);
       if (instance.works) this.#conclude(instance);
     }
@@ -371,7 +377,7 @@ export class Runner {
     clearTimeout(this.#writeSoon);
     this.#writeSoon = undefined;
     if (this.#settled.length === 0) return;
-    const settled = [...this.#settled];
+    const settled = await this.#leftToOthers([...this.#settled], instance);
     this.#lookAhead.ended(settled.length);
     for (const [job, pause] of Array.from(this.#pauses)) {
       const paused = await hinderJob(database.pool, job, pause, instance);
@@ -385,8 +391,25 @@ export class Runner {
     const busy = this.#jobs(settled.length);
     await settle(database.pool, instance, settled, busy, config.pause_after_failures);
     this.#settled.splice(0, settled.length);
+    for (const { ending } of settled)
+      if (ending.state !== "queued")
+        this.#counts[ending.state] = (this.#counts[ending.state] ?? 0) + 1;
     // The last item of a job may have been among them
     if (this.#inFlight.size === 0) this.#conclude(instance);
+  }
+
+  /** What this node does not find, and another may, does not fail here. */
+  async #leftToOthers(ended: readonly Settled[], instance: Instance): Promise<Settled[]> {
+    const missing = ended.filter(({ missing: isMissing }) => isMissing === true);
+    const { pool } = this.options.database;
+    const elsewhere = await mayBeElsewhere(
+      pool,
+      instance,
+      missing.map(({ item }) => item),
+    );
+    const left = new Set(missing.filter((_, i) => elsewhere[i]));
+    for (const { item } of left) this.#left.add(item.job_id);
+    return ended.map((one) => (left.has(one) ? { ...one, ending: LEFT_TO_OTHERS } : one));
   }
 
   /** Nothing waits for it: many results may have to be read. One job at a time. */
@@ -485,13 +508,14 @@ export class Runner {
       known.set(folder, bounds);
       const { input, output } = await bounds;
       if ("code" in output) {
-        this.#end(id, NOT_RUN, output);
+        this.#end(id, { ending: NOT_RUN, pause: output });
         return undefined;
       }
       // Nothing runs beside a suspect: while it waited for a frozen node, every other item would
       // wait with it
       if (item.alone && (await NameLock.isTaken(paths.outputFolder, paths.name))) {
-        this.#end(id, { ...NOT_RUN, afterSeconds: durations.itemName / 1000, why: "name_locked" });
+        const later = { ...NOT_RUN, afterSeconds: durations.itemName / 1000, why: "name_locked" };
+        this.#end(id, { ending: later });
         this.#clear(item);
         return undefined;
       }
@@ -538,7 +562,7 @@ export class Runner {
   /** @returns false if the database does not answer and it should be tried again */
   async #leave(): Promise<boolean> {
     if (this.#instance === undefined) return true;
-    for (const id of this.#inFlight.keys()) this.#end(id, NOT_RUN);
+    for (const id of this.#inFlight.keys()) this.#end(id, { ending: NOT_RUN });
     try {
       await this.#settle(this.#instance);
       await leave(this.options.database.pool, this.#instance);

@@ -3,6 +3,7 @@
  * killed. A scan that runs again finds the same items, and those that are there already stay as
  * they are.
  */
+import { setTimeout as delay } from "node:timers/promises";
 import type { Pool, PoolClient } from "pg";
 import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
@@ -38,6 +39,8 @@ const SCAN = "radserve-scan";
 const SWEEP = "radserve-sweep";
 const KEPT_DAYS = 30;
 const SCANS_AT_ONCE = 2;
+/** How often a node asks for a scan. */
+const POLLING_MS = 2_000;
 const BATCH = 500;
 /** The first items of a large folder need not wait for the others. */
 const LONGEST_BATCH_MS = 1_000;
@@ -184,16 +187,30 @@ export class Scanner {
     await boss.work(SWEEP, { pollingIntervalSeconds: 60 }, async () => this.#sweep());
     this.#worker = await boss.work<Scan>(
       SCAN,
-      { batchSize: 1, localConcurrency: SCANS_AT_ONCE, pollingIntervalSeconds: 2 },
+      {
+        batchSize: 1,
+        localConcurrency: SCANS_AT_ONCE,
+        pollingIntervalSeconds: POLLING_MS / 1000,
+      },
       async ([job]) => {
         if (job === undefined) return;
         // Whatever comes of it, the next is asked for at once, and not after the usual pause
         const hindered = await this.#scan(job.data, job.signal).finally(() => this.wake());
+        if (hindered) await this.#letOthersGoFirst();
         // Not the fault itself: the queue keeps what is thrown, and messages of the system name
         // files
         if (hindered) throw new Error("The folder could not be scanned.");
       },
     );
+  }
+
+  /**
+   * The scan is there again after a fixed time, and each node asks at fixed times: without chance
+   * the one that gave it back may be the first to ask, each time.
+   */
+  async #letOthersGoFirst(): Promise<void> {
+    const signal = this.#stopping.signal;
+    await delay(Math.random() * POLLING_MS, undefined, { signal }).catch(() => undefined);
   }
 
   /** @param client its transaction makes the job, too */

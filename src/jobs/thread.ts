@@ -274,6 +274,7 @@ async function answered<T>(work: () => Promise<T>, wakes: boolean): Promise<T> {
 async function close(): Promise<void> {
   closing.abort();
   clearInterval(figures);
+  await known.keep();
   const parts = await opened.catch(() => undefined);
   if (parts !== undefined) {
     await parts.scanner.stop().catch(() => undefined);

@@ -178,12 +178,14 @@ const INTERPOLATION_MEANING =
   "linear and cubic are antialiased when they shrink, unless antialias is false; area averages " +
   "covered pixels, each by the part that is covered (OpenCV), adaptive_area each as a whole " +
   "(PyTorch's area); gaussian is a Gaussian filter where an axis shrinks and linear after it " +
-  "(skimage.transform.resize of order 1), with border. Volumes: linear, area, adaptive_area, " +
-  "nearest, along the three axes; or spline, with resampling";
+  "(skimage.transform.resize of order 1), with border; without antialias it is linear alone. " +
+  "nearest is the pixel under the output's centre (PyTorch's nearest-exact), nearest_floor the one " +
+  "under its first edge (OpenCV's INTER_NEAREST). Volumes: linear, area, adaptive_area, nearest, along the three axes; or spline, with resampling";
 const ANTIALIAS_MEANING =
   "Linear and cubic, true where absent. false: an output is made of the nearest two or four " +
   "pixels along each axis however much the image shrinks, the border goes on beyond it, and " +
-  "cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go back so, too";
+  "cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go back so, too. " +
+  "Gaussian without its filter is skimage's anti_aliasing=False";
 const ALIGN_CORNERS_MEANING =
   "With fit stretch and linear without antialias: the centres of the outermost pixels of image " +
   "and tensor lie at the same places, instead of their edges (PyTorch's align_corners, " +
@@ -192,6 +194,9 @@ const BORDER_MEANING =
   "With gaussian: what lies beyond the image, or beyond the part of it that is cut out first. " +
   "mirror is skimage's default; value is its mode constant, with cval in `values` units, before " +
   "normalisation";
+const EDGES_MEANING =
+  "Whose whole pixels: those of Transformers for DETR, of torchvision's Resize with max_size, or " +
+  "of Detectron2's ResizeShortestEdge, which MMDetection's Resize has too";
 const NEIGHBOURS_MEANING =
   "Slices beside the one that is looked at, as further channels, in the order in which a " +
   "volume is sorted: those before, the slice itself, those after; of each all its channels. " +
@@ -286,12 +291,37 @@ export const imageInput = z.strictObject({
       .describe(
         "The source's own size, shrunk so that no side exceeds max_side, padded to the multiple",
       ),
+    z
+      .strictObject({
+        kind: z.literal("edges"),
+        shortest: z.int().min(1).max(16384),
+        longest: z.int().min(1).max(16384),
+        rounding: z.enum(["transformers", "torchvision", "detectron2"]).describe(EDGES_MEANING),
+        multiple: z
+          .int()
+          .min(1)
+          .max(1024)
+          .optional()
+          .describe("Padded at the right and at the bottom to this multiple"),
+      })
+      .describe(
+        "Single images with fit letterbox: the shorter side is resized to shortest, or to less where the longer one would exceed longest; proportions are kept",
+      ),
     z.strictObject({ kind: z.literal("source") }).describe("The source's own size"),
   ]),
   fit: z.enum(["stretch", "letterbox", "crop", "none"]).describe(FIT_MEANING),
   placement: placement.optional(),
   interpolation: z
-    .enum(["area", "adaptive_area", "linear", "cubic", "nearest", "gaussian", "spline"])
+    .enum([
+      "area",
+      "adaptive_area",
+      "linear",
+      "cubic",
+      "nearest",
+      "nearest_floor",
+      "gaussian",
+      "spline",
+    ])
     .describe(INTERPOLATION_MEANING),
   antialias: z.boolean().optional().describe(ANTIALIAS_MEANING),
   align_corners: z.boolean().optional().describe(ALIGN_CORNERS_MEANING),

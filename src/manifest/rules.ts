@@ -634,8 +634,8 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
 /** The rules for how libraries resize, cut and pad. */
 function checkPlacement(input: ImageInput, issue: Report): void {
   const { size, fit, placement, interpolation, antialias, align_corners, border } = input;
-  if (antialias !== undefined && !["linear", "cubic"].includes(interpolation))
-    issue(["antialias"], "Expected it with interpolation linear or cubic");
+  if (antialias !== undefined && !["linear", "cubic", "gaussian"].includes(interpolation))
+    issue(["antialias"], "Expected it with interpolation linear, cubic or gaussian");
   if (
     align_corners === true &&
     (fit !== "stretch" || interpolation !== "linear" || antialias !== false)
@@ -653,6 +653,13 @@ function checkPlacement(input: ImageInput, issue: Report): void {
     );
   if (interpolation === "gaussian" && fit === "crop" && placement === undefined)
     issue(["placement"], "Expected it with gaussian: crop has to end with whole pixels");
+  if (size.kind === "edges") {
+    if (isVolume(input)) issue(["size", "kind"], 'Expected "edges" for single images alone');
+    if (fit !== "letterbox")
+      issue(["fit"], 'Expected "letterbox" with size "edges": proportions are kept');
+    if (size.shortest > size.longest)
+      issue(["size", "longest"], "Expected at least the shortest side");
+  }
   if (placement === undefined) return;
   const at = (field: string, message: string) => issue(["placement", field], message);
   if (isVolume(input) || size.kind !== "fixed")
@@ -762,7 +769,7 @@ function checkResampling(input: ImageInput, issue: Report): void {
 }
 
 function checkVolume(input: ImageInput, issue: Report): void {
-  if (input.interpolation === "cubic" || input.interpolation === "gaussian")
+  if (["cubic", "gaussian", "nearest_floor"].includes(input.interpolation))
     issue(
       ["interpolation"],
       `Expected linear, area or nearest for volumes; ${input.interpolation} is not offered`,

@@ -50,7 +50,10 @@ export function draftByExporter(
         `Nothing was taken of what Ultralytics wrote into the graph: ${labels.length === 0 ? "its names do not count from 0" : `the task "${task}" is none of ${TASKS.join(", ")}`}.`,
       ],
     };
-  const known = outputsOf(task, graph.outputs, labels.length, metadata);
+  const stretched = isRtDetr(metadata);
+  const known = stretched
+    ? boxesOfRtDetr(graph.outputs, labels.length)
+    : outputsOf(task, graph.outputs, labels.length, metadata);
   const outputs = known ?? withRoomForLabels(draft["outputs"] as Draft[]);
   const notes = outputs
     .filter((output) => "labels" in output)
@@ -62,7 +65,7 @@ export function draftByExporter(
     ...input,
     ...(sides === undefined ? {} : { size: { kind: "fixed", height: sides[0], width: sides[1] } }),
     // PIL shrinks what is classified, OpenCV makes its letterbox
-    ...(classifies ? cutTo(sides) : LETTERBOX),
+    ...(classifies ? cutTo(sides) : stretched ? STRETCHED : LETTERBOX),
     ...(input?.["channels"] === null ? { channels: "rgb" } : {}),
   };
   return {
@@ -75,7 +78,7 @@ export function draftByExporter(
           ]
         : []),
       "The network was trained on values from 0 to 1. For photographs that is: values stored, normalisation scale with multiply 1/255, background 114. For DICOM take the values on which it was trained, mostly a window or voi, with the normalisation none and the background 0.447.",
-      ...(classifies || known === undefined
+      ...(classifies || known === undefined || stretched
         ? []
         : [
             `Overlap ${OVERLAP} and ${MAX_BOXES} boxes are what its own predictor takes. From which score on a label is present, you decide.`,
@@ -83,6 +86,36 @@ export function draftByExporter(
     ],
     notes: [...new Set(notes)],
   };
+}
+
+/** RT-DETR, whose boxes and pictures are others than those of YOLO under the same task. */
+const isRtDetr = ({ head, description = "" }: GraphInfo["metadata"]): boolean =>
+  head === "RTDETRDecoder" || /\brt-?detr/i.test(description);
+
+/**
+ * Boxes of RT-DETR, in parts of the tensor's sides: one score and a class each, or before 8.4 the
+ * scores of all labels. With two labels both have six columns, and nothing is guessed.
+ */
+function boxesOfRtDetr([first]: readonly TensorInfo[], labels: number): Draft[] | undefined {
+  const columns = first?.shape.length === 3 ? first.shape[2] : undefined;
+  const scored = columns === 4 + labels;
+  const chosen = columns === 6;
+  if (first === undefined || scored === chosen) return undefined;
+  return [
+    {
+      kind: "detection_table",
+      tensor: first.name,
+      axes: "boxes_columns",
+      columns: ["cx", "cy", "w", "h", ...(scored ? ["class_scores"] : ["score", "class"])],
+      normalised: true,
+      scores: { activation: "none", ...(scored ? { labels_per_box: "one" } : {}) },
+      ...(scored ? {} : { classes: { first: 0 } }),
+      nms: { kind: "none" },
+      max_boxes: MAX_BOXES,
+      // relabelOutput takes from it that labels have thresholds.
+      labels: [{ threshold: null }],
+    },
+  ];
 }
 
 const TASKS = ["classify", "detect", "segment", "obb"];
@@ -212,6 +245,9 @@ const LETTERBOX: Draft = {
   interpolation: "linear",
   antialias: false,
 };
+
+/** The same of RT-DETR, whose proportions it gives up. */
+const STRETCHED: Draft = { fit: "stretch", interpolation: "linear", antialias: false };
 
 /** Ultralytics' classify_transforms: torchvision's Resize and CenterCrop, or stretched. */
 function cutTo(sides: readonly number[] = []): Draft {

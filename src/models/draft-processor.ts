@@ -46,6 +46,7 @@ const processorSchema = z.object({
   image_mean: z.array(z.number()).optional(),
   image_std: z.array(z.number().positive()).optional(),
   do_pad: z.boolean().nullish(),
+  pad_size: z.unknown().optional(),
 });
 type Processor = z.infer<typeof processorSchema>;
 
@@ -84,9 +85,10 @@ const FILES = { processor: "preprocessor_config.json", config: "config.json" } a
 
 /**
  * Processors of Transformers that resize, cut out the middle, and normalise: how the size is meant
- * that is one number, and whether the middle is cut out where the file does not say it.
+ * that is one number, and whether the middle is cut out where the file does not say it. Those that
+ * are bounded resize to a shorter side with a bound on the longer one.
  */
-const PROCESSORS: Record<string, { square: boolean; crops: boolean }> = {
+const PROCESSORS: Record<string, { square: boolean; crops: boolean; bounded?: true }> = {
   vit: { square: true, crops: false },
   beit: { square: true, crops: false },
   siglip: { square: true, crops: false },
@@ -99,6 +101,10 @@ const PROCESSORS: Record<string, { square: boolean; crops: boolean }> = {
   mobilenetv2: { square: false, crops: true },
   convnext: { square: false, crops: false },
   levit: { square: false, crops: true },
+  rtdetr: { square: true, crops: false },
+  detr: { square: false, crops: false, bounded: true },
+  conditionaldetr: { square: false, crops: false, bounded: true },
+  deformabledetr: { square: false, crops: false, bounded: true },
 };
 /** ConvNextImageProcessor stretches pictures from this size on. */
 const CONVNEXT_STRETCHES = 384;
@@ -172,7 +178,10 @@ export async function draftByProcessor(
       );
     }
     source.push(...prepared.open.map((one) => `Left open: ${one}.`));
-  }
+  } else if (prepared !== undefined)
+    source.push(
+      `Nothing was taken of how pictures are prepared: the graph takes ${graph.inputs.length === 1 ? "no single picture" : `${graph.inputs.length} tensors`}.`,
+    );
   const labelled = config === undefined ? undefined : outputOf(config, graph);
   if (labelled === undefined || config === undefined) return { draft: filled, source, notes: [] };
   const { output, labels, told } = labelled;
@@ -222,11 +231,14 @@ const layoutOf = (input: Draft): string => (input["layout"] ?? "NCHW") as string
 
 /** Why the sides are none of the graph's; undefined where they fit, or the graph has none. */
 function unfitSides(
-  { sides, channels }: Preparation,
+  { sides, fit, channels }: Preparation,
   input: Draft,
   { name, shape }: TensorInfo,
 ): string | undefined {
   const layout = layoutOf(input);
+  const open = ["H", "W"].every((letter) => (shape[layout.indexOf(letter)] ?? -1) < 0);
+  if (fit?.["size"] !== undefined && !open)
+    return `Nothing was taken of how pictures are prepared: each has sides of its own, and the graph's "${name}" is ${shape.join(" x ")}. Export it with dynamic height and width.`;
   const differs = [sides?.[0], sides?.[1], channels].some((side, i) => {
     const given = shape[layout.indexOf("HWC".charAt(i))] ?? -1;
     return side !== undefined && given > 0 && given !== side;
@@ -327,11 +339,23 @@ function normalisationOf(given: Processor): Draft | undefined {
 /** Sides and fit; undefined for what has none. */
 function placedBy(
   name: string,
-  { square, crops }: { square: boolean; crops: boolean },
+  { square, crops, bounded }: { square: boolean; crops: boolean; bounded?: true },
   given: Processor,
 ): Pick<Preparation, "sides" | "fit"> | undefined {
   const { size, crop_pct: part, do_pad: pads } = given;
-  if (!given.do_resize || size === undefined || pads === true) return undefined;
+  if (!given.do_resize || size === undefined) return undefined;
+  if (bounded && typeof size !== "number") {
+    const { shortest_edge: shortest, longest_edge: longest } = size;
+    // Otherwise a picture alone is padded to its own sides
+    if (given.pad_size !== undefined && given.pad_size !== null) return undefined;
+    if (shortest !== undefined && longest !== undefined && shortest <= longest)
+      return {
+        fit: {
+          size: { kind: "edges", shortest, longest, rounding: "transformers" },
+          fit: "letterbox",
+        },
+      };
+  } else if (pads === true) return undefined;
   const edge = typeof size === "number" ? (square ? undefined : size) : size.shortest_edge;
   const both = typeof size === "number" ? (square ? [size, size] : undefined) : pairOf(size);
   if (typeof size !== "number" && size.longest_edge !== undefined) return undefined;

@@ -1,9 +1,10 @@
 /**
- * Frames that hold no image: Pixel Padding throughout (PS3.3 C.7.5.1.1.2), or one value throughout,
- * as a file whose copy broke off and was filled up has it. A volume with such a slice looks whole.
+ * Frames that hold no image: Pixel Padding throughout (PS3.3 C.7.5.1.1.2), or one value throughout
+ * or from some row on, as a file whose copy broke off and was filled up has it. A volume with such
+ * a slice looks whole.
  */
 import { errors, RadserveError } from "../base/errors.js";
-import { isConstant } from "../images/dicom/decode-check.js";
+import { breaksOff, isConstant } from "../images/dicom/decode-check.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { ANY_STACK, type Image, type PixelFormat, type Warning } from "../images/image.js";
 import { someValue } from "../images/stored-values.js";
@@ -29,6 +30,8 @@ export class EmptyFrames {
   readonly #blankValues = new Set<string>();
   /** Those with as many values as noise gives. */
   readonly #noisy = new Set<number>();
+  /** Those that break off. */
+  readonly #cut: number[] = [];
 
   constructor(private readonly image: Image) {}
 
@@ -42,7 +45,10 @@ export class EmptyFrames {
     if (found === 0 || isConstant(data, pixelBytes)) {
       this.#blank.push(frame);
       this.#blankValues.add(String(data.subarray(0, pixelBytes)));
-    } else if (this.image.frameCount > 2 && hasNoise(data, format)) this.#noisy.add(frame);
+    } else {
+      if (this.image.frameCount > 2 && hasNoise(data, format)) this.#noisy.add(frame);
+      if (breaksOff(data, format) && hasNoise(data, format)) this.#cut.push(frame);
+    }
   }
 
   /**
@@ -50,10 +56,15 @@ export class EmptyFrames {
    * are padding.
    * @param asVolume whether it measures across the frames: then a blank slice between others is a
    * hole, as a missing one is
-   * @throws RadserveError decode_suspect if the image is padding throughout, or has such a hole
+   * @throws RadserveError decode_suspect if the image is padding throughout, has such a hole, or
+   * if some of its frames break off
    */
   caveats(asVolume: boolean): Warning[] {
     const { image } = this;
+    // What all or most frames have in common comes of how they were made, as a turned border does
+    if (this.#cut.length > 0 && 2 * this.#cut.length < image.frameCount)
+      throw cutOff(image, this.#cut);
+    const cut = cutCaveats(image, this.#cut);
     const padding = paddingCaveats(image.frameCount, this.#padded, this.#nearlyPadded);
     const blank = this.#blank.filter((frame) => !this.#padded.includes(frame));
     if (this.#blank.length === image.frameCount) {
@@ -63,11 +74,11 @@ export class EmptyFrames {
     const between =
       asVolume && this.#blank.length > 0 ? betweenOthers(image, this.#blank, this.#noisy) : [];
     if (between.length > 0 && !mayBeEmpty(image)) throw holed(image, between);
-    if (blank.length === 0) return padding;
+    if (blank.length === 0) return [...padding, ...cut];
     const message =
       `${counted(blank, image.frameCount)} one value throughout (${listed(blank)}), and others are not. Ends of a stack may be, in MR; ` +
       "a file whose copy broke off and was filled up looks the same. Check them at the source.";
-    return [...padding, { code: "blank_frame", message }];
+    return [...padding, ...cut, { code: "blank_frame", message }];
   }
 }
 
@@ -167,6 +178,23 @@ function holed({ frameCount }: Image, frames: readonly number[]): RadserveError 
       "are whose copy broke off: the volume would have a hole. Send the slices again from their source; nothing was computed.",
     { reason: "blank_slice", frames: frames.slice(0, LISTED).map((frame) => frame + 1) },
   );
+}
+
+const cutSaid = ({ frameCount }: Image, frames: readonly number[]): string =>
+  `${frames.length} of ${frameCount} ${frameCount === 1 ? "frame" : "frames or slices"} that ${frames.length === 1 ? "ends" : "end"} within a row and ` +
+  `${frames.length === 1 ? "is" : "are"} zeros from there on (${listed(frames)}), as a file is whose copy broke off and was filled up`;
+
+function cutOff(image: Image, frames: readonly number[]): RadserveError {
+  return errors.decode_suspect(
+    `Expected image to the last row, found ${cutSaid(image, frames)}. Send the file again from its source; nothing was computed.`,
+    { reason: "cut_frame", frames: frames.slice(0, LISTED).map((frame) => frame + 1) },
+  );
+}
+
+function cutCaveats(image: Image, frames: readonly number[]): Warning[] {
+  if (frames.length === 0) return [];
+  const message = `The image has ${cutSaid(image, frames)}. Check it at the source.`;
+  return [{ code: "cut_frame", message }];
 }
 
 const counted = (frames: readonly number[], all: number): string =>

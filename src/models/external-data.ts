@@ -8,6 +8,7 @@ import { dirname, join, posix } from "node:path";
 import type { EngineAddon } from "../engine/engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { errors, RadserveError } from "../base/errors.js";
+import { beginningOfRegularSync } from "../files/regular-file.js";
 import type { Manifest } from "../manifest/manifest.js";
 import type { Problem } from "./explain.js";
 import { fault, fileSha256, resolveModelFile } from "./files.js";
@@ -32,11 +33,43 @@ const OTHERS: [ending: RegExp, of: string, remedy: string][] = [
   [/\.(?:pkl|joblib)$/, "a Python object", "export it with skl2onnx or torch.onnx.export"],
 ];
 
+/** The same by their first bytes, whatever a file is called; each character is a byte. */
+const BEGINNINGS: [bytes: RegExp, of: string, remedy: string][] = [
+  [
+    /^version https:\/\/git-lfs/,
+    "Git LFS, which stands for one that was not fetched",
+    "fetch it with git lfs pull",
+  ],
+  [
+    /^PK/,
+    "PyTorch, or another ZIP archive",
+    "export the network with torch.onnx.export, or unpack the archive",
+  ],
+  [/^\x89HDF/, "Keras", "export it with tf2onnx"],
+  [/^[^]{4}TFL3/, "TensorFlow Lite", "export it with tf2onnx (--tflite)"],
+  [
+    /^[^]{4}ORTM/,
+    "ONNX Runtime's own format",
+    "take the ONNX model that it was made of, because only that names all that it opens",
+  ],
+];
+
 function notOnnx(path: string): string {
-  const known = OTHERS.find(([ending]) => ending.test(path.toLowerCase()));
+  const known =
+    OTHERS.find(([ending]) => ending.test(path.toLowerCase())) ??
+    BEGINNINGS.find(([bytes]) => bytes.test(beginningOf(path)));
   return known === undefined
     ? "Expected an ONNX model that can be read to its end, found something else. Export the graph again."
     : `Expected an ONNX model, found a file of ${known[1]}: ${known[2]}.`;
+}
+
+/** The first bytes of a file, each as a character; none of one that cannot be read. */
+function beginningOf(path: string): string {
+  try {
+    return beginningOfRegularSync(path, 32).toString("latin1");
+  } catch {
+    return "";
+  }
 }
 
 /**

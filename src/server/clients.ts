@@ -80,9 +80,12 @@ export class Clients {
     await this.connections.closeQuiet(LAST_WAIT_MS);
   }
 
-  /** Ends the connections, once their answers are written. */
-  async close(): Promise<void> {
-    await this.connections.close(LAST_WAIT_MS);
+  /**
+   * Ends the connections, once their answers are written.
+   * @param graceMs what is left of the grace time, for requests that still come
+   */
+  async close(graceMs: number): Promise<void> {
+    await this.connections.close(LAST_WAIT_MS, graceMs);
     this.certificates?.close();
   }
 }

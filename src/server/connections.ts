@@ -25,6 +25,9 @@ const LONGEST_UNREAD_MS = 30_000;
 /** Bytes of answers that may wait for their readers, over all connections. */
 const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
 
+/** Of a server that stops: a body or an answer that stood still for so long goes on no more. */
+const LONGEST_PAUSE_MS = 5_000;
+
 interface ClientConnection {
   socket: Socket;
   /**
@@ -32,6 +35,10 @@ interface ClientConnection {
    */
   sent: string;
   sentAt: number;
+  /** Bytes that had come and gone when the stopping server looked last. */
+  moved: number;
+  /** When it saw it go on; undefined before. */
+  movedAt: number | undefined;
   /** Requests in work. */
   active: number;
   quietSince: number;
@@ -56,6 +63,9 @@ function nameOfFault(socket: TLSSocket, code: string): string {
   const refused: unknown = socket.authorizationError;
   return typeof refused === "string" ? refused : code;
 }
+
+/** That have come and gone. */
+const bytesOf = ({ socket }: ClientConnection): number => socket.bytesRead + socket.bytesWritten;
 
 export class Connections {
   readonly #open = new Map<string, ClientConnection>();
@@ -105,7 +115,15 @@ export class Connections {
 
   #add(socket: Socket, address: string): void {
     const ends = endsOf(socket);
-    const connection = { socket, sent: "", sentAt: 0, active: 0, quietSince: monotonic() };
+    const connection: ClientConnection = {
+      socket,
+      sent: "",
+      sentAt: 0,
+      moved: 0,
+      movedAt: undefined,
+      active: 0,
+      quietSince: monotonic(),
+    };
     const leave = this.#count.add(address);
     this.#open.set(ends, connection);
     this.#quiet.add(connection);
@@ -216,11 +234,34 @@ export class Connections {
     await this.#closing(longestMs, () => this.#quiet.size > 0);
   }
 
-  /** Closes each connection when it has been quiet for a moment, and all after the last wait. */
-  async close(lastWaitMs: number): Promise<void> {
+  /**
+   * Closes each connection when it has been quiet for a moment, and all after the last wait; those
+   * on which a body or an answer goes on have the grace time, too.
+   */
+  async close(lastWaitMs: number, graceMs: number): Promise<void> {
     clearInterval(this.#readerLook);
-    await this.#closing(lastWaitMs, () => this.#open.size > 0);
+    const last = monotonic() + lastWaitMs;
+    for (const connection of this.#open.values()) connection.moved = bytesOf(connection);
+    await this.#closing(
+      Math.max(lastWaitMs, graceMs),
+      () => this.#open.size > 0 && (this.#isAnyMoving() || monotonic() < last),
+    );
     for (const { socket } of this.#open.values()) socket.destroy();
+  }
+
+  /** Whether bytes of a request in work have come or gone of late. */
+  #isAnyMoving(): boolean {
+    const now = monotonic();
+    const some = [...this.#open.values()];
+    for (const connection of some) {
+      const bytes = bytesOf(connection);
+      if (bytes !== connection.moved) connection.movedAt = now;
+      connection.moved = bytes;
+    }
+    return some.some(
+      ({ active, movedAt }) =>
+        active > 0 && movedAt !== undefined && now - movedAt < LONGEST_PAUSE_MS,
+    );
   }
 
   async #closing(longestMs: number, some: () => boolean): Promise<void> {

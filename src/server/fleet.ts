@@ -129,6 +129,8 @@ export const fleetConditions = (nodes: readonly FleetNode[]): Condition[] => [
 export const fleetWarnings = (nodes: readonly FleetNode[]): Condition[] =>
   ofClocks(nodes, CLOCK_OFF_MS, CLOCK_WRONG_MS);
 
+const KEYS = "the keys of tokens";
+
 /** The models and marks of roots that requests may need, by names that nodes share. */
 const hasOf = ({ models, roots }: FleetNode): Set<string> =>
   new Set([
@@ -137,6 +139,10 @@ const hasOf = ({ models, roots }: FleetNode): Set<string> =>
       mark === null ? [] : `an ${side} root (mark ${mark.slice(0, 8)})`,
     ),
   ]);
+
+/** Whether no token can be good on both: as where one node has keys of another installation. */
+const haveOtherKeys = (a: FleetNode, b: FleetNode): boolean =>
+  a.keys.length > 0 && b.keys.length > 0 && !a.keys.some((id) => b.keys.includes(id));
 
 /**
  * What most of the other nodes have and this one has not, so that requests for it would fail here
@@ -148,19 +154,21 @@ const hasOf = ({ models, roots }: FleetNode): Set<string> =>
 export function lackingHere(
   all: readonly FleetNode[],
   self: string | null,
-  now: Pick<FleetNode, "models" | "roots">,
+  now: Pick<FleetNode, "models" | "keys" | "roots">,
 ): string[] {
   const nodes = all
     .map((node) => (node.instance === self ? { ...node, ...now, ready: true } : node))
     .filter(({ alive, ready }) => alive && ready);
   const lacking = (node: FleetNode): string[] => {
-    const others = nodes.filter(({ id }) => id !== node.id).map(hasOf);
+    const others = nodes.filter(({ id }) => id !== node.id);
+    const isOfMost = (holds: (other: FleetNode) => boolean) =>
+      others.filter(holds).length * 2 > others.length;
     const own = hasOf(node);
-    const known = new Set(others.flatMap((has) => [...has]));
-    return [...known].filter(
-      (thing) =>
-        !own.has(thing) && others.filter((has) => has.has(thing)).length * 2 > others.length,
+    const known = new Set(others.flatMap((other) => [...hasOf(other)]));
+    const lacks = [...known].filter(
+      (thing) => !own.has(thing) && isOfMost((other) => hasOf(other).has(thing)),
     );
+    return isOfMost((other) => haveOtherKeys(node, other)) ? [KEYS, ...lacks] : lacks;
   };
   const here = nodes.find(({ instance }) => instance === self);
   if (here === undefined) return [];

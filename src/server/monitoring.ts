@@ -116,7 +116,7 @@ export class Monitoring {
     this.#fault() ?? (this.#shares.known ? undefined : notYetKnown());
 
   #fault(): RadserveError | undefined {
-    const { inference, jobs } = this.watched;
+    const { inference, jobs, keyring } = this.watched;
     const { nodes, self } = jobs.figures;
     return unready({
       ...this.watched,
@@ -124,6 +124,7 @@ export class Monitoring {
       lacking: () =>
         lackingHere(nodes, self, {
           models: identitiesOf(inference.models.entries),
+          keys: keyring.keys().map(({ kid }) => kid),
           roots: this.#shares.seen(),
         }),
       lacksResultKeys: () =>

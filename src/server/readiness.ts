@@ -68,7 +68,7 @@ export interface Needed {
   leaving: () => boolean;
   /** Why requests for a root would fail. */
   shares: Pick<Shares, "fault">;
-  /** The models and roots that most other nodes have, and this one has not. */
+  /** The models, keys and roots that most other nodes have, and this one has not. */
   lacking: () => readonly string[];
   /** Other nodes have keys of results, and this one has none. */
   lacksResultKeys: () => boolean;
@@ -117,7 +117,7 @@ export function unready({
 function lacksWhatOthersHave(lacking: readonly string[]): RadserveError | undefined {
   if (lacking.length === 0) return undefined;
   return errors.model_unavailable(
-    `Expected what the other nodes have; this one lacks ${lacking.join(", ")}. Give it the same models and roots: radserve status --fleet shows what each has.`,
+    `Expected what the other nodes have; this one lacks ${lacking.join(", ")}. Give it the same models, keys and roots: radserve status --fleet shows what each has.`,
     { lacking },
   );
 }

@@ -5,6 +5,7 @@ import { durations } from "../base/durations.js";
 import type { Logger } from "../base/log.js";
 import { VERSION } from "../base/version.js";
 import type { Config } from "../config.js";
+import { watchRoots } from "../files/absent-roots.js";
 import { rememberMountPoints, resolveRoots } from "../files/roots.js";
 import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import { signingKeyId, useResultKeys } from "../results/receipt/seal.js";
@@ -40,6 +41,7 @@ export async function openServerFiles(
     output: await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS"),
   };
   await rememberMountPoints([...roots.input, ...roots.output]);
+  watchRoots(roots);
   const revoked = path.join(config.state_dir, "revoked-tokens");
   const keyring = new WatchedKeys(config.keys_dir, (message) => log.error(message), revoked);
   return { roots, audit, keyring };

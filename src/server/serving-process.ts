@@ -5,6 +5,7 @@
 import { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
+import { monotonic } from "../base/monotonic.js";
 import type { Config } from "../config.js";
 import { BulkService } from "../jobs/service.js";
 import { Clients } from "./clients.js";
@@ -141,13 +142,15 @@ class ServingProcess {
     jobs.rest();
     if (config.drain_seconds > 0) await this.#drain(parts);
     this.#takesNoMore = true;
+    const graceMs = config.grace_seconds * 1000;
+    const graceEnds = monotonic() + graceMs;
     await features.leave();
     jobs.stop();
     monitoring.close();
-    await inference.finish(config.grace_seconds * 1000, this.log);
+    await inference.finish(graceMs, this.log);
     await jobs.close();
     void tell({ type: "closing" });
-    await clients.close();
+    await clients.close(graceEnds - monotonic());
     await features.close();
     files.keyring.close();
     const isUnloaded = await inference.close();

@@ -12,10 +12,11 @@ import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { storedJson } from "../base/stored-json.js";
 import type { Config } from "../config.js";
+import { tellAbsence } from "../files/absent-roots.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { replacePrivately } from "../files/private-file.js";
 import { leaveRootMark, ROOT_MARK, rootMark } from "../files/root-mark.js";
-import { patiently } from "../files/usable.js";
+import { patiently, SILENT } from "../files/usable.js";
 import type { BulkFigures } from "../jobs/messages.js";
 import type { SeenRoot } from "../jobs/nodes.js";
 import type { Condition } from "./condition.js";
@@ -115,6 +116,7 @@ export class Shares {
     this.#roots = await Promise.all(roots.map((one) => this.#lookAt(one, roots)));
     await this.#mark();
     this.#remember();
+    for (const root of this.#roots) tellAbsence(root.side, root.number, this.#isAbsent(root));
     this.#known ||= isTold;
   }
 
@@ -243,6 +245,17 @@ export class Shares {
     if (seeing === undefined) return undefined;
     const found = `it is empty, and node ${seeing.name} sees something there: its share is not mounted here`;
     return { root, found, elsewhere: true };
+  }
+
+  /**
+   * Whether what lies there is not the root. Where it only may not be used, or does not answer,
+   * whoever tries is told.
+   */
+  #isAbsent(root: LookedRoot): boolean {
+    const { fault } = root.needed;
+    if (fault !== undefined && (fault.condition !== "share_unavailable" || fault.found === SILENT))
+      return false;
+    return this.#faultOf(root) !== undefined;
   }
 
   /** The roots as the other nodes are told of them. */

@@ -260,6 +260,31 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         const one = await drafted(name, { ...exported, ...more, task: "detect" }, []);
         t.match(one.data.manifest.outputs, [expected], name);
       }
+      // RT-DETR says detect, too, and gives other boxes of pictures that lose their proportions
+      const [ofOne, ofAll] = [
+        ["cx", "cy", "w", "h", "score", "class"],
+        ["cx", "cy", "w", "h", "class_scores"],
+      ];
+      for (const [name, more, shape, expected] of [
+        ["rt-detr", { head: "RTDETRDecoder" }, [1, 300, 6], { columns: ofOne }],
+        [
+          "rt-detr-old",
+          { description: "Ultralytics rtdetr-l model " },
+          [1, 300, 7],
+          { columns: ofAll },
+        ],
+        [
+          "rt-detr-two",
+          { head: "RTDETRDecoder", names: "{0: 'Nodule', 1: 'Mass'}" },
+          [1, 300, 6],
+          { kind: null },
+        ],
+      ] as const) {
+        const one = await drafted(name, { ...exported, ...more, task: "detect" }, [[...shape]]);
+        const whole = "columns" in expected ? { normalised: true, nms: { kind: "none" } } : {};
+        t.match(one.data.manifest.outputs, [{ ...expected, ...whole }], name);
+        t.match(one.data.manifest.inputs, [{ fit: "stretch", antialias: false }], name);
+      }
       // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are
       // read
       for (const { data } of [detect, ended, segment, turned, chosen, classify]) {
@@ -437,11 +462,26 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         { fit: null, normalisation: { kind: "mean_std" } },
       ],
       ["other", of("DonutImageProcessor", {}), { fit: null, values: { kind: null } }],
+      [
+        "rt-detr",
+        of("RTDetrImageProcessor", { size: { height: 224, width: 224 }, do_normalize: false }),
+        { fit: "stretch", normalisation: { kind: "none" } },
+      ],
     ];
     for (const [name, files, expected] of placed) {
       const one = await drafted(name, files);
       t.match(one.data.manifest, { inputs: [expected] }, name);
     }
+    const detr = of("DetrImageProcessor", {
+      size: { shortest_edge: 800, longest_edge: 1333 },
+      do_pad: true,
+    });
+    const edges = { kind: "edges", shortest: 800, longest: 1333, rounding: "transformers" };
+    const bounded = await drafted("bounded", detr);
+    t.match(bounded.data.manifest, { inputs: [{ fit: "letterbox", size: edges }] });
+    const still = await drafted("still", detr, { score: 3, sides: [224, 224] });
+    t.match(still.data.manifest, { inputs: [{ fit: null, size: { kind: null } }] });
+    t.match(still.data.source, [/each has sides of its own.*224 x 224.*dynamic/]);
     const several = await drafted("several", {
       "config.json": { ...transformers, problem_type: "multi_label_classification" },
     });
@@ -690,8 +730,17 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("init refuses what is no graph", async (t) => {
-    const folder = t.testdir({ "x.onnx": "no graph" });
-    await t.rejects(modelsInit(join(folder, "x.onnx"), engine()), { code: "bad_request" });
+    for (const [content, message] of [
+      ["no graph", /found something else/],
+      ["version https://git-lfs.github.com/spec/v1\noid sha256:0\n", /Git LFS.*git lfs pull/],
+      ["PK\u0003\u0004archive", /found a file of PyTorch.*torch\.onnx\.export/],
+      ["\0\0\0\0ORTM", /ONNX Runtime's own format/],
+      ["\0\0\0\0TFL3", /TensorFlow Lite/],
+    ] as const) {
+      const folder = t.testdir({ "x.onnx": content });
+      const init = modelsInit(join(folder, "x.onnx"), engine());
+      await t.rejects(init, { code: "bad_request", message });
+    }
   });
 
   await t.test(

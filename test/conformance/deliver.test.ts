@@ -88,7 +88,7 @@ async function compared(
     t.ok(there, `${peer} has ${nameOf(object)}`);
     if (there === undefined) continue;
     const comparison = await compareObjects(readFileSync(object.path), readFileSync(there.path));
-    t.same(comparison, { equal: true, coerced: [] }, `${peer}: ${nameOf(object)}`);
+    t.same(comparison, { equal: true, coerced: [], changed_by: [] }, `${peer}: ${nameOf(object)}`);
     t.comment(
       `${peer} | ${nameOf(object)} | stored as ${transferSyntax(there.transfer_syntax_uid).name} | equal`,
     );

@@ -45,6 +45,7 @@ const { tensor: _tensor, size: _size, ...chest } = example.inputs[0] as ImageInp
 const PREPARED: Record<string, Partial<ImageInput>> = {
   "opencv-linear": SAMPLED,
   "opencv-cubic": { interpolation: "cubic", antialias: false },
+  "opencv-nearest": { interpolation: "nearest_floor" },
   "opencv-area": { interpolation: "area" },
   "torch-linear": SAMPLED,
   "torch-cubic": { interpolation: "cubic", antialias: false },
@@ -84,6 +85,18 @@ const PREPARED: Record<string, Partial<ImageInput>> = {
     fit: "letterbox",
     placement: { ...PADDED, rounding: "half_up", offset: "top_left" },
   },
+  "transformers-detr": {
+    fit: "letterbox",
+    size: { kind: "edges", shortest: 20, longest: 25, rounding: "transformers" },
+  },
+  "torchvision-edges": {
+    fit: "letterbox",
+    size: { kind: "edges", shortest: 20, longest: 27, rounding: "torchvision" },
+  },
+  "detectron2-edges": {
+    fit: "letterbox",
+    size: { kind: "edges", shortest: 20, longest: 27, rounding: "detectron2", multiple: 8 },
+  },
   "albumentations-pad": {
     ...SAMPLED,
     fit: "letterbox",
@@ -109,6 +122,7 @@ const PREPARED: Record<string, Partial<ImageInput>> = {
   },
   "skimage-mirror": { interpolation: "gaussian", border: { kind: "mirror" } },
   "skimage-constant": { interpolation: "gaussian", border: { kind: "value", value: 40 } },
+  "skimage-plain": { interpolation: "gaussian", border: { kind: "mirror" }, antialias: false },
   torchxrayvision: chest,
   "torch-corners": { ...SAMPLED, align_corners: true },
   "monai-clip-percentiles": {
@@ -167,6 +181,7 @@ t.test("a picture is prepared as it was for training", { skip: needs(ADDON) }, a
     ["timm-center", "timm-squash"],
     ["albumentations-pad", "albumentations-letterbox"],
     ["skimage-mirror", "skimage-constant"],
+    ["skimage-mirror", "skimage-plain"],
     ["torch-linear", "torch-corners"],
   ] as const;
   for (const [one, other] of unlike) {

@@ -1,10 +1,13 @@
 /** A server that is told to stop is not ready at once, and answers until its drain time is over. */
+import { readFileSync } from "node:fs";
+import http from "node:http";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { monotonic } from "../../src/base/monotonic.js";
 import { ctPlace, writeSlice } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
-import { startServer } from "../support/server.js";
+import { makePlace, openBelow, PNG, startServer } from "../support/server.js";
 import { until } from "../support/until.js";
 
 const DRAIN_SECONDS = 4;
@@ -36,5 +39,42 @@ t.test("it drains", { skip: needs(ADDON) }, async (t) => {
   const ended = new Promise((resolve) => server.process.once("exit", resolve));
   t.equal(await ended, 0);
   t.ok(monotonic() - began >= DRAIN_SECONDS * 1000, "not before its drain time was over");
+  place.remove();
+});
+
+/** Longer than answers have at the end. */
+const UPLOAD_MS = 4_000;
+const PIECE_MS = 200;
+
+t.test("an upload that goes on is whole before it ends", { skip: needs(ADDON) }, async (t) => {
+  const place = makePlace({ RADSERVE_FILES_BY_HTTP: "upload", RADSERVE_MINIMUM_FREE_DISK: "0" });
+  const server = await startServer(place);
+  const file = path.join(place.input, "late.png");
+  const page = `${server.url}/files?${new URLSearchParams({ path: file }).toString()}`;
+  const request = http.request(page, { method: "PUT", headers: { Authorization: server.token } });
+  const answered = new Promise<number | undefined>((resolve, reject) => {
+    request.once("response", (answer) => {
+      answer.resume();
+      resolve(answer.statusCode);
+    });
+    request.once("error", reject);
+  });
+  const pieces = [PNG.subarray(0, 8)];
+  request.write(pieces[0]);
+  await until("the upload has a file", () => openBelow(server, place.input) > 0);
+  const ended = new Promise((resolve) => server.process.once("exit", resolve));
+  server.process.kill("SIGTERM");
+  await server.logged(({ msg }) => msg.startsWith("stopping"));
+  const began = monotonic();
+  while (monotonic() - began < UPLOAD_MS) {
+    await delay(PIECE_MS);
+    const piece = Buffer.alloc(1_000, pieces.length);
+    pieces.push(piece);
+    request.write(piece);
+  }
+  request.end();
+  t.equal(await answered, 201);
+  t.equal(await ended, 0);
+  t.strictSame(readFileSync(file), Buffer.concat(pieces));
   place.remove();
 });

@@ -30,6 +30,7 @@ import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { commandsOf, unlike } from "../support/pages.js";
 import {
   issueToken,
+  openBelow,
   makePlace,
   PNG,
   root,
@@ -105,12 +106,6 @@ const get = (
     method,
     headers: { Authorization: token, ...headers },
   });
-
-/** How many descriptors the server has at a path and below it. */
-function openBelow(server: TestServer, at: string): number {
-  const folder = `/proc/${server.servingPid()}/fd`;
-  return execFileSync("ls", ["-l", folder], { encoding: "utf8" }).split(at).length - 1;
-}
 
 /** The code of a refusal. */
 const codeOf = async (answer: Response) => ((await answer.json()) as { error: string }).error;

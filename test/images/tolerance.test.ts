@@ -104,6 +104,18 @@ const FORMATS: [string, Buffer, RegExp][] = [
   ["ecat", head("MATRIX72v"), /DICOM series/],
   ["vtk", head("# vtk DataFile Version 3.0"), /DICOM series/],
   ["mrc", head(`${"\0".repeat(208)}MAP DA`), /DICOM series/],
+  [
+    "svg",
+    head('<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg">'),
+    /SVG.*Convert it/,
+  ],
+  ["pcx", head("\n\x05\x01\x08"), /Convert it/],
+  ["sgi", head("\x01\xda\x01\x01\0\x03"), /Convert it/],
+  ["czi", head("ZISRAWFILE"), /Convert it/],
+  ["mgh", head("\0\0\0\x01\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\0\x01\0\0\0\x03"), /DICOM series/],
+  ["par", head("# === DATA DESCRIPTION FILE ==="), /DICOM series/],
+  ["dicom_json", head('[{ "00080018": {}'), /JSON.*Send the images themselves/],
+  ["dicom_xml", head('<?xml version="1.0"?><NativeDicomModel>'), /Send the images themselves/],
   ["rtf", head("{\\rtf1"), /Send the images themselves/],
   ["postscript", head("%!PS-Adobe-3.0"), /Send the images themselves/],
   ["bzip2", head("BZh91AY&SY"), /Unpack/],
@@ -125,7 +137,14 @@ t.test("formats that are not read are named", async (t) => {
     t.match(error.message, /^The file is an? .*, which is not read\. [A-Z]/);
     t.match(error.message, advice, format);
   }
-  for (const text of ["read me", "P1 is the first patient", "SIMPLE", "MATRIX"])
+  for (const text of [
+    "read me",
+    "P1 is the first patient",
+    '{"Modality": "MR"}',
+    "<html><svg>",
+    "SIMPLE",
+    "MATRIX",
+  ])
     t.equal(knownFormat(Buffer.from(text)), undefined, text);
   t.equal(knownFormat(Buffer.alloc(0)), undefined);
 });

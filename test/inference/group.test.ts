@@ -341,6 +341,63 @@ t.test("slices that are no volume", { skip: needs(ADDON) }, async (t) => {
   });
 });
 
+t.test("slices that break off within a row", { skip: needs(ADDON) }, async (t) => {
+  const models = await loaded(t);
+  const [rows, columns] = [24, 32];
+  const noise = (i: number) => 40 + ((i * 7919) % 101);
+  const frame = (value: (i: number, row: number, column: number) => number) =>
+    new Uint8Array(
+      Int16Array.from({ length: rows * columns }, (_, i) =>
+        value(i, Math.floor(i / columns), i % columns),
+      ).buffer,
+    );
+  const whole = frame(noise);
+  const ran = async (pixels: readonly Uint8Array[]) => {
+    const folder = folderOf(
+      t,
+      pixels.map((one, i) =>
+        slice({ z: 2.5 * i, frames: [one], attributes: { Rows: rows, Columns: columns } }),
+      ),
+    );
+    const task = { models: ["tissue"], ...group };
+    const { models: answered } = await run(models, folder, join(folder, "..", "out"), task);
+    return answered[0]?.warnings.map(({ code }) => code).includes("cut_frame");
+  };
+  const cutAt = (pixel: number) => frame((i) => (i < pixel ? noise(i) : 0));
+  const cut = cutAt(12 * columns + 17);
+  const refused = (frames: number[]) => ({
+    code: "decode_suspect",
+    details: { reason: "cut_frame", frames },
+  });
+  t.match(await failure(ran([whole, whole, cut])), refused([3]), "the last");
+  t.match(await failure(ran([whole, cut, whole])), refused([2]), "one between others");
+  const clipped = frame((i) => (i < 12 * columns + 17 && i % 5 > 0 ? noise(i) : 0));
+  t.match(await failure(ran([whole, whole, clipped])), refused([3]), "zeros among its values");
+  t.ok(await ran([cut, cut, cut]), "all of them");
+  t.ok(await ran([cut]), "a lone one");
+  const usual: [string, Uint8Array][] = [
+    ["a border of zeros", cutAt(16 * columns)],
+    ["a border of some rows", cutAt((rows - 1) * columns + 9)],
+    [
+      "a circle",
+      frame((i, row, column) => ((row - 9) ** 2 + (column - 15) ** 2 < 60 ? noise(i) : 0)),
+    ],
+    [
+      "a body that lies on the left",
+      frame((i, row, column) => (row < 14 && column < 18 ? noise(i) : 0)),
+    ],
+    [
+      "a body that grows",
+      frame((i, row, column) => (row < 14 && column < 32 - row ? noise(i) : 0)),
+    ],
+    [
+      "zeros among others",
+      frame((i, row, column) => (row < 14 || (row === 14 && column < 16) ? (i % 2) * noise(i) : 0)),
+    ],
+  ];
+  for (const [name, one] of usual) t.notOk(await ran([whole, one, whole]), name);
+});
+
 t.test("slices of one value among others", { skip: needs(ADDON) }, async (t) => {
   const models = await loaded(t);
   const body = words((i) => 40 + i);

@@ -79,7 +79,10 @@ t.test("every mistake is reported at once, with what was expected and found", as
   t.match(problems.get("intended_use"), /found null, which is to be filled in/);
   t.match(problems.get("inputs[0].dtype"), /"float32".*found "float31"/);
   t.match(problems.get("inputs[0].background"), /a number; found "black"/);
-  t.match(problems.get("inputs[0].size.kind"), /"fixed", "multiple_of", "source"; found "fixd"/);
+  t.match(
+    problems.get("inputs[0].size.kind"),
+    /"fixed", "multiple_of", "edges", "source"; found "fixd"/,
+  );
   t.match(problems.get("batching.max"), /at least 1; found 0/);
   t.match(problems.get("canary"), /Required in stage final/, "rules over several fields too");
   t.equal(problems.size, 8);
@@ -109,7 +112,7 @@ t.test("an empty or wrong field says what goes in, and what it means", async (t)
   t.match(problems.get("inputs[0].background"), /filled in\. Fills letterbox, padding/);
   t.match(
     problems.get("inputs[0].size"),
-    /an object with kind "fixed", "multiple_of", "source"; found null/,
+    /an object with kind "fixed", "multiple_of", "edges", "source"; found null/,
   );
   t.match(
     problems.get("inputs[0].values.kind"),
@@ -559,6 +562,7 @@ t.test(
     const source = { ...step, at: "source" };
     const none = { kind: "none" };
     const fixed = { kind: "fixed", height: 16, width: 12 };
+    const edges = { kind: "edges", shortest: 16, longest: 20, rounding: "torchvision" };
     const smoothed = { interpolation: "gaussian", border: { kind: "mirror" } };
     const cut = { kind: "resize_then_crop", shortest_edge: 16, rounding: "down", offset: "half" };
     const padded = { kind: "resize_then_pad", rounding: "half_up", offset: "top_left" };
@@ -569,6 +573,8 @@ t.test(
       { intensity: [step] },
       { intensity: [source, step], normalisation: none },
       { interpolation: "cubic", antialias: false },
+      { ...smoothed, antialias: false },
+      { interpolation: "nearest_floor", size: edges, fit: "letterbox" },
       { layout: "NCWH" },
     ])
       t.strictSame(
@@ -595,6 +601,10 @@ t.test(
         { intensity: [{ ...step, kind: "clip_percentiles", low: 99, high: 1 }] },
       ],
       ["inputs[0].antialias", { interpolation: "area", antialias: false }],
+      ["inputs[0].fit", { size: edges }],
+      ["inputs[0].size.kind", { size: edges, fit: "letterbox", layout: "NCDHW" }],
+      ["inputs[0].size.longest", { size: { ...edges, longest: 15 }, fit: "letterbox" }],
+      ["inputs[0].interpolation", { interpolation: "nearest_floor", layout: "NCDHW" }],
       ["inputs[0].interpolation", { interpolation: "gaussian", layout: "NCDHW" }],
       ["inputs[0].border", { interpolation: "gaussian" }],
       ["inputs[0].border", { interpolation: "linear", border: { kind: "mirror" } }],

@@ -151,6 +151,15 @@ t.test("what this node lacks of what most others have", (t) => {
   t.strictSame(lacks(node("a", { roots: [output("b")] }), node("b"), node("c")), [
     "an output root (mark aaaaaaaa)",
   ]);
+  const other = { keys: ["k2"] };
+  t.strictSame(lacks(node("a", other), node("b"), node("c")), ["the keys of tokens"]);
+  t.strictSame(lacks(node("a"), node("b", other), node("c")), []);
+  t.strictSame(lacks(node("a", other), node("b")), [], "of two nobody knows which is right");
+  t.strictSame(
+    lacks(node("a"), node("b", { keys: ["k1", "k2"] }), node("c", { keys: ["k1", "k2"] })),
+    [],
+    "while keys are rotated, tokens of the old one are good",
+  );
   t.strictSame(lacks(node("a", { models: {} }), node("b", { alive: false })), []);
   t.strictSame(lackingHere([node("b")], null, node("a", { models: {} })), []);
   t.end();

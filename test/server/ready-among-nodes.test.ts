@@ -39,6 +39,30 @@ const says = (server: TestServer, error: string, message: RegExp) =>
     return status === 503 && body.error === error && message.test(body.message ?? "");
   });
 
+/** A single request and a job are told that another node may have what they name. */
+async function refuses(
+  t: Test,
+  { url, token }: TestServer,
+  side: "input" | "output",
+  input: string,
+  output: string,
+): Promise<void> {
+  const bodies = {
+    single_inference: { input_image_path: input, output_folder_path: output },
+    bulk_inference: { input_folder_path: path.dirname(input), output_folder_path: output },
+  };
+  for (const [name, body] of Object.entries(bodies)) {
+    const headers = { Authorization: token, "Content-Type": "application/json" };
+    const sent = { method: "POST", headers, body: JSON.stringify(body) };
+    const answer = await fetch(`${url}/${name}`, sent);
+    t.match(
+      [answer.status, await answer.json()],
+      [503, { error: "share_unavailable", details: { side, reason: "not_mounted" } }],
+    );
+    t.ok(answer.headers.get("Retry-After"));
+  }
+}
+
 const isReady = (server: TestServer) =>
   until("it is ready", async () => (await readyOf(server)).status === 200);
 
@@ -64,7 +88,9 @@ t.test("beside a node that is well", { skip: needs(ADDON) }, async (t) => {
       "share_unavailable",
       /the output root is not: it has no mark \.radserve-root, and node .* sees/,
     );
-    t.strictSame(readdirSync(away), [], "it gives the bare folder no mark");
+    const image = path.join(place.input, "image.dcm");
+    await refuses(t, server, "output", image, path.join(away, "results"));
+    t.strictSame(readdirSync(away), [], "nothing is written to the bare folder, its mark neither");
     cpSync(mark, path.join(away, MARK));
     await isReady(server);
     t.match(JSON.parse(readFileSync(path.join(stateOf(server.place), "roots-seen.json"), "utf8")), {
@@ -83,10 +109,13 @@ t.test("beside a node that is well", { skip: needs(ADDON) }, async (t) => {
     mkdirSync(away);
     const server = await startOne(t, beside({ RADSERVE_INPUT_ROOTS: away }));
     await says(server, "share_unavailable", /the input root is not: it is empty, and node/);
+    const image = path.join(away, "image.dcm");
+    await refuses(t, server, "input", image, place.output);
     writeSlice(path.join(away, "image.dcm"));
     await isReady(server);
     renameSync(away, `${away}-gone`);
     await says(server, "share_unavailable", /the folder does not exist/);
+    await refuses(t, server, "input", image, place.output);
     renameSync(`${away}-gone`, away);
     await isReady(server);
   });

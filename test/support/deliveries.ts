@@ -5,6 +5,7 @@ import type { Test } from "tap";
 import type { DeliveryInAnswer } from "../../src/results/receipt/receipt.js";
 import { deliverySchema, type Delivery } from "../../src/results/receipt/delivery.js";
 import { deliveryListSchema } from "../../src/features/gateway/deliver/endpoints.js";
+import type { Durations } from "../../src/base/durations.js";
 import { ctPlace, writeSlice } from "./bulk.js";
 import { withDurations } from "./durations.js";
 import { startServer, type Place, type TestServer } from "./server.js";
@@ -13,11 +14,13 @@ import type { WebPacs } from "./web-pacs.js";
 /**
  * A place whose server delivers to these.
  * @param more of the gateway's file; a spool is a folder among the inputs
+ * @param lengths other lengths of time
  */
 export function deliveringPlace(
   destinations: Record<string, WebPacs>,
   { spool, ...more }: Record<string, unknown> = {},
   place: Place = ctPlace({}),
+  lengths: Partial<Durations> = {},
 ): Place {
   Object.assign(
     place.environment,
@@ -26,6 +29,8 @@ export function deliveringPlace(
       gatewayRetryMost: 300,
       gatewayFigures: 50,
       deliveryLook: 200,
+      proofWithin: 200,
+      ...lengths,
     }),
   );
   const file = path.join(place.directory, "gateway.json");

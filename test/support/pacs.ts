@@ -15,6 +15,8 @@ import type {
 import { openDestination } from "../../src/features/gateway/deliver/open-destination.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
+import { fileHead } from "../../src/results/dicom/elements.js";
+import { attributesOf, compress, dicomFile, picture, RLE, type Raw } from "./dicom.js";
 import { object } from "./gateway.js";
 import { endsWithTest } from "./ends-with-test.js";
 import { freePort } from "./server.js";
@@ -142,4 +144,24 @@ export function slicesToSend(count: number): ObjectToSend[] {
     writeFileSync(file, object(i + 1).file);
     return objectOf(file);
   });
+}
+
+/** A colour picture in RLE Lossless, as a file, and its pixels. */
+export async function pictureToSend(): Promise<{ object: ObjectToSend; raw: Raw }> {
+  folder.made ||= testFolder();
+  const file = path.join(folder.made, "sc.dcm");
+  const raw = picture({ rows: 3, columns: 5, samples: 3, bitsAllocated: 8, bitsStored: 8 });
+  const [sopClass, instance] = ["1.2.840.10008.5.1.4.1.1.7", "1.2.3.4.5"];
+  const attributes = attributesOf(raw, {
+    SOPClassUID: sopClass,
+    SOPInstanceUID: instance,
+    StudyInstanceUID: "1.2.3",
+    SeriesInstanceUID: "1.2.3.4",
+    PlanarConfiguration: 1,
+  });
+  const pixels = { fragments: [await compress("rle", raw)] };
+  const bare = { preamble: false, meta: false };
+  const dataSet = dicomFile({ attributes, transferSyntax: RLE, pixels, ...bare });
+  writeFileSync(file, Buffer.concat([fileHead(sopClass, instance, RLE), dataSet]));
+  return { object: objectOf(file), raw };
 }

@@ -2,7 +2,7 @@
  * A real server in processes of its own, with throw-away roots and state, for tests over a real
  * socket.
  */
-import { execFile, spawn, type ChildProcess } from "node:child_process";
+import { execFile, execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
@@ -287,4 +287,10 @@ export async function startServer(place = makePlace(), keys = place): Promise<Te
       return status;
     },
   };
+}
+
+/** How many descriptors the server has at a path and below it. */
+export function openBelow(server: TestServer, at: string): number {
+  const folder = `/proc/${server.servingPid()}/fd`;
+  return execFileSync("ls", ["-l", folder], { encoding: "utf8" }).split(at).length - 1;
 }

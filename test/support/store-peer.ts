@@ -37,7 +37,7 @@ import { dataSetBytes, fileHead, type Dataset } from "../../src/results/dicom/el
 
 export interface Faults {
   /** Of a C-STORE; 0 stores the object. */
-  status?: (sopInstanceUid: string) => number;
+  status?: (sopInstanceUid: string, sopClassUid: string) => number;
   comment?: string;
   /** It says SUCCESS and stores nothing. */
   lies?: boolean;
@@ -62,6 +62,8 @@ export interface Faults {
   answer?: number;
   /** Failure Reason of a commitment. */
   failure?: number;
+  /** Resolves when it may report a commitment; is given the transaction. */
+  reports?: (transaction: string) => Promise<void>;
 }
 
 export interface StorePeer {
@@ -171,7 +173,7 @@ async function answer(
   if (faults.hangs === true) return;
   if (command.commandField === COMMANDS.cStore) {
     if (faults.breaks?.(uid) === true) throw new Error("It breaks off");
-    const status = faults.status?.(uid) ?? 0;
+    const status = faults.status?.(uid, context.abstractSyntax) ?? 0;
     const file = Buffer.concat([
       fileHead(context.abstractSyntax, uid, context.transferSyntax),
       bytes,
@@ -225,18 +227,26 @@ async function answer(
     }
     case COMMANDS.nAction: {
       await respond(0);
-      const [referenced] = asked.sequence("ReferencedSOPSequence") ?? [];
-      const named = referenced?.string("ReferencedSOPInstanceUID") ?? "";
-      const failure = faults.failure ?? (objects.has(named) ? undefined : 0x0112);
-      const item = {
-        ReferencedSOPClassUID: referenced?.string("ReferencedSOPClassUID") ?? "",
-        ReferencedSOPInstanceUID: named,
-      };
+      const items = (asked.sequence("ReferencedSOPSequence") ?? []).map((referenced) => ({
+        ReferencedSOPClassUID: referenced.string("ReferencedSOPClassUID") ?? "",
+        ReferencedSOPInstanceUID: referenced.string("ReferencedSOPInstanceUID") ?? "",
+      }));
+      const isThere = ({ ReferencedSOPInstanceUID: named }: (typeof items)[number]) =>
+        objects.has(named);
+      const failure = faults.failure ?? (items.every((item) => isThere(item)) ? undefined : 0x0112);
+      const there = faults.failure === undefined ? items.filter(isThere) : [];
+      const failed = items.filter((item) => !there.includes(item));
       const report: Dataset = {
         TransactionUID: asked.string("TransactionUID") ?? "",
-        ...(failure === undefined
-          ? { ReferencedSOPSequence: [item] }
-          : { FailedSOPSequence: [{ ...item, FailureReason: failure }] }),
+        ...(there.length === 0 ? {} : { ReferencedSOPSequence: there }),
+        ...(failed.length === 0
+          ? {}
+          : {
+              FailedSOPSequence: failed.map((item) => ({
+                ...item,
+                FailureReason: failure ?? 0x0112,
+              })),
+            }),
       };
       const event = {
         commandField: COMMANDS.nEventReport,
@@ -246,6 +256,7 @@ async function answer(
         affectedSopClassUid: context.abstractSyntax,
         affectedSopInstanceUid: "1.2.840.10008.1.20.1.1",
       };
+      await faults.reports?.(asked.string("TransactionUID") ?? "");
       const way =
         faults.callBack === undefined
           ? undefined
@@ -307,6 +318,7 @@ export interface HttpFaults {
   post?: (
     uids: readonly string[],
     request: IncomingMessage,
+    syntaxes: readonly string[],
   ) => { status: number; body?: unknown; location?: string } | "hang" | "break" | undefined;
   /** Instead of giving an object. */
   get?: (uid: string) => { status: number; type?: string; body?: Buffer } | "hang" | undefined;
@@ -338,7 +350,8 @@ export function webPeer(t: Test, faults: HttpFaults = {}, tls?: ServerOptions): 
       files.push([readFileMeta(file)?.sopInstanceUid ?? "", file]);
     }
     const uids = files.map(([uid]) => uid);
-    const fault = faults.post?.(uids, request);
+    const syntaxes = files.map(([, file]) => readFileMeta(file)?.transferSyntax ?? "");
+    const fault = faults.post?.(uids, request, syntaxes);
     if (fault === "hang") return;
     if (fault === "break") {
       request.socket.destroy();

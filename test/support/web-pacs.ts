@@ -9,7 +9,7 @@ import { buffer } from "node:stream/consumers";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
 
 /** What it does with what it is sent. */
-export type Manner = "keep" | "refuse" | "lie" | "hang" | "spoil";
+export type Manner = "keep" | "refuse" | "lie" | "hang" | "spoil" | "hide";
 
 export interface WebPacs {
   url: string;
@@ -61,7 +61,8 @@ export async function webPacs(t: {
     pacs.sent.push(...uids);
     for (const uid of uids) pacs.sentAt.set(uid, Date.now());
     if (manner === "hang") return;
-    if (manner === "keep") files.forEach((file, i) => pacs.kept.set(uids[i]!, file));
+    if (manner === "keep" || manner === "hide")
+      files.forEach((file, i) => pacs.kept.set(uids[i]!, file));
     // The last bytes are of the pixels or of the last item
     if (manner === "spoil")
       files.forEach((file, i) =>
@@ -91,7 +92,8 @@ export async function webPacs(t: {
         const uid = request.url?.split("/").at(-1) ?? "";
         pacs.read.push(uid);
         await reading;
-        const file = pacs.kept.get(uid);
+        // It files what it takes later
+        const file = manner === "hide" ? undefined : pacs.kept.get(uid);
         if (file === undefined) return response.writeHead(404).end();
         response.writeHead(200, {
           "Content-Type": 'multipart/related; type="application/dicom"; boundary=next',

@@ -121,13 +121,14 @@ function undelivered(deliveries: DeliveryService | undefined): Condition[] {
   if (deliveries === undefined) return [];
   const waits = Object.entries(deliveries.figures).flatMap(([name, one]) => {
     const where = `destination ${name}`;
-    const waiting = one.waiting + one.sent;
     const found: Condition[] = [];
-    if (one.away_since !== null && waiting > 0) {
-      const objects = counted(waiting, "object");
-      const message = `${name} has accepted nothing since ${one.away_since}; waiting: ${objects}.`;
+    const away = (did: string, since: string | null, waiting: number) => {
+      if (since === null || waiting === 0) return;
+      const message = `${name} has ${did} since ${since}; waiting: ${counted(waiting, "object")}.`;
       found.push(of("destination_away", where, message));
-    }
+    };
+    if (one.away_since !== null) away("accepted nothing", one.away_since, one.waiting);
+    else away("answered no question for a proof", one.silent_since, one.sent);
     if (one.set_aside > 0) {
       const message = `${name}: ${counted(one.set_aside, "object")} set aside.`;
       found.push(of("delivery_set_aside", where, message));

@@ -244,6 +244,11 @@ export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gap
     gaps,
   );
   const cascade = cascadeOf(chosen, output, choices.previous, gaps);
+  if (/totalsegmentator/i.test(`${dataset.name} ${plans.dataset_name}`))
+    gaps.note(
+      "plans.json: dataset_name",
+      "This is nnU-Net alone. TotalSegmentator resamples and turns volumes by itself before and after it, and makes one map of several parts: about 1 voxel in 100 gets another label",
+    );
   return {
     accepts,
     ...(several === undefined ? {} : { roles: several.roles }),

@@ -25,7 +25,7 @@ const IN_COMMON = (
   "EffectiveEchoTime EchoNumbers InversionTime FlipAngle DiffusionBValue DiffusionDirectionality " +
   "ScanningSequence SequenceVariant SequenceName ScanOptions MRAcquisitionType ConvolutionKernel " +
   "FilterType KVP ContrastBolusAgent ContrastBolusAgentPhase ContrastBolusStartTime " +
-  "TemporalPositionIdentifier"
+  "TemporalPositionIdentifier Manufacturer ManufacturerModelName DeviceSerialNumber GantryDetectorTilt"
 ).split(" ");
 
 /** The same, of numbers that are rounded. */
@@ -142,7 +142,8 @@ function groupsOf(numbers: readonly number[]): { groups: number[][]; widest: num
 }
 
 /**
- * Whether equal values do not follow each other along the stack.
+ * Whether slices of two values lie between each other along the stack, further than those of two
+ * turns of the tube do: there, the last slices of one may lie behind the first of the next.
  * @param values of each slice
  */
 function isInterleaved(slices: readonly AcquiredSlice[], values: readonly unknown[]): boolean {
@@ -152,10 +153,30 @@ function isInterleaved(slices: readonly AcquiredSlice[], values: readonly unknow
       at: plane === undefined ? 0 : alongNormal(plane),
       value: values[i],
     }))
-    .sort((a, b) => a.at - b.at);
-  const runs = along.filter(({ value }, i) => i === 0 || value !== along[i - 1]?.value).length;
-  return runs > new Set(values).size;
+    .sort((a, b) => a.at - b.at)
+    .map(({ value }, place) => ({ value, place }));
+  const blocks = [...groupsBy(along, ({ value }) => value).values()].map((block) =>
+    block.map(({ place }) => place),
+  );
+  return blocks.some((block, i) => {
+    for (let next = i + 1; next < blocks.length; next++) {
+      const other = blocks[next] ?? [];
+      // Blocks are in the order of their first places
+      if ((other[0] ?? 0) > (block.at(-1) ?? 0)) return false;
+      const mixed = Math.min(mixedPlaces(block, other), mixedPlaces(other, block));
+      if (mixed > MIXED_AT_BORDERS * Math.min(block.length, other.length)) return true;
+    }
+    return false;
+  });
 }
+
+/** The part of the smaller of two blocks that their slices may be mixed over at a border. */
+const MIXED_AT_BORDERS = 2 / 3;
+
+/** Slices from the first of `after` to the last of `before`; 0 if each is a block of its own. */
+const mixedPlaces = (before: readonly number[], after: readonly number[]): number =>
+  before.filter((place) => place > (after[0] ?? 0)).length +
+  after.filter((place) => place < (before.at(-1) ?? 0)).length;
 
 /**
  * Whether there is a long pause between images, or the time of a CT goes to and fro along the
@@ -166,19 +187,43 @@ function isOfSeveralTimes(slices: readonly AcquiredSlice[]): boolean {
   const isCt = slices[0]?.attributes.string("Modality") === "CT";
   const moments = slices.map(secondsOf);
   const known = moments.filter((moment) => moment !== undefined);
-  const { groups, widest } = groupsOf(known);
-  if (widest > (isCt ? PAUSE.CT : PAUSE.other)) return true;
-  if (!isCt || known.length < slices.length) return false;
-  const groupOf = new Map(groups.flatMap((group, i) => group.map((moment) => [moment, i])));
-  return isInterleaved(
-    slices,
-    moments.map((moment) => groupOf.get(moment ?? Number.NaN)),
+  if (groupsOf(known).widest > (isCt ? PAUSE.CT : PAUSE.other)) return true;
+  return (
+    isCt && known.length === slices.length && turnsOf(known).some((of) => isInterleaved(slices, of))
   );
+}
+
+/** How many times longer a pause is than what lies within turns. */
+const LONGER = 2.5;
+/** An image takes longer, half a turn of the tube at least; in seconds. */
+const SHORTEST = 0.05;
+
+/**
+ * The turns or passes of moments, as numbers from 0, in each way in which they may be told: what
+ * lies between pauses that are clearly longer than others, as those of beats in those of
+ * breath-holds. One for two moments at most: of moments that vary freely some are near each other
+ * by chance.
+ */
+function turnsOf(moments: readonly number[]): number[][] {
+  const sorted = [...moments].sort((a, b) => a - b);
+  const steps = sorted.slice(1).map((moment, i) => moment - (sorted[i] ?? moment));
+  const pauses = [...steps].sort((a, b) => b - a);
+  const most = Math.max(2, moments.length / 2);
+  return pauses.flatMap((pause, i) => {
+    if (i + 2 > most || pause < Math.max(SHORTEST, LONGER * (pauses[i + 1] ?? 0))) return [];
+    let turn = 0;
+    const turns = new Map<number, number>();
+    for (const [at, moment] of sorted.entries()) {
+      if (at > 0 && (steps[at - 1] ?? 0) >= pause) turn += 1;
+      turns.set(moment, turn);
+    }
+    return [moments.map((moment) => turns.get(moment) ?? 0)];
+  });
 }
 
 /**
  * When a frame was acquired, in seconds on the clock of its place: FrameAcquisitionDateTime,
- * AcquisitionDate and AcquisitionTime, or AcquisitionDateTime.
+ * AcquisitionDate and AcquisitionTime, AcquisitionDateTime, or at least the day.
  */
 function secondsOf(slice: AcquiredSlice): number | undefined {
   const { attributes } = slice;
@@ -186,8 +231,10 @@ function secondsOf(slice: AcquiredSlice): number | undefined {
   const ofFrame = momentOf(holderOf(slice, keyword)?.string(keyword));
   if (ofFrame !== undefined) return ofFrame.local;
   const time = secondsOfTime(attributes.string("AcquisitionTime"));
-  if (time === undefined) return momentOf(attributes.string("AcquisitionDateTime"))?.local;
-  return (secondsOfDate(attributes.string("AcquisitionDate")) ?? 0) + time;
+  const date = secondsOfDate(attributes.string("AcquisitionDate"));
+  return time === undefined
+    ? (momentOf(attributes.string("AcquisitionDateTime"))?.local ?? date)
+    : (date ?? 0) + time;
 }
 
 function privateDifferences(slices: readonly AcquiredSlice[]): string[] {

@@ -135,6 +135,30 @@ function endMarker(bytes: Uint8Array): number {
   return -1;
 }
 
+/** Zeros in which no coded data ends. */
+const ZEROS_OF_FILLING = 64;
+
+/**
+ * Whether coded data that ends at `end` without its end marker ends in zeros, as that of a file
+ * does whose copy broke off and was filled up: wavelets make a picture of it, but a wrong one.
+ */
+function isFilledUp(bytes: Uint8Array, end: number): boolean {
+  let last = end - 1;
+  while (last > 0 && bytes[last] === 0) last -= 1;
+  const isMarker = bytes[last - 1] === 0xff && bytes[last] === 0xd9;
+  return end - last > ZEROS_OF_FILLING && !isMarker;
+}
+
+/** Whether a JPEG file has no end marker, and zeros in its place. */
+export const endsInZeros = (jpeg: Uint8Array): boolean =>
+  endMarker(jpeg) < 0 && isFilledUp(jpeg, jpeg.length);
+
+function filledUp(name: string): RadserveError {
+  return errors.truncated_image(
+    `A ${name} frame ends in zeros and without its end marker, as a file does whose copy broke off and was filled up. Send the file again from its source.`,
+  );
+}
+
 /**
  * JPEG (ISO 10918-1 annex B) and JPEG-LS (ISO 14495-1 annex C): the markers up to the first scan.
  */
@@ -220,6 +244,7 @@ function jpegHeader(
     throw errors.truncated_image(
       `A ${isLs ? "JPEG-LS" : "JPEG"} frame is a header without pixels behind it. Send the file again from its source.`,
     );
+  if (endsInZeros(bytes)) throw filledUp(isLs ? "JPEG-LS" : "JPEG");
   // SOS: length, component count, (selector, tables) each, then near, interleave mode, point
   // transform
   const nearAt = scan + 5 + (bytes[scan + 4] ?? 0) * 2;
@@ -390,6 +415,7 @@ function checkTiles(bytes: Uint8Array, firstPart: number, ended: boolean): void 
     if (length === 0 ? !ended : length < 14 || at + length > bytes.length) throw tilesCut();
     if (length === 0) break;
     at += length;
+    if (!ended && isFilledUp(bytes, at)) throw filledUp("JPEG 2000");
   }
   if (parts.size !== across * down || [...parts.values()].some((p) => p.found < p.expected))
     throw tilesCut();

@@ -18,6 +18,40 @@ export function isConstant(data: Uint8Array, pixelBytes: number): boolean {
   );
 }
 
+/** Rows of zeros that a frame has to end in, beside the row in which they begin. */
+const LEAST_ROWS = 2;
+/** Part of a row that its image has to take, and what is cut off of it. */
+const LEAST_OF_ROW = 1 / 16;
+/** How much of a row is not 0 where image is; air in CT may be 0 here and there. */
+const FILLED = 2 / 3;
+
+/**
+ * Whether a grey frame ends within a row and is zeros from there on, as that of a file is whose
+ * copy broke off and was filled up. What ends by itself (a body, a masked organ, a scanned circle)
+ * fills neither the row up to there nor the row above beyond it.
+ * @param data stored values
+ */
+export function breaksOff(data: Uint8Array, format: PixelFormat): boolean {
+  const { rows, columns, samplesPerPixel, bitsAllocated } = format;
+  if (samplesPerPixel > 1) return false;
+  const pixelBytes = bitsAllocated / 8;
+  let last = data.length - 1;
+  while (last >= 0 && data[last] === 0) last -= 1;
+  const end = Math.floor(last / pixelBytes) + 1;
+  const start = end - (end % columns);
+  const isWithin =
+    end - start >= columns * LEAST_OF_ROW && start + columns - end >= columns * LEAST_OF_ROW;
+  if (!isWithin || start === 0 || rows - start / columns <= LEAST_ROWS) return false;
+  const isFilled = (from: number, to: number) => {
+    let filled = 0;
+    for (let pixel = from; pixel < to; pixel++)
+      if (data.subarray(pixel * pixelBytes, (pixel + 1) * pixelBytes).some((byte) => byte !== 0))
+        filled += 1;
+    return filled >= FILLED * (to - from);
+  };
+  return isFilled(start, end) && isFilled(end - columns, start);
+}
+
 /**
  * Bytes of entropy-coded data that a constant frame can take at most. A predictor codes one symbol
  * a sample, hardly ever of more than 2 bits; a DCT block of 64 samples two symbols; wavelets code

@@ -12,7 +12,7 @@ import { valuesIn } from "./frame-values.js";
 const TECHNIQUES: readonly (readonly [technique: string, words: RegExp])[] = [
   [
     "MAX_IP",
-    /\b(?:(?:T|THIN|THICK|SLAB)?MIPS?(?:T|THIN|THICK|\d+)?|MAX(?:IMUM)? ?(?:IP|INTENSITY))\b/,
+    /\b(?:(?:T|THIN|THICK|SLAB)?MIPS?(?:T|THIN|THICK|\d+(?:MM)?)?|MAX(?:IMUM)? ?(?:IP|INTENSITY))\b/,
   ],
   ["MIN_IP", /\b(?:(?:T|THIN|THICK|SLAB)?MINIPS?T?|MNIP|MIN(?:IMUM)? ?(?:IP|INTENSITY))\b/],
   [
@@ -47,7 +47,7 @@ const MEAN = "113049";
 const OF_ENERGIES = "113097";
 
 const PERFUSION =
-  /\b(?:R?CBF|R?CBV|MTT|TTP|TMAX|TTD|TTS|PBV|PERMEABILITY|KTRANS|K TRANS|PATLAK|PENUMBRA|BLOOD FLOW|BLOOD VOLUME|FFR ?(?:CT)?|ECV|EXTRACELLULAR VOLUME|VENTILATION|LUNG ?MAP)\b/;
+  /\b(?:R?CBF|R?CBV|MTT|TTP|TMAX|TTD|TTS|PBV|PERMEABILITY|KTRANS|K TRANS|PATLAK|PENUMBRA|BLOOD FLOW|BLOOD VOLUME|FFR ?(?:CT)?|CT ?FFR|ECV|EXTRACELLULAR VOLUME|VENTILATION|LUNG ?MAP)\b/;
 const SPECTRAL =
   /\b(?:Z ?EFF(?:ECTIVE)?|EFF(?:ECTIVE)? Z|RHO ?Z|EFF(?:ECTIVE)? ATOMIC NUM(?:BER)?|ELEC(?:TRON)? DENSITY|IODINE\w*|IOD ?MAP|GOUT|URIC ACID|CALC(?:IUM)? SUPP\w*|COMPTON|PHOTO ?ELECTRIC|XENON|MAT(?:ERIAL)? (?:SPECIFIC|FRACTIONAL|VALUE BASED|MODIFIED|DENSITY|DECOMP\w*))\b/;
 
@@ -68,13 +68,18 @@ const QUANTITIES: readonly (readonly [what: string, words: RegExp])[] = [
   ],
   [
     "a page or a picture of a screen",
-    /\b(?:PROT(?:OCOL)?|DOSE|REPORT|SCREEN ?(?:SAVE|SHOT)?|CAPTURE|SUMMARY|GRAPH|CURVE|CHART|EVAL\w*)\b/,
+    /\b(?:PROT(?:OCOL)?|DOSE|REPORT|SCREEN ?(?:SAVE|SHOT)?|CAPTURE|SUMMARY|GRAPH|CURVE|CHART|HISTOGRAM|TABLE|TEXT|EVAL\w*)\b/,
   ],
   [
     "a projection",
     /\b(?:SCOUT|TOPO(?:GRAM)?|SURVIEW|SCANO(?:GRAM)?|RAY ?SUM|DRR|PROJECTION|CT SOM\d+ TOP)\b/,
   ],
-  ["colours or a difference", /\b(?:OVERLAY|FUSION|FUSED|COLOU?R|RGB|SUBTRACT\w*|DIFFERENCE)\b/],
+  ["labels", /\b(?:SEGMENTATIONS?|LABEL ?MAPS?|LABELS?|MASKS?)\b/],
+  ["another quantity", /\b(?:PARAMETRIC|JACOBIAN|STRAIN)\b/],
+  [
+    "colours or a difference",
+    /\b(?:OVERLAY|FUSION|FUSED|COLOU?R|RGB|\w*SUBTRACT\w*|DIFF(?:ERENCE)?)\b/,
+  ],
 ];
 /**
  * They name the scans too that maps and evaluations are made of, so that they tell only of derived
@@ -96,6 +101,18 @@ const OTHER_HOUNSFIELD =
 /** Means of several slices or times: Hounsfield units, as those of a thick slice are. */
 const AVERAGE =
   /\b(?:AIPS?|AV(?:E|G|ERAGE)? ?IP|AVERAGED?|MEAN ?IP|(?:MEAN|AVERAGE) INTENSITY|T ?AVG|THICK ?SLAB)\b|^(?:AVG|MEAN)$/;
+
+/** Words of types that change no values: planes, ways to scan and to compress, terms of PS3.3. */
+const USUAL_WORDS = new Set(
+  (
+    "ORIGINAL DERIVED PRIMARY SECONDARY MIXED NONE AXIAL SAGITTAL CORONAL OBLIQUE DOUBLE ORTHO VOLUME STACK " +
+    "HELIX HELICAL SPIRAL SEQUENCE SPI SEQ MPR MPRS REFORMAT REFORMATTED RESAMPLED FILTERED RECON " +
+    "RECONSTRUCTED PARALLEL RADIAL CSA CSAPARALLEL CSARADIAL CSAMPR CT DUAL STD NORM ND JP2K JPEG LOSSY " +
+    "LOSSLESS COMPRESSED CROPPED RESIZED ANGIO ATTENUATION CARDIAC GATED REST STRESS FLUOROSCOPY MOTION " +
+    "PERFUSION PRE POST CONTRAST RESP STATIC THICK THIN"
+  ).split(" "),
+);
+const isUsual = (word: string) => USUAL_WORDS.has(word) || /^(?:SOM)?\d*$|^[A-Z]$/.test(word);
 
 /** Grey levels of so few bits show a window, and no Hounsfield units of a body. */
 const PICTURE_BITS = 8;
@@ -214,5 +231,12 @@ export function hounsfieldOf(
     say(
       "ImageType is SECONDARY and OTHER, or names an evaluation: whether its values are Hounsfield units of one slice, it does not say.",
     );
+  else {
+    const strange = types.filter((type) => !type.split(" ").every(isUsual));
+    if (strange.length > 0 && (types.includes("DERIVED") || types.includes("SECONDARY")))
+      say(
+        `ImageType says that the image is derived, and ${strange.slice(0, 3).join(", ")}, which is not known: its values may be no Hounsfield units of one slice.`,
+      );
+  }
   return "HU";
 }

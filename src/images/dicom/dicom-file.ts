@@ -114,6 +114,11 @@ export function openFile(
   const { end, syntax, mediaStorageSopClass } = readMeta(walk, marked ?? 0);
   const body = syntax.deflated ? inflated(walk, end, mostInflated) : walk;
   const dataSet = walkWhole(body, syntax.deflated ? 0 : end, syntax);
+  // Deflate has no checksum: only lengths tell that what was inflated is not what was deflated
+  if (syntax.deflated && walk.warnings.some(({ code }) => code === "trailing_data"))
+    throw errors.corrupt_image(
+      "Bytes behind the pixel data of the deflated data set are no DICOM elements: it was damaged, and its pixels may be wrong. Send the file again from its source.",
+    );
   body.all = body.seen;
   body.counts = false;
   return {

@@ -17,13 +17,20 @@ const FRAME_TYPES = [
   "PETFrameTypeSequence",
 ];
 
-/** What some Siemens scanners say in place of Image Type, at the top or in their own groups. */
-const TYPE_TEXTS: readonly PrivateElement[] = ["SIEMENS MR SDI 02", "SIEMENS MR SDS 01"].map(
-  (creator) => ({ creator, group: 0x0021, element: 0x75, vr: "CS" }),
+/** Creators of what Siemens' scanners say of an image, a series and its reconstruction. */
+const SIEMENS_OWN = ["SDI", "SDS", "SDR"].flatMap((of) =>
+  ["01", "02", "03"].map((version) => `SIEMENS MR ${of} ${version}`),
 );
-const OWN_GROUPS: readonly PrivateElement[] = TYPE_TEXTS.map(({ creator, group }) => ({
+/** What some of them say in place of Image Type, at the top or in their own groups. */
+const TYPE_TEXTS: readonly PrivateElement[] = SIEMENS_OWN.map((creator) => ({
   creator,
-  group,
+  group: 0x0021,
+  element: 0x75,
+  vr: "CS",
+}));
+const OWN_GROUPS: readonly PrivateElement[] = SIEMENS_OWN.map((creator) => ({
+  creator,
+  group: 0x0021,
   element: 0xfe,
 }));
 
@@ -51,30 +58,48 @@ const SLICE_TIMES: PrivateElement = {
   element: 0x29,
   vr: "FD",
 };
+/** What each slice of a VFRAME has an item of. */
+const VFRAME_ITEMS: PrivateElement = {
+  creator: "Image Private Header",
+  group: 0x0065,
+  element: 0x51,
+};
 const CSA_HEADER: PrivateElement = { creator: "SIEMENS CSA HEADER", group: 0x0029, element: 0x10 };
 
 /** Why a frame (from 0) that shows many slices has no place; undefined for others. */
 export function mosaicReader(
   attributes: DataSetAttributes,
 ): (frame: number) => PlaneFault | undefined {
-  const counted = countedSlices(attributes);
-  const wide = counted === undefined ? tooWide(attributes) : undefined;
+  const top = withOwnGroups([attributes]);
+  const countedAtTop = countedSlices(top);
+  const wide = countedAtTop === undefined ? tooWide(attributes) : undefined;
   return perFrame(attributes, (frame) => {
-    const slices = counted?.slices;
+    const groups = [
+      attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
+      attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame],
+    ].flatMap((group) => group ?? []);
+    const holders = withOwnGroups(groups);
+    const counted = countedAtTop ?? countedSlices(holders);
     const said =
       counted?.name ??
-      typesOf(attributes, frame).find(({ values }) => values.some(isMosaic))?.name ??
+      typesOf([...top, ...holders]).find(({ values }) => values.some(isMosaic))?.name ??
       wide;
     if (said === undefined) return undefined;
     return {
       reason: "mosaic",
       message:
-        `Expected frames of one slice, found a mosaic of ${slices ?? "many"} (${said}); ` +
+        `Expected frames of one slice, found a mosaic of ${counted?.slices ?? "many"} (${said}); ` +
         "where the frame lies in the patient is not known, and areas in it are those of several " +
         "slices. Convert it to slices first.",
     };
   });
 }
+
+/** With what Siemens' scanners put into groups of their own. */
+const withOwnGroups = (holders: readonly DataSetAttributes[]): DataSetAttributes[] => [
+  ...holders,
+  ...holders.flatMap((holder) => OWN_GROUPS.flatMap((place) => holder.privateItems(place))),
+];
 
 const isMosaic = (type: string): boolean =>
   type
@@ -82,48 +107,60 @@ const isMosaic = (type: string): boolean =>
     .split(/[^A-Z0-9]+/)
     .some((word) => NAMES.includes(word));
 
-/** What the file says of the kind of a frame, and where. */
+/** What the file and its groups say of the kind of a frame, and where. */
 function typesOf(
-  attributes: DataSetAttributes,
-  frame: number,
+  holders: readonly DataSetAttributes[],
 ): { name: string; values: readonly string[] }[] {
-  const groups = [
-    attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
-    attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame],
-  ].flatMap((group) => group ?? []);
-  const frameTypes = groups.flatMap((group) =>
-    FRAME_TYPES.flatMap((macro) => group.sequence(macro) ?? []),
-  );
-  const own = groups.flatMap((group) => OWN_GROUPS.flatMap((place) => group.privateItems(place)));
-  const texts = [attributes, ...groups, ...own].flatMap((holder) =>
-    TYPE_TEXTS.flatMap((place) => holder.privateValues(place)),
+  const frameTypes = holders.flatMap((holder) =>
+    FRAME_TYPES.flatMap((macro) => holder.sequence(macro) ?? []),
   );
   return [
     {
       name: `ImageType ${NAMES.join(" or ")}`,
-      values: attributes.strings("ImageType") ?? [],
+      values: holders.flatMap((holder) => holder.strings("ImageType") ?? []),
     },
     {
       name: `FrameType ${NAMES.join(" or ")}`,
-      values: [attributes, ...frameTypes].flatMap((item) => item.strings("FrameType") ?? []),
+      values: [...holders, ...frameTypes].flatMap((item) => item.strings("FrameType") ?? []),
     },
-    { name: "the private ImageTypeText of Siemens", values: texts },
+    {
+      name: "the private ImageTypeText of Siemens",
+      values: holders.flatMap((holder) =>
+        TYPE_TEXTS.flatMap((place) => holder.privateValues(place)),
+      ),
+    },
   ];
 }
 
-/** A number of slices in one frame, and who says it. */
+/** The number of slices in one frame, and who says it. */
 function countedSlices(
-  attributes: DataSetAttributes,
+  holders: readonly DataSetAttributes[],
 ): { name: string; slices: number } | undefined {
-  for (const { name, ...place } of COUNTS) {
-    const slices = Number(attributes.privateValues(place)[0] ?? 0);
-    if (slices > 1) return { name, slices };
+  for (const holder of holders) {
+    const found = countsOf(holder).find(({ slices }) => slices > 1);
+    if (found !== undefined) return found;
   }
-  const times = attributes.privateValues(SLICE_TIMES).length;
-  if (times > 1) return { name: "the private MosaicRefAcqTimes of Siemens", slices: times };
-  const slices = csaSlices(attributes.privateBytes(CSA_HEADER));
-  return slices > 1 ? { name: "NumberOfImagesInMosaic of Siemens", slices } : undefined;
+  return undefined;
 }
+
+const countsOf = (holder: DataSetAttributes): { name: string; slices: number }[] => [
+  ...COUNTS.map(({ name, ...place }) => ({
+    name,
+    slices: Number(holder.privateValues(place)[0] ?? 0),
+  })),
+  {
+    name: "the private MosaicRefAcqTimes of Siemens",
+    slices: holder.privateValues(SLICE_TIMES).length,
+  },
+  {
+    name: "NumberOfImagesInMosaic of Siemens",
+    slices: csaSlices(holder.privateBytes(CSA_HEADER)),
+  },
+  {
+    name: "the slices in a VFRAME of United Imaging",
+    slices: holder.privateItems(VFRAME_ITEMS).length,
+  },
+];
 
 const CSA_NAME = Buffer.from("NumberOfImagesInMosaic\0", "latin1");
 /** Bytes of a tag's head: its name, how many values, VR, type, how many items, and an end. */

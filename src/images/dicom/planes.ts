@@ -182,16 +182,17 @@ const NUCLEAR_KINDS = new Set([
 
 /** Of them those that hold slices; the others are projections. */
 const RECONSTRUCTIONS = ["RECON TOMO", "RECON GATED TOMO"];
-/** FrameIncrementPointer (PS3.3 C.7.6.6.1.1) to SliceVector, and to the angles of projections. */
+/** FrameIncrementPointer (PS3.3 C.7.6.6.1.1) to SliceVector. */
 const SLICE_VECTOR = 0x00540080;
-const ANGULAR_VIEW_VECTOR = 0x00540090;
+/** The same to the rotations and the angles of projections. */
+const OF_PROJECTIONS = [0x00540050, 0x00540090];
 
 /**
  * The slices of a reconstruction in nuclear medicine, and of whatever else numbers its slices in
  * SliceVector: derived images often lose the type. The first lies where the detector's item says
  * (PS3.3 C.8.4.11), or the image if no item does. The others follow along its normal, or against it
  * where SpacingBetweenSlices is negative (C.8.4.15), by their numbers in SliceVector (C.8.4.8).
- * Undefined for other images.
+ * Projections lie nowhere. Undefined for other images.
  */
 function reconstructedSlices(
   attributes: DataSetAttributes,
@@ -202,11 +203,17 @@ function reconstructedSlices(
   const pointers = attributes.numbers("FrameIncrementPointer") ?? [];
   const isReconstruction = RECONSTRUCTIONS.some((kind) => kinds.includes(kind));
   const isNumbered = attributes.has("SliceVector") || pointers.includes(SLICE_VECTOR);
+  const isNuclear = attributes.string("Modality") === "NM";
+  const isProjected =
+    pointers.some((pointer) => OF_PROJECTIONS.includes(pointer)) ||
+    (!isReconstruction && NUCLEAR_KINDS.has(kinds[2] ?? ""));
+  // A position at the top is not theirs: they lie nowhere in the patient
+  if (isProjected && frames > 1 && (isNuclear || isNumbered))
+    return Array.from({ length: frames }, () => ({}));
   const detectors = attributes.sequence("DetectorInformationSequence") ?? [];
   const stating = detectors.filter((detector) => detector.has("ImagePositionPatient"));
   if (!isReconstruction && !(isNumbered && frames > 1)) {
-    const isNuclear = attributes.string("Modality") === "NM" && stating.length > 0;
-    if (isNuclear && kinds.length > 0 && !NUCLEAR_KINDS.has(kinds[2] ?? ""))
+    if (isNuclear && stating.length > 0 && kinds.length > 0 && !NUCLEAR_KINDS.has(kinds[2] ?? ""))
       warn(
         warnings,
         "image_type_unknown",
@@ -215,10 +222,6 @@ function reconstructedSlices(
       );
     return undefined;
   }
-  const isProjected =
-    pointers.includes(ANGULAR_VIEW_VECTOR) ||
-    (!isReconstruction && NUCLEAR_KINDS.has(kinds[2] ?? ""));
-  if (isProjected) return Array.from({ length: frames }, () => ({}));
   const [first = {}, ...others] = (stating.length > 0 ? stating : [attributes]).map((each) =>
     placedBy(each, each),
   );

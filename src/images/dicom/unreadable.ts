@@ -67,10 +67,19 @@ export function attributed<T extends Unread & FolderPlace>(
     if (one.seriesInstanceUid !== undefined)
       unreadable.push({ ...one, series: [one.seriesInstanceUid] });
     else if (uids.length > 0) unreadable.push({ ...one, series: uids });
-    else if (one.isDicom) unreadable.push({ ...one, series: undefined });
+    else if (one.isDicom || isCalledDicom(one, slices))
+      unreadable.push({ ...one, series: undefined });
     else beside.push(one);
   }
   return { unreadable, beside };
+}
+
+/** Whether its ending says that it is DICOM, whatever the slices are called. */
+function isCalledDicom({ name, unread }: Unread & FolderPlace, slices: readonly PlacedSlice[]) {
+  const bare = name.replace(ADDED, "");
+  const isBesideItself = bare !== name && slices.some(({ place }) => place.name === bare);
+  const isOther = unread === "link" || name.startsWith(".") || isBesideItself;
+  return !isOther && IMAGE_ENDING.test(bare);
 }
 
 /** How much larger or smaller a file may be than all slices and still be as large as they are. */

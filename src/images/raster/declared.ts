@@ -3,7 +3,7 @@
  * decoded.
  */
 import { errors, RadserveError } from "../../base/errors.js";
-import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
+import { endsInZeros, readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
 import { PIXEL_LIMIT } from "./raster-orders.js";
 import { readTiffPages } from "./tiff-tags.js";
 
@@ -110,6 +110,11 @@ function tiffSize(bytes: Uint8Array): DeclaredSize {
 
 /** JPEG of other processes than the decoder's is whole and yet cannot be decoded. */
 function checkJpeg(bytes: Uint8Array): void {
+  // Decoders make a picture of it, and some say nothing
+  if (endsInZeros(bytes))
+    throw errors.truncated_image(
+      "The JPEG file ends in zeros and without its end marker: its copy broke off and was filled up. Send it again from its source.",
+    );
   let header: CodestreamHeader;
   try {
     header = readCodestream(bytes);

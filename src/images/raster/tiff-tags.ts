@@ -217,6 +217,11 @@ function checkPictures(form: TagForm, pages: readonly Directory[]): void {
       `Page ${reduced + 1} of the TIFF file says that it is a smaller version of another picture in it (NewSubfileType 1), ` +
         `as the thumbnails of camera raw (DNG, NEF, ARW) and the levels of pyramids are. ${TAKE_THE_PICTURE}`,
     );
+  const mask = pages.findIndex((page) => (one(page, TAG.newSubfile, 0) & 4) === 4);
+  if (mask >= 0)
+    throw unsupported(
+      `Page ${mask + 1} of the TIFF file says that it is a transparency mask of another picture in it (NewSubfileType 4). ${TAKE_THE_PICTURE}`,
+    );
   const seen = new Set<number>();
   for (const [i, page] of pages.entries())
     for (const at of page.get(TAG.subDirectories) ?? [])

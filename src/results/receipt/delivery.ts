@@ -28,9 +28,18 @@ export const DELIVERY_STATES = [
 export type DeliveryState = (typeof DELIVERY_STATES)[number];
 
 const STATE_MEANING =
-  "waiting: not sent yet; sent: the destination has acknowledged it, and it is read back next; " +
+  "waiting: to be sent, perhaps again; sent: the destination has acknowledged it, and its proof is due; " +
   "proven: it was read back and is equal; accepted: the destination has acknowledged it, and " +
   "no proof is configured; refused, unproven: set aside, with the reason";
+
+/** An item of OriginalAttributesSequence (0400,0561) in an object that was read back. */
+const changeSchema = z.object({
+  attributes: z.array(z.string()).describe("Keywords"),
+  system: z.string().optional().describe("ModifyingSystem, in the destination's own words"),
+  why: z.string().optional().describe("ReasonForTheAttributeModification: COERCE or CORRECT"),
+  at: z.string().optional().describe("AttributeModificationDateTime"),
+});
+export type AttributeChange = z.infer<typeof changeSchema>;
 
 /** One object on its way to one destination. */
 export const deliveredSchema = z.object({
@@ -46,10 +55,25 @@ export const deliveredSchema = z.object({
   reason: z.string().optional().describe("Why it failed, in the destination's own words"),
   warning: z.string().optional().describe("Warning of the destination when it took the object"),
   coerced: z.array(z.string()).optional().describe("Attributes that the destination has changed"),
+  changed_by: z
+    .array(changeSchema)
+    .optional()
+    .describe("Who changed attributes, where OriginalAttributesSequence says it"),
   tries: z
     .int()
     .min(0)
     .describe("How often the destination took it and had it not, or failed with it"),
+  attempts: z
+    .int()
+    .min(1)
+    .optional()
+    .describe("How often it was tried in vain in this state; each time the pause is longer"),
+  attempted_at: z.iso.datetime().optional().describe("When it was last tried in vain"),
+  transactions: z
+    .array(uid)
+    .optional()
+    .describe("Requests for commitment, of which a report of success is taken whenever it comes"),
+  asked: z.boolean().optional().describe("The last of them is not reported yet"),
 });
 export type Delivered = z.infer<typeof deliveredSchema>;
 

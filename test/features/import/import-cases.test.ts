@@ -451,8 +451,12 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
     writeFileSync(join(folder, "plans.json"), JSON.stringify(plans));
     const done = modelsImport(folder, engine(), { orientation: "SPL", mirror: "none" });
     return done.then(
-      ({ data }) => ({ refused: "", manifest: (data as { manifest: Manifest }).manifest }),
-      (error: unknown) => ({ refused: String(error), manifest: undefined }),
+      ({ data, text }) => ({
+        refused: "",
+        text,
+        manifest: (data as { manifest: Manifest }).manifest,
+      }),
+      (error: unknown) => ({ refused: String(error), text: "", manifest: undefined }),
     );
   };
   const both = (more: Fields) => (configuration: Fields) => {
@@ -469,6 +473,11 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
     (never.manifest!.inputs[0] as { resampling: Fields }).resampling["separate_above"],
     "slices are never apart where the plans do not say it: the function's own default",
   );
+  const part = await planned(t, (_, p: Plans) => {
+    p["dataset_name"] = "Dataset291_TotalSegmentator_part1_organs_1559subj";
+  });
+  t.match(part.text, /dataset_name: This is nnU-Net alone\. TotalSegmentator resamples/);
+  t.notMatch(other.text, /TotalSegmentator/);
   for (const [change, named] of [
     [both({ memefficient: true }), /resampling_fn_data_kwargs.*"memefficient"/],
     [(c: Fields) => (c["denoise"] = 1), /3d_fullres\.denoise: This field is not known/],

@@ -44,6 +44,8 @@ t.test("what several acquisitions differ in", async (t) => {
     ["SequenceName", "*ep_b0", "*ep_b1000"],
     ["EchoNumbers", "1", "2"],
     ["ContrastBolusStartTime", "100000", "101500"],
+    ["ManufacturerModelName", "One", "Other"],
+    ["GantryDetectorTilt", "0", "5"],
   ];
   for (const [keyword, one, other] of pairs)
     for (const [how, slices] of Object.entries({
@@ -72,6 +74,8 @@ t.test("pauses, blocks and private b-values", async (t) => {
     each((i) => ({ AcquisitionDate: "20260101", AcquisitionTime: time(i, gap) }));
   t.match((await series(t, at(900))).warnings, [{ message: /AcquisitionTime/ }], "15 minutes");
   t.strictSame(warned(await series(t, at(60))), [], "a minute");
+  const days = await series(t, halves("AcquisitionDate", "20260101", "20260103"));
+  t.match(days.warnings, [{ message: /AcquisitionTime/ }], "days without a time");
   t.match((await series(t, alternating("AcquisitionNumber", "1", "2"))).warnings, [
     { message: /AcquisitionNumber/ },
   ]);
@@ -135,6 +139,77 @@ t.test("a CT whose times go to and fro along the stack", async (t) => {
   t.match(byDateTime.warnings, [{ message: /AcquisitionTime/ }], "AcquisitionDateTime alone");
   const mr = await timed((i) => (i % 2) * 30, { Modality: "MR", RescaleType: "US" });
   t.strictSame(warned(mr), [], "MR in two concatenations");
+});
+
+t.test("times of CT at the borders of rotations", async (t) => {
+  const clock = (seconds: number) => {
+    const two = (value: number) => String(Math.floor(value)).padStart(2, "0");
+    const rest = (seconds % 60).toFixed(3).padStart(6, "0");
+    return `${two(10 + seconds / 3600)}${two((seconds / 60) % 60)}${rest}`;
+  };
+  const stack = (count: number, secondsOf: (i: number) => number) =>
+    series(
+      t,
+      Array.from({ length: count }, (_, i) => ({ AcquisitionTime: clock(secondsOf(i)) })),
+    );
+  /** The rotation of a slice, where the last of one lies behind the first of the next. */
+  const turn = (i: number, rows: number, over: number) => {
+    const [at, within] = [Math.floor(i / rows), i % rows];
+    const isLate = at > 0 && within < 2 * over && within % 2 === 1;
+    return isLate ? at - 1 : at;
+  };
+  /** As scanners are not: another number for each slice, the same in each run. */
+  const jitter = (i: number) => ((i * 7919) % 101) / 101 - 0.5;
+  const usual: [string, number, (i: number) => number][] = [
+    ["helical, one time for all", 100, () => 10],
+    ["helical, a time for each slice", 100, (i) => 10 + 0.0375 * i],
+    ["helical, feet first", 100, (i) => 60 - 0.0375 * i],
+    ["helical, whole seconds", 100, (i) => Math.floor(10 + 0.0375 * i)],
+    ["helical, times that vary", 100, (i) => 10 + 0.0375 * i + 0.08 * jitter(i)],
+    ["helical, of a gated heart", 100, (i) => 10 + 0.9 * Math.floor(i / 23 + 0.2 * jitter(i))],
+    ["two helical ranges, a breath between", 100, (i) => 10 + 0.04 * i + (i < 50 ? 0 : 20)],
+    ["4 rows", 48, (i) => 10 + 2 * Math.floor(i / 4)],
+    ["4 rows, borders over each other", 48, (i) => 10 + 2 * turn(i, 4, 1)],
+    ["4 rows, a moment for each", 48, (i) => 10 + 2 * Math.floor(i / 4) + 0.01 * (i % 4)],
+    ["16 rows, borders over each other", 160, (i) => 10 + 1.5 * turn(i, 16, 2)],
+    [
+      "64 rows, gated, heartbeats that vary",
+      256,
+      (i) => 10 + turn(i, 64, 5) * (0.9 + 0.05 * jitter(turn(i, 64, 5))),
+    ],
+    ["160 rows, two volumes over each other", 320, (i) => 10 + 1.8 * turn(i, 160, 15)],
+    ["160 rows, one volume", 160, () => 10.35],
+  ];
+  for (const [name, count, secondsOf] of usual)
+    t.strictSame(warned(await stack(count, secondsOf)), [], name);
+  const mixed: [string, number, (i: number) => number][] = [
+    ["phases of 4 rows", 48, (i) => 10 + 2 * Math.floor(i / 4) + 0.4 * (i % 2)],
+    ["phases of 16 rows", 160, (i) => 10 + 2 * Math.floor(i / 16) + 0.4 * (i % 2)],
+    [
+      "phases of 16 rows, half and half",
+      160,
+      (i) => 10 + 2 * Math.floor(i / 16) + 0.4 * (Math.floor(i / 4) % 2),
+    ],
+    ["phases of 64 rows", 256, (i) => 10 + 1.8 * Math.floor(i / 64) + 0.3 * (i % 3)],
+    ["phases of 160 rows", 160, (i) => 10.35 + 0.3 * (i % 2)],
+    ["phases of a helical heart", 100, (i) => 10 + 0.9 * Math.floor(i / 24) + 0.36 * (i % 2)],
+    ["two helical passes", 100, (i) => 10 + 0.0375 * i + 25 * (i % 2)],
+    ["two helical passes, there and back", 100, (i) => (i % 2 ? 40 - 0.0375 * i : 10 + 0.0375 * i)],
+    [
+      "two helical passes, times that vary",
+      200,
+      (i) => 10 + 0.0375 * i + 25 * (i % 2) + 0.08 * jitter(i),
+    ],
+    ["one slice of another pass", 100, (i) => 10 + 0.0375 * i + (i === 77 ? 30 : 0)],
+    ["ten slices of another pass", 100, (i) => 10 + 0.0375 * i + (i >= 70 && i < 80 ? 30 : 0)],
+    [
+      "one slice of another phase of its beat",
+      256,
+      (i) => 10 + 1.8 * Math.floor(i / 64) + (i === 100 ? 0.3 : 0),
+    ],
+  ];
+  for (const [name, count, secondsOf] of mixed)
+    t.match((await stack(count, secondsOf)).warnings, [{ message: /AcquisitionTime/ }], name);
 });
 
 t.test("usual stacks", async (t) => {

@@ -18,6 +18,7 @@ import {
   type Coder,
   type Raw,
 } from "../../support/dicom.js";
+import { warned } from "../../support/expect.js";
 import { DICOM_FILES, needs } from "../../support/needs.js";
 
 type Colour = readonly [number, number, number];
@@ -127,10 +128,14 @@ async function contradictory(raw: Raw): Promise<Record<string, Buffer>> {
     await coded("rle"),
   ];
   const transformed = await compress("jpeg2000", raw);
+  const ht = await coded("htj2k");
   const files: [string, string, Coder | "native", Uint8Array | undefined][] = [
     ["JPEG 2000 without a transform, YBR_ICT", "YBR_ICT", "jpeg2000", j2k],
     ["JPEG 2000 without a transform, YBR_RCT", "YBR_RCT", "jpeg2000", j2k],
     ["JPEG 2000 with a transform, YBR_FULL", "YBR_FULL", "jpeg2000", transformed],
+    ["HTJ2K with a transform, YBR_FULL", "YBR_FULL", "htj2k", ht],
+    ["HTJ2K with a transform, YBR_FULL_422", "YBR_FULL_422", "htj2k", ht],
+    ["JPEG-LS, YBR_ICT", "YBR_ICT", "jpeg-ls", ls],
     ["JPEG-LS, YBR_RCT", "YBR_RCT", "jpeg-ls", ls],
     ["JPEG, marked as YBR, RGB", "RGB", "jpeg-lossless", marked(lossless, 1)],
     ["JPEG, marked as RGB, YBR_FULL", "YBR_FULL", "jpeg-lossless", marked(lossless, 0)],
@@ -154,6 +159,25 @@ async function contradictory(raw: Raw): Promise<Record<string, Buffer>> {
   );
 }
 
+/**
+ * HTJ2K of these components without a transform. The encoder always has one: it is given what the
+ * reversible one makes them of (ITU-T T.800 annex G.2), and the mark of the transform is taken out.
+ */
+async function untransformed(raw: Raw): Promise<Buffer> {
+  const data = raw.data.slice();
+  for (let i = 0; i < data.length; i += 3) {
+    const [luminance = 0, blue = 0, red = 0] = raw.data.subarray(i, i + 3);
+    const green = luminance - Math.floor((blue + red - 256) / 4);
+    const colour = [red - 128 + green, green, blue - 128 + green];
+    if (colour.some((value) => value < 0 || value > 255)) throw new RangeError("8 bits");
+    data.set(colour, i);
+  }
+  const coded = Buffer.from(await compress("htj2k", { ...raw, data }));
+  const codingStyle = coded.indexOf(Buffer.from([0xff, 0x52]));
+  coded[codingStyle + 8] = 0;
+  return coded;
+}
+
 const UNKNOWN = { code: "corrupt_image", message: /the colours are not known/ };
 
 t.test("pictures are read as what they are, whatever contradicts it", async (t) => {
@@ -171,6 +195,31 @@ t.test("pictures are read as what they are, whatever contradicts it", async (t) 
         t.strictSame(others, [], title);
       }
     }
+});
+
+t.test("HTJ2K without a transform", async (t) => {
+  // The transform leaves 8 bits where colours are strong
+  const greys = TOLD["a grey ultrasound"]!.map(([value]): Colour => {
+    const lighter = value / 2 + 60;
+    return [lighter, lighter, lighter];
+  });
+  const pictures: [string, Colour[], Reading][] = [
+    ["grey", greys, "RGB"],
+    ["grey", greys, "YBR_FULL"],
+    ["an endoscopy", TOLD["an endoscopy"]!, "YBR_FULL"],
+  ];
+  for (const [name, colours, reading] of pictures) {
+    const raw = rawOf(colours, reading);
+    const coded = await untransformed(raw);
+    for (const tag of ["YBR_ICT", "YBR_RCT", "RGB", "YBR_FULL"]) {
+      const title = `${name} of ${reading}: ${tag}`;
+      const image = await readImage(fileOf(raw, tag, SYNTAXES.htj2k, [coded]));
+      t.ok(same(await image.frame(0), raw.data), title);
+      const isTold = tag === "YBR_ICT" || tag === "YBR_RCT";
+      t.equal(image.format.photometricInterpretation, isTold ? reading : tag, title);
+      t.strictSame(warned(image), isTold ? ["photometric_mismatch"] : [], title);
+    }
+  }
 });
 
 t.test("where the values do not tell, the file is refused by name", async (t) => {

@@ -33,7 +33,8 @@ t.test("types that ct-tissue does not take", async (t) => {
     "CT_SOM5 TOP|SCOUT|PERFUSION|SUBTRACTION|FUSION|STD_DEVIATION|DIVISION|MULTIPLICATION|FFRCT|ECV|" +
     "EFFECTIVE_Z|ELEC_DENSITY|RHO_Z|IODMAP|LUNGMAP|DE_CALC_SUPPR|GOUT|" +
     "CT_SOM5 CASC|CASCORE|CALCIUM_SCORING|DYNEVA|CT_SOM7 OSTEO|LUNG_VESSELS|DE_LUNG_VESSELS|COLLAGEN|" +
-    "TENDON|KIDNEY_STONES|HARDPLAQUES|BONE_MARROW|STDDEV|ADDITION"
+    "TENDON|KIDNEY_STONES|HARDPLAQUES|BONE_MARROW|STDDEV|ADDITION|CTFFR|DIFF|SURESUBTRACTION|HISTOGRAM|TABLE|" +
+    "SEGMENTATION|LABELMAP|MASK|PARAMETRIC MAP|JACOBIAN"
   ).split("|");
   const techniques: [string, string][] = [
     ["CT_SOM5 MIP", "MAX_IP"],
@@ -42,6 +43,7 @@ t.test("types that ct-tissue does not take", async (t) => {
     ["MIPT", "MAX_IP"],
     ["CT_SOM7 MIPTHIN", "MAX_IP"],
     ["THINMIP", "MAX_IP"],
+    ["MIP20MM", "MAX_IP"],
     ["MINIPT", "MIN_IP"],
     ["PANORAMIC", "CURVED_MPR"],
     ["MINIP", "MIN_IP"],
@@ -117,6 +119,10 @@ t.test("types that stay Hounsfield units", async (t) => {
     "ORIGINAL\\PRIMARY\\AXIAL\\PERFUSION",
     "ORIGINAL\\PRIMARY\\AXIAL\\VOLUME",
     "DERIVED\\SECONDARY\\AXIAL",
+    "DERIVED\\SECONDARY\\REFORMATTED",
+    "DERIVED\\SECONDARY\\MPR\\CSA MPR\\\\CSAPARALLEL",
+    "DERIVED\\PRIMARY\\AXIAL\\JP2K LOSSY 6 1",
+    "ORIGINAL\\PRIMARY\\AXIAL\\SOMETHING NEW",
     "ORIGINAL\\PRIMARY",
   ];
   for (const ImageType of silent) {
@@ -125,7 +131,8 @@ t.test("types that stay Hounsfield units", async (t) => {
   }
   const energies = ["VMI", "MONOENERGETIC", "MONOE_40KEV", "VNC", "MAT_REMOVED", "GSI MONO"];
   const means = ["AIP", "AVERAGE", "AVE_IP", "MEAN_IP", "MEAN", "CT_SOM5 AIP"];
-  const warnedOf = [...energies, ...means, "OTHER"];
+  const unknown = ["BMD", "CAD", "CSA 3D EDITOR", "BONE_SUB", "RESULT", "KEY IMAGE", "GSI", "CBP"];
+  const warnedOf = [...energies, ...means, ...unknown, "OTHER"];
   for (const type of warnedOf) {
     const image = await read({ ImageType: `DERIVED\\SECONDARY\\AXIAL\\${type}` });
     t.strictSame(

@@ -280,6 +280,9 @@ t.test("damage is refused", async (t) => {
   // Block type 3 does not exist (RFC 1951 section 3.2.3)
   broken[dicomFile({ transferSyntax: DEFLATED, attributes: {} }).length - 2] = 0x07;
   await refuses(t, broken, "corrupt_image", /inflated/, "broken deflate stream");
+  // What inflates all the same is no longer as long as it was
+  const other = dicomFile({ transferSyntax: DEFLATED, pixels, trailing: Buffer.alloc(5, 0x37) });
+  await refuses(t, other, "corrupt_image", /deflated data set.*damaged/, "bytes behind the pixels");
 });
 
 t.test(

@@ -166,6 +166,34 @@ t.test("a codestream that is a header alone", async (t) => {
   }
 });
 
+t.test("a codestream that was filled up with zeros", async (t) => {
+  const raw = picture({ ...LAYOUTS["12-bit grey"]!, rows: 64, columns: 64 });
+  const pixels = picture({ ...LAYOUTS["8-bit grey"]!, rows: 64, columns: 64 });
+  for (const coder of ["jpeg", "jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k"] as const) {
+    const source = coder === "jpeg" ? pixels : raw;
+    const whole = Buffer.from(await compress(coder, source));
+    const read = async (bytes: Buffer) => {
+      const image = await readImage(
+        dicomFile({
+          transferSyntax: SYNTAXES[coder],
+          attributes: attributesOf(source),
+          pixels: { fragments: [bytes] },
+        }),
+      );
+      return image.frame(0);
+    };
+    for (const part of [0.5, 0.9]) {
+      const error = await failure(
+        read(Buffer.from(whole).fill(0, Math.round(part * whole.length))),
+      );
+      t.equal(error.code, "truncated_image", `${coder} from ${part} on`);
+      t.match(error.message, /ends in zeros/, `${coder} from ${part} on`);
+    }
+    const padded = Buffer.concat([whole, Buffer.alloc(5000)]);
+    await t.resolves(read(padded), `${coder}, padded behind its end`);
+  }
+});
+
 t.test("a frame that fails does not take its neighbours with it", async (t) => {
   for (const coder of ["jpeg-ls", "jpeg-lossless"] as const) {
     const raw = picture(LAYOUTS["8-bit grey"]!);

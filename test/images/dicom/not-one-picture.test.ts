@@ -175,6 +175,40 @@ t.test("a grid among others, and in functional groups", async (t) => {
   });
   t.ok(isMosaic(await read(groups([own, own]))), "Siemens' own group of a frame");
   t.ok(isMosaic(await read(groups([own, own]), IMPLICIT)), "Siemens' own group, without VRs");
+  const uih = "Image Private Header";
+  const counts: [string, Attributes][] = [
+    ["a number of images", block("SIEMENS MR HEADER", "0019", { "0a": new Typed("US", [36]) })],
+    ["times of slices", block("SIEMENS MR HEADER", "0019", { "29": new Typed("FD", [0, 20]) })],
+    ["a number of slices of United Imaging", block(uih, "0065", { "50": new Typed("DS", "16") })],
+    [
+      "items of slices of United Imaging",
+      block(uih, "0065", { "51": new Typed("SQ", [{ Rows: 4 }, { Rows: 4 }]) }),
+    ],
+    [
+      "CSA",
+      block("SIEMENS CSA HEADER", "0029", {
+        "10": new Typed("OB", csa("NumberOfImagesInMosaic", "36      ")),
+      }),
+    ],
+    ...["SIEMENS MR SDI 03", "SIEMENS MR SDR 01", "SIEMENS MR SDS 02"].map(
+      (creator): [string, Attributes] => [
+        creator,
+        block(creator, "0021", {
+          fe: new Typed("SQ", [block(creator, "0021", { "75": SIEMENS_TYPES })]),
+        }),
+      ],
+    ),
+  ];
+  for (const [name, attributes] of counts) {
+    t.ok(isMosaic(await read(groups([{}, {}], attributes))), `${name}, shared`);
+    t.ok(isMosaic(await read(attributes)), `${name}, at the top`);
+    const last = await read(groups([{}, attributes]));
+    t.strictSame(
+      [0, 1].map((frame) => last.plane(frame) !== undefined),
+      [true, false],
+      `${name}, of one frame of two`,
+    );
+  }
   const slices = [0, 1].map((i) =>
     file({
       ImagePositionPatient: places[i]!,
@@ -243,6 +277,18 @@ t.test("slices of nuclear medicine lie by SliceVector, whatever the type", async
     ["projections", { FrameIncrementPointer: [ANGLE, SLICE] }, []],
     ["a planar image", { ImageType: "ORIGINAL\\PRIMARY\\DYNAMIC\\EMISSION" }, []],
     ["projections of a tomography", { ImageType: "ORIGINAL\\PRIMARY\\TOMO\\EMISSION" }, []],
+    ["angles alone", { SliceVector: undefined, FrameIncrementPointer: [ANGLE] }, []],
+    ...["STATIC", "DYNAMIC", "GATED", "WHOLE BODY", "TOMO"].map(
+      (kind): [string, Attributes, string[]] => [
+        `${kind} without numbers`,
+        {
+          ImageType: `ORIGINAL\\PRIMARY\\${kind}\\EMISSION`,
+          SliceVector: undefined,
+          FrameIncrementPointer: undefined,
+        },
+        [],
+      ],
+    ),
   ];
   for (const [name, more, codes] of nowhere) {
     const image = await nuclear(more);

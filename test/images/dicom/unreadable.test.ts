@@ -163,6 +163,21 @@ for (const [name, files, found] of broken)
     );
   });
 
+t.test("an ending that says DICOM, whatever the slices are called", async (t) => {
+  const slices = () => ({ a: slice({ z: 0 }), b: slice({ z: 2 }), c: slice({ z: 4 }) });
+  for (const name of ["next.dcm", "next.IMA", "next.dicom.part"]) {
+    const folder = folderOf(t, { ...slices(), [name]: Buffer.alloc(0) });
+    t.match((await refused(t, folder)).details, { found: { empty: 1 } }, name);
+    rmSync(folder, { recursive: true });
+  }
+  const beside = {
+    ".next.dcm": Buffer.alloc(0),
+    dcm: Buffer.alloc(0),
+    "next.dcm.txt": Buffer.alloc(0),
+  };
+  t.equal((await read(t, folderOf(t, { ...slices(), ...beside }))).frameCount, 3);
+});
+
 t.test("a link among slices is none", async (t) => {
   const folder = folderOf(t, stack());
   symlinkSync("nowhere", join(folder, "IM6.dcm"));

@@ -402,6 +402,19 @@ t.test("cut and broken files", async (t) => {
   await refuses(t, twelve, "unsupported_format", /12 bits/, "JPEG of 12 bits");
 });
 
+t.test("a JPEG whose copy was filled up with zeros", async (t) => {
+  const noise = Uint8Array.from({ length: 64 * 64 * 3 }, (_, i) => (i * 7919) % 251);
+  for (const progressive of [false, true]) {
+    const whole = await sharp(noise, raw(64, 64, 3))
+      .jpeg({ progressive })
+      .toBuffer();
+    const filled = Buffer.from(whole).fill(0, whole.length >> 1);
+    await refuses(t, filled, "truncated_image", /ends in zeros/, `progressive: ${progressive}`);
+    const padded = Buffer.concat([whole, Buffer.alloc(5000)]);
+    t.equal((await readImage(padded)).frameCount, 1, "zeros behind its end");
+  }
+});
+
 /** A TIFF's directory may lie behind its pixels: cut short it is either. */
 async function codeOf(file: Uint8Array): Promise<"truncated_image" | "corrupt_image"> {
   try {
@@ -452,6 +465,7 @@ t.test("a page that is a smaller version of the picture is not taken for it", as
     ["a pyramid, the smallest first", [{ ...small, more: [reduced] }, large], /Page 1 /],
     ["a pyramid, the largest first", [large, { ...small, more: [reduced] }], /Page 2 /],
     ["with other bits", [{ ...small, more: [{ ...reduced, values: [3] }] }], /Page 1 /],
+    ["a mask", [large, { ...large, more: [{ ...reduced, values: [4] }] }], /Page 2 .*mask/],
     [
       "samples of a sensor",
       [{ ...large, inside: [{ ...small, photometric: 32803 }] }],

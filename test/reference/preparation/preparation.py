@@ -22,6 +22,7 @@ from torchxrayvision.utils import normalize
 from transformers.models.clip.image_processing_clip import CLIPImageProcessor
 from transformers.models.convnext.image_processing_convnext import ConvNextImageProcessor
 from transformers.models.deit.image_processing_deit import DeiTImageProcessor
+from transformers.models.detr.image_processing_detr import DetrImageProcessor
 from transformers.models.sam.image_processing_sam import SamImageProcessor
 from ultralytics.data.augment import LetterBox
 
@@ -78,6 +79,19 @@ def cut_by_albumentations(edge, height, width):
     return albumentations.Compose(steps)(image=values[..., None])["image"][..., 0]
 
 
+def bounded(shortest, longest, multiple):
+    """Sides as detectron2.data.transforms.ResizeShortestEdge.get_output_shape has them, padded as ImageList does it."""
+    high, wide = values.shape
+    scale = shortest / min(high, wide)
+    new_high, new_wide = high * scale, wide * scale
+    if max(new_high, new_wide) > longest:
+        scale = longest / max(new_high, new_wide)
+        new_high, new_wide = new_high * scale, new_wide * scale
+    sides = int(new_wide + 0.5), int(new_high + 0.5)
+    image = np.asarray(Image.fromarray(values).resize(sides, Image.BILINEAR))
+    return np.pad(image, [(0, -side % multiple) for side in image.shape])
+
+
 def chest(side):
     return XRayResizer(side)(XRayCenterCrop()(normalize(picture, 255)[None]))[0]
 
@@ -92,12 +106,15 @@ def torched_volume(**how):
     return torch.nn.functional.interpolate(torch.tensor(volume)[None, None], SMALL, **how)[0, 0].numpy()
 
 
+# Of which Transformers makes a longest side of one pixel less, by its rounding
+LONGEST = 25
 small = Resize((13, 17), mode="bilinear")
 RESULTS = {
     "picture": values,
     # Rows shrink, columns grow
     "opencv-linear": cv2.resize(values, (64, 12), interpolation=cv2.INTER_LINEAR),
     "opencv-cubic": cv2.resize(values, (64, 12), interpolation=cv2.INTER_CUBIC),
+    "opencv-nearest": cv2.resize(values, (64, 12), interpolation=cv2.INTER_NEAREST),
     "opencv-area": cv2.resize(values, (17, 13), interpolation=cv2.INTER_AREA),
     "torch-linear": torched(12, 64, mode="bilinear", antialias=False),
     "torch-cubic": torched(12, 64, mode="bicubic", antialias=False),
@@ -122,12 +139,16 @@ RESULTS = {
     "transformers-sam": transformed(
         SamImageProcessor, size={"longest_edge": 26}, pad_size={"height": 26, "width": 26}, mask_size={"longest_edge": 26}, resample=2
     ),
+    "transformers-detr": transformed(DetrImageProcessor, size={"shortest_edge": 20, "longest_edge": LONGEST}, resample=2, do_pad=False),
+    "torchvision-edges": torchvision.transforms.Resize(20, max_size=27)(tensor)[0].numpy(),
+    "detectron2-edges": bounded(20, 27, 8),
     "albumentations-pad": padded(25, 114, "top_left"),
     "albumentations-letterbox": padded(25, 114, "center"),
     "albumentations-crop": cut_by_albumentations(18, 16, 15),
     "ultralytics-letterbox": LetterBox((25, 30), auto=False)(image=np.repeat(values[..., None], 3, 2))[..., 0],
     "skimage-mirror": skimage.transform.resize(values, (12, 64), preserve_range=True),
     "skimage-constant": skimage.transform.resize(values, (12, 64), mode="constant", cval=40, preserve_range=True),
+    "skimage-plain": skimage.transform.resize(values, (12, 64), anti_aliasing=False, preserve_range=True),
     "torchxrayvision": chest(16),
     "torch-corners": torched(12, 64, mode="bilinear", align_corners=True),
     "volume": volume,

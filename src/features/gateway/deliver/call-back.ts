@@ -32,11 +32,11 @@ export const COMMITMENT = "1.2.840.10008.1.20.1";
 export const COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1";
 
 /** The data set of a report of a commitment. */
-export type CommitmentReport = Awaited<ReturnType<typeof readReport>>;
+export type ReportAttributes = Awaited<ReturnType<typeof readReport>>;
 
 /**
- * A report is of the one object that a transaction asked for: its UIDs, and where it can be
- * retrieved.
+ * A report is of the objects that a transaction asked for, 64 at most: their UIDs, and where they
+ * can be retrieved.
  */
 const MOST_REPORT_BYTES = 64 * 1024;
 /** A deflated one could unfold to anything; every peer can send these. */
@@ -63,7 +63,7 @@ const OF_OBJECTS = decodable()
 
 export class CallBack {
   readonly #expected = new Map<string, (object: Incoming) => Promise<void>>();
-  readonly #reports = new Set<(report: CommitmentReport) => void>();
+  #reports: ((report: ReportAttributes) => boolean) | undefined;
   readonly #open = new Set<Socket>();
   readonly #admission: Admission;
   readonly #server = createServer((socket) => {
@@ -106,9 +106,9 @@ export class CallBack {
     return () => this.#expected.delete(sopInstanceUid);
   }
 
-  expectReport(take: (report: CommitmentReport) => void): () => void {
-    this.#reports.add(take);
-    return () => this.#reports.delete(take);
+  /** @param take says whether the report is of something that was asked for */
+  takeReports(take: (report: ReportAttributes) => boolean): void {
+    this.#reports = take;
   }
 
   async #serve(socket: Socket): Promise<void> {
@@ -131,10 +131,10 @@ export class CallBack {
         return { status: STATUS.success };
       },
       event: async (report) => {
-        if (this.#reports.size === 0) return STATUS.processingFailure;
-        const read = await readReport(report);
-        for (const take of this.#reports) take(read);
-        return STATUS.success;
+        if (this.#reports === undefined) return STATUS.processingFailure;
+        // A peer may report again what was refused
+        const isKnown = this.#reports(await readReport(report));
+        return isKnown ? STATUS.success : STATUS.processingFailure;
       },
     };
     try {

@@ -10,6 +10,7 @@ import { counted, table } from "../../../base/table.js";
 import type { Config } from "../../../config.js";
 import { openDestination } from "./open-destination.js";
 import { objectToSend, Outbox } from "./outbox.js";
+import { changersText } from "./proof.js";
 import { queueOf } from "./service.js";
 import { readGateway, type GatewaySettings } from "../settings.js";
 import {
@@ -23,6 +24,7 @@ import { readReceipt } from "../../../results/receipt/read-receipt.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../../../results/commit/staging.js";
 import {
   readDeliveryFile,
+  type AttributeChange,
   type Delivered,
   type Delivery,
 } from "../../../results/receipt/delivery.js";
@@ -185,6 +187,23 @@ async function* deliveriesBelow(folder: string): AsyncGenerator<DeliveredResult>
   }
 }
 
+/** An object that was read back. */
+interface VerifiedObject {
+  destination: string;
+  path: string;
+  state: string;
+  reason?: string;
+  coerced?: readonly string[] | undefined;
+  changed_by?: readonly AttributeChange[] | undefined;
+}
+
+/** What the destination has changed of it, and who, as far as the object says that. */
+function changesIn({ coerced = [], changed_by: by = [] }: VerifiedObject): string {
+  if (coerced.length === 0) return "";
+  const whom = by.length === 0 ? "" : `, by ${changersText(by)}`;
+  return `changed: ${coerced.join(", ")}${whom}`;
+}
+
 /** Reads every object back that was delivered, and changes nothing. */
 export async function deliverVerify(
   config: Config,
@@ -199,7 +218,7 @@ export async function deliverVerify(
     ]),
   );
   const { signal } = new AbortController();
-  const read: { destination: string; path: string; state: string; reason?: string }[] = [];
+  const read: VerifiedObject[] = [];
   try {
     for await (const { name, delivery, trust, place, receipt: file } of deliveriesIn(paths)) {
       const receipt = await readReceipt(file, name);
@@ -222,6 +241,8 @@ export async function deliverVerify(
             path: file,
             state,
             ...("reason" in more ? { reason: more.reason } : {}),
+            ...("coerced" in more ? { coerced: more.coerced } : {}),
+            ...("changed_by" in more ? { changed_by: more.changed_by } : {}),
           });
         }
     }
@@ -234,12 +255,7 @@ export async function deliverVerify(
     print(
       table([
         ["DESTINATION", "STATE", "OBJECT", "REASON"],
-        ...read.map(({ destination, state, path: file, reason = "" }) => [
-          destination,
-          state,
-          file,
-          reason,
-        ]),
+        ...read.map((one) => [one.destination, one.state, one.path, one.reason ?? changesIn(one)]),
       ]),
     );
   return read.every(({ state }) => state === "proven") ? 0 : 1;

@@ -4,6 +4,7 @@
 import { stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { z } from "zod";
+import { durations } from "../../../base/durations.js";
 import { errno } from "../../../base/errno.js";
 import { ConfigError } from "../../../base/errors.js";
 import { LOOPBACK, Networks, plainAddress } from "../../../base/networks.js";
@@ -11,6 +12,8 @@ import { absolute, duration, network } from "../../../config.js";
 import { readCertificates, refuseOutOfDate } from "../../../files/certificates.js";
 import { textOfNamed } from "../../../files/regular-file.js";
 import { aeTitle } from "../dimse/ae-title.js";
+import { mayChange } from "./may-change.js";
+import type { ProofPolicy } from "./progress.js";
 import { takes } from "./takes.js";
 
 const client = z
@@ -24,6 +27,27 @@ const timeout = duration
   .refine((seconds) => seconds <= 86_400, "Expected at most 1d")
   .default(60)
   .describe('The peer may be silent for so long before it counts as away, for example "60s"');
+
+/** What is done until an object is proven, whatever the protocol. */
+const proving = {
+  proof_within: duration
+    .refine((seconds) => seconds <= 30 * 86_400, "Expected at most 30d")
+    .optional()
+    .describe(
+      "The peer may take so long until it shows an object or reports its commitment. Until then it is looked for again, with growing pauses; only then is it sent again. 10m if absent, 2d for commitment",
+    ),
+  send_again: z
+    .int()
+    .min(0)
+    .max(10)
+    .default(2)
+    .describe("How often an object is sent again that the peer took and does not have as it was"),
+  may_change: mayChange
+    .optional()
+    .describe(
+      "Keywords of attributes that the peer may change, beside those of the patient and the study",
+    ),
+};
 
 /**
  * The base of a DICOMweb service; what is behind a question mark, and a password, would go into
@@ -55,6 +79,7 @@ const stow = z
       .union([z.literal("wado-rs"), z.literal(false)])
       .default("wado-rs")
       .describe("Each object is read back by WADO-RS and compared; false: nothing is proven"),
+    ...proving,
     timeout,
   })
   .superRefine(({ url, ca, client, token_file, basic_file }, context) => {
@@ -89,6 +114,7 @@ const dicom = z
       .union([z.enum(["c-get", "c-move", "commitment"]), z.literal(false)])
       .default("c-get")
       .describe(PROVE_MEANING),
+    ...proving,
     listen: z
       .strictObject({
         port: z.int().min(1).max(65535),
@@ -130,6 +156,13 @@ export const destinationSchema = z.discriminatedUnion("type", [stow, dicom]);
 export type DestinationSettings = z.output<typeof destinationSchema>;
 export type StowSettings = Extract<DestinationSettings, { type: "stow" }>;
 export type DicomSettings = Extract<DestinationSettings, { type: "dicom" }>;
+
+/** How long a proof is waited for, and how often an object is sent again. */
+export function proofPolicy({ prove, proof_within, send_again }: DestinationSettings): ProofPolicy {
+  const usual = prove === "commitment" ? durations.commitmentWithin : durations.proofWithin;
+  const withinMs = proof_within === undefined ? usual : 1000 * proof_within;
+  return { withinMs, sendAgain: send_again };
+}
 
 const local = new Networks(LOOPBACK);
 function isLoopback(host: string): boolean {

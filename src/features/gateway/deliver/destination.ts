@@ -7,6 +7,7 @@ import { errno } from "../../../base/errno.js";
 import { Gathering } from "../../../base/gathering.js";
 import { readWholeHere } from "../../../files/descriptor.js";
 import { sha256, withPlain } from "../../../files/durable-files.js";
+import type { AttributeChange } from "../../../results/receipt/delivery.js";
 
 export interface ObjectToSend {
   path: string;
@@ -26,14 +27,18 @@ export interface ObjectToSend {
 export type Sent =
   /** The peer says that it has it; with the warning that came with that. */
   | { state: "stored"; warning?: string }
-  /** It will never take this object as it is. */
-  | { state: "refused"; reason: string }
+  /**
+   * It will never take this object as it is.
+   * @property syntax true where it may take it in another transfer syntax
+   */
+  | { state: "refused"; reason: string; syntax?: true }
   /**
    * It may take it later.
    * @property answered true where the peer was there and failed with this object: a few more tries
    * are enough
+   * @property full true where it has no resources for it
    */
-  | { state: "away"; reason: string; answered?: true };
+  | { state: "away"; reason: string; answered?: true; full?: true };
 
 export type Unsent = Exclude<Sent, { state: "stored" }>;
 
@@ -44,9 +49,43 @@ export type Proved =
    * @property coerced keywords of attributes of the patient and the study that the peer has set
    * otherwise (PS3.4 annex B.4.1)
    */
-  | { state: "proven"; how: ProofBy; at: string; coerced?: string[] }
-  | { state: "differs" | "missing"; reason: string }
+  | {
+      state: "proven";
+      how: ProofBy;
+      at: string;
+      coerced?: string[];
+      changed_by?: AttributeChange[];
+    }
+  /** It is not there yet, or was lost: it is looked for again, and then sent again. */
+  | { state: "missing"; reason: string }
+  /** Its pixels differ, or it cannot be read: it is sent again. */
+  | { state: "differs"; reason: string }
+  /** Attributes differ that the peer may not change: sending it again does not help. */
+  | { state: "changed"; reason: string; changed_by?: AttributeChange[] }
+  /** The peer does not commit to it: never, or not yet. */
+  | { state: "refused" | "failed"; reason: string }
   | { state: "away" | "not_provable"; reason: string };
+
+/** What a report of a commitment says of each object that it names (PS3.4 section J.3.3). */
+export interface CommitmentReport {
+  transaction: string;
+  outcomes: ReadonlyMap<string, Proved>;
+}
+
+/** Proofs that a peer reports when it likes. */
+export interface Commitments {
+  /**
+   * From now on reports are taken, of whatever process has asked for them; undone by the result.
+   * @param take says whether the transaction is known
+   */
+  listen(take: (report: CommitmentReport) => boolean): () => void;
+  /** Asks for a transaction. Its report comes to whoever listens. */
+  ask(
+    transaction: string,
+    objects: readonly ObjectToSend[],
+    signal: AbortSignal,
+  ): Promise<"asked" | Extract<Proved, { reason: string }>>;
+}
 
 export type ProofBy = "wado-rs" | "c-get" | "c-move" | "commitment";
 
@@ -61,6 +100,8 @@ export interface Destination {
   ): AsyncIterable<[sopInstanceUid: string, Sent]>;
   /** Reads an object back and compares it with its file. */
   prove(object: ObjectToSend, signal: AbortSignal): Promise<Proved>;
+  /** Where objects are not read back, but the peer is asked to commit to them. */
+  readonly commitments?: Commitments | undefined;
   /** Ends what is open. */
   close(): void;
 }

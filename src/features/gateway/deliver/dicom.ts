@@ -2,15 +2,12 @@
  * A destination that speaks DICOM's network protocol: objects go there by C-STORE, and are read
  * back by C-GET or C-MOVE, or the peer is asked to commit to them (PS3.4 annexes B, C and J).
  */
-import { randomUUID } from "node:crypto";
 import { ReadableStream } from "node:stream/web";
-import { setTimeout as delay } from "node:timers/promises";
 import { stat } from "../../../files/disk.js";
 import { ifMissing } from "../../../files/durable-files.js";
 import { sopClassName } from "../../../images/dicom/dictionary.js";
 import { transferSyntax } from "../../../images/dicom/transfer-syntax.js";
 import { dataSetBytes, fileHead, type Dataset } from "../../../results/dicom/elements.js";
-import { derivedUid } from "../../../results/dicom/uid.js";
 import { durations } from "../../../base/durations.js";
 import { errno } from "../../../base/errno.js";
 import { groupsOf } from "../../../base/groups.js";
@@ -23,13 +20,8 @@ import {
   type AssociationOptions,
   type Outgoing,
 } from "../dimse/requestor.js";
-import {
-  CallBack,
-  COMMITMENT,
-  COMMITMENT_INSTANCE,
-  readReport,
-  type CommitmentReport,
-} from "./call-back.js";
+import { CallBack } from "./call-back.js";
+import { Commitment } from "./commitment.js";
 import {
   bytesToSend,
   gathered,
@@ -51,27 +43,41 @@ import { sentBy, statusText } from "./store-status.js";
 /** Study Root Query/Retrieve Information Model (PS3.4 annex C.6.2). */
 const GET = "1.2.840.10008.5.1.4.1.2.2.3";
 const MOVE = "1.2.840.10008.5.1.4.1.2.2.2";
-/** Action Type ID of a request for commitment (PS3.4 section J.3.2). */
-const REQUEST_COMMITMENT = 1;
 
 /**
- * Objects of one association. Results are of few classes, each in at most three transfer syntaxes:
+ * Objects of one association. Results are of few classes, each in at most four transfer syntaxes:
  * its 128 presentation contexts have room for them.
  */
 const MOST_OBJECTS = 64;
+/** After so many in turn for which a peer has no resources, others are not tried. */
+const MOST_UNSURE = 3;
 /** Bytes of a P-DATA-TF that peers are told. */
 const MOST_DATA = 256 * 1024;
+
+type Away = Extract<Sent, { state: "away" }>;
+const awayBy = (error: unknown): Away => ({ state: "away", reason: faultText(error) });
 
 type Tell = (object: ObjectToSend, sent: Sent) => void;
 
 export class DicomDestination implements Destination {
+  readonly commitments: Commitment | undefined;
   readonly #closed = new AbortController();
   #callBack: CallBack | undefined;
 
   constructor(
     private readonly name: string,
     private readonly settings: DicomSettings,
-  ) {}
+  ) {
+    if (settings.prove === "commitment")
+      this.commitments = new Commitment({
+        callBack: async () => (settings.listen === undefined ? undefined : await this.#listening()),
+        options: (signal) => this.#options(signal),
+        call: (options) => this.#call(options),
+        // Without a port to be called at, the report comes over this association, or never
+        holdMs: () =>
+          settings.listen === undefined ? durations.commitmentAgain : patience(settings, 0),
+      });
+  }
 
   send(objects: readonly ObjectToSend[], signal: AbortSignal): AsyncIterable<[string, Sent]> {
     const chunks = [...groupsOf(objects, MOST_OBJECTS)];
@@ -101,41 +107,53 @@ export class DicomDestination implements Destination {
     signal: AbortSignal,
   ): Promise<void> {
     const left = [...objects];
-    const allAway = (error: unknown) => {
-      for (const object of left.splice(0))
-        tell(object, { state: "away", reason: faultText(error) });
+    const allAway = (sent: Sent) => {
+      for (const object of left.splice(0)) tell(object, sent);
     };
+    /** Whether these or the peer are the cause, what comes after them shows. */
+    const unsure: { object: ObjectToSend; sent: Away }[] = [];
+    const tellUnsure = (more: Partial<Away> = {}) => {
+      for (const { object, sent } of unsure.splice(0)) tell(object, { ...sent, ...more });
+    };
+    const isLost = ({ sent }: { sent: Away }) => sent.full !== true;
     // What an association is lost with is away, and what comes after it gets another one
-    for (let lost = 0; left.length > 0;) {
+    while (left.length > 0) {
       let caller: CallingAssociation;
       const options = { ...this.#options(signal), contexts: proposals(left) };
       try {
         caller = await this.#call(options);
       } catch (error) {
-        allAway(error);
-        return;
+        allAway(awayBy(error));
+        break;
       }
       let [room, other] = [new ReusedBuffer(), new ReusedBuffer()];
       let next: ReturnType<typeof bytesToSend> | undefined;
+      let isBroken = false;
       for (let object = left.shift(); object !== undefined; object = left.shift()) {
+        let sent: Sent;
         try {
           const bytes = await (next ?? bytesToSend(object, room));
           // The next one is read while this one is sent
           [room, other] = [other, room];
           next = left[0] && bytesToSend(left[0], room);
-          tell(object, await this.#sendOne(caller, object, bytes, options));
-          lost = 0;
+          sent = await this.#sendOne(caller, object, bytes, options);
         } catch (error) {
-          tell(object, { state: "away", reason: faultText(error) });
-          lost += 1;
-          // Two in turn: it is not the objects
-          if (lost > 1) allAway(error);
-          break;
+          sent = awayBy(error);
+          isBroken = true;
         }
+        if (sent.state === "stored") tellUnsure({ answered: true });
+        if (isBroken || (sent.state === "away" && sent.full === true))
+          unsure.push({ object, sent: sent as Away });
+        else tell(object, sent);
+        // Two lost in turn, or several for which it has no room: it is not the objects
+        if (unsure.slice(-2).filter(isLost).length > 1 || unsure.length >= MOST_UNSURE)
+          allAway(sent);
+        if (isBroken) break;
       }
-      if (left.length === 0) await caller.release().catch(() => caller.abort());
-      else caller.abort();
+      if (isBroken) caller.abort();
+      else await caller.release().catch(() => caller.abort());
     }
+    tellUnsure();
   }
 
   async #sendOne(
@@ -175,10 +193,11 @@ export class DicomDestination implements Destination {
     // A peer may say without end that it goes on
     const whole = AbortSignal.any([signal, AbortSignal.timeout(durations.deliveryWhole)]);
     try {
-      if (how === "commitment") {
+      if (this.commitments !== undefined) {
         // Nothing is compared: its length says how long the peer may take
         const { size } = await stat(object.path).catch(ifMissing({ size: 0 }));
-        return await this.#commitment(object, this.#options(whole, size));
+        const wait = patience(this.settings, size);
+        return await this.commitments.prove(object, whole, wait);
       }
       const sent = await bytesToSend(object);
       if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
@@ -202,7 +221,7 @@ export class DicomDestination implements Destination {
             found = await fileOf(one, mostReadBack(sent));
         },
       );
-      return retrieved("c-get", answer, sent, found);
+      return retrieved("c-get", answer, sent, found, this.settings);
     });
   }
 
@@ -220,7 +239,7 @@ export class DicomDestination implements Destination {
           destination,
           identifier(object, context.transferSyntax),
         );
-        return retrieved("c-move", answer, sent, found);
+        return retrieved("c-move", answer, sent, found, this.settings);
       });
     } finally {
       stop();
@@ -241,58 +260,6 @@ export class DicomDestination implements Destination {
       return context === undefined ? cannot(`does not take ${what}`) : await ask(caller, context);
     } finally {
       await caller.release().catch(() => caller.abort());
-    }
-  }
-
-  /** The report may come over this association, or over one that the peer opens. */
-  async #commitment(object: ObjectToSend, options: AssociationOptions): Promise<Proved> {
-    const callBack = this.settings.listen === undefined ? undefined : await this.#listening();
-    const transaction = derivedUid("transaction", [object.sop_instance_uid, randomUUID()]);
-    let tell: (proved: Proved) => void = () => undefined;
-    const reported = new Promise<Proved>((resolve) => (tell = resolve));
-    const take = (report: CommitmentReport) => {
-      const proved = committed(transaction, object, report);
-      if (proved !== undefined) tell(proved);
-    };
-    const stop = callBack?.expectReport(take);
-    const caller = await this.#call({
-      ...options,
-      contexts: [{ abstractSyntax: COMMITMENT, transferSyntaxes: PLAIN }],
-    });
-    try {
-      const context = caller.contextOf(COMMITMENT);
-      if (context === undefined) return cannot("does not take Storage Commitment");
-      const referenced = {
-        ReferencedSOPClassUID: object.sop_class_uid,
-        ReferencedSOPInstanceUID: object.sop_instance_uid,
-      };
-      const dataSet = { TransactionUID: transaction, ReferencedSOPSequence: [referenced] };
-      const { status, comment } = await caller.action(
-        context,
-        COMMITMENT_INSTANCE,
-        REQUEST_COMMITMENT,
-        encoded(dataSet, context.transferSyntax),
-      );
-      if (status !== STATUS.success)
-        return {
-          state: "away",
-          reason: `Asking for commitment was answered with ${statusText(status, comment)}.`,
-        };
-      const here = (async () => {
-        for (;;) await caller.event(async (report) => take(await readReport(report)));
-      })();
-      // Without a port to be called at, the end of this association is the end of waiting
-      const ended =
-        callBack === undefined ? here : here.catch(() => new Promise<never>(() => undefined));
-      const late = delay(options.idleTimeout, undefined, { signal: options.signal, ref: false });
-      const silent = late.then((): Proved => ({
-        state: "away",
-        reason: "The peer has not reported its commitment.",
-      }));
-      return await Promise.race([reported, ended, silent]);
-    } finally {
-      stop?.();
-      caller.abort();
     }
   }
 
@@ -335,6 +302,7 @@ export class DicomDestination implements Destination {
 
   close(): void {
     this.#closed.abort();
+    this.commitments?.close();
     this.#callBack?.close();
   }
 }
@@ -386,8 +354,9 @@ async function retrieved(
   { status, comment }: CallAnswer,
   sent: Buffer,
   found: Buffer | undefined,
+  { may_change }: Pick<DicomSettings, "may_change">,
 ): Promise<Proved> {
-  if (found !== undefined) return proofBy(how, sent, found);
+  if (found !== undefined) return proofBy(how, sent, found, may_change);
   if (status === STATUS.success)
     return { state: "missing", reason: "The peer has no such object." };
   const reason = `Reading it back was answered with ${statusText(status, comment)}.`;
@@ -398,34 +367,6 @@ async function retrieved(
     status,
   );
   return { state: isLasting ? "not_provable" : "away", reason };
-}
-
-/** Failure Reasons of a commitment that say something of the object (PS3.3 section C.14.1.1). */
-const NO_SUCH_OBJECT = 0x0112;
-const OTHER_CLASS = 0x0119;
-
-/**
- * What a report says of the object; undefined where it is about another request (PS3.4 section
- * J.3.3).
- */
-function committed(
-  transaction: string,
-  { sop_instance_uid: uid }: ObjectToSend,
-  report: CommitmentReport,
-): Proved | undefined {
-  if (report.string("TransactionUID") !== transaction) return undefined;
-  const named = (keyword: string) =>
-    report.sequence(keyword)?.find((item) => item.string("ReferencedSOPInstanceUID") === uid);
-  const failed = named("FailedSOPSequence");
-  if (failed !== undefined) {
-    const status = failed.number("FailureReason") ?? STATUS.processingFailure;
-    const state =
-      status === NO_SUCH_OBJECT ? "missing" : status === OTHER_CLASS ? "differs" : "away";
-    return { state, reason: `The peer does not commit to it: ${statusText(status)}.` };
-  }
-  if (named("ReferencedSOPSequence") === undefined)
-    return { state: "away", reason: "The peer's report does not name the object." };
-  return { state: "proven", how: "commitment", at: new Date().toISOString() };
 }
 
 const faultText = (error: unknown): string =>

@@ -1,94 +1,58 @@
 /**
- * The way to one destination: what is due is sent, and read back, some objects at a time. One node
- * at a time sends to a destination, so that what is urgent goes first whoever has it. A destination
- * that is away delays nothing but its own.
+ * The way to one destination: what is due is sent, some objects at a time, and what was sent is
+ * proven, in turns of their own, so that nothing waits behind a proof. A destination that is away
+ * delays nothing but its own.
  */
-import { setTimeout as delay } from "node:timers/promises";
-import { backOff } from "../../../base/back-off.js";
 import { durations } from "../../../base/durations.js";
 import { groupsOf } from "../../../base/groups.js";
 import { monotonic } from "../../../base/monotonic.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
-import { NameLock } from "../../../files/name-lock.js";
 import type { Delivered, Delivery, DeliveryState } from "../../../results/receipt/delivery.js";
 import { belongsTo } from "../../../results/receipt/names.js";
-import { gatewayRetry } from "../retry.js";
-import type { Destination, ObjectToSend, Proved, Sent } from "./destination.js";
+import { newTransaction, NOT_NAMED } from "./commitment.js";
+import type {
+  CommitmentReport,
+  Commitments,
+  Destination,
+  ObjectToSend,
+  Proved,
+  Sent,
+} from "./destination.js";
 import type { DeliveryTold } from "./messages.js";
-import { isUnderway, objectsFor, objectToSend, type Outbox, type Pending } from "./outbox.js";
+import {
+  isUnderway,
+  objectsOfTurn,
+  objectToSend,
+  turnName,
+  type Outbox,
+  type Pending,
+  type Turn,
+} from "./outbox.js";
+import {
+  afterProof,
+  afterSending,
+  afterSilence,
+  apply,
+  isDue,
+  timeOfDay,
+  type DeliveryChange,
+  type ProofPolicy,
+  type Stage,
+} from "./progress.js";
+import { Turns } from "./turns.js";
 
 /**
  * Objects that are sent over one association or in requests one after the other, before something
- * more urgent may go.
+ * more urgent may go; and those of one request for commitment.
  */
 const MOST_OBJECTS = 64;
-/** Times that a destination may fail with an object, or say that it has one and have it not. */
-const MOST_TRIES = 5;
+/** Results that are proven beside each other. */
 const PROVED_AT_ONCE = 4;
+/** Requests for commitment whose results are remembered here; all stand beside their receipts. */
+const MOST_ASKED = 1000;
 
-/** What becomes of an object by an answer. */
-type DeliveryChange = Pick<Delivered, "state"> &
-  Partial<Pick<Delivered, "how" | "reason" | "warning" | "coerced">> & { failed?: boolean };
-
-function afterSending(sent: Sent, proves: boolean): DeliveryChange {
-  if (sent.state === "stored")
-    return {
-      state: proves ? "sent" : "accepted",
-      ...(sent.warning === undefined ? {} : { warning: sent.warning }),
-    };
-  if (sent.state === "refused") return { state: "refused", reason: sent.reason };
-  return {
-    state: "waiting",
-    reason: sent.reason,
-    ...(sent.answered === true ? { failed: true } : {}),
-  };
-}
-
-function afterProof(proved: Proved): DeliveryChange {
-  switch (proved.state) {
-    case "proven": {
-      const { how, coerced } = proved;
-      return { state: "proven", how, ...(coerced === undefined ? {} : { coerced }) };
-    }
-    case "differs":
-    case "missing":
-      return { state: "waiting", reason: `${proved.state}: ${proved.reason}`, failed: true };
-    case "not_provable":
-      return { state: "accepted", reason: proved.reason };
-    case "away":
-      return { state: "sent", reason: proved.reason };
-  }
-}
-
-/**
- * Writes an answer down. What failed too often is set aside: unproven if the destination said once
- * that it has it.
- */
-function apply(object: Delivered, { failed, ...change }: DeliveryChange): void {
-  const { state } = object;
-  const tries = object.tries + (failed === true ? 1 : 0);
-  const next: DeliveryState =
-    tries < MOST_TRIES || failed !== true
-      ? change.state
-      : state === "sent"
-        ? "unproven"
-        : "refused";
-  const at = next === state ? object.at : new Date().toISOString();
-  delete object.how;
-  delete object.reason;
-  Object.assign(object, change, { tries, at, state: next });
-}
-
-/** A result on its way. */
-interface Going {
-  pending: Pending;
-  /** What is to be sent or proven, by SOP Instance UID. */
-  objects: Map<string, ObjectToSend>;
-  /** Of these, what was sent now and not stored. */
-  unstored: Set<string>;
-  /** Resolves when what has become of it stands beside its receipt. */
-  written: Promise<void>;
-}
+/** What becomes of an object, by what stands beside its receipt now. */
+type Answer = (object: Delivered) => DeliveryChange | undefined;
 
 const GONE: DeliveryChange = { state: "refused", reason: "Its file is not there any more." };
 
@@ -97,6 +61,7 @@ export interface DestinationLaneOptions {
   destination: Destination;
   /** What it is sent is read back. */
   proves: boolean;
+  policy: ProofPolicy;
   outbox: Outbox;
   /** The folder of the queue. */
   queue: string;
@@ -118,265 +83,331 @@ export interface DestinationLaneOptions {
 export class DestinationLane {
   /** Objects by what became of them, since the thread began. */
   readonly totals: Partial<Record<DeliveryState, number>> = {};
-  #failures = 0;
-  /** The back-off is over. */
-  #waited = false;
-  #awaySince: Date | undefined;
-  #alarm = new AbortController();
   readonly #closing = new AbortController();
-  #lock: NameLock | undefined;
-  readonly #writing = new Set<Promise<void>>();
-  readonly #loop: Promise<void>;
+  readonly #sending: Turns;
+  readonly #proving: Turns;
+  /** Requests for commitment that were made here, with their results. */
+  readonly #asked = new Map<string, Pending>();
+  /** Resolve when the requests for a result stand beside its receipt, by its id. */
+  readonly #asking = new Map<string, Promise<void>>();
+  /** When something was stored for the last time, in milliseconds since 1970. */
+  #storedAt = 0;
 
   constructor(private readonly options: DestinationLaneOptions) {
-    this.#loop = this.#run();
+    const { outbox, queue, log, ready, destination } = options;
+    const turns = (
+      stage: Stage,
+      atOnce: number,
+      work: (due: readonly Pending[]) => Promise<void>,
+    ) =>
+      new Turns({
+        turn: this.#turn(stage),
+        closing: this.#closing.signal,
+        outbox,
+        queue,
+        log,
+        ready,
+        atOnce,
+        work,
+      });
+    this.#sending = turns("send", 1, (due) => this.#send(due));
+    this.#proving = turns("prove", PROVED_AT_ONCE, ([one]) => this.#prove(one));
+    void ready.then(() => {
+      if (!this.#isClosed()) destination.commitments?.listen((report) => this.#reported(report));
+    });
   }
 
-  /** Since when the destination is away; undefined if it is not, as far as anybody has tried. */
+  /** Since when the destination takes nothing; undefined if it does, as far as is known. */
   get awaySince(): Date | undefined {
-    return this.#awaySince;
+    return this.#sending.awaySince;
   }
 
-  /** Something may be due. */
+  /** Since when it answers no question for a proof. */
+  get silentSince(): Date | undefined {
+    return this.#proving.awaySince;
+  }
+
+  /** Something new may be due. */
   wake(): void {
-    this.#alarm.abort();
+    this.#sending.wake();
+    this.#proving.wake();
   }
 
   async close(): Promise<void> {
     this.#closing.abort();
-    this.wake();
     this.options.destination.close();
-    await this.#loop;
-  }
-
-  async #run(): Promise<void> {
-    const { outbox, name, log, ready } = this.options;
-    await ready;
-    while (!this.#isClosed()) {
-      this.#alarm = new AbortController();
-      try {
-        const due = this.#failures === 0 || this.#waited ? outbox.due(name, monotonic()) : [];
-        this.#waited = false;
-        if (due.length > 0) {
-          await this.#deliver(due);
-          continue;
-        }
-      } catch (error) {
-        if (this.#isClosed()) break;
-        log.warn(
-          { destination: name, fault: faultForLog(error) },
-          "results could not be delivered; it is tried again",
-        );
-        this.#away();
-      }
-      await this.#rest();
-    }
-    await Promise.all(this.#writing);
-    await this.#release();
-  }
-
-  /** Waits until something is due; while the destination is away, until it is tried again. */
-  async #rest(): Promise<void> {
-    // Another node may reach what this one does not, but would send again what does not stand
-    // beside its receipt yet
-    if (this.#writing.size === 0) await this.#release();
-    const next = this.options.outbox.nextDue(this.options.name);
-    const until = this.#failures > 0 ? backOff(this.#failures, gatewayRetry()) : next - monotonic();
-    const ms = Math.max(0, Math.min(until, durations.gatewayRetryMost));
-    const signal = this.#failures > 0 ? this.#closing.signal : this.#alarm.signal;
-    await delay(ms, undefined, { signal }).catch(() => undefined);
-    this.#waited = true;
-  }
-
-  async #release(): Promise<void> {
-    await this.#lock?.release();
-    this.#lock = undefined;
-  }
-
-  async #take(): Promise<void> {
-    if (this.#lock !== undefined && (await this.#lock.isHeld())) return;
-    await this.#release();
-    const check = () => this.#closing.signal.throwIfAborted();
-    const limits = { check, pauseMs: durations.deliveryLook / 4 };
-    this.#lock = await NameLock.take(this.options.queue, `to-${this.options.name}`, limits);
-  }
-
-  async #deliver(due: readonly Pending[]): Promise<void> {
-    await this.#take();
-    const { name } = this.options;
-    const going: Going[] = [];
-    let count = 0;
-    for (const pending of due) {
-      if (count >= MOST_OBJECTS) break;
-      pending.busy.add(name);
-      const objects = await this.#objectsOf(pending);
-      count += objects.size;
-      going.push({ pending, objects, unstored: new Set(), written: Promise.resolve() });
-    }
-    try {
-      await this.#send(going);
-      await this.#prove(going);
-    } finally {
-      this.options.rested();
-      // Whoever computes a newer result has NAME, and nothing else waits for that
-      for (const { pending, written } of going) {
-        const done = written.finally(() => this.#done(pending, done));
-        this.#writing.add(done);
-      }
-    }
-  }
-
-  #done({ busy }: Pending, done: Promise<void>): void {
-    this.#writing.delete(done);
-    busy.delete(this.options.name);
-    this.wake();
-  }
-
-  /** What is to be sent or proven of a result: nothing where it cannot be read now. */
-  async #objectsOf(pending: Pending): Promise<Map<string, ObjectToSend>> {
-    const { outbox, name, log } = this.options;
-    const found = new Map<string, ObjectToSend>();
-    const gone: [string, DeliveryChange][] = [];
-    const later = durations.gatewayRetry;
-    try {
-      if (!(await outbox.refresh(pending)) || (await outbox.waitsForOlder(pending, name)))
-        pending.notBefore.set(name, monotonic() + later);
-      else
-        for (const object of objectsFor(pending, name)) {
-          const place = [pending.folder, pending.place, object.path].filter((part) => part !== "");
-          // Nobody else's file, whatever somebody has written beside the receipt
-          const isOurs = belongsTo(pending.name, object.path);
-          const toSend = isOurs
-            ? await objectToSend(place.join("/"), pending.study, object)
-            : undefined;
-          if (toSend === undefined) gone.push([object.sop_instance_uid, GONE]);
-          else found.set(object.sop_instance_uid, toSend);
-        }
-      if (gone.length === 0) return found;
-      // A newer result may have moved it away just now; then the file that names it went first
-      if (await outbox.refresh(pending)) void this.#write(pending, gone);
-    } catch (error) {
-      const { request_id } = pending.delivery;
-      const fault = faultForLog(error);
-      log.warn({ destination: name, request_id, fault }, "the files of a result cannot be read");
-    }
-    pending.notBefore.set(name, monotonic() + later);
-    return new Map();
-  }
-
-  async #send(going: readonly Going[]): Promise<void> {
-    const { destination, name, proves, log } = this.options;
-    const sending = going.map((one) => ({
-      one,
-      objects: objectsFor(one.pending, name).flatMap(({ state, sop_instance_uid }) =>
-        state === "waiting" ? (one.objects.get(sop_instance_uid) ?? []) : [],
-      ),
-    }));
-    const some = sending.filter(({ objects }) => objects.length > 0);
-    if (some.length === 0) return;
-    const began = performance.now();
-    // Nothing leaves that is not written down
-    await Promise.all(
-      some.map(({ one, objects }) =>
-        this.options.asked(this.#told(one.pending, "asked", objects.length)),
-      ),
-    );
-    const all = new Map(
-      some.flatMap(({ objects }) => objects).map((one) => [one.sop_instance_uid, one]),
-    );
-    const answers = new Map<string, Sent>();
-    for await (const [uid, sent] of destination.send([...all.values()], this.#closing.signal))
-      answers.set(uid, sent);
-    const answerOf = (uid: string): Sent =>
-      answers.get(uid) ?? {
-        state: "away",
-        reason: "The destination did not say what became of it.",
-      };
-    // What a stop has broken off is sent again by the next process, and is no news
-    const isTold = (uid: string) => !this.#isClosed() || answerOf(uid).state === "stored";
-    for (const { one, objects } of some) {
-      for (const { sop_instance_uid: uid } of objects)
-        if (answerOf(uid).state !== "stored") one.unstored.add(uid);
-      one.written = this.#write(
-        one.pending,
-        objects
-          .map(({ sop_instance_uid: uid }) => uid)
-          .filter(isTold)
-          .map((uid) => [uid, afterSending(answerOf(uid), proves)]),
-      );
-    }
-    const stored = [...answers.values()].filter(({ state }) => state === "stored").length;
-    const ms = Math.round(performance.now() - began);
-    const told = { destination: name, results: some.length, objects: all.size, stored, ms };
-    if (stored === all.size) log.info(told, "results were sent");
-    else log.warn(told, "results were not all stored");
-    const isAway = (answer: Sent) => answer.state === "away" && answer.answered !== true;
-    if ([...all.keys()].some((uid) => isAway(answerOf(uid)))) this.#away();
-    else this.#reached();
-  }
-
-  /** Reads back what was sent now, or by a process before. */
-  async #prove(going: readonly Going[]): Promise<void> {
-    if (!this.options.proves) return;
-    for (const some of groupsOf(going, PROVED_AT_ONCE))
-      await Promise.all(some.map((one) => this.#proveOne(one)));
-  }
-
-  async #proveOne(one: Going): Promise<void> {
-    const { destination } = this.options;
-    const { signal } = this.#closing;
-    const changes: [string, DeliveryChange][] = [];
-    for (const [uid, object] of one.objects) {
-      if (one.unstored.has(uid) || signal.aborted) continue;
-      const proved = await destination.prove(object, signal);
-      if (this.#isClosed()) break;
-      if (proved.state === "away") this.#away();
-      else this.#reached();
-      changes.push([uid, afterProof(proved)]);
-    }
-    if (changes.length > 0) {
-      const before = one.written;
-      one.written = before.then(() => this.#write(one.pending, changes));
-    }
+    await Promise.all([this.#sending.ended(), this.#proving.ended()]);
   }
 
   #isClosed(): boolean {
     return this.#closing.signal.aborted;
   }
 
-  #away(): void {
-    this.#failures += 1;
-    this.#awaySince ??= new Date();
+  #turn(stage: Stage): Turn {
+    return { destination: this.options.name, stage };
   }
 
-  #reached(): void {
-    this.#failures = 0;
-    this.#awaySince = undefined;
+  /** What has its turn of a result: nothing where it cannot be read now. */
+  async #objectsOf(pending: Pending, stage: Stage): Promise<ObjectToSend[]> {
+    const { outbox, name, log } = this.options;
+    const turn = this.#turn(stage);
+    const found: ObjectToSend[] = [];
+    const gone: [string, Answer][] = [];
+    try {
+      const waits = stage === "send" && (() => outbox.waitsForOlder(pending, name));
+      if ((await outbox.refresh(pending)) && !(waits && (await waits())))
+        for (const object of objectsOfTurn(pending, turn).filter(isDue)) {
+          const place = [pending.folder, pending.place, object.path].filter((part) => part !== "");
+          // Nobody else's file, whatever somebody has written beside the receipt
+          const isOurs = belongsTo(pending.name, object.path);
+          const toSend = isOurs
+            ? await objectToSend(place.join("/"), pending.study, object)
+            : undefined;
+          if (toSend === undefined) gone.push([object.sop_instance_uid, () => GONE]);
+          else found.push(toSend);
+        }
+      if (gone.length === 0 && found.length > 0) return found;
+      // A newer result may have moved it away just now; then the file that names it went first
+      if (gone.length > 0 && (await outbox.refresh(pending))) void this.#write(pending, gone);
+    } catch (error) {
+      const { request_id } = pending.delivery;
+      const fault = faultForLog(error);
+      log.warn({ destination: name, request_id, fault }, "the files of a result cannot be read");
+    }
+    pending.notBefore.set(turnName(turn), monotonic() + durations.gatewayRetry);
+    return [];
+  }
+
+  async #send(due: readonly Pending[]): Promise<void> {
+    const going: { pending: Pending; objects: ObjectToSend[]; written: Promise<void> }[] = [];
+    let count = 0;
+    for (const pending of due) {
+      if (count >= MOST_OBJECTS) break;
+      pending.busy.add(turnName(this.#turn("send")));
+      const objects = await this.#objectsOf(pending, "send");
+      count += objects.length;
+      going.push({ pending, objects, written: Promise.resolve() });
+    }
+    try {
+      const some = going.filter(({ objects }) => objects.length > 0);
+      // Nothing leaves that is not written down
+      await Promise.all(
+        some.map(({ pending, objects }) =>
+          this.options.asked(this.#told(pending, "asked", objects.length)),
+        ),
+      );
+      const answers = await this.#sendAll(
+        some.flatMap(({ objects }) => objects),
+        some.length,
+      );
+      for (const one of some)
+        one.written = this.#write(
+          one.pending,
+          one.objects.flatMap(({ sop_instance_uid: uid }) => {
+            const answer = answers.get(uid);
+            return answer === undefined ? [] : [[uid, answer]];
+          }),
+        );
+    } finally {
+      this.options.rested();
+      for (const { pending, written } of going) this.#sending.wrote(pending, written);
+    }
+  }
+
+  /** @param results of how many the objects are @returns what becomes of each, by UID */
+  async #sendAll(objects: readonly ObjectToSend[], results: number): Promise<Map<string, Answer>> {
+    const { destination, name, proves, log } = this.options;
+    const all = new Map(objects.map((one) => [one.sop_instance_uid, one]));
+    if (all.size === 0) return new Map();
+    const began = performance.now();
+    const answers = new Map<string, Sent>();
+    for await (const [uid, sent] of destination.send([...all.values()], this.#closing.signal))
+      answers.set(uid, sent);
+    for (const uid of all.keys())
+      if (!answers.has(uid))
+        answers.set(uid, {
+          state: "away",
+          reason: "The destination did not say what became of it.",
+        });
+    const sents = [...answers.values()];
+    const stored = sents.filter(({ state }) => state === "stored").length;
+    const [storedAt, endedAt] = [this.#storedAt, timeOfDay()];
+    if (stored > 0) this.#storedAt = endedAt;
+    const ms = Math.round(performance.now() - began);
+    const told = { destination: name, results, objects: all.size, stored, ms };
+    if (stored === all.size) log.info(told, "results were sent");
+    else log.warn(told, "results were not all stored");
+    const isAway = (sent: Sent) => sent.state === "away" && sent.answered !== true;
+    const isFull = (sent: Sent) => isAway(sent) && "full" in sent;
+    if (stored > 0 || !sents.some(isAway)) this.#sending.reached();
+    else if (sents.some((sent) => isAway(sent) && !isFull(sent))) this.#sending.away();
+    else this.#sending.starved();
+    const turn = { proves, storedSome: stored > 0, storedAt, endedAt };
+    return new Map(
+      [...answers]
+        // What a stop has broken off is sent again by the next process, and is no news
+        .filter(([, sent]) => !this.#isClosed() || sent.state === "stored")
+        .map(([uid, sent]) => [uid, (object) => afterSending(object, sent, turn)]),
+    );
+  }
+
+  /** Has the destination prove what was sent now, or by a process before. */
+  async #prove(pending: Pending | undefined): Promise<void> {
+    if (pending === undefined) return;
+    pending.busy.add(turnName(this.#turn("prove")));
+    let written: Promise<void> = Promise.resolve();
+    let settle: () => void = () => undefined;
+    this.#asking.set(pending.id, new Promise((resolve) => (settle = resolve)));
+    try {
+      const objects = await this.#objectsOf(pending, "prove");
+      const { commitments } = this.options.destination;
+      const answers =
+        commitments === undefined
+          ? await this.#readBack(objects)
+          : await this.#askFor(pending, objects, commitments);
+      written = this.#write(pending, answers);
+    } finally {
+      this.options.rested();
+      const stands = () => {
+        this.#asking.delete(pending.id);
+        settle();
+      };
+      this.#proving.wrote(pending, written.finally(stands));
+    }
+  }
+
+  /** Notes whether the destination is there. @returns whether it is */
+  #heard({ state }: Pick<Proved, "state">): boolean {
+    if (state === "away") this.#proving.away();
+    else this.#proving.reached();
+    return state !== "away";
+  }
+
+  async #readBack(objects: readonly ObjectToSend[]): Promise<[string, Answer][]> {
+    const { destination, policy } = this.options;
+    const { signal } = this.#closing;
+    const answers: [string, Answer][] = [];
+    for (const object of objects) {
+      if (signal.aborted) break;
+      const proved = await destination.prove(object, signal);
+      if (this.#isClosed()) break;
+      answers.push([object.sop_instance_uid, (one) => afterProof(one, proved, policy)]);
+      // The others of the result have the next turn
+      if (!this.#heard(proved)) break;
+    }
+    return answers;
+  }
+
+  /** Asks for commitment to objects; the reports come when the peer likes. */
+  async #askFor(
+    pending: Pending,
+    objects: readonly ObjectToSend[],
+    commitments: Commitments,
+  ): Promise<[string, Answer][]> {
+    const { policy } = this.options;
+    const known = new Map(
+      pending.delivery.destinations[this.options.name]?.map((one) => [one.sop_instance_uid, one]),
+    );
+    const answers: [string, Answer][] = [];
+    const asked: ObjectToSend[] = [];
+    for (const object of objects) {
+      const { sop_instance_uid: uid } = object;
+      const one = known.get(uid);
+      const late = one && afterSilence(one, policy);
+      if (late === undefined) asked.push(object);
+      else answers.push([uid, () => late]);
+    }
+    for (const some of groupsOf(asked, MOST_OBJECTS)) {
+      const transaction = newTransaction(pending.id);
+      // The report may come before the answer
+      this.#remember(transaction, pending);
+      const answer = await commitments
+        .ask(transaction, some, this.#closing.signal)
+        .catch((error: unknown): Proved => ({
+          state: "away",
+          reason: error instanceof Error ? error.message : String(error),
+        }));
+      if (this.#isClosed()) break;
+      const isAsked = answer === "asked";
+      for (const { sop_instance_uid: uid } of some)
+        answers.push([
+          uid,
+          isAsked
+            ? () => ({
+                state: "sent",
+                reason: "The peer was asked to commit to it, and has not reported yet.",
+                vain: "tried",
+                transaction,
+              })
+            : (one) => afterProof(one, answer, policy),
+        ]);
+      if (!this.#heard(isAsked ? { state: "proven" } : answer)) break;
+    }
+    return answers;
+  }
+
+  #remember(transaction: string, pending: Pending): void {
+    this.#asked.set(transaction, pending);
+    const [oldest] = this.#asked.keys();
+    if (this.#asked.size > MOST_ASKED && oldest !== undefined) this.#asked.delete(oldest);
+  }
+
+  /** A report has come, whoever has asked. @returns whether it is of a result of ours */
+  #reported({ transaction, outcomes }: CommitmentReport): boolean {
+    const { outbox, name, policy } = this.options;
+    const pending = this.#asked.get(transaction) ?? outbox.ofTransaction(transaction, name);
+    if (pending === undefined) return false;
+    const answer: Answer = (object) => {
+      if (object.transactions?.includes(transaction) !== true) return undefined;
+      const proved = outcomes.get(object.sop_instance_uid) ?? NOT_NAMED;
+      // That it is not there, the last request alone says, of what was not sent again since
+      const isLast = object.transactions.at(-1) === transaction && object.state === "sent";
+      if (proved.state !== "proven" && !isLast) return undefined;
+      return afterProof(object, proved, policy, "answered");
+    };
+    const written = this.#asking.get(pending.id) ?? Promise.resolve();
+    void written.then(() => {
+      const uids = pending.delivery.destinations[name]?.map((one) => one.sop_instance_uid) ?? [];
+      return this.#write(
+        pending,
+        uids.map((uid) => [uid, answer]),
+      );
+    });
+    return true;
   }
 
   /**
    * Writes answers into the file beside the receipt, and what is new of them into the audit. It
    * never throws.
    */
-  async #write(pending: Pending, answers: Iterable<[string, DeliveryChange]>): Promise<void> {
+  async #write(pending: Pending, all: Iterable<[string, Answer]>): Promise<void> {
     const { outbox, name, log } = this.options;
     const { request_id } = pending.delivery;
-    const known = new Map(objectsFor(pending, name).map((one) => [one.sop_instance_uid, one]));
+    const objects = pending.delivery.destinations[name] ?? [];
+    const known = new Map(objects.map((one) => [one.sop_instance_uid, one]));
     // What says again that the destination is away need not wait for who has NAME
-    const isNew = ([uid, { failed, state, reason }]: [string, DeliveryChange]) =>
-      failed === true || state !== known.get(uid)?.state || reason !== known.get(uid)?.reason;
-    const changes = new Map([...answers].filter(isNew));
-    if (changes.size === 0) return;
+    const isNew = ([uid, answer]: [string, Answer]) => {
+      const object = known.get(uid);
+      const change = object && answer(object);
+      return change === undefined
+        ? object === undefined
+        : change.vain !== undefined ||
+            change.failed === true ||
+            change.state !== object?.state ||
+            change.reason !== object.reason;
+    };
+    const answers = new Map([...all].filter(isNew));
+    if (answers.size === 0) return;
     const news: Partial<Record<DeliveryState, number>> = {};
-    let tries = 0;
     try {
       await outbox.change(pending, (delivery: Delivery) => {
         for (const object of delivery.destinations[name] ?? []) {
-          const change = changes.get(object.sop_instance_uid);
-          if (change === undefined || !isUnderway(object)) continue;
+          const change = isUnderway(object)
+            ? answers.get(object.sop_instance_uid)?.(object)
+            : undefined;
+          if (change === undefined) continue;
           const before = object.state;
           apply(object, change);
-          if (change.failed === true) tries = Math.max(tries, object.tries);
           if (object.state !== before && object.state !== "waiting")
             news[object.state] = (news[object.state] ?? 0) + 1;
         }
@@ -387,9 +418,13 @@ export class DestinationLane {
         { destination: name, request_id, fault: faultForLog(error) },
         "what became of a result could not be written down",
       );
-      pending.notBefore.set(name, monotonic() + durations.gatewayRetryMost);
+      for (const stage of ["send", "prove"] as const)
+        pending.notBefore.set(
+          turnName(this.#turn(stage)),
+          monotonic() + durations.gatewayRetryMost,
+        );
     }
-    if (tries > 0) pending.notBefore.set(name, monotonic() + backOff(tries, gatewayRetry()));
+    for (const turns of [this.#sending, this.#proving]) turns.again();
     for (const [state, count] of Object.entries(news) as [DeliveryState, number][]) {
       this.totals[state] = (this.totals[state] ?? 0) + count;
       if (state === "refused" || state === "unproven")

@@ -101,8 +101,10 @@ export interface DestinationFigures {
   waiting: number;
   sent: number;
   set_aside: number;
-  /** Since when it is away: ISO 8601. */
+  /** Since when it takes nothing: ISO 8601. */
   away_since: string | null;
+  /** Since when it answers no question for a proof: ISO 8601. */
+  silent_since: string | null;
   /** Objects since the thread began, by what became of them. */
   totals: Record<string, number>;
 }

@@ -3,6 +3,7 @@
  *
  *     ID.json          a result that is to be delivered: where it lies
  *     .to-NAME.lock    held by the node that sends to the destination NAME just now
+ *     .proof-NAME.lock held by the node that has NAME prove what it was sent
  *
  * The file beside a receipt says what was asked for and what became of it; the queue only says
  * where to look. Its entry is written before the result is decided: after a crash, what was
@@ -12,6 +13,7 @@
 import { readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../../base/errno.js";
+import { monotonic } from "../../../base/monotonic.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { storedJson } from "../../../base/stored-json.js";
@@ -41,6 +43,7 @@ import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
 import { entrySchema, keepEntry, type OutboxEntry } from "./entry.js";
+import { isOfStage, pauseLeft, type Stage } from "./progress.js";
 import { isTaken } from "./takes.js";
 
 const AT_ONCE = 8;
@@ -59,9 +62,9 @@ export interface Pending {
   place: string;
   /** Older results of a NAME have smaller numbers. */
   order: number;
-  /** Destinations that it is on its way to just now. */
+  /** Turns that it has just now. */
   readonly busy: Set<string>;
-  /** When it may be tried again (milliseconds of `monotonic`), by destination. */
+  /** When it may have another turn (milliseconds of `monotonic`). */
   readonly notBefore: Map<string, number>;
   /** Called at each change. */
   readonly waiters: Set<() => void>;
@@ -72,6 +75,7 @@ export const isUnderway = ({ state }: Delivered): boolean =>
   state === "waiting" || state === "sent";
 export const isSetAside = ({ state }: Delivered): boolean =>
   state === "refused" || state === "unproven";
+const isUnsent = (object: Delivered): boolean => isOfStage(object, "send");
 const all = ({ destinations }: Delivery) => Object.values(destinations);
 const isOpen = (delivery: Delivery) =>
   all(delivery).some((objects) => objects?.some(isUnderway) !== false);
@@ -86,6 +90,22 @@ export const objectsFor = (
   { delivery }: Pick<Pending, "delivery">,
   destination: string,
 ): Delivered[] => (delivery.destinations[destination] ?? []).filter(isUnderway);
+
+/** What is done with a destination, one result after the other. */
+export interface Turn {
+  destination: string;
+  stage: Stage;
+}
+
+/** The name by which one node at a time has a turn. */
+export const turnName = ({ destination, stage }: Turn): string =>
+  `${stage === "send" ? "to" : "proof"}-${destination}`;
+
+/** Of these, what a turn is about. */
+export const objectsOfTurn = (
+  pending: Pick<Pending, "delivery">,
+  { destination, stage }: Turn,
+): Delivered[] => objectsFor(pending, destination).filter((one) => isOfStage(one, stage));
 
 /**
  * An object as it is sent, by its file.
@@ -488,7 +508,8 @@ export class Outbox {
   }
 
   /**
-   * Whether a result that this one has replaced is still to go to a destination, on whatever node.
+   * Whether a result that this one has replaced is still to be sent to a destination, on whatever
+   * node.
    */
   async waitsForOlder(
     { folder, name, order, delivery }: Pending,
@@ -500,8 +521,7 @@ export class Outbox {
         if ((undeliveredNumber(entry, name) ?? Infinity) >= order) continue;
         const found = await readDelivery(`${fdPath}/${entry}/${PREVIOUS_DELIVERY}`, name);
         const objects = found?.destinations[destination];
-        if (found === undefined || (objects !== null && objects?.some(isUnderway) !== true))
-          continue;
+        if (found === undefined || (objects !== null && objects?.some(isUnsent) !== true)) continue;
         // What is not trusted may never go: it must not hold up what was computed in its place
         const receipt = await readReceipt(`${fdPath}/${entry}/${PREVIOUS}`, name);
         if (receipt.kind !== "receipt" || !receipt.trust.trusted) continue;
@@ -523,18 +543,18 @@ export class Outbox {
   }
 
   /**
-   * What is open for a destination. A newer result of a NAME waits for the one that it has
-   * replaced.
+   * What is open for a turn. A newer result of a NAME is sent after the one that it has replaced;
+   * it does not wait for that one's proof.
    */
-  #openFor(destination: string): Pending[] {
+  #openFor(turn: Turn): Pending[] {
     const first = new Map<string, Pending>();
     for (const one of this.#pending.values()) {
-      if (objectsFor(one, destination).length === 0) continue;
-      const key = `${one.folder}/${one.name}`;
+      if (objectsOfTurn(one, turn).length === 0) continue;
+      const key = turn.stage === "send" ? `${one.folder}/${one.name}` : one.id;
       const other = first.get(key);
       if (other === undefined || this.#goesBefore(one, other)) first.set(key, one);
     }
-    return [...first.values()].filter(({ busy }) => !busy.has(destination));
+    return [...first.values()].filter(({ busy }) => !busy.has(turnName(turn)));
   }
 
   /** Older results go first, but for those that may never go, because they are not trusted. */
@@ -544,23 +564,35 @@ export class Outbox {
   }
 
   /**
-   * Results that can go to a destination now, of the highest priority that there is, the oldest
-   * first.
+   * Results that can have a turn now, of the highest priority that there is, the oldest first.
    */
-  due(destination: string, now: number): Pending[] {
-    const ready = this.#openFor(destination)
-      .filter(({ notBefore }) => (notBefore.get(destination) ?? 0) <= now)
+  due(turn: Turn): Pending[] {
+    const now = monotonic();
+    const ready = this.#openFor(turn)
+      .filter((one) => dueAt(one, turn, now) <= now)
       .sort(inOrder);
     return ready.filter(({ delivery }) => delivery.priority === ready[0]?.delivery.priority);
   }
 
   /**
-   * When the next result can go to a destination (milliseconds of `monotonic`); without end where
-   * none waits.
+   * When the next result can have a turn (milliseconds of `monotonic`); without end where none
+   * waits.
    */
-  nextDue(destination: string): number {
-    return Math.min(
-      ...this.#openFor(destination).map(({ notBefore }) => notBefore.get(destination) ?? 0),
+  nextDue(turn: Turn): number {
+    const now = monotonic();
+    return Math.min(...this.#openFor(turn).map((one) => dueAt(one, turn, now)));
+  }
+
+  /** The result that a request for commitment is of. */
+  ofTransaction(transaction: string, destination: string): Pending | undefined {
+    return [...this.#pending.values()].find((one) =>
+      objectsFor(one, destination).some((object) => object.transactions?.includes(transaction)),
     );
   }
+}
+
+/** When a result can have a turn: the first of its objects, and not before the result itself. */
+function dueAt(pending: Pending, turn: Turn, now: number): number {
+  const pauses = objectsOfTurn(pending, turn).map((one) => pauseLeft(one));
+  return Math.max(now + Math.min(...pauses), pending.notBefore.get(turnName(turn)) ?? 0);
 }

@@ -16,13 +16,17 @@ import { openFile, type DicomFile } from "../../../images/dicom/dicom-file.js";
 import { itemsOf, type DataSet, type Element } from "../../../images/dicom/elements.js";
 import { decimal } from "../../../images/dicom/value-forms.js";
 import { readImage } from "../../../images/read-image.js";
+import { inOtherOrder } from "./byte-order.js";
+import type { AttributeChange } from "../../../results/receipt/delivery.js";
 import { mostReadBack, type ProofBy, type Proved } from "./destination.js";
 
 /**
  * What a comparison found. A reason names attributes and quotes no value, which may be a person's.
  */
 export type ObjectComparison =
-  { equal: true; coerced: string[] } | { equal: false; reason: string };
+  | { equal: true; coerced: string[]; changed_by: AttributeChange[] }
+  /** @property attributes true where it is the object, with other values in attributes alone */
+  | { equal: false; reason: string; attributes?: true; changed_by?: AttributeChange[] };
 
 const tags = (...lines: string[]): ReadonlySet<Tag> =>
   new Set(lines.flatMap((line) => line.split(" ")).flatMap((keyword) => tagOf(keyword) ?? []));
@@ -64,27 +68,6 @@ const attributes = () =>
 const TEXTS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UR UT".split(" "));
 /** Whose characters are those of Specific Character Set. */
 const IN_CHARSET = new Set(["LO", "LT", "PN", "SH", "ST", "UC", "UT"]);
-/** Bytes that are swapped together in Big Endian. */
-const WIDTHS: Readonly<Record<string, number>> = {
-  AT: 2,
-  OW: 2,
-  SS: 2,
-  US: 2,
-  xs: 2,
-  ox: 2,
-  lt: 2,
-  FL: 4,
-  OF: 4,
-  OL: 4,
-  SL: 4,
-  UL: 4,
-  up: 4,
-  FD: 8,
-  OD: 8,
-  OV: 8,
-  SV: 8,
-  UV: 8,
-};
 const PIXELS: readonly Tag[] = [0x7fe00008, 0x7fe00009, 0x7fe00010];
 const PADDING = 0xfffcfffc;
 /**
@@ -103,8 +86,14 @@ interface ComparedObject {
  * Compares two DICOM files.
  * @param sent what was sent
  * @param found what the peer has
+ * @param mayChange keywords of attributes that the peer may change, beside those of the patient and
+ * the study
  */
-export async function compareObjects(sent: Buffer, found: Buffer): Promise<ObjectComparison> {
+export async function compareObjects(
+  sent: Buffer,
+  found: Buffer,
+  mayChange: readonly string[] = [],
+): Promise<ObjectComparison> {
   let files: [DicomFile, DicomFile];
   try {
     files = [openFile(sent), openFile(found, undefined, mostReadBack(sent))];
@@ -116,21 +105,79 @@ export async function compareObjects(sent: Buffer, found: Buffer): Promise<Objec
     ComparedObject,
     ComparedObject,
   ];
-  const coerced: string[] = [];
   try {
     const pixels = await pixelFault(files, [sent, found]);
     const different = differing(a, b, pixels === "decoded");
-    const changed = different.filter((tag) => !attributes().coerced.has(tag));
-    if (changed.length > 0)
-      return { equal: false, reason: `Other values in ${tagNames(changed)}.` };
-    if (pixels !== undefined && pixels !== "decoded") return { equal: false, reason: pixels };
-    coerced.push(...different.map((tag) => describeTag(tag).replace(/ .*/, "")));
+    const allowed = tags(...mayChange);
+    const changed = different.filter((tag) => !attributes().coerced.has(tag) && !allowed.has(tag));
+    const isSame = pixels === undefined || pixels === "decoded";
+    const changed_by = changesOf(b, different);
+    if (changed.length > 0) {
+      const reason = `Other values in ${tagNames(changed)}${byWhom(changed_by, changed)}.`;
+      const isThis = isSame && !changed.some((tag) => IDENTITY.includes(tag));
+      return { equal: false, reason, ...(isThis ? { attributes: true, changed_by } : {}) };
+    }
+    if (!isSame) return { equal: false, reason: pixels };
+    return { equal: true, coerced: different.map(keywordOf), changed_by };
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
     return { equal: false, reason: `What came back cannot be read to its end (${error.code}).` };
   }
-  return { equal: true, coerced };
 }
+
+/** SOPClassUID and SOPInstanceUID. */
+const IDENTITY: readonly Tag[] = [0x00080016, 0x00080018];
+
+const keywordOf = (tag: Tag): string => describeTag(tag).replace(/ .*/, "");
+
+const ORIGINAL_ATTRIBUTES = 0x04000561;
+const MODIFIED_ATTRIBUTES = 0x04000550;
+const MODIFICATION = [
+  { field: "system", tag: 0x04000563 },
+  { field: "why", tag: 0x04000565 },
+  { field: "at", tag: 0x04000562 },
+] as const;
+/** Characters of a peer's own words. */
+const MOST_WORDS = 64;
+
+/**
+ * Who changed attributes, by what the object says itself (PS3.3 section C.12.1.1.9). What it tells
+ * of attributes that do not differ was so before it was sent.
+ */
+function changesOf(object: ComparedObject, different: readonly Tag[]): AttributeChange[] {
+  const items = itemsIn(object, object.dataSet.elements.get(ORIGINAL_ATTRIBUTES)) ?? [];
+  return items.flatMap((item) => {
+    const side = sideOf(object.file, item, object.decode);
+    const before = itemsIn(side, item.elements.get(MODIFIED_ATTRIBUTES)) ?? [];
+    const named = different.filter((tag) => before.some(({ elements }) => elements.has(tag)));
+    if (named.length === 0) return [];
+    const change: AttributeChange = { attributes: named.map(keywordOf) };
+    for (const { field, tag } of MODIFICATION) {
+      const element = item.elements.get(tag);
+      const text = textsIn(side, element, vrOf(tag, element)).join(" ");
+      const plain = text.replace(/\p{Cc}/gu, "?").slice(0, MOST_WORDS);
+      if (plain !== "") change[field] = plain;
+    }
+    return [change];
+  });
+}
+
+/** ", changed by PACS (COERCE)", as far as the peer says it of these. */
+function byWhom(all: readonly AttributeChange[], changed: readonly Tag[]): string {
+  const names = changed.map(keywordOf);
+  const said = all.filter(({ attributes }) => attributes.some((one) => names.includes(one)));
+  return said.length === 0 ? "" : `, changed by ${changersText(said)}`;
+}
+
+/** "ROUTER (COERCE) and PACS", of who changed attributes. */
+export const changersText = (all: readonly AttributeChange[]): string =>
+  [
+    ...new Set(
+      all.map(({ system = "a system without a name", why }) =>
+        why === undefined ? system : `${system} (${why})`,
+      ),
+    ),
+  ].join(" and ");
 
 const MOST_NAMED = 5;
 function tagNames(all: readonly Tag[]): string {
@@ -239,11 +286,7 @@ function sameTexts(vr: string, a: readonly string[], b: readonly string[]): bool
 function valueIn({ file }: ComparedObject, element: Element | undefined, vr: string): Uint8Array {
   if (element === undefined) return new Uint8Array(0);
   const bytes = bytesOf(file, element);
-  const width = element.encoding.littleEndian ? 1 : (WIDTHS[vr] ?? 1);
-  if (width === 1 || bytes.length % width !== 0) return bytes;
-  const swapped = Buffer.from(bytes);
-  if (width === 2) return swapped.swap16();
-  return width === 4 ? swapped.swap32() : swapped.swap64();
+  return element.encoding.littleEndian ? bytes : inOtherOrder(bytes, vr);
 }
 
 /**
@@ -288,15 +331,28 @@ function codedPixels(file: DicomFile, element: Element): Uint8Array {
   );
 }
 
-/** A comparison as the proof of a delivery. */
-export async function proofBy(how: ProofBy, sent: Buffer, found: Buffer): Promise<Proved> {
-  const compared = await compareObjects(sent, found);
-  if (!compared.equal) return { state: "differs", reason: compared.reason };
+/** A comparison as the proof of a delivery. @param mayChange as `compareObjects` takes it */
+export async function proofBy(
+  how: ProofBy,
+  sent: Buffer,
+  found: Buffer,
+  mayChange?: readonly string[],
+): Promise<Proved> {
+  const compared = await compareObjects(sent, found, mayChange);
+  const { changed_by = [] } = compared;
+  const whom = changed_by.length === 0 ? {} : { changed_by };
+  if (!compared.equal) {
+    const { reason, attributes } = compared;
+    return attributes === true
+      ? { state: "changed", reason, ...whom }
+      : { state: "differs", reason };
+  }
   const { coerced } = compared;
   return {
     state: "proven",
     how,
     at: new Date().toISOString(),
     ...(coerced.length === 0 ? {} : { coerced }),
+    ...whom,
   };
 }

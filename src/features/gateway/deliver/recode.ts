@@ -8,20 +8,26 @@ import { tagOf } from "../../../images/dicom/dictionary.js";
 import { itemsOf, type DataSet } from "../../../images/dicom/elements.js";
 import { readImage } from "../../../images/read-image.js";
 import {
+  EXPLICIT_VR_BIG_ENDIAN,
   EXPLICIT_VR_LITTLE_ENDIAN,
   IMPLICIT_VR_LITTLE_ENDIAN,
   RLE_LOSSLESS,
 } from "../../../images/dicom/transfer-syntax.js";
 import { fileHead } from "../../../results/dicom/elements.js";
 import { ITEM, ITEM_END, SEQUENCE_END, UNDEFINED } from "../../../images/dicom/headers.js";
+import { inOtherOrder } from "./byte-order.js";
+import type { ObjectToSend } from "./destination.js";
 
 /** What every peer takes, the one with value representations first. */
 export const PLAIN = [EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN];
 
-/** The transfer syntaxes in which an object of ours can be sent, its own first. */
+/**
+ * The transfer syntaxes in which an object of ours can be sent, its own first. Big Endian is
+ * retired, and comes last.
+ */
 export function syntaxesOf(own: string): readonly string[] {
-  if (own === RLE_LOSSLESS) return [own, ...PLAIN];
-  return own === EXPLICIT_VR_LITTLE_ENDIAN ? PLAIN : [own];
+  if (own === RLE_LOSSLESS) return [own, ...PLAIN, EXPLICIT_VR_BIG_ENDIAN];
+  return own === EXPLICIT_VR_LITTLE_ENDIAN ? [...PLAIN, EXPLICIT_VR_BIG_ENDIAN] : [own];
 }
 
 /**
@@ -31,9 +37,25 @@ export function syntaxesOf(own: string): readonly string[] {
 export async function dataSetIn(bytes: Buffer, syntax: string): Promise<Iterable<Uint8Array>> {
   const own = readFileMeta(bytes)?.transferSyntax;
   const plain = own === RLE_LOSSLESS && syntax !== own ? await decompressed(bytes) : bytes;
-  return syntax === IMPLICIT_VR_LITTLE_ENDIAN && syntax !== own
-    ? inImplicitVr(openFile(plain))
-    : [plain.subarray(readFileMeta(plain)?.end)];
+  if (syntax !== own && syntax !== EXPLICIT_VR_LITTLE_ENDIAN)
+    return syntax === IMPLICIT_VR_LITTLE_ENDIAN
+      ? inImplicitVr(openFile(plain))
+      : inBigEndian(openFile(plain));
+  return [plain.subarray(readFileMeta(plain)?.end)];
+}
+
+/**
+ * The same object as a file in Explicit VR Little Endian.
+ * @throws RadserveError if its pixels cannot be decompressed
+ */
+export async function plainFile(
+  bytes: Buffer,
+  { sop_class_uid, sop_instance_uid }: Pick<ObjectToSend, "sop_class_uid" | "sop_instance_uid">,
+): Promise<Buffer> {
+  return Buffer.concat([
+    fileHead(sop_class_uid, sop_instance_uid, EXPLICIT_VR_LITTLE_ENDIAN),
+    ...(await dataSetIn(bytes, EXPLICIT_VR_LITTLE_ENDIAN)),
+  ]);
 }
 
 const PIXEL_DATA = 0x7fe00010;
@@ -102,5 +124,49 @@ export function* inImplicitVr(
       yield header(ITEM_END, 0);
     }
     yield header(SEQUENCE_END, 0);
+  }
+}
+
+/** Value representations whose length has four bytes (PS3.5 table 7.1-1). */
+const LONG = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
+
+/** The header of an element in Explicit VR Big Endian; of an item without a VR. */
+function bigHeader(tag: number, length: number, vr?: string): Buffer {
+  const isLong = vr !== undefined && LONG.has(vr);
+  const bytes = Buffer.alloc(isLong ? HEADER_BYTES : 8);
+  bytes.writeUInt16BE(tag >>> 16, 0);
+  bytes.writeUInt16BE(tag & 0xffff, 2);
+  if (vr !== undefined) bytes.write(vr, 4, "latin1");
+  if (vr === undefined || isLong) bytes.writeUInt32BE(length, isLong ? 8 : 4);
+  else bytes.writeUInt16BE(length, 6);
+  return bytes;
+}
+
+/**
+ * A native data set in Explicit VR Big Endian (PS3.5 section A.3).
+ * @param dataSet as `inImplicitVr` takes it
+ */
+export function* inBigEndian(
+  file: DicomFile,
+  dataSet: DataSet = file.dataSet,
+): Generator<Uint8Array> {
+  const { walk } = file;
+  for (const element of dataSet.elements.values()) {
+    const { tag, offset, length } = element;
+    if ((tag & 0xffff) === 0) continue;
+    const items = itemsOf(walk, element);
+    if (items === undefined) {
+      const { vr } = element;
+      yield bigHeader(tag, length, vr);
+      yield inOtherOrder(walk.bytes.subarray(offset, offset + length), vr);
+      continue;
+    }
+    yield bigHeader(tag, UNDEFINED, "SQ");
+    for (const item of items) {
+      yield bigHeader(ITEM, UNDEFINED);
+      yield* inBigEndian(file, item);
+      yield bigHeader(ITEM_END, 0);
+    }
+    yield bigHeader(SEQUENCE_END, 0);
   }
 }

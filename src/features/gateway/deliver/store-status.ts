@@ -1,6 +1,6 @@
 /**
- * What a status means that a peer gives an object: of C-STORE (PS3.4 table B.2-1, PS3.7 annex C)
- * and STOW-RS (PS3.18 table 10.5.3-1).
+ * What a status means that a peer gives an object: of C-STORE (PS3.4 table B.2-1, PS3.7 annex C),
+ * STOW-RS (PS3.18 table 10.5.3-1), and in a report of a commitment (PS3.3 section C.14.1.1).
  */
 import { STATUS } from "../dimse/command.js";
 import type { Sent } from "./destination.js";
@@ -9,14 +9,20 @@ const WORDS: Readonly<Record<number, string>> = {
   0x0107: "attribute list error",
   0x0110: "processing failure",
   0x0111: "an object of that UID is there already",
+  0x0112: "no such object instance",
   0x0115: "invalid argument value",
   0x0116: "attribute value out of range",
   0x0117: "invalid object instance",
+  0x0118: "no such SOP class",
+  0x0119: "the object has another SOP class",
   0x0122: "SOP class not supported",
+  0x0123: "no such action",
   0x0124: "not authorized",
+  0x0131: "duplicate transaction UID",
   0x0210: "duplicate invocation",
   0x0211: "unrecognized operation",
   0x0212: "mistyped argument",
+  0x0213: "resource limitation",
   0xa700: "out of resources",
   0xa900: "the data set does not match its SOP class",
   0xb000: "elements were coerced",
@@ -50,7 +56,7 @@ export function sentBy(status: number, comment?: string): Sent {
   const text = statusText(status, comment);
   const block = status & 0xf000;
   if (block === 0xb000 || WARNINGS.includes(status)) return { state: "stored", warning: text };
-  if ((status & 0xff00) === 0xa700) return { state: "away", reason: text };
+  if ((status & 0xff00) === 0xa700) return { state: "away", reason: text, full: true };
   const isRefusal =
     block === 0xa000 || block === 0xc000 || (block === 0 && !OF_THE_PEER.includes(status));
   return isRefusal

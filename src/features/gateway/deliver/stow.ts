@@ -21,6 +21,7 @@ import {
 } from "./destination.js";
 import { readCredentials, type StowSettings } from "./destination-settings.js";
 import { proofBy } from "./proof.js";
+import { PLAIN, plainFile, syntaxesOf } from "./recode.js";
 import { sentBy, statusText } from "./store-status.js";
 
 /** One request has so many objects and bytes at most, but one object always. */
@@ -35,6 +36,9 @@ const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
  * or who calls.
  */
 const OF_CONTENT = [400, 406, 409, 411, 413, 415, 422];
+
+/** Failure Reason: transfer syntax not supported (PS3.18 table 10.5.3-1). */
+const NO_SUCH_SYNTAX = 0xc122;
 
 const uids = z.object({ Value: z.tuple([z.string().trim()]) });
 const item = z.object({
@@ -84,7 +88,27 @@ export class StowDestination implements Destination {
     for (let batch = await next; batch.done !== true; batch = await next) {
       next = batches.next();
       yield* batch.value.unsent;
-      if (batch.value.objects.length > 0) yield* this.#sendBatch(batch.value.objects, signal);
+      if (batch.value.objects.length > 0) yield* this.#sendAll(batch.value.objects, signal);
+    }
+  }
+
+  /** Sends objects; those that are not taken in their own transfer syntax, as plain ones. */
+  async *#sendAll(
+    batch: readonly LoadedObject[],
+    signal: AbortSignal,
+  ): AsyncGenerator<[string, Sent]> {
+    const known = new Map(batch.map((one) => [one.object.sop_instance_uid, one]));
+    for await (const [uid, sent] of this.#sendBatch(batch, signal)) {
+      const one = known.get(uid);
+      const own = one?.object.transfer_syntax_uid ?? "";
+      const isPlain = PLAIN.includes(own) || syntaxesOf(own).length === 1;
+      if (one === undefined || isPlain || sent.state !== "refused" || sent.syntax !== true)
+        yield [uid, sent];
+      else {
+        const bytes = await plainFile(one.bytes, one.object).catch(() => undefined);
+        if (bytes === undefined) yield [uid, sent];
+        else yield* this.#sendBatch([{ ...one, bytes }], signal);
+      }
     }
   }
 
@@ -117,8 +141,13 @@ export class StowDestination implements Destination {
     const isAboutContent = OF_CONTENT.includes(status) || status === 500;
     if ((status >= 200 && status < 300) || told.size > 0) {
       const silent = `The answer (${status}) does not name the object.`;
-      for (const [uid, sent] of all({ state: "away", reason: silent, answered: true }))
-        yield [uid, told.get(uid) ?? sent];
+      const storedSome = [...told.values()].some((sent) => sent.state === "stored");
+      for (const [uid, unnamed] of all({ state: "away", reason: silent, answered: true })) {
+        const sent = told.get(uid) ?? unnamed;
+        // It has resources for the others
+        const isOwn = storedSome && sent.state === "away" && sent.full === true;
+        yield [uid, isOwn ? { ...sent, answered: true } : sent];
+      }
     } else if (isAboutContent && batch.length > 1) {
       // One of them may be the cause
       for (const one of batch) yield* this.#sendBatch([one], signal);
@@ -143,8 +172,10 @@ export class StowDestination implements Destination {
         signal,
         { accept: 'multipart/related; type="application/dicom"; transfer-syntax=*' },
       );
-      if (status === 200)
-        return await proofBy("wado-rs", sent, await onlyObject(type, body, mostReadBack(sent)));
+      if (status === 200) {
+        const found = await onlyObject(type, body, mostReadBack(sent));
+        return await proofBy("wado-rs", sent, found, this.settings.may_change);
+      }
       body.resume();
       if (status === 404 || status === 410)
         return { state: "missing", reason: `The peer has no such object (${status}).` };
@@ -255,13 +286,18 @@ function toldIn(text: string): Map<string, Sent> {
 function failure(reason = 0x0110): Sent {
   // A failure is none of the statuses of success
   const sent = sentBy(reason);
+  if (sent.state === "refused" && reason === NO_SUCH_SYNTAX) return { ...sent, syntax: true };
   return sent.state === "stored" && reason !== 0x0111
     ? { state: "away", reason: statusText(reason), answered: true }
     : sent;
 }
 
 function ofHttp(status: number): Sent {
-  if (OF_CONTENT.includes(status)) return { state: "refused", reason: `HTTP ${status}` };
+  if (OF_CONTENT.includes(status)) {
+    const reason = `HTTP ${status}`;
+    const isOfSyntax = status === 406 || status === 415;
+    return { state: "refused", reason, ...(isOfSyntax ? { syntax: true } : {}) };
+  }
   const hint =
     status >= 300 && status < 400
       ? "; redirects are not followed, the setting url has to name the place itself"

@@ -24,7 +24,9 @@ import type {
   Undelivered,
 } from "./messages.js";
 import { openDestination } from "./open-destination.js";
-import { isSetAside, isUnderway, Outbox, type Pending } from "./outbox.js";
+import { proofPolicy } from "./destination-settings.js";
+import { isSetAside, isUnderway, Outbox, turnName, type Pending } from "./outbox.js";
+import { asNew } from "./progress.js";
 
 const { config, outputRoots, queue, destinations } = workerData as DeliverThreadOptions;
 const log = createLog(config.log_level);
@@ -74,6 +76,7 @@ for (const [name, settings] of Object.entries(destinations))
       ready,
       rested,
       proves: settings.prove !== false,
+      policy: proofPolicy(settings),
       destination: openDestination(name, settings),
       asked: (told) => owner.call.asked(told),
       became: (told) => owner.note.became(told),
@@ -181,7 +184,8 @@ async function eachSetAside(
           changed.without_destination += some.length;
           continue;
         }
-        pending.notBefore.delete(destination);
+        for (const stage of ["send", "prove"] as const)
+          pending.notBefore.delete(turnName({ destination, stage }));
         changed.results.push({ id, receipt_path, destination, objects: some.length });
       }
     });
@@ -201,16 +205,11 @@ function without(delivery: Delivery, name: string, some: readonly Delivered[]): 
  * Sends again what was set aside. @param to another destination than that which it was for
  */
 async function retry(filter: DeliveryFilter, to: string | undefined): Promise<Changed> {
-  const at = new Date().toISOString();
   return eachSetAside(filter, (delivery, name, some) => {
     const target = to ?? name;
     // Of a name that the settings do not have, only a move helps
     if (!lanes.has(target)) return false;
-    const waiting = some.map((object) => ({ ...object, state: "waiting" as const, tries: 0, at }));
-    for (const object of waiting) {
-      delete object.reason;
-      delete object.how;
-    }
+    const waiting = some.map(asNew);
     without(delivery, name, some);
     const there = delivery.destinations[target] ?? [];
     const isNew = ({ sop_instance_uid: uid }: Delivered) =>
@@ -236,6 +235,7 @@ function tellFigures(): void {
       sent: 0,
       set_aside: 0,
       away_since: lanes.get(name)?.awaySince?.toISOString() ?? null,
+      silent_since: lanes.get(name)?.silentSince?.toISOString() ?? null,
       totals: { ...lanes.get(name)?.totals },
     });
   for (const name of lanes.keys()) of(name);

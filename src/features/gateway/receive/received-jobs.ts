@@ -15,6 +15,7 @@ import type { Unmade } from "./received.js";
 import type { Reception } from "./reception.js";
 import { imagesIn, missingSeries, type ObjectFacts, type SeriesFacts } from "./rules.js";
 import { namesIn, removeFile } from "./spool-folders.js";
+import { SameSeries } from "./same-series.js";
 import { isUid, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
 import { linkStudy } from "./study-folder.js";
 
@@ -83,7 +84,13 @@ function largestOf(all: readonly Looked[], facts: ReadonlyMap<Looked, SeriesFact
 }
 
 export class ReceivedJobs {
-  constructor(private readonly options: JobsOptions) {}
+  readonly #same: SameSeries;
+  /** Resolves when the last job is made: two peers may bring the same at one moment. */
+  #making: Promise<unknown> = Promise.resolve();
+
+  constructor(private readonly options: JobsOptions) {
+    this.#same = new SameSeries(options);
+  }
 
   #path(...names: readonly string[]): string {
     return path.join(this.options.folder, ...names);
@@ -121,8 +128,9 @@ export class ReceivedJobs {
           : undefined;
     if (held !== undefined)
       return { made: own.map((looked) => notMade(looked, held, rule.name)), held };
-    const made = await this.#jobOf(rule, chosen);
-    return { made: [made], held };
+    const making = this.#making.then(() => this.#jobOf(rule, chosen));
+    this.#making = making.catch(() => undefined);
+    return { made: [await making], held };
   }
 
   /** Series of the study that do not wait: those of earlier jobs of the rule belong to its next. */
@@ -169,12 +177,14 @@ export class ReceivedJobs {
     }
     const objects = all.reduce((sum, { names }) => sum + names.length, 0);
     if (jobId === undefined) {
-      jobId = await this.options.submit({
-        peer,
-        study,
-        objects,
-        request: await this.#requestOf(rule, all),
-      });
+      jobId =
+        (await this.#jobOfAnother(rule, all)) ??
+        (await this.options.submit({
+          peer,
+          study,
+          objects,
+          request: await this.#requestOf(rule, all),
+        }));
       for (const looked of all) {
         const { unmade: _, classes: __, ...mark } = looked.mark ?? { ...NO_MARK };
         const job = {
@@ -191,6 +201,18 @@ export class ReceivedJobs {
     }
     const series = all.map(({ place }) => place.series);
     return { peer, series, rule: rule.name, job_id: jobId, objects, why: null };
+  }
+
+  /** The job of the same series, which another peer has brought before. */
+  async #jobOfAnother({ name }: JobRule, all: readonly Looked[]): Promise<string | undefined> {
+    const job = await this.#same.jobOf(name, all);
+    if (job === undefined || (await this.options.jobState(job.job_id)) === "gone") return undefined;
+    const peer = all[0]?.place.peer;
+    this.options.log.info(
+      { peer, rule: name, job: job.job_id, series: all.length },
+      "the same objects came from another peer before: they are of its job",
+    );
+    return job.job_id;
   }
 
   async #requestOf(rule: JobRule, all: readonly Looked[]): Promise<Record<string, unknown>> {

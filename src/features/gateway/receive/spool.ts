@@ -230,7 +230,7 @@ export class Spool {
     try {
       const isImage = isImageClass(object.sopClassUid);
       const walk = new WholeObject(object.transferSyntax, isImage);
-      // By its path: a folder that was taken away for removal is not there any more
+      // By its path: a folder that was taken away for removal is made again
       const written = await receiveFile(series.path, file, walked(weighed, headBytes, walk), {
         ...this.limits,
         overwrite: (there, sha256) => this.#givesWay(there, sopInstanceUid, names, sha256),
@@ -241,6 +241,7 @@ export class Spool {
         },
         waits: true,
         leaveFolder: true,
+        makeFolder: () => this.made(...seriesPath(...names)),
       });
       await syncFolder(series.path);
       const { bytes, sha256, outcome } = written;

@@ -4,34 +4,21 @@
 import { once } from "node:events";
 import { rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
-import path from "node:path";
 import t, { type Test } from "tap";
 import { durations, setDurations } from "../../../../src/base/durations.js";
 import { COMMITMENT } from "../../../../src/features/gateway/deliver/call-back.js";
 import { destinationSchema } from "../../../../src/features/gateway/deliver/destination-settings.js";
 import { call } from "../../../../src/features/gateway/dimse/requestor.js";
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
-import { fileHead } from "../../../../src/results/dicom/elements.js";
 import { readImage } from "../../../../src/images/read-image.js";
 import { TestCa } from "../../../support/certificates.js";
-import {
-  attributesOf,
-  compress,
-  DEFLATED,
-  dicomFile,
-  EXPLICIT,
-  IMPLICIT,
-  picture,
-  random,
-  RLE,
-} from "../../../support/dicom.js";
+import { BIG_ENDIAN, DEFLATED, EXPLICIT, IMPLICIT, random, RLE } from "../../../support/dicom.js";
 import {
   destinationOf,
-  objectOf,
+  pictureToSend,
   provedBy,
   sentTo,
   slicesToSend,
-  testFolder,
 } from "../../../support/pacs.js";
 import { freePort } from "../../../support/server.js";
 import { dicomPeer, type Faults } from "../../../support/store-peer.js";
@@ -64,7 +51,7 @@ await t.test("a status is success, a warning, a refusal or another try", async (
     [0xb000, { state: "stored", warning: '0xB000, elements were coerced, "because"' }],
     [0xb007, { state: "stored", warning: /^0xB007/ }],
     [0x0111, { state: "stored", warning: /there already/ }],
-    [0xa700, { state: "away", reason: '0xA700, out of resources, "because"' }],
+    [0xa700, { state: "away", full: true, reason: '0xA700, out of resources, "because"' }],
     [0xa702, { state: "away", reason: /^0xA702, out of resources/ }],
     [0xa900, { state: "refused", reason: /^0xA900, the data set does not match/ }],
     [0xa901, { state: "refused" }],
@@ -109,22 +96,9 @@ await t.test(
 await t.test(
   "a picture in RLE Lossless goes uncompressed where the peer takes no RLE",
   async (t) => {
-    const raw = picture({ rows: 3, columns: 5, samples: 3, bitsAllocated: 8, bitsStored: 8 });
-    const file = path.join(testFolder(), "sc.dcm");
-    const [sopClass, instance] = ["1.2.840.10008.5.1.4.1.1.7", "1.2.3.4.5"];
-    const attributes = attributesOf(raw, {
-      SOPClassUID: sopClass,
-      SOPInstanceUID: instance,
-      StudyInstanceUID: "1.2.3",
-      SeriesInstanceUID: "1.2.3.4",
-      PlanarConfiguration: 1,
-    });
-    const pixels = { fragments: [await compress("rle", raw)] };
-    const bare = { preamble: false, meta: false };
-    const dataSet = dicomFile({ attributes, transferSyntax: RLE, pixels, ...bare });
-    writeFileSync(file, Buffer.concat([fileHead(sopClass, instance, RLE), dataSet]));
-    const object = objectOf(file);
-    for (const syntax of [RLE, EXPLICIT, IMPLICIT]) {
+    const { object, raw } = await pictureToSend();
+    const sopClass = object.sop_class_uid;
+    for (const syntax of [RLE, EXPLICIT, IMPLICIT, BIG_ENDIAN]) {
       const takes: Faults["takes"] = (abstract, proposed) =>
         proposed.find((uid) => abstract !== sopClass || uid === syntax);
       const { pacs, destination } = await peer(t, { takes });
@@ -144,6 +118,17 @@ await t.test(
   },
 );
 
+await t.test("a peer of Big Endian alone gets masks and reports in it", async (t) => {
+  const [object] = slicesToSend(1);
+  const { pacs, destination } = await peer(t, {
+    takes: (uid, proposed) =>
+      proposed.find((one) => uid !== object!.sop_class_uid || one === BIG_ENDIAN),
+  });
+  t.match(states(await sentTo(destination, [object!])), [{ state: "stored" }]);
+  t.equal(openFile(pacs.objects.get(object!.sop_instance_uid)!).transferSyntax.uid, BIG_ENDIAN);
+  t.match(await provedBy(destination, object!), { state: "proven", how: "c-get" });
+});
+
 await t.test("what a connection breaks with is away; the others go through", async (t) => {
   const objects = slicesToSend(4);
   const bad = objects[1]!.sop_instance_uid;
@@ -151,7 +136,13 @@ await t.test("what a connection breaks with is away; the others go through", asy
   const told = await sentTo(destination, objects);
   t.match(
     objects.map(({ sop_instance_uid: uid }) => told.get(uid)),
-    [{ state: "stored" }, { state: "away" }, { state: "stored" }, { state: "stored" }],
+    [
+      { state: "stored" },
+      { state: "away", answered: true },
+      { state: "stored" },
+      { state: "stored" },
+    ],
+    "what was stored after it says that it is the object",
   );
   t.equal(pacs.visits(), 2);
   const always = await peer(t, { breaks: () => true });
@@ -231,9 +222,18 @@ for (const prove of WAYS)
       t.match(await tried({}), { state: "proven", how: prove });
       t.match(await tried({ lies: true }), { state: "missing" }, "a liar is caught");
       if (prove === "commitment") {
-        t.match(await tried({ failure: 0x0119 }), { state: "differs" });
-        t.match(await tried({ failure: 0x0110 }), { state: "away", reason: /processing failure/ });
-        t.match(await tried({ answer: 0x0110 }), { state: "away" });
+        const reasons: [number, string, RegExp][] = [
+          [0x0110, "failed", /0x0110, processing failure/],
+          [0x0112, "missing", /0x0112, no such object instance/],
+          [0x0119, "refused", /0x0119, the object has another SOP class/],
+          [0x0122, "refused", /0x0122, SOP class not supported/],
+          [0x0131, "failed", /0x0131, duplicate transaction UID/],
+          [0x0213, "failed", /0x0213, resource limitation/],
+        ];
+        for (const [failure, state, reason] of reasons)
+          t.match(await tried({ failure }), { state, reason });
+        t.match(await tried({ answer: 0x0110 }), { state: "failed" });
+        t.match(await tried({ answer: 0x0122 }), { state: "not_provable" });
       } else {
         const changed = await tried({ spoil: (file) => file.fill(0xff, file.length - 2) });
         t.match(changed, { state: "differs", reason: "Other pixels." });

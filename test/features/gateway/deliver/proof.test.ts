@@ -1,7 +1,8 @@
 /** What counts as the object that was sent, and what does not. */
 import t from "tap";
+import { mayChange } from "../../../../src/features/gateway/deliver/may-change.js";
 import { compareObjects } from "../../../../src/features/gateway/deliver/proof.js";
-import { inImplicitVr } from "../../../../src/features/gateway/deliver/recode.js";
+import { inBigEndian, inImplicitVr } from "../../../../src/features/gateway/deliver/recode.js";
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
 import { fileHead } from "../../../../src/results/dicom/elements.js";
 import {
@@ -61,9 +62,13 @@ await t.test("what says where an object lies and how it is written is not looked
       fileHead(CT, "1.2.3.4", IMPLICIT),
       ...inImplicitVr(openFile(SENT)),
     ]),
+    "the same in Big Endian": Buffer.concat([
+      fileHead(CT, "1.2.3.4", BIG_ENDIAN),
+      ...inBigEndian(openFile(SENT)),
+    ]),
   };
   for (const [name, found] of Object.entries(equal))
-    t.same(await compared(found), { equal: true, coerced: [] }, name);
+    t.same(await compared(found), { equal: true, coerced: [], changed_by: [] }, name);
 });
 
 await t.test("another character set is the same text", async (t) => {
@@ -72,14 +77,66 @@ await t.test("another character set is the same text", async (t) => {
     PatientName: textIn("latin1", "Sørensen^Åse"),
     SeriesDescription: textIn("latin1", "Résumé"),
   });
-  t.same(await compared(found), { equal: true, coerced: [] });
+  t.same(await compared(found), { equal: true, coerced: [], changed_by: [] });
 });
 
 await t.test("what a PACS sets of the patient and the study is told", async (t) => {
   t.same(await compared(file({ PatientID: "2", AccessionNumber: "7" })), {
     equal: true,
     coerced: ["AccessionNumber", "PatientID"],
+    changed_by: [],
   });
+});
+
+const noted = (more: Attributes = {}) => ({
+  SeriesDescription: "Other",
+  PatientID: "2",
+  OriginalAttributesSequence: [
+    {
+      ModifiedAttributesSequence: [{ SeriesDescription: textIn("utf8", "Résumé") }],
+      AttributeModificationDateTime: "20261128120000",
+      ModifyingSystem: "ROUTER\u0007",
+      ReasonForTheAttributeModification: "COERCE",
+      ...more,
+    },
+    // It was so before it was sent
+    { ModifiedAttributesSequence: [{ SliceThickness: "2" }], ModifyingSystem: "SCANNER" },
+  ],
+});
+
+await t.test("what the settings let it change is told, and who changed it", async (t) => {
+  const found = file(noted());
+  t.same(await compareObjects(SENT, found, ["SeriesDescription", "SeriesNumber"]), {
+    equal: true,
+    coerced: ["SeriesDescription", "PatientID"],
+    changed_by: [
+      { attributes: ["SeriesDescription"], system: "ROUTER?", why: "COERCE", at: "20261128120000" },
+    ],
+  });
+  t.match(await compared(found), {
+    equal: false,
+    attributes: true,
+    reason: "Other values in SeriesDescription (0008,103e), changed by ROUTER? (COERCE).",
+  });
+  const unnamed = file({ SeriesDescription: "Other" });
+  const reason = "Other values in SeriesDescription (0008,103e).";
+  t.match(await compared(unnamed), { equal: false, attributes: true, reason });
+});
+
+await t.test("pixels and identity are never a change of attributes", async (t) => {
+  for (const found of [
+    file(noted(), { pixels: Buffer.from([1, 2, 3, 4, 5, 6, 7, 9]) }),
+    file({ SOPInstanceUID: "1.2.3.5" }),
+    file({ SOPClassUID: "1.2.840.10008.5.1.4.1.1.7" }),
+  ])
+    t.equal("attributes" in (await compared(found)), false);
+});
+
+await t.test("what the settings may not let it change", (t) => {
+  for (const name of ["SOPInstanceUID", "Rows", "PixelData", "ContentSequence", "NoSuchThing"])
+    t.match(mayChange.safeParse([name]).error?.message, new RegExp(`found ${name}`), name);
+  t.ok(mayChange.safeParse(["SeriesDescription", "TimezoneOffsetFromUTC"]).success);
+  t.end();
 });
 
 await t.test("anything else is another object, and its reason quotes no value", async (t) => {
@@ -118,8 +175,12 @@ await t.test("pixels that are compressed without loss are decoded", async (t) =>
   const frame = Buffer.concat([header, ...segments]);
   const coded = (bytes: Buffer) =>
     file({}, { transferSyntax: RLE, pixels: { fragments: [bytes] } });
-  t.same(await compared(coded(frame)), { equal: true, coerced: [] });
-  t.same(await compareObjects(coded(frame), coded(frame)), { equal: true, coerced: [] });
+  t.same(await compared(coded(frame)), { equal: true, coerced: [], changed_by: [] });
+  t.same(await compareObjects(coded(frame), coded(frame)), {
+    equal: true,
+    coerced: [],
+    changed_by: [],
+  });
   const other = Buffer.from(frame);
   other[66] = 9;
   t.match(await compared(coded(other)), { equal: false, reason: /^Other pixels/ });

@@ -123,7 +123,7 @@ await t.test(
     // As if a newer result of it were computed
     const letGo = await hold(t, place.output, ["image.dcm"]);
     await pacs.start();
-    await until("the archive is asked for an object", () => pacs.read.length > 0);
+    await until("the object is sent", () => pacs.sent.length > 0);
     // Another result goes its way: whoever sends it may send
     copyFileSync(input, path.join(place.input, "second.dcm"));
     await ask("second.dcm");

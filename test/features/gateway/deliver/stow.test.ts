@@ -12,9 +12,17 @@ import {
   destinationSchema,
   readCredentials,
 } from "../../../../src/features/gateway/deliver/destination-settings.js";
+import { openFile } from "../../../../src/images/dicom/dicom-file.js";
+import { readImage } from "../../../../src/images/read-image.js";
 import { TestCa } from "../../../support/certificates.js";
-import { random } from "../../../support/dicom.js";
-import { destinationOf, provedBy, sentTo, slicesToSend } from "../../../support/pacs.js";
+import { EXPLICIT, random, RLE } from "../../../support/dicom.js";
+import {
+  destinationOf,
+  pictureToSend,
+  provedBy,
+  sentTo,
+  slicesToSend,
+} from "../../../support/pacs.js";
 import { named, webPeer, type HttpFaults } from "../../../support/store-peer.js";
 
 const failed = (uid: string, reason: number) =>
@@ -91,7 +99,7 @@ await t.test("each object has what the answer says of it", async (t) => {
       { state: "stored" },
       { state: "stored", warning: "0xB000, elements were coerced" },
       { state: "refused", reason: "0x0122, SOP class not supported" },
-      { state: "away", reason: "0xA700, out of resources" },
+      { state: "away", reason: "0xA700, out of resources", full: true, answered: true },
       { state: "away", reason: "0x0110, processing failure", answered: true },
       { state: "away", reason: "The answer (202) does not name the object.", answered: true },
     ],
@@ -134,6 +142,30 @@ await t.test("a status of HTTP is about the object, or about the peer", async (t
     const [found] = (await sentTo(destination, slicesToSend(1))).values();
     t.match(found, sent, status);
     t.notMatch(JSON.stringify(found), /Nobody/, "words of the peer's page stay away");
+  }
+});
+
+await t.test("a picture goes uncompressed where the peer takes no RLE", async (t) => {
+  const { object, raw } = await pictureToSend();
+  const [slice] = slicesToSend(1);
+  for (const refusal of [
+    { status: 415 },
+    { status: 409, body: sequence(FAILED, failed(object.sop_instance_uid, 0xc122)) },
+  ]) {
+    const { pacs, destination } = await peer(t, {
+      post: (_, __, syntaxes) => (syntaxes.includes(RLE) ? refusal : undefined),
+    });
+    t.same([...(await sentTo(destination, [object])).values()], [{ state: "stored" }]);
+    const stored = pacs.objects.get(object.sop_instance_uid)!;
+    t.equal(openFile(stored).transferSyntax.uid, EXPLICIT);
+    t.strictSame(Buffer.from(await (await readImage(stored)).frame(0)), Buffer.from(raw.data));
+    t.match(await provedBy(destination, object), { state: "proven" });
+    const refused = await peer(t, { post: () => refusal });
+    t.match(
+      [...(await sentTo(refused.destination, [slice!])).values()],
+      [{ state: /refused|away/ }],
+    );
+    t.equal(refused.pacs.visits(), 1, "there is no other way to write it");
   }
 });
 

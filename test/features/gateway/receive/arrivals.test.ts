@@ -84,7 +84,10 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
     aeTitles: ["RADSERVE", "URGENT"],
     mostAssociations: 16,
     log: createLog("silent"),
-    peers: [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] }],
+    peers: [
+      { name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] },
+      { name: "pacs", aeTitle: "PACS", networks: ["127.0.0.0/8"] },
+    ],
     spool,
     reception,
     refused: () => undefined,
@@ -104,10 +107,15 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
   };
   t.teardown(close);
   const { port } = listener.server.address() as AddressInfo;
-  const called = (calledAe = "RADSERVE") => associate(port, { contexts: CONTEXTS, calledAe });
+  const called = (calledAe = "RADSERVE", more: { callingAe?: string } = {}) =>
+    associate(port, { contexts: CONTEXTS, calledAe, ...more });
   /** Objects over one association that is released. */
-  const send = async (objects: readonly ReturnType<typeof object>[], title?: string) => {
-    const caller = await called(title);
+  const send = async (
+    objects: readonly ReturnType<typeof object>[],
+    title?: string,
+    callingAe?: string,
+  ) => {
+    const caller = await called(title, callingAe === undefined ? {} : { callingAe });
     for (const one of objects) {
       const { status } = await caller.store(one);
       if (status !== 0) throw new Error(`The status is ${status}`);
@@ -380,4 +388,33 @@ await t.test("what nothing becomes of goes after its time", async (t) => {
     return removed.length > 0;
   });
   t.same(removed, [1]);
+});
+
+await t.test("the same series of a modality and of a PACS is one job", async (t) => {
+  const { jobs, send, made, arrivals } = await opened(t, { rules: [{}] });
+  const series = (more: Record<string, string>, uid = "1.2.5") =>
+    [1, 2, 3].map((z) => inSeries(uid, z, more));
+  await send(series({ PatientID: "1" }));
+  await made(1);
+  // As a PACS sends what it has filed
+  await send(series({ PatientID: "1", AccessionNumber: "7" }), undefined, "PACS");
+  await until("the second is of the job of the first", async () => {
+    const place = (await arrivals.places(STUDY)).find(({ peer }) => peer === "pacs");
+    return place && (await arrivals.seen(place))?.jobs[0]?.job_id === "job1";
+  });
+  t.equal(jobs.length, 1);
+  for (const [uid, theirs] of [
+    ["1.2.6", { PatientID: "2" }],
+    ["1.2.7", { PatientID: "1", SliceThickness: "8" }],
+  ] as const) {
+    const before = jobs.length;
+    await send(series({ PatientID: "1" }, uid));
+    await made(before + 1);
+    await send(series(theirs, uid), undefined, "PACS");
+    await made(before + 2);
+  }
+  t.same(
+    jobs.map(({ peer }) => peer),
+    ["ct1", "ct1", "pacs", "ct1", "pacs"],
+  );
 });

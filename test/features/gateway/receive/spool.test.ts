@@ -123,6 +123,17 @@ await t.test("the same object again is the same file", async (t) => {
   t.equal(filesIn(folder).length, 1);
 });
 
+await t.test("a folder that is removed while it looks empty is made again", async (t) => {
+  const { folder, spool } = spoolIn(t);
+  const series = path.join(folder, "series", "ct1", STUDY, SERIES);
+  const appears = () => {
+    rmSync(path.dirname(series), { recursive: true });
+    return Promise.resolve();
+  };
+  t.match(await spool.keep("ct1", arriving({}, { appears })), { fresh: true, folder: series });
+  t.same(readdirSync(series), [`${SOP}.dcm`]);
+});
+
 await t.test("nobody keeps a UID from another peer, study or series", async (t) => {
   const { folder, spool } = spoolIn(t);
   await spool.keep("ct1", arriving());
