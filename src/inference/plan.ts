@@ -29,6 +29,7 @@ import {
   type OutputKind,
 } from "../manifest/manifest.js";
 import { nativeIdsOf, type ModelEntry } from "../models/entry.js";
+import { isUnwanted } from "../models/wanted.js";
 import { nearestName } from "../base/validation.js";
 
 export interface PlannedModel {
@@ -242,9 +243,6 @@ function readyModel(
     { model: name },
   );
 }
-
-/** The request names labels, of which the model has none. */
-const isUnwanted = ({ wanted }: Pick<ModelEntry, "wanted">): boolean => wanted?.labels.length === 0;
 
 /** The model in whose region another looks. */
 const firstOf = (
