@@ -5,6 +5,8 @@ export interface TrialOrder {
   folder: string;
   /** Memory that it may take beside what the process has. */
   bytes: number;
+  /** Bytes that the weights of models that make room for each other may have together. */
+  weights: number;
 }
 
 /** Said before the answer: the files have been read, and then the graphs have been looked at. */

@@ -25,8 +25,9 @@ function forgetPeak(): void {
   tried(() => writeFileSync("/proc/self/clear_refs", "5"));
 }
 
-async function trial({ folder, bytes }: TrialOrder): Promise<void> {
+async function trial({ folder, bytes, weights }: TrialOrder): Promise<void> {
   const engine = createEngine({ provider: "cpu" });
+  engine.limitWeights(weights);
   const report = await readModelFolder(folder);
   process.send?.(READ);
   forgetPeak();

@@ -52,6 +52,8 @@ export interface TrialOptions {
   /** ONNX Runtime's. */
   version: string;
   threads: number;
+  /** Bytes that the weights of models that make room for each other may have together. */
+  weights: number;
 }
 
 export interface TrialLimits {
@@ -123,7 +125,7 @@ export class ModelTrials {
     { bytes, stop }: TrialLimits,
   ): Promise<{ answer?: TrialAnswer; ended?: string }> {
     const child = (this.#child ??= this.#start());
-    const order: TrialOrder = { folder, bytes };
+    const order: TrialOrder = { folder, bytes, weights: this.options.weights };
     return new Promise((resolve) => {
       const most = durations.modelLoad + RUNS * durations.firstRun + MARGIN_MS;
       const within = (milliseconds: number) => setTimeout(() => end("time"), milliseconds);

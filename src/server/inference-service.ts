@@ -37,7 +37,7 @@ export class InferenceService {
   readonly engineOptions: EngineOptions;
   readonly pool: InferencePool;
   readonly models: ServedModels;
-  readonly #idleLook: NodeJS.Timeout | undefined;
+  readonly #idleLook: NodeJS.Timeout;
 
   /**
    * @throws ConfigError if the engine cannot be started, or cannot use the GPU that it was told to
@@ -65,7 +65,9 @@ export class InferenceService {
     this.pool = pool;
     const shares = new MemoryShares(engine, pool, images);
     const { onnxRuntimeVersion: version, threads } = engine.info();
-    const trials = new ModelTrials({ stateDir: config.state_dir, providers, version, threads });
+    const { weights } = shares;
+    const { state_dir: stateDir } = config;
+    const trials = new ModelTrials({ stateDir, providers, version, threads, weights });
     this.models = new ServedModels({
       directory: config.models_dir,
       stateDir: config.state_dir,
@@ -81,8 +83,7 @@ export class InferenceService {
       audit,
       log,
     });
-    if (config.model_idle !== undefined)
-      this.#idleLook = everyIdleLook(config.model_idle * 1000, engine);
+    this.#idleLook = everyIdleLook((config.model_idle ?? NEVER) * 1000, engine);
   }
 
   /** Ends what was admitted within the grace time, and fails the rest. */
@@ -132,10 +133,16 @@ function startedEngine(config: Config, log: Logger): StartedEngine {
 }
 
 /**
+ * Seconds after which a model leaves where the settings name no time; those that could not come
+ * back are looked for all the same.
+ */
+const NEVER = 10 * 365 * 86_400;
+
+/**
  * How often it is looked for models that nobody has used for so long: they go a tenth of that time
  * too late at most.
  */
 function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
   const step = Math.min(Math.max(idleMs / 10, 100), 60_000);
-  return setInterval(() => engine.leaveIdle(idleMs), step);
+  return setInterval(() => engine.leaveIdle(idleMs), step).unref();
 }
