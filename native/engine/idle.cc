@@ -126,8 +126,10 @@ bool Engine::Unload(const ModelPtr& model, Clock::time_point unused_since) {
     ShrinkGpu(model->settings.device);
     RefreshGpus();
   }
-  if (model->residence.Unloaded()) RequestReload(model, Priority::kRoutine);
+  // Those that waited for the room come first, and then the model again, if it is wanted already.
+  const bool wanted = model->residence.Unloaded();
   RoomMade();
+  if (wanted) RequestReload(model, Priority::kRoutine);
   return true;
 }
 

@@ -290,6 +290,22 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
       await Promise.all(asked),
       asked.map((_, i) => i + 10 * ((i % 3) + 1)),
     );
+    // Whoever waits for another model has its turn next, however many want the one that is there
+    const clients = 16;
+    let others = 0;
+    let answered = false;
+    const pestering = Array.from({ length: clients }, async () => {
+      while (!answered) {
+        await ask(ids[0]!);
+        others += 1;
+      }
+    });
+    await until("all ask for one", () => others > clients, setImmediate);
+    const before = others;
+    t.equal(await ask(ids[1]!), 21);
+    answered = true;
+    t.ok(others - before <= 3 * clients, `${others - before} others went before`);
+    await Promise.all(pestering);
     unlimited();
     for (const id of ids) await ask(id);
     t.strictSame(states(ids), ["loaded", "loaded", "loaded"]);
