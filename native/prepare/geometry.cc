@@ -63,6 +63,8 @@ std::array<int, 2> WithinEdges(const SizeSpec& size, double rows, double columns
         low = Rounded(bound, Rounding::kHalfEven);
         high = cut(bound * longer / shorter);
       }
+      // An image whose shorter side has that length already stays as it is
+      if (low == shorter) high = cut(longer);
       break;
     // torchvision.transforms.Resize with max_size
     case Edges::kTorchvision:

@@ -17,7 +17,8 @@ import {
 } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { identitiesOf, sameModels } from "../models/identity.js";
-import { wantingLabels } from "../models/wanted.js";
+import { isUnwanted, wantingLabels } from "../models/wanted.js";
+import { withColours } from "../results/colour.js";
 import { withName, type HeldName } from "../results/commit/commit.js";
 import { caseName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
@@ -58,7 +59,7 @@ import { runModels } from "./run-models.js";
  * @throws RadserveError of any code in the table that is not about authentication or bulk
  */
 export async function infer(task: InferTask, context: InferContext): Promise<Answer> {
-  const candidates = wantingLabels(candidatesOf(context.models, task.models), task.labels);
+  const candidates = wantedCandidates(task, context);
   requirePinned(candidates, task.pinned);
   checkTime(task, context);
   const watch = new Stopwatch(task.startedAt);
@@ -71,6 +72,16 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
   } finally {
     input.close();
   }
+}
+
+function wantedCandidates({ models, labels }: InferTask, context: InferContext): ModelEntry[] {
+  const all = candidatesOf(context.models, models);
+  if (labels === undefined) return all;
+  const coloured = all.map((entry) => {
+    const outputs = withColours(entry.manifest.outputs);
+    return { ...entry, manifest: { ...entry.manifest, outputs } };
+  });
+  return wantingLabels(coloured, labels);
 }
 
 /**
@@ -112,14 +123,15 @@ async function inferFolder(
     const grouped = group !== undefined;
     const judge = (series: readonly (Image | RadserveError)[]) =>
       judgeSeries(candidates, series, grouped);
-    const mustBeCase = asCase || candidates.every(({ manifest }) => manifest.roles !== undefined);
+    const looking = candidates.filter((one) => !isUnwanted(one)).map(({ manifest }) => manifest);
+    const mustBeCase = asCase || looking.every(({ roles }) => roles !== undefined);
     let noCase: ReturnType<typeof whyNoCase> = [];
     const caseOf = (found: Candidates) => {
       const chosen = caseFor(candidates, found, mustBeCase);
       if (chosen === undefined) noCase = whyNoCase(candidates, found);
       return chosen;
     };
-    const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
+    const tolerance = toleranceOf(...looking);
     const choice = { uid, judge, tolerance, ...(grouped ? { grouped } : { caseOf }) };
     const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch(
       (error: unknown) => {

@@ -72,7 +72,8 @@ export async function inferUnits(
     preparations.push(result.preparation);
     for (const step of ["queueMs", "prepareMs", "runMs", "postprocessMs"] as const)
       timings[step] += result.timings[step];
-    for (const side of ["inputs", "outputs", "probabilities"] as const)
+    // Probabilities are of the source's grid and of one part alone: of all, they would fill memory
+    for (const side of ["inputs", "outputs"] as const)
       tensors[side].push(...(result.tensors?.[side] ?? []));
   }
   const [preparation = {}, ...others] = preparations;

@@ -28,8 +28,9 @@ import {
   type Manifest,
   type OutputKind,
 } from "../manifest/manifest.js";
-import { nativeIdsOf, type ModelEntry } from "../models/entry.js";
+import type { ModelEntry } from "../models/entry.js";
 import { isUnwanted } from "../models/wanted.js";
+import { unitsToRun } from "./parts.js";
 import { nearestName } from "../base/validation.js";
 
 export interface PlannedModel {
@@ -119,8 +120,9 @@ function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">):
       const { slices, rows, columns, geometry } = straightOf(volume, image.format) ?? whole;
       const planned = { slices, rows, columns, geometry };
       // Beside the part that runs there is the label map of those before
-      const kept = manifest.parts === undefined ? 0 : slices * rows * columns;
-      return kept + Math.max(0, ...nativeIdsOf(entry).map((id) => engine.plan(id, planned)));
+      const units = unitsToRun(entry);
+      const kept = units.length < 2 ? 0 : slices * rows * columns;
+      return kept + Math.max(0, ...units.map(({ id }) => engine.plan(id, planned)));
     } catch {
       // The model says so itself when it runs, and takes nothing.
       return 0;
@@ -139,7 +141,7 @@ function bytesOfRuns(image: Image, plan: Plan, engine: Pick<Engine, "runBytes">)
     );
     const all = pixels.reduce((sum, one) => sum + one, 0);
     // One that was taken away says so itself when it is to run
-    const runs = nativeIdsOf(entry).map((id) => tried(() => engine.runBytes(id, all)) ?? 0);
+    const runs = unitsToRun(entry).map(({ id }) => tried(() => engine.runBytes(id, all)) ?? 0);
     return Math.max(0, ...runs);
   });
   return Math.max(0, ...bytes);

@@ -4,7 +4,7 @@
  * a slice looks whole.
  */
 import { errors, RadserveError } from "../base/errors.js";
-import { breaksOff, isConstant } from "../images/dicom/decode-check.js";
+import { breaksOff, isConstant, lastRow } from "../images/dicom/decode-check.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { ANY_STACK, type Image, type PixelFormat, type Warning } from "../images/image.js";
 import { someValue } from "../images/stored-values.js";
@@ -30,8 +30,10 @@ export class EmptyFrames {
   readonly #blankValues = new Set<string>();
   /** Those with as many values as noise gives. */
   readonly #noisy = new Set<number>();
-  /** Those that break off. */
-  readonly #cut: number[] = [];
+  /** Those that break off, with the rows in which they do. */
+  readonly #cut = new Map<number, number>();
+  /** The last rows of others that are not 0 throughout. */
+  readonly #lastRows = new Set<number>();
 
   constructor(private readonly image: Image) {}
 
@@ -47,7 +49,9 @@ export class EmptyFrames {
       this.#blankValues.add(String(data.subarray(0, pixelBytes)));
     } else {
       if (this.image.frameCount > 2 && hasNoise(data, format)) this.#noisy.add(frame);
-      if (breaksOff(data, format) && hasNoise(data, format)) this.#cut.push(frame);
+      if (breaksOff(data, format) && hasNoise(data, format))
+        this.#cut.set(frame, lastRow(data, format));
+      else this.#lastRows.add(lastRow(data, format));
     }
   }
 
@@ -61,10 +65,9 @@ export class EmptyFrames {
    */
   caveats(asVolume: boolean): Warning[] {
     const { image } = this;
-    // What all or most frames have in common comes of how they were made, as a turned border does
-    if (this.#cut.length > 0 && 2 * this.#cut.length < image.frameCount)
-      throw cutOff(image, this.#cut);
-    const cut = cutCaveats(image, this.#cut);
+    const broken = this.#broken();
+    if (broken.length > 0) throw cutOff(image, broken);
+    const cut = cutCaveats(image, [...this.#cut.keys()]);
     const padding = paddingCaveats(image.frameCount, this.#padded, this.#nearlyPadded);
     const blank = this.#blank.filter((frame) => !this.#padded.includes(frame));
     if (this.#blank.length === image.frameCount) {
@@ -79,6 +82,18 @@ export class EmptyFrames {
       `${counted(blank, image.frameCount)} one value throughout (${listed(blank)}), and others are not. Ends of a stack may be, in MR; ` +
       "a file whose copy broke off and was filled up looks the same. Check them at the source.";
     return [...padding, ...cut, { code: "blank_frame", message }];
+  }
+
+  /**
+   * Frames of which nothing but a copy that broke off is the cause. What all or most frames have in
+   * common comes of how they were made; and where an image was turned or moved by a program, its
+   * border ends in a row of its own in some frames, and within that row in others.
+   */
+  #broken(): number[] {
+    const { image } = this;
+    if (2 * this.#cut.size >= image.frameCount || isDerived(image)) return [];
+    const isBorder = (row: number) => [row - 1, row, row + 1].some((at) => this.#lastRows.has(at));
+    return [...this.#cut].flatMap(([frame, row]) => (isBorder(row) ? [] : [frame]));
   }
 }
 
@@ -151,14 +166,16 @@ function stackOf(image: Image): readonly number[] {
   }
 }
 
+const isDerived = ({ attributes }: Image): boolean =>
+  attributes?.strings("ImageType")?.[0] === "DERIVED";
+
 /**
  * Whether slices without anything are usual: maps of what was found, counts, doses, and scanners of
  * PET that say so with a slope of 0.
  */
 function mayBeEmpty(image: Image): boolean {
-  const isDerived = image.attributes?.strings("ImageType")?.[0] === "DERIVED";
   const { units } = image.interpretation(0);
-  const isMap = isDerived && units !== "HU";
+  const isMap = isDerived(image) && units !== "HU";
   // Counts and doses may be 0 throughout a slice
   const isCounted = ["NM", "RTDOSE"].includes(image.attributes?.string("Modality") ?? "");
   return isMap || isCounted || image.warnings.some(({ code }) => code === "empty_slice");

@@ -4,6 +4,7 @@
  */
 
 import { labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
+import { isSegmentation } from "../manifest/outputs/segmentation.js";
 
 /** sRGB, 0 to 255. */
 export type Rgb = readonly [number, number, number];
@@ -158,6 +159,25 @@ export function labelColours(outputs: readonly ModelOutput[]): readonly (readonl
   const colours = chooseColours(outputs);
   chosen.set(outputs, colours);
   return colours;
+}
+
+/**
+ * Outputs whose labels all have a colour, so that some of them alone keep theirs. Of kinds without
+ * masks they stay as they are.
+ */
+export function withColours(outputs: readonly ModelOutput[]): ModelOutput[] {
+  const colours = labelColours(outputs);
+  return outputs.map((output, o) =>
+    isSegmentation(output)
+      ? {
+          ...output,
+          labels: output.labels.map((label, l) => {
+            const colour = colours[o]?.[l];
+            return colour === undefined ? label : { ...label, colour: [...colour] };
+          }),
+        }
+      : output,
+  );
 }
 
 function chooseColours(outputs: readonly ModelOutput[]): Rgb[][] {

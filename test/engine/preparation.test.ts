@@ -193,6 +193,21 @@ t.test("a picture is prepared as it was for training", { skip: needs(ADDON) }, a
   }
 });
 
+t.test("DETR keeps an image whose shorter side is right", { skip: needs(ADDON) }, async (t) => {
+  const size = { kind: "edges", shortest: 800, longest: 32, rounding: "transformers" } as const;
+  const inputs = [{ ...input, size, fit: "letterbox" as const }];
+  const model = writeModel(t.testdir(), identity);
+  const loaded = await engine().load(loadOptions(model, { inputs, outputs: [heatmap] }));
+  const wide = plane(
+    10,
+    31,
+    Array.from({ length: 310 }, (_, i) => i),
+  );
+  const { tensors } = await engine().infer(loaded.id, [wide], { dump: true });
+  await engine().unload(loaded.id);
+  t.strictSame(tensors!.inputs[0]!.shape, [1, 1, 10, 31]);
+});
+
 const PREPARED_VOLUMES: Record<string, Partial<ImageInput>> = {
   "volume-torch-linear": SAMPLED,
   "volume-monai-linear": SAMPLED,

@@ -375,6 +375,8 @@ t.test("slices that break off within a row", { skip: needs(ADDON) }, async (t) =
   t.match(await failure(ran([whole, whole, clipped])), refused([3]), "zeros among its values");
   t.ok(await ran([cut, cut, cut]), "all of them");
   t.ok(await ran([cut]), "a lone one");
+  const turned = [cutAt(16 * columns), cutAt(16 * columns + 17), cutAt(17 * columns)];
+  t.ok(await ran([...turned, whole, whole]), "a border that a turn of the image has left");
   const usual: [string, Uint8Array][] = [
     ["a border of zeros", cutAt(16 * columns)],
     ["a border of some rows", cutAt((rows - 1) * columns + 9)],

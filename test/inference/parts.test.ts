@@ -208,6 +208,7 @@ t.test("models of parts", { skip: needs(ADDON) }, async (t) => {
       manifest: { ...entry.manifest, stage: "final" as const },
     }));
     const uids: (string | undefined)[] = [];
+    const colours: unknown[] = [];
     for (const labels of [undefined, ["bone"]]) {
       const answer = await infer(
         task({ outputFolder: place.output, outputs: ["json", "seg", "sr"], labels }),
@@ -222,6 +223,8 @@ t.test("models of parts", { skip: needs(ADDON) }, async (t) => {
         segments.map((segment) => segment.string("SegmentLabel")),
         labels ?? ["soft", "bone", "bright", "dense"],
       );
+      const bone = segments.find((segment) => segment.string("SegmentLabel") === "bone");
+      colours.push(bone?.numbers("RecommendedDisplayCIELabValue"));
       const [algorithm] = segments[0]!.sequence("SegmentationAlgorithmIdentificationSequence")!;
       const said = algorithm!.string("AlgorithmParameters") ?? "";
       t.match(
@@ -232,6 +235,8 @@ t.test("models of parts", { skip: needs(ADDON) }, async (t) => {
       t.equal(said.includes("Asked for bone alone"), labels !== undefined);
     }
     t.equal(new Set(uids).size, 4);
+    t.ok(colours[0] !== undefined);
+    t.strictSame(colours[1], colours[0], "a label has its colour without the others, too");
   });
 
   await t.test("parts make room for each other where memory does not hold all", async (t) => {

@@ -48,7 +48,9 @@ export async function modelsCanary(
   const folder = resolve(directory);
   const value = await manifestIn(folder);
   const given = Array.isArray(value["parts"]) ? (value["parts"] as object[]) : undefined;
-  if ([value, ...(given ?? [])].some((one) => "canary" in one))
+  // What a part of a draft is, is judged afterwards
+  const hasCanary = (one: unknown) => typeof one === "object" && one !== null && "canary" in one;
+  if ([value, ...(given ?? [])].some(hasCanary))
     throw errors.bad_request(
       "Expected no canary in model.json, found one. Take it out first; it is never overwritten.",
     );

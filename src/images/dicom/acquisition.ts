@@ -185,7 +185,7 @@ const mixedPlaces = (before: readonly number[], after: readonly number[]): numbe
  */
 function isOfSeveralTimes(slices: readonly AcquiredSlice[]): boolean {
   const isCt = slices[0]?.attributes.string("Modality") === "CT";
-  const moments = slices.map(secondsOf);
+  const moments = momentsOf(slices);
   const known = moments.filter((moment) => moment !== undefined);
   if (groupsOf(known).widest > (isCt ? PAUSE.CT : PAUSE.other)) return true;
   return (
@@ -222,9 +222,16 @@ function turnsOf(moments: readonly number[]): number[][] {
 }
 
 /**
- * When a frame was acquired, in seconds on the clock of its place: FrameAcquisitionDateTime,
- * AcquisitionDate and AcquisitionTime, AcquisitionDateTime, or at least the day.
+ * When slices were acquired, in seconds on the clock of their place. The day alone counts where no
+ * slice has a time: beside times it would be a midnight.
  */
+function momentsOf(slices: readonly AcquiredSlice[]): (number | undefined)[] {
+  const moments = slices.map(secondsOf);
+  if (moments.some((moment) => moment !== undefined)) return moments;
+  return slices.map(({ attributes }) => secondsOfDate(attributes.string("AcquisitionDate")));
+}
+
+/** FrameAcquisitionDateTime, AcquisitionDate and AcquisitionTime, or AcquisitionDateTime. */
 function secondsOf(slice: AcquiredSlice): number | undefined {
   const { attributes } = slice;
   const keyword = "FrameAcquisitionDateTime";
@@ -233,7 +240,7 @@ function secondsOf(slice: AcquiredSlice): number | undefined {
   const time = secondsOfTime(attributes.string("AcquisitionTime"));
   const date = secondsOfDate(attributes.string("AcquisitionDate"));
   return time === undefined
-    ? (momentOf(attributes.string("AcquisitionDateTime"))?.local ?? date)
+    ? momentOf(attributes.string("AcquisitionDateTime"))?.local
     : (date ?? 0) + time;
 }
 

@@ -25,6 +25,19 @@ const LEAST_OF_ROW = 1 / 16;
 /** How much of a row is not 0 where image is; air in CT may be 0 here and there. */
 const FILLED = 2 / 3;
 
+/** The first pixel from which on all are 0. */
+function endOf(data: Uint8Array, pixelBytes: number): number {
+  let last = data.length - 1;
+  while (last >= 0 && data[last] === 0) last -= 1;
+  return Math.floor(last / pixelBytes) + 1;
+}
+
+/** The last row of a frame that is not 0 throughout, from 0; -1 where all of it is. */
+export const lastRow = (
+  data: Uint8Array,
+  { columns, samplesPerPixel, bitsAllocated }: PixelFormat,
+) => Math.ceil(endOf(data, (samplesPerPixel * bitsAllocated) / 8) / columns) - 1;
+
 /**
  * Whether a grey frame ends within a row and is zeros from there on, as that of a file is whose
  * copy broke off and was filled up. What ends by itself (a body, a masked organ, a scanned circle)
@@ -35,9 +48,7 @@ export function breaksOff(data: Uint8Array, format: PixelFormat): boolean {
   const { rows, columns, samplesPerPixel, bitsAllocated } = format;
   if (samplesPerPixel > 1) return false;
   const pixelBytes = bitsAllocated / 8;
-  let last = data.length - 1;
-  while (last >= 0 && data[last] === 0) last -= 1;
-  const end = Math.floor(last / pixelBytes) + 1;
+  const end = endOf(data, pixelBytes);
   const start = end - (end % columns);
   const isWithin =
     end - start >= columns * LEAST_OF_ROW && start + columns - end >= columns * LEAST_OF_ROW;

@@ -76,6 +76,8 @@ t.test("pauses, blocks and private b-values", async (t) => {
   t.strictSame(warned(await series(t, at(60))), [], "a minute");
   const days = await series(t, halves("AcquisitionDate", "20260101", "20260103"));
   t.match(days.warnings, [{ message: /AcquisitionTime/ }], "days without a time");
+  const oneWithout = at(0).map((slice, i) => (i === 3 ? { AcquisitionDate: "20260101" } : slice));
+  t.strictSame(warned(await series(t, oneWithout)), [], "a time that one slice lacks");
   t.match((await series(t, alternating("AcquisitionNumber", "1", "2"))).warnings, [
     { message: /AcquisitionNumber/ },
   ]);
