@@ -18,7 +18,6 @@ import {
 import type { ModelEntry } from "../models/entry.js";
 import { identitiesOf, sameModels } from "../models/identity.js";
 import { isUnwanted, wantingLabels } from "../models/wanted.js";
-import { withColours } from "../results/colour.js";
 import { withName, type HeldName } from "../results/commit/commit.js";
 import { caseName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
@@ -41,6 +40,7 @@ import {
   bytesInMemory,
   candidatesOf,
   caseFor,
+  coloured,
   judgeSeries,
   planOf,
   whyNoCase,
@@ -77,11 +77,7 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
 function wantedCandidates({ models, labels }: InferTask, context: InferContext): ModelEntry[] {
   const all = candidatesOf(context.models, models);
   if (labels === undefined) return all;
-  const coloured = all.map((entry) => {
-    const outputs = withColours(entry.manifest.outputs);
-    return { ...entry, manifest: { ...entry.manifest, outputs } };
-  });
-  return wantingLabels(coloured, labels);
+  return wantingLabels(all.map(coloured), labels);
 }
 
 /**

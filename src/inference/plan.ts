@@ -31,6 +31,7 @@ import {
 import type { ModelEntry } from "../models/entry.js";
 import { isUnwanted } from "../models/wanted.js";
 import { unitsToRun } from "./parts.js";
+import { withColours } from "../results/colour.js";
 import { nearestName } from "../base/validation.js";
 
 export interface PlannedModel {
@@ -245,6 +246,12 @@ function readyModel(
     { model: name },
   );
 }
+
+/** The model with a colour for each label, so that some of them alone keep theirs. */
+export const coloured = (entry: ModelEntry): ModelEntry => ({
+  ...entry,
+  manifest: { ...entry.manifest, outputs: withColours(entry.manifest.outputs) },
+});
 
 /** The model in whose region another looks. */
 const firstOf = (

@@ -23,7 +23,7 @@ import { check, checkFaults, type ReceiptCheck } from "../results/commit/verify.
 import { makeResults, notAccepted } from "./make-results.js";
 import { runModels } from "./run-models.js";
 import { REGION_EMPTY } from "./views.js";
-import { planOf, reasonsOf, withFirst } from "./plan.js";
+import { coloured, planOf, reasonsOf, withFirst } from "./plan.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { VERSION } from "../base/version.js";
 
@@ -159,7 +159,7 @@ function checkRefusal(
 function asItWas(entry: ModelEntry, before: ReceiptModel): ModelEntry {
   const site = { ...entry.site, thresholds: before.site_thresholds };
   const now = { ...entry, site, thresholds: resolveThresholds(entry.manifest, site) };
-  return before.labels === undefined ? now : wanting(now, before.labels);
+  return before.labels === undefined ? now : wanting(coloured(now), before.labels);
 }
 
 async function computeAgain(
