@@ -187,14 +187,19 @@ def predict(folder, predictors):
     return dict(wall=wall, cpu=cpu, stages=stages, peak=peak)
 
 
-if sys.argv[1] == "make":
-    wanted = CASES[sys.argv[2]]
-    slices, *plane = wanted["sides"]
-    make(dict(wanted, sides=[slices, *(round(side * float(sys.argv[3])) for side in plane)]), Path(sys.argv[4]))
-else:
+def main():
+    if sys.argv[1] == "make":
+        wanted = CASES[sys.argv[2]]
+        slices, *plane = wanted["sides"]
+        make(dict(wanted, sides=[slices, *(round(side * float(sys.argv[3])) for side in plane)]), Path(sys.argv[4]))
+        return
     place, loaded = Path(sys.argv[2]), None
     for line in sys.stdin:
         request = json.loads(line)
         loaded = loaded or load(place)
         told = predict(place, loaded) if request["command"] == "predict" else {"torch": torch.__version__}
         print(json.dumps(told), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,18 +6,20 @@
  * without one nothing is measured. `--side 0.5` halves rows and columns.
  */
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { gunzipSync } from "node:zlib";
-import dcmjs from "dcmjs";
-import { descendants } from "../test/crash/lib/processes.js";
-import { attributesOf, CT_SLICE, dicomFile } from "../test/support/dicom.js";
-import { cpuSeconds } from "./lib/process-tree.js";
+import {
+  differing,
+  middleOf,
+  ourTurn,
+  writeSeries,
+  type Drawn,
+  type Turn,
+} from "./lib/network-turns.js";
 import { Rivals } from "./lib/rivals.js";
-import { machine, root, startServer, type BenchServer } from "./lib/server.js";
-import { sum } from "./lib/statistics.js";
+import { machine, root, startServer } from "./lib/server.js";
 
 const { values } = parseArgs({
   options: {
@@ -34,62 +36,14 @@ const SCRIPT = "bench/nnunet.py";
 const GOALS = { beside: 20, whole: 1, memory: 5 };
 const MODEL = "last-stage";
 
-/** The volume that Python drew: slices, rows, columns, and their distances in mm. */
-interface Drawn {
-  sides: [number, number, number];
-  spacing: [number, number, number];
-  /** By nnU-Net's names, in the order in which they run. */
+/** By nnU-Net's names, in the order in which they run. */
+interface Stages extends Drawn {
   configurations: string[];
-}
-
-/** Seconds, and the most MiB of the process; `back` of ours holds `blend` too. */
-interface Turn {
-  wall: number;
-  cpu: number;
-  stages: Record<string, number>;
-  peak: number;
 }
 
 const read = (path: string) => JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown>;
 const radserve = (...args: string[]) =>
   execFileSync(process.execPath, [join(root, "dist/src/main.js"), ...args], { encoding: "utf8" });
-
-function writeSeries(folder: string, voxels: Buffer, { sides, spacing }: Drawn): void {
-  mkdirSync(folder);
-  const [slices, rows, columns] = sides;
-  const bytes = rows * columns * 2;
-  for (let i = 0; i < slices; i++) {
-    const data = voxels.subarray(i * bytes, (i + 1) * bytes);
-    const raw = { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 16, data };
-    const attributes = attributesOf(raw, {
-      ...CT_SLICE,
-      PixelRepresentation: 1,
-      RescaleSlope: "1",
-      RescaleIntercept: "0",
-      SOPInstanceUID: `1.2.826.0.1.4.${i + 1}`,
-      StudyInstanceUID: "1.2.826.0.1.1",
-      SeriesInstanceUID: "1.2.826.0.1.2",
-      FrameOfReferenceUID: "1.2.826.0.1.3",
-      PixelSpacing: `${spacing[1]}\\${spacing[2]}`,
-      ImagePositionPatient: `0\\0\\${i * spacing[0]}`,
-      ImageOrientationPatient: "1\\0\\0\\0\\1\\0",
-    });
-    writeFileSync(join(folder, `${i}.dcm`), dicomFile({ attributes, pixels: data }));
-  }
-}
-
-/**
- * How many voxels of a label map's SEG, read by dcmjs, have another label than those of nnU-Net's
- * file (bytes after 352).
- */
-function differing(seg: string, nifti: string): number {
-  const theirs = gunzipSync(readFileSync(nifti)).subarray(352);
-  const file = dcmjs.data.DicomMessage.readFile(Uint8Array.from(readFileSync(seg)).buffer);
-  const ours = new Uint8Array(file.dict["7FE00010"]?.Value[0] as ArrayBuffer);
-  if (ours.length !== theirs.length)
-    throw new Error(`${ours.length} voxels beside ${theirs.length}`);
-  return theirs.reduce((count, label, i) => count + Number(label !== ours[i]), 0);
-}
 
 /**
  * A trained folder becomes a model by the commands that docs/models.md names, finished so that it
@@ -118,49 +72,12 @@ function importStage(scratch: string, configuration: string): void {
   writeFileSync(path, JSON.stringify({ ...read(path), stage: "final" }));
 }
 
-async function ourTurn(server: BenchServer, series: string, output: string): Promise<Turn> {
-  const pid = server.process.pid!;
-  const before = cpuSeconds(pid);
-  const began = performance.now();
-  const asked = {
-    input_image_path: series,
-    output_folder_path: output,
-    models: [MODEL],
-    outputs: ["json", "seg"],
-  };
-  const { status, body } = await server.post(asked);
-  const wall = (performance.now() - began) / 1000;
-  const { timings_ms: laps } = body as { timings_ms: Record<string, number> };
-  if (status !== 200 || JSON.stringify(body).includes('"failed"'))
-    throw new Error(`${status} ${JSON.stringify(body)}`);
-  const seconds = (...names: string[]) => sum(names.map((name) => laps[name] ?? 0)) / 1000;
-  const stages = {
-    read: seconds("read", "look", "decode"),
-    prepare: seconds("prepare"),
-    network: seconds("run"),
-    back: seconds("postprocess"),
-  };
-  const peaks = descendants(pid).map((child) =>
-    Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child}/status`, "utf8"))?.[1] ?? 0),
-  );
-  const write = wall - sum(Object.values(stages));
-  return {
-    wall,
-    cpu: cpuSeconds(pid) - before,
-    stages: { ...stages, write },
-    peak: Math.max(...peaks) / 1024,
-  };
-}
-
-/** The turn whose time is the median. */
-const middleOf = (turns: Turn[]) => turns.toSorted((a, b) => a.wall - b.wall)[turns.length >> 1]!;
-
 async function measure(name: string): Promise<object> {
   const scratch = mkdtempSync(join(tmpdir(), "radserve-nnunet-"));
   execFileSync(PYTHON, [join(root, SCRIPT), "make", name, values.side, scratch], {
     stdio: "ignore",
   });
-  const drawn = read(join(scratch, "drawn.json")) as unknown as Drawn;
+  const drawn = read(join(scratch, "drawn.json")) as unknown as Stages;
   const voxels = readFileSync(join(scratch, "ct.i16"));
   const middle = voxels.subarray((voxels.length >> 2) << 1);
   writeSeries(join(scratch, "canary"), middle, { ...drawn, sides: [8, 32, 32] });
@@ -179,7 +96,7 @@ async function measure(name: string): Promise<object> {
     const ours: Turn[] = [];
     for (let i = 0; i < Number(values.rounds); i++) {
       theirs.push((await rival.ask({ command: "predict" })) as Turn);
-      ours.push(await ourTurn(server, series, join(server.output, String(i))));
+      ours.push(await ourTurn(server, MODEL, series, join(server.output, String(i))));
     }
     const [them, us] = [middleOf(theirs), middleOf(ours)];
     const ratio = (of: (turn: Turn) => number) => Number((of(them) / of(us)).toFixed(2));

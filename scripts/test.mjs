@@ -56,6 +56,7 @@ const GROUPS = {
       "jobs/failing-disk.test.js",
       "features/gateway/failing-disk.test.js",
       "jobs/faults.test.js",
+      "jobs/parts-kill.test.js",
       "features/local-postgres/postgres.test.js",
       "http/supervisor.test.js",
       "http/memory-kill.test.js",

@@ -203,6 +203,7 @@ command(
   .argument("<input-folder>", "searched with its subfolders; DICOM is recognised by content")
   .argument("<output-folder>")
   .option("--model <name>", "only this model (repeatable)", several)
+  .option("--label <label>", "only this label of segmentations (repeatable)", several)
   .option(
     "--outputs <kinds>",
     "what to write: json, png, sr, seg, rtstruct, sc, separated by commas",

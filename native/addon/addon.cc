@@ -266,6 +266,11 @@ Napi::Value LimitRuns(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+Napi::Value LimitWeights(const Napi::CallbackInfo& info) {
+  Engine::Get().LimitWeights(Whole(info[0], 0, "bytes"));
+  return info.Env().Undefined();
+}
+
 Napi::Value GetStats(const Napi::CallbackInfo& info) {
   return WriteStats(info.Env(), Engine::Get());
 }
@@ -313,6 +318,7 @@ std::span<const Export> EngineExports() {
                                         {"giveBack", GiveBack},
                                         {"runBytes", RunBytes},
                                         {"limitRuns", LimitRuns},
+                                        {"limitWeights", LimitWeights},
                                         {"runMemory", RunMemoryNow},
                                         {"stats", GetStats}};
   return kExports;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -128,6 +129,13 @@ class Engine {
   /// from the CPU or GPU that the settings name. Throws what `load` does. On the thread for
   /// housekeeping.
   void LoadWithRoom(const SessionSettings& settings, const std::function<void()>& load);
+  /// The evictable models on the CPU may have so many bytes of weights together; one alone may have
+  /// more. No limit until this is called.
+  void LimitWeights(size_t bytes) { weights_limit_ = bytes; }
+  /// Unloads models that nobody uses, those first that were not used for longest, until so many
+  /// bytes of weights have room on the CPU. False if those that are in use leave none. On the
+  /// thread for housekeeping.
+  bool MakeRoomOnCpu(const SessionSettings& place, size_t weights);
   /// Keeps the model's output for its canary, for when it is loaded again. Throws model_unavailable
   /// if there is no such model.
   void KeepCanary(uint64_t id, Canary canary);
@@ -183,6 +191,10 @@ class Engine {
   /// Returns true if the model is unloaded.
   bool Unload(const std::shared_ptr<const Model>& model, Clock::time_point unused_since);
   void Reload(const std::shared_ptr<const Model>& model);
+  /// The model is loaded once another has been unloaded that is in use now. False if there is none.
+  bool AwaitRoom(const std::shared_ptr<const Model>& model);
+  /// Whether so many bytes of weights have room beside those of the evictable models on the CPU.
+  bool HasRoomOnCpu(const SessionSettings& place, size_t weights);
   /// All models give up their second lanes. False if none has one.
   bool ForgoLanes();
   /// Makes room: second lanes go first, then the evictable model that was not used for longest.
@@ -210,6 +222,7 @@ class Engine {
   bool refreshing_ = false;
   /// Models that are loaded again once others are unloaded.
   std::vector<std::shared_ptr<const Model>> awaiting_room_;
+  std::atomic<size_t> weights_limit_ = std::numeric_limits<size_t>::max();
 };
 
 }  // namespace radserve

@@ -126,8 +126,10 @@ bool Engine::Unload(const ModelPtr& model, Clock::time_point unused_since) {
     ShrinkGpu(model->settings.device);
     RefreshGpus();
   }
-  if (model->residence.Unloaded()) RequestReload(model, Priority::kRoutine);
+  // Those that waited for the room come first, and then the model again, if it is wanted already.
+  const bool wanted = model->residence.Unloaded();
   RoomMade();
+  if (wanted) RequestReload(model, Priority::kRoutine);
   return true;
 }
 
@@ -197,6 +199,19 @@ void Engine::LoadWithRoom(const SessionSettings& settings, const std::function<v
   }
 }
 
+bool Engine::HasRoomOnCpu(const SessionSettings& place, size_t weights) {
+  size_t here = 0;
+  for (const ModelPtr& model : EvictableOn(place)) here += model->session->Weights();
+  return here == 0 || here + weights <= weights_limit_;
+}
+
+bool Engine::MakeRoomOnCpu(const SessionSettings& place, size_t weights) {
+  while (!HasRoomOnCpu(place, weights)) {
+    if (!EvictUnused(place)) return false;
+  }
+  return true;
+}
+
 bool Engine::CouldHaveRoom(const GpuUse& use, size_t weights) {
   SessionSettings place;
   place.provider = Provider::kCuda;
@@ -208,19 +223,27 @@ bool Engine::CouldHaveRoom(const GpuUse& use, size_t weights) {
   return !use.lost && room >= weights;
 }
 
+bool Engine::AwaitRoom(const ModelPtr& model) {
+  if (!DrainOne(model->settings)) return false;
+  const std::lock_guard lock(mutex_);
+  awaiting_room_.push_back(model);
+  return true;
+}
+
 void Engine::Reload(const ModelPtr& model) {
   if (!model->residence.HasPending()) return;
   const auto begun = Clock::now();
   const SessionSettings& settings = model->settings;
   const bool cuda = settings.provider == Provider::kCuda;
+  const size_t weights = model->session->Weights();
+  while (!cuda && !MakeRoomOnCpu(settings, weights)) {
+    if (AwaitRoom(model)) return;
+  }
   try {
-    if (cuda)
-      ChooseGpu(std::span(&settings.device, 1), model->session->Weights(), settings.device_memory);
+    if (cuda) ChooseGpu(std::span(&settings.device, 1), weights, settings.device_memory);
     LoadWithRoom(settings, [&] { model->session->Reload(); });
   } catch (const NoRoomToLoad&) {
-    if (!DrainOne(settings)) throw;
-    const std::lock_guard lock(mutex_);
-    awaiting_room_.push_back(model);
+    if (!AwaitRoom(model)) throw;
     return;
   }
   std::shared_ptr<const Canary> canary;

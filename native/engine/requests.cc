@@ -107,10 +107,16 @@ void LoadRequest::Run(const TaskContext& context) {
   SessionSettings& settings = model->settings;
   settings.threads = engine.threads();
   settings.stop = context.stop();
+  const auto weights = [this] {
+    size_t bytes = 0;
+    for (const std::string& path : paths) bytes += BytesOfWeights(path);
+    return bytes;
+  };
   if (settings.provider == Provider::kCuda) {
-    size_t weights = 0;
-    for (const std::string& path : paths) weights += BytesOfWeights(path);
-    settings.device = engine.ChooseGpu(gpus, weights, settings.device_memory);
+    settings.device = engine.ChooseGpu(gpus, weights(), settings.device_memory);
+  } else if (model->Evictable()) {
+    // A new model does not wait for those that are in use: it is loaded beside them.
+    static_cast<void>(engine.MakeRoomOnCpu(settings, weights()));
   }
   const auto begun = Clock::now();
   BeforeMean before;

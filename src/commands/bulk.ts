@@ -27,6 +27,7 @@ const MOST_NAMED = 20;
 
 export interface BulkCommand extends JsonOption {
   model?: string[];
+  label?: string[];
   group?: "series";
   outputs?: string;
   detach?: boolean;
@@ -77,6 +78,7 @@ function submit(client: Client, input: string, output: string, options: BulkComm
     input_folder_path: asServerSees(input),
     output_folder_path: asServerSees(output),
     models: options.model,
+    labels: options.label,
     group: options.group,
     outputs: options.outputs?.split(",").map((one) => one.trim()),
     // An answer lost on its way must not make a second job when the request is repeated.

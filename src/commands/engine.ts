@@ -33,9 +33,9 @@ export async function withEngine<T>(
 ): Promise<T> {
   const started = startEngine(config);
   const { engine, providers } = started;
-  const trials = trialsOf(config, started);
   const alone = { memory: 0, hold: () => () => undefined };
   const shares = new MemoryShares(engine, alone, config.memory ?? usualMemory());
+  const trials = trialsOf(config, started, shares);
   try {
     return await work({ engine, providers, trials, mostBytes: shares.mostToLoad(false) });
   } finally {

@@ -96,6 +96,7 @@ export interface EngineAddon {
   ): number;
   runBytes(id: number, pixels: number): number;
   limitRuns(bytes: number): void;
+  limitWeights(bytes: number): void;
   runMemory(): number;
   stats(): unknown;
 }

@@ -64,6 +64,8 @@ export class Engine {
   #underWay = 0;
   #idle: (() => void) | undefined;
   readonly #loaded = new Set<number>();
+  /** Those of the loaded models that may leave the memory. */
+  readonly #leaving = new Set<number>();
   #closing: Promise<void> | undefined;
 
   constructor(options: EngineOptions) {
@@ -99,6 +101,7 @@ export class Engine {
   load(options: LoadOptions): Promise<LoadedModel> {
     return this.#call(async () => {
       const { provider } = options;
+      const leaves = this.#modelsLeave || options.mayLeave === true;
       this.#checkProvider(provider);
       const { id, inputs, outputs, gpu, sessions } = await this.#addon.load({
         paths: [options.modelPath, ...(options.ensemble?.others ?? [])],
@@ -111,7 +114,7 @@ export class Engine {
         precision: options.precision ?? "float32",
         gpus: this.#gpus,
         gpuMemory: this.#gpuMemory,
-        hashes: this.#modelsLeave ? (options.files ?? []) : [],
+        hashes: leaves ? (options.files ?? []) : [],
         timeoutMs: options.timeoutMs,
         cancelId: options.cancelId,
         inputs: options.inputs,
@@ -119,16 +122,17 @@ export class Engine {
         outputs: options.outputs,
       });
       this.#loaded.add(id);
+      if (leaves) this.#leaving.add(id);
       return { id, inputs, outputs, provider, ...(gpu === undefined ? {} : { gpu }), sessions };
     });
   }
 
   /**
    * Keeps the canary that the model must pass when it comes back from idling; tensors are copied.
-   * Does nothing if models stay.
+   * Does nothing for a model that stays.
    */
   keepCanary(id: number, canary: CanaryTensors): void {
-    if (!this.#modelsLeave) return;
+    if (!this.#leaving.has(id)) return;
     try {
       checkFeeds([...canary.feeds, ...canary.expected]);
       this.#addon.keepCanary(id, canary);
@@ -149,7 +153,7 @@ export class Engine {
 
   /** Why models could not come back when they were last wanted, by their numbers. */
   missing(): Map<number, string> {
-    const models = this.#modelsLeave ? this.stats().models : [];
+    const models = this.#leaving.size > 0 ? this.stats().models : [];
     return new Map(
       models.flatMap(({ id, residence }) =>
         residence.problem === undefined ? [] : [[id, residence.problem] as const],
@@ -160,6 +164,7 @@ export class Engine {
   /** New work is refused; what runs is finished; memory goes back when the last is done. */
   unload(id: number): Promise<void> {
     this.#loaded.delete(id);
+    this.#leaving.delete(id);
     return this.#call(() => this.#addon.unload(id));
   }
 
@@ -243,6 +248,15 @@ export class Engine {
    */
   limitRuns(bytes: number): void {
     this.#addon.limitRuns(bytes);
+  }
+
+  /**
+   * Models of the process that may leave have so many bytes of weights together on the CPU. One for
+   * which there is no room waits until others have left, those first that were not used for
+   * longest, and those in use when their work has ended; one alone may have more.
+   */
+  limitWeights(bytes: number): void {
+    this.#addon.limitWeights(bytes);
   }
 
   /** Bytes that runs on the CPU have, or keep for the next ones. */

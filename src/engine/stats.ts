@@ -51,7 +51,9 @@ const model = z.strictObject({
   residence: z.strictObject({
     state: z
       .enum(["loaded", "idle", "returning"])
-      .describe("idle: its memory is given back until its next use (RADSERVE_MODEL_IDLE)"),
+      .describe(
+        "idle: its memory is given back until its next use (RADSERVE_MODEL_IDLE), or while other parts of its model need it",
+      ),
     loads: count.describe("How often it was loaded, the returns after idling included"),
     loadSeconds: z
       .number()

@@ -35,6 +35,8 @@ export interface LoadOptions {
    * from.
    */
   files?: readonly { path: string; sha256: string }[];
+  /** It may leave the memory where others need it, also without EngineOptions.modelsLeave. */
+  mayLeave?: boolean;
   /** The graphs beside that of modelPath, and of what the mean is taken. */
   ensemble?: { others: string[]; average: Ensemble["average"] };
   /** As of InferOptions; ONNX Runtime notices between two steps of making a session. */

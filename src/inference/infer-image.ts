@@ -17,7 +17,7 @@ import {
 } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { identitiesOf, sameModels } from "../models/identity.js";
-import { wantingLabels } from "../models/wanted.js";
+import { isUnwanted, wantingLabels } from "../models/wanted.js";
 import { withName, type HeldName } from "../results/commit/commit.js";
 import { caseName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
@@ -41,7 +41,6 @@ import {
   candidatesOf,
   caseFor,
   coloured,
-  isUnwanted,
   judgeSeries,
   planOf,
   whyNoCase,

@@ -29,6 +29,7 @@ import {
   type OutputKind,
 } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
+import { isUnwanted } from "../models/wanted.js";
 import { unitsToRun } from "./parts.js";
 import { withColours } from "../results/colour.js";
 import { nearestName } from "../base/validation.js";
@@ -245,10 +246,6 @@ function readyModel(
     { model: name },
   );
 }
-
-/** The request names labels, of which the model has none. */
-export const isUnwanted = ({ wanted }: Pick<ModelEntry, "wanted">): boolean =>
-  wanted?.labels.length === 0;
 
 /** The model with a colour for each label, so that some of them alone keep theirs. */
 export const coloured = (entry: ModelEntry): ModelEntry => ({

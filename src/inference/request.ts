@@ -30,7 +30,14 @@ function unique(names: string[], context: z.RefinementCtx): void {
     context.addIssue({ code: "custom", message: "Expected each entry once" });
 }
 
-/** Which models run and what is written: fields of single and bulk requests alike. */
+const LABELS_MEANING =
+  "Labels of segmentations that are wanted: models of segments mark these alone, of models of " +
+  "parts only the parts run that have any of them, and other models do not run. Without it, all";
+
+/**
+ * Which models run, what they mark and what is written: fields of single and bulk requests and of
+ * rules alike.
+ */
 export const choice = {
   models: z
     .array(modelName)
@@ -48,6 +55,15 @@ export const choice = {
     .meta({ uniqueItems: true })
     .optional()
     .describe("Files to write; json is always written. Without it, each model's manifest decides"),
+  // Kept are those alone that a model has
+  labels: z
+    .array(z.string().min(1).max(64))
+    .min(1)
+    .max(1000)
+    .superRefine(unique)
+    .meta({ uniqueItems: true })
+    .optional()
+    .describe(LABELS_MEANING),
 };
 
 const destinations = z
@@ -146,10 +162,6 @@ export function checkGroup(asked: "series" | undefined, kind: "file" | "folder")
 const SERIES_INSTANCE_UID_MEANING =
   "Which series of a folder is meant; where absent, the only one, or the only one that an " +
   "active model of series takes";
-const LABELS_MEANING =
-  "Labels of segmentations that are wanted: models of segments mark these alone, of models of " +
-  "parts only the parts run that have any of them, and other models do not run. Without it, all";
-
 const DELIVER_MEANING =
   "wait: the answer comes when the objects are delivered or set aside, or at the time limit; " +
   "queue (default): the answer comes at once; none: the results stay in their folder";
@@ -170,15 +182,6 @@ export const singleRequestSchema = z.strictObject({
     .describe(SERIES_INSTANCE_UID_MEANING),
   group,
   ...choice,
-  // Kept are those alone that a model has
-  labels: z
-    .array(z.string().min(1).max(64))
-    .min(1)
-    .max(1000)
-    .superRefine(unique)
-    .meta({ uniqueItems: true })
-    .optional()
-    .describe(LABELS_MEANING),
   deliver: z.enum(["wait", "queue", "none"]).optional().describe(DELIVER_MEANING),
   destinations,
   priority,

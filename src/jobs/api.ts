@@ -427,7 +427,7 @@ export const OPERATIONS = {
     requireMayDeliver(call);
     await setPaused(pool, call.caller, call.job.id, false);
     const known = await call.context.models();
-    await pinAnew(pool, call.job.id, () => pinsFor(call.job.request.models, known));
+    await pinAnew(pool, call.job.id, () => pinsFor(call.job.request, known));
   }),
 } satisfies Record<string, Operation>;
 export type OperationName = keyof typeof OPERATIONS;

@@ -8,8 +8,10 @@ import { z } from "zod";
 import { durations } from "../base/durations.js";
 import { VERSION } from "../base/version.js";
 import { candidatesOf } from "../inference/plan.js";
+import type { InferTask } from "../inference/task.js";
 import type { KnownModels } from "../models/entry.js";
 import { identitiesOf, modelIdentitiesSchema, shownModel } from "../models/identity.js";
+import { wantingLabels } from "../models/wanted.js";
 import { signingKeyId } from "../results/receipt/seal.js";
 
 export const pinsSchema = z.object({
@@ -30,12 +32,16 @@ export type Runs = Pick<Pins, "release" | "models"> & {
   result_keys?: readonly string[] | undefined;
 };
 
-/** @throws RadserveError for a model that is not there or not loaded */
+/**
+ * @throws RadserveError for a model that is not there or not loaded, and for a label that none of
+ * the models has
+ */
 export async function pinsFor(
-  models: readonly string[] | undefined,
+  { models, labels }: Pick<InferTask, "models" | "labels">,
   known: KnownModels,
 ): Promise<Pins> {
   const candidates = candidatesOf(known.entries, models, known.problems);
+  wantingLabels(candidates, labels);
   const key = await signingKeyId();
   return {
     release: VERSION,

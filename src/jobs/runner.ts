@@ -515,7 +515,7 @@ export class Runner {
         return undefined;
       }
       const { series, isCase } = paths;
-      const { models, outputs, group, destinations } = request;
+      const { models, outputs, labels, group, destinations } = request;
       const pinned = item.pins?.models;
       const requestId = `${job_id}.${index}`;
       const task = taskOf({
@@ -534,6 +534,7 @@ export class Runner {
         models,
         pinned,
         outputs,
+        labels,
         destinations,
         deliveryId: requestId,
       });

@@ -17,6 +17,7 @@ import { VERSION } from "../base/version.js";
 import { candidatesOf } from "../inference/plan.js";
 import type { KnownModels } from "../models/entry.js";
 import { identitiesOf } from "../models/identity.js";
+import { isUnwanted, wantingLabels } from "../models/wanted.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import type { Instance, NodeContext } from "./nodes.js";
@@ -339,16 +340,16 @@ export class Scanner {
     );
     const job = rows[0];
     if (job === undefined) return;
-    const wanted = job.request.models;
+    const { models: named, labels } = job.request;
     const { entries, problems } = await models();
     const runs = { release: VERSION, models: identitiesOf(entries) };
     if (job.pins !== null && lackingOf(job.pins, runs).length > 0) throw new OtherVersions();
     // What is an item depends on them: without one a series would be its slices for good
-    candidatesOf(entries, wanted, problems);
+    const candidates = wantingLabels(candidatesOf(entries, named, problems), labels);
     const found = scanFolder({
       folder: translateIn(job.request.input_folder_path ?? "", config.path_map).path,
       roots: await narrowRoots(roots.input, job.input_roots ?? undefined),
-      models: wanted === undefined ? entries : entries.filter(({ name }) => wanted.includes(name)),
+      models: candidates.filter((one) => named?.includes(one.name) !== false && !isUnwanted(one)),
       mayBeEmpty: was_empty,
       grouped: job.request.group === "series",
       memory: this.options.memory,

@@ -137,6 +137,7 @@ export const jobSchema = z.object({
     group,
     models: z.array(z.string()).optional(),
     outputs: z.array(outputKindSchema).optional(),
+    labels: z.array(z.string()).optional(),
     priority: jobPriority,
     destinations: z.array(z.string()).optional().describe("To which the objects of its results go"),
   }),

@@ -222,7 +222,9 @@ async function loadUnit(
       sha256,
     })),
   );
-  const load = { modelPath, provider, files, ...described, ...ensemble };
+  // Parts run one after the other: where memory does not hold all, one makes room for the next
+  const mayLeave = part !== undefined;
+  const load = { modelPath, provider, files, mayLeave, ...described, ...ensemble };
   const loaded = await ending(
     engine,
     { what: "loading its graph", timeoutMs: durations.modelLoad, stop },

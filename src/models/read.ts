@@ -64,6 +64,16 @@ export async function readModelFolder(directory: string): Promise<FolderReport> 
   return judgeManifest(directory, read.value);
 }
 
+/**
+ * The manifest of a folder without a look at its other files.
+ * @returns undefined if model.json cannot be read, or breaks a rule
+ */
+export async function readManifest(directory: string): Promise<Manifest | undefined> {
+  const { value } = await readJson(join(directory, "model.json"), "model.json");
+  const parsed = manifestSchema.safeParse(value, AS_IT_IS);
+  return parsed.success ? parsed.data : undefined;
+}
+
 /** The report of readModelFolder for a folder whose model.json holds `value`. */
 export async function judgeManifest(directory: string, value: unknown): Promise<FolderReport> {
   const name = basename(directory);

@@ -9,6 +9,8 @@ interface Order {
 
 /** A model to be loaded and run for the first time. */
 export interface TrialOrder extends Order {
+  /** Bytes that the weights of models that make room for each other may have together. */
+  weights: number;
   folder: string;
   /** What counts in place of its model.json. */
   manifest?: unknown;

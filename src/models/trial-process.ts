@@ -33,8 +33,9 @@ function forgetPeak(): void {
   tried(() => writeFileSync("/proc/self/clear_refs", "5"));
 }
 
-async function trial({ folder, manifest, bytes }: TrialOrder): Promise<void> {
+async function trial({ folder, manifest, bytes, weights }: TrialOrder): Promise<void> {
   const engine = createEngine({ provider: "cpu" });
+  engine.limitWeights(weights);
   const report = await (manifest === undefined
     ? readModelFolder(folder)
     : judgeManifest(folder, manifest));

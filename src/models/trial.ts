@@ -60,6 +60,8 @@ export interface TrialOptions {
   /** ONNX Runtime's. */
   version: string;
   threads: number;
+  /** Bytes that the weights of models that make room for each other may have together. */
+  weights: number;
 }
 
 export interface TrialLimits {
@@ -122,7 +124,12 @@ export class ModelTrials {
     if (known !== undefined) return known;
     const begun = monotonic();
     const manifest = asGiven ? { manifest: { ...model.manifest, release: "active" } } : {};
-    const order = { folder: report.directory, bytes: limits.bytes, ...manifest };
+    const order: TrialOrder = {
+      folder: report.directory,
+      bytes: limits.bytes,
+      weights: this.options.weights,
+      ...manifest,
+    };
     const { answer, ended } = await this.#ask<TrialAnswer>(order, limits.stop);
     // Nobody wants it any more, and whoever loads it next says so
     if (limits.stop?.aborted === true) return undefined;

@@ -23,6 +23,31 @@ export function wanting(entry: ModelEntry, names: readonly string[]): ModelEntry
   };
 }
 
+/** The request names labels, of which the model has none. */
+export const isUnwanted = ({ wanted }: Pick<ModelEntry, "wanted">): boolean =>
+  wanted?.labels.length === 0;
+
+/**
+ * What is wrong with labels of which no model of a request has one.
+ * @returns undefined where each is a label of some model
+ */
+export function unknownLabels(
+  models: readonly Pick<ModelEntry, "name" | "manifest">[],
+  names: readonly string[],
+): { unknown: string[]; message: string } | undefined {
+  const known = [...new Set(models.flatMap(({ manifest }) => segmentLabels(manifest)))];
+  const unknown = names.filter((name) => !known.includes(name));
+  if (unknown.length === 0) return undefined;
+  const nearest = nearestName(unknown[0] ?? "", known);
+  const owners = models.map(({ name }) => name).join(", ") || "a model";
+  const found = unknown.map((name) => `"${name}"`).join(", ");
+  const hint = nearest === undefined ? "" : `; the nearest is "${nearest}"`;
+  return {
+    unknown,
+    message: `labels: expected labels of the segmentations of ${owners}; found ${found}${hint}.`,
+  };
+}
+
 /**
  * The candidates of a request that names labels. A model on which another wanted one depends, for
  * its region or its labels, keeps all of its own.
@@ -33,15 +58,9 @@ export function wantingLabels(
   names: readonly string[] | undefined,
 ): ModelEntry[] {
   if (names === undefined) return [...candidates];
-  const known = [...new Set(candidates.flatMap(({ manifest }) => segmentLabels(manifest)))];
-  const unknown = names.filter((name) => !known.includes(name));
-  if (unknown.length > 0) {
-    const nearest = nearestName(unknown[0] ?? "", known);
-    throw errors.bad_request(
-      `labels: expected labels of the segmentations of ${candidates.map(({ name }) => name).join(", ") || "a model"}; found ${unknown.map((name) => `"${name}"`).join(", ")}${nearest === undefined ? "" : `; the nearest is "${nearest}"`}.`,
-      { field: "labels", unknown },
-    );
-  }
+  const wrong = unknownLabels(candidates, names);
+  if (wrong !== undefined)
+    throw errors.bad_request(wrong.message, { field: "labels", unknown: wrong.unknown });
   const seekers = candidates.filter(({ manifest }) => wantedOf(manifest, names).length > 0);
   const firsts = seekers.map(({ manifest }) => firstModelOf(manifest));
   return candidates.map((entry) => (firsts.includes(entry.name) ? entry : wanting(entry, names)));

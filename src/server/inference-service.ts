@@ -37,7 +37,7 @@ export class InferenceService {
   readonly engineOptions: EngineOptions;
   readonly pool: InferencePool;
   readonly models: ServedModels;
-  readonly #idleLook: NodeJS.Timeout | undefined;
+  readonly #idleLook: NodeJS.Timeout;
 
   /**
    * @throws ConfigError if the engine cannot be started, or cannot use the GPU that it was told to
@@ -72,7 +72,7 @@ export class InferenceService {
       providers,
       fatal,
       loading,
-      trials: trialsOf(config, started),
+      trials: trialsOf(config, started, shares),
       hold: (bytes, runs) => shares.hold(bytes, runs),
       mostBytes: (besideOthers) => shares.mostToLoad(besideOthers),
       changed: () => shares.look(),
@@ -80,8 +80,7 @@ export class InferenceService {
       audit,
       log,
     });
-    if (config.model_idle !== undefined)
-      this.#idleLook = everyIdleLook(config.model_idle * 1000, engine);
+    this.#idleLook = everyIdleLook((config.model_idle ?? NEVER) * 1000, engine);
   }
 
   /** Ends what was admitted within the grace time, and fails the rest. */
@@ -131,10 +130,16 @@ function startedEngine(config: Config, log: Logger): StartedEngine {
 }
 
 /**
+ * Seconds after which a model leaves where the settings name no time; those that could not come
+ * back are looked for all the same.
+ */
+const NEVER = 10 * 365 * 86_400;
+
+/**
  * How often it is looked for models that nobody has used for so long: they go a tenth of that time
  * too late at most.
  */
 function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
   const step = Math.min(Math.max(idleMs / 10, 100), 60_000);
-  return setInterval(() => engine.leaveIdle(idleMs), step);
+  return setInterval(() => engine.leaveIdle(idleMs), step).unref();
 }

@@ -8,18 +8,24 @@ import type { InferencePool } from "../inference/worker-pool.js";
 
 /** What a model that is loaded beside others may take of each. */
 const SHARE_OF_LOADING = 0.5;
+/** What the weights of models that make room for each other may keep of what networks have. */
+const SHARE_OF_WEIGHTS = 0.5;
 
 export class MemoryShares {
   #ofRuns = 0;
   #held = 0;
+  /** Bytes that the weights of models that make room for each other may have together. */
+  readonly weights: number;
 
   /** @param images bytes that images may take */
   constructor(
-    private readonly engine: Pick<Engine, "limitRuns" | "runMemory">,
+    private readonly engine: Pick<Engine, "limitRuns" | "limitWeights" | "runMemory">,
     private readonly pool: Pick<InferencePool, "hold" | "memory">,
     private readonly images: number,
   ) {
     this.look();
+    this.weights = Math.floor(this.#ofRuns * SHARE_OF_WEIGHTS);
+    engine.limitWeights(this.weights);
   }
 
   /** Looks at what the process has: to be called when its models are others. */

@@ -53,7 +53,13 @@ const listed = z.strictObject({
   residence: listedResidence
     .nullable()
     .describe("Whether its memory is here; null where it is not loaded"),
-  work: work.nullable().describe("Since it was loaded; null where it is not"),
+  work: work
+    .nullable()
+    .describe("Since it was loaded; null where it is not. Of a model of parts that of all of them"),
+  parts: z
+    .array(z.strictObject({ name: z.string(), residence: listedResidence, work }))
+    .optional()
+    .describe("The parts of a model of parts, in the order in which they run"),
   error: errorObject.optional(),
 });
 
@@ -103,6 +109,65 @@ function residenceOf({
   return { ...others, load_seconds: seconds };
 }
 
+type Classes<T> = Record<keyof EngineModelStats["queued"], T>;
+type Histogram = EngineModelStats["runSeconds"];
+
+const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, one) => sum + one, 0);
+
+const byClass = <T>(all: readonly Classes<T>[], add: (some: T[]) => T): Classes<T> => ({
+  stat: add(all.map(({ stat }) => stat)),
+  routine: add(all.map(({ routine }) => routine)),
+  bulk: add(all.map(({ bulk }) => bulk)),
+});
+
+/** Of histograms with the same classes. */
+const allOf = (histograms: readonly Histogram[]): Histogram => ({
+  ends: histograms[0]?.ends ?? [],
+  counts: (histograms[0]?.counts ?? []).map((_, at) =>
+    sumOf(histograms.map(({ counts }) => counts[at] ?? 0)),
+  ),
+  sum: sumOf(histograms.map(({ sum }) => sum)),
+});
+
+/**
+ * The work of all parts of a model together. It is loaded while any of them is, and a request for
+ * one that is idle waits for all of them at most.
+ */
+function together(first: EngineModelStats, others: readonly EngineModelStats[]): EngineModelStats {
+  const all = [first, ...others];
+  const residences = all.map(({ residence }) => residence);
+  const isSome = (state: (typeof residences)[number]["state"]) =>
+    residences.some((one) => one.state === state);
+  const problem = residences.find((one) => one.problem !== undefined)?.problem;
+  return {
+    ...first,
+    queued: byClass(
+      all.map(({ queued }) => queued),
+      sumOf,
+    ),
+    started: byClass(
+      all.map(({ started }) => started),
+      sumOf,
+    ),
+    completed: sumOf(all.map(({ completed }) => completed)),
+    failed: sumOf(all.map(({ failed }) => failed)),
+    refused: { deadline: sumOf(all.map(({ refused }) => refused.deadline)) },
+    waitSeconds: byClass(
+      all.map(({ waitSeconds }) => waitSeconds),
+      allOf,
+    ),
+    batchSizes: allOf(all.map(({ batchSizes }) => batchSizes)),
+    runSeconds: allOf(all.map(({ runSeconds }) => runSeconds)),
+    sessions: all.flatMap(({ sessions }) => sessions),
+    residence: {
+      state: isSome("returning") ? "returning" : isSome("loaded") ? "loaded" : "idle",
+      loads: sumOf(residences.map(({ loads }) => loads)),
+      loadSeconds: sumOf(residences.map(({ loadSeconds }) => loadSeconds)),
+      ...(problem === undefined ? {} : { problem }),
+    },
+  };
+}
+
 /**
  * A model that could not come back when it was last wanted does not serve, as far as anybody knows.
  */
@@ -124,9 +189,15 @@ export function modelList(
   const known = new Map(stats.models.map((model) => [model.id, model]));
   const listedModel = (entry: ModelEntry): z.infer<typeof listed> => {
     const { name, version, sha256, manifest, provider, gpu } = entry;
-    const [figures, ...others] = nativeIdsOf(entry).flatMap((id) => known.get(id) ?? []);
-    const problems = [figures, ...others].flatMap((one) => one?.residence.problem ?? []);
-    const { health, error } = healthOf(entry, problems[0]);
+    const [first, ...others] = nativeIdsOf(entry).flatMap((id) => known.get(id) ?? []);
+    const figures = first && together(first, others);
+    const { health, error } = healthOf(entry, figures?.residence.problem);
+    const parts = manifest.parts?.flatMap((part, place) => {
+      const ofPart = known.get(entry.partIds?.[place] ?? -1);
+      return ofPart === undefined
+        ? []
+        : [{ name: part.name, residence: residenceOf(ofPart), work: workOf(ofPart) }];
+    });
     return {
       name,
       version,
@@ -143,6 +214,7 @@ export function modelList(
       health,
       residence: figures === undefined ? null : residenceOf(figures),
       work: figures === undefined ? null : workOf(figures),
+      ...(parts === undefined ? {} : { parts }),
       ...(error === undefined ? {} : { error }),
     };
   };

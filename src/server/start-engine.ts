@@ -3,6 +3,7 @@ import { engineSettings, type Config } from "../config.js";
 import { createEngine, type Engine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import { ModelTrials } from "../models/trial.js";
+import type { MemoryShares } from "./memory-shares.js";
 
 export interface StartedEngine {
   engine: Engine;
@@ -31,7 +32,12 @@ export function startEngine(config: Config): StartedEngine {
 }
 
 /** The process that tries the models of this engine. */
-export function trialsOf(config: Config, { engine, providers }: StartedEngine): ModelTrials {
+export function trialsOf(
+  config: Config,
+  { engine, providers }: StartedEngine,
+  { weights }: Pick<MemoryShares, "weights">,
+): ModelTrials {
   const { onnxRuntimeVersion: version, threads } = engine.info();
-  return new ModelTrials({ stateDir: config.state_dir, providers, version, threads });
+  const { state_dir: stateDir } = config;
+  return new ModelTrials({ stateDir, providers, version, threads, weights });
 }

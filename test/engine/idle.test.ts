@@ -257,6 +257,61 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
     },
   );
 
+  await t.test("models make room for each other where memory does not hold all", async (t) => {
+    const unlimited = () => engine.limitWeights(Number.MAX_SAFE_INTEGER);
+    t.teardown(unlimited);
+    const stays: Engine = createEngine({ provider: "cpu", threads: 2 });
+    t.teardown(() => stays.close());
+    /** Weights of 4 bytes, in an engine whose models stay but where one may leave. */
+    const part = async (what: number) => {
+      const file = writeModel(folder, adding(`part-${what}`, what));
+      const options = { ...loadOptions(file), ...pinned(file), mayLeave: true };
+      return (await stays.load(options)).id;
+    };
+    const fixed = writeModel(folder, adding("fixed", 1));
+    const { id: other } = await stays.load({ ...loadOptions(fixed), ...pinned(fixed) });
+    const states = (ids: readonly number[]) => ids.map((id) => residence(id).state);
+    engine.limitWeights(8);
+    const ids = [await part(10), await part(20)];
+    t.strictSame(states(ids), ["loaded", "loaded"], "what fits stays");
+    ids.push(await part(30));
+    t.strictSame(states(ids), ["idle", "loaded", "loaded"], "that not used for longest goes");
+    t.equal(await ask(ids[0]!), 11);
+    t.strictSame(states(ids), ["loaded", "idle", "loaded"]);
+    t.strictSame(states([other]), ["loaded"], "others stay, whatever they weigh");
+    engine.limitWeights(0);
+    for (const at of [1, 2, 0]) {
+      t.equal(await ask(ids[at]!), 10 * at + 11);
+      t.equal(states(ids).filter((one) => one === "loaded").length, 1, "one alone may be there");
+    }
+    // All at once: nobody fails, and what is in use is not taken away
+    const asked = Array.from({ length: 60 }, async (_, i) => ask(ids[i % 3]!, i));
+    t.strictSame(
+      await Promise.all(asked),
+      asked.map((_, i) => i + 10 * ((i % 3) + 1)),
+    );
+    // Whoever waits for another model has its turn next, however many want the one that is there
+    const clients = 16;
+    let others = 0;
+    let answered = false;
+    const pestering = Array.from({ length: clients }, async () => {
+      while (!answered) {
+        await ask(ids[0]!);
+        others += 1;
+      }
+    });
+    await until("all ask for one", () => others > clients, setImmediate);
+    const before = others;
+    t.equal(await ask(ids[1]!), 21);
+    answered = true;
+    t.ok(others - before <= 3 * clients, `${others - before} others went before`);
+    await Promise.all(pestering);
+    unlimited();
+    for (const id of ids) await ask(id);
+    t.strictSame(states(ids), ["loaded", "loaded", "loaded"]);
+    for (const id of ids) await stays.unload(id);
+  });
+
   await t.test("a model that is unloaded while it is idle or wanted goes", async (t) => {
     const idle = await load(adding("gone", 10));
     await leave(idle.id);

@@ -21,6 +21,7 @@ import { unitsOf } from "../../src/manifest/model-parts.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
+import { modelList } from "../../src/server/model-list.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
 import { endlessOver, partsManifest, writePartsModel } from "../support/parts-model.js";
@@ -236,6 +237,60 @@ t.test("models of parts", { skip: needs(ADDON) }, async (t) => {
     t.equal(new Set(uids).size, 4);
     t.ok(colours[0] !== undefined);
     t.strictSame(colours[1], colours[0], "a label has its colour without the others, too");
+  });
+
+  await t.test("parts make room for each other where memory does not hold all", async (t) => {
+    const place = makePlace();
+    t.teardown(() => {
+      engine().limitWeights(Number.MAX_SAFE_INTEGER);
+      place.remove();
+    });
+    const models = place.environment["RADSERVE_MODELS_DIR"]!;
+    writePartsModel(models, "small", (m) => (m.release = "active"));
+    const context = async () => ({ engine: engine(), models: (await modelsOf(models)).entries });
+    const run = async (name: string, where: Awaited<ReturnType<typeof context>>) => {
+      const place = task({ outputFolder: join(models, "..", name) });
+      const { receipt_path } = await infer(place, where);
+      return receiptAt(receipt_path).models[0]!;
+    };
+    const whole = await context();
+    const listed = (entries: typeof whole.models) =>
+      modelList(entries, [], engine().stats()).models[0]!;
+    const stateOf = (entries: typeof whole.models) =>
+      listed(entries).parts?.map(({ name, residence }) => [name, residence.state]);
+    t.strictSame(stateOf(whole.models), [
+      ["tissue", "loaded"],
+      ["bright", "loaded"],
+      ["dense", "loaded"],
+    ]);
+    const expected = await run("whole", whole);
+
+    engine().limitWeights(1);
+    const byTurns = await context();
+    const last = [
+      ["tissue", "idle"],
+      ["bright", "idle"],
+      ["dense", "loaded"],
+    ];
+    t.strictSame(stateOf(byTurns.models), last, "at the start, too, one is there at a time");
+    const before = listed(byTurns.models);
+    const found = await run("turns", byTurns);
+    t.strictSame(stateOf(byTurns.models), last);
+    t.equal(found.raw_sha256, expected.raw_sha256);
+    t.strictSame(found.findings, expected.findings);
+    const after = listed(byTurns.models);
+    t.equal(after.residence!.state, "loaded", "the model has something in memory");
+    t.equal(after.residence!.loads - before.residence!.loads, 3);
+    t.equal(after.work!.completed - before.work!.completed, 3, "the work is that of all parts");
+    t.equal(after.work!.started.routine - before.work!.started.routine, 3);
+    t.equal(
+      after.parts?.reduce((sum, { work }) => sum + work.run_seconds.sum, 0),
+      after.work!.run_seconds.sum,
+    );
+    t.strictSame(
+      after.parts?.map(({ work }, i) => work.completed - before.parts![i]!.work.completed),
+      [1, 1, 1],
+    );
   });
 
   await t.test("a deadline or a cancel in the last part ends the whole", async (t) => {

@@ -17,7 +17,13 @@ t.test("models are tried by a process of their own", { skip: needs(ADDON) }, asy
   const stateDir = t.testdir();
   const models = join(stateDir, "models");
   mkdirSync(models);
-  const trials = new ModelTrials({ stateDir, providers: ["cpu"], version: "1", threads: 2 });
+  const trials = new ModelTrials({
+    stateDir,
+    providers: ["cpu"],
+    version: "1",
+    threads: 2,
+    weights: Number.MAX_SAFE_INTEGER,
+  });
   t.teardown(() => trials.rest());
   const of = async (folder: string, bytes = 512 * MIB, again = false) =>
     trials.of(await readModelFolder(folder), { bytes, again, stop: undefined });

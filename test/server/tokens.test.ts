@@ -137,7 +137,7 @@ t.test("everything else is invalid", (t) => {
         `a key of its own in ${name}`,
         jwt.sign(claims, otherRsa.privateKey, {
           algorithm: "RS256",
-          header: { alg: "RS256", kid: "r1", [name]: value } as jwt.JwtHeader,
+          header: { alg: "RS256", kid: "r1", [name]: value },
         }),
       ]),
     ),

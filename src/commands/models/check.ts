@@ -110,10 +110,7 @@ async function graphProblems(
 }
 
 /** Inputs that no manifest could feed, of the graphs beside a manifest that cannot be read yet. */
-async function unfitGraphs(
-  folder: string,
-  engine: GraphLook,
-): Promise<Problem[]> {
+async function unfitGraphs(folder: string, engine: GraphLook): Promise<Problem[]> {
   const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".onnx"));
   const found = await Promise.all(
     names.map(async (path) => {

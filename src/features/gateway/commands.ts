@@ -155,7 +155,8 @@ function ofTheStudy(
 function becomes(rule: Rule): string {
   if (!makesJobs(rule)) return "it is discarded";
   const models = rule.models?.join(", ") ?? "every model that accepts it";
-  return `a job of the ${rule.group}, after ${rule.quiet} s without an object, for ${models}`;
+  const labels = rule.labels === undefined ? "" : `, of labels ${rule.labels.join(", ")} alone`;
+  return `a job of the ${rule.group}, after ${rule.quiet} s without an object, for ${models}${labels}`;
 }
 
 interface ToldSeries {

@@ -112,6 +112,7 @@ const imageCount = z.int().min(0).max(1_000_000);
 const OF_JOBS = [
   "models",
   "outputs",
+  "labels",
   "output_folder",
   "deliver",
   "priority",

@@ -336,6 +336,33 @@ async function checkModels(
         `${at}: expected names of models in ${dir}; found ${missing.join(", ")}, which is not there. Correct the name, or put the model there first.`,
       );
   }
+  for (const rule of rules) await checkLabels(rule, folders, fail);
+}
+
+/**
+ * A rule for a label that no model has would wait, too.
+ * @param folders of all models
+ */
+async function checkLabels(
+  { name, models, labels }: GatewaySettings["rules"][number],
+  folders: readonly string[],
+  fail: (message: string) => never,
+): Promise<void> {
+  if (labels === undefined) return;
+  const [{ readManifest }, { unknownLabels }] = await Promise.all([
+    import("../../models/read.js"),
+    import("../../models/wanted.js"),
+  ]);
+  const asked = folders.filter((folder) => models?.includes(path.basename(folder)) !== false);
+  const known: Parameters<typeof unknownLabels>[0][number][] = [];
+  for (const folder of asked) {
+    const manifest = await readManifest(folder);
+    // A model that cannot be read says so itself, and may have the label
+    if (manifest === undefined) return;
+    known.push({ name: path.basename(folder), manifest });
+  }
+  const wrong = unknownLabels(known, labels);
+  if (wrong !== undefined) fail(`rules, ${name}, ${wrong.message}`);
 }
 
 /** Roots that are not there are refused before, by their own setting. */

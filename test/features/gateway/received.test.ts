@@ -131,6 +131,7 @@ await t.test(
             when: when("BodyPartExamined", "CHEST"),
             quiet: QUIET,
             models: ["ct-tissue"],
+            labels: ["fat", "bone"],
             output_folder: output(place, "chest"),
           },
         ],
@@ -158,6 +159,7 @@ await t.test(
       models: ["ct-tissue"],
       output_folder_path: path.join(output(place, "chest"), "ct1", STUDY),
     });
+    t.strictSame(chest!.request.labels, ["fat", "bone"]);
     t.match((await started.ended(chest!.job_id)).counts, { succeeded: 1 });
     const complete = (study: string, token = started.server.token) =>
       started.send("POST", `/gateway/received/${study}/complete`, undefined, token);

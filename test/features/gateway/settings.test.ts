@@ -7,6 +7,7 @@ import { ConfigError } from "../../../src/base/errors.js";
 import { doctor } from "../../../src/features/gateway/doctor.js";
 import type { Config } from "../../../src/config.js";
 import { checkGateway, readGateway, stowPeer } from "../../../src/features/gateway/settings.js";
+import { copyModel } from "../../support/manifests.js";
 
 t.test("the published schema is the one in force", async (t) => {
   t.equal(
@@ -110,6 +111,16 @@ const refusals: [string, object, RegExp][] = [
     "a model that there is not",
     { rules: [{ ...RULE, models: ["none-such"] }] },
     /rules, all: expected names of models in .*; found none-such/,
+  ],
+  [
+    "a label that no model has",
+    { rules: [{ ...RULE, models: ["ct-tissue"], labels: ["fatt"] }] },
+    /rules, all, labels: expected labels of the segmentations of ct-tissue; found "fatt"; the nearest is "fat"/,
+  ],
+  [
+    "labels of what is discarded",
+    { rules: [{ ...RULE, output_folder: undefined, discard: true, labels: ["fat"] }] },
+    /rules\[0\]\.labels: Expected none beside discard/,
   ],
   [
     "a title that nobody may call",
@@ -217,6 +228,7 @@ t.test("each mistake has its message", async (t) => {
   };
   const models_dir = path.join(directory, "models");
   mkdirSync(path.join(models_dir, "a"), { recursive: true });
+  copyModel(models_dir, "ct-tissue", "ct-tissue");
   const config = { gateway: file, input_roots: [input], output_roots: [output], models_dir };
   const read = (value: object) => {
     writeFileSync(
@@ -238,6 +250,8 @@ t.test("each mistake has its message", async (t) => {
     { dicom: { port: 104, host: "0.0.0.0", tls: { cert: "/c", key: "/k", client_ca: "/ca" } } },
     { dicom: undefined, rules: [{ ...RULE, from: ["stow-viewer"], quiet: "5m", models: ["a"] }] },
     { rules: [{ ...RULE, from: [stowPeer("PACS")] }] },
+    // A model that cannot be read may have it
+    { rules: [{ ...RULE, models: ["a"], labels: ["liver"] }] },
     {
       rules: [
         { ...RULE, continue: true },

@@ -233,7 +233,7 @@ export class ReceivedJobs {
   }
 
   async #requestOf(rule: JobRule, all: readonly Looked[]): Promise<Record<string, unknown>> {
-    const { models, outputs, output_folder, deliver, priority } = rule;
+    const { models, outputs, labels, output_folder, deliver, priority } = rule;
     const { peer = "", study = "" } = all[0]?.place ?? {};
     const request = {
       input_folder_path: await this.#inputOf(rule, all),
@@ -241,6 +241,7 @@ export class ReceivedJobs {
       group: "series",
       ...(models === undefined ? {} : { models }),
       ...(outputs === undefined ? {} : { outputs }),
+      ...(labels === undefined ? {} : { labels }),
       ...(deliver === undefined
         ? {}
         : deliver.length === 0

@@ -1,0 +1,131 @@
+/**
+ * `npm run bench -- body [--only fast,total] [--rounds 3] [--side 1]`: TotalSegmentator's own
+ * pipeline (totalsegmentator and nnunetv2, PyTorch on the CPU) from an image file to the file of a
+ * label map, beside Radserve from a DICOM series to a SEG over HTTP: networks of random weights,
+ * which come to Radserve as those that its users have, the same cores, by turns. RADSERVE_PYTHON
+ * names a Python with totalsegmentator; without one nothing is measured. `--side 0.25` is a
+ * smaller CT and smaller networks.
+ */
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import {
+  differing,
+  middleOf,
+  ourTurn,
+  writeSeries,
+  type Drawn,
+  type Turn,
+} from "./lib/network-turns.js";
+import { Rivals } from "./lib/rivals.js";
+import { machine, root, startServer } from "./lib/server.js";
+
+const { values } = parseArgs({
+  options: {
+    only: { type: "string", default: "fast,total" },
+    rounds: { type: "string", default: "3" },
+    side: { type: "string", default: "1" },
+  },
+});
+const PYTHON = process.env["RADSERVE_PYTHON"] ?? "python3";
+const SCRIPT = "bench/body.py";
+/** Radserve's time and memory in those of TotalSegmentator, at most. */
+const GOALS = { beside: 0.1, whole: 0.85, memory: 0.25, equal: 0.9999 };
+
+const radserve = (...args: string[]) =>
+  execFileSync(process.execPath, [join(root, "dist/src/main.js"), ...args], { encoding: "utf8" });
+const read = (path: string) => JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown>;
+
+/** The weights become a model by the commands that docs/models.md names. */
+function importTask(scratch: string, name: string): void {
+  const script = join(scratch, "export_nnunet.py");
+  writeFileSync(script, radserve("models", "export-nnunet"));
+  const weights = join(scratch, "weights");
+  for (const dataset of readdirSync(weights)) {
+    const [result = ""] = readdirSync(join(weights, dataset));
+    const trained = join(weights, dataset, result);
+    const args = [script, trained, join(trained, "exported"), "--folds", "0"];
+    execFileSync(PYTHON, args, { stdio: "ignore" });
+  }
+  const to = join(scratch, "models", "body");
+  const form = name === "fast" ? ["--fast"] : [];
+  const print = "import totalsegmentator; print(totalsegmentator.__path__[0])";
+  const own = execFileSync(PYTHON, ["-c", print], { encoding: "utf8" }).trim();
+  const task = ["--totalsegmentator", "total", ...form, "--package", own];
+  radserve("models", "import", weights, ...task, "--to", to);
+  const path = join(to, "model.json");
+  writeFileSync(path, JSON.stringify({ ...read(path), release: "active" }));
+  radserve("models", "canary", to, join(scratch, "canary"));
+  writeFileSync(path, JSON.stringify({ ...read(path), stage: "final" }));
+}
+
+async function measure(name: string): Promise<object> {
+  const scratch = mkdtempSync(join(tmpdir(), "radserve-body-"));
+  execFileSync(PYTHON, [join(root, SCRIPT), "make", name, values.side, scratch], {
+    stdio: "ignore",
+  });
+  const drawn = read(join(scratch, "drawn.json")) as unknown as Drawn & { numbers: number[] };
+  const voxels = readFileSync(join(scratch, "ct.i16"));
+  const middle = voxels.subarray((voxels.length >> 2) << 1);
+  writeSeries(join(scratch, "canary"), middle, { ...drawn, sides: [16, 32, 32] });
+  importTask(scratch, name);
+  const server = await startServer({
+    RADSERVE_MODELS_DIR: join(scratch, "models"),
+    RADSERVE_SEGMENTATION_TYPE: "labelmap",
+    RADSERVE_DEADLINE_SECONDS: "3600",
+  });
+  const rival = await Rivals.start(SCRIPT, ["serve", name, scratch]);
+  try {
+    if (rival === undefined)
+      throw new Error("TotalSegmentator's process ended; it says why above.");
+    const series = join(server.input, "series");
+    writeSeries(series, voxels, drawn);
+    const theirs: Turn[] = [];
+    const ours: Turn[] = [];
+    for (let i = 0; i < Number(values.rounds); i++) {
+      theirs.push((await rival.ask({ command: "predict" })) as Turn);
+      ours.push(await ourTurn(server, "body", series, join(server.output, String(i))));
+    }
+    const [them, us] = [middleOf(theirs), middleOf(ours)];
+    const ratio = (of: (turn: Turn) => number) => Number((of(us) / of(them)).toFixed(3));
+    const ratios = {
+      whole: ratio(({ wall }) => wall),
+      processor: ratio(({ cpu }) => cpu),
+      beside: ratio(({ wall, stages }) => wall - stages["network"]!),
+      memory: ratio(({ peak }) => peak),
+    };
+    const seg = join(server.output, "0/series.body.seg.dcm");
+    await rival.ask({ command: "predict_float32" });
+    const differs = (file: string) => differing(seg, join(scratch, file), drawn.numbers);
+    const differ = differs("theirs.nii.gz");
+    const differFloat32 = differs("theirs-float32.nii.gz");
+    const all = drawn.sides.reduce((product, side) => product * side, 1);
+    const { sides, spacing } = drawn;
+    return {
+      name,
+      sides,
+      spacing,
+      theirs: them,
+      ours: us,
+      ratios,
+      differ,
+      differFloat32,
+      equal: 1 - differFloat32 / all,
+    };
+  } finally {
+    rival?.stop();
+    await server.stop();
+    rmSync(scratch, { recursive: true });
+  }
+}
+
+if (spawnSync(PYTHON, ["-c", "import totalsegmentator, nnunetv2, SimpleITK"]).status === 0) {
+  console.log({ ...machine(), goals: GOALS });
+  for (const name of values.only.split(","))
+    console.log(JSON.stringify(await measure(name), undefined, 1));
+} else
+  console.log(
+    `bench body is skipped: ${PYTHON} has no totalsegmentator. RADSERVE_PYTHON names one that has.`,
+  );

@@ -1,0 +1,108 @@
+/** What `bench nnunet` and `bench body` share: a CT as a series, our turn, and how maps differ. */
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { gunzipSync } from "node:zlib";
+import dcmjs from "dcmjs";
+import { descendants } from "../../test/crash/lib/processes.js";
+import { attributesOf, CT_SLICE, dicomFile } from "../../test/support/dicom.js";
+import { cpuSeconds } from "./process-tree.js";
+import type { BenchServer } from "./server.js";
+import { sum } from "./statistics.js";
+
+/** The volume that Python drew: slices, rows, columns, and their distances in mm. */
+export interface Drawn {
+  sides: [number, number, number];
+  spacing: [number, number, number];
+}
+
+/** Seconds, and the most MiB of the process; `back` of ours holds `blend` too. */
+export interface Turn {
+  wall: number;
+  cpu: number;
+  stages: Record<string, number>;
+  peak: number;
+}
+
+export function writeSeries(folder: string, voxels: Buffer, { sides, spacing }: Drawn): void {
+  mkdirSync(folder);
+  const [slices, rows, columns] = sides;
+  const bytes = rows * columns * 2;
+  for (let i = 0; i < slices; i++) {
+    const data = voxels.subarray(i * bytes, (i + 1) * bytes);
+    const raw = { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 16, data };
+    const attributes = attributesOf(raw, {
+      ...CT_SLICE,
+      PixelRepresentation: 1,
+      RescaleSlope: "1",
+      RescaleIntercept: "0",
+      SOPInstanceUID: `1.2.826.0.1.4.${i + 1}`,
+      StudyInstanceUID: "1.2.826.0.1.1",
+      SeriesInstanceUID: "1.2.826.0.1.2",
+      FrameOfReferenceUID: "1.2.826.0.1.3",
+      PixelSpacing: `${spacing[1]}\\${spacing[2]}`,
+      ImagePositionPatient: `0\\0\\${i * spacing[0]}`,
+      ImageOrientationPatient: "1\\0\\0\\0\\1\\0",
+    });
+    writeFileSync(join(folder, `${i}.dcm`), dicomFile({ attributes, pixels: data }));
+  }
+}
+
+/**
+ * How many voxels of a label map's SEG, read by dcmjs, have another label than those of nnU-Net's
+ * file, of one byte each.
+ * @param numbers theirs for each of ours, where they differ
+ */
+export function differing(seg: string, nifti: string, numbers?: readonly number[]): number {
+  const whole = gunzipSync(readFileSync(nifti));
+  // vox_offset of NIfTI-1
+  const theirs = whole.subarray(whole.readFloatLE(108));
+  const file = dcmjs.data.DicomMessage.readFile(Uint8Array.from(readFileSync(seg)).buffer);
+  const ours = new Uint8Array(file.dict["7FE00010"]?.Value[0] as ArrayBuffer);
+  if (ours.length !== theirs.length)
+    throw new Error(`${ours.length} voxels beside ${theirs.length}`);
+  const numberOf = (own: number) => numbers?.[own] ?? own;
+  return theirs.reduce((count, label, i) => count + Number(label !== numberOf(ours[i] ?? 0)), 0);
+}
+
+export async function ourTurn(
+  server: BenchServer,
+  model: string,
+  series: string,
+  output: string,
+): Promise<Turn> {
+  const pid = server.process.pid!;
+  const before = cpuSeconds(pid);
+  const began = performance.now();
+  const asked = {
+    input_image_path: series,
+    output_folder_path: output,
+    models: [model],
+    outputs: ["json", "seg"],
+  };
+  const { status, body } = await server.post(asked);
+  const wall = (performance.now() - began) / 1000;
+  const { timings_ms: laps } = body as { timings_ms: Record<string, number> };
+  if (status !== 200 || JSON.stringify(body).includes('"failed"'))
+    throw new Error(`${status} ${JSON.stringify(body)}`);
+  const seconds = (...names: string[]) => sum(names.map((name) => laps[name] ?? 0)) / 1000;
+  const stages = {
+    read: seconds("read", "look", "decode"),
+    prepare: seconds("prepare"),
+    network: seconds("run"),
+    back: seconds("postprocess"),
+  };
+  const peaks = descendants(pid).map((child) =>
+    Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child}/status`, "utf8"))?.[1] ?? 0),
+  );
+  const write = wall - sum(Object.values(stages));
+  return {
+    wall,
+    cpu: cpuSeconds(pid) - before,
+    stages: { ...stages, write },
+    peak: Math.max(...peaks) / 1024,
+  };
+}
+
+/** The turn whose time is the median. */
+export const middleOf = (turns: Turn[]) =>
+  turns.toSorted((a, b) => a.wall - b.wall)[turns.length >> 1]!;
