@@ -40,16 +40,14 @@ t.test("killed in part three", { skip: needs(ADDON) }, async (t) => {
   });
   const poison = async () =>
     (await bulk.items(id)).find(({ input_image_path }) => input_image_path.includes("poison"));
-  /** How often each part has been begun and ended in the process that serves now. */
-  const parts = async () => {
+  /** How many runs of each part are under way in the process that serves now. */
+  const running = async () => {
     const { status, body } = await bulk.send("GET", "/models");
     if (status !== 200) return [];
     const held = modelListSchema.parse(body).models.find(({ name }) => name === "held");
-    return (held?.parts ?? []).map(({ name, work }) => ({
-      name,
-      running: sumOf(work.started) - work.completed - work.failed,
-      completed: work.completed,
-    }));
+    return (held?.parts ?? []).map(
+      ({ work }) => sumOf(work.started) - work.completed - work.failed,
+    );
   };
   /** The status of a request for another model; 0 where its connection went with the process. */
   const single = async (time: number): Promise<number> => {
@@ -73,10 +71,8 @@ t.test("killed in part three", { skip: needs(ADDON) }, async (t) => {
       // A process that ended takes connections with it
       const item = await poison().catch(() => undefined);
       if (item?.state !== "running" || item.attempts !== time + 1) return false;
-      const [tissue, bright, dense] = await parts().catch(() => []);
-      if (dense?.running !== 1) return false;
-      t.match([tissue, bright, dense], [{ running: 0 }, { running: 0 }, { name: "dense" }]);
-      return true;
+      // The other series of the job may run its own parts meanwhile
+      return (await running().catch(() => [])).join(" ") === "0 0 1";
     });
     t.equal(await single(time), 200, "another request goes on beside it");
     process.kill(bulk.server.servingPid(), signal);

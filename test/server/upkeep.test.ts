@@ -4,7 +4,7 @@
  */
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import pg from "pg";
 import t from "tap";
@@ -285,8 +285,10 @@ t.test("a backup of a shared database that is put back", { skip: withoutPrograms
   await unmarked(path.join(place.output, "first"));
   const second = await submit("second");
   await bulk.send("POST", `/bulk_inference/${second}/pause`);
-  await until("the node has written down that it knows the job", () =>
-    readFileSync(path.join(stateOf(place), "bulk-jobs.json"), "utf8").includes(second),
+  const known = path.join(stateOf(place), "bulk-jobs.json");
+  await until(
+    "the node has written down that it knows the job",
+    () => existsSync(known) && readFileSync(known, "utf8").includes(second),
   );
   t.equal(await stop(server), 0);
   await from.stop();
