@@ -8,6 +8,7 @@ const FLOORS = [
   "types/",
   "base/",
   "addon/",
+  "graph/",
   "manifest/",
   "files/",
   "audit/",

@@ -56,6 +56,7 @@ const CONTENT = [
   "native/codecs",
   "native/confine",
   "native/engine",
+  "native/graph",
   "native/picture",
   "native/postprocess",
   "native/prepare",

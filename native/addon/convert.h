@@ -2,129 +2,34 @@
 
 #include <napi.h>
 
-#include <functional>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
-#include "base/description.h"
-#include "engine/engine.h"
+#include "addon/values.h"
+#include "engine/image_model.h"
 #include "engine/requests.h"
 
-/// Plain JavaScript objects to what the engine takes, and back. src/engine/engine.ts has checked
-/// the values.
+/// Images and what is said of them to what the engine takes, and back. src/engine/engine.ts has
+/// checked the values.
 namespace radserve {
 
-/// A JavaScript value as it was given.
-class Given : public Fields<Given> {
- public:
-  explicit Given(const Napi::Value& value) : value_(value) {}
-  const Napi::Value& value() const { return value_; }
-
-  bool IsNull() const { return value_.IsNull(); }
-  Napi::Value At(const char* field) const { return value_.As<Napi::Object>().Get(field); }
-  std::optional<Given> Find(const char* field) const {
-    const Napi::Value found = At(field);
-    return found.IsUndefined() ? std::nullopt : std::optional(Given(found));
-  }
-  /// The bytes that an array of bytes shows; the caller keeps a reference to it.
-  std::span<uint8_t> Bytes(const char* field) const;
-  template <typename T>
-  T Get(const char* field) const {
-    if constexpr (std::is_same_v<T, bool>) {
-      return value_.ToBoolean();
-    } else if constexpr (std::is_same_v<T, double>) {
-      if (value_.IsNumber()) return value_.As<Napi::Number>().DoubleValue();
-    } else if constexpr (std::is_same_v<T, std::string>) {
-      if (value_.IsString()) return value_.As<Napi::String>().Utf8Value();
-    } else if constexpr (std::is_same_v<T, Given>) {
-      if (value_.IsObject()) return *this;
-    } else if (value_.IsArray()) {
-      const auto array = value_.As<Napi::Array>();
-      T items;
-      for (uint32_t i = 0; i < array.Length(); ++i) items.emplace_back(array.Get(i));
-      return items;
-    }
-    Unexpected(field);
-  }
-
- private:
-  Napi::Value value_;
-};
-
-std::span<uint8_t> Bytes(const Napi::Value& value, const char* name);
-/// A whole number from `least` on.
-size_t Whole(const Napi::Value& value, int64_t least, const char* name);
 /// The plane reads the array's own memory; the caller keeps a reference to the array.
 Plane ReadPlane(const Given& plane);
 /// Reads `geometry`; nullopt if it is absent.
 std::optional<VolumeGeometry> ReadGeometry(const Given& options);
-/// `threads` is the engine's to fill.
-SessionSettings ReadSessionSettings(const Given& options);
 /// Booleans, numbers, texts, lists and objects as they are; what is undefined is absent.
 Description ReadDescription(const Napi::Value& value);
-/// The tensor reads the array's own memory, unless its data does not lie where its type must: then
-/// it is copied.
-Tensor ReadTensor(const Given& tensor);
-/// A tensor with memory of its own.
-Tensor ReadOwnTensor(const Given& tensor);
 /// `sources`, the members of a case; none where absent.
 std::vector<Source> ReadSources(const Given& options);
 /// The lists of numbers under `field`, of thresholds for each output or for each input of numbers;
 /// nullopt if absent.
 std::optional<std::vector<std::vector<double>>> ReadNumberLists(const Given& options,
                                                                 const char* field);
-
-/// Arrays own a share of the memory they show: nothing is copied.
-Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor);
-Napi::Array WriteTensors(Napi::Env env, const std::vector<Tensor>& tensors);
-Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph);
-Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions);
-/// EngineStats of src/engine/stats.ts.
-Napi::Object WriteStats(Napi::Env env, Engine& engine);
 Napi::Object WriteInference(Napi::Env env, InferRequest& request);
 
-template <typename List, typename Write>
-Napi::Array WriteList(Napi::Env env, List&& items, const Write& write) {
-  Napi::Array array = Napi::Array::New(env, items.size());
-  for (uint32_t i = 0; i < items.size(); ++i) array.Set(i, write(items[i]));
-  return array;
-}
-
-template <typename Numbers>
-Napi::Array WriteNumbers(Napi::Env env, const Numbers& numbers) {
-  return WriteList(env, numbers, [&](auto number) {
-    return Napi::Number::New(env, static_cast<double>(number));
-  });
-}
-
-/// Sets fields of an object: their names and values in turn.
-template <typename Value, typename... Others>
-void SetFields(Napi::Object& object, const char* name, const Value& value,
-               const Others&... others) {
-  object.Set(name, value);
-  if constexpr (sizeof...(others) > 0) SetFields(object, others...);
-}
-
-/// An object of these fields.
-template <typename... NamesAndValues>
-Napi::Object WriteFields(Napi::Env env, const NamesAndValues&... fields) {
-  Napi::Object object = Napi::Object::New(env);
-  SetFields(object, fields...);
-  return object;
-}
-
-/// A function that the addon exports.
-struct Export {
-  const char* name;
-  Napi::Value (*call)(const Napi::CallbackInfo& info);
-};
-
-std::span<const Export> EngineExports();
+/// Images through loaded models.
+std::span<const Export> ImageExports();
 /// Work with files; what may block runs on a thread of libuv.
 std::span<const Export> FileExports();
 /// Pixels rearranged on the calling thread, without an engine.
@@ -132,35 +37,5 @@ std::span<const Export> PixelExports();
 /// Pictures for people, on the calling thread: what the objects hold stands in
 /// src/addon/picture.ts.
 std::span<const Export> PictureExports();
-
-/// Work on a thread of libuv; its promise gets what `answer` makes of the outcome.
-template <typename Outcome>
-class BackgroundWork : public Napi::AsyncWorker {
- public:
-  using Work = std::function<Outcome()>;
-  using Answer = Napi::Value (*)(Napi::Env env, Outcome& outcome);
-
-  static Napi::Value Begin(Napi::Env env, const char* name, Work work, Answer answer) {
-    auto worker = std::make_unique<BackgroundWork>(env, name, std::move(work), answer);
-    const Napi::Promise promise = worker->deferred_.Promise();
-    worker->Queue();
-    // It deletes itself when it is done
-    (void)worker.release();
-    return promise;
-  }
-
-  BackgroundWork(Napi::Env env, const char* name, Work work, Answer answer)
-      : Napi::AsyncWorker(env, name), deferred_(env), work_(std::move(work)), answer_(answer) {}
-
- protected:
-  void Execute() override { outcome_ = work_(); }
-  void OnOK() override { deferred_.Resolve(answer_(Env(), outcome_)); }
-
- private:
-  Napi::Promise::Deferred deferred_;
-  const Work work_;
-  const Answer answer_;
-  Outcome outcome_{};
-};
 
 }  // namespace radserve

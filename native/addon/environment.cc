@@ -1,6 +1,6 @@
 #include "addon/environment.h"
 
-#include "engine/engine.h"
+#include "graph/engine.h"
 
 namespace radserve {
 

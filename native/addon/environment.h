@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "engine/client.h"
+#include "graph/client.h"
 
 namespace radserve {
 

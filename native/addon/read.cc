@@ -1,24 +1,6 @@
-#include <cstring>
-
 #include "addon/convert.h"
 
 namespace radserve {
-
-std::span<uint8_t> Bytes(const Napi::Value& value, const char* name) {
-  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array)
-    Unexpected(name);
-  auto array = value.As<Napi::Uint8Array>();
-  return {array.Data(), array.ByteLength()};
-}
-
-std::span<uint8_t> Given::Bytes(const char* field) const {
-  return radserve::Bytes(At(field), field);
-}
-
-size_t Whole(const Napi::Value& value, int64_t least, const char* name) {
-  if (!value.IsNumber() || value.As<Napi::Number>().Int64Value() < least) Unexpected(name);
-  return static_cast<size_t>(value.As<Napi::Number>().Int64Value());
-}
 
 Description ReadDescription(const Napi::Value& value) {
   if (value.IsBoolean()) return Description(value.As<Napi::Boolean>().Value());
@@ -54,18 +36,6 @@ std::vector<uint16_t> Words(const Given& object, const char* field) {
 
 LookupTable ReadTable(const Given& object) {
   return {object.Number("firstMapped"), object.Int("bits"), Words(object, "entries")};
-}
-
-Tensor Copied(const Tensor& tensor) {
-  Tensor copy = MakeTensorForOverwrite(tensor.name, tensor.dtype, tensor.shape);
-  std::memcpy(copy.data, tensor.data, tensor.Bytes());
-  return copy;
-}
-
-Dtype ReadDtype(const Given& object) {
-  const auto dtype = DtypeFromName(object.Text("dtype"));
-  if (!dtype) Unexpected("dtype");
-  return *dtype;
 }
 
 PixelFormat ReadFormat(const Given& o) {
@@ -135,36 +105,6 @@ std::optional<VolumeGeometry> ReadGeometry(const Given& options) {
       {o->Number("sliceSpacing"), o->Number("rowSpacing"), o->Number("columnSpacing")},
       o->Some<3>("origin")};
 }
-
-SessionSettings ReadSessionSettings(const Given& o) {
-  SessionSettings settings;
-  settings.provider =
-      o.OneOf<Provider>("provider", {{"cpu", Provider::kCpu}, {"cuda", Provider::kCuda}});
-  settings.precision = o.OneOf<Precision>("precision", {{"float32", Precision::kFloat32},
-                                                        {"tf32", Precision::kTf32},
-                                                        {"float16", Precision::kFloat16}});
-  settings.device_memory = static_cast<size_t>(o.Number("gpuMemory"));
-  o.List("hashes", [&](const Given& file) {
-    return settings.hashes.insert_or_assign(file.Text("path"), file.Text("sha256")).second;
-  });
-  return settings;
-}
-
-Tensor ReadTensor(const Given& o) {
-  Tensor tensor{o.Text("name"), ReadDtype(o), {}, nullptr, nullptr};
-  tensor.shape = o.List(
-      "shape", [](const Given& side) { return static_cast<int64_t>(side.Get<double>("shape")); });
-  const auto data = o.At("data");
-  if (!data.IsTypedArray()) Unexpected("data");
-  const auto bytes = data.As<Napi::Uint8Array>();
-  if (bytes.ByteLength() != tensor.Bytes()) Unexpected("data");
-  tensor.data = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(bytes.Data()));
-  if (reinterpret_cast<uintptr_t>(tensor.data) % DtypeSize(tensor.dtype) != 0)
-    return Copied(tensor);
-  return tensor;
-}
-
-Tensor ReadOwnTensor(const Given& value) { return Copied(ReadTensor(value)); }
 
 std::optional<std::vector<std::vector<double>>> ReadNumberLists(const Given& options,
                                                                 const char* field) {

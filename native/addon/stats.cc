@@ -1,7 +1,7 @@
 #include <array>
 #include <chrono>
 
-#include "addon/convert.h"
+#include "addon/values.h"
 
 namespace radserve {
 namespace {

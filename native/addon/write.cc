@@ -1,4 +1,3 @@
-#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -9,26 +8,6 @@
 namespace radserve {
 namespace {
 
-/// Copying so much costs less than sharing it.
-constexpr size_t kCopied = 4096;
-
-/// The array owns a share of `owner`: no copy, unless it is small. Finalisers may run after the
-/// engine stopped; they only drop the share.
-Napi::ArrayBuffer Wrap(Napi::Env env, std::shared_ptr<void> owner, void* data, size_t bytes) {
-  if (bytes <= kCopied) {
-    Napi::ArrayBuffer copy = Napi::ArrayBuffer::New(env, bytes);
-    if (bytes > 0) std::memcpy(copy.Data(), data, bytes);
-    return copy;
-  }
-  auto share = std::make_unique<std::shared_ptr<void>>(std::move(owner));
-  const auto release = [](Napi::Env, void*, std::shared_ptr<void>* share) {
-    const std::unique_ptr<std::shared_ptr<void>> dropped(share);
-  };
-  Napi::ArrayBuffer buffer = Napi::ArrayBuffer::New(env, data, bytes, release, share.get());
-  static_cast<void>(share.release());
-  return buffer;
-}
-
 /// An array of the same numbers, which owns them.
 template <typename T>
 Napi::Value WriteVector(Napi::Env env, std::vector<T>&& values) {
@@ -36,11 +15,6 @@ Napi::Value WriteVector(Napi::Env env, std::vector<T>&& values) {
   const size_t count = owner->size();
   return Napi::TypedArrayOf<T>::New(env, count, Wrap(env, owner, owner->data(), count * sizeof(T)),
                                     0);
-}
-
-Napi::Uint8Array WriteBytes(Napi::Env env, const Tensor& tensor) {
-  const size_t bytes = tensor.Bytes();
-  return Napi::Uint8Array::New(env, bytes, Wrap(env, tensor.owner, tensor.data, bytes), 0);
 }
 
 Napi::Object WriteBox(Napi::Env env, const Box& box) {
@@ -126,31 +100,6 @@ void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
 }
 
 }  // namespace
-
-Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor) {
-  return WriteFields(env, "name", tensor.name, "dtype", std::string(DtypeName(tensor.dtype)),
-                     "shape", WriteNumbers(env, tensor.shape), "data", WriteBytes(env, tensor));
-}
-
-Napi::Array WriteTensors(Napi::Env env, const std::vector<Tensor>& tensors) {
-  return WriteList(env, tensors, [&](const Tensor& t) { return WriteTensor(env, t); });
-}
-
-Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph) {
-  const auto text = [&](const std::string& name) { return Napi::String::New(env, name); };
-  const auto info = [&](const TensorInfo& t) {
-    return WriteFields(env, "name", t.name, "dtype", std::string(DtypeName(t.dtype)), "shape",
-                       WriteNumbers(env, t.shape), "names", WriteList(env, t.names, text));
-  };
-  return WriteFields(env, "inputs", WriteList(env, graph.inputs, info), "outputs",
-                     WriteList(env, graph.outputs, info));
-}
-
-Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions) {
-  return WriteList(env, sessions, [&](const SessionMemory& session) {
-    return WriteFields(env, "spread", session.wide, "bytes", session.bytes);
-  });
-}
 
 /// NativeInference of src/engine/engine-addon.ts.
 Napi::Object WriteInference(Napi::Env env, InferRequest& request) {

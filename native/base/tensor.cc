@@ -87,8 +87,8 @@ void StoreInt32(const float* row, size_t count, std::byte* destination, size_t s
   }
 }
 
-/// How the elements of a type are read and written; images are not prepared as types that have no
-/// `store`.
+/// How the elements of a type are read and written. Images are not prepared as types that have no
+/// `store`, and nothing is computed here with those that have no `load`.
 struct DtypeEntry {
   Dtype dtype;
   std::string_view name;
@@ -97,7 +97,7 @@ struct DtypeEntry {
   void (*store)(const float* row, size_t count, std::byte* destination, size_t stride);
 };
 
-constexpr std::array<DtypeEntry, 11> kDtypes = {
+constexpr std::array<DtypeEntry, kDtypes> kEntries = {
     {{Dtype::kFloat32, "float32", 4, Load<float>, StoreFloats},
      {Dtype::kFloat16, "float16", 2, Load<Half>, StoreHalves},
      {Dtype::kFloat64, "float64", 8, Load<double>, nullptr},
@@ -108,9 +108,20 @@ constexpr std::array<DtypeEntry, 11> kDtypes = {
      {Dtype::kInt32, "int32", 4, Load<int32_t>, StoreInt32},
      {Dtype::kInt64, "int64", 8, Load<int64_t>, nullptr},
      {Dtype::kUint32, "uint32", 4, Load<uint32_t>, nullptr},
-     {Dtype::kBool, "bool", 1, Load<uint8_t>, nullptr}}};
+     {Dtype::kBool, "bool", 1, Load<uint8_t>, nullptr},
+     {Dtype::kUint64, "uint64", 8, nullptr, nullptr},
+     {Dtype::kBfloat16, "bfloat16", 2, nullptr, nullptr},
+     {Dtype::kString, "string", sizeof(std::string), nullptr, nullptr},
+     {Dtype::kFloat8e4m3fn, "float8e4m3fn", 1, nullptr, nullptr},
+     {Dtype::kFloat8e4m3fnuz, "float8e4m3fnuz", 1, nullptr, nullptr},
+     {Dtype::kFloat8e5m2, "float8e5m2", 1, nullptr, nullptr},
+     {Dtype::kFloat8e5m2fnuz, "float8e5m2fnuz", 1, nullptr, nullptr},
+     {Dtype::kUint4, "uint4", 1, nullptr, nullptr},
+     {Dtype::kInt4, "int4", 1, nullptr, nullptr}}};
 
-const DtypeEntry& Entry(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
+const DtypeEntry& Entry(Dtype dtype) { return kEntries[static_cast<size_t>(dtype)]; }
+
+bool InHalves(Dtype dtype) { return dtype == Dtype::kUint4 || dtype == Dtype::kInt4; }
 
 }  // namespace
 
@@ -118,8 +129,16 @@ std::string_view DtypeName(Dtype dtype) { return Entry(dtype).name; }
 
 size_t DtypeSize(Dtype dtype) { return Entry(dtype).size; }
 
+size_t BytesOf(Dtype dtype, size_t elements) {
+  return InHalves(dtype) ? elements / 2 + elements % 2 : elements * DtypeSize(dtype);
+}
+
+bool IsNumber(Dtype dtype) { return Entry(dtype).load != nullptr; }
+
+bool HasPlainElements(Dtype dtype) { return dtype != Dtype::kString && !InHalves(dtype); }
+
 std::optional<Dtype> DtypeFromName(std::string_view name) {
-  for (const DtypeEntry& entry : kDtypes) {
+  for (const DtypeEntry& entry : kEntries) {
     if (entry.name == name) return entry.dtype;
   }
   return std::nullopt;
@@ -142,6 +161,14 @@ Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t
   auto bytes = std::make_shared_for_overwrite<std::byte[]>(tensor.Bytes());
   tensor.data = bytes.get();
   tensor.owner = std::move(bytes);
+  return tensor;
+}
+
+Tensor MakeTexts(std::string name, std::vector<int64_t> shape) {
+  Tensor tensor{std::move(name), Dtype::kString, std::move(shape), nullptr, nullptr};
+  auto texts = std::make_shared<std::string[]>(tensor.Elements());
+  tensor.data = reinterpret_cast<std::byte*>(texts.get());
+  tensor.owner = std::move(texts);
   return tensor;
 }
 
@@ -256,7 +283,11 @@ void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destinatio
 }
 
 void LoadRow(const Tensor& tensor, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out) {
-  Entry(tensor.dtype).load(tensor.data, first, stride, count, out);
+  const DtypeEntry& entry = Entry(tensor.dtype);
+  if (entry.load == nullptr)
+    throw EngineError("bad_request",
+                      "Tensors of " + std::string(entry.name) + " are not read as numbers.");
+  entry.load(tensor.data, first, stride, count, out);
 }
 
 }  // namespace radserve

@@ -12,7 +12,8 @@
 
 namespace radserve {
 
-/// Element types that cross the engine; the names are those of TensorType in src/engine/tensor.ts.
+/// Element types of tensors. The names of those up to kBool, of which images are made, are those of
+/// TensorType in src/base/tensor.ts; all of them are those of DataType in src/graph/types.ts.
 enum class Dtype {
   kFloat32,
   kFloat16,
@@ -24,15 +25,36 @@ enum class Dtype {
   kInt32,
   kInt64,
   kUint32,
-  kBool
+  kBool,
+  kUint64,
+  kBfloat16,
+  kString,
+  kFloat8e4m3fn,
+  kFloat8e4m3fnuz,
+  kFloat8e5m2,
+  kFloat8e5m2fnuz,
+  kUint4,
+  kInt4
 };
+inline constexpr size_t kDtypes = 20;
+
+/// Whether elements can be read as floats: true of those that images are made of.
+bool IsNumber(Dtype dtype);
+/// Whether each element lies in bytes of its own, which can be copied: not so of text, and of
+/// numbers of four bits.
+bool HasPlainElements(Dtype dtype);
 
 std::string_view DtypeName(Dtype dtype);
 std::optional<Dtype> DtypeFromName(std::string_view name);
+/// Bytes of one element. Of two numbers of four bits, which share a byte, 1; of text, those of a
+/// std::string.
 size_t DtypeSize(Dtype dtype);
+/// Bytes of so many elements in memory.
+size_t BytesOf(Dtype dtype, size_t elements);
 
 /// A dense, row-major tensor. The bytes belong to `owner` (a vector, or an output of ONNX Runtime),
-/// so that they move from stage to stage and on to JavaScript without a copy.
+/// so that they move from stage to stage and on to JavaScript without a copy. Text is an array of
+/// std::string.
 struct Tensor {
   std::string name;
   Dtype dtype = Dtype::kFloat32;
@@ -41,7 +63,11 @@ struct Tensor {
   std::byte* data = nullptr;
 
   size_t Elements() const;
-  size_t Bytes() const { return Elements() * DtypeSize(dtype); }
+  size_t Bytes() const { return BytesOf(dtype, Elements()); }
+  /// The elements of a tensor of text.
+  std::span<std::string> Texts() const {
+    return {reinterpret_cast<std::string*>(data), Elements()};
+  }
 };
 
 /// Larger tensors are not made of images; a source of 16384 x 16384 in float fits.
@@ -51,6 +77,8 @@ inline constexpr double kMostTensorBytes = 2147483648.0;
 Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
 /// The same with whatever was in the memory before: for those who write every element.
 Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t> shape);
+/// A tensor of empty texts with its own memory.
+Tensor MakeTexts(std::string name, std::vector<int64_t> shape);
 
 /// Makes a tensor as MakeTensorForOverwrite does, wherever its reader wants it.
 using TensorMaker =

@@ -21,21 +21,6 @@ namespace {
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-/// The bucket of inputs [1, ...] in the order of the graph's.
-BucketKey KeyOf(const Model& model, std::span<const Tensor> inputs) {
-  BucketKey key{model.id, {}};
-  for (const Tensor& input : inputs)
-    key.row_shapes.emplace_back(input.shape.begin() + 1, input.shape.end());
-  return key;
-}
-
-/// Brings tensors into the order in which the graph has them.
-void SortAs(const std::vector<TensorInfo>& graph, std::vector<Tensor>& tensors) {
-  std::ranges::sort(tensors, {}, [&](const Tensor& tensor) {
-    return std::ranges::find(graph, tensor.name, &TensorInfo::name) - graph.begin();
-  });
-}
-
 /// Numbers of a request as the tensor that the input wants.
 Tensor TensorOf(const InputSpec& spec, const std::vector<double>& numbers,
                 const TensorMaker& make) {
@@ -96,105 +81,45 @@ double Elapsed(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
-void Request::Done(const std::optional<Failure>& failure) noexcept {
-  client->Post(ticket, failure);
+BeforeMean LoadImageModelRequest::TakeBeforeMean() {
+  auto& images = static_cast<ImageModel&>(*model);
+  return mean_after_activation ? TakeActivations(images.outputs, images.inputs) : BeforeMean();
 }
 
-void InspectRequest::Run(const TaskContext&) { graph = InspectGraph(path); }
-
-void LoadRequest::Run(const TaskContext& context) {
-  Engine& engine = Engine::Get();
-  SessionSettings& settings = model->settings;
-  settings.threads = engine.threads();
-  settings.stop = context.stop();
-  const auto weights = [this] {
-    size_t bytes = 0;
-    for (const std::string& path : paths) bytes += BytesOfWeights(path);
-    return bytes;
-  };
-  if (settings.provider == Provider::kCuda) {
-    settings.device = engine.ChooseGpu(gpus, weights(), settings.device_memory);
-  } else if (model->Evictable()) {
-    // A new model does not wait for those that are in use: it is loaded beside them.
-    static_cast<void>(engine.MakeRoomOnCpu(settings, weights()));
-  }
-  const auto begun = Clock::now();
-  BeforeMean before;
-  if (mean_after_activation) before = TakeActivations(model->outputs, model->inputs);
-  engine.LoadWithRoom(settings, [&] {
-    model->session = std::make_unique<Session>(paths, settings, "model_unavailable", before);
-  });
-  settings.stop = {};
-  CheckStop(context.stop());
-  engine.Warm(model, context.stop());
-  CheckStop(context.stop());
-  engine.RefreshGpus();
-  model->residence.Loaded(Clock::now() - begun);
-  engine.Keep(model);
-  id = model->id;
-}
-
-void LoadRequest::Done(const std::optional<Failure>& failure) noexcept {
-  if (failure && id != 0) Engine::Get().Remove(id);
-  Request::Done(failure);
-}
-
-void ModelRequest::Done(const std::optional<Failure>& failure) noexcept {
-  // Both keep shares of the use.
-  on_stop_.reset();
-  row_.reset();
-  use_.reset();
-  Request::Done(failure);
-}
-
-bool ModelRequest::AcquireModel(const TaskContext& context) {
-  if (use_ != nullptr || !model->Evictable()) return true;
-  if (pending_ != nullptr) {
-    on_stop_.reset();
-    const std::shared_ptr<Residence::PendingUse> waited = std::exchange(pending_, nullptr);
-    if (waited->entered) use_ = UseOf(model);
-    if (waited->failure) throw EngineError(waited->failure->code, waited->failure->message);
-  } else if (model->residence.BeginUse()) {
-    use_ = UseOf(model);
-  }
-  CheckStop(context.stop());
-  if (use_ != nullptr) return true;
-  const auto pending = std::make_shared<Residence::PendingUse>(context.Park());
-  pending_ = pending;
-  if (model->residence.Wait(pending)) Engine::Get().RequestReload(model, priority);
-  on_stop_.emplace(context.stop(), [model = model, pending] { model->residence.Drop(pending); });
-  return false;
-}
-
-std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
-                                          std::span<const std::string> outputs,
-                                          const TaskContext& context, const LeadAxis& lead) const {
-  const auto run = [&](std::span<const Tensor> feeds) {
-    return model->session->Run(feeds, outputs, context.Wide(), context.stop());
-  };
-  if (!model->tiling || inputs.size() != 1 || model->FindsBoxes()) return run(inputs);
+template <typename Kind>
+std::vector<Tensor> ByWindows<Kind>::RunAlong(const LeadAxis& lead, std::span<const Tensor> inputs,
+                                              std::span<const std::string> outputs,
+                                              const TaskContext& context) {
+  const ImageModel& images = Images();
+  if (!images.tiling || inputs.size() != 1 || images.FindsBoxes())
+    return Kind::RunHere(inputs, outputs, context);
   ThreadTeam team(Engine::Get().threads(), [&context] { return context.Wide(); });
-  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead, &team, context), context.stop(),
+  return RunTiled(inputs[0], *images.tiling, ViewAlong(lead, &team, context), context.stop(),
                   [&](const Tensor& windows) {
-                    auto outputs_of_windows = run(std::span(&windows, 1));
-                    model->SeeWindows();
+                    auto outputs_of_windows =
+                        Kind::RunHere(std::span(&windows, 1), outputs, context);
+                    images.SeeWindows();
                     return outputs_of_windows;
                   });
 }
 
-TiledView ModelRequest::ViewAlong(const LeadAxis& lead, ThreadTeam* team,
-                                  const TaskContext& context) const {
-  const auto tell = [id = cancel_id](size_t done, size_t windows) {
+template <typename Kind>
+TiledView ByWindows<Kind>::ViewAlong(const LeadAxis& lead, ThreadTeam* team,
+                                     const TaskContext& context) {
+  const auto tell = [id = this->cancel_id](size_t done, size_t windows) {
     Engine::Get().TellProgress(id, Engine::Progress{done, windows});
   };
-  TiledView view{model->inputs.at(0).channels_last, model->max_batch, lead, tell, team, {}};
+  const ImageModel& images = Images();
+  TiledView view{images.inputs.at(0).channels_last, images.max_batch, lead, tell, team, {}};
   if (WindowsOnDevice()) {
     view.begin = [this, &context](const Tensor& windows) { return BeginWindows(windows, context); };
   }
   return view;
 }
 
-TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const TaskContext& context) const {
+template <typename Kind>
+TakeOutputs ByWindows<Kind>::BeginWindows(const Tensor& windows, const TaskContext& context) {
+  const Model& model = *this->model;
   struct Windows {
     Batcher* batcher = nullptr;
     std::vector<std::shared_ptr<BatchRow>> rows;
@@ -215,18 +140,18 @@ TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const TaskContext&
     }
   };
   const auto begun = std::make_shared<Windows>();
-  begun->batcher = model->batcher;
+  begun->batcher = model.batcher;
   const auto count = static_cast<size_t>(windows.shape.at(0));
   begun->left = std::make_shared<std::latch>(static_cast<ptrdiff_t>(count));
-  BucketKey key{model->id, {{windows.shape.begin() + 1, windows.shape.end()}}};
+  BucketKey key{model.id, {{windows.shape.begin() + 1, windows.shape.end()}}};
   for (size_t i = 0; i < count; ++i) {
-    Tensor input = model->device->NewRow(key, windows.name, windows.dtype);
+    Tensor input = model.device->NewRow(key, windows.name, windows.dtype);
     std::memcpy(input.data, windows.data + i * input.Bytes(), input.Bytes());
-    const auto row = MakeRow({std::move(input)});
+    const auto row = this->MakeRow({std::move(input)});
     row->done = [left = begun->left] { left->count_down(); };
     begun->rows.push_back(row);
   }
-  model->batcher->Submit(begun->rows);
+  model.batcher->Submit(begun->rows);
   begun->on_stop.emplace(context.stop(),
                          [windows_begun = begun.get()] { windows_begun->Cancel(); });
   return [this, begun] {
@@ -241,57 +166,16 @@ TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const TaskContext&
   };
 }
 
-bool ModelRequest::Batched(const TaskContext& context) const {
-  if (model->batcher == nullptr || model->tiling) return false;
-  // Alone on the CPU, all cores for one image are sooner than any batch.
-  return model->settings.provider != Provider::kCpu || !context.Wide();
+template <typename Kind>
+Clock::duration ByWindows<Kind>::DeviceTime() const {
+  return windows_time_ + Kind::DeviceTime();
 }
 
-TensorMaker ModelRequest::InputMaker() const {
-  if (model->batcher == nullptr || model->tiling) return MakeTensorForOverwrite;
-  return [this](std::string name, Dtype dtype, const std::vector<int64_t>& shape) {
-    const BucketKey key{model->id, {{shape.begin() + 1, shape.end()}}};
-    return model->device->NewRow(key, std::move(name), dtype);
-  };
-}
-
-std::shared_ptr<BatchRow> ModelRequest::MakeRow(std::vector<Tensor> inputs) const {
-  auto row = std::make_shared<BatchRow>();
-  row->key = KeyOf(*model, inputs);
-  row->priority = priority;
-  row->deadline = deadline;
-  row->inputs = std::move(inputs);
-  if (use_ == nullptr) {
-    row->keep = model;
-  } else {
-    row->keep = use_;
-  }
-  return row;
-}
-
-void ModelRequest::Park(const TaskContext& context, std::vector<Tensor> inputs) {
-  SortAs(model->session->graph().inputs, inputs);
-  const auto row = MakeRow(std::move(inputs));
-  row->done = context.Park();
-  model->batcher->Submit(row);
-  row_ = row;
-  on_stop_.emplace(context.stop(), [batcher = model->batcher, row] { batcher->Cancel(row); });
-}
-
-std::pair<std::vector<Tensor>, Clock::duration> ModelRequest::TakeRow() {
-  on_stop_.reset();
-  if (row_->failure) {
-    throw EngineError(row_->failure->code, row_->failure->message);
-  }
-  return {std::move(row_->outputs), row_->ran};
-}
-
-Clock::duration ModelRequest::DeviceTime() const {
-  return windows_time_ + (row_ == nullptr ? Clock::duration{} : row_->share);
-}
+template class ByWindows<ModelRequest>;
+template class ByWindows<RunRequest>;
 
 void InferRequest::SetThresholds(const std::optional<std::vector<std::vector<double>>>& given) {
-  const std::vector<OutputSpec>& specs = model->outputs;
+  const std::vector<OutputSpec>& specs = Images().outputs;
   for (const OutputSpec& spec : specs) thresholds.push_back(spec.thresholds);
   if (!given) return;
   const auto same_size = [](const auto& a, const auto& b) { return a.size() == b.size(); };
@@ -303,7 +187,7 @@ void InferRequest::SetThresholds(const std::optional<std::vector<std::vector<dou
 
 void InferRequest::SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies,
                              size_t own) {
-  const auto some = [&](auto&& wanted) { return std::ranges::any_of(model->inputs, wanted); };
+  const auto some = [&](auto&& wanted) { return std::ranges::any_of(Images().inputs, wanted); };
   const bool volume = some([](const InputSpec& spec) { return spec.volume; });
   const bool neighbours = some([](const InputSpec& spec) { return spec.neighbours.has_value(); });
   if (volume && (!lies || given.empty())) {
@@ -330,7 +214,7 @@ void InferRequest::SetPlanes(std::vector<Plane> given, const std::optional<Volum
 void InferRequest::SetSources(std::vector<Source> given) {
   size_t most = 0;
   const auto see = [&](const InputSpec& spec) { most = std::max(most, spec.source); };
-  for (const InputSpec& spec : model->inputs) {
+  for (const InputSpec& spec : Images().inputs) {
     see(spec);
     for (const InputSpec& part : spec.parts) see(part);
   }
@@ -356,7 +240,7 @@ void InferRequest::SetSources(std::vector<Source> given) {
 
 void InferRequest::SetNumbers(std::vector<std::vector<double>> given) {
   std::vector<size_t> counts;
-  for (const InputSpec& spec : model->inputs) {
+  for (const InputSpec& spec : Images().inputs) {
     if (spec.numbers > 0) counts.push_back(static_cast<size_t>(spec.numbers));
   }
   if (!std::ranges::equal(counts, given, {}, {}, &std::vector<double>::size)) {
@@ -380,15 +264,15 @@ void InferRequest::RunModel(const TaskContext& context) {
   if (placement != nullptr && !dump) {
     std::array<int, 3> sides{};
     std::ranges::transform(placement->axes, sides.begin(), &VolumeAxis::tensor);
-    by_slices_ = BlendsBySlices(*model, sides, lead);
+    by_slices_ = BlendsBySlices(Images(), sides, lead);
   }
   if (by_slices_) return;
   const auto started = Clock::now();
-  if (placement != nullptr && model->FindsBoxes()) {
+  if (placement != nullptr && Images().FindsBoxes()) {
     CollectWindows(context);
   } else {
-    raw = RunHere(inputs, model->OutputNames(), context, lead);
-    if (!model->tiling) model->seen.Saw(model->SizeOf(Pixels()), MostOfLastRun());
+    raw = RunAlong(lead, inputs, model->OutputNames(), context);
+    if (!Images().tiling) Images().seen.Saw(Images().SizeOf(Pixels()), MostOfLastRun());
   }
   const auto took = Clock::now() - started;
   timings.run_ms = Milliseconds(took).count();
@@ -400,7 +284,7 @@ void InferRequest::CollectWindows(const TaskContext& context) {
   const std::vector<std::string> names = model->OutputNames();
   const VolumePlacement& placement = prepared_.at(0).volume->placement;
   const Tensor whole = inputs.at(0);
-  found_.resize(model->outputs.size());
+  found_.resize(Images().outputs.size());
   std::vector<std::array<std::byte, 32>> digests;
   TiledView view = ViewAlong({}, nullptr, context);
   if (dump) {
@@ -415,7 +299,7 @@ void InferRequest::CollectWindows(const TaskContext& context) {
     };
     size_t count = 0;
     for (size_t i = 0; i < found_.size(); ++i) {
-      const OutputSpec& spec = model->outputs[i];
+      const OutputSpec& spec = Images().outputs[i];
       const size_t before = found_[i].boxes.size();
       spec.kind->collect(spec, tensor, placement, window, thresholds[i], found_[i]);
       count += found_[i].boxes.size() - before;
@@ -435,7 +319,7 @@ void InferRequest::CollectWindows(const TaskContext& context) {
     model->SeeWindows();
     return outputs_of_windows;
   };
-  ForWindows(whole, *model->tiling, view, context.stop(), run, see);
+  ForWindows(whole, *Images().tiling, view, context.stop(), run, see);
   if (dump) return;
   const std::vector<int64_t> shape = {static_cast<int64_t>(windows_.size()),
                                       static_cast<int64_t>(names.size()), 32};
@@ -452,7 +336,7 @@ size_t InferRequest::Pixels() const {
 }
 
 const VolumePlacement* InferRequest::TiledPlacement() const {
-  const bool tiled = model->tiling && prepared_.size() == 1 && prepared_[0].volume;
+  const bool tiled = Images().tiling && prepared_.size() == 1 && prepared_[0].volume;
   return tiled ? &prepared_[0].volume->placement : nullptr;
 }
 
@@ -469,7 +353,7 @@ void InferRequest::RunSlices(const TaskContext& context) {
     return ran_out;
   };
   const PreparedVolume& volume = *prepared_.at(0).volume;
-  const InputSpec& input = model->inputs.at(0);
+  const InputSpec& input = Images().inputs.at(0);
   ThreadTeam team(Engine::Get().threads(), [&context] { return context.Wide(); });
   TiledView view = ViewAlong(LeadAlongSlices(volume.placement), &team, context);
   if (view.begin) {
@@ -482,10 +366,10 @@ void InferRequest::RunSlices(const TaskContext& context) {
       };
     };
   }
-  TiledSlices slices(inputs.at(0), *model->tiling, view, context.stop(), run);
+  TiledSlices slices(inputs.at(0), *Images().tiling, view, context.stop(), run);
   const VolumeView volume_view{input.channels_last,
                                input.resampling && input.resampling->activate_last, false, &team};
-  outputs.push_back(PostprocessSlices(model->outputs.at(0), slices, volume, volume_view,
+  outputs.push_back(PostprocessSlices(Images().outputs.at(0), slices, volume, volume_view,
                                       thresholds.at(0), context.stop(), raw.emplace_back()));
   inputs.clear();
   timings.run_ms = Milliseconds(ran).count();
@@ -615,7 +499,7 @@ void InferRequest::Prepare(const TaskContext& context) {
   // JavaScript keeps the memory of what it gets for as long as it likes.
   const TensorMaker make = dump ? MakeTensorForOverwrite : InputMaker();
   auto given = numbers.begin();
-  for (const InputSpec& spec : model->inputs) {
+  for (const InputSpec& spec : Images().inputs) {
     Prepared& prepared = prepared_.emplace_back();
     if (spec.numbers > 0) {
       inputs.push_back(TensorOf(spec, *given++, make));
@@ -631,24 +515,24 @@ void InferRequest::PostprocessAll(const TaskContext& context) {
   const auto ran = Clock::now();
   ThreadTeam team(geometry ? Engine::Get().threads() : 1, [&context] { return context.Wide(); });
   std::map<std::string, Tensor> swapped;
-  for (const OutputSpec& spec : model->outputs) {
-    if (spec.kind->gridded && model->inputs.at(spec.input).transposed)
+  for (const OutputSpec& spec : Images().outputs) {
+    if (spec.kind->gridded && Images().inputs.at(spec.input).transposed)
       swapped.emplace(spec.tensor, SidesSwapped(Raw(spec.tensor)));
   }
   const auto tensor = [&](const std::string& name) -> const Tensor& {
     const auto found = swapped.find(name);
     return found == swapped.end() ? Raw(name) : found->second;
   };
-  for (size_t i = 0; i < model->outputs.size(); ++i) {
+  for (size_t i = 0; i < Images().outputs.size(); ++i) {
     CheckStop(context.stop());
-    const OutputSpec& spec = model->outputs[i];
+    const OutputSpec& spec = Images().outputs[i];
     const Prepared& prepared = prepared_.at(spec.input);
-    const bool channels_last = model->inputs.at(spec.input).channels_last;
+    const bool channels_last = Images().inputs.at(spec.input).channels_last;
     if (!windows_.empty()) {
       outputs.push_back(PostprocessCuboids(spec, std::move(found_[i]), windows_,
                                            prepared.volume->placement, thresholds[i]));
     } else if (prepared.volume) {
-      const auto& resampling = model->inputs.at(spec.input).resampling;
+      const auto& resampling = Images().inputs.at(spec.input).resampling;
       const VolumeView view{channels_last, resampling && resampling->activate_last, dump, &team};
       outputs.push_back(
           PostprocessVolume(spec, tensor, *prepared.volume, view, thresholds[i], context.stop()));
@@ -656,8 +540,8 @@ void InferRequest::PostprocessAll(const TaskContext& context) {
       const PreparedImage& image = prepared.image.value();
       const SourceGrid grid{image.geometry, image.padding, channels_last};
       if (spec.activation == Activation::kPrototypes) {
-        const size_t boxes_output = TableOf(spec, model->outputs);
-        const TableOfBoxes boxes{model->outputs.at(boxes_output), thresholds.at(boxes_output)};
+        const size_t boxes_output = TableOf(spec, Images().outputs);
+        const TableOfBoxes boxes{Images().outputs.at(boxes_output), thresholds.at(boxes_output)};
         outputs.push_back(PostprocessPrototypes(spec, boxes, tensor, grid, thresholds[i]));
       } else {
         outputs.push_back(Postprocess(spec, tensor, grid, thresholds[i]));
@@ -690,47 +574,6 @@ void InferRequest::Run(const TaskContext& context) {
   } else {
     PostprocessAll(context);
   }
-}
-
-bool TensorRequest::IsRow() const {
-  const GraphInfo& graph = model->session->graph();
-  const auto feeds_input = [&](const TensorInfo& input) {
-    return std::ranges::count_if(feeds, [&](const Tensor& feed) {
-             return feed.name == input.name && feed.dtype == input.dtype && !feed.shape.empty() &&
-                    feed.shape[0] == 1;
-           }) == 1;
-  };
-  const std::vector<std::string> named = model->OutputNames();
-  return feeds.size() == graph.inputs.size() && std::ranges::all_of(graph.inputs, feeds_input) &&
-         std::ranges::all_of(graph.outputs, [&](const TensorInfo& output) {
-           return std::ranges::find(named, output.name) != named.end();
-         });
-}
-
-void TensorRequest::Run(const TaskContext& context) {
-  const std::vector<TensorInfo>& graph = model->session->graph().outputs;
-  if (parked()) {
-    outputs = TakeRow().first;
-    SortAs(graph, outputs);
-    return;
-  }
-  if (!AcquireModel(context)) return;
-  const Client::Pin pin(*client);
-  if (Batched(context) && IsRow()) {
-    // The device reads it when the environment may be gone.
-    std::vector<Tensor> inputs;
-    for (const Tensor& feed : feeds) {
-      inputs.push_back(InputMaker()(feed.name, feed.dtype, feed.shape));
-      if (feed.Bytes() > 0) std::memcpy(inputs.back().data, feed.data, feed.Bytes());
-    }
-    Park(context, std::move(inputs));
-    return;
-  }
-  std::vector<std::string> names;
-  for (const TensorInfo& info : graph) names.push_back(info.name);
-  const auto started = Clock::now();
-  outputs = RunHere(feeds, names, context);
-  model->runs.Ran(1, Clock::now() - started);
 }
 
 void RenderRequest::Run(const TaskContext&) {

@@ -13,8 +13,9 @@
 
 #include "base/image.h"
 #include "base/tensor.h"
-#include "engine/client.h"
-#include "engine/engine.h"
+#include "base/thread_team.h"
+#include "engine/image_model.h"
+#include "graph/requests.h"
 #include "postprocess/postprocess.h"
 #include "prepare/geometry.h"
 #include "prepare/image.h"
@@ -27,16 +28,6 @@
 #include "tiling/tiling.h"
 
 namespace radserve {
-
-/// A task that answers by completion. Results lie in the task when the completion without a failure
-/// has come.
-class Request : public Task {
- public:
-  void Done(const std::optional<Failure>& failure) noexcept override;
-
-  std::shared_ptr<Client> client;
-  uint64_t ticket = 0;
-};
 
 struct Timings {
   double queue_ms = 0;
@@ -62,79 +53,51 @@ struct PreparationFacts {
   std::optional<Range> observed;
 };
 
-class InspectRequest : public Request {
+/// Loads a model of images: its session takes what its specs prepare, and gives what they decode.
+class LoadImageModelRequest : public LoadRequest {
  public:
-  void Run(const TaskContext& context) override;
-
-  std::string path;
-  GraphInfo graph;
-};
-
-class LoadRequest : public Request {
- public:
-  void Run(const TaskContext& context) override;
-  /// Takes the model back if the load failed after all.
-  void Done(const std::optional<Failure>& failure) noexcept override;
-
-  /// The graphs of the model; of several the mean is taken.
-  std::vector<std::string> paths;
-  /// Whether the mean of several is that of what came out of the activations, and not of what went
-  /// in.
+  /// Whether the mean of several graphs is that of what came out of the activations, and not of
+  /// what went in.
   bool mean_after_activation = false;
-  /// CUDA: the GPUs that it may go to.
-  std::vector<int> gpus;
-  /// The caller fills the specs, the settings and the environment; the session comes with Run.
-  std::shared_ptr<Model> model;
-  uint64_t id = 0;
-};
-
-/// Work for one model. It runs on one engine thread, unless the model runs in batches: then the
-/// request parks while the device has its row.
-class ModelRequest : public Request {
- public:
-  Clock::duration DeviceTime() const override;
-  /// Ends its use of the model before it answers.
-  void Done(const std::optional<Failure>& failure) noexcept override;
-
-  std::shared_ptr<const Model> model;
-
- protected:
-  /// Begins the request's use of the model. False if the model is unloaded: the request is parked,
-  /// and runs again once the model is loaded. Throws why it cannot be loaded.
-  bool AcquireModel(const TaskContext& context);
-  /// Runs the model on this thread, window by window if its manifest asks for it, along `lead`.
-  std::vector<Tensor> RunHere(std::span<const Tensor> inputs, std::span<const std::string> outputs,
-                              const TaskContext& context, const LeadAxis& lead = {}) const;
-  /// How windows of the model's only input are cut, and run by a device that has it; its progress
-  /// is told to the engine.
-  TiledView ViewAlong(const LeadAxis& lead, ThreadTeam* team, const TaskContext& context) const;
-  /// Whether this run is to go to the device with others.
-  bool Batched(const TaskContext& context) const;
-  /// Makes the input where the device that is to run it likes to have it.
-  TensorMaker InputMaker() const;
-  void Park(const TaskContext& context, std::vector<Tensor> inputs);
-  /// Whether windows run on a device: it counts their runs itself.
-  bool WindowsOnDevice() const { return model->tiling && model->batcher != nullptr; }
-  bool parked() const { return row_ != nullptr; }
-  /// Outputs that came while it was parked, in the order of Model::OutputNames, and how long its
-  /// batch ran. Throws what failed.
-  std::pair<std::vector<Tensor>, Clock::duration> TakeRow();
 
  private:
-  std::shared_ptr<BatchRow> MakeRow(std::vector<Tensor> inputs) const;
-  TakeOutputs BeginWindows(const Tensor& windows, const TaskContext& context) const;
-
-  std::shared_ptr<Residence::PendingUse> pending_;
-  /// Present while the request uses the model.
-  std::shared_ptr<const void> use_;
-  std::shared_ptr<BatchRow> row_;
-  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
-  /// The share of the device that windows have had.
-  mutable Clock::duration windows_time_{};
+  BeforeMean TakeBeforeMean() override;
 };
 
+/// A request for a model of images, of that kind: whole images and volumes go through the graph
+/// window by window, where the manifest asks for it.
+template <typename Kind>
+class ByWindows : public Kind {
+ public:
+  Clock::duration DeviceTime() const override;
+
+ protected:
+  const ImageModel& Images() const { return static_cast<const ImageModel&>(*this->model); }
+  std::vector<Tensor> RunHere(std::span<const Tensor> inputs, std::span<const std::string> outputs,
+                              const TaskContext& context) override {
+    return RunAlong({}, inputs, outputs, context);
+  }
+  /// The same, along `lead`.
+  std::vector<Tensor> RunAlong(const LeadAxis& lead, std::span<const Tensor> inputs,
+                               std::span<const std::string> outputs, const TaskContext& context);
+  /// How windows of the model's only input are cut, and run by a device that has it; its progress
+  /// is told to the engine.
+  TiledView ViewAlong(const LeadAxis& lead, ThreadTeam* team, const TaskContext& context);
+  /// Whether windows run on a device: it counts their runs itself.
+  bool WindowsOnDevice() const { return Images().tiling && this->model->batcher != nullptr; }
+
+ private:
+  TakeOutputs BeginWindows(const Tensor& windows, const TaskContext& context);
+
+  /// The share of the device that windows have had.
+  Clock::duration windows_time_{};
+};
+
+/// Raw tensors through a model of images: canaries and `models try`.
+class RunImageModelRequest : public ByWindows<RunRequest> {};
+
 /// One frame, or the slices of one volume, through one model: prepare, run, post-process.
-class InferRequest : public ModelRequest {
+class InferRequest : public ByWindows<ModelRequest> {
  public:
   void Run(const TaskContext& context) override;
   /// `own` is the number of the frame among its neighbours. Throws bad_request if the model wants a
@@ -223,21 +186,6 @@ class InferRequest : public ModelRequest {
   /// The windows that CollectWindows ran, and for each output the boxes that they found.
   std::vector<SeenWindow> windows_;
   std::vector<FoundCuboids> found_;
-};
-
-/// Raw tensors through one model. The tensors of one image go the way of images, so that what a
-/// canary shows holds for images, too.
-class TensorRequest : public ModelRequest {
- public:
-  void Run(const TaskContext& context) override;
-
-  /// They lie in the environment's memory.
-  std::vector<Tensor> feeds;
-  std::vector<Tensor> outputs;
-
- private:
-  /// One image's tensors for a graph all of whose outputs the manifest names.
-  bool IsRow() const;
 };
 
 class RenderRequest : public Request {

@@ -41,7 +41,7 @@ double Product(const std::array<int, 3>& sides) {
   return static_cast<double>(sides[0]) * sides[1] * sides[2];
 }
 
-TiledView ViewOf(const Model& model, const LeadAxis& lead) {
+TiledView ViewOf(const ImageModel& model, const LeadAxis& lead) {
   return {model.inputs.at(0).channels_last, model.max_batch, lead, {}, nullptr, {}};
 }
 
@@ -52,14 +52,15 @@ LeadAxis LeadAlongSlices(const VolumePlacement& placement) {
   return {axis, placement.axes[axis].flipped};
 }
 
-bool BlendsBySlices(const Model& model, const std::array<int, 3>& sides, const LeadAxis& lead) {
+bool BlendsBySlices(const ImageModel& model, const std::array<int, 3>& sides,
+                    const LeadAxis& lead) {
   const auto& outputs = model.outputs;
   if (!model.tiling || outputs.size() != 1 || !outputs[0].kind->masks) return false;
   const auto channels = static_cast<int64_t>(ChannelsOf(outputs[0]));
   return BytesOfSums(sides, *model.tiling, ViewOf(model, lead), channels, true) > kMostWholeBytes;
 }
 
-double BytesOfPlan(const Model& model, const std::array<int, 3>& sides,
+double BytesOfPlan(const ImageModel& model, const std::array<int, 3>& sides,
                    const VolumeGeometry& geometry) {
   if (!model.tiling || model.inputs.size() != 1 || !model.inputs[0].volume) return 0;
   const InputSpec& input = model.inputs[0];

@@ -14,14 +14,18 @@ namespace radserve {
 namespace {
 
 /// In the order of Dtype.
-constexpr std::array<ONNXTensorElementDataType, 11> kTypes = {
-    ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,  ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
-    ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
-    ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8,   ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16,
-    ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16,  ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
-    ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,  ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32,
-    ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL};
-static_assert(kTypes[static_cast<size_t>(Dtype::kBool)] == ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL);
+constexpr std::array<ONNXTensorElementDataType, kDtypes> kTypes = {
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,        ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE,       ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8,         ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16,        ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,        ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL,         ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16,     ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E4M3FN, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E4M3FNUZ,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E5M2,   ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E5M2FNUZ,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT4,        ONNX_TENSOR_ELEMENT_DATA_TYPE_INT4};
+static_assert(kTypes[static_cast<size_t>(Dtype::kInt4)] == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT4);
 
 /// cudaError_t after which a context answers every call with the same error, and devices that are
 /// gone.
@@ -94,17 +98,44 @@ std::optional<Dtype> FromOrt(ONNXTensorElementDataType type) {
 
 ONNXTensorElementDataType ToOrt(Dtype dtype) { return kTypes[static_cast<size_t>(dtype)]; }
 
+namespace {
+
+Tensor TextsOf(std::string name, const Ort::Value& value, std::vector<int64_t> shape) {
+  Tensor tensor = MakeTexts(std::move(name), std::move(shape));
+  const std::span<std::string> texts = tensor.Texts();
+  for (size_t i = 0; i < texts.size(); ++i) texts[i] = value.GetStringTensorElement(i);
+  return tensor;
+}
+
+Ort::Value ValueOfTexts(const Tensor& tensor) {
+  const Ort::AllocatorWithDefaultOptions allocator;
+  Ort::Value value = Ort::Value::CreateTensor(allocator, tensor.shape.data(), tensor.shape.size(),
+                                              ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING);
+  const std::span<std::string> texts = tensor.Texts();
+  // By their lengths: text may hold a zero.
+  for (size_t i = 0; i < texts.size(); ++i)
+    std::ranges::copy(texts[i], value.GetResizedStringTensorElementBuffer(i, texts[i].size()));
+  return value;
+}
+
+}  // namespace
+
 Tensor FromValue(std::string name, Ort::Value value) {
+  if (!value.IsTensor())
+    throw EngineError("output_invalid", "The output \"" + name + "\" is no tensor.");
   const auto info = value.GetTensorTypeAndShapeInfo();
   const auto dtype = FromOrt(info.GetElementType());
   if (!dtype)
-    throw EngineError("output_invalid", "The output \"" + name + "\" is no tensor of numbers.");
+    throw EngineError("output_invalid",
+                      "The output \"" + name + "\" is a tensor of a type that is not offered.");
+  if (*dtype == Dtype::kString) return TextsOf(std::move(name), value, info.GetShape());
   auto owner = std::make_shared<Ort::Value>(std::move(value));
   auto* data = static_cast<std::byte*>(owner->GetTensorMutableRawData());
   return Tensor{std::move(name), *dtype, info.GetShape(), std::move(owner), data};
 }
 
 Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor) {
+  if (tensor.dtype == Dtype::kString) return ValueOfTexts(tensor);
   return Ort::Value::CreateTensor(where, tensor.data, tensor.Bytes(), tensor.shape.data(),
                                   tensor.shape.size(), ToOrt(tensor.dtype));
 }

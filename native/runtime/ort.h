@@ -21,10 +21,11 @@ const Ort::Env& Env();
 std::optional<Dtype> FromOrt(ONNXTensorElementDataType type);
 ONNXTensorElementDataType ToOrt(Dtype dtype);
 
-/// An output of the runtime as a tensor that owns it. Throws output_invalid if it holds no numbers.
+/// An output of the runtime as a tensor that owns it; text is copied. Throws output_invalid if it
+/// is no tensor, or one of a type that is no Dtype.
 Tensor FromValue(std::string name, Ort::Value value);
 
-/// A value over memory that somebody else owns and keeps.
+/// A value over memory that somebody else owns and keeps; text is copied.
 Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor);
 
 /// Sessions of the CPU with these options compute InstanceNormalization, which has to be of

@@ -35,12 +35,20 @@ std::unique_ptr<Ort::Env>& EnvHolder() {
   return holder;
 }
 
-/// nullopt for what is no tensor of numbers of a Dtype: texts, sequences, bfloat16.
-std::optional<TensorInfo> Describe(const std::string& name, const Ort::TypeInfo& type) {
+/// Which tensors a graph may take and give.
+enum class Types { kNumbers, kEvery };
+
+Types TypesOf(const SessionSettings& settings) {
+  return settings.every_type ? Types::kEvery : Types::kNumbers;
+}
+
+/// nullopt for what is no tensor of these types: sequences, maps, text and bfloat16 among numbers.
+std::optional<TensorInfo> Describe(const std::string& name, const Ort::TypeInfo& type,
+                                   Types types) {
   if (type.GetONNXType() != ONNX_TYPE_TENSOR) return std::nullopt;
   const auto info = type.GetTensorTypeAndShapeInfo();
   const std::optional<Dtype> dtype = FromOrt(info.GetElementType());
-  if (!dtype) return std::nullopt;
+  if (!dtype || (types == Types::kNumbers && !IsNumber(*dtype))) return std::nullopt;
   TensorInfo out{name, *dtype, info.GetShape(), {}};
   for (const char* symbol : info.GetSymbolicDimensions())
     out.names.emplace_back(symbol == nullptr ? "" : symbol);
@@ -48,7 +56,7 @@ std::optional<TensorInfo> Describe(const std::string& name, const Ort::TypeInfo&
   return out;
 }
 
-/// What is no tensor of numbers, and how it becomes one.
+/// What is no such tensor, and how it becomes one.
 std::string OtherText(const Ort::TypeInfo& type) {
   if (type.GetONNXType() != ONNX_TYPE_TENSOR)
     return "a sequence or a map (scikit-learn's are exported as tensors with zipmap=False)";
@@ -62,30 +70,37 @@ std::string OtherText(const Ort::TypeInfo& type) {
   }
 }
 
-[[noreturn]] void ThrowNoNumbers(const std::string& name, const Ort::TypeInfo& type,
-                                 const std::string& code) {
-  throw EngineError(code, "The graph's \"" + name + "\" is " + OtherText(type) +
-                              "; expected a tensor of float32, float16, float64, int8 to int64, "
-                              "uint8 to uint32 or bool.");
+[[noreturn]] void ThrowNotTaken(const std::string& name, const Ort::TypeInfo& type, Types types,
+                                const std::string& code) {
+  const std::string expected =
+      types == Types::kEvery
+          ? "a tensor of a type that ONNX Runtime computes with; complex numbers it does not."
+          : "a tensor of float32, float16, float64, int8 to int64, uint8 to uint32 or bool.";
+  throw EngineError(
+      code, "The graph's \"" + name + "\" is " + OtherText(type) + "; expected " + expected);
 }
 
-/// Every input has to be fed. Outputs that are no tensors of numbers are left out, because nobody
-/// has to read them.
-GraphInfo Describe(const Ort::Session& session, const std::string& code) {
+/// Every input has to be fed. Outputs that are no such tensors are left out, because nobody has to
+/// read them.
+GraphInfo Describe(const Ort::Session& session, const std::string& code, Types types) {
   const Ort::AllocatorWithDefaultOptions allocator;
   GraphInfo graph;
   for (size_t i = 0; i < session.GetInputCount(); ++i) {
     const std::string name = session.GetInputNameAllocated(i, allocator).get();
-    const std::optional<TensorInfo> input = Describe(name, session.GetInputTypeInfo(i));
-    if (!input) ThrowNoNumbers(name, session.GetInputTypeInfo(i), code);
+    const std::optional<TensorInfo> input = Describe(name, session.GetInputTypeInfo(i), types);
+    if (!input) ThrowNotTaken(name, session.GetInputTypeInfo(i), types, code);
     graph.inputs.push_back(*input);
   }
   for (size_t i = 0; i < session.GetOutputCount(); ++i) {
     const std::string name = session.GetOutputNameAllocated(i, allocator).get();
-    const std::optional<TensorInfo> output = Describe(name, session.GetOutputTypeInfo(i));
-    if (output) graph.outputs.push_back(*output);
+    const std::optional<TensorInfo> output = Describe(name, session.GetOutputTypeInfo(i), types);
+    if (output) {
+      graph.outputs.push_back(*output);
+    } else {
+      graph.left_out.push_back(name);
+    }
     if (graph.outputs.empty() && i + 1 == session.GetOutputCount())
-      ThrowNoNumbers(name, session.GetOutputTypeInfo(i), code);
+      ThrowNotTaken(name, session.GetOutputTypeInfo(i), types, code);
   }
   return graph;
 }
@@ -355,7 +370,7 @@ bool OpenShared(SessionState& state, GraphSource& source, const std::string& pat
   try {
     Ort::SessionOptions optimising = CpuOptions(settings, state.facts, Width::kNarrow);
     const OptimisedModel model(source, optimising, [&](const Ort::Session& session) {
-      if (!known) state.facts.graph = Describe(session, code);
+      if (!known) state.facts.graph = Describe(session, code, TypesOf(settings));
     });
     auto weights = std::make_unique<SharedWeights>(model.bytes());
     Ort::SessionOptions wide_options = CpuOptions(settings, state.facts, Width::kWide);
@@ -411,7 +426,7 @@ void OpenOnGpu(SessionState& state, GraphSource& source, const std::string& path
     open(false);
   }
   if (!known) {
-    state.facts.graph = Describe(*state.wide, code);
+    state.facts.graph = Describe(*state.wide, code, TypesOf(settings));
     // The shared session too, so that an image has the same numbers whichever session it runs in.
     if (settings.precision == Precision::kFloat16 && TakesImages(state.facts.graph)) {
       state.facts.channels_last = true;
@@ -467,7 +482,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
         CpuOptions(settings, state->facts, wide ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
     first = source.Open(options);
-    if (known == nullptr) state->facts.graph = Describe(*first, code);
+    if (known == nullptr) state->facts.graph = Describe(*first, code, TypesOf(settings));
     if (wide) {
       Ort::SessionOptions narrow = CpuOptions(settings, state->facts, Width::kNarrow);
       state->narrow = source.Open(narrow);
@@ -819,7 +834,7 @@ GraphInfo InspectGraph(const std::string& path) {
     options.SetGraphOptimizationLevel(level);
     std::set<std::string> weights_alone;
     const Ort::Session session = OpenWithoutWeights(path, "bad_request", options, weights_alone);
-    GraphInfo graph = Describe(session, "bad_request");
+    GraphInfo graph = Describe(session, "bad_request", Types::kNumbers);
     std::erase_if(graph.inputs,
                   [&](const TensorInfo& input) { return weights_alone.contains(input.name); });
     const WeightCount weights = CountWeights(path);

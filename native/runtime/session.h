@@ -32,6 +32,8 @@ struct SessionSettings {
   /// (0: no limit; the first model of a GPU decides).
   int device = 0;
   size_t device_memory = 0;
+  /// Tensors of every Dtype are taken and given; else of numbers alone, of which images are made.
+  bool every_type = false;
   /// The SHA-256, in hex, of every file that the graphs are made of, by its path: what
   /// Session::Reload takes. Empty for a session that is never unloaded; on a GPU it notes them
   /// itself.
@@ -64,6 +66,9 @@ struct TensorInfo {
 struct GraphInfo {
   std::vector<TensorInfo> inputs;
   std::vector<TensorInfo> outputs;
+  /// Names of outputs that are left out, because they are no tensors, or not of the types that are
+  /// taken.
+  std::vector<std::string> left_out;
   /// Most of the weights are float16. Filled by InspectGraph.
   bool float16 = false;
   /// The exporter's notes beside the graph (metadata_props of ModelProto), by key. Filled by

@@ -1,13 +1,12 @@
 #include "runtime/shared_graph.h"
 
 #include <malloc.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <new>
 #include <stdexcept>
 
+#include "runtime/nameless_file.h"
 #include "runtime/weights.h"
 
 namespace radserve {
@@ -19,23 +18,6 @@ constexpr size_t kLeastBytes = 4096;
 constexpr size_t kAlignment = 64;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-/// A file without a name, in memory.
-class NamelessFile {
- public:
-  NamelessFile() : file_(memfd_create("radserve-model", MFD_CLOEXEC)) {
-    if (file_ < 0) throw std::runtime_error("no file in memory could be made");
-  }
-  ~NamelessFile() { close(file_); }
-  NamelessFile(const NamelessFile&) = delete;
-  NamelessFile& operator=(const NamelessFile&) = delete;
-
-  /// Opening it in this process opens the file.
-  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
-
- private:
-  int file_;
-};
 
 }  // namespace
 

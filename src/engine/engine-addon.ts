@@ -1,11 +1,9 @@
 /**
- * The addon as it is: what goes in and comes out of build/Release/addon.node, and results as the
- * engine gives them.
+ * The part of the addon that knows images, beside that of graphs: what goes in and comes out, and
+ * results as the engine gives them.
  */
 import { createHash } from "node:crypto";
 import type {
-  CanaryTensors,
-  EngineInfo,
   EngineOutput,
   GraphInfo,
   InferOptions,
@@ -17,6 +15,7 @@ import type {
   RenderOptions,
 } from "./types.js";
 import { release } from "../addon/bytes.js";
+import type { GraphAddon } from "../graph/graph-addon.js";
 import type { Tensor } from "../base/tensor.js";
 import type { VolumeGeometry } from "../images/image.js";
 import type { Manifest, ModelInput } from "../manifest/manifest.js";
@@ -47,9 +46,7 @@ interface NativeInference extends NativeFacts {
   timings: [queueMs: number, prepareMs: number, runMs: number, postprocessMs: number];
 }
 
-export interface EngineAddon {
-  start(options: { threads: number }): EngineInfo;
-  cudaProblem(device: number): string;
+export interface EngineAddon extends GraphAddon {
   inspect(path: string): Promise<GraphInfo>;
   /** The files beside a graph that it keeps constants in; null if it is no ONNX model. */
   externalData(path: string): string[] | null;
@@ -78,27 +75,18 @@ export interface EngineAddon {
     /** Names of the model's roles, in the manifest's order. */
     roles: readonly string[];
   }): Promise<Omit<LoadedModel, "provider">>;
-  keepCanary(id: number, canary: CanaryTensors): void;
-  leaveIdle(milliseconds: number): void;
-  unload(id: number): Promise<void>;
   infer(
     id: number,
     planes: readonly Plane[],
     options: OptionsWith<"priority" | "dump">,
   ): Promise<NativeInference>;
-  runTensors(id: number, options: OptionsWith<"priority"> & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
-  cancel(cancelId: number): void;
   progress(cancelId: number): Progress | undefined;
   plan(
     id: number,
     volume: { slices: number; rows: number; columns: number; geometry: VolumeGeometry },
   ): number;
   runBytes(id: number, pixels: number): number;
-  limitRuns(bytes: number): void;
-  limitWeights(bytes: number): void;
-  runMemory(): number;
-  stats(): unknown;
 }
 
 function factsOf({ placement, found, observed }: NativeFacts): Omit<Preparation, "others"> {

@@ -1,17 +1,20 @@
 /**
- * The face of the native engine. Nothing else knows the addon's shape; every call is checked here,
- * and every native failure becomes a RadserveError.
+ * The engine of images. It stands on that of graphs (src/graph/), which has what runs, what is held
+ * and tensors; here are images, what a manifest says of them, and what Radserve asks of models
+ * beside. Every call is checked, and every failure becomes a RadserveError.
  */
-import os from "node:os";
 import { dirname, join } from "node:path";
 import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender } from "./checks.js";
 import { engineStatsSchema, type EngineStats } from "./stats.js";
 import { inferenceOf, type EngineAddon } from "./engine-addon.js";
+import { feedsOf, tensorsOf } from "./graph-tensors.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { requireRegular } from "../files/regular-file.js";
 import { asRadserveError, ERRORS, errors, RadserveError, type ErrorCode } from "../base/errors.js";
 import type { VolumeGeometry } from "../images/image.js";
 import type { Tensor } from "../base/tensor.js";
+import { Model } from "../graph/model.js";
+import { GraphRuntime } from "../graph/runtime.js";
 import type {
   CanaryTensors,
   EngineInfo,
@@ -26,7 +29,10 @@ import type {
   RenderOptions,
 } from "./types.js";
 
-/** Native errors carry a code of errors.ts; anything else is a fault of ours. */
+/** What Radserve's priorities are to graphs. */
+const PRIORITIES = { stat: "high", routine: "normal", bulk: "low" } as const;
+
+/** Errors of the engine carry a code of errors.ts; anything else is a fault of ours. */
 function fromNative(thrown: unknown): RadserveError {
   if (
     thrown instanceof Error &&
@@ -39,16 +45,12 @@ function fromNative(thrown: unknown): RadserveError {
 }
 
 /** The reason that CUDA cannot be used, in one sentence with the fix; undefined if it can. */
-function cudaRefusal(
-  addon: EngineAddon,
-  providers: readonly string[],
-  gpu: number,
-): string | undefined {
+function cudaRefusal(runtime: GraphRuntime, gpus: readonly number[]): string | undefined {
   const fix = "or allow the CPU instead (RADSERVE_GPU_FALLBACK=cpu).";
-  if (!providers.includes("CUDAExecutionProvider"))
+  if (!runtime.info.providers.includes("CUDAExecutionProvider"))
     return `CUDA cannot be used: the CUDA execution provider is not in this ONNX Runtime build. Run npm run setup:gpu, ${fix}`;
-  const problem = addon.cudaProblem(gpu);
-  if (problem === "") return undefined;
+  const problem = runtime.cudaProblem(gpus);
+  if (problem === undefined) return undefined;
   const library = /\b(lib[\w+-]+\.so[.\d]*): cannot open shared object file/.exec(problem)?.[1];
   return library === undefined
     ? `CUDA cannot be used: ${problem} Check the driver with nvidia-smi, ${fix}`
@@ -56,29 +58,28 @@ function cudaRefusal(
 }
 
 export class Engine {
+  readonly #runtime: GraphRuntime;
   readonly #addon: EngineAddon;
-  readonly #info: EngineInfo;
   readonly #gpus: readonly number[];
   readonly #gpuMemory: number;
   readonly #modelsLeave: boolean;
-  #underWay = 0;
-  #idle: (() => void) | undefined;
-  readonly #loaded = new Set<number>();
-  /** Those of the loaded models that may leave the memory. */
+  /** The graphs of the models that this thread has loaded. */
+  readonly #graphs = new Map<number, Model>();
+  /** Those that may leave the memory. */
   readonly #leaving = new Set<number>();
-  #closing: Promise<void> | undefined;
 
   constructor(options: EngineOptions) {
+    // First, for the words of Radserve where it cannot be loaded
     this.#addon = loadAddon() as EngineAddon;
+    this.#runtime = new GraphRuntime(options.threads);
     this.#gpus = options.gpus ?? [0];
     this.#gpuMemory = options.gpuMemory ?? 0;
     this.#modelsLeave = options.modelsLeave === true;
-    this.#info = this.#addon.start({ threads: options.threads ?? os.availableParallelism() });
     this.#checkProvider(options.provider);
   }
 
   info(): EngineInfo {
-    return this.#info;
+    return this.#runtime.info;
   }
 
   /**
@@ -103,7 +104,7 @@ export class Engine {
       const { provider } = options;
       const leaves = this.#modelsLeave || options.mayLeave === true;
       this.#checkProvider(provider);
-      const { id, inputs, outputs, gpu, sessions } = await this.#addon.load({
+      const loaded = await this.#addon.load({
         paths: [options.modelPath, ...(options.ensemble?.others ?? [])],
         meanAfterActivation: options.ensemble?.average === "after_activation",
         name: options.name,
@@ -121,7 +122,14 @@ export class Engine {
         roles: options.roles ?? [],
         outputs: options.outputs,
       });
-      this.#loaded.add(id);
+      const { id, inputs, outputs, gpu, sessions } = this.#runtime.hold(loaded);
+      const graph = {
+        ...loaded,
+        byWindows: options.tiling !== undefined,
+        leftOut: [],
+        batching: options.batching.max,
+      };
+      this.#graphs.set(id, new Model(this.#runtime, graph, { name: options.name, provider }));
       if (leaves) this.#leaving.add(id);
       return { id, inputs, outputs, provider, ...(gpu === undefined ? {} : { gpu }), sessions };
     });
@@ -163,9 +171,10 @@ export class Engine {
 
   /** New work is refused; what runs is finished; memory goes back when the last is done. */
   unload(id: number): Promise<void> {
-    this.#loaded.delete(id);
+    const graph = this.#graphs.get(id);
+    this.#graphs.delete(id);
     this.#leaving.delete(id);
-    return this.#call(() => this.#addon.unload(id));
+    return this.#call(async () => graph?.unload());
   }
 
   infer(id: number, planes: Plane[], options: InferOptions): Promise<InferResult> {
@@ -181,13 +190,21 @@ export class Engine {
   }
 
   /**
-   * Raw tensors through a loaded model: canaries and `models try`. Feeds are read as planes are.
+   * Raw tensors through a model that this thread has loaded: canaries and `models try`. Feeds are
+   * read as planes are.
    */
   runTensors(id: number, feeds: Tensor[], options: InferOptions = {}): Promise<Tensor[]> {
-    return this.#call(() => {
+    return this.#call(async () => {
       checkInferOptions(options);
       checkFeeds(feeds);
-      return this.#addon.runTensors(id, { priority: "routine", ...options, feeds });
+      const graph = this.#graphs.get(id);
+      if (graph === undefined)
+        throw errors.model_unavailable(
+          `The engine has no model number ${id}; it was never loaded or has been unloaded.`,
+        );
+      const { priority = "routine", timeoutMs, cancelId = 0, subject = 0 } = options;
+      const limits = { priority: PRIORITIES[priority], timeoutMs, cancelId, subject };
+      return tensorsOf(await graph.runWithin(feedsOf(feeds), undefined, limits));
     });
   }
 
@@ -271,34 +288,21 @@ export class Engine {
 
   /** Waits for what runs, releases sessions that this environment loaded. Idempotent. */
   close(): Promise<void> {
-    this.#closing ??= this.#close();
-    return this.#closing;
-  }
-
-  async #close(): Promise<void> {
-    if (this.#underWay > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
-    await Promise.all([...this.#loaded].map((id) => this.#addon.unload(id)));
-    this.#loaded.clear();
+    this.#graphs.clear();
+    return this.#runtime.close();
   }
 
   #checkProvider(provider: "cpu" | "cuda"): void {
     if (provider === "cpu") return;
-    for (const gpu of this.#gpus) {
-      const refusal = cudaRefusal(this.#addon, this.#info.providers, gpu);
-      if (refusal !== undefined) throw errors.model_unavailable(refusal);
-    }
+    const refusal = cudaRefusal(this.#runtime, this.#gpus);
+    if (refusal !== undefined) throw errors.model_unavailable(refusal);
   }
 
   async #call<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#closing !== undefined)
-      throw errors.shutting_down("The engine is closed and takes no new work.");
-    this.#underWay++;
     try {
-      return await work();
+      return await this.#runtime.call(work);
     } catch (thrown) {
       throw fromNative(thrown);
-    } finally {
-      if (--this.#underWay === 0) this.#idle?.();
     }
   }
 }

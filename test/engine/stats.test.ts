@@ -130,7 +130,7 @@ t.test(
         t.match(found[3], { name: apart[3]!.name, shape: apart[3]!.shape });
       },
     );
-    await t.rejects(engine.runTensors(id, [{ ...feeds[0]!, name: "y" }]), { code: "internal" });
+    await t.rejects(engine.runTensors(id, [{ ...feeds[0]!, name: "y" }]), { code: "bad_request" });
     const stats = statsOf(id)!;
     if (runs < feeds.length)
       t.ok(total(stats.batchSizes) > (stats.batchSizes.counts[0] ?? 0), "some of more than one");

@@ -43,12 +43,12 @@ std::string WideInside() {
   return Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17));
 }
 
-std::unique_ptr<Model> Load(int threads) {
+std::unique_ptr<ImageModel> Load(int threads) {
   StartRuntime();
   const std::filesystem::path path = std::filesystem::temp_directory_path() /
                                      ("radserve-plan-test-" + std::to_string(getpid()) + ".onnx");
   std::ofstream(path, std::ios::binary) << WideInside();
-  auto model = std::make_unique<Model>();
+  auto model = std::make_unique<ImageModel>();
   model->settings.threads = threads;
   model->session = std::make_unique<Session>(path, model->settings, "model_unavailable");
   std::filesystem::remove(path);
@@ -70,9 +70,9 @@ std::unique_ptr<Model> Load(int threads) {
   return model;
 }
 
-double PlanOf(const Model& model) { return BytesOfPlan(model, {40, 64, 64}, {}); }
+double PlanOf(const ImageModel& model) { return BytesOfPlan(model, {40, 64, 64}, {}); }
 
-void RunWindow(const Model& model, bool wide) {
+void RunWindow(const ImageModel& model, bool wide) {
   const Tensor window = MakeTensor("x", Dtype::kFloat32, {1, 1, kSide, kSide, kSide});
   const std::vector<std::string> names = {"y"};
   model.session->Run(std::span(&window, 1), names, wide, {});
@@ -81,7 +81,7 @@ void RunWindow(const Model& model, bool wide) {
 
 TEST("what a network takes on its way through a window is planned once it has seen one") {
   for (const int threads : {1, 2}) {
-    const std::unique_ptr<Model> model = Load(threads);
+    const std::unique_ptr<ImageModel> model = Load(threads);
     const double before = PlanOf(*model);
     CHECK(before > 0);
     RunWindow(*model, threads > 1);
@@ -98,7 +98,7 @@ TEST("what a network takes on its way through a window is planned once it has se
 END;
 
 TEST("a mask on the model's grid is planned, by its voxels and labels") {
-  const std::unique_ptr<Model> model = Load(1);
+  const std::unique_ptr<ImageModel> model = Load(1);
   const double before = PlanOf(*model);
   OutputSpec& output = model->outputs[0];
   output.Set<SegmentationSpec>().model_grid = true;

@@ -1,4 +1,4 @@
-#include "engine/residence.h"
+#include "graph/residence.h"
 
 namespace radserve {
 

@@ -14,84 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/tensor.h"
-#include "engine/residence.h"
-#include "engine/seen_runs.h"
-#include "postprocess/output.h"
-#include "prepare/input.h"
+#include "graph/model.h"
 #include "runtime/session.h"
 #include "runtime/session_device.h"
 #include "scheduling/batcher.h"
 #include "scheduling/scheduler.h"
-#include "tiling/tiling.h"
 
 namespace radserve {
-
-/// Tensors that go into a model, and those that must come out: |found - expected| <= absolute +
-/// relative * |expected| for each element.
-struct Canary {
-  std::vector<Tensor> feeds;
-  std::vector<Tensor> expected;
-  double absolute = 0;
-  double relative = 0;
-};
-
-/// A model that is loaded. The registry of the engine and the requests under way share it.
-struct Model {
-  std::unique_ptr<Session> session;
-  std::vector<InputSpec> inputs;
-  std::vector<OutputSpec> outputs;
-  SessionSettings settings;
-  /// The environment that loaded it.
-  uint64_t environment = 0;
-  /// Its number in the registry, from Engine::Warm on; 0 before.
-  uint64_t id = 0;
-  std::string name;
-  std::string version;
-  /// Whole images and volumes go through the graph window by window.
-  std::optional<TilingSpec> tiling;
-  /// The most that the network has been seen to take on its way through windows, beside its
-  /// weights; 0 before the first.
-  mutable std::atomic<size_t> window_bytes = 0;
-  /// Looks at what windows have taken; after a run, and before what it took is given back.
-  void SeeWindows() const;
-  /// What runs without windows took.
-  mutable SeenRuns seen;
-  /// The size by which `seen` knows an image of so many pixels: one for all where each input has a
-  /// size of its own.
-  size_t SizeOf(size_t pixels) const;
-  /// Most rows that may run together.
-  int64_t max_batch = 1;
-  /// Runs its images in batches, and the device that it feeds; nullptr if each runs on its own
-  /// thread. Set before Keep.
-  Batcher* batcher = nullptr;
-  SessionDevice* device = nullptr;
-  mutable RunStats runs;
-  /// The output that it must still give when it is loaded again; under the engine's lock.
-  std::shared_ptr<const Canary> canary;
-  /// Requests use the model through it.
-  mutable Residence residence;
-  /// Called when the last user is done and the session's memory is given back.
-  std::function<void()> released;
-
-  Model() = default;
-  Model(const Model&) = delete;
-  Model& operator=(const Model&) = delete;
-  ~Model();
-  /// Whether it may be unloaded while nobody uses it, and loaded again for its next use.
-  bool Evictable() const { return !settings.hashes.empty(); }
-  /// Whether its outputs are boxes in volumes: what windows find is merged, instead of blended.
-  bool FindsBoxes() const;
-  /// Names of the raw outputs, each once, in the manifest's order.
-  std::vector<std::string> OutputNames() const;
-};
-
-/// A use of a model that has begun: its last share ends it. It keeps the model.
-std::shared_ptr<const void> UseOf(const std::shared_ptr<const Model>& model);
-
-/// A model that ends on a thread of the engine, whoever drops the last share of it: to free a
-/// gigabyte of weights takes seconds, and it may be the thread that serves requests that drops it.
-std::shared_ptr<Model> MakeModel();
 
 /// The state that all environments of the process share: threads, queues, models. It is never
 /// destroyed (see StartRuntime); a hook at exit stops the threads.
@@ -123,7 +52,7 @@ class Engine {
   std::vector<std::pair<GpuUse, size_t>> Gpus();
   /// Looks at the memory of the GPUs. Not on a thread that must not wait.
   void RefreshGpus();
-  /// Warms a model, and decides whether its images run in batches. Throws EngineError.
+  /// Warms a model, and decides whether its rows run in batches. Throws EngineError.
   void Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop);
   /// Loads with `load`; while the memory does not suffice, models that nobody uses are unloaded
   /// from the CPU or GPU that the settings name. Throws what `load` does. On the thread for
@@ -159,9 +88,12 @@ class Engine {
   void GiveBack();
   /// Throws model_unavailable.
   std::shared_ptr<Model> Find(uint64_t id);
-  /// Gives the registry's own reference; nullptr if there is no such model.
-  std::shared_ptr<Model> Remove(uint64_t id);
-  /// An environment has ended: its work is cancelled, its models go.
+  /// The model of that key, which the environment holds from now on; nullptr if there is none.
+  std::shared_ptr<Model> Hold(const std::string& key, uint64_t environment);
+  /// Ends one hold of the environment. Gives the registry's own reference if it was the last of
+  /// all, else nullptr.
+  std::shared_ptr<Model> LetGo(uint64_t id, uint64_t environment);
+  /// An environment has ended: its work is cancelled, and its holds with it.
   void RemoveEnvironment(uint64_t environment);
   bool Stop(Clock::duration patience);
 

@@ -1,4 +1,4 @@
-#include "engine/engine.h"
+#include "graph/engine.h"
 
 #include <unistd.h>
 
@@ -7,10 +7,8 @@
 #include <cstdlib>
 #include <exception>
 
-#include "base/atomic_most.h"
 #include "base/error.h"
-#include "engine/client.h"
-#include "postprocess/kind.h"
+#include "graph/client.h"
 #include "runtime/cuda.h"
 #include "runtime/ort.h"
 
@@ -54,38 +52,8 @@ void Release(Model* model) noexcept {
 
 }  // namespace
 
-std::shared_ptr<Model> MakeModel() { return {std::make_unique<Model>().release(), Release}; }
-
-void Model::SeeWindows() const { Raise(window_bytes, session->BytesOfRuns()); }
-
-size_t Model::SizeOf(size_t pixels) const {
-  const bool fixed = std::ranges::all_of(
-      inputs, [](const InputSpec& spec) { return spec.size.kind == SizeSpec::Kind::kFixed; });
-  return fixed ? 1 : pixels;
-}
-
-Model::~Model() {
-  Engine* engine = Engine::Started();
-  if (engine != nullptr && id != 0) engine->Forget(*this);
-  session.reset();
-  if (engine != nullptr) engine->RoomMade();
-  if (released) released();
-}
-
-bool Model::FindsBoxes() const {
-  return std::ranges::all_of(outputs,
-                             [](const OutputSpec& spec) { return spec.kind->collect != nullptr; });
-}
-
-std::vector<std::string> Model::OutputNames() const {
-  std::vector<std::string> names;
-  for (const OutputSpec& output : outputs) {
-    for (std::string& tensor : output.Tensors()) {
-      if (std::find(names.begin(), names.end(), tensor) == names.end())
-        names.push_back(std::move(tensor));
-    }
-  }
-  return names;
+std::shared_ptr<Model> ShareModel(std::unique_ptr<Model> model) {
+  return {model.release(), Release};
 }
 
 Engine::Engine(int threads) : threads_(threads), work_(threads, true), housekeeping_(1) {}
@@ -225,10 +193,24 @@ std::shared_ptr<Model> Engine::Find(uint64_t id) {
   return found->second;
 }
 
-std::shared_ptr<Model> Engine::Remove(uint64_t id) {
+std::shared_ptr<Model> Engine::Hold(const std::string& key, uint64_t environment) {
   const std::lock_guard lock(mutex_);
-  const auto node = models_.extract(id);
-  return node.empty() ? nullptr : node.mapped();
+  for (const auto& [id, model] : models_) {
+    if (key.empty() || model->key != key) continue;
+    ++model->holders[environment];
+    return model;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Model> Engine::LetGo(uint64_t id, uint64_t environment) {
+  const std::lock_guard lock(mutex_);
+  const auto found = models_.find(id);
+  if (found == models_.end()) return nullptr;
+  auto& holders = found->second->holders;
+  const auto own = holders.find(environment);
+  if (own != holders.end() && --own->second == 0) holders.erase(own);
+  return holders.empty() ? std::move(models_.extract(found).mapped()) : nullptr;
 }
 
 void Engine::RemoveEnvironment(uint64_t environment) {
@@ -237,7 +219,8 @@ void Engine::RemoveEnvironment(uint64_t environment) {
   std::vector<std::shared_ptr<Model>> gone;
   const std::lock_guard lock(mutex_);
   std::erase_if(models_, [&](auto& entry) {
-    if (entry.second->environment != environment) return false;
+    if (entry.second->holders.erase(environment) == 0 || !entry.second->holders.empty())
+      return false;
     gone.push_back(std::move(entry.second));
     return true;
   });

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/engine.h"
+#include "graph/engine.h"
 
 namespace radserve {
 namespace {

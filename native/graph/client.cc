@@ -1,4 +1,4 @@
-#include "engine/client.h"
+#include "graph/client.h"
 
 #include <atomic>
 #include <utility>

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/engine.h"
+#include "graph/engine.h"
 #include "runtime/independence.h"
 
 namespace radserve {
@@ -34,37 +34,9 @@ constexpr size_t kNumbersCompared = 128;
 /// No larger batches are tried for their bits once that has taken so long.
 constexpr auto kSameBitsPatience = std::chrono::seconds(2);
 
-/// Sides of an image that is made up where the source decides them: whole parts of them are what
-/// networks ask for.
-constexpr int kMadeUpSide = 64;
-
-/// The shape of the tensor of one image, or of one window; nullopt unless the manifest alone
-/// decides it, or sides are made up.
-std::optional<std::vector<int64_t>> ShapeOfRow(const InputSpec& spec,
-                                               const std::optional<TilingSpec>& tiling,
-                                               bool made_up) {
-  if (spec.numbers > 0)
-    return spec.flat ? std::vector<int64_t>{} : std::vector<int64_t>{spec.numbers};
-  const SizeSpec& size = spec.size;
-  std::vector<int64_t> sides = {size.height, size.width};
-  if (spec.transposed) std::swap(sides[0], sides[1]);
-  if (tiling) {
-    sides.assign(tiling->window.begin(), tiling->window.end());
-  } else if (size.kind != SizeSpec::Kind::kFixed) {
-    if (!made_up) return std::nullopt;
-    const int multiple = std::max(1, size.multiple);
-    sides.assign(spec.volume ? 3 : 2, (kMadeUpSide + multiple - 1) / multiple * multiple);
-  } else if (spec.volume) {
-    sides.insert(sides.begin(), size.depth);
-  }
-  sides.insert(spec.channels_last ? sides.end() : sides.begin(),
-               spec.Channels() + spec.label_channels);
-  return sides;
-}
-
-Tensor Row(const InputSpec& spec, std::vector<int64_t> shape) {
+Tensor Row(const TensorInfo& input, std::vector<int64_t> shape) {
   shape.insert(shape.begin(), 1);
-  return MakeTensor(spec.tensor, spec.dtype, std::move(shape));
+  return MakeTensor(input.name, input.dtype, std::move(shape));
 }
 
 template <typename Body>
@@ -107,9 +79,9 @@ void FillPattern(size_t pattern, Tensor& row) {
 }
 
 void FillRow(const Model& model, size_t pattern, std::span<Tensor> inputs) {
+  const std::vector<TensorInfo>& graph = model.session->graph().inputs;
   for (Tensor& input : inputs) {
-    // A number may be an index into a table, in which any other than 0 may be out of range.
-    if (std::ranges::find(model.inputs, input.name, &InputSpec::tensor)->numbers == 0)
+    if (model.TakesAnyNumbers(*std::ranges::find(graph, input.name, &TensorInfo::name)))
       FillPattern(pattern, input);
   }
 }
@@ -184,19 +156,17 @@ int64_t LargestOnCpu(const Model& model, BatchRow& row, int threads, const std::
   }
 }
 
-/// A row for each input of the graph, in its order, with a pattern; nullptr unless the manifest
-/// feeds every input, and alone decides every shape, or sides are made up.
+/// A row for each input of the graph, in its order, with a pattern; nullptr unless the model knows
+/// the shape of each, or sides are made up.
 std::shared_ptr<BatchRow> PatternRow(const Model& model, const std::vector<TensorInfo>& graph,
                                      bool made_up = false) {
   auto row = std::make_shared<BatchRow>();
   row->key.model = model.id;
   for (const TensorInfo& info : graph) {
-    const auto spec = std::ranges::find(model.inputs, info.name, &InputSpec::tensor);
-    if (spec == model.inputs.end()) return nullptr;
-    const std::optional<std::vector<int64_t>> shape = ShapeOfRow(*spec, model.tiling, made_up);
+    const std::optional<std::vector<int64_t>> shape = model.RowShape(info, made_up);
     if (!shape) return nullptr;
     row->key.row_shapes.push_back(*shape);
-    row->inputs.push_back(Row(*spec, *shape));
+    row->inputs.push_back(Row(info, *shape));
   }
   FillRow(model, 0, row->inputs);
   return row;
@@ -261,12 +231,12 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
   const std::vector<TensorInfo>& graph = model->session->graph().inputs;
   // A model that does not fit its manifest is refused with words of its own; here it is only not
   // warmed.
-  const bool fed = graph.size() == model->inputs.size();
+  const bool fed = model->FeedsAll();
   if (!fed || !std::ranges::all_of(graph, AnyBatch)) model->max_batch = 1;
   const std::shared_ptr<BatchRow> row = fed ? PatternRow(*model, graph) : nullptr;
   const bool cuda = model->settings.provider == Provider::kCuda;
   // Windows of a GPU run in batches there.
-  if (model->tiling && !(cuda && fed && row && graph.size() == 1)) {
+  if (model->RunsByWindows() && !(cuda && fed && row && graph.size() == 1)) {
     // Over all cores two windows take as long together as one after the other, and twice the
     // memory.
     if (!cuda) model->max_batch = 1;
