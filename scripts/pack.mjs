@@ -74,6 +74,7 @@ const CONTENT = [
   "scripts/symbols.mjs",
   "scripts/runtime.mjs",
   "scripts/setup-gpu.mjs",
+  "scripts/gpu-libraries.mjs",
 ];
 
 const without = (key, object) =>

@@ -130,8 +130,9 @@ async function fetchSysroot() {
 
 /**
  * Builds what has changed, and gives the folder of the binaries, none of which needs a newer glibc.
+ * @param binaries the names of those that are wanted: all of Radserve's, or another alone
  */
-export async function buildPortable() {
+export async function buildPortable(binaries = BINARIES) {
   const sysroot = await fetchSysroot();
   const require = createRequire(import.meta.url);
   const cli = path.join(path.dirname(require.resolve("cmake-js/package.json")), "bin", "cmake-js");
@@ -145,13 +146,16 @@ export async function buildPortable() {
     "--CDRADSERVE_WARNINGS_AS_ERRORS=ON",
   ];
   const jobs = String(process.env.RADSERVE_BUILD_JOBS ?? 2);
-  const words = ["build", "--directory", root, "--out", out, "--parallel", jobs, ...options];
+  const [own] = binaries === BINARIES ? [] : binaries;
+  const target = own === undefined ? [] : ["--target", path.parse(own).name];
+  const where = ["--directory", root, "--out", out];
+  const words = ["build", ...where, "--parallel", jobs, ...target, ...options];
   const environment = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => name !== "ONNXRUNTIME_ROOT"),
   );
   run(process.execPath, [cli, ...words], { cwd: root, env: environment });
   const release = path.join(out, "Release");
-  for (const name of BINARIES) {
+  for (const name of binaries) {
     const { GLIBC, GLIBCXX } = highestSymbols(path.join(release, name));
     if (GLIBC === undefined || isNewer(GLIBC, OLDEST_GLIBC) || GLIBCXX !== undefined)
       throw new Error(

@@ -28,6 +28,7 @@ export const PROGRAMS = {
     crash: [built("test/crash/main")],
     cuda: [script("test-cuda"), script("test", "--group", "cuda")],
     deb: [script("test-deb")],
+    "engine-package": [script("test-engine-package")],
     node: [script("test-node")],
     package: [script("test-package")],
     schemathesis: [built("test/schemathesis/main")],
@@ -37,6 +38,7 @@ export const PROGRAMS = {
   },
   pack: {
     deb: [script("deb")],
+    engine: [script("pack-engine")],
     sbom: [built("scripts/sbom/main")],
     tarball: [script("pack")],
   },

@@ -3,41 +3,19 @@
 // versions: ONNXRUNTIME_ROOT and npm run rebuild.
 import { spawnSync } from "node:child_process";
 import console from "node:console";
-import { createHash } from "node:crypto";
-import { constants, copyFileSync, existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
+import { constants, copyFileSync, existsSync, mkdirSync, renameSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { faultOf, GPU_LIBRARIES, VERSION } from "./gpu-libraries.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const release = path.join(root, "build", "Release");
 const gpu = path.join(root, "gpu");
-const version = "1.29.0";
 
-/**
- * The core and its provider must be of one version; the hashes hold them to the ones that were
- * tried together.
- */
-const libraries = [
-  {
-    from: "onnxruntime-node/bin/napi-v6/linux/x64/libonnxruntime.so.1",
-    sha256: "89688f5cf51c7e31befbb7b9101bc027799009b18d1baa9a5b1146a72e69538d",
-    saysVersion: true,
-  },
-  {
-    from: "com.github.asus4.onnxruntime.linux-x64-gpu/Plugins/Linux/x64/libonnxruntime_providers_cuda.so",
-    sha256: "56cf3254b118ad837ccc4ed8f6d1b23504bbf7ef91b34cbc0b289cb7f10b3037",
-    saysVersion: true,
-  },
-  {
-    from: "com.github.asus4.onnxruntime.linux-x64-gpu/Plugins/Linux/x64/libonnxruntime_providers_shared.so",
-    sha256: "c6a12593396095f5670160e284c35d1700b7708cf3037b7042e2a5200ccae772",
-    saysVersion: false,
-  },
-];
-
-const filesIn = (folder) => libraries.map(({ from }) => path.join(folder, "node_modules", from));
+const filesIn = (folder) =>
+  GPU_LIBRARIES.map(({ from }) => path.join(folder, "node_modules", from));
 
 export const gpuIsInstalled = () =>
   !process.env.ONNXRUNTIME_ROOT && filesIn(gpu).every((file) => existsSync(file));
@@ -59,20 +37,9 @@ function fail(message) {
   process.exit(1);
 }
 
-/** What is wrong with a library that was fetched; undefined if it is the pinned one. */
-function faultOf(file, { sha256, saysVersion }) {
-  if (!existsSync(file)) return "is missing";
-  const bytes = readFileSync(file);
-  const found = createHash("sha256").update(bytes).digest("hex");
-  if (found !== sha256) return `has sha256 ${found}, expected ${sha256}`;
-  return saysVersion && !bytes.includes(`${version}\0`)
-    ? `does not say that it is version ${version}`
-    : undefined;
-}
-
 const faultsIn = (folder) =>
   filesIn(folder).flatMap((file, i) => {
-    const fault = faultOf(file, libraries[i]);
+    const fault = faultOf(file, GPU_LIBRARIES[i]);
     return fault === undefined ? [] : [`${file} ${fault}`];
   });
 
@@ -107,7 +74,7 @@ function main() {
   if (!providers.includes("CUDAExecutionProvider"))
     fail("The runtime in place does not offer CUDA.");
   const problem = addon.cudaProblem(0);
-  console.log(`ONNX Runtime ${version} with the CUDA execution provider is in place.`);
+  console.log(`ONNX Runtime ${VERSION} with the CUDA execution provider is in place.`);
   console.log(
     problem === ""
       ? "CUDA works here. Set RADSERVE_PROVIDERS=cuda to use it."

@@ -30,6 +30,19 @@ void SortAs(const std::vector<TensorInfo>& graph, std::vector<Tensor>& tensors) 
   });
 }
 
+/// Throws bad_request for a byte of a bool that is neither: every kernel would take it for
+/// something else.
+void CheckFlags(const Tensor& feed) {
+  if (feed.dtype != Dtype::kBool) return;
+  const std::span<const std::byte> bytes(feed.data, feed.Bytes());
+  const auto other =
+      std::ranges::find_if(bytes, [](std::byte byte) { return byte > std::byte{1}; });
+  if (other == bytes.end()) return;
+  throw EngineError("bad_request", "Expected 0 or 1 in each byte of the bool tensor \"" +
+                                       feed.name + "\", found " +
+                                       std::to_string(std::to_integer<int>(*other)) + ".");
+}
+
 /// What a file is known by: where it lies, and when it was last written.
 std::string FileKey(const std::string& path) {
   struct stat about = {};
@@ -251,6 +264,7 @@ void RunRequest::Run(const TaskContext& context) {
   }
   if (!AcquireModel(context)) return;
   const Client::Pin pin(*client);
+  for (const Tensor& feed : feeds) CheckFlags(feed);
   if (Batched(context) && IsRow()) {
     // The device reads it when the environment may be gone.
     std::vector<Tensor> inputs;

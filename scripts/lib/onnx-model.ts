@@ -23,10 +23,25 @@ export const ELEMENT_TYPES = {
 
 export type ElementType = keyof typeof ELEMENT_TYPES;
 
+/** Types of inputs and outputs of which no constants are written here. */
+const OTHER_TYPES = {
+  string: 8,
+  complex64: 14,
+  bfloat16: 16,
+  float8e4m3fn: 17,
+  float8e4m3fnuz: 18,
+  float8e5m2: 19,
+  float8e5m2fnuz: 20,
+  uint4: 21,
+  int4: 22,
+} as const;
+
+export type ValueType = ElementType | keyof typeof OTHER_TYPES;
+
 /** A graph input or output; a string names a dynamic dimension ("batch"), a number fixes it. */
 export interface ValueInfo {
   name: string;
-  dtype: ElementType;
+  dtype: ValueType;
   shape: readonly (number | string)[];
 }
 
@@ -270,7 +285,9 @@ function valueMessage(value: ValueInfo): object {
   const dims = value.shape.map((d) => (typeof d === "string" ? { symbol: d } : { value: d }));
   return {
     name: value.name,
-    type: { tensor: { element: ELEMENT_TYPES[value.dtype], shape: { dims } } },
+    type: {
+      tensor: { element: { ...ELEMENT_TYPES, ...OTHER_TYPES }[value.dtype], shape: { dims } },
+    },
   };
 }
 

@@ -17,7 +17,10 @@ const PRECISIONS = ["float32", "tf32", "float16"];
 export class Engine {
   readonly #runtime: GraphRuntime;
 
-  /** Engines come from createEngine. */
+  /**
+   * Engines come from createEngine.
+   * @internal
+   */
   constructor({ threads }: EngineOptions) {
     if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= 1024))
       throw unlike("threads", "a whole number from 1 to 1024", String(threads));

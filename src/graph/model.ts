@@ -36,7 +36,10 @@ export class Model {
   readonly #numbers: ReadonlyMap<string, number>;
   #unloading: Promise<void> | undefined;
 
-  /** Models come from Engine.load. */
+  /**
+   * Models come from Engine.load.
+   * @internal
+   */
   constructor(
     runtime: GraphRuntime,
     loaded: LoadedGraph,
@@ -69,7 +72,10 @@ export class Model {
     );
   }
 
-  /** The same for a caller that has numbers of its own to cancel by. */
+  /**
+   * The same for a caller that has numbers of its own to cancel by.
+   * @internal
+   */
   async runWithin(
     feeds: Feeds,
     wanted: readonly string[] | undefined,

@@ -21,8 +21,8 @@ export interface Tensor {
   shape: number[];
   /**
    * The elements, where ONNX Runtime has put them, without a copy (texts and tensors of up to 4 KiB
-   * are copied). The memory goes when the array is collected. It can be transferred to another
-   * thread, which copies it.
+   * are copied). The memory goes when the array is collected. Another thread gets a copy: to
+   * transfer the buffer is a DataCloneError of Node.js.
    */
   data: TensorData;
 }

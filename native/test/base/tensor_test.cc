@@ -59,6 +59,25 @@ TEST("rows of whole numbers are rounded, ties to even, and held to their range")
 }
 END;
 
+TEST(
+    "text has its own memory, two numbers of four bits share a byte, and neither is read as "
+    "floats") {
+  Tensor texts = MakeTexts("t", {2, 3});
+  EQUAL(texts.Texts().size(), size_t{6});
+  texts.Texts()[5] = "text of more bytes than a string has by itself";
+  const Tensor share = texts;
+  texts = Tensor();
+  CHECK(share.Texts()[0].empty() && share.Texts()[5].size() > 32);
+  EQUAL(BytesOf(Dtype::kInt4, 3), size_t{2});
+  EQUAL(BytesOf(Dtype::kUint64, 3), size_t{24});
+  for (const Dtype dtype : {Dtype::kString, Dtype::kInt4, Dtype::kBfloat16, Dtype::kUint64}) {
+    CHECK(!IsNumber(dtype));
+    const Tensor tensor = dtype == Dtype::kString ? share : MakeTensor("x", dtype, {2, 3});
+    EQUAL(CodeOf([&] { AsFloats(tensor); }), std::string("bad_request"));
+  }
+}
+END;
+
 TEST("channels that several write lie in one tensor, and what nobody writes is 0") {
   int made = 0;
   SharedTensor shared(4, [&](std::string name, Dtype dtype, std::vector<int64_t> shape) {

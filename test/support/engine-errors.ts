@@ -1,0 +1,13 @@
+/** What tests expect of the engine of graphs. */
+import { EngineError } from "../../src/graph/errors.js";
+
+/** The EngineError that a promise ends with. */
+export async function refusedBy(promise: Promise<unknown>): Promise<EngineError> {
+  try {
+    await promise;
+  } catch (thrown) {
+    if (thrown instanceof EngineError) return thrown;
+    throw thrown;
+  }
+  throw new Error("Expected a failure");
+}
