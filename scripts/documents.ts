@@ -23,6 +23,7 @@ import { LABEL_MAP_SEGMENTATION } from "../src/results/dicom/segments.js";
 import { COMPREHENSIVE_3D_SR } from "../src/results/dicom/objects/sr.js";
 import { openApi } from "../src/server/openapi.js";
 import { CLAIMS, type Route } from "../src/server/route.js";
+import { engineFace } from "./engine-face.js";
 import { advisoryRows } from "./sbom/advisories.js";
 import { servingFeatures, settingTopics } from "../src/features.js";
 import { partsOf, routesOf } from "../src/server/routes.js";
@@ -188,6 +189,7 @@ export function documents(): Map<string, string> {
     filled("docs/security.md", "claims", claimRows()),
     filled("SECURITY.md", "advisories", advisoryRows()),
     standards(),
+    [file("docs/engine.md"), engineFace()],
     [file("docs/troubleshooting.md"), troubleshooting()],
     [file("openapi.yaml"), stringify(openApi(ROUTES, PARTS), { lineWidth: 110 })],
   ]);

@@ -180,6 +180,76 @@ export function smallCnn(dtype: "float32" | "float16" = "float32"): Uint8Array {
   return net.bytes("small-cnn", undefined, net.head(x, channels, LABELS), LABELS);
 }
 
+/** Words of a text, numbers of a word, heads and layers of the transformer. */
+export const TRANSFORMER = { words: 128, width: 256, heads: 4, layers: 4 } as const;
+
+/**
+ * The encoder of Vaswani et al. 2017, section 3.1, with the normalisation before each part (Xiong
+ * et al. 2020): [batch, words, width] in and out.
+ */
+export function transformer(): Uint8Array {
+  const { words, width, heads, layers } = TRANSFORMER;
+  const network = new Network(7);
+  const uniform = normal(random(11));
+  const weights = (from: number, to: number) =>
+    network.constant([from, to], () => uniform() / Math.sqrt(from));
+  const shapeOf = (...sides: number[]) => {
+    const name = `s${network.initializers.length}`;
+    network.initializers.push({ name, dtype: "int64", shape: [sides.length], data: sides });
+    return name;
+  };
+  const normed = (x: string) => {
+    const [scale, shift] = [network.constant([width], () => 1), network.constant([width], () => 0)];
+    return network.layer("LayerNormalization", [x, scale, shift], { axis: int(-1) });
+  };
+  const inHeads = shapeOf(0, words, heads, width / heads);
+  const together = shapeOf(0, words, width);
+  const head = (x: string, perm: readonly number[]) => {
+    const split = network.layer("Reshape", [
+      network.layer("MatMul", [x, weights(width, width)]),
+      inHeads,
+    ]);
+    return network.layer("Transpose", [split], { perm: ints(perm) });
+  };
+  const attention = (x: string) => {
+    const [q, k, v] = [head(x, [0, 2, 1, 3]), head(x, [0, 2, 3, 1]), head(x, [0, 2, 1, 3])];
+    const root = network.constant([1], () => Math.sqrt(width / heads));
+    const scores = network.layer("Div", [network.layer("MatMul", [q, k]), root]);
+    const mixed = network.layer("MatMul", [
+      network.layer("Softmax", [scores], { axis: int(-1) }),
+      v,
+    ]);
+    const back = network.layer("Transpose", [mixed], { perm: ints([0, 2, 1, 3]) });
+    return network.layer("MatMul", [
+      network.layer("Reshape", [back, together]),
+      weights(width, width),
+    ]);
+  };
+  const feedForward = (x: string) => {
+    const inner = network.layer("Relu", [network.layer("MatMul", [x, weights(width, 4 * width)])]);
+    return network.layer("MatMul", [inner, weights(4 * width, width)]);
+  };
+  let x = "x";
+  for (let layer = 0; layer < layers; layer++) {
+    x = network.layer("Add", [x, attention(normed(x))]);
+    x = network.layer("Add", [x, feedForward(normed(x))]);
+  }
+  network.layer("Identity", [x]);
+  const nodes = network.nodes.map((node, i) =>
+    i === network.nodes.length - 1 ? { ...node, outputs: ["y"] } : node,
+  );
+  const value = (name: string) =>
+    ({ name, dtype: "float32", shape: ["batch", words, width] }) as const;
+  const { initializers } = network;
+  return onnxModel({
+    name: "transformer",
+    inputs: [value("x")],
+    outputs: [value("y")],
+    nodes,
+    initializers,
+  });
+}
+
 /** Classes of the small network of volumes, its background among them. */
 export const VOLUME_CLASSES = 4;
 

@@ -135,8 +135,8 @@ void CheckLength(const Tensor& tensor, size_t elements) {
     if (side < 0 || (length != 0 && expected > kMost / length)) Unexpected("shape");
     expected *= length;
   }
-  const bool halves = !HasPlainElements(tensor.dtype) && tensor.dtype != Dtype::kString;
-  if (elements != (halves ? expected / 2 + expected % 2 : expected)) Unexpected("data");
+  const uint64_t in_byte = ElementsInByte(tensor.dtype);
+  if (elements != expected / in_byte + (expected % in_byte == 0 ? 0 : 1)) Unexpected("data");
 }
 
 /// One feed: an array of the input's type, which is read where it lies, or a list of texts.

@@ -116,12 +116,14 @@ constexpr std::array<DtypeEntry, kDtypes> kEntries = {
      {Dtype::kFloat8e4m3fnuz, "float8e4m3fnuz", 1, nullptr, nullptr},
      {Dtype::kFloat8e5m2, "float8e5m2", 1, nullptr, nullptr},
      {Dtype::kFloat8e5m2fnuz, "float8e5m2fnuz", 1, nullptr, nullptr},
+     {Dtype::kFloat8e8m0, "float8e8m0", 1, nullptr, nullptr},
+     {Dtype::kFloat4e2m1, "float4e2m1", 1, nullptr, nullptr},
      {Dtype::kUint4, "uint4", 1, nullptr, nullptr},
-     {Dtype::kInt4, "int4", 1, nullptr, nullptr}}};
+     {Dtype::kInt4, "int4", 1, nullptr, nullptr},
+     {Dtype::kUint2, "uint2", 1, nullptr, nullptr},
+     {Dtype::kInt2, "int2", 1, nullptr, nullptr}}};
 
 const DtypeEntry& Entry(Dtype dtype) { return kEntries[static_cast<size_t>(dtype)]; }
-
-bool InHalves(Dtype dtype) { return dtype == Dtype::kUint4 || dtype == Dtype::kInt4; }
 
 }  // namespace
 
@@ -129,13 +131,29 @@ std::string_view DtypeName(Dtype dtype) { return Entry(dtype).name; }
 
 size_t DtypeSize(Dtype dtype) { return Entry(dtype).size; }
 
+size_t ElementsInByte(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat4e2m1:
+    case Dtype::kUint4:
+    case Dtype::kInt4:
+      return 2;
+    case Dtype::kUint2:
+    case Dtype::kInt2:
+      return 4;
+    default:
+      return 1;
+  }
+}
+
 size_t BytesOf(Dtype dtype, size_t elements) {
-  return InHalves(dtype) ? elements / 2 + elements % 2 : elements * DtypeSize(dtype);
+  const size_t in_byte = ElementsInByte(dtype);
+  const size_t whole = elements / in_byte + (elements % in_byte == 0 ? 0 : 1);
+  return whole * DtypeSize(dtype);
 }
 
 bool IsNumber(Dtype dtype) { return Entry(dtype).load != nullptr; }
 
-bool HasPlainElements(Dtype dtype) { return dtype != Dtype::kString && !InHalves(dtype); }
+bool HasPlainElements(Dtype dtype) { return dtype != Dtype::kString && ElementsInByte(dtype) == 1; }
 
 std::optional<Dtype> DtypeFromName(std::string_view name) {
   for (const DtypeEntry& entry : kEntries) {

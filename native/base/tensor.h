@@ -33,22 +33,28 @@ enum class Dtype {
   kFloat8e4m3fnuz,
   kFloat8e5m2,
   kFloat8e5m2fnuz,
+  kFloat8e8m0,
+  kFloat4e2m1,
   kUint4,
-  kInt4
+  kInt4,
+  kUint2,
+  kInt2
 };
-inline constexpr size_t kDtypes = 20;
+inline constexpr size_t kDtypes = 24;
 
 /// Whether elements can be read as floats: true of those that images are made of.
 bool IsNumber(Dtype dtype);
 /// Whether each element lies in bytes of its own, which can be copied: not so of text, and of
-/// numbers of four bits.
+/// numbers of four or two bits.
 bool HasPlainElements(Dtype dtype);
 
 std::string_view DtypeName(Dtype dtype);
 std::optional<Dtype> DtypeFromName(std::string_view name);
-/// Bytes of one element. Of two numbers of four bits, which share a byte, 1; of text, those of a
+/// Bytes of one element. Of numbers of four or two bits, which share a byte, 1; of text, those of a
 /// std::string.
 size_t DtypeSize(Dtype dtype);
+/// How many elements share a byte: 2 or 4 of those that are shorter than one, else 1.
+size_t ElementsInByte(Dtype dtype);
 /// Bytes of so many elements in memory.
 size_t BytesOf(Dtype dtype, size_t elements);
 

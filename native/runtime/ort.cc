@@ -24,8 +24,10 @@ constexpr std::array<ONNXTensorElementDataType, kDtypes> kTypes = {
     ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16,     ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING,
     ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E4M3FN, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E4M3FNUZ,
     ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E5M2,   ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E5M2FNUZ,
-    ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT4,        ONNX_TENSOR_ELEMENT_DATA_TYPE_INT4};
-static_assert(kTypes[static_cast<size_t>(Dtype::kInt4)] == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT4);
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E8M0,   ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT4E2M1,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT4,        ONNX_TENSOR_ELEMENT_DATA_TYPE_INT4,
+    ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT2,        ONNX_TENSOR_ELEMENT_DATA_TYPE_INT2};
+static_assert(kTypes[static_cast<size_t>(Dtype::kInt2)] == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT2);
 
 /// cudaError_t after which a context answers every call with the same error, and devices that are
 /// gone.
@@ -107,6 +109,25 @@ Tensor TextsOf(std::string name, const Ort::Value& value, std::vector<int64_t> s
   return tensor;
 }
 
+/// The number by which a tensor over memory is made. ONNX Runtime 1.29 takes it for one of
+/// TensorProto.DataType, which has other numbers than ONNXTensorElementDataType for these three:
+/// without this a tensor of uint2 is one of float8e8m0.
+ONNXTensorElementDataType NumberForMaking(Dtype dtype) {
+  constexpr int kFloat8e8m0 = 24;
+  constexpr int kUint2 = 25;
+  constexpr int kInt2 = 26;
+  switch (dtype) {
+    case Dtype::kFloat8e8m0:
+      return static_cast<ONNXTensorElementDataType>(kFloat8e8m0);
+    case Dtype::kUint2:
+      return static_cast<ONNXTensorElementDataType>(kUint2);
+    case Dtype::kInt2:
+      return static_cast<ONNXTensorElementDataType>(kInt2);
+    default:
+      return ToOrt(dtype);
+  }
+}
+
 Ort::Value ValueOfTexts(const Tensor& tensor) {
   const Ort::AllocatorWithDefaultOptions allocator;
   Ort::Value value = Ort::Value::CreateTensor(allocator, tensor.shape.data(), tensor.shape.size(),
@@ -137,7 +158,7 @@ Tensor FromValue(std::string name, Ort::Value value) {
 Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor) {
   if (tensor.dtype == Dtype::kString) return ValueOfTexts(tensor);
   return Ort::Value::CreateTensor(where, tensor.data, tensor.Bytes(), tensor.shape.data(),
-                                  tensor.shape.size(), ToOrt(tensor.dtype));
+                                  tensor.shape.size(), NumberForMaking(tensor.dtype));
 }
 
 RuntimeFailure ClassifyFailure(std::string_view message) {

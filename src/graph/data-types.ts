@@ -13,6 +13,7 @@ export type NumberData =
   | BigUint64Array
   | BigInt64Array;
 
+/** The elements of a tensor, row-major. */
 export type TensorData = NumberData | readonly string[];
 
 type ArrayOf = (buffer: ArrayBuffer, byteOffset?: number, length?: number) => NumberData;
@@ -33,10 +34,9 @@ const bits8 = { arrays: ["Uint8Array"], bytes: 1, make: made(Uint8Array) };
 const bits16 = { arrays: ["Uint16Array"], bytes: 2, make: made(Uint16Array) };
 
 /**
- * Types that JavaScript has no array of come as
- * their bits: float16 (IEEE 754 binary16) and bfloat16 as Uint16Array, those of 8 bits as
- * Uint8Array, and of int4 and uint4 two in a byte, the first in its lower half. Of bool each byte
- * is 0 or 1.
+ * Types that JavaScript has no array of come as their bits: float16 (IEEE 754 binary16) and
+ * bfloat16 as Uint16Array, those of 8 bits as Uint8Array, of 4 bits two in a byte, and of 2 bits
+ * four, the first in its lowest bits. Of bool each byte is 0 or 1.
  */
 export const DATA_TYPES = {
   float32: { arrays: ["Float32Array"], bytes: 4, make: made(Float32Array) },
@@ -57,12 +57,30 @@ export const DATA_TYPES = {
   float8e4m3fnuz: bits8,
   float8e5m2: bits8,
   float8e5m2fnuz: bits8,
+  float8e8m0: bits8,
+  float4e2m1: bits8,
   uint4: bits8,
   int4: bits8,
+  uint2: bits8,
+  int2: bits8,
 } as const satisfies Record<string, Element>;
 
+/**
+ * The type of a tensor's elements. Of those that JavaScript has no array of the bits come: float16
+ * and bfloat16 in 16, those of 8 in a byte, of 4 bits two in a byte, and of 2 bits four, the first
+ * in the lowest bits. Of bool each byte is 0 or 1.
+ */
 export type DataType = keyof typeof DATA_TYPES;
+
+/** How many elements share a byte, of types that are shorter than one. */
+const IN_BYTE: Partial<Record<DataType, number>> = {
+  float4e2m1: 2,
+  uint4: 2,
+  int4: 2,
+  uint2: 4,
+  int2: 4,
+};
 
 /** How many elements of an array a tensor of so many elements has. */
 export const lengthOf = (dtype: DataType, elements: number): number =>
-  dtype === "uint4" || dtype === "int4" ? Math.ceil(elements / 2) : elements;
+  Math.ceil(elements / (IN_BYTE[dtype] ?? 1));

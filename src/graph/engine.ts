@@ -14,6 +14,7 @@ import type { EngineOptions, EngineStats, LoadOptions } from "./types.js";
 const MOST_BYTES = 2 ** 31 - 1;
 const PRECISIONS = ["float32", "tf32", "float16"];
 
+/** Models of this thread. `await using` closes it. */
 export class Engine {
   readonly #runtime: GraphRuntime;
 
@@ -105,6 +106,7 @@ export class Engine {
     return new Model(this.#runtime, this.#runtime.hold(loaded), { name, provider });
   }
 
+  /** Figures of the whole process. */
   stats(): EngineStats {
     const { threads, running, models } = this.#runtime.addon.stats();
     const runBytes = this.#runtime.addon.runMemory();

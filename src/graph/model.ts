@@ -21,8 +21,10 @@ export interface RunLimits {
 
 const isList = (value: unknown): boolean => Array.isArray(value);
 
+/** A loaded graph. `await using` unloads it. */
 export class Model {
   readonly name: string;
+  /** What `run` has to be fed. */
   readonly inputs: readonly TensorInfo[];
   /** Those that are tensors. */
   readonly outputs: readonly TensorInfo[];

@@ -29,6 +29,7 @@ export interface Tensor {
 
 /** Tensors by their names. */
 export type Feeds = Readonly<Record<string, Feed>>;
+/** What came out, by its names. */
 export type Outputs = Record<string, Tensor>;
 
 /** An input or an output of a graph. */
@@ -40,11 +41,13 @@ export interface TensorInfo {
   names: string[];
 }
 
+/** What runs a graph. */
 export type Provider = "cpu" | "cuda";
 
 /** "high" goes before "normal", and that before "low", which gets on all the same. */
 export type Priority = "high" | "normal" | "low";
 
+/** What createEngine takes. */
 export interface EngineOptions {
   /**
    * Runs that go on at a time, and the cores that a run alone uses: by default as many as the
@@ -54,6 +57,7 @@ export interface EngineOptions {
   threads?: number;
 }
 
+/** What load takes beside the model. */
 export interface LoadOptions {
   /** What errors and figures call it; by default the file's name. */
   name?: string;
@@ -71,10 +75,13 @@ export interface LoadOptions {
   gpus?: readonly number[];
   /** The most bytes that all models of a GPU may take there; 0, the default, is no limit. */
   gpuMemory?: number;
+  /** Ends the load: cancelled. */
   signal?: AbortSignal;
+  /** Ends the load: deadline_exceeded. */
   timeoutMs?: number;
 }
 
+/** What run takes beside the feeds. */
 export interface RunOptions {
   /** The names of the outputs that are wanted; by default all. */
   outputs?: readonly string[];
@@ -93,6 +100,7 @@ export interface Histogram {
   sum: number;
 }
 
+/** Figures of a model since its load. */
 export interface ModelStats {
   name: string;
   /** Number of the GPU that it runs on; absent on a CPU. */

@@ -13,8 +13,14 @@ import { refusedBy } from "../support/engine-errors.js";
 const engine = createEngine({ threads: 2 });
 t.teardown(() => engine.close());
 
-/** Numbers of four bits can only be cast on a CPU. */
-const CASTS: Partial<Record<ValueType, number>> = { uint4: 21, int4: 22 };
+/** Numbers of these types can only be cast on a CPU. */
+const CASTS: Partial<Record<ValueType, number>> = {
+  uint4: 21,
+  int4: 22,
+  float8e8m0: 24,
+  uint2: 25,
+  int2: 26,
+};
 
 /** y = x, of one type. */
 function same(dtype: ValueType, shape: readonly (number | string)[]): Uint8Array {
@@ -27,7 +33,7 @@ function same(dtype: ValueType, shape: readonly (number | string)[]): Uint8Array
   });
   return onnxModel({
     name: "same",
-    opset: 21,
+    opset: 25,
     inputs: [{ name: "x", dtype, shape }],
     outputs: [{ name: "y", dtype, shape }],
     nodes:
@@ -49,7 +55,10 @@ function some(dtype: DataType, elements: number): TensorData {
   return make(memory.buffer);
 }
 
-for (const dtype of Object.keys(DATA_TYPES) as DataType[])
+/** ONNX Runtime has no operator for a CPU that takes float4e2m1 or gives it. */
+const ON_A_CPU = (Object.keys(DATA_TYPES) as DataType[]).filter((name) => name !== "float4e2m1");
+
+for (const dtype of ON_A_CPU)
   t.test(`${dtype} goes in and comes out`, async (t) => {
     await using model = await engine.load(same(dtype, ["n", 3]));
     t.match(model.inputs, [{ name: "x", dtype, shape: [-1, 3], names: ["n", ""] }]);

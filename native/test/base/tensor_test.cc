@@ -69,6 +69,7 @@ TEST(
   texts = Tensor();
   CHECK(share.Texts()[0].empty() && share.Texts()[5].size() > 32);
   EQUAL(BytesOf(Dtype::kInt4, 3), size_t{2});
+  EQUAL(BytesOf(Dtype::kUint2, 5), size_t{2});
   EQUAL(BytesOf(Dtype::kUint64, 3), size_t{24});
   for (const Dtype dtype : {Dtype::kString, Dtype::kInt4, Dtype::kBfloat16, Dtype::kUint64}) {
     CHECK(!IsNumber(dtype));
