@@ -27,7 +27,7 @@ const IN_FLIGHT = [1, 4, 16] as const;
 const GOALS = { 1: 0.97, 4: 1, 16: 1 } as const;
 const MOST_DELAY_MS = 5;
 const MOST_GROWTH = 1.02;
-const [ROUNDS, SECONDS, LOADS] = quick ? [1, 0.3, 50] : [9, 0.7, 1_000];
+const [ROUNDS, SECONDS, LOADS] = quick ? [1, 0.3, 50] : [5, 0.5, 1_000];
 
 type Process = MeasuredProcess<SideSetting | MemorySetting, LoadResult | { ratio: number }>;
 const script = fileURLToPath(new URL("lib/package-sides.js", import.meta.url));
@@ -111,8 +111,11 @@ async function main(): Promise<void> {
       return file;
     });
     for (const [i, network] of NETWORKS.entries())
-      for (const concurrency of IN_FLIGHT)
-        rows.push(await compare([ours, theirs], network, files[i] ?? "", concurrency));
+      for (const concurrency of IN_FLIGHT) {
+        const row = await compare([ours, theirs], network, files[i] ?? "", concurrency);
+        console.log(JSON.stringify(row));
+        rows.push(row);
+      }
     const memory = {
       ours: await growth("ours", files[1] ?? ""),
       theirs: await growth(ortFolder, files[1] ?? ""),

@@ -12,7 +12,7 @@ import { root } from "../support/server.js";
  */
 const ADDONS = [
   { name: "addon.node", targets: ["addon"], checks: true },
-  { name: "engine.node", targets: ["engine", "radserve_graph_addon"], checks: true },
+  { name: "engine.node", targets: ["engine", "radserve_graph_addon"], checks: false },
   { name: "confine.node", targets: ["confine", "radserve_confine"], checks: false },
 ];
 
