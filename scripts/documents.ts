@@ -108,6 +108,49 @@ function outputRows(): string {
   return `| \`kind\` | It needs | It may have |\n| --- | --- | --- |\n${rows.join("\n")}`;
 }
 
+interface DescribedFields {
+  properties?: Record<string, { description?: string }>;
+}
+interface GatewaySchema {
+  properties: {
+    rules: { items: DescribedFields };
+    destinations: { additionalProperties: { oneOf: DescribedFields[] } };
+    webhooks: { additionalProperties: DescribedFields };
+  };
+}
+
+const fieldTable = (rows: [name: string, meaning: string][]): string =>
+  `| Field | Meaning |\n| --- | --- |\n${rows
+    .map(([name, meaning]) => `| \`${name}\` | ${cell(meaning)} |`)
+    .join("\n")}`;
+
+const described = ({ properties = {} }: DescribedFields): [string, string][] =>
+  Object.entries(properties).flatMap(([name, { description }]) =>
+    description === undefined ? [] : [[name, description] as [string, string]],
+  );
+
+/** The page of the gateway: what the published schema says of rules, destinations and webhooks. */
+function gateway(): [string, string] {
+  const { properties } = JSON.parse(
+    readFileSync(file("schemas/gateway.schema.json"), "utf8"),
+  ) as GatewaySchema;
+  const { rules, destinations, webhooks } = properties;
+  const ofDestinations = new Map<string, Set<string>>();
+  for (const [name, meaning] of destinations.additionalProperties.oneOf.flatMap(described))
+    ofDestinations.set(name, (ofDestinations.get(name) ?? new Set()).add(meaning));
+  const page = "docs/gateway.md";
+  const [path, text] = filled(page, "rules", fieldTable(described(rules.items)));
+  const rows = [...ofDestinations].map(([name, all]): [string, string] => [
+    name,
+    [...all].join(" / "),
+  ]);
+  const more = withTable(text, page, "destinations", fieldTable(rows));
+  return [
+    path,
+    withTable(more, page, "webhooks", fieldTable(described(webhooks.additionalProperties))),
+  ];
+}
+
 /** One page with two tables. */
 function standards(): [string, string] {
   const [path, text] = filled("docs/standards.md", "transfer syntaxes", readSyntaxRows());
@@ -183,6 +226,7 @@ function writtenRows(): string {
 export function documents(): Map<string, string> {
   return new Map([
     filled("docs/api.md", "errors", errorRows()),
+    gateway(),
     filled("docs/manifest.md", "outputs", outputRows()),
     filled("docs/operations.md", "settings", settingRows()),
     filled("docs/security.md", "claims", claimRows()),
