@@ -119,8 +119,8 @@ interface GatewaySchema {
   };
 }
 
-const fieldTable = (rows: [name: string, meaning: string][]): string =>
-  `| Field | Meaning |\n| --- | --- |\n${rows
+const fieldTable = (rows: [name: string, meaning: string][], head = "Field"): string =>
+  `| ${head} | Meaning |\n| --- | --- |\n${rows
     .map(([name, meaning]) => `| \`${name}\` | ${cell(meaning)} |`)
     .join("\n")}`;
 
@@ -155,6 +155,79 @@ function gateway(): [string, string] {
 function standards(): [string, string] {
   const [path, text] = filled("docs/standards.md", "transfer syntaxes", readSyntaxRows());
   return [path, withTable(text, path, "written objects", writtenRows())];
+}
+
+/** A schema as published: its fields, the kinds that it may be, or what its list holds. */
+interface SchemaNode {
+  description?: string;
+  const?: unknown;
+  properties?: Record<string, SchemaNode>;
+  oneOf?: SchemaNode[];
+  anyOf?: SchemaNode[];
+  items?: SchemaNode;
+}
+
+const kindsOf = ({ oneOf, anyOf }: SchemaNode): SchemaNode[] => oneOf ?? anyOf ?? [];
+const constOf = ({ properties = {} }: SchemaNode): string => {
+  const named = ["kind", "encoding"].map((field) => properties[field]?.const);
+  return String(named.find((name) => name !== undefined) ?? "");
+};
+
+/** One step of a marker's path: a field's name, or "=KIND" for one of several kinds. */
+function below(node: SchemaNode, step: string): SchemaNode {
+  const inside = node.items ?? node;
+  const next = step.startsWith("=")
+    ? kindsOf(inside).find((kind) => constOf(kind) === step.slice(1))
+    : inside.properties?.[step];
+  if (next === undefined) throw new Error(`The schema has no ${step}`);
+  return next;
+}
+
+/** Fields that have a meaning, or kinds; deep, with the fields of objects inside. */
+function fieldsOf(node: SchemaNode, deep: boolean, before = ""): [string, string][] {
+  const inside = node.items ?? node;
+  const ofFields = Object.entries(inside.properties ?? {}).flatMap(([name, field]) => [
+    ...(field.description === undefined
+      ? []
+      : [[`${before}${name}`, field.description] as [string, string]]),
+    ...(deep && field.properties !== undefined ? fieldsOf(field, false, `${name}.`) : []),
+  ]);
+  const ofKinds = kindsOf(inside).flatMap((kind): [string, string][] =>
+    kind.description === undefined || constOf(kind) === ""
+      ? []
+      : [[constOf(kind), kind.description]],
+  );
+  return [...ofFields, ...ofKinds];
+}
+
+/** Fields of outputs that several kinds have with one meaning: a table of their own. */
+function commonRows(outputs: SchemaNode): [string, string][] {
+  const all = kindsOf(outputs.items ?? outputs).flatMap((kind) => fieldsOf(kind, true));
+  const texts = all.map((row) => row.join("\n"));
+  return all.filter((row, i) => {
+    const text = row.join("\n");
+    return texts.indexOf(text) === i && texts.lastIndexOf(text) > i;
+  });
+}
+
+/** The tables of the manifest's page that a marker such as `<!-- fields of tiling -->` asks for. */
+function manifest(): [string, string] {
+  const page = "docs/manifest.md";
+  const schema = JSON.parse(readFileSync(file("models/model.schema.json"), "utf8")) as SchemaNode;
+  const common = commonRows(below(schema, "outputs"));
+  const [path, text] = filled(page, "outputs", outputRows());
+  const withCommon = withTable(text, page, "common fields of outputs", fieldTable(common));
+  const markers = [...text.matchAll(/^<!-- (fields of (.+)) -->$/gm)];
+  const whole = markers.reduce((page_, [, marker = "", where = ""]) => {
+    const steps = where === "model.json" ? [] : where.split(" ");
+    const node = steps.reduce(below, schema);
+    const rows = fieldsOf(node, steps[0] === "outputs").filter(
+      ([name, meaning]) => !common.some(([field, text_]) => field === name && text_ === meaning),
+    );
+    const head = kindsOf(node.items ?? node).length > 0 ? "Kind" : "Field";
+    return withTable(page_, page, marker, fieldTable(rows, head));
+  }, withCommon);
+  return [path, whole];
 }
 
 function filled(page: string, marker: string, rows: string): [string, string] {
@@ -227,7 +300,7 @@ export function documents(): Map<string, string> {
   return new Map([
     filled("docs/api.md", "errors", errorRows()),
     gateway(),
-    filled("docs/manifest.md", "outputs", outputRows()),
+    manifest(),
     filled("docs/operations.md", "settings", settingRows()),
     filled("docs/security.md", "claims", claimRows()),
     filled("SECURITY.md", "advisories", advisoryRows()),
