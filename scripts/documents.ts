@@ -6,8 +6,11 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
+import { z } from "zod";
 import { settingsTable, type SettingRow } from "../src/config.js";
 import { ERRORS } from "../src/base/errors.js";
+import { singleRequestSchema } from "../src/inference/request.js";
+import { bulkRequestSchema } from "../src/jobs/schema.js";
 import { sopClassName } from "../src/images/dicom/dictionary.js";
 import {
   decodable,
@@ -273,6 +276,16 @@ function troubleshooting(): string {
   return TROUBLESHOOTING + sections.join("\n");
 }
 
+/** The page of the API: its errors, and the fields of both kinds of request. */
+function api(): [string, string] {
+  const page = "docs/api.md";
+  const rows = (schema: z.ZodType) =>
+    fieldTable(fieldsOf(z.toJSONSchema(schema, { io: "input" }) as SchemaNode, false));
+  const [path, text] = filled(page, "errors", errorRows());
+  const single = withTable(text, page, "fields of an image", rows(singleRequestSchema));
+  return [path, withTable(single, page, "fields of a job", rows(bulkRequestSchema))];
+}
+
 function readSyntaxRows(): string {
   const rows = decodable().map(({ uid, name }) => `| ${name} | ${uid} |`);
   return `| Transfer syntax | UID |\n| --- | --- |\n${rows.join("\n")}`;
@@ -298,7 +311,7 @@ function writtenRows(): string {
 /** What the generated files should hold, by their paths. */
 export function documents(): Map<string, string> {
   return new Map([
-    filled("docs/api.md", "errors", errorRows()),
+    api(),
     gateway(),
     manifest(),
     filled("docs/operations.md", "settings", settingRows()),
