@@ -9,6 +9,7 @@ import { stringify } from "yaml";
 import { z } from "zod";
 import { settingsTable, type SettingRow } from "../src/config.js";
 import { ERRORS } from "../src/base/errors.js";
+import { FILE_WARNINGS, MODEL_WARNINGS } from "../src/base/warnings.js";
 import { singleRequestSchema } from "../src/inference/request.js";
 import { bulkRequestSchema } from "../src/jobs/schema.js";
 import { sopClassName } from "../src/images/dicom/dictionary.js";
@@ -152,6 +153,17 @@ function gateway(): [string, string] {
     path,
     withTable(more, page, "webhooks", fieldTable(described(webhooks.additionalProperties))),
   ];
+}
+
+/** Codes of one meaning that stand beside each other are one row. */
+function warningRows(table: Readonly<Record<string, string>>): string {
+  const rows: { codes: string[]; meaning: string }[] = [];
+  for (const [code, meaning] of Object.entries(table))
+    if (rows.at(-1)?.meaning === meaning) rows.at(-1)?.codes.push(`\`${code}\``);
+    else rows.push({ codes: [`\`${code}\``], meaning });
+  return `| Code | Meaning |\n| --- | --- |\n${rows
+    .map(({ codes, meaning }) => `| ${codes.join(", ")} | ${cell(meaning)} |`)
+    .join("\n")}`;
 }
 
 /** One page with two tables. */
@@ -314,6 +326,8 @@ export function documents(): Map<string, string> {
     api(),
     gateway(),
     manifest(),
+    filled("docs/reading.md", "warnings", warningRows(FILE_WARNINGS)),
+    filled("docs/results.md", "warnings", warningRows(MODEL_WARNINGS)),
     filled("docs/operations.md", "settings", settingRows()),
     filled("docs/security.md", "claims", claimRows()),
     filled("SECURITY.md", "advisories", advisoryRows()),
