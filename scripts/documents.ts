@@ -182,7 +182,7 @@ function standards(): [string, string] {
 /** A schema as published: its fields, the kinds that it may be, or what its list holds. */
 interface SchemaNode {
   description?: string;
-  const?: unknown;
+  const?: string;
   properties?: Record<string, SchemaNode>;
   oneOf?: SchemaNode[];
   anyOf?: SchemaNode[];
@@ -192,7 +192,7 @@ interface SchemaNode {
 const kindsOf = ({ oneOf, anyOf }: SchemaNode): SchemaNode[] => oneOf ?? anyOf ?? [];
 const constOf = ({ properties = {} }: SchemaNode): string => {
   const named = ["kind", "encoding"].map((field) => properties[field]?.const);
-  return String(named.find((name) => name !== undefined) ?? "");
+  return named.find((name) => name !== undefined) ?? "";
 };
 
 /** One step of a marker's path: a field's name, or "=KIND" for one of several kinds. */
