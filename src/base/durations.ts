@@ -77,6 +77,11 @@ export const durations = {
    * never end. Large networks take some seconds, and many times that on a machine with other work.
    */
   firstRun: 600_000,
+  /**
+   * How long a server that starts waits for the models that it can do without. The rest of them
+   * join it later, as after a reload.
+   */
+  optionalModels: 60_000,
 
   // Worker threads and results
   /**

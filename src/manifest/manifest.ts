@@ -347,7 +347,11 @@ export const manifestFields = z.strictObject({
     .enum(["draft", "final"])
     .describe("draft: codes and canary may be missing, JSON and PNG only"),
   release: z.enum(["off", "shadow", "active"]),
-  required: z.boolean().describe("The server is not ready without it"),
+  required: z
+    .boolean()
+    .describe(
+      "The server is not ready without it. A server that starts waits a minute for all the others together; what takes longer joins them later, as after a reload",
+    ),
   files: z.array(modelFileSchema).min(1),
   accepts,
   roles: z.array(role).min(2).max(16).optional().describe(MANIFEST_FIELDS_ROLES_MEANING),

@@ -102,6 +102,7 @@ class ServingProcess {
     this.#parts = { ...parts, files, monitoring, memory };
     void monitoring.conditions.watch();
     if (this.#isReloadAsked) this.reload();
+    void inference.models.loadPostponed(() => jobs.tellModels());
   }
 
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */
