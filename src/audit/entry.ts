@@ -38,6 +38,11 @@ export const KINDS = [
   "delivery",
   /** A job compared with what lies in its output folders: one page of that. */
   "reconcile",
+  /**
+   * A job of which nothing was done got the models and the release of this node, because no node
+   * had those that it was submitted with. The subject is whose job it is.
+   */
+  "pinned",
   /** Any other endpoint that needs a token. */
   "page",
   "refused",

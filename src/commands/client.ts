@@ -15,6 +15,9 @@ import { errno } from "../base/errno.js";
 /** Between two attempts to reach a server that does not answer. */
 const RETRY: BackOff = { first: 200, most: 2_000 };
 
+/** What a proxy answers while no server behind it does (RFC 9110, 15.6.3 to 15.6.5). */
+const OF_PROXIES = new Set([502, 503, 504]);
+
 /** Nothing answers at the address, or not now: the same call may succeed later. */
 class Unreachable extends RadserveError {}
 
@@ -209,6 +212,11 @@ export class Client {
   }
 
   #stranger(status: number): RadserveError {
+    if (OF_PROXIES.has(status))
+      return new Unreachable(
+        "model_unavailable",
+        `Expected a Radserve at ${this.url}; a proxy answered ${status}, because no server behind it answers. Start one, or see the proxy's log.`,
+      );
     return errors.model_unavailable(
       `Expected a Radserve of this version at ${this.url}; found something else, which answered ${status}. Check RADSERVE_URL.`,
     );

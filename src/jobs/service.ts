@@ -282,6 +282,23 @@ export class BulkService {
         const running = this.#running.get(id);
         if (running !== undefined) this.options.pool.cancel(running.cancelId);
       },
+      pinned: (job_id, subject, { release, models }) => {
+        const audited = Object.entries(models).map(([name, { version, sha256, state }]) => ({
+          name,
+          version,
+          sha256,
+          status: state,
+        }));
+        const about = {
+          kind: "pinned",
+          job_id,
+          subject,
+          version: release,
+          models: audited,
+        } as const;
+        // The log and the job say it too
+        new Action(this.options.audit, about).done().catch(() => undefined);
+      },
       figures: (figures, ended) => {
         for (const [state, items] of Object.entries(ended))
           this.#ended[state] = (this.#ended[state] ?? 0) + items;

@@ -33,6 +33,7 @@ import { Scanner } from "./scanner.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
 import { allNodes } from "./job-details.js";
 import type { NodeFacts } from "./nodes.js";
+import { pinsFor } from "./pins.js";
 
 const options = workerData as BulkThreadOptions;
 const { config, roots } = options;
@@ -145,6 +146,7 @@ async function open(): Promise<BulkParts> {
       known,
       ready: () => modelsReady,
       facts: () => facts,
+      pinsOf: async (request) => pinsFor(request, await models),
       repair,
       recognise: () => recognise(database),
       entered: tellFigures,

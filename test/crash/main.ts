@@ -10,6 +10,7 @@ import { deliveries } from "./scenarios/deliveries.js";
 import { gateway } from "./scenarios/gateway.js";
 import { gatewayNodes } from "./scenarios/gateway-nodes.js";
 import { engineCrash } from "./scenarios/engine-crash.js";
+import { fleet } from "./scenarios/fleet.js";
 import { fullDisk } from "./scenarios/full-disk.js";
 import { kills } from "./scenarios/kills.js";
 import { nodes } from "./scenarios/nodes.js";
@@ -24,6 +25,7 @@ const SCENARIOS: Record<string, Scenario> = {
   ...gatewayNodes,
   ...engineCrash,
   ...nodes,
+  ...fleet,
   ...stopping,
 };
 
@@ -43,6 +45,9 @@ const SIZES: Record<string, { full: number; quick?: number }> = {
   "full-disk": { full: 2_000, quick: 120 },
   "engine-crash": { full: 1_000, quick: 60 },
   "two-nodes": { full: 300 },
+  fleet: { full: 20_000 },
+  "fleet-upgrade": { full: 8_000 },
+  "fleet-restore": { full: 2_000 },
   /** Stops. */
   stops: { full: 100, quick: 4 },
 };
