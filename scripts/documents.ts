@@ -6,8 +6,12 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
+import { z } from "zod";
 import { settingsTable, type SettingRow } from "../src/config.js";
 import { ERRORS } from "../src/base/errors.js";
+import { FILE_WARNINGS, MODEL_WARNINGS } from "../src/base/warnings.js";
+import { singleRequestSchema } from "../src/inference/request.js";
+import { bulkRequestSchema } from "../src/jobs/schema.js";
 import { sopClassName } from "../src/images/dicom/dictionary.js";
 import {
   decodable,
@@ -108,10 +112,137 @@ function outputRows(): string {
   return `| \`kind\` | It needs | It may have |\n| --- | --- | --- |\n${rows.join("\n")}`;
 }
 
+interface DescribedFields {
+  properties?: Record<string, { description?: string }>;
+}
+interface GatewaySchema {
+  properties: {
+    rules: { items: DescribedFields };
+    destinations: { additionalProperties: { oneOf: DescribedFields[] } };
+    webhooks: { additionalProperties: DescribedFields };
+  };
+}
+
+const fieldTable = (rows: [name: string, meaning: string][], head = "Field"): string =>
+  `| ${head} | Meaning |\n| --- | --- |\n${rows
+    .map(([name, meaning]) => `| \`${name}\` | ${cell(meaning)} |`)
+    .join("\n")}`;
+
+const described = ({ properties = {} }: DescribedFields): [string, string][] =>
+  Object.entries(properties).flatMap(([name, { description }]) =>
+    description === undefined ? [] : [[name, description] as [string, string]],
+  );
+
+/** The page of the gateway: what the published schema says of rules, destinations and webhooks. */
+function gateway(): [string, string] {
+  const { properties } = JSON.parse(
+    readFileSync(file("schemas/gateway.schema.json"), "utf8"),
+  ) as GatewaySchema;
+  const { rules, destinations, webhooks } = properties;
+  const ofDestinations = new Map<string, Set<string>>();
+  for (const [name, meaning] of destinations.additionalProperties.oneOf.flatMap(described))
+    ofDestinations.set(name, (ofDestinations.get(name) ?? new Set()).add(meaning));
+  const page = "docs/gateway.md";
+  const [path, text] = filled(page, "rules", fieldTable(described(rules.items)));
+  const rows = [...ofDestinations].map(([name, all]): [string, string] => [
+    name,
+    [...all].join(" / "),
+  ]);
+  const more = withTable(text, page, "destinations", fieldTable(rows));
+  return [
+    path,
+    withTable(more, page, "webhooks", fieldTable(described(webhooks.additionalProperties))),
+  ];
+}
+
+/** Codes of one meaning that stand beside each other are one row. */
+function warningRows(table: Readonly<Record<string, string>>): string {
+  const rows: { codes: string[]; meaning: string }[] = [];
+  for (const [code, meaning] of Object.entries(table))
+    if (rows.at(-1)?.meaning === meaning) rows.at(-1)?.codes.push(`\`${code}\``);
+    else rows.push({ codes: [`\`${code}\``], meaning });
+  return `| Code | Meaning |\n| --- | --- |\n${rows
+    .map(({ codes, meaning }) => `| ${codes.join(", ")} | ${cell(meaning)} |`)
+    .join("\n")}`;
+}
+
 /** One page with two tables. */
 function standards(): [string, string] {
   const [path, text] = filled("docs/standards.md", "transfer syntaxes", readSyntaxRows());
   return [path, withTable(text, path, "written objects", writtenRows())];
+}
+
+/** A schema as published: its fields, the kinds that it may be, or what its list holds. */
+interface SchemaNode {
+  description?: string;
+  const?: unknown;
+  properties?: Record<string, SchemaNode>;
+  oneOf?: SchemaNode[];
+  anyOf?: SchemaNode[];
+  items?: SchemaNode;
+}
+
+const kindsOf = ({ oneOf, anyOf }: SchemaNode): SchemaNode[] => oneOf ?? anyOf ?? [];
+const constOf = ({ properties = {} }: SchemaNode): string => {
+  const named = ["kind", "encoding"].map((field) => properties[field]?.const);
+  return String(named.find((name) => name !== undefined) ?? "");
+};
+
+/** One step of a marker's path: a field's name, or "=KIND" for one of several kinds. */
+function below(node: SchemaNode, step: string): SchemaNode {
+  const inside = node.items ?? node;
+  const next = step.startsWith("=")
+    ? kindsOf(inside).find((kind) => constOf(kind) === step.slice(1))
+    : inside.properties?.[step];
+  if (next === undefined) throw new Error(`The schema has no ${step}`);
+  return next;
+}
+
+/** Fields that have a meaning, or kinds; deep, with the fields of objects inside. */
+function fieldsOf(node: SchemaNode, deep: boolean, before = ""): [string, string][] {
+  const inside = node.items ?? node;
+  const ofFields = Object.entries(inside.properties ?? {}).flatMap(([name, field]) => [
+    ...(field.description === undefined
+      ? []
+      : [[`${before}${name}`, field.description] as [string, string]]),
+    ...(deep && field.properties !== undefined ? fieldsOf(field, false, `${name}.`) : []),
+  ]);
+  const ofKinds = kindsOf(inside).flatMap((kind): [string, string][] =>
+    kind.description === undefined || constOf(kind) === ""
+      ? []
+      : [[constOf(kind), kind.description]],
+  );
+  return [...ofFields, ...ofKinds];
+}
+
+/** Fields of outputs that several kinds have with one meaning: a table of their own. */
+function commonRows(outputs: SchemaNode): [string, string][] {
+  const all = kindsOf(outputs.items ?? outputs).flatMap((kind) => fieldsOf(kind, true));
+  const texts = all.map((row) => row.join("\n"));
+  return all.filter((row, i) => {
+    const text = row.join("\n");
+    return texts.indexOf(text) === i && texts.lastIndexOf(text) > i;
+  });
+}
+
+/** The tables of the manifest's page that a marker such as `<!-- fields of tiling -->` asks for. */
+function manifest(): [string, string] {
+  const page = "docs/manifest.md";
+  const schema = JSON.parse(readFileSync(file("models/model.schema.json"), "utf8")) as SchemaNode;
+  const common = commonRows(below(schema, "outputs"));
+  const [path, text] = filled(page, "outputs", outputRows());
+  const withCommon = withTable(text, page, "common fields of outputs", fieldTable(common));
+  const markers = [...text.matchAll(/^<!-- (fields of (.+)) -->$/gm)];
+  const whole = markers.reduce((page_, [, marker = "", where = ""]) => {
+    const steps = where === "model.json" ? [] : where.split(" ");
+    const node = steps.reduce(below, schema);
+    const rows = fieldsOf(node, steps[0] === "outputs").filter(
+      ([name, meaning]) => !common.some(([field, text_]) => field === name && text_ === meaning),
+    );
+    const head = kindsOf(node.items ?? node).length > 0 ? "Kind" : "Field";
+    return withTable(page_, page, marker, fieldTable(rows, head));
+  }, withCommon);
+  return [path, whole];
 }
 
 function filled(page: string, marker: string, rows: string): [string, string] {
@@ -157,6 +288,16 @@ function troubleshooting(): string {
   return TROUBLESHOOTING + sections.join("\n");
 }
 
+/** The page of the API: its errors, and the fields of both kinds of request. */
+function api(): [string, string] {
+  const page = "docs/api.md";
+  const rows = (schema: z.ZodType) =>
+    fieldTable(fieldsOf(z.toJSONSchema(schema, { io: "input" }) as SchemaNode, false));
+  const [path, text] = filled(page, "errors", errorRows());
+  const single = withTable(text, page, "fields of an image", rows(singleRequestSchema));
+  return [path, withTable(single, page, "fields of a job", rows(bulkRequestSchema))];
+}
+
 function readSyntaxRows(): string {
   const rows = decodable().map(({ uid, name }) => `| ${name} | ${uid} |`);
   return `| Transfer syntax | UID |\n| --- | --- |\n${rows.join("\n")}`;
@@ -182,8 +323,11 @@ function writtenRows(): string {
 /** What the generated files should hold, by their paths. */
 export function documents(): Map<string, string> {
   return new Map([
-    filled("docs/api.md", "errors", errorRows()),
-    filled("docs/manifest.md", "outputs", outputRows()),
+    api(),
+    gateway(),
+    manifest(),
+    filled("docs/reading.md", "warnings", warningRows(FILE_WARNINGS)),
+    filled("docs/results.md", "warnings", warningRows(MODEL_WARNINGS)),
     filled("docs/operations.md", "settings", settingRows()),
     filled("docs/security.md", "claims", claimRows()),
     filled("SECURITY.md", "advisories", advisoryRows()),

@@ -26,16 +26,19 @@ const WITHOUT_NUL = /^[^\u0000]*$/;
 const MOST_ITEMS = 10_000;
 
 const folders = {
-  input_folder_path: clientPath.describe("Walked recursively; DICOM is recognised by content"),
+  input_folder_path: clientPath.describe(
+    "Searched with all folders below it; results keep their relative path below output_folder_path",
+  ),
   output_folder_path: outputFolderPath,
 };
 const items = z
   .array(z.strictObject({ input_image_path: inputImagePath, output_folder_path: outputFolderPath }))
   .min(1)
-  .max(MOST_ITEMS);
+  .max(MOST_ITEMS)
+  .describe("In place of the two folders, up to 10,000 images, each with its output folder");
 /** Among the jobs of one subject. */
 const jobPriority = priority.describe(
-  "stat goes before the other jobs of its subject; routine where absent",
+  "stat goes before the other jobs of its subject; default: routine",
 );
 const rest = {
   group,
@@ -45,7 +48,9 @@ const rest = {
   idempotency_key: keepableText(200)
     .regex(WITHOUT_NUL)
     .optional()
-    .describe("The same key and request return the earlier job, not a second one"),
+    .describe(
+      "The same request with the same key is the same job (200 in place of 202); another request with it is 409 idempotency_conflict",
+    ),
 };
 
 /** The two forms of a bulk request, as the contract publishes them. */

@@ -44,12 +44,12 @@ const peer = z.strictObject({
     .literal(true)
     .optional()
     .describe(
-      "The peer ends its associations without a release: that alone is no interruption of what it brings",
+      "The peer ends every association without a release: that alone does not mark its series as interrupted",
     ),
   private_classes: z
     .literal(true)
     .optional()
-    .describe("Objects of private SOP classes are taken from it, and kept as others are"),
+    .describe("Objects of private SOP classes are accepted from it, and kept like others"),
 });
 
 const dicom = z.strictObject({
@@ -79,7 +79,7 @@ const dicom = z.strictObject({
     .min(1)
     .max(1000)
     .default(16)
-    .describe("At a time; one more is rejected for now"),
+    .describe("How many may be open at a time; one more is rejected for now"),
 });
 
 const SPOOL_MEANING =

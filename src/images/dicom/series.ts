@@ -6,7 +6,7 @@ import { groupsBy } from "../../base/groups.js";
 import {
   ANY_STACK,
   checkedFrame,
-  warn,
+  addWarning,
   largestCodec,
   type Codec,
   type Image,
@@ -145,7 +145,7 @@ export async function seriesFile(
     pixelAspect: image.pixelAspect(frame),
   }));
   // Those of its pixels come to the image itself
-  for (const { code, message } of image.warnings) warn(warnings, code, message);
+  for (const warning of image.warnings) addWarning(warnings, warning);
   return {
     place: again.place,
     source: image.source,
@@ -750,7 +750,7 @@ class SeriesImage implements Image {
   }
 
   #take(warnings: readonly Warning[]): void {
-    for (const { code, message } of warnings) warn(this.warnings, code, message);
+    for (const warning of warnings) addWarning(this.warnings, warning);
   }
 }
 

@@ -5,7 +5,7 @@
  */
 import { rangeOf } from "../../base/range.js";
 import {
-  warn,
+  addWarning,
   type Warning,
   type Image,
   type PixelFormat,
@@ -178,7 +178,7 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
     tolerance,
   );
   const caveats = [...volumeCaveats(volume), ...frameCaveats(image)];
-  for (const { code, message } of caveats) warn(image.warnings, code, message);
+  for (const warning of caveats) addWarning(image.warnings, warning);
   return volume;
 }
 
