@@ -18,36 +18,14 @@ import {
 import { Multipart } from "../../../src/features/gateway/receive/multipart.js";
 import { stowPeer } from "../../../src/features/gateway/settings.js";
 import { issueToken } from "../../support/server.js";
+import {
+  bodyOf,
+  failures,
+  STOW_TYPE as TYPE,
+  stored,
+  type StowAnswer as Answer,
+} from "../../support/stow.js";
 import { until } from "../../support/until.js";
-
-const TYPE = 'multipart/related; type="application/dicom"; boundary=next';
-
-/** A body of these files. */
-const bodyOf = (files: readonly Buffer[], type = "application/dicom") =>
-  Buffer.concat([
-    ...files.map((file) =>
-      Buffer.concat([
-        Buffer.from(`--next\r\nContent-Type: ${type}\r\n\r\n`),
-        file,
-        Buffer.from("\r\n"),
-      ]),
-    ),
-    Buffer.from("--next--\r\n"),
-  ]);
-
-interface Item {
-  "00081155"?: { Value: string[] };
-  "00081197"?: { Value: number[] };
-}
-type Answer = Record<string, { Value?: Item[] }>;
-
-const failures = (answer: Answer, tag = "00081198") =>
-  (answer[tag]?.Value ?? []).map((item) => [
-    item["00081155"]?.Value[0],
-    item["00081197"]?.Value[0]?.toString(16),
-  ]);
-const stored = (answer: Answer) =>
-  (answer["00081199"]?.Value ?? []).map((item) => item["00081155"]?.Value[0]);
 
 await t.test("objects are kept, and each that is not is named with its reason", async (t) => {
   const { place, spool } = gatewayPlace(
