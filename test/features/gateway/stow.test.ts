@@ -182,6 +182,16 @@ await t.test("without a gateway there is no such endpoint", async (t) => {
     t.match(await gateway.send("POST", page), { status: 404, body: { error: "not_found" } });
 });
 
+await t.test("a body that never has a part is not read without end", async (t) => {
+  let pieces = 0;
+  async function* endless() {
+    for (; pieces < 1_000; pieces += 1) yield await Promise.resolve(Buffer.alloc(10_000));
+  }
+  const first = () => new Multipart(endless(), "next").parts().next();
+  await t.rejects(first(), { code: "bad_request", message: /before the first boundary/ });
+  t.ok(pieces < 10, `${pieces} of 1,000 pieces`);
+});
+
 await t.test("a body is the same however it is cut", async (t) => {
   // Data with what looks like a boundary, and nearly is one
   const bodies = [
