@@ -17,7 +17,8 @@ import {
 } from "../../support/gateway.js";
 import { Multipart } from "../../../src/features/gateway/receive/multipart.js";
 import { stowPeer } from "../../../src/features/gateway/settings.js";
-import { issueToken } from "../../support/server.js";
+import { SPOOL_MARK } from "../../../src/files/folder-mark.js";
+import { issueToken, makePlace, startServer } from "../../support/server.js";
 import {
   bodyOf,
   failures,
@@ -254,6 +255,31 @@ await t.test(
         folder,
       );
     }
-    t.same(filesBelow(spool), []);
+    t.same(filesBelow(spool), [SPOOL_MARK]);
   },
 );
+
+await t.test("nor through a node that shares the folder and has no gateway", async (t) => {
+  const { place, spool } = gatewayPlace(t, { dicom: undefined });
+  await startGateway(t, place, false);
+  const other = makePlace({
+    RADSERVE_INPUT_ROOTS: place.input,
+    RADSERVE_FILES_BY_HTTP: "upload",
+  });
+  const node = await startServer(other);
+  t.teardown(() => node.stop());
+  const { file, sopInstanceUid } = object(1);
+  const put = async (folder: string) => {
+    const name = path.join(place.input, folder, `${sopInstanceUid}.dcm`);
+    const answer = await fetch(`${node.url}/files?path=${encodeURIComponent(name)}`, {
+      method: "PUT",
+      headers: { Authorization: node.token },
+      body: file,
+    });
+    return [answer.status, await answer.json()];
+  };
+  for (const folder of [`spool/series/ct1/${STUDY}/1.2.3.4`, "spool"])
+    t.match(await put(folder), [403, { details: { side: "input", reason: "spool" } }], folder);
+  t.same(filesBelow(spool), [SPOOL_MARK]);
+  t.match(await put("beside"), [201]);
+});
