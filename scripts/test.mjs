@@ -55,6 +55,7 @@ const GROUPS = {
       "jobs/database-faults.test.js",
       "jobs/failing-disk.test.js",
       "features/gateway/failing-disk.test.js",
+      "features/gateway/failing-disk-stow.test.js",
       "jobs/faults.test.js",
       "jobs/parts-kill.test.js",
       "features/local-postgres/postgres.test.js",

@@ -60,6 +60,8 @@ export const TO_TRUST =
 const END = "\n}\n";
 const FORM =
   /,\n {2}"mac": \{\n {4}"key_id": "([A-Za-z0-9_-]{1,64})",\n {4}"hmac_sha256": "([0-9a-f]{64})"\n {2}\}\n\}\n$/;
+/** Of a MAC that another program has written again in its own form. */
+const FIELD = '"hmac_sha256"';
 /** Longer than what that expression matches. */
 export const LONGEST_MAC = 256;
 
@@ -191,7 +193,8 @@ export async function checkPieces(
   pieces: (field: number) => AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
 ): Promise<Trust> {
   const found = FORM.exec(end.toString("latin1"));
-  if (found === null) return { trusted: false, why: "no_mac" };
+  if (found === null)
+    return { trusted: false, why: end.includes(FIELD) ? "wrong_mac" : "no_mac" };
   const [field, key_id = "", mac = ""] = found;
   await ring.fresh();
   const find = () => ring.keys.find(({ kid }) => kid === key_id);
