@@ -229,7 +229,7 @@ export const byStow =
             tell(response.statusCode ?? 0, text);
             resolve();
           } catch (error) {
-            reject(error);
+            reject(new Error(String(error)));
           }
         });
       });

@@ -11,9 +11,10 @@ export class SmallDisk {
     execFileSync("mount", ["-t", "tmpfs", "-o", `size=${BYTES}`, "radserve-test", folder]);
   }
 
-  /** Leaves it so many bytes, or a little more while others write to it. */
+  /** Leaves it so many bytes, and a little more while others write to it. */
   fill(left: number): void {
-    for (let more = 0; ; more += PAGE) {
+    // A tmpfs of no size has no limit
+    for (let more = PAGE; ; more += PAGE) {
       const { blocks, bfree, bsize } = statfsSync(this.folder);
       if (this.#resize((blocks - bfree) * bsize + left + more)) return;
     }
