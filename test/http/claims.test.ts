@@ -164,6 +164,12 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
       undefined,
       ({ received }: { received: unknown[] }) => received.length > 0,
     ),
+    listSenders: call(
+      "GET",
+      "/gateway/senders",
+      undefined,
+      ({ senders }: { senders: unknown[] }) => senders.length > 0,
+    ),
     showReceived: call("GET", `/gateway/received/${STUDY}`),
     replaceReceived: call("POST", `/gateway/received/${STUDY}/replace`),
     removeReceived: async (token) => {
