@@ -83,6 +83,7 @@ const GROUPS = {
   page: {
     why: "Chromium shows the page for people.",
     files: [
+      "features/gateway/page.test.js",
       "features/viewer/page.test.js",
       "features/viewer/page-findings.test.js",
       "features/viewer/page-modalities.test.js",

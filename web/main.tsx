@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Overview } from "../src/server/overview.js";
 import { call, dropToken, Fault, keepToken, onRefused, storedToken, usePoll } from "./api.js";
 import { DriftPage } from "./drift.js";
+import { GatewayView } from "./gateway.js";
 import { ItemView, JobsView, JobView } from "./jobs.js";
 import { OverviewView } from "./overview.js";
 import { Allowed } from "./parts.js";
@@ -122,13 +123,18 @@ function SignIn({ why, enter }: { why: string | undefined; enter: (token: string
   );
 }
 
-const VIEWS = [
-  ["#/", "Overview"],
+type View = readonly [hash: string, name: string, feature?: string];
+
+const FIRST: View = ["#/", "Overview"];
+/** Those of a feature are there while it is on. */
+const VIEWS: readonly View[] = [
+  FIRST,
   ["#/jobs", "Jobs"],
   ["#/results", "Results"],
   ["#/send", "Send"],
+  ["#/gateway", "Gateway", "gateway"],
   ["#/drift", "Over time"],
-] as const;
+];
 
 function stateOf(
   overview: Overview | undefined,
@@ -146,13 +152,16 @@ function Signed({ leave }: { leave: () => void }) {
   const polled = usePoll<Overview>("/overview", () => OVERVIEW_MS);
   const [dropped, forget] = useDropped();
   const [, job, item] = /^#\/jobs\/([\w-]+)(?:\/(\d{1,9}))?$/.exec(hash) ?? [];
-  const [view, name] = VIEWS.find(([of]) => of !== "#/" && hash.startsWith(of)) ?? VIEWS[0];
+  const views = VIEWS.filter(
+    ([, , feature]) => feature === undefined || polled.data?.features.includes(feature) === true,
+  );
+  const [view, name] = views.find((one) => one !== FIRST && hash.startsWith(one[0])) ?? FIRST;
   useEffect(() => {
     document.title = `${name} – Radserve`;
     // Screen readers are taken to the new view, but not at the first
     if (!first.current) main.current?.focus();
     first.current = false;
-  }, [hash]);
+  }, [hash, name]);
   const [tone, words] = stateOf(polled.data, polled.fault);
   return (
     <>
@@ -169,7 +178,7 @@ function Signed({ leave }: { leave: () => void }) {
       <header class="top">
         <Brand />
         <nav aria-label="Views">
-          {VIEWS.map(([of, label]) => (
+          {views.map(([of, label]) => (
             <a key={of} href={of} aria-current={of === view ? "page" : undefined}>
               {label}
             </a>
@@ -188,6 +197,8 @@ function Signed({ leave }: { leave: () => void }) {
             <SendView overview={polled.data} dropped={dropped} taken={forget} />
           ) : view === "#/results" ? (
             <ResultsView hash={hash} overview={polled.data} />
+          ) : view === "#/gateway" ? (
+            <GatewayView />
           ) : view === "#/drift" ? (
             <DriftPage />
           ) : job !== undefined && item !== undefined ? (

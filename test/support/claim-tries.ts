@@ -148,6 +148,12 @@ export async function claimTries(t: Test) {
       undefined,
       ({ received }: { received: unknown[] }) => received.length > 0,
     ),
+    listSenders: call(
+      "GET",
+      "/gateway/senders",
+      undefined,
+      ({ senders }: { senders: unknown[] }) => senders.length > 0,
+    ),
     showReceived: call("GET", `/gateway/received/${STUDY}`),
     replaceReceived: call("POST", `/gateway/received/${STUDY}/replace`),
     removeReceived: async (token) => {

@@ -73,7 +73,13 @@ export class ServingNode {
     const url = `http://${host}:${port}`;
     const node = new ServingNode(place, url, new Client(url, await issueToken(place)), options);
     node.#run();
-    await node.untilReady();
+    try {
+      await node.untilReady();
+    } catch (error) {
+      // It would be started again and again
+      await node.stop();
+      throw error;
+    }
     return node;
   }
 

@@ -85,8 +85,8 @@ export interface DicomListenerOptions extends PduLimits {
   coming: (peer: string, studyInstanceUid: string, address: string | undefined) => Promise<void>;
   /** Told of each object that the disk has. */
   kept: (object: KeptObject, peer: string) => void;
-  /** Told of each object and association that was refused: a word. */
-  refused: (reason: string) => void;
+  /** Told of each object and association that was refused: a word, and whose it is if known. */
+  refused: (reason: string, peer?: string) => void;
   /** Told of each presentation context that was refused: its class, and why. */
   contextRefused: (peer: string, sopClassUid: string, why: ContextRefusal) => void;
   /** Told of whoever was refused by name: titles, or what is wrong with a certificate. */
@@ -378,8 +378,9 @@ class Visit implements AcceptorHandlers {
   }
 
   #refuse(reason: string): void {
-    this.told.refused[reason] = (this.told.refused[reason] ?? 0) + 1;
-    this.options.refused(reason);
+    const { peer, refused } = this.told;
+    refused[reason] = (refused[reason] ?? 0) + 1;
+    this.options.refused(reason, peer === NOBODY ? undefined : peer);
   }
 }
 

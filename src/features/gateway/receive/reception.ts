@@ -260,7 +260,9 @@ export class Reception {
     for (const { place, fresh, before } of brought) {
       const { peer, study, series } = place;
       const coming: Note = { series, kind: "coming", id: transfer.id };
-      if (isWhole || !fresh) await this.#drop(place, [nameOf(coming), ...(isWhole ? before : [])]);
+      // A kill now would forget what the disk could not take a note of
+      if (!this.#isUnwritten(place) && (isWhole || !fresh))
+        await this.#drop(place, [nameOf(coming), ...(isWhole ? before : [])]);
       else {
         const name = nameOf({ ...coming, kind: "broken" });
         await this.#change(peer, study, coming, "broken").catch(() => this.#remember(place, name));
@@ -299,6 +301,11 @@ export class Reception {
     const key = `${peer}/${study}`;
     const known = this.#unwritten.get(key) ?? new Set();
     this.#unwritten.set(key, known.add(name));
+  }
+
+  #isUnwritten({ peer, study, series }: SeriesPlace): boolean {
+    const names = this.#unwritten.get(`${peer}/${study}`) ?? [];
+    return [...names].flatMap(noteOf).some((note) => note.series === series);
   }
 
   async #writeAgain(peer: string, study: string, names: Set<string>): Promise<void> {

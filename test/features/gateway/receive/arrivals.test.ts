@@ -7,10 +7,12 @@ import { existsSync, readFileSync, readdirSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { errors } from "../../../../src/base/errors.js";
 import { createLog } from "../../../../src/base/log.js";
 import { Arrivals } from "../../../../src/features/gateway/receive/arrivals.js";
 import type { Submission } from "../../../../src/features/gateway/receive/received-jobs.js";
 import { DicomListener } from "../../../../src/features/gateway/receive/dicom-listener.js";
+import type { Reception } from "../../../../src/features/gateway/receive/reception.js";
 import { RuleBook } from "../../../../src/features/gateway/receive/rules.js";
 import { Spool } from "../../../../src/features/gateway/receive/spool.js";
 import { rule as ruleSchema } from "../../../../src/features/gateway/rule-settings.js";
@@ -248,6 +250,42 @@ await t.test("an association of a process that was killed has broken off", async
   await after.made(1);
   t.match(after.jobs, [{ note: { series: { "1.2.3.4": { associations: 1 } } } }]);
   caller.abort();
+});
+
+await t.test("what a full disk takes no note of is remembered over a kill", async (t) => {
+  const folder = t.testdir();
+  const spool = new Spool(folder, { mostBytes: 1e7, minimumFreeBytes: 0, peerShare: 1 });
+  let isFull = false;
+  const open = () =>
+    receptionIn(folder, {
+      made: (...names) =>
+        isFull ? Promise.reject(errors.disk_full("No room.")) : spool.made(...names),
+    });
+  const place = { peer: "ct1", study: STUDY, series: "1.2.3.4" };
+  const before = open();
+  const transfer = before.open(place.peer);
+  transfer.begins();
+  await transfer.brings(place);
+  transfer.kept(place, true);
+  isFull = true;
+  transfer.begins();
+  transfer.named(place);
+  await transfer.notKept(instanceAt(2), errors.disk_full("No room."));
+  await transfer.end(true);
+  const known = async (reception: Reception) => {
+    const notes = (await reception.notesOf(place.peer, place.study)).get(place.series) ?? [];
+    return reception.of(place, [`${instanceAt(1)}.dcm`], notes);
+  };
+  t.match(await known(before), { lost: 1 });
+  isFull = false;
+  const after = open();
+  await after.begin();
+  t.match(await known(after), { lost: 0, broken: 1 }, "the process that knew of it is gone");
+  const again = after.open(place.peer);
+  await again.brings(place);
+  again.kept(place, true);
+  await again.end(true);
+  t.match(await known(after), { broken: 0 }, "sent again whole");
 });
 
 await t.test("a rule may require that a series has come whole", async (t) => {
