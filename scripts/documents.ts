@@ -83,6 +83,30 @@ function claimRows(): string {
   ].join("\n");
 }
 
+/** Every endpoint, with what it does. */
+function endpointRows(): string {
+  const rows = ROUTES.map(
+    ({ method, path, summary }) =>
+      `| \`${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}\` | ${cell(summary)} |`,
+  );
+  return ["| Endpoint | What it does |", "| --- | --- |", ...rows].join("\n");
+}
+
+interface Addresses {
+  homepage: string;
+  bugs: { url: string; email: string };
+}
+/** The domain that nobody can have (RFC 2606): the addresses of a repository without a home. */
+const NO_HOME = /(^|[.@/])example\.org\b/;
+
+/** Where weaknesses are reported: the addresses in package.json, the one place that has them. */
+function contact(what: string): string {
+  const { bugs } = JSON.parse(readFileSync(file("package.json"), "utf8")) as Addresses;
+  return NO_HOME.test(bugs.email)
+    ? `Write to whoever maintains the repository that you have this from. (Whoever that is: put your addresses into\n\`homepage\`, \`repository\` and \`bugs\` of package.json, and run \`npm run documents\`; they appear here.)`
+    : `${what}: <${bugs.email}>.`;
+}
+
 interface PublishedSchema {
   properties: { outputs: { items: { oneOf: OutputSchema[] } } };
 }
@@ -108,10 +132,20 @@ function outputRows(): string {
   return `| \`kind\` | It needs | It may have |\n| --- | --- | --- |\n${rows.join("\n")}`;
 }
 
-/** One page with two tables. */
+/** Pages with two tables. */
 function standards(): [string, string] {
   const [path, text] = filled("docs/standards.md", "transfer syntaxes", readSyntaxRows());
   return [path, withTable(text, path, "written objects", writtenRows())];
+}
+
+function api(): [string, string] {
+  const [path, text] = filled("docs/api.md", "errors", errorRows());
+  return [path, withTable(text, path, "endpoints", endpointRows())];
+}
+
+function security(): [string, string] {
+  const [path, text] = filled("SECURITY.md", "advisories", advisoryRows());
+  return [path, withTable(text, path, "contact", contact("In confidence"))];
 }
 
 function filled(page: string, marker: string, rows: string): [string, string] {
@@ -182,11 +216,12 @@ function writtenRows(): string {
 /** What the generated files should hold, by their paths. */
 export function documents(): Map<string, string> {
   return new Map([
-    filled("docs/api.md", "errors", errorRows()),
+    api(),
     filled("docs/manifest.md", "outputs", outputRows()),
     filled("docs/operations.md", "settings", settingRows()),
     filled("docs/security.md", "claims", claimRows()),
-    filled("SECURITY.md", "advisories", advisoryRows()),
+    security(),
+    filled("CODE_OF_CONDUCT.md", "contact", contact("In confidence")),
     standards(),
     [file("docs/troubleshooting.md"), troubleshooting()],
     [file("openapi.yaml"), stringify(openApi(ROUTES, PARTS), { lineWidth: 110 })],
