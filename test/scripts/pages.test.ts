@@ -60,6 +60,14 @@ t.test("every relative link and anchor leads somewhere", (t) => {
   t.end();
 });
 
+t.test("the public workflow runs the commands with which the README begins", (t) => {
+  const commands = commandsOf("README.md").filter(({ text }) => text.startsWith("npm ci"));
+  t.equal(commands.length, 2);
+  const workflow = pageText(".github/workflows/check.yml");
+  for (const { text } of commands) t.ok(workflow.includes(`run: ${text.split(/ +#/)[0]}`), text);
+  t.end();
+});
+
 t.test("the README is one page, and every page can be reached from it", (t) => {
   const reached = new Set(["README.md"]);
   for (const page of reached)
