@@ -4,8 +4,9 @@
  */
 import type { Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
+import { groupsBy } from "../base/groups.js";
 import { VERSION } from "../base/version.js";
-import { bad, checked, good, type Diagnosis } from "./doctor/finding.js";
+import { bad, checked, good, shared, type Diagnosis } from "./doctor/finding.js";
 import { folders, keys } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory, openFiles } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
@@ -15,8 +16,10 @@ import type { Feature } from "./feature.js";
 import { print, type ExitStatus } from "./run.js";
 
 function configuration(config: Config): Diagnosis[] {
+  const { providers, role, threads } = config;
   return [
-    good("version", VERSION),
+    shared(good("version", VERSION)),
+    shared(good("work", `role ${role}, models on ${providers.join(" and ")}, ${threads} threads`)),
     good("configuration", config.file ?? "environment and defaults only"),
     ...config.warnings.map((warning) =>
       bad("environment", warning, "Correct the name or remove it."),
@@ -84,9 +87,26 @@ async function settings(
   return everything(config, features);
 }
 
-function line({ name, ok, found, fix }: Diagnosis): string {
-  const word = !ok ? "problem" : fix === undefined ? "ok     " : "advice ";
-  return `${word}  ${name}: ${found}${fix === undefined ? "" : `\n         fix: ${fix}`}`;
+const wordOf = ({ ok, fix }: Diagnosis) =>
+  !ok ? "problem" : fix === undefined ? "ok     " : "advice ";
+
+function line(finding: Diagnosis): string {
+  const { name, found, fix } = finding;
+  return `${wordOf(finding)}  ${name}: ${found}${fix === undefined ? "" : `\n         fix: ${fix}`}`;
+}
+
+/** What strangers may read of the findings: for a public report of a fault. */
+function shareableReport(findings: readonly Diagnosis[]): string {
+  const lines = findings.map(
+    (one) =>
+      `${wordOf(one)}  ${one.name}${one.shareable === undefined ? "" : `: ${one.shareable}`}`,
+  );
+  return [
+    ...[...groupsBy(lines, (text) => text)].map(([text, { length }]) =>
+      length === 1 ? text : `${text} (${length} times)`,
+    ),
+    "Left out: paths, names, addresses and ports. radserve doctor shows them.",
+  ].join("\n");
 }
 
 /** @param load reads the settings; what is wrong with them is one of the findings */
@@ -103,13 +123,15 @@ export async function doctorFindings(
 export const statusOf = (findings: readonly Diagnosis[]): ExitStatus =>
   findings.every(({ ok }) => ok) ? 0 : 1;
 
+/** Prints the findings: as lines, as JSON, or as what strangers may read of them. */
 export async function doctor(
   load: () => Promise<Config>,
   features: readonly Feature[],
-  json: boolean,
+  form: { json?: boolean; report?: boolean },
 ): Promise<ExitStatus> {
   const findings = await doctorFindings(load, features);
-  if (json) print(JSON.stringify(findings, null, 2));
+  if (form.report === true) print(shareableReport(findings));
+  else if (form.json === true) print(JSON.stringify(findings, ["name", "ok", "found", "fix"], 2));
   else for (const finding of findings) print(line(finding));
   return statusOf(findings);
 }

@@ -1,4 +1,5 @@
 /** Findings of doctor, each about one thing that serving needs. */
+import path from "node:path";
 import { folderFault } from "../../files/usable.js";
 
 export interface Diagnosis {
@@ -8,6 +9,11 @@ export interface Diagnosis {
   found: string;
   /** The fix of a problem, or advice if all is ok. */
   fix?: string;
+  /**
+   * What of `found` strangers may read: no path, name, address or number of anybody. Without it a
+   * report has the finding's name alone.
+   */
+  shareable?: string;
 }
 
 export const good = (name: string, found: string): Diagnosis => ({ name, ok: true, found });
@@ -24,6 +30,21 @@ export const advice = (name: string, found: string, fix: string): Diagnosis => (
   found,
   fix,
 });
+
+/** A finding that names nothing of this house, so that a report may have all of it. */
+export const shared = (finding: Diagnosis): Diagnosis => ({
+  ...finding,
+  shareable: withoutPaths(finding.found),
+});
+
+/**
+ * A text with no more of an absolute path than the name of a library, because folders can name
+ * people. A path ends at the last slash before punctuation: folders may have spaces.
+ */
+const withoutPaths = (text: string) =>
+  text.replace(/(?<![\w.])\/(?:[^'":;,()\n]*\/)?[^\s'":;,()/]*/g, (found) =>
+    /\.(so[.\d]*|node)$/.test(found) ? path.basename(found) : "(path)",
+  );
 
 export const wordsOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
