@@ -62,7 +62,7 @@ export interface SeriesReception {
   interruptedAt: number | undefined;
   /** By which interruptions of the same objects are told apart; empty where there is none. */
   notes: readonly string[];
-  /** AE titles that were called beside the first of the settings. */
+  /** AE titles that were called, as far as rules asked for them when it came. */
   titles: readonly string[];
 }
 
@@ -352,7 +352,7 @@ export class Transfer {
 
   /**
    * It is whole, and will appear. Resolves when the disk has the note that this brings the series.
-   * @param title that was called, where it is not the first of the settings
+   * @param title that was called, where rules ask for it
    */
   async brings(place: SeriesPlace, title?: string): Promise<void> {
     const known = this.#brought.get(keyOfPlace(place));

@@ -154,6 +154,7 @@ const listener =
     : new DicomPort(settings.dicom, settings.peers, {
         spool,
         reception,
+        notesTitle: () => settings.rules.some(({ called }) => called !== undefined),
         log,
         refused,
         contextRefused,

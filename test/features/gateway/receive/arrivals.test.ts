@@ -94,6 +94,7 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
     ],
     spool,
     reception,
+    notesTitle: () => book.rules.some(({ called }) => called !== undefined),
     refused: () => undefined,
     contextRefused: () => undefined,
     callerRefused: () => undefined,
@@ -358,6 +359,15 @@ await t.test("rules by texts, late attributes, titles, counts and priority", asy
     ["1.2.3.3", undefined],
     ["1.2.3.5", undefined],
   ]);
+});
+
+await t.test("a rule may be for the usual title alone", async (t) => {
+  const { send, jobs, made, unmade } = await opened(t, { rules: [{ called: ["RADSERVE"] }] });
+  await send([inSeries("1.2.3.1", 1)]);
+  await send([inSeries("1.2.3.2", 1)], "URGENT");
+  await made(1);
+  t.same(await unmade(1), ["no_rule"]);
+  t.match(jobs, [{ request: { input_folder_path: /1\.2\.3\.1$/ } }]);
 });
 
 await t.test("the largest series of a study, and studies that lack one", async (t) => {
