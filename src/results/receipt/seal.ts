@@ -193,8 +193,7 @@ export async function checkPieces(
   pieces: (field: number) => AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
 ): Promise<Trust> {
   const found = FORM.exec(end.toString("latin1"));
-  if (found === null)
-    return { trusted: false, why: end.includes(FIELD) ? "wrong_mac" : "no_mac" };
+  if (found === null) return { trusted: false, why: end.includes(FIELD) ? "wrong_mac" : "no_mac" };
   const [field, key_id = "", mac = ""] = found;
   await ring.fresh();
   const find = () => ring.keys.find(({ kid }) => kid === key_id);
