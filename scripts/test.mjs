@@ -74,7 +74,11 @@ const GROUPS = {
   },
   memory: {
     why: "What a process takes shows beside large images and volumes alone, which take long.",
-    files: ["engine/volume-memory.test.js", "http/unpacked-memory.test.js"],
+    files: [
+      "engine/volume-memory.test.js",
+      "http/burst-memory.test.js",
+      "http/unpacked-memory.test.js",
+    ],
   },
   upkeep: {
     why: "The commands of the pages start many servers and databases one after the other; a million items are written.",

@@ -22,6 +22,7 @@ import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
 import { identitiesOf } from "../models/identity.js";
 import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
+import { givingBack } from "../addon/idle.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth, hindrancesOf } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
@@ -49,6 +50,10 @@ const PATIENCE_MS = 60_000;
 /** Nodes whose shared database is away do not all come back at the same moment. */
 const OPENING: BackOff = { first: 250, most: 10_000 };
 
+/** Characters of a body. What is made of a longer one goes back when nothing follows. */
+const LARGE_TEXT = 256 * 1024;
+const rested = givingBack();
+
 /** What features do here, once the thread's entry has given it. */
 let giveFeatures: (features: readonly JobsFeature[]) => void;
 const features = new Promise<readonly JobsFeature[]>((resolve) => (giveFeatures = resolve));
@@ -59,7 +64,8 @@ export const serveJobs = (all: readonly JobsFeature[]): void => giveFeatures(all
 const methods: JobsThread = {
   perform: (name, call) => {
     const { perform, wakes } = OPERATIONS[name];
-    return answered(() => perform(call, context), wakes);
+    const answer = answered(() => perform(call, context), wakes);
+    return call.body.length > LARGE_TEXT ? answer.finally(rested) : answer;
   },
   submit: (caller, request) => answered(() => submitJob(caller, request, context), true),
   answerOn: (port) => void onPort(port, aside),

@@ -45,11 +45,12 @@ function documented(): Map<string, readonly TokenClaim[] | undefined> {
   );
 }
 
-t.test("each endpoint of the contract has its row, and each row its endpoint", async (t) => {
+t.test("each endpoint of the contract has its row, and each row its endpoint", (t) => {
   const rows = documented();
   t.same([...rows.keys()].sort(), OPERATIONS.map(({ endpoint }) => endpoint).sort());
   for (const { endpoint, needsToken } of OPERATIONS)
     t.equal(rows.get(endpoint) !== undefined, needsToken, `${endpoint} needs a token`);
+  t.end();
 });
 
 /** What a token changes: an endpoint that names one of these claims gives it something else. */
@@ -68,34 +69,46 @@ t.test("tokens that are narrowed otherwise, or not at all", { skip: needs(ADDON)
   const narrowed: Record<string, [Narrows, ...string[]]> = {
     "another destination": [["destinations"], "--admin", "--destination", "elsewhere"],
     "its own destination": [NOTHING, "--admin", "--destination", "pacs"],
-    "two destinations": [
-      NOTHING,
-      "--admin",
-      ...["--destination", "elsewhere", "--destination", "pacs"],
-    ],
+    "two destinations": [NOTHING, "--admin", "--destination", "elsewhere", "--destination", "pacs"],
     "roots whose names are beginnings of others": [
       ["input_roots", "output_roots"],
       "--admin",
       ...["job", "rec", "im"].flatMap((name) => [
-        ...["--input-root", input(name)],
-        ...["--output-root", output(name)],
+        "--input-root",
+        input(name),
+        "--output-root",
+        output(name),
       ]),
     ],
     "roots through links": [
       ["input_roots", "output_roots"],
       "--admin",
-      ...["--input-root", input("link"), "--output-root", output("link")],
+      "--input-root",
+      input("link"),
+      "--output-root",
+      output("link"),
     ],
     "the roots themselves, beside narrower ones": [
       NOTHING,
       "--admin",
-      ...["--input-root", input("other"), "--input-root", input()],
-      ...["--output-root", output("other"), "--output-root", output()],
+      "--input-root",
+      input("other"),
+      "--input-root",
+      input(),
+      "--output-root",
+      output("other"),
+      "--output-root",
+      output(),
     ],
     "everything narrowed at once": [
       CLAIMS,
-      ...["--subject", "somebody", "--no-deliver"],
-      ...["--input-root", input("other"), "--output-root", output("other")],
+      "--subject",
+      "somebody",
+      "--no-deliver",
+      "--input-root",
+      input("other"),
+      "--output-root",
+      output("other"),
     ],
     "the gateway's subject": [["subject"], "--subject", GATEWAY_SUBJECT],
     "nearly the gateway's subject": [A_STRANGER, "--subject", "Gateway"],

@@ -421,11 +421,11 @@ function mostZeros(bytes: Uint8Array, cod: number | undefined, isHigh: boolean):
     const exponents = (style & 1) === 0 ? 0xff : (bytes[cod + 14 + level] ?? 0);
     const precinct = [2 ** (exponents & 15), 2 ** (exponents >> 4)];
     const size = tile.map((side) => Math.ceil(side / 2 ** (levels - level)) + 1);
-    const [across = 1, down = 1] = size.map((side, i) => Math.ceil(side / precinct[i]!) + 1);
+    const [across = 1, down = 1] = size.map((side, i) => Math.ceil(side / (precinct[i] ?? 1)) + 1);
     packets += across * down;
     const [wide = 1, high = 1] = size.map((side, i) => {
       const block = 2 ** ((i === 0 ? x : y) + 2);
-      return Math.ceil(Math.min(side, precinct[i]!) / block) + 1;
+      return Math.ceil(Math.min(side, precinct[i] ?? side) / block) + 1;
     });
     blocks = Math.max(blocks, 3 * wide * high);
   }
