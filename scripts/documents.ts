@@ -12,6 +12,7 @@ import { ERRORS } from "../src/base/errors.js";
 import { FILE_WARNINGS, MODEL_WARNINGS } from "../src/base/warnings.js";
 import { singleRequestSchema } from "../src/inference/request.js";
 import { bulkRequestSchema } from "../src/jobs/schema.js";
+import { SERIES_FAULTS } from "../src/images/dicom/series-fault.js";
 import { sopClassName } from "../src/images/dicom/dictionary.js";
 import {
   decodable,
@@ -180,7 +181,7 @@ function gateway(): [string, string] {
 }
 
 /** Codes of one meaning that stand beside each other are one row. */
-function warningRows(table: Readonly<Record<string, string>>): string {
+function codeRows(table: Readonly<Record<string, string>>): string {
   const rows: { codes: string[]; meaning: string }[] = [];
   for (const [code, meaning] of Object.entries(table))
     if (rows.at(-1)?.meaning === meaning) rows.at(-1)?.codes.push(`\`${code}\``);
@@ -188,6 +189,12 @@ function warningRows(table: Readonly<Record<string, string>>): string {
   return `| Code | Meaning |\n| --- | --- |\n${rows
     .map(({ codes, meaning }) => `| ${codes.join(", ")} | ${cell(meaning)} |`)
     .join("\n")}`;
+}
+
+function reading(): [string, string] {
+  const page = "docs/reading.md";
+  const [path, text] = filled(page, "warnings", codeRows(FILE_WARNINGS));
+  return [path, withTable(text, page, "series faults", codeRows(SERIES_FAULTS))];
 }
 
 /** Pages with two tables. */
@@ -356,8 +363,8 @@ export function documents(): Map<string, string> {
     api(),
     gateway(),
     manifest(),
-    filled("docs/reading.md", "warnings", warningRows(FILE_WARNINGS)),
-    filled("docs/results.md", "warnings", warningRows(MODEL_WARNINGS)),
+    reading(),
+    filled("docs/results.md", "warnings", codeRows(MODEL_WARNINGS)),
     filled("docs/operations.md", "settings", settingRows()),
     filled("docs/security.md", "claims", claimRows()),
     security(),

@@ -263,8 +263,8 @@ class FolderBudget {
     if (this.#counted[what] <= most) return;
     const [code, limit, excess] =
       what === "bytes"
-        ? ["too_many_bytes", "bytes", "are larger. Send fewer or smaller slices."]
-        : ["too_many_elements", "elements and items", "have more. Send fewer slices."];
+        ? (["too_many_bytes", "bytes", "are larger. Send fewer or smaller slices."] as const)
+        : (["too_many_elements", "elements and items", "have more. Send fewer slices."] as const);
     throw seriesInvalid(
       code,
       `Expected a series of at most ${most} ${limit}; the folder's DICOM files ${excess}`,

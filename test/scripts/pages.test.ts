@@ -10,6 +10,7 @@ import { z } from "zod";
 import { documents } from "../../scripts/documents.js";
 import { bulkRequestSchema } from "../../src/jobs/schema.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
+import { FILE_WARNINGS, MODEL_WARNINGS } from "../../src/base/warnings.js";
 import {
   allPages,
   anchorsOf,
@@ -20,6 +21,7 @@ import {
   namedIn,
   pageText,
   proseOf,
+  wordsOf,
 } from "../support/pages.js";
 
 const root = fileURLToPath(new URL("../../..", import.meta.url));
@@ -102,6 +104,18 @@ t.test("each promise leads to a test or to figures", (t) => {
   t.end();
 });
 
+const MOST_WORDS = 40_000;
+
+t.test("the documents are short: sentences and tables of ours, without what is generated", (t) => {
+  const words = allPages()
+    .filter((page) => page.startsWith("docs/"))
+    .map((page): [string, number] => [page, wordsOf(page)]);
+  for (const [page, count] of words) t.comment(`${page}: ${count} words`);
+  const sum = words.reduce((total, [, count]) => total + count, 0);
+  t.ok(sum <= MOST_WORDS, `${sum} words, of at most ${MOST_WORDS}`);
+  t.end();
+});
+
 t.test("blocks are of known kinds, and commands stand in console blocks alone", (t) => {
   for (const page of COMMAND_PAGES) {
     for (const { at, info, lines } of blocksOf(page)) {
@@ -141,6 +155,16 @@ t.test("fields, npm scripts and codes in the pages are those that there are", (t
       if (/^[a-z]+(_[a-z0-9]+)+$/.test(text))
         t.ok(sources.includes(text), `${page}: ${text} is in the sources`);
     }
+  t.end();
+});
+
+t.test("every warning of the published tables is given somewhere", (t) => {
+  const sources = readdirSync(path.join(root, "src"), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".ts") && name !== "base/warnings.ts")
+    .map((name) => readFileSync(path.join(root, "src", name), "utf8"))
+    .join("\n");
+  for (const code of [...Object.keys(FILE_WARNINGS), ...Object.keys(MODEL_WARNINGS)])
+    t.ok(sources.includes(`"${code}"`), code);
   t.end();
 });
 
