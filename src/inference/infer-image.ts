@@ -278,9 +278,11 @@ async function reuseOrCompute(read: Analysis, output: OpenedPath, held: HeldName
   const verdict = verdictOf(receipt.status, image, receipt);
   const allowed = context
     .willCommit?.(verdict, place)
-    .then((patient) =>
-      context.staged?.({ folder: output, name, receipt, input: task.inputPath, patient }),
-    );
+    .then((patient) => {
+      const { attributes } = image;
+      const input = task.inputPath;
+      return context.staged?.({ folder: output, name, receipt, input, patient, attributes });
+    });
   await held.commit(made.files, receipt, allowed, place && task.delivery);
   for (const { bytes } of made.files) release(bytes);
   image.release?.();

@@ -124,6 +124,8 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
   const single = { input_image_path: at("image.dcm"), output_folder_path: out("single") };
   const bulkBody = { input_folder_path: at("jobs"), output_folder_path: out("jobs", "a") };
 
+  await call("POST", "/single_inference", { ...single, input_image_path: at("nothing.dcm") })(full);
+
   let drops = 0;
   const tries: Record<string, Try> = {
     singleInference: call("POST", "/single_inference", {
@@ -131,6 +133,13 @@ t.test("each endpoint asks of a token what the table says", { skip: needs(ADDON)
       outputs: ["sr"],
       destinations: ["pacs"],
     }),
+    listFailedRequests: call(
+      "GET",
+      "/failed_requests",
+      undefined,
+      (body: { failed: { input_image_path: string }[] }) =>
+        body.failed.some(({ input_image_path: of }) => of === at("nothing.dcm")),
+    ),
     submitJob: call("POST", "/bulk_inference", { ...bulkBody, destinations: ["pacs"] }),
     listJobs: call("GET", "/bulk_inference", undefined, (body: { jobs: { job_id: string }[] }) =>
       body.jobs.some(({ job_id }) => job_id === job),

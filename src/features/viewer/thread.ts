@@ -80,7 +80,7 @@ const methods: ViewingThread = {
           marks.readAcross(result, of.model, known, section),
         ),
   verify: verification,
-  async input(receiptPath, roots) {
+  async row(receiptPath, roots) {
     const { results } = await listResults(
       roots,
       { text: receiptPath },
@@ -90,7 +90,7 @@ const methods: ViewingThread = {
         read: (receipt) => readWithin(receipt, roots),
       },
     );
-    return results[0]?.input;
+    return results[0];
   },
   list: (of) =>
     listResults(of.roots, of.wanted, {
