@@ -81,8 +81,11 @@ const GROUPS = {
     why: "Chromium shows the page for people.",
     files: [
       "features/viewer/page.test.js",
+      "features/viewer/page-files.test.js",
       "features/viewer/page-findings.test.js",
+      "features/viewer/page-hands.test.js",
       "features/viewer/page-modalities.test.js",
+      "features/viewer/page-patient.test.js",
     ],
   },
   cuda: {

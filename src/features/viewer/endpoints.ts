@@ -247,15 +247,21 @@ export const showMarks = endpointByHttp(
       .max(64)
       .optional()
       .describe("A label: the frame with the most of it is meant"),
+    only: z
+      .string()
+      .regex(/^\d{1,5}(,\d{1,5}){0,999}$/, "Expected numbers of segments with commas between them")
+      .optional()
+      .describe("Numbers of segments: these alone are drawn, and all are counted"),
   }),
   { Marks: marksSchema },
   async (ctx, services, query) => {
     const { model, frame, across, fullest } = query;
+    const only = query.only?.split(",").map(Number);
     const needs = across === undefined ? "no input" : "input";
     const { receiptPath, roots, input } = await lookedAt(ctx, services, query, needs);
     if (across !== undefined && input === undefined) throw noInput();
     const inputPath = input ?? "";
-    const view = { receiptPath, inputPath, model, frame, fullest, across, roots };
+    const view = { receiptPath, inputPath, model, frame, fullest, only, across, roots };
     ctx.body = await ask(ctx, services, laneOf(across), (call) => call.marks(view));
   },
 );

@@ -43,6 +43,8 @@ export interface OfMarks extends OfPlace {
   model: string;
   /** A label: the frame on which it has the most pixels is meant. */
   fullest: string | undefined;
+  /** Numbers of the segments that are drawn; all if undefined. */
+  only: readonly number[] | undefined;
 }
 
 export interface OfStudy extends OfResult {

@@ -74,10 +74,10 @@ const methods: ViewingThread = {
   marks: (of) =>
     of.across === undefined
       ? withResult(of.receiptPath, of.roots.output, (result) =>
-          marks.read(result, of.model, of.fullest ?? of.frame),
+          marks.read(result, of.model, of.fullest ?? of.frame, of.only),
         )
       : ofSection(of, (known, section, result) =>
-          marks.readAcross(result, of.model, known, section),
+          marks.readAcross(result, of.model, { known, section, only: of.only }),
         ),
   verify: verification,
   async row(receiptPath, roots) {
