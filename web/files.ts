@@ -43,7 +43,9 @@ export function chosenFiles(files: FileList | null): Promise<Given> {
   return unpacked({ files: all, refused: [] });
 }
 
-/** What was let fall. It can be asked for in the moment of the drop alone; reading it takes longer. */
+/**
+ * What was let fall. It can be asked for in the moment of the drop alone; reading it takes longer.
+ */
 export function droppedFiles({ items, files }: DataTransfer): Promise<Given> {
   const entries = [...items].flatMap((item) => item.webkitGetAsEntry() ?? []);
   if (entries.length === 0) return chosenFiles(files);

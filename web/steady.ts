@@ -7,7 +7,7 @@ import { useRef, useState } from "preact/hooks";
 export interface Steady<T> {
   /** The rows that are shown, in the order in which they were shown first. */
   rows: readonly T[];
-  /** There are other rows by now: how many of them are not shown; undefined where there are none. */
+  /** There are other rows by now: how many are not shown; undefined where there are none. */
   changed: number | undefined;
   /** Shows the list as it is now. */
   renew: () => void;

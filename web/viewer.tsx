@@ -267,8 +267,10 @@ export const zoomed = (eye: Eye, factor: number, about: Pair = [0, 0]): Eye => {
   return { ...eye, zoom, pan: [pan(0), pan(1)] };
 };
 
-/** So far the wheel is turned for one frame; a notch of a mouse is about a hundred, a touchpad gives
- * a few pixels at a time. */
+/**
+ * So far the wheel is turned for one frame: a notch of a mouse is about a hundred, and a touchpad
+ * gives a few pixels at a time.
+ */
 const FRAME_PIXELS = 100;
 /** A wheel that rested so long begins anew. */
 const WHEEL_REST_MS = 250;

@@ -1,4 +1,6 @@
-/** Files that are given by hand, in Debian's Chromium: chosen, dropped, in folders and in ZIP files. */
+/**
+ * Files that are given by hand, in Debian's Chromium: chosen, dropped, in folders and in ZIP files.
+ */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { crc32, deflateRawSync } from "node:zlib";

@@ -87,7 +87,6 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await signIn(other, server, "#/results");
     const listed = other.getByRole("region", { name: "Results" }).locator("tbody tr");
     await listed.nth(2).waitFor();
-    // There it is another day than in Los Angeles for 22 hours of 24, and never the day of UTC - 14 h
     const today = await other.evaluate<string>(
       "new Intl.DateTimeFormat('sv-SE').format(new Date())",
     );
@@ -140,7 +139,8 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   });
 
   await t.test("an answer that comes after another was asked for shows nothing", async (t) => {
-    const { promise: held, resolve: release } = Promise.withResolvers<void>();
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
     await page.route(/results\/find/, async (route) => {
       if (/"id"/.test(route.request().postData() ?? "")) await held;
       await route.continue().catch(() => undefined);
