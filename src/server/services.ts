@@ -31,6 +31,8 @@ export interface RequestState {
   action?: Action;
   /** For the log: the code of the error that was answered. */
   error?: string;
+  /** Which of several reasons it has. */
+  reason?: string | undefined;
   /** For the log: what became of each model. */
   models?:
     | (Pick<AnswerText["models"][0], "name" | "status"> & Partial<AnswerText["models"][0]>)[]
