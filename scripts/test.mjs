@@ -84,6 +84,7 @@ const GROUPS = {
       "features/viewer/page-files.test.js",
       "features/viewer/page-findings.test.js",
       "features/viewer/page-hands.test.js",
+      "features/viewer/page-labels.test.js",
       "features/viewer/page-modalities.test.js",
       "features/viewer/page-patient.test.js",
     ],
