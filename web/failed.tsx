@@ -103,6 +103,7 @@ function JobsWithFailures() {
     <Card title="Images of jobs" wide>
       {fault !== undefined && <FaultNote asks fault={fault} />}
       {list !== undefined && <Renew of={list} />}
+      {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {list?.rows.length === 0 && (
         <p class="quiet">None has failed in the last {counted(data?.jobs.length ?? 0, "job")}.</p>
       )}

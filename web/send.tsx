@@ -124,7 +124,11 @@ function Path({
  * reaches.
  */
 async function folderFor(typed: string, looks: boolean): Promise<string> {
-  const beside = typed.replace(/[^/]*$/, "").replace(/\/$/, "");
+  // Never into files that were given before: they are another patient's
+  const beside = typed
+    .replace(/\/dropped-\w+(\/.*)?$/, "/")
+    .replace(/[^/]*$/, "")
+    .replace(/\/$/, "");
   const [first] =
     beside !== "" || !looks
       ? []

@@ -1,6 +1,7 @@
 /**
  * A list that stands still under the eye and the pointer: what is asked for again shows new states
- * of the rows that are there, and rows come, go and move only when somebody says so.
+ * of the rows that are there, and rows come below them; those that are there go and move only when
+ * somebody says so.
  */
 import { useRef, useState } from "preact/hooks";
 
@@ -36,8 +37,9 @@ export function useSteady<T>(
   const before = shown.current?.key === key ? shown.current.rows : rows;
   const now = new Map(rows.map((row) => [nameOf(row), row]));
   const kept = before.map((row) => now.get(nameOf(row)) ?? row);
-  // An empty list has nothing that somebody could be reading
-  const current = kept.length === 0 ? rows : kept;
+  // What comes below the last row moves none; an empty list has none that somebody could be reading
+  const isBelow = kept.every((row, i) => nameOf(row) === names[i]);
+  const current = isBelow ? rows : kept;
   shown.current = { key, rows: current };
   const isSame =
     names.length === current.length && current.every((row, i) => nameOf(row) === names[i]);

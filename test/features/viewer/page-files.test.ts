@@ -83,6 +83,7 @@ t.test("files by hand", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await said.getByText("Uploaded 4 files.").waitFor();
     const at = await input.inputValue();
     t.match(at, /\/study\/series$/);
+    t.equal(at.split("/dropped-").length, 2, "not among what was given before");
     t.same(readdirSync(at), ["0.dcm", "1.dcm", "2.dcm", "3.dcm"], "without what the desktop left");
     await send();
     await page.locator(".stage img.marks").waitFor();
