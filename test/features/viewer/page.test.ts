@@ -261,7 +261,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("slider", { name: "Opacity" }).fill("20");
     t.equal(await page.evaluate(`document.querySelector("img.marks").style.opacity`), "0.2");
     await page.getByRole("slider", { name: "Opacity" }).fill("60");
-    await page.getByRole("list", { name: "Labels" }).getByText("Bone").waitFor();
+    await page.getByRole("button", { name: "bone", exact: true }).waitFor();
     await look(t, page, "series");
     await page.getByRole("checkbox", { name: "Labels" }).uncheck();
     await page.getByRole("list", { name: "Labels" }).waitFor({ state: "detached" });
