@@ -89,8 +89,12 @@ const GROUPS = {
     files: [
       "features/gateway/page.test.js",
       "features/viewer/page.test.js",
+      "features/viewer/page-files.test.js",
       "features/viewer/page-findings.test.js",
+      "features/viewer/page-hands.test.js",
+      "features/viewer/page-labels.test.js",
       "features/viewer/page-modalities.test.js",
+      "features/viewer/page-patient.test.js",
     ],
   },
   cuda: {

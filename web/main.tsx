@@ -2,9 +2,19 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Overview } from "../src/server/overview.js";
-import { call, dropToken, Fault, keepToken, onRefused, storedToken, usePoll } from "./api.js";
+import {
+  call,
+  dropToken,
+  Fault,
+  faultOfPage,
+  keepToken,
+  onRefused,
+  storedToken,
+  usePoll,
+} from "./api.js";
 import { DriftPage } from "./drift.js";
 import { GatewayView } from "./gateway.js";
+import { droppedFiles, type Given } from "./files.js";
 import { ItemView, JobsView, JobView } from "./jobs.js";
 import { OverviewView } from "./overview.js";
 import { Allowed } from "./parts.js";
@@ -20,7 +30,13 @@ function useHash(): string {
   useEffect(() => {
     const changed = () => setHash(location.hash);
     window.addEventListener("hashchange", changed);
-    return () => window.removeEventListener("hashchange", changed);
+    // A page that the browser has kept shows what was true when it was left
+    const back = ({ persisted }: PageTransitionEvent) => persisted && location.reload();
+    window.addEventListener("pageshow", back);
+    return () => {
+      window.removeEventListener("hashchange", changed);
+      window.removeEventListener("pageshow", back);
+    };
   }, []);
   return hash;
 }
@@ -28,8 +44,8 @@ function useHash(): string {
 /**
  * Files that were let fall on the page, whichever view is shown; the view that sends them opens.
  */
-function useDropped(): [files: readonly File[], forget: () => void] {
-  const [files, setFiles] = useState<readonly File[]>([]);
+function useDropped(): [given: Promise<Given> | undefined, forget: () => void] {
+  const [given, give] = useState<Promise<Given>>();
   useEffect(() => {
     const end = new AbortController();
     const isFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") === true;
@@ -40,14 +56,14 @@ function useDropped(): [files: readonly File[], forget: () => void] {
     const drop = (event: DragEvent) => {
       if (!isFiles(event)) return;
       event.preventDefault();
-      setFiles([...(event.dataTransfer?.files ?? [])]);
+      if (event.dataTransfer !== null) give(droppedFiles(event.dataTransfer));
       location.hash = "#/send";
     };
     window.addEventListener("dragover", over, { signal: end.signal });
     window.addEventListener("drop", drop, { signal: end.signal });
     return () => end.abort();
   }, []);
-  return [files, () => setFiles([])];
+  return [given, () => give(undefined)];
 }
 
 function Brand() {
@@ -63,14 +79,23 @@ function Brand() {
   );
 }
 
+/** A token as people paste it: broken over lines, in quotes, or with the word before it. */
+const bareToken = (pasted: string): string =>
+  pasted
+    .trim()
+    .replace(/^Bearer\s/i, "")
+    .replace(/\s|^["'`]|["'`]$/g, "");
+
 function SignIn({ why, enter }: { why: string | undefined; enter: (token: string) => void }) {
   const [token, setToken] = useState("");
   const [fault, setFault] = useState(why);
   const [busy, setBusy] = useState(false);
   const check = async () => {
-    const given = token.trim();
+    const given = bareToken(token);
     setBusy(true);
     try {
+      if (!/^[\x21-\x7e]+$/.test(given))
+        throw faultOfPage("A token has letters, digits, dots, - and _ alone: copy it once more.");
       await call("GET", "/overview", { token: given });
       enter(given);
     } catch (thrown) {
@@ -90,8 +115,7 @@ function SignIn({ why, enter }: { why: string | undefined; enter: (token: string
         <Brand />
         <h1>Sign in with a token</h1>
         <p class="quiet" id="token-hint">
-          <code>radserve token issue --subject NAME</code> makes one. Paste it alone, without
-          Bearer. It is kept for this tab only.
+          <code>radserve token issue --subject NAME</code> makes one. It is kept for this tab only.
         </p>
         {fault !== undefined && (
           <p class="note bad" role="alert">
@@ -238,6 +262,8 @@ function App() {
     <Signed
       leave={() => {
         dropToken();
+        // Whoever comes next has not asked for what was shown
+        location.hash = "#/";
         setWhy(undefined);
         setToken(null);
       }}

@@ -105,7 +105,10 @@ const factsSchema = z.object({
   requeued: z.int().optional(),
   /** Milliseconds from the request, or from the item's begin. */
   ms: z.number().optional(),
-  /** Why a token was refused; of trouble, `head_gone`. */
+  /**
+   * Why a token was refused; which of several reasons an error has (`permission`, `not_mounted`);
+   * of trouble, `head_gone`.
+   */
   reason: z.string().optional(),
   /**
    * How often: refusals that are told together; actions that were refused because no line could be

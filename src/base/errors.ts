@@ -446,6 +446,17 @@ export const DISK_FAULTS: ReadonlySet<string> = new Set([
   ),
 ]);
 
+/** A word among letters, which names nobody. */
+const REASON = /^[a-z_]{1,40}$/;
+
+/**
+ * Which of several reasons an error has, as its details say it; undefined where it has one alone.
+ */
+export function reasonOf({ details }: Pick<RadserveError, "details">): string | undefined {
+  const reason = details?.["reason"];
+  return typeof reason === "string" && REASON.test(reason) ? reason : undefined;
+}
+
 /**
  * Any thrown value as a RadserveError; what was not raised on purpose is `internal` and keeps its
  * cause for the log.

@@ -6,7 +6,8 @@ import type { Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
 import { groupsBy } from "../base/groups.js";
 import { VERSION } from "../base/version.js";
-import { bad, checked, good, shared, type Diagnosis } from "./doctor/finding.js";
+import { LONGEST_ANSWER_MS } from "./client.js";
+import { bad, checked, good, inTime, shared, type Diagnosis } from "./doctor/finding.js";
 import { folders, keys } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory, openFiles } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
@@ -30,10 +31,23 @@ function configuration(config: Config): Diagnosis[] {
 /** The checks that need the settings; each stands alone. */
 async function everything(config: Config, features: readonly Feature[]): Promise<Diagnosis[]> {
   const report = "Report this as a fault of Radserve, with this line.";
-  const started = await engine(config);
-  const onCpu = started.works || config.providers.includes("cuda");
   const { found, findings } = await keys(config);
   const newest = found.keys.map(({ created }) => created).sort();
+  // What waits for others goes before what computes, and all of it at once
+  const asked = (name: string, look: () => Diagnosis[] | Promise<Diagnosis[]>, fix = report) =>
+    inTime(name, checked(name, look, fix), LONGEST_ANSWER_MS);
+  const [ofFolders, ofToken, ofCertificate, ofFeature, ofPort, ofDatabase, ofServer] =
+    await Promise.all([
+      asked("folders", () => folders(config)),
+      asked("token", () => token(config, found.keys), "Correct RADSERVE_TOKEN or RADSERVE_URL."),
+      asked("certificate", () => certificates(config)),
+      ofFeatures(config, features, asked),
+      asked("port", () => port(config)),
+      asked("bulk database", () => bulkDatabase(config, features)),
+      asked("server", () => runningServer(config)),
+    ]);
+  const started = await engine(config);
+  const onCpu = started.works || config.providers.includes("cuda");
   return [
     ...configuration(config),
     ...(await checked("models", () => models(config, onCpu), report)),
@@ -46,18 +60,14 @@ async function everything(config: Config, features: readonly Feature[]): Promise
       () => openFiles(config, features),
       "Raise it for the server, or lower RADSERVE_THREADS.",
     )),
-    ...(await checked("folders", () => folders(config), report)),
+    ...ofFolders,
     ...findings,
-    ...(await checked(
-      "token",
-      () => token(config, found.keys),
-      "Correct RADSERVE_TOKEN or RADSERVE_URL.",
-    )),
-    ...(await checked("certificate", () => certificates(config), report)),
-    ...(await ofFeatures(config, features, report)),
-    ...(await checked("port", () => port(config), report)),
-    ...(await checked("bulk database", () => bulkDatabase(config, features), report)),
-    ...(await checked("server", () => runningServer(config), report)),
+    ...ofToken,
+    ...ofCertificate,
+    ...ofFeature,
+    ...ofPort,
+    ...ofDatabase,
+    ...ofServer,
     clock(newest.at(-1) ?? ""),
   ];
 }
@@ -65,10 +75,10 @@ async function everything(config: Config, features: readonly Feature[]): Promise
 async function ofFeatures(
   config: Config,
   features: readonly Feature[],
-  fix: string,
+  asked: (name: string, look: () => Promise<Diagnosis[]>) => Promise<Diagnosis[]>,
 ): Promise<Diagnosis[]> {
-  const each = features.map(async (feature) =>
-    checked(feature.name, async () => (await feature.doctor?.(config)) ?? [], fix),
+  const each = features.map((feature) =>
+    asked(feature.name, async () => (await feature.doctor?.(config)) ?? []),
   );
   return (await Promise.all(each)).flat();
 }
@@ -133,5 +143,7 @@ export async function doctor(
   if (form.report === true) print(shareableReport(findings));
   else if (form.json === true) print(JSON.stringify(findings, ["name", "ok", "found", "fix"], 2));
   else for (const finding of findings) print(line(finding));
+  // What it asked may never answer, and nobody waits for that
+  if (findings.some(({ late }) => late)) process.exit(statusOf(findings));
   return statusOf(findings);
 }

@@ -326,7 +326,7 @@ export class BulkService {
       const code = errno(error.cause);
       outcome = { ok: false, error: error.toObject(), ...(code === "" ? {} : { errno: code }) };
       // Nothing was committed: a line that cannot be written holds up nothing
-      action.failed(error.code).catch(() => undefined);
+      action.failed(error).catch(() => undefined);
     }
     // The thread that asked has ended: the next one begins its numbers anew, and means another item
     // by this one

@@ -12,7 +12,7 @@ import Koa from "koa";
 import { z } from "zod";
 import { givingBack } from "../addon/idle.js";
 import { durations } from "../base/durations.js";
-import { asRadserveError, errors, type RadserveError } from "../base/errors.js";
+import { asRadserveError, errors, reasonOf, type RadserveError } from "../base/errors.js";
 import { type Context, type Services, type RequestState } from "./services.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { traceparentOf } from "../base/traceparent.js";
@@ -231,7 +231,7 @@ function identify(options: ServerOptions): Middleware {
     });
     ctx.res.once("close", () => {
       const { requestId: request_id, traceparent } = ctx.state;
-      const { route, error, models, address, caller } = ctx.state;
+      const { route, error, reason, models, address, caller } = ctx.state;
       const status = ctx.res.writableFinished ? ctx.status : 499;
       const ms = Math.round((performance.now() - start) * 10) / 10;
       figures.answered({ route, error, models }, status, ms);
@@ -239,7 +239,19 @@ function identify(options: ServerOptions): Middleware {
       const { method } = ctx;
       const subject = caller?.subject;
       log.info(
-        { request_id, traceparent, subject, method, route, status, error, models, address, ms },
+        {
+          request_id,
+          traceparent,
+          subject,
+          method,
+          route,
+          status,
+          error,
+          reason,
+          models,
+          address,
+          ms,
+        },
         "request",
       );
     });
@@ -263,6 +275,7 @@ function answerErrors({ log, monitoring }: ServerOptions): Middleware {
         );
       monitoring.conditions.noteFault(error);
       ctx.state.error = error.code;
+      ctx.state.reason = reasonOf(error);
       ctx.state.models ??= refusedModels(error);
       ctx.status = error.status;
       const { code, message, details } = error;

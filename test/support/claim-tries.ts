@@ -108,6 +108,8 @@ export async function claimTries(t: Test) {
   const single = { input_image_path: at("image.dcm"), output_folder_path: out("single") };
   const bulkBody = { input_folder_path: at("jobs"), output_folder_path: out("jobs", "a") };
 
+  await call("POST", "/single_inference", { ...single, input_image_path: at("nothing.dcm") })(full);
+
   let drops = 0;
   const tries: Record<string, Try> = {
     singleInference: call("POST", "/single_inference", {
@@ -115,6 +117,13 @@ export async function claimTries(t: Test) {
       outputs: ["sr"],
       destinations: ["pacs"],
     }),
+    listFailedRequests: call(
+      "GET",
+      "/failed_requests",
+      undefined,
+      (body: { failed: { input_image_path: string }[] }) =>
+        body.failed.some(({ input_image_path: of }) => of === at("nothing.dcm")),
+    ),
     submitJob: call("POST", "/bulk_inference", { ...bulkBody, destinations: ["pacs"] }),
     listJobs: call("GET", "/bulk_inference", undefined, (body: { jobs: { job_id: string }[] }) =>
       body.jobs.some(({ job_id }) => job_id === job),

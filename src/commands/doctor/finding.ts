@@ -1,5 +1,6 @@
 /** Findings of doctor, each about one thing that serving needs. */
 import path from "node:path";
+import { within } from "../../base/waiting.js";
 import { folderFault } from "../../files/usable.js";
 
 export interface Diagnosis {
@@ -14,6 +15,8 @@ export interface Diagnosis {
    * report has the finding's name alone.
    */
   shareable?: string;
+  /** What was asked has not answered. */
+  late?: true;
 }
 
 export const good = (name: string, found: string): Diagnosis => ({ name, ok: true, found });
@@ -62,6 +65,28 @@ export async function checked(
   } catch (error) {
     return [bad(name, wordsOf(error), fix)];
   }
+}
+
+/**
+ * A check that asks something outside of this process: a disk, a database, a server. What does not
+ * answer in time is its finding, and the others are told all the same.
+ */
+export async function inTime(
+  name: string,
+  findings: Promise<Diagnosis[]>,
+  milliseconds: number,
+): Promise<Diagnosis[]> {
+  if (await within(findings, milliseconds)) return findings;
+  return [
+    {
+      late: true,
+      ...bad(
+        name,
+        `no answer within ${milliseconds / 1000} s`,
+        "What it asks is stuck: look at shares, disks (dmesg), the network and the database that it names.",
+      ),
+    },
+  ];
 }
 
 /** Why this user cannot use a folder so; undefined where it can. */

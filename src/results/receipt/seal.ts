@@ -164,6 +164,30 @@ export async function resultKeyIds(): Promise<string[]> {
   return ring.keys.map(({ kid }) => kid);
 }
 
+/** A key that was made of one of the keys of results, for one purpose. */
+export interface DerivedKey {
+  /** The id of the key that it was made of. */
+  id: string;
+  /** 32 bytes. */
+  key: Buffer;
+}
+
+/**
+ * Keys for what all nodes of an installation have to read, and nobody else: the one that is used
+ * now first, then those of before. None where there is no key of results.
+ * @param purpose keys of two purposes have nothing in common
+ */
+export async function derivedKeys(purpose: string): Promise<DerivedKey[]> {
+  await ring.fresh();
+  const signs = signingKey(ring.keys);
+  return [...ring.keys]
+    .sort((a, b) => Number(b === signs) - Number(a === signs))
+    .map(({ kid, verify }) => ({
+      id: kid,
+      key: createHmac("sha256", verify).update(`radserve.derived/1\0${purpose}`).digest(),
+    }));
+}
+
 function begun(kind: Sealed, name: string, { verify }: Key) {
   return createHmac("sha256", verify).update(`radserve.${kind}/1\0${name.normalize()}\0`);
 }
