@@ -216,7 +216,7 @@ interface SchemaNode {
 const kindsOf = ({ oneOf, anyOf }: SchemaNode): SchemaNode[] => oneOf ?? anyOf ?? [];
 const constOf = ({ properties = {} }: SchemaNode): string => {
   const named = ["kind", "encoding"].map((field) => properties[field]?.const);
-  return String(named.find((name) => name !== undefined) ?? "");
+  return named.find((name) => typeof name === "string") ?? "";
 };
 
 /** One step of a marker's path: a field's name, or "=KIND" for one of several kinds. */
