@@ -300,7 +300,7 @@ void PrefixCode<kSymbols>::Make(const std::array<uint32_t, kSymbols>& counts, si
 
 class Blocks {
  public:
-  explicit Blocks(BitWriter& out) : out_(out) { tokens_.reserve(kMostTokens); }
+  explicit Blocks(BitWriter& out) : out_(out), tokens_(kMostTokens) {}
 
   void Byte(uint8_t byte) { Add(byte | kOneByte, &literals_[byte]); }
 
@@ -313,13 +313,13 @@ class Blocks {
   /// Of any length from 3 on.
   void Match(size_t length, size_t distance) {
     const size_t slot = SlotOfDistance(distance);
+    const uint32_t far = kMatch | static_cast<uint32_t>(slot << 24 | (distance - 1) << 9);
     while (length > 0) {
       // Two short ones where the rest would be too short
       size_t part = std::min(length, kLongest);
       if (length > part && length - part < kShortest) part = length - kShortest;
       ++distances_[slot];
-      Add(kMatch | static_cast<uint32_t>(distance - 1) << 9 | static_cast<uint32_t>(part),
-          &literals_[257 + kSlotOfLength[part]]);
+      Add(far | static_cast<uint32_t>(part), &literals_[257 + kSlotOfLength[part]]);
       length -= part;
     }
   }
@@ -328,13 +328,14 @@ class Blocks {
 
  private:
   static constexpr size_t kMostTokens = 1 << 15;
+  /// A match: its length from bit 0 on, its distance less 1 from 9, the slot of that from 24.
   static constexpr uint32_t kMatch = 1U << 31;
   static constexpr uint32_t kOneByte = 1U << 30;
 
   void Add(uint32_t token, uint32_t* count) {
     ++*count;
-    tokens_.push_back(token);
-    if (tokens_.size() == kMostTokens) Write(false);
+    tokens_[filled_] = token;
+    if (++filled_ == kMostTokens) Write(false);
   }
 
   void Write(bool last);
@@ -343,6 +344,7 @@ class Blocks {
 
   BitWriter& out_;
   std::vector<uint32_t> tokens_;
+  size_t filled_ = 0;
   std::array<uint32_t, kLiterals> literals_{};
   std::array<uint32_t, kDistances> distances_{};
   PrefixCode<kLiterals> literal_code_;
@@ -397,13 +399,13 @@ void Blocks::WriteCodes() {
 
 void Blocks::WriteTokens() {
   // A token takes 48 bits at most
-  out_.Room(6 * tokens_.size() + 8);
+  out_.Room(6 * filled_ + 8);
   const auto& literals = literal_code_;
   const auto& distances = distance_code_;
-  for (const uint32_t token : tokens_) {
+  for (const uint32_t token : std::span(tokens_).first(filled_)) {
     if ((token & kMatch) != 0) {
       const size_t length = token & 511, distance = (token >> 9 & (kWindow - 1)) + 1;
-      const size_t length_slot = kSlotOfLength[length], slot = SlotOfDistance(distance);
+      const size_t length_slot = kSlotOfLength[length], slot = token >> 24 & 31;
       const Slot& of_length = kLengthSlots[length_slot];
       const Slot& of_distance = kDistanceSlots[slot];
       uint64_t bits = literals.code[257 + length_slot];
@@ -440,7 +442,7 @@ void Blocks::Write(bool last) {
   out_.Put((last ? 1 : 0) | 2 << 1, 3);
   WriteCodes();
   WriteTokens();
-  tokens_.clear();
+  filled_ = 0;
   literals_.fill(0);
   distances_.fill(0);
 }
