@@ -63,21 +63,19 @@ function ordered(dataset: Dataset): Elements {
   const elements: Elements = [];
   for (const keyword of Object.keys(dataset)) {
     const value = dataset[keyword];
-    if (value !== undefined) elements.push([attributeOf(keyword), value]);
+    if (value !== undefined) insert(elements, [attributeOf(keyword), value]);
   }
-  return inOrder(elements);
+  return elements;
 }
 
 /** By insertion: most data sets are items of a few elements, and Array's own sort copies them. */
-function inOrder(elements: Elements): Elements {
-  for (let end = 1; end < elements.length; end++) {
-    const taken = elements[end]!;
-    let at = end;
-    for (; at > 0 && elements[at - 1]![0].tag > taken[0].tag; at--)
-      elements[at] = elements[at - 1]!;
-    elements[at] = taken;
-  }
-  return elements;
+function insert(elements: Elements, element: Elements[number]): void {
+  const end = elements.push(element) - 1;
+  let at = end;
+  while (at > 0 && (elements[at - 1]?.[0].tag ?? 0) > element[0].tag) at -= 1;
+  if (at === end) return;
+  elements.copyWithin(at + 1, at, end);
+  elements[at] = element;
 }
 
 /** @throws ObjectTooLarge */
