@@ -235,8 +235,14 @@ t.test(
       packed.filter((name) => /^(src|test|bench)\/|^native\/test\/|\.map$|\.test\./.test(name)),
       [],
     );
-    const { exports } = JSON.parse(text("package.json")) as { exports: Record<string, string> };
-    for (const target of Object.values(exports))
+    const { exports, files } = JSON.parse(text("package.json")) as {
+      exports: Record<string, string | Record<string, string>>;
+      files: string[];
+    };
+    t.ok(files.includes("/npm-shrinkwrap.json"), "a tarball installs the versions of the lock");
+    for (const target of Object.values(exports).flatMap((to) =>
+      typeof to === "string" ? to : Object.values(to),
+    ))
       t.ok(
         packed.some((name) => `./${name}`.startsWith(target.split("*")[0] ?? "")),
         target,
