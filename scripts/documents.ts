@@ -206,7 +206,7 @@ function standards(): [string, string] {
 /** A schema as published: its fields, the kinds that it may be, or what its list holds. */
 interface SchemaNode {
   description?: string;
-  const?: unknown;
+  const?: string;
   properties?: Record<string, SchemaNode>;
   oneOf?: SchemaNode[];
   anyOf?: SchemaNode[];

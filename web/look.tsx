@@ -20,7 +20,7 @@ const WHY: Readonly<Record<Extract<Trust, { trusted: false }>["why"], string>> =
   no_mac: "It has no signature: an older Radserve wrote it, or somebody else.",
   wrong_mac: "It was changed or renamed after it was written.",
   unknown_key: "Another installation wrote it, or its key was removed.",
-  no_receipt: "The file is no receipt any more.",
+  no_receipt: "The file is not a receipt any more.",
 };
 
 /** In place of findings that may be anybody's. */

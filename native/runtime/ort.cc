@@ -98,7 +98,7 @@ Tensor FromValue(std::string name, Ort::Value value) {
   const auto info = value.GetTensorTypeAndShapeInfo();
   const auto dtype = FromOrt(info.GetElementType());
   if (!dtype)
-    throw EngineError("output_invalid", "The output \"" + name + "\" is no tensor of numbers.");
+    throw EngineError("output_invalid", "The output \"" + name + "\" is not a numeric tensor.");
   auto owner = std::make_shared<Ort::Value>(std::move(value));
   auto* data = static_cast<std::byte*>(owner->GetTensorMutableRawData());
   return Tensor{std::move(name), *dtype, info.GetShape(), std::move(owner), data};

@@ -219,7 +219,7 @@ export const ERRORS = {
     cause:
       "The network asks for more than all runs together may have: the image is large for it, the server has little memory, or the network is at fault. Nothing else was in its way.",
     remedy:
-      "Send a smaller image. Give the server more memory (docs/operations.md, Memory), or lower `RADSERVE_MEMORY`, which leaves more to networks; or report the network to its maker. Other models of the request are not affected.",
+      "Send a smaller image. Give the server more memory (docs/operations.md, Sizing), or lower `RADSERVE_MEMORY`, which leaves more to networks; or report the network to its maker. Other models of the request are not affected.",
   },
   cancelled: {
     status: 499,

@@ -144,7 +144,7 @@ async function inferFolder(
 function alsoNoCase(error: unknown, cases: ReturnType<typeof whyNoCase>): unknown {
   if (!(error instanceof RadserveError) || error.details?.["reason"] !== "several_series")
     return error;
-  const message = `${error.message} For models of several series, details.cases says why the folder is no case.`;
+  const message = `${error.message} For models of several series, details.cases says why the folder is not a case.`;
   return new RadserveError(error.code, message, { ...error.details, cases });
 }
 

@@ -92,7 +92,7 @@ interface FolderFiles {
 const NOT_DICOM: LeftOut = { code: "left_out_not_dicom", what: "files that are not DICOM" };
 const NOT_REGULAR: LeftOut = {
   code: "left_out_not_a_file",
-  what: "links, folders and other entries that are no plain files",
+  what: "links, folders and other entries that are not plain files",
 };
 const OWN_OUTPUT: LeftOut = {
   code: "left_out_own_result",

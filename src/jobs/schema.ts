@@ -319,7 +319,7 @@ export const itemSchema = z.object({
   warnings: answerSchema.shape.warnings,
   deliveries: answerSchema.shape.deliveries,
   error: errorObjectSchema.optional(),
-  reason: skipReasonSchema.optional().describe("Why a skipped file is no input"),
+  reason: skipReasonSchema.optional().describe("Why a skipped file is not an input"),
 });
 export type Item = z.infer<typeof itemSchema>;
 

@@ -291,7 +291,7 @@ const PART_GRAPHS_MEANING =
   "nnU-Net does over its folds";
 
 const modelPart = z.strictObject({
-  name: modelName.describe("Receipts call it so"),
+  name: modelName.describe("Its name in receipts"),
   graphs: z.array(z.string().min(1)).min(1).max(32).describe(PART_GRAPHS_MEANING),
   labels: z
     .array(z.string().min(1).max(64))
@@ -311,7 +311,7 @@ const PARTS_MEANING =
 
 const WHEN_EMPTY_MEANING =
   "If the label is nowhere: negative, this model does not run and finds nothing there; refuse, " +
-  "it does not accept the image; whole, it looks at the whole image. Results say so";
+  "it does not accept the image; whole, it is given the whole image. Results say so";
 
 const region = z
   .strictObject({

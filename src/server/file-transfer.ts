@@ -149,7 +149,7 @@ async function uploadFolder(
   const refuse = async ({ realPath }: OpenedPath) => {
     if (isInside(realPath, output))
       throw errors.path_not_allowed(
-        "Expected an input folder that is no output folder too; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders apart from those of inputs.",
+        "Expected an input folder outside all output folders; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders outside the input roots.",
         { side: "input", reason: "output_root" },
       );
     // A node without the gateway may share the folder

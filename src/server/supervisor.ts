@@ -238,7 +238,7 @@ class Supervisor {
     this.#open = false;
     if (this.#stopping) {
       if (status !== 0 && !this.#refused)
-        this.log.error({ status, signal }, "the serving process did not end as it was told");
+        this.log.error({ status, signal }, "the serving process did not end when asked");
       this.#finish(status ?? 1);
       return;
     }

@@ -192,7 +192,7 @@ const schema = z
     if (dicom.tls?.client_ca === undefined && open.length > 0)
       issue(
         ["dicom", "host"],
-        `Expected 127.0.0.1, or tls.client_ca, or networks of every peer: an AE title is no proof of who calls, and ${open.join(", ")} may call from anywhere`,
+        `Expected 127.0.0.1, or tls.client_ca, or networks of every peer: an AE title does not prove who calls, and ${open.join(", ")} may call from anywhere`,
       );
   });
 

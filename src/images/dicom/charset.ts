@@ -170,7 +170,7 @@ export function textDecoder(terms: readonly string[], warnings: Warning[] = []):
       warn(
         warnings,
         "character_set_unknown",
-        `SpecificCharacterSet holds ${said}, which is no character set of DICOM; text beyond ASCII was not read.`,
+        `SpecificCharacterSet holds ${said}, which is not a character set of DICOM; text beyond ASCII was not read.`,
       );
     else
       warn(

@@ -244,7 +244,7 @@ export function readHeader(walk: Walk, offset: number, end: number, encoding: En
     warn(
       walk.warnings,
       "vr_unknown",
-      `The value representation of ${describeTag(tag)} is none that there is.`,
+      `The value representation of ${describeTag(tag)} does not exist.`,
     );
     return { tag, vr: dictionaryVr(tag), length: short, value: offset + 8 };
   }

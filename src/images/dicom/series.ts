@@ -499,14 +499,14 @@ function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
   if (kinds.size > 1)
     throw seriesInvalid(
       "mixed_format",
-      `Expected images of one kind, found ${[...kinds].map((uid) => (uid === undefined ? "none stated" : sopClassName(uid))).join(", ")}. Leave out what is no slice of this volume.`,
+      `Expected images of one kind, found ${[...kinds].map((uid) => (uid === undefined ? "none stated" : sopClassName(uid))).join(", ")}. Leave out files that are not slices of this volume.`,
       { sop_classes: [...kinds] },
     );
   const modalities = [...new Set(files.map(({ source }) => source.modality ?? "none"))];
   if (modalities.length > 1)
     throw seriesInvalid(
       "mixed_format",
-      `Expected one Modality, found ${modalities.join(", ")}. Leave out what is no slice of this volume.`,
+      `Expected one Modality, found ${modalities.join(", ")}. Leave out files that are not slices of this volume.`,
       { modalities },
     );
   const studies = new Set(files.map(({ source }) => source.studyInstanceUid ?? ""));

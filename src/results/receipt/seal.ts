@@ -38,7 +38,7 @@ export const trustSchema = z.discriminatedUnion("trusted", [
     why: z
       .enum(["no_mac", "wrong_mac", "unknown_key", "no_receipt"])
       .describe(
-        "no_mac: written by Radserve 0.6, by a command without keys, or by somebody else; wrong_mac: changed, or moved to another name, since it was written; unknown_key: written by another installation, or with a key that was removed; no_receipt: the file is no receipt, or too large for one",
+        "no_mac: written by Radserve 0.6, by a command without keys, or by somebody else; wrong_mac: changed, or moved to another name, since it was written; unknown_key: written by another installation, or with a key that was removed; no_receipt: the file is not a receipt, or is too large",
       ),
   }),
 ]);
@@ -49,7 +49,7 @@ const WORDS = {
   no_mac: "it has no MAC: Radserve 0.6 wrote it, or a command without keys, or somebody else",
   wrong_mac: "its MAC is not right: it was changed, or moved to another name, since it was written",
   unknown_key: "its MAC is by a key that this installation does not have",
-  no_receipt: "it is no receipt, or too large for one",
+  no_receipt: "it is not a receipt, or is too large",
 };
 /** Why a file is not trusted, in words. */
 export const distrust = ({ why }: Extract<Trust, { trusted: false }>): string => WORDS[why];
