@@ -207,9 +207,9 @@ export const ERRORS = {
   },
   output_invalid: {
     status: 422,
-    description: "A model's output failed its checks and was not written.",
+    description: "A model could not compute this image, or its output failed its checks and was not written.",
     cause:
-      "The model returned NaN or a wrong shape, or a DICOM object failed its check after writing.",
+      "A node of the graph failed for this input, the model returned NaN or a wrong shape, or a DICOM object failed its check after writing.",
     remedy:
       "`radserve models check FOLDER` runs its canary. Report the image to the maker of the model. Other models of the request are not affected.",
   },
