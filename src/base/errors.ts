@@ -207,7 +207,8 @@ export const ERRORS = {
   },
   output_invalid: {
     status: 422,
-    description: "A model could not compute this image, or its output failed its checks and was not written.",
+    description:
+      "A model could not compute this image, or its output failed its checks and was not written.",
     cause:
       "A node of the graph failed for this input, the model returned NaN or a wrong shape, or a DICOM object failed its check after writing.",
     remedy:
