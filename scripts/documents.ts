@@ -88,6 +88,30 @@ function claimRows(): string {
   ].join("\n");
 }
 
+/** Every endpoint, with what it does. */
+function endpointRows(): string {
+  const rows = ROUTES.map(
+    ({ method, path, summary }) =>
+      `| \`${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}\` | ${cell(summary)} |`,
+  );
+  return ["| Endpoint | What it does |", "| --- | --- |", ...rows].join("\n");
+}
+
+interface Addresses {
+  homepage: string;
+  bugs: { url: string; email: string };
+}
+/** The domain that nobody can have (RFC 2606): the addresses of a repository without a home. */
+const NO_HOME = /(^|[.@/])example\.org\b/;
+
+/** Where weaknesses are reported: the addresses in package.json, the one place that has them. */
+function contact(what: string): string {
+  const { bugs } = JSON.parse(readFileSync(file("package.json"), "utf8")) as Addresses;
+  return NO_HOME.test(bugs.email)
+    ? `Write to whoever maintains the repository that you have this from. (Whoever that is: put your addresses into\n\`homepage\`, \`repository\` and \`bugs\` of package.json, and run \`npm run documents\`; they appear here.)`
+    : `${what}: <${bugs.email}>.`;
+}
+
 interface PublishedSchema {
   properties: { outputs: { items: { oneOf: OutputSchema[] } } };
 }
@@ -173,7 +197,7 @@ function reading(): [string, string] {
   return [path, withTable(text, page, "series faults", codeRows(SERIES_FAULTS))];
 }
 
-/** One page with two tables. */
+/** Pages with two tables. */
 function standards(): [string, string] {
   const [path, text] = filled("docs/standards.md", "transfer syntaxes", readSyntaxRows());
   return [path, withTable(text, path, "written objects", writtenRows())];
@@ -192,7 +216,7 @@ interface SchemaNode {
 const kindsOf = ({ oneOf, anyOf }: SchemaNode): SchemaNode[] => oneOf ?? anyOf ?? [];
 const constOf = ({ properties = {} }: SchemaNode): string => {
   const named = ["kind", "encoding"].map((field) => properties[field]?.const);
-  return named.find((name) => name !== undefined) ?? "";
+  return named.find((name) => typeof name === "string") ?? "";
 };
 
 /** One step of a marker's path: a field's name, or "=KIND" for one of several kinds. */
@@ -252,6 +276,11 @@ function manifest(): [string, string] {
   return [path, whole];
 }
 
+function security(): [string, string] {
+  const [path, text] = filled("SECURITY.md", "advisories", advisoryRows());
+  return [path, withTable(text, path, "contact", contact("In confidence"))];
+}
+
 function filled(page: string, marker: string, rows: string): [string, string] {
   const path = file(page);
   return [path, withTable(readFileSync(path, "utf8"), page, marker, rows)];
@@ -302,7 +331,8 @@ function api(): [string, string] {
     fieldTable(fieldsOf(z.toJSONSchema(schema, { io: "input" }) as SchemaNode, false));
   const [path, text] = filled(page, "errors", errorRows());
   const single = withTable(text, page, "fields of an image", rows(singleRequestSchema));
-  return [path, withTable(single, page, "fields of a job", rows(bulkRequestSchema))];
+  const both = withTable(single, page, "fields of a job", rows(bulkRequestSchema));
+  return [path, withTable(both, page, "endpoints", endpointRows())];
 }
 
 function readSyntaxRows(): string {
@@ -337,7 +367,8 @@ export function documents(): Map<string, string> {
     filled("docs/results.md", "warnings", codeRows(MODEL_WARNINGS)),
     filled("docs/operations.md", "settings", settingRows()),
     filled("docs/security.md", "claims", claimRows()),
-    filled("SECURITY.md", "advisories", advisoryRows()),
+    security(),
+    filled("CODE_OF_CONDUCT.md", "contact", contact("In confidence")),
     standards(),
     [file("docs/troubleshooting.md"), troubleshooting()],
     [file("openapi.yaml"), stringify(openApi(ROUTES, PARTS), { lineWidth: 110 })],

@@ -57,6 +57,9 @@ class Given : public Fields<Given> {
 };
 
 std::span<uint8_t> Bytes(const Napi::Value& value, const char* name);
+/// Keeps an array alive as long as somebody has this. It is made and dropped on the thread of the
+/// environment.
+std::shared_ptr<Napi::ObjectReference> Hold(const Napi::Value& array);
 /// A whole number from `least` on.
 size_t Whole(const Napi::Value& value, int64_t least, const char* name);
 /// The plane reads the array's own memory; the caller keeps a reference to the array.
@@ -87,6 +90,8 @@ Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessi
 /// EngineStats of src/engine/stats.ts.
 Napi::Object WriteStats(Napi::Env env, Engine& engine);
 Napi::Object WriteInference(Napi::Env env, InferRequest& request);
+/// An array that owns these bytes: nothing is copied, unless they are few.
+Napi::Uint8Array WriteBytes(Napi::Env env, std::vector<uint8_t>&& bytes);
 
 template <typename List, typename Write>
 Napi::Array WriteList(Napi::Env env, List&& items, const Write& write) {
@@ -129,11 +134,12 @@ std::span<const Export> EngineExports();
 std::span<const Export> FileExports();
 /// Pixels rearranged on the calling thread, without an engine.
 std::span<const Export> PixelExports();
-/// Pictures for people, on the calling thread: what the objects hold stands in
+/// Pictures for people, on the calling thread but for PNG: what the objects hold stands in
 /// src/addon/picture.ts.
 std::span<const Export> PictureExports();
 
-/// Work on a thread of libuv; its promise gets what `answer` makes of the outcome.
+/// Work on a thread of libuv; its promise gets what `answer` makes of the outcome, or what it
+/// throws.
 template <typename Outcome>
 class BackgroundWork : public Napi::AsyncWorker {
  public:
@@ -155,6 +161,7 @@ class BackgroundWork : public Napi::AsyncWorker {
  protected:
   void Execute() override { outcome_ = work_(); }
   void OnOK() override { deferred_.Resolve(answer_(Env(), outcome_)); }
+  void OnError(const Napi::Error& error) override { deferred_.Reject(error.Value()); }
 
  private:
   Napi::Promise::Deferred deferred_;

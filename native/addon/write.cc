@@ -127,6 +127,10 @@ void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
 
 }  // namespace
 
+Napi::Uint8Array WriteBytes(Napi::Env env, std::vector<uint8_t>&& bytes) {
+  return WriteVector(env, std::move(bytes)).As<Napi::Uint8Array>();
+}
+
 Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor) {
   return WriteFields(env, "name", tensor.name, "dtype", std::string(DtypeName(tensor.dtype)),
                      "shape", WriteNumbers(env, tensor.shape), "data", WriteBytes(env, tensor));

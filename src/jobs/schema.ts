@@ -118,7 +118,7 @@ export const jobSchema = z.object({
     })
     .nullable()
     .describe(
-      "Work continues by itself after every code but paused_by_request and repeated_failures; after no_node_can_run once a node has what is in `pinned`",
+      "Work continues by itself after every code but paused_by_request and repeated_failures; after no_node_can_run once a node has what is in `pinned`, or, where nothing of the job was done, after half a minute with what the nodes have then",
     ),
   created_at: z.iso.datetime(),
   finished_at: z.iso.datetime().nullable(),
@@ -132,7 +132,7 @@ export const jobSchema = z.object({
   warnings: z
     .array(z.object({ code: z.string(), message: z.string() }))
     .describe(
-      "`nothing_analysed`: the job has ended, and every file was skipped. `several_versions`: its results are of several versions of a model or of Radserve, because it was resumed with others",
+      "`nothing_analysed`: the job has ended, and every file was skipped. `several_versions`: its results are of several versions of a model or of Radserve, because it was resumed with others. `pinned_anew`: all are of others than those that it was submitted with, which no node had any more",
     ),
   images_per_second: z.number().nullable(),
   estimated_end: z.iso.datetime().nullable(),
@@ -246,6 +246,17 @@ export const jobDetailsSchema = jobSchema.extend({
   pinned_before: z
     .array(pinsSchema)
     .describe("What earlier results of the job were made with, where it was resumed with others"),
+  pinned_anew: z
+    .array(
+      z.object({
+        at: z.iso.datetime(),
+        node: z.string().describe("Whose models and release the job got"),
+        before: pinsSchema,
+      }),
+    )
+    .describe(
+      "Where no node had what the job was submitted with, and nothing of it was done: what it had before",
+    ),
 });
 export type JobDetails = z.infer<typeof jobDetailsSchema>;
 

@@ -353,7 +353,11 @@ export const manifestFields = z.strictObject({
     .describe(
       "off: not loaded; shadow: runs, and only the receipt has its results; active: normal",
     ),
-  required: z.boolean().describe("The server is not ready without it"),
+  required: z
+    .boolean()
+    .describe(
+      "The server is not ready without it; a start waits a minute for all others together, and what takes longer joins later",
+    ),
   files: z
     .array(modelFileSchema)
     .min(1)

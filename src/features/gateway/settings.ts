@@ -13,6 +13,7 @@ import { LOOPBACK, Networks } from "../../base/networks.js";
 import { problemsOf } from "../../base/validation.js";
 import { absolute, duration, jsonOfFile, network, settingsOf, type Config } from "../../config.js";
 import { sha256 } from "../../files/durable-files.js";
+import { isInSpool } from "../../files/folder-mark.js";
 import { stagingName } from "../../files/helper-names.js";
 import { textOfRegularSync } from "../../files/regular-file.js";
 import { isInside, realPathToBe } from "../../files/roots.js";
@@ -284,6 +285,8 @@ export async function readGateway(config: GatewayConfig): Promise<GatewaySetting
     fail(
       "spool: expected a folder inside one of RADSERVE_INPUT_ROOTS and outside RADSERVE_OUTPUT_ROOTS, that has none of them in it.",
     );
+  if (await isInSpool(path.dirname(spool)))
+    fail("spool: expected a folder outside the spool of another gateway; found one in it.");
   for (const { name: ruleName, output_folder: folder } of gateway.rules.filter(makesJobs)) {
     const real = await realPathToBe(folder);
     if (real === undefined || !isInside(real, outputs) || isInside(real, [spool]))

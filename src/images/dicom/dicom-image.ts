@@ -6,7 +6,8 @@ import { release } from "../../addon/bytes.js";
 import { errors } from "../../base/errors.js";
 import {
   checkedFrame,
-  addWarning, warn,
+  addWarning,
+  warn,
   type Codec,
   type Image,
   type Interpretation,
