@@ -105,6 +105,7 @@ async function serveListener(folder: string): Promise<void> {
     mostAssociations: 4,
     coming: () => Promise.resolve(),
     kept: () => undefined,
+    notesTitle: () => false,
     refused: () => undefined,
     contextRefused: () => undefined,
     callerRefused: () => undefined,

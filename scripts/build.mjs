@@ -36,6 +36,10 @@ const ENTRIES = [
   ["images/dicom/decoder-thread"],
   ["images/decoder/decoder-process"],
   ["models/trial-process"],
+  // What the package exports
+  ["graph/index"],
+  // So that a package, which has the bundles alone, has the demo too
+  ["../scripts/demo/main"],
 ];
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [
@@ -117,7 +121,7 @@ async function bundles() {
   const folder = path.join(root, "dist/src/bundle");
   const files = new Map();
   const packages = new Set();
-  const nameOf = (entry) => entry.replaceAll("/", "-");
+  const nameOf = (entry) => entry.replace(/^\.\.\//, "").replaceAll("/", "-");
   const bundleOne = async (entries) => {
     const { outputFiles, metafile } = await build({
       absWorkingDir: root,
@@ -148,7 +152,7 @@ async function bundles() {
       if (own !== undefined) packages.add(path.join(root, own));
     }
     for (const entry of entries) {
-      const stub = path.join(root, `dist/src/${entry}.js`);
+      const stub = path.join(root, "dist/src", `${entry}.js`);
       const target = path.relative(path.dirname(stub), path.join(folder, `${nameOf(entry)}.js`));
       const word = RESULT_PARTS.includes(entry) ? "export * from" : "import";
       files.set(stub, Buffer.from(`${word} "./${target}";\n`));
@@ -173,7 +177,7 @@ function licencesOf(folders) {
 }
 
 const made = new Map([...(await compile()), ...(await bundles())]);
-for (const entry of ENTRIES.flat()) made.delete(path.join(root, `dist/src/${entry}.js.map`));
+for (const entry of ENTRIES.flat()) made.delete(path.join(root, "dist/src", `${entry}.js.map`));
 let [written, removed] = [0, 0];
 for (const [file, contents] of made) {
   if (contentOf(file)?.equals(Buffer.from(contents))) continue;

@@ -23,7 +23,9 @@ import { pack } from "./pack.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
-const { version, description } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
+const { version, description, bugs } = JSON.parse(
+  readFileSync(path.join(root, "package.json"), "utf8"),
+);
 
 function run(program, parameters, cwd) {
   const { status, stdout, stderr } = spawnSync(program, parameters, {
@@ -38,7 +40,7 @@ function run(program, parameters, cwd) {
 const control = (kilobytes) => `Package: radserve
 Version: ${version}
 Architecture: amd64
-Maintainer: Radserve maintainers <radserve@localhost>
+Maintainer: Radserve maintainers <${bugs.email}>
 Installed-Size: ${kilobytes}
 Depends: libc6 (>= ${OLDEST_GLIBC}), libgcc-s1, libstdc++6 (>= 9), passwd
 Recommends: postgresql, libopenjp2-7

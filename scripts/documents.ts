@@ -6,8 +6,13 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
+import { z } from "zod";
 import { settingsTable, type SettingRow } from "../src/config.js";
 import { ERRORS } from "../src/base/errors.js";
+import { FILE_WARNINGS, MODEL_WARNINGS } from "../src/base/warnings.js";
+import { singleRequestSchema } from "../src/inference/request.js";
+import { bulkRequestSchema } from "../src/jobs/schema.js";
+import { SERIES_FAULTS } from "../src/images/dicom/series-fault.js";
 import { sopClassName } from "../src/images/dicom/dictionary.js";
 import {
   decodable,
@@ -84,6 +89,30 @@ function claimRows(): string {
   ].join("\n");
 }
 
+/** Every endpoint, with what it does. */
+function endpointRows(): string {
+  const rows = ROUTES.map(
+    ({ method, path, summary }) =>
+      `| \`${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}\` | ${cell(summary)} |`,
+  );
+  return ["| Endpoint | What it does |", "| --- | --- |", ...rows].join("\n");
+}
+
+interface Addresses {
+  homepage: string;
+  bugs: { url: string; email: string };
+}
+/** The domain that nobody can have (RFC 2606): the addresses of a repository without a home. */
+const NO_HOME = /(^|[.@/])example\.org\b/;
+
+/** Where weaknesses are reported: the addresses in package.json, the one place that has them. */
+function contact(what: string): string {
+  const { bugs } = JSON.parse(readFileSync(file("package.json"), "utf8")) as Addresses;
+  return NO_HOME.test(bugs.email)
+    ? `Write to whoever maintains the repository that you have this from. (Whoever that is: put your addresses into\n\`homepage\`, \`repository\` and \`bugs\` of package.json, and run \`npm run documents\`; they appear here.)`
+    : `${what}: <${bugs.email}>.`;
+}
+
 interface PublishedSchema {
   properties: { outputs: { items: { oneOf: OutputSchema[] } } };
 }
@@ -109,10 +138,148 @@ function outputRows(): string {
   return `| \`kind\` | It needs | It may have |\n| --- | --- | --- |\n${rows.join("\n")}`;
 }
 
-/** One page with two tables. */
+interface DescribedFields {
+  properties?: Record<string, { description?: string }>;
+}
+interface GatewaySchema {
+  properties: {
+    rules: { items: DescribedFields };
+    destinations: { additionalProperties: { oneOf: DescribedFields[] } };
+    webhooks: { additionalProperties: DescribedFields };
+  };
+}
+
+const fieldTable = (rows: [name: string, meaning: string][], head = "Field"): string =>
+  `| ${head} | Meaning |\n| --- | --- |\n${rows
+    .map(([name, meaning]) => `| \`${name}\` | ${cell(meaning)} |`)
+    .join("\n")}`;
+
+const described = ({ properties = {} }: DescribedFields): [string, string][] =>
+  Object.entries(properties).flatMap(([name, { description }]) =>
+    description === undefined ? [] : [[name, description] as [string, string]],
+  );
+
+/** The page of the gateway: what the published schema says of rules, destinations and webhooks. */
+function gateway(): [string, string] {
+  const { properties } = JSON.parse(
+    readFileSync(file("schemas/gateway.schema.json"), "utf8"),
+  ) as GatewaySchema;
+  const { rules, destinations, webhooks } = properties;
+  const ofDestinations = new Map<string, Set<string>>();
+  for (const [name, meaning] of destinations.additionalProperties.oneOf.flatMap(described))
+    ofDestinations.set(name, (ofDestinations.get(name) ?? new Set()).add(meaning));
+  const page = "docs/gateway.md";
+  const [path, text] = filled(page, "rules", fieldTable(described(rules.items)));
+  const rows = [...ofDestinations].map(([name, all]): [string, string] => [
+    name,
+    [...all].join(" / "),
+  ]);
+  const more = withTable(text, page, "destinations", fieldTable(rows));
+  return [
+    path,
+    withTable(more, page, "webhooks", fieldTable(described(webhooks.additionalProperties))),
+  ];
+}
+
+/** Codes of one meaning that stand beside each other are one row. */
+function codeRows(table: Readonly<Record<string, string>>): string {
+  const rows: { codes: string[]; meaning: string }[] = [];
+  for (const [code, meaning] of Object.entries(table))
+    if (rows.at(-1)?.meaning === meaning) rows.at(-1)?.codes.push(`\`${code}\``);
+    else rows.push({ codes: [`\`${code}\``], meaning });
+  return `| Code | Meaning |\n| --- | --- |\n${rows
+    .map(({ codes, meaning }) => `| ${codes.join(", ")} | ${cell(meaning)} |`)
+    .join("\n")}`;
+}
+
+function reading(): [string, string] {
+  const page = "docs/reading.md";
+  const [path, text] = filled(page, "warnings", codeRows(FILE_WARNINGS));
+  return [path, withTable(text, page, "series faults", codeRows(SERIES_FAULTS))];
+}
+
+/** Pages with two tables. */
 function standards(): [string, string] {
   const [path, text] = filled("docs/standards.md", "transfer syntaxes", readSyntaxRows());
   return [path, withTable(text, path, "written objects", writtenRows())];
+}
+
+/** A schema as published: its fields, the kinds that it may be, or what its list holds. */
+interface SchemaNode {
+  description?: string;
+  const?: string;
+  properties?: Record<string, SchemaNode>;
+  oneOf?: SchemaNode[];
+  anyOf?: SchemaNode[];
+  items?: SchemaNode;
+}
+
+const kindsOf = ({ oneOf, anyOf }: SchemaNode): SchemaNode[] => oneOf ?? anyOf ?? [];
+const constOf = ({ properties = {} }: SchemaNode): string => {
+  const named = ["kind", "encoding"].map((field) => properties[field]?.const);
+  return named.find((name) => typeof name === "string") ?? "";
+};
+
+/** One step of a marker's path: a field's name, or "=KIND" for one of several kinds. */
+function below(node: SchemaNode, step: string): SchemaNode {
+  const inside = node.items ?? node;
+  const next = step.startsWith("=")
+    ? kindsOf(inside).find((kind) => constOf(kind) === step.slice(1))
+    : inside.properties?.[step];
+  if (next === undefined) throw new Error(`The schema has no ${step}`);
+  return next;
+}
+
+/** Fields that have a meaning, or kinds; deep, with the fields of objects inside. */
+function fieldsOf(node: SchemaNode, deep: boolean, before = ""): [string, string][] {
+  const inside = node.items ?? node;
+  const ofFields = Object.entries(inside.properties ?? {}).flatMap(([name, field]) => [
+    ...(field.description === undefined
+      ? []
+      : [[`${before}${name}`, field.description] as [string, string]]),
+    ...(deep && field.properties !== undefined ? fieldsOf(field, false, `${name}.`) : []),
+  ]);
+  const ofKinds = kindsOf(inside).flatMap((kind): [string, string][] =>
+    kind.description === undefined || constOf(kind) === ""
+      ? []
+      : [[constOf(kind), kind.description]],
+  );
+  return [...ofFields, ...ofKinds];
+}
+
+/** Fields of outputs that several kinds have with one meaning: a table of their own. */
+function commonRows(outputs: SchemaNode): [string, string][] {
+  const all = kindsOf(outputs.items ?? outputs).flatMap((kind) => fieldsOf(kind, true));
+  const texts = all.map((row) => row.join("\n"));
+  return all.filter((row, i) => {
+    const text = row.join("\n");
+    return texts.indexOf(text) === i && texts.lastIndexOf(text) > i;
+  });
+}
+
+/** The tables of the manifest's page that a marker such as `<!-- fields of tiling -->` asks for. */
+function manifest(): [string, string] {
+  const page = "docs/manifest.md";
+  const schema = JSON.parse(readFileSync(file("models/model.schema.json"), "utf8")) as SchemaNode;
+  const common = commonRows(below(schema, "outputs"));
+  const [path, text] = filled(page, "outputs", outputRows());
+  const withCommon = withTable(text, page, "common fields of outputs", fieldTable(common));
+  const markers = [...text.matchAll(/^<!-- (fields of (.+)) -->$/gm)];
+  const whole = markers.reduce((page_, [, marker = "", where = ""]) => {
+    const steps = where === "model.json" ? [] : where.split(" ");
+    const node = steps.reduce(below, schema);
+    const rows = fieldsOf(node, steps[0] === "outputs").filter(
+      ([name, meaning]) => !common.some(([field, text_]) => field === name && text_ === meaning),
+    );
+    const head = kindsOf(node.items ?? node).length > 0 ? "Kind" : "Field";
+    return withTable(page_, page, marker, fieldTable(rows, head));
+  }, withCommon);
+  return [path, whole];
+}
+
+function security(): [string, string] {
+  const [path, text] = filled("SECURITY.md", "advisories", advisoryRows());
+  return [path, withTable(text, path, "contact", contact("In confidence"))];
 }
 
 function filled(page: string, marker: string, rows: string): [string, string] {
@@ -158,6 +325,17 @@ function troubleshooting(): string {
   return TROUBLESHOOTING + sections.join("\n");
 }
 
+/** The page of the API: its errors, and the fields of both kinds of request. */
+function api(): [string, string] {
+  const page = "docs/api.md";
+  const rows = (schema: z.ZodType) =>
+    fieldTable(fieldsOf(z.toJSONSchema(schema, { io: "input" }) as SchemaNode, false));
+  const [path, text] = filled(page, "errors", errorRows());
+  const single = withTable(text, page, "fields of an image", rows(singleRequestSchema));
+  const both = withTable(single, page, "fields of a job", rows(bulkRequestSchema));
+  return [path, withTable(both, page, "endpoints", endpointRows())];
+}
+
 function readSyntaxRows(): string {
   const rows = decodable().map(({ uid, name }) => `| ${name} | ${uid} |`);
   return `| Transfer syntax | UID |\n| --- | --- |\n${rows.join("\n")}`;
@@ -183,11 +361,15 @@ function writtenRows(): string {
 /** What the generated files should hold, by their paths. */
 export function documents(): Map<string, string> {
   return new Map([
-    filled("docs/api.md", "errors", errorRows()),
-    filled("docs/manifest.md", "outputs", outputRows()),
+    api(),
+    gateway(),
+    manifest(),
+    reading(),
+    filled("docs/results.md", "warnings", codeRows(MODEL_WARNINGS)),
     filled("docs/operations.md", "settings", settingRows()),
     filled("docs/security.md", "claims", claimRows()),
-    filled("SECURITY.md", "advisories", advisoryRows()),
+    security(),
+    filled("CODE_OF_CONDUCT.md", "contact", contact("In confidence")),
     standards(),
     [file("docs/engine.md"), engineFace()],
     [file("docs/troubleshooting.md"), troubleshooting()],

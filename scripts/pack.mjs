@@ -9,7 +9,6 @@ import {
   existsSync,
   mkdirSync,
   mkdtempSync,
-  readdirSync,
   readFileSync,
   rmSync,
   writeFileSync,
@@ -23,69 +22,24 @@ import { npmRuntime, writePrebuilt } from "./prebuilt.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 
-/** Pictures of the page that no document shows. */
-const PICTURES = path.join(root, "docs/page");
-
-function isShown(file) {
-  if (path.dirname(file) !== PICTURES) return true;
-  const folder = path.join(root, "docs");
-  const pages = readdirSync(folder).filter((name) => name.endsWith(".md"));
-  return pages.some((name) =>
-    readFileSync(path.join(folder, name), "utf8").includes(`page/${path.basename(file)}`),
-  );
+/** What `files` of package.json names: what a Radserve, its fallback build and the demo need. */
+export function packedFiles() {
+  const words = ["pack", "--dry-run", "--ignore-scripts", "--json"];
+  const { status, stdout, stderr } = spawnSync("npm", words, {
+    cwd: root,
+    encoding: "utf8",
+    maxBuffer: 1 << 26,
+  });
+  if (status !== 0) throw new Error(`npm pack: ${stderr}`);
+  const [{ files }] = JSON.parse(stdout);
+  return files.map(({ path: name }) => name);
 }
-
-/** What an installed Radserve, its fallback build and the demo need. */
-const CONTENT = [
-  "LICENSE",
-  "README.md",
-  "CHANGELOG.md",
-  "SECURITY.md",
-  "openapi.yaml",
-  "CMakeLists.txt",
-  "bin",
-  "cmake",
-  "deploy",
-  "docs",
-  "models",
-  "schemas",
-  "gpu/package.json",
-  "gpu/package-lock.json",
-  "native/addon",
-  "native/base",
-  "native/codecs",
-  "native/confine",
-  "native/engine",
-  "native/graph",
-  "native/picture",
-  "native/postprocess",
-  "native/prepare",
-  "native/resample",
-  "native/runtime",
-  "native/scheduling",
-  "native/tiling",
-  "native/bench/raw_ort.cc",
-  "dist/src",
-  "dist/web",
-  "dist/scripts/demo",
-  "dist/scripts/lib",
-  "scripts/build-addon.mjs",
-  "scripts/prebuilt.mjs",
-  "scripts/symbols.mjs",
-  "scripts/runtime.mjs",
-  "scripts/setup-gpu.mjs",
-  "scripts/gpu-libraries.mjs",
-];
 
 const without = (key, object) =>
   Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
 
 function stage(folder, release) {
-  for (const name of CONTENT)
-    cpSync(path.join(root, name), path.join(folder, name), {
-      recursive: true,
-      filter: (file) => !file.endsWith(".map") && isShown(file),
-    });
+  for (const name of packedFiles()) cpSync(path.join(root, name), path.join(folder, name));
   const own = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
   const { scripts } = own;
   const { install, start, rebuild } = scripts;

@@ -1,20 +1,22 @@
 /**
- * `npm run trial -- container [SUITE [DEB]]`: builds deploy/container/Containerfile as written with
- * buildah, over a root that debootstrap makes (SUITE: bookworm, or bullseye for glibc 2.31; a DEB
- * after it is used as it is; nothing comes from a registry of images), and runs what the compose
- * files describe: one node with its private PostgreSQL, then a node for requests and a worker over
- * one PostgreSQL, with the settings of compose.many.yaml. Needs root, buildah, debootstrap,
- * docker-compose and iproute2. Ends with 1 where something is not as it should be.
+ * `npm run trial -- container [--cuda] [SUITE [DEB]]`: builds the Dockerfile as written with
+ * buildah, over roots that debootstrap makes (SUITE: bookworm, or a newer one; nothing comes from a
+ * registry of images), and runs what the compose files describe: one node with its private
+ * PostgreSQL, then a node for requests and a worker over one PostgreSQL, with the settings of
+ * compose.many.yaml. Then the Debian package (DEB, or one that is made) is upgraded in a container.
+ * With --cuda the image has the CUDA provider (a download of 600 MB), and doctor has to name what a
+ * machine without a GPU lacks. Needs root, buildah, debootstrap, docker-compose and iproute2. Ends
+ * with 1 where something is not as it should be.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import {
   chmodSync,
   chownSync,
-  copyFileSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
+  realpathSync,
   rmSync,
   writeFileSync,
 } from "node:fs";
@@ -22,16 +24,27 @@ import os from "node:os";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 import { parse } from "yaml";
 import { samples } from "../dist/scripts/demo/samples.js";
 import { packDebian } from "./deb.mjs";
+import { nodeBinary } from "./runtime.mjs";
 import { freePort } from "../dist/test/support/server.js";
 import { ask, check, jobEnded, pageFault, ready, until } from "./trial.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
-const container = path.join(root, "deploy/container");
-const [suite = "bookworm", deb] = process.argv.slice(2);
-/** The user of the Containerfile. */
+const COMPOSE = [
+  ["compose.yaml"],
+  ["compose.yaml", "compose.cuda.yaml"],
+  ["deploy/container/compose.many.yaml"],
+];
+const {
+  values: { cuda = false },
+  positionals: [suite = "bookworm", deb],
+} = parseArgs({ options: { cuda: { type: "boolean" } }, allowPositionals: true });
+const IMAGE = "localhost/radserve";
+const LONGEST_BUILD_MS = 2_400_000;
+/** The user of the Dockerfile. */
 const USER = 8500;
 const PASSWORD = "of-this-test";
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-container-"));
@@ -83,8 +96,8 @@ const storage = [
 
 const buildah = (...words) => run("buildah", [...storage, ...words]);
 
-/** What stands for the image of Debian that the Containerfile names. */
-function makeBase(image) {
+/** Root filesystem of Debian, in the place of its image. */
+function makeDebian(image) {
   const base = path.join(folder, "base");
   run("debootstrap", ["--variant=minbase", suite, base]);
   const from = buildah("from", "scratch");
@@ -93,6 +106,82 @@ function makeBase(image) {
   buildah("commit", "--rm", from, image);
   rmSync(base, { recursive: true });
   check(`${image} is what debootstrap made`, true);
+}
+
+/**
+ * The same with the Node.js and npm of this machine, in the place of Node.js's image. What this
+ * machine has compiled and fetched before, ccache and npm find there again.
+ */
+function makeNode(image, debian) {
+  const from = buildah("from", "--pull-never", debian);
+  const packages = ["ca-certificates", ...(process.env.CCACHE_DIR === undefined ? [] : ["ccache"])];
+  buildah(
+    "run",
+    from,
+    "--",
+    "sh",
+    "-c",
+    `apt-get update && apt-get install -y --no-install-recommends ${packages.join(" ")}`,
+  );
+  buildah("copy", from, nodeBinary(), "/usr/local/bin/node");
+  const npm = path.resolve(realpathSync(run("which", ["npm"])), "../..");
+  buildah("copy", from, npm, "/usr/local/lib/node_modules/npm");
+  buildah(
+    "run",
+    from,
+    "--",
+    "ln",
+    "-s",
+    "../lib/node_modules/npm/bin/npm-cli.js",
+    "/usr/local/bin/npm",
+  );
+  const own = Object.entries(process.env).filter(([name]) =>
+    /^(CCACHE_(?!DIR)|CMAKE_CXX_COMPILER_LAUNCHER$|RADSERVE_BUILD_JOBS$)/.test(name),
+  );
+  const authorities = process.env.NODE_EXTRA_CA_CERTS;
+  if (authorities !== undefined) {
+    buildah("copy", from, authorities, "/etc/ssl/own-authorities.pem");
+    own.push(["NODE_EXTRA_CA_CERTS", "/etc/ssl/own-authorities.pem"]);
+  }
+  own.push(["CCACHE_DIR", "/ccache"], ["npm_config_cache", "/npm-cache"]);
+  for (const [name, value] of own) buildah("config", "--env", `${name}=${value}`, from);
+  buildah("commit", "--rm", from, image);
+  check(`${image}: the same with Node.js`, true);
+}
+
+/** Builds the Dockerfile of this clone. */
+function buildImage(debian, node) {
+  const shared = [
+    [process.env.CCACHE_DIR, "/ccache"],
+    [run("npm", ["config", "get", "cache"]), "/npm-cache"],
+  ].filter(([here]) => here !== undefined);
+  run(
+    "buildah",
+    [
+      ...storage,
+      "build",
+      "--pull-never",
+      // OCI's form has no HEALTHCHECK
+      "--format=docker",
+      ...shared.flatMap(([here, there]) => ["--volume", `${here}:${there}`]),
+      ...[`NODE=${node}`, `BASE=${debian}`, ...(cuda ? ["GPU=yes"] : [])].flatMap((one) => [
+        "--build-arg",
+        one,
+      ]),
+      "--tag",
+      IMAGE,
+      root,
+    ],
+    { timeout: LONGEST_BUILD_MS },
+  );
+  const { size } = JSON.parse(buildah("images", "--json", IMAGE))[0];
+  check(`the Dockerfile builds; the image has ${size}`, true);
+}
+
+/** What the image says of its own health check. */
+function healthcheck() {
+  const { Docker } = JSON.parse(buildah("inspect", "--type", "image", IMAGE));
+  return Docker.config.Healthcheck.Test.slice(1);
 }
 
 const place = (name) => {
@@ -107,7 +196,7 @@ const place = (name) => {
  * of this machine.
  */
 function node(name, service, volumes, settings) {
-  const id = buildah("from", "--pull-never", "localhost/radserve");
+  const id = buildah("from", "--pull-never", IMAGE);
   containers.push(id);
   const mounts = service.volumes.flatMap((volume) => {
     const target = volume
@@ -164,8 +253,7 @@ async function stop({ child, said }, port) {
 }
 
 async function oneNode(volumes) {
-  const service = parse(readFileSync(path.join(container, "compose.yaml"), "utf8")).services
-    .radserve;
+  const service = parse(readFileSync(path.join(root, "compose.yaml"), "utf8")).services.radserve;
   const port = await freePort();
   const one = node(
     "one",
@@ -173,7 +261,7 @@ async function oneNode(volumes) {
     { ...volumes, "/var/lib/radserve": place("state") },
     { RADSERVE_PORT: port },
   );
-  check("the process is the user of the Containerfile", one.run("id", "-u") === String(USER));
+  check("the process is the user of the Dockerfile", one.run("id", "-u") === String(USER));
   const version = one.run("ldd", "--version").split("\n")[0];
   const told = one.run("/usr/bin/radserve", "init");
   check(`radserve init, with ${version}`, /key/i.test(told), told);
@@ -182,6 +270,15 @@ async function oneNode(volumes) {
     encoding: "utf8",
   });
   check("radserve doctor finds no problem", doctor.status === 0, doctor.stdout);
+  if (cuda) {
+    const asked = one.words("env", "RADSERVE_PROVIDERS=cuda,cpu", "/usr/bin/radserve", "doctor");
+    const { stdout } = spawnSync("buildah", asked, { env: environment, encoding: "utf8" });
+    check(
+      "with the CUDA provider, doctor names the library that a machine without CUDA lacks",
+      /problem {2}GPU: .*libcublasLt\.so\.13/.test(stdout),
+      stdout,
+    );
+  }
   const serving = one.start("/usr/bin/radserve", "serve");
   const url = `http://127.0.0.1:${port}`;
   await ready(url);
@@ -206,20 +303,20 @@ async function oneNode(volumes) {
     done.counts.succeeded > 0 && done.counts.failed === 0,
     JSON.stringify(done),
   );
-  one.run(...service.healthcheck.test.slice(1));
-  check("the health check of compose.yaml", true);
+  one.run(...healthcheck());
+  check("the health check of the image", true);
   const { status, text } = await stop(serving, port);
   check("SIGTERM ends it with status 0", status === 0, text);
 }
 
 /** What the package's scripts ask of systemd, by a stand-in that says whether the server runs. */
-function upgradeUnderSystemd(debFile) {
-  const id = buildah("from", "--pull-never", "localhost/radserve");
+function upgradeUnderSystemd(debFile, debian) {
+  const id = buildah("from", "--pull-never", debian);
   containers.push(id);
   const asked = (runs) => {
     const script = `mkdir -p /run/systemd/system && rm -f /tmp/asked
       printf '#!/bin/sh\\necho "$1" >>/tmp/asked\\n[ "$1" != is-active ] || ${runs}\\n' >/usr/bin/systemctl
-      chmod 755 /usr/bin/systemctl && dpkg --force-unsafe-io -i /packages/${path.basename(debFile)} >/dev/null && tr '\\n' ' ' </tmp/asked`;
+      chmod 755 /usr/bin/systemctl && dpkg --force-unsafe-io -i /packages/${path.basename(debFile)} >/dev/null && touch /tmp/asked && tr '\\n' ' ' </tmp/asked`;
     return run("buildah", [
       ...storage,
       "run",
@@ -234,6 +331,8 @@ function upgradeUnderSystemd(debFile) {
       script,
     ]);
   };
+  // The first is no upgrade
+  asked("false");
   const words = [asked("true"), asked("false")];
   check(
     "an upgrade stops a server that runs before its files change, and starts it again",
@@ -271,7 +370,7 @@ function startDatabase(volumes, port) {
 }
 
 async function manyNodes(volumes) {
-  const text = readFileSync(path.join(container, "compose.many.yaml"), "utf8");
+  const text = readFileSync(path.join(root, "deploy/container/compose.many.yaml"), "utf8");
   const { services } = parse(
     text.replaceAll(/\$\{RADSERVE_DATABASE_PASSWORD:\?[^}]*\}/g, PASSWORD),
     {
@@ -348,31 +447,21 @@ try {
     );
   if (process.geteuid() !== 0)
     throw new Error("Containers are made by root here; this is another user.");
-  for (const file of ["compose.yaml", "compose.many.yaml"])
-    run("docker-compose", ["-f", path.join(container, file), "config", "--quiet"], {
-      env: { ...environment, RADSERVE_DATABASE_PASSWORD: PASSWORD },
-    });
-  check("compose.yaml and compose.many.yaml are as docker-compose expects them", true);
+  for (const files of COMPOSE)
+    run(
+      "docker-compose",
+      [...files.flatMap((file) => ["-f", path.join(root, file)]), "config", "-q"],
+      {
+        env: { ...environment, RADSERVE_DATABASE_PASSWORD: PASSWORD },
+      },
+    );
+  check("the compose files are as docker-compose expects them", true);
   chmodSync(folder, 0o755);
-  const image = `docker.io/library/debian:${suite}-slim`;
-  makeBase(image);
-  const context = path.join(folder, "context");
-  mkdirSync(context);
-  copyFileSync(path.join(container, "Containerfile"), path.join(context, "Containerfile"));
-  const inContext = path.join(context, path.basename(deb ?? ""));
-  if (deb !== undefined) copyFileSync(deb, inContext);
-  const debFile = deb === undefined ? await packDebian(context) : inContext;
-  run("buildah", [
-    ...storage,
-    "build",
-    "--pull-never",
-    "--build-arg",
-    `DEBIAN=${suite}`,
-    "-t",
-    "localhost/radserve",
-    context,
-  ]);
-  check("the Containerfile builds", true);
+  const debian = `docker.io/library/debian:${suite}-slim`;
+  const node = "localhost/node";
+  makeDebian(debian);
+  makeNode(node, debian);
+  buildImage(debian, node);
   const images = place("images");
   const { ct, ultrasound } = await samples();
   writeFileSync(path.join(images, "ct-phantom.dcm"), ct);
@@ -380,7 +469,7 @@ try {
   const volumes = { "/srv/images": images, "/srv/results": place("results") };
   await oneNode(volumes);
   await manyNodes(volumes);
-  upgradeUnderSystemd(debFile);
+  upgradeUnderSystemd(deb ?? (await packDebian(folder)), debian);
 } catch (error) {
   check(error.message, false, [error.stack, ...logs.map(({ text }) => text)].join("\n"));
 } finally {

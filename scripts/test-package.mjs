@@ -92,6 +92,7 @@ try {
   );
   const tests = files.filter((name) => /(^|\/)test\/|\.test\.|^src\//.test(name));
   check("no test and no source of one in it", tests.length === 0, tests.join("\n"));
+  check("the versions of the lock are in it", files.includes("npm-shrinkwrap.json"));
   const page = ["dist/web/index.html", "dist/web/assets"].every((name) => files.includes(name));
   check("the page for people is in it", page);
   for (const name of BINARIES) checkBinary(name);

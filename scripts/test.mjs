@@ -55,6 +55,7 @@ const GROUPS = {
       "jobs/database-faults.test.js",
       "jobs/failing-disk.test.js",
       "features/gateway/failing-disk.test.js",
+      "features/gateway/failing-disk-stow.test.js",
       "jobs/faults.test.js",
       "jobs/parts-kill.test.js",
       "features/local-postgres/postgres.test.js",
@@ -73,7 +74,12 @@ const GROUPS = {
   },
   memory: {
     why: "What a process takes shows beside large images and volumes alone, which take long.",
-    files: ["engine/volume-memory.test.js", "graph/large.test.js", "http/unpacked-memory.test.js"],
+    files: [
+      "engine/volume-memory.test.js",
+      "graph/large.test.js",
+      "http/burst-memory.test.js",
+      "http/unpacked-memory.test.js",
+    ],
   },
   upkeep: {
     why: "The commands of the pages start many servers and databases one after the other; a million items are written.",
@@ -82,9 +88,14 @@ const GROUPS = {
   page: {
     why: "Chromium shows the page for people.",
     files: [
+      "features/gateway/page.test.js",
       "features/viewer/page.test.js",
+      "features/viewer/page-files.test.js",
       "features/viewer/page-findings.test.js",
+      "features/viewer/page-hands.test.js",
+      "features/viewer/page-labels.test.js",
       "features/viewer/page-modalities.test.js",
+      "features/viewer/page-patient.test.js",
     ],
   },
   cuda: {

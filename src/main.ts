@@ -341,10 +341,10 @@ command(program, "explain", "say why a request, an image or a job failed, and wh
 
 command(program, "doctor", "check everything that serving needs; each problem comes with its fix")
   .option("--json", JSON_HELP)
-  .action((options: { json?: boolean }) =>
+  .option("--report", "print it for a public report of a fault: without paths, names and addresses")
+  .action((options: { json?: boolean; report?: boolean }) =>
     line.run(
-      async () =>
-        (await import("./commands/doctor.js")).doctor(config, FEATURES, options.json === true),
+      async () => (await import("./commands/doctor.js")).doctor(config, FEATURES, options),
       options.json,
     ),
   );

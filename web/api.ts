@@ -8,9 +8,16 @@ const KEY = "radserve-token";
 /** No answer in so long a time is the same as none. */
 const LONGEST_CALL_MS = 30_000;
 
+/** What is to be forgotten when somebody signs out, because the next may be another person. */
+const forgets: (() => void)[] = [];
+export const onLeave = (forget: () => void): void => void forgets.push(forget);
+
 export const storedToken = (): string | null => sessionStorage.getItem(KEY);
 export const keepToken = (token: string): void => sessionStorage.setItem(KEY, token);
-export const dropToken = (): void => sessionStorage.removeItem(KEY);
+export function dropToken(): void {
+  sessionStorage.removeItem(KEY);
+  for (const forget of forgets) forget();
+}
 
 /** An error as the server tells it; status 0: the server did not answer. */
 export class Fault extends Error {
@@ -26,6 +33,15 @@ export class Fault extends Error {
 }
 
 const away = () => new Fault(0, "unreachable", "The server does not answer.", undefined, undefined);
+
+/** Something that the page itself cannot do. */
+export const faultOfPage = (message: string): Fault =>
+  new Fault(400, "not_possible", message, undefined, undefined);
+
+/** Nobody answers, or not now: the same question may be answered later. */
+export const isPassing = ({ status }: Fault): boolean => [0, 429, 502, 503, 504].includes(status);
+/** So long after such a fault it is asked again. */
+const AGAIN_MS = 3_000;
 
 interface ErrorBody {
   error?: string;
@@ -98,20 +114,49 @@ export async function saveFile(path: string): Promise<void> {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-/** Sends a file to a path in an input folder. @throws Fault */
-export async function sendFile(path: string, file: File): Promise<void> {
-  const response = await fetch("./files", {
-    method: "PUT",
-    headers: {
-      Authorization: storedToken() ?? "",
-      "Content-Type": "application/octet-stream",
-      ...withPath(path),
-    },
-    body: file,
-  }).catch(() => {
-    throw away();
+/**
+ * Sends a file to a path in an input folder. @param told how many of its bytes have gone
+ * @throws Fault
+ */
+export async function sendFile(
+  path: string,
+  file: Blob,
+  told: (bytes: number) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  // A browser reads it while it sends it, and says of either fault the same
+  await file
+    .slice(0, 1)
+    .arrayBuffer()
+    .catch(() => {
+      throw faultOfPage("The browser cannot read it: it was moved or changed, or is a folder.");
+    });
+  return new Promise((resolve, reject) => {
+    // fetch does not tell how far it is
+    const request = new XMLHttpRequest();
+    request.open("PUT", "./files");
+    request.setRequestHeader("Authorization", storedToken() ?? "");
+    request.setRequestHeader("Content-Type", "application/octet-stream");
+    for (const [name, value] of Object.entries(withPath(path)))
+      request.setRequestHeader(name, value);
+    request.upload.onprogress = ({ loaded }) => told(loaded);
+    request.onerror = () => reject(away());
+    request.onabort = () => reject(faultOfPage("It was stopped."));
+    request.onload = () => {
+      if (request.status >= 200 && request.status < 300) resolve();
+      else reject(toldFault(request.status, bodyOf(request.responseText)));
+    };
+    signal.addEventListener("abort", () => request.abort(), { once: true });
+    request.send(file);
   });
-  if (!response.ok) throw await faultOf(response);
+}
+
+function bodyOf(text: string): ErrorBody {
+  try {
+    return JSON.parse(text) as ErrorBody;
+  } catch {
+    return {};
+  }
 }
 
 async function faultOf(response: Response): Promise<Fault> {
@@ -141,7 +186,10 @@ export interface Loaded<T> {
   busy: boolean;
 }
 
-/** Loads the value of a key once; the value of the key before stays until the next is there. */
+/**
+ * Loads the value of a key once, and again while nobody answers; the value of the key before stays
+ * until the next is there.
+ */
 export function useLoaded<T>(
   key: string | null,
   load: (signal: AbortSignal) => Promise<T>,
@@ -152,15 +200,24 @@ export function useLoaded<T>(
   useEffect(() => {
     if (key === null) return;
     const end = new AbortController();
-    loading.current(end.signal).then(
-      (data) => {
-        if (!end.signal.aborted) setState({ key, data });
-      },
-      (thrown: unknown) => {
-        if (!end.signal.aborted) setState({ key, fault: judge(thrown) });
-      },
-    );
-    return () => end.abort();
+    let timer: number | undefined;
+    const ask = () =>
+      loading.current(end.signal).then(
+        (data) => {
+          if (!end.signal.aborted) setState({ key, data });
+        },
+        (thrown: unknown) => {
+          if (end.signal.aborted) return;
+          const fault = judge(thrown);
+          setState({ key, fault });
+          if (isPassing(fault)) timer = window.setTimeout(() => void ask(), AGAIN_MS);
+        },
+      );
+    void ask();
+    return () => {
+      end.abort();
+      window.clearTimeout(timer);
+    };
   }, [key]);
   return { data: state.data, fault: state.fault, busy: key !== null && state.key !== key };
 }
@@ -178,8 +235,7 @@ export const onRefused: { tell: (message: string) => void } = { tell: () => unde
 
 /** Handles any fault that a view meets: a refused token ends the view. */
 export function judge(fault: unknown): Fault {
-  const known =
-    fault instanceof Fault ? fault : new Fault(0, "page", String(fault), undefined, undefined);
+  const known = fault instanceof Fault ? fault : faultOfPage(String(fault));
   if (known.status === 401) onRefused.tell(known.message);
   return known;
 }
@@ -192,8 +248,8 @@ export interface Polled<T> {
 }
 
 /**
- * Asks for a page now, and again that long after each answer, while the tab is looked at. What was
- * shown stays while the server is away.
+ * Asks for a page now, and again that long after each answer, while the tab is looked at; and
+ * whatever `pause` says while nobody answers. What was shown stays meanwhile.
  * @param page null: nothing is asked
  * @param pause milliseconds by what came last; null: it is not asked again
  * @param question asked in a body, as JSON; absent: with GET
@@ -214,6 +270,8 @@ export function usePoll<T>(
     let timer: number | undefined;
     let last: T | undefined;
     let asking = false;
+    let failed = false;
+    const pauseNow = () => paused.current(last) ?? (failed ? AGAIN_MS : null);
     const ask = async () => {
       if (asking || document.hidden) return;
       asking = true;
@@ -224,20 +282,22 @@ export function usePoll<T>(
           ? call<T>("GET", page, { signal })
           : call<T>("POST", page, { signal, body: JSON.parse(question) as unknown }));
         last = data;
+        failed = false;
         setState({ key, data });
       } catch (thrown) {
         if (end.signal.aborted) return;
         const fault = judge(thrown);
+        failed = isPassing(fault);
         setState((before) => ({ ...(before.key === key ? before : { key }), fault }));
       } finally {
         asking = false;
       }
-      const wait = paused.current(last);
+      const wait = pauseNow();
       if (wait !== null && !end.signal.aborted) timer = window.setTimeout(() => void ask(), wait);
     };
     const seen = () => {
       if (document.hidden) window.clearTimeout(timer);
-      else if (paused.current(last) !== null) void ask();
+      else if (pauseNow() !== null) void ask();
     };
     document.addEventListener("visibilitychange", seen);
     void ask();

@@ -51,6 +51,16 @@ const clock = new Intl.DateTimeFormat("en-GB", {
 });
 export const moment = (iso: string): string => clock.format(new Date(iso));
 
+/** Where the clock of `moment` stands. */
+export const timeZone = (): string => new Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** A date of DICOM (PS3.5 6.2, DA) as 2026-11-20; undefined of what is none. */
+export const dayOf = (date: string | null | undefined): string | undefined =>
+  /^(\d{4})(\d{2})(\d{2})$/
+    .exec(date ?? "")
+    ?.slice(1)
+    .join("-");
+
 /** What base64 stands for. */
 export const bytesOf = (base64: string) =>
   Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
@@ -64,6 +74,15 @@ export const words = (code: string): string => {
 /** The last part of a path, of either kind. */
 export const baseName = (path: string): string =>
   path.replace(/[/\\]+$/, "").replace(/^.*[/\\]/, "");
+
+/** The last two folders above a path, of either kind: enough to tell alike names apart. */
+export function folderName(path: string): string {
+  const above = path
+    .replace(/[/\\]+$/, "")
+    .split(/[/\\]/)
+    .slice(0, -1);
+  return above.length <= 3 ? above.join("/") || "/" : `…/${above.slice(-2).join("/")}`;
+}
 
 export const percent = (part: number, all: number): string =>
   all === 0 ? "0 %" : `${number.format((100 * part) / all)} %`;

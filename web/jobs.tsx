@@ -16,7 +16,11 @@ import {
   NoPictures,
   Table,
   Pager,
+  Renew,
 } from "./parts.js";
+
+import { useSteady } from "./steady.js";
+import { useTitle } from "./title.js";
 
 const LOOK_MS = 3_000;
 const SLOW_MS = 10_000;
@@ -92,10 +96,11 @@ export function JobsView() {
   const { data, fault } = usePoll<JobPage>(`/bulk_inference?limit=20${at(cursors)}`, (page) =>
     page?.jobs.some((job) => !hasEnded(job)) === true ? LOOK_MS : SLOW_MS,
   );
+  const list = useSteady(at(cursors), data?.jobs, ({ job_id }) => job_id);
   return (
     <>
       <h1>Jobs</h1>
-      {fault !== undefined && <FaultNote fault={fault} />}
+      {fault !== undefined && <FaultNote asks fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {data?.jobs.length === 0 && (
         <div class="empty">
@@ -105,8 +110,9 @@ export function JobsView() {
           </a>
         </div>
       )}
+      {list !== undefined && <Renew of={list} />}
       <ul class="jobs">
-        {data?.jobs.map((job) => (
+        {list?.rows.map((job) => (
           <li key={job.job_id} class="card">
             <div class="job-line">
               <a href={`#/jobs/${job.job_id}`}>{folderOf(job)}</a>
@@ -269,6 +275,7 @@ function Items({
   useEffect(() => setCursors([]), [state, code]);
   const page = `/bulk_inference/${job.job_id}/items?state=${state}&limit=${PAGE}${code === undefined ? "" : `&code=${code}`}${at(cursors)}`;
   const { data, fault } = usePoll<ItemPage>(page, () => (isSettled(job) ? null : LOOK_MS));
+  const list = useSteady(page, data?.items, ({ index }) => String(index));
   return (
     <Card title="Images" wide>
       <div class="tabs" role="group" aria-label="Images by state">
@@ -294,14 +301,15 @@ function Items({
         </p>
       )}
       {!looks && job.counts.succeeded + job.counts.partial > 0 && <NoPictures />}
-      {fault !== undefined && <FaultNote fault={fault} />}
+      {fault !== undefined && <FaultNote asks fault={fault} />}
       {data?.items.length === 0 && <p class="quiet">None.</p>}
-      {data !== undefined && data.items.length > 0 && (
-        <Table label="Images" stacks head={["Number", "Image", "Outcome", "Attempts"]}>
-          {data.items.map((item) => (
+      {list !== undefined && <Renew of={list} />}
+      {list !== undefined && list.rows.length > 0 && (
+        <Table label="Images" stacks head={["Index", "Image", "Outcome", "Attempts"]}>
+          {list.rows.map((item) => (
             <tr key={item.index}>
-              <td class="figure" data-label="Number ">
-                {count(item.index + 1)}
+              <td class="figure" data-label="Index ">
+                {item.index}
               </td>
               <th scope="row" class="path">
                 {looks && item.receipt_path !== undefined ? (
@@ -420,7 +428,7 @@ export function JobView({ id }: { id: string }) {
     return (
       <>
         <h1>Job</h1>
-        {fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote fault={fault} />}
+        {fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote asks fault={fault} />}
       </>
     );
   const { counts } = job;
@@ -433,7 +441,7 @@ export function JobView({ id }: { id: string }) {
         <h1 class="path">{folderOf(job)}</h1>
         <Badge state={job.state} />
       </div>
-      {fault !== undefined && <FaultNote fault={fault} />}
+      {fault !== undefined && <FaultNote asks fault={fault} />}
       <section class="card wide" aria-label="Progress">
         <Progress job={job} />
         <Facts
@@ -498,13 +506,14 @@ export function ItemView({ id, index }: { id: string; index: number }) {
     () => null,
   );
   const item = data?.items[0];
+  useTitle(`Image ${index} of a job`);
   return (
     <>
       <p class="back">
         <a href={`#/jobs/${id}`}>The job</a>
       </p>
       <h1 class="path">{item === undefined ? "Result" : baseName(item.input_image_path)}</h1>
-      {fault !== undefined && <FaultNote fault={fault} />}
+      {fault !== undefined && <FaultNote asks fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {item?.receipt_path !== undefined && (
         <LookAt receiptPath={item.receipt_path} inputPath={item.input_image_path} />

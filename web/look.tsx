@@ -1,13 +1,14 @@
 /** A result with its image: the picture, what was found, and everything that the receipt says. */
-import { useContext, useState } from "preact/hooks";
+import { useContext, useRef, useState } from "preact/hooks";
 import { stepText } from "../src/images/step-text.js";
+import type { Whose } from "../src/features/viewer/list/whose.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Trust } from "../src/results/receipt/seal.js";
 import type { ResultMarks, Verification } from "../src/features/viewer/messages.js";
 import { asked, call, judge, saveFile, useLoaded, type Fault } from "./api.js";
-import { baseName, bytes, words } from "./format.js";
+import { baseName, bytes, dayOf, words } from "./format.js";
 import { Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
-import { ModelResult, type Seen } from "./result.js";
+import { firstSeen, ModelResult, type Seen } from "./result.js";
 import { hasBoxes, hasMasks, Stage, usePng } from "./stage.js";
 import type { Go, Paths, Spot } from "./viewer.js";
 
@@ -19,7 +20,7 @@ const WHY: Readonly<Record<Extract<Trust, { trusted: false }>["why"], string>> =
   no_mac: "It has no signature: an older Radserve wrote it, or somebody else.",
   wrong_mac: "It was changed or renamed after it was written.",
   unknown_key: "Another installation wrote it, or its key was removed.",
-  no_receipt: "The file is no receipt any more.",
+  no_receipt: "The file is not a receipt any more.",
 };
 
 /** In place of findings that may be anybody's. */
@@ -175,7 +176,7 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
   return (
     <details open={open} onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
       <summary>The picture that {model.name} wrote</summary>
-      {fault !== undefined && <FaultNote fault={fault} />}
+      {fault !== undefined && <FaultNote asks fault={fault} />}
       {url !== undefined && (
         <img class="written" src={url} alt={`The picture that ${model.name} wrote`} />
       )}
@@ -183,11 +184,40 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
   );
 }
 
-interface FoundResult {
+/** The answer of POST /results/find. */
+export interface FoundResult {
   id: string;
   input_id?: string;
   receipt_path: string;
   input_path?: string;
+  modality?: string;
+  written_at?: string;
+  whose?: Whose;
+}
+
+/** Whose the result is, as the image said it when it was analysed. */
+function Identity({ whose }: { whose: Whose | undefined }) {
+  if (whose === undefined)
+    return (
+      <p class="whose quiet">
+        The list does not know the patient. The corners of the picture say what the image says.
+      </p>
+    );
+  const { patient_name, patient_id, study_date, description, accession } = whose;
+  const parts = [
+    dayOf(study_date) ?? "no study date",
+    description,
+    accession === undefined ? undefined : `accession ${accession}`,
+  ].filter((part) => part !== undefined);
+  return (
+    <p class="whose">
+      <strong>
+        {[...new Set([patient_name, patient_id])].filter((part) => part !== undefined).join(", ") ||
+          "The image names no patient"}
+      </strong>{" "}
+      <span class="quiet">{parts.join(" · ")}</span>
+    </p>
+  );
 }
 
 /** The names and paths of a result, which is asked for by one of them. */
@@ -206,12 +236,40 @@ export function LookAt(paths: Pick<Paths, "receiptPath" | "inputPath">) {
   const { receiptPath, inputPath } = paths;
   const question = { receipt_path: receiptPath, input_path: inputPath };
   const { data, fault, busy } = useFound(question);
-  if (fault !== undefined) return <FaultNote fault={fault} />;
+  if (fault !== undefined) return <FaultNote asks fault={fault} />;
   if (data?.input_id === undefined || busy) return <p class="quiet">Loading…</p>;
-  return <Look {...paths} id={data.id} inputId={data.input_id} />;
+  return <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} />;
 }
 
-export function Look(paths: Paths) {
+type Looked = Paths & { whose: Whose | undefined };
+
+/** The slice that has most of what was found, of what only its segmentation knows. */
+async function fullestOf(
+  { id }: Paths,
+  { model, label }: Extract<Seen, { model: string }>,
+  signal?: AbortSignal,
+): Promise<number> {
+  const page = asked("/results/marks", { id, model, fullest: label });
+  const { frame } = await call<ResultMarks>("GET", page, signal === undefined ? {} : { signal });
+  return frame ?? 1;
+}
+
+/**
+ * Opens at what was found. Where that is not to be had, the first slice is shown, and the reason
+ * where its marks would be.
+ */
+function useFirstFrame(paths: Paths, receipt: Shown | undefined): number | undefined {
+  const seen = receipt?.trust.trusted === true ? firstSeen(receipt.models) : undefined;
+  const asks = seen !== undefined && "model" in seen ? seen : undefined;
+  const { data, fault } = useLoaded(
+    asks === undefined ? null : `${paths.id} ${asks.model} ${asks.label}`,
+    (signal) => fullestOf(paths, asks ?? { model: "", label: "" }, signal),
+  );
+  if (seen === undefined) return 1;
+  return "frame" in seen ? seen.frame : fault === undefined ? data : 1;
+}
+
+export function Look(paths: Looked) {
   const page = asked("/results", { id: paths.id });
   const {
     data: receipt,
@@ -221,7 +279,10 @@ export function Look(paths: Paths) {
   const [place, setPlace] = useState<Spot>();
   const [one, setOne] = useState(false);
   const [unseen, setUnseen] = useState<Fault>();
-  if (fault !== undefined) return <FaultNote fault={fault} />;
+  const first = useFirstFrame(paths, busy ? undefined : receipt);
+  /** What was asked for last: an answer that comes after it changes nothing. */
+  const wanted = useRef(0);
+  if (fault !== undefined) return <FaultNote asks fault={fault} />;
   if (receipt === undefined || busy) return <p class="quiet">Loading…</p>;
   if (!receipt.trust.trusted)
     return (
@@ -230,35 +291,41 @@ export function Look(paths: Paths) {
         <Verify paths={paths} />
       </section>
     );
+  if (first === undefined) return <p class="quiet">Loading…</p>;
   const { frames, rows, columns } = receipt.source;
   const middle = (side: number) => Math.ceil(side / 2);
-  const here = place ?? { across: undefined, frame: 1, row: middle(rows), column: middle(columns) };
-  const go: Go = (to) => setPlace((before) => ({ ...here, ...before, ...to }));
+  const start = { across: undefined, frame: first, row: middle(rows), column: middle(columns) };
+  const here = place ?? start;
+  const go: Go = (to) => {
+    wanted.current += 1;
+    setPlace((before) => ({ ...here, ...before, ...to }));
+  };
   const many = frames > 1;
   const part = receipt.source.slices === undefined ? "frame" : "slice";
   const show = async (where: Seen) => {
     setUnseen(undefined);
+    const mine = (wanted.current += 1);
     try {
-      const { frame } =
-        "frame" in where
-          ? where
-          : await call<ResultMarks>(
-              "GET",
-              asked("/results/marks", {
-                id: paths.id,
-                model: where.model,
-                fullest: where.label,
-              }),
-            );
-      go({ across: undefined, frame: frame ?? 1 });
+      const frame = "frame" in where ? where.frame : await fullestOf(paths, where);
+      if (wanted.current !== mine) return;
+      go({ across: undefined, frame });
       document.querySelector<HTMLElement>(".stage")?.focus();
     } catch (thrown) {
-      setUnseen(judge(thrown));
+      const fault = judge(thrown);
+      if (wanted.current === mine) setUnseen(fault);
     }
   };
   return (
     <section class="grid wide" aria-label="What was found">
-      <Stage paths={paths} receipt={receipt} place={here} go={go} />
+      <Identity whose={paths.whose} />
+      <Stage
+        paths={paths}
+        whose={paths.whose}
+        receipt={receipt}
+        place={here}
+        go={go}
+        find={(model, label) => void show({ model, label })}
+      />
       {unseen !== undefined && <FaultNote fault={unseen} />}
       {receipt.warnings.map(({ code, message }) => (
         <p key={code + message} class="note warn wide">

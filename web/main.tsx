@@ -2,8 +2,19 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Overview } from "../src/server/overview.js";
-import { call, dropToken, Fault, keepToken, onRefused, storedToken, usePoll } from "./api.js";
+import {
+  call,
+  dropToken,
+  Fault,
+  faultOfPage,
+  keepToken,
+  onRefused,
+  storedToken,
+  usePoll,
+} from "./api.js";
 import { DriftPage } from "./drift.js";
+import { GatewayView } from "./gateway.js";
+import { droppedFiles, type Given } from "./files.js";
 import { ItemView, JobsView, JobView } from "./jobs.js";
 import { OverviewView } from "./overview.js";
 import { Allowed } from "./parts.js";
@@ -19,7 +30,13 @@ function useHash(): string {
   useEffect(() => {
     const changed = () => setHash(location.hash);
     window.addEventListener("hashchange", changed);
-    return () => window.removeEventListener("hashchange", changed);
+    // A page that the browser has kept shows what was true when it was left
+    const back = ({ persisted }: PageTransitionEvent) => persisted && location.reload();
+    window.addEventListener("pageshow", back);
+    return () => {
+      window.removeEventListener("hashchange", changed);
+      window.removeEventListener("pageshow", back);
+    };
   }, []);
   return hash;
 }
@@ -27,8 +44,8 @@ function useHash(): string {
 /**
  * Files that were let fall on the page, whichever view is shown; the view that sends them opens.
  */
-function useDropped(): [files: readonly File[], forget: () => void] {
-  const [files, setFiles] = useState<readonly File[]>([]);
+function useDropped(): [given: Promise<Given> | undefined, forget: () => void] {
+  const [given, give] = useState<Promise<Given>>();
   useEffect(() => {
     const end = new AbortController();
     const isFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") === true;
@@ -39,14 +56,14 @@ function useDropped(): [files: readonly File[], forget: () => void] {
     const drop = (event: DragEvent) => {
       if (!isFiles(event)) return;
       event.preventDefault();
-      setFiles([...(event.dataTransfer?.files ?? [])]);
+      if (event.dataTransfer !== null) give(droppedFiles(event.dataTransfer));
       location.hash = "#/send";
     };
     window.addEventListener("dragover", over, { signal: end.signal });
     window.addEventListener("drop", drop, { signal: end.signal });
     return () => end.abort();
   }, []);
-  return [files, () => setFiles([])];
+  return [given, () => give(undefined)];
 }
 
 function Brand() {
@@ -62,14 +79,23 @@ function Brand() {
   );
 }
 
+/** A token as people paste it: broken over lines, in quotes, or with the word before it. */
+const bareToken = (pasted: string): string =>
+  pasted
+    .trim()
+    .replace(/^Bearer\s/i, "")
+    .replace(/\s|^["'`]|["'`]$/g, "");
+
 function SignIn({ why, enter }: { why: string | undefined; enter: (token: string) => void }) {
   const [token, setToken] = useState("");
   const [fault, setFault] = useState(why);
   const [busy, setBusy] = useState(false);
   const check = async () => {
-    const given = token.trim();
+    const given = bareToken(token);
     setBusy(true);
     try {
+      if (!/^[\x21-\x7e]+$/.test(given))
+        throw faultOfPage("A token has letters, digits, dots, - and _ alone: copy it once more.");
       await call("GET", "/overview", { token: given });
       enter(given);
     } catch (thrown) {
@@ -89,8 +115,7 @@ function SignIn({ why, enter }: { why: string | undefined; enter: (token: string
         <Brand />
         <h1>Sign in with a token</h1>
         <p class="quiet" id="token-hint">
-          <code>radserve token issue --subject NAME</code> makes one. Paste it alone, without
-          Bearer. It is kept for this tab only.
+          <code>radserve token issue --subject NAME</code> makes one. It is kept for this tab only.
         </p>
         {fault !== undefined && (
           <p class="note bad" role="alert">
@@ -122,13 +147,18 @@ function SignIn({ why, enter }: { why: string | undefined; enter: (token: string
   );
 }
 
-const VIEWS = [
-  ["#/", "Overview"],
+type View = readonly [hash: string, name: string, feature?: string];
+
+const FIRST: View = ["#/", "Overview"];
+/** Those of a feature are there while it is on. */
+const VIEWS: readonly View[] = [
+  FIRST,
   ["#/jobs", "Jobs"],
   ["#/results", "Results"],
   ["#/send", "Send"],
+  ["#/gateway", "Gateway", "gateway"],
   ["#/drift", "Over time"],
-] as const;
+];
 
 function stateOf(
   overview: Overview | undefined,
@@ -146,13 +176,16 @@ function Signed({ leave }: { leave: () => void }) {
   const polled = usePoll<Overview>("/overview", () => OVERVIEW_MS);
   const [dropped, forget] = useDropped();
   const [, job, item] = /^#\/jobs\/([\w-]+)(?:\/(\d{1,9}))?$/.exec(hash) ?? [];
-  const [view, name] = VIEWS.find(([of]) => of !== "#/" && hash.startsWith(of)) ?? VIEWS[0];
+  const views = VIEWS.filter(
+    ([, , feature]) => feature === undefined || polled.data?.features.includes(feature) === true,
+  );
+  const [view, name] = views.find((one) => one !== FIRST && hash.startsWith(one[0])) ?? FIRST;
   useEffect(() => {
     document.title = `${name} – Radserve`;
     // Screen readers are taken to the new view, but not at the first
     if (!first.current) main.current?.focus();
     first.current = false;
-  }, [hash]);
+  }, [hash, name]);
   const [tone, words] = stateOf(polled.data, polled.fault);
   return (
     <>
@@ -169,7 +202,7 @@ function Signed({ leave }: { leave: () => void }) {
       <header class="top">
         <Brand />
         <nav aria-label="Views">
-          {VIEWS.map(([of, label]) => (
+          {views.map(([of, label]) => (
             <a key={of} href={of} aria-current={of === view ? "page" : undefined}>
               {label}
             </a>
@@ -188,6 +221,8 @@ function Signed({ leave }: { leave: () => void }) {
             <SendView overview={polled.data} dropped={dropped} taken={forget} />
           ) : view === "#/results" ? (
             <ResultsView hash={hash} overview={polled.data} />
+          ) : view === "#/gateway" ? (
+            <GatewayView />
           ) : view === "#/drift" ? (
             <DriftPage />
           ) : job !== undefined && item !== undefined ? (
@@ -227,6 +262,8 @@ function App() {
     <Signed
       leave={() => {
         dropToken();
+        // Whoever comes next has not asked for what was shown
+        location.hash = "#/";
         setWhy(undefined);
         setToken(null);
       }}

@@ -187,11 +187,11 @@ function Nodes({ overview: { nodes, jobs } }: { overview: Overview }) {
 
 export function OverviewView({ data: overview, fault }: Polled<Overview>) {
   if (overview === undefined)
-    return fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote fault={fault} />;
+    return fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote asks fault={fault} />;
   const { requests, jobs } = overview;
   return (
     <>
-      {fault !== undefined && fault.status !== 0 && <FaultNote fault={fault} />}
+      {fault !== undefined && fault.status !== 0 && <FaultNote asks fault={fault} />}
       <Verdict overview={overview} away={fault?.status === 0} />
       <div class="grid">
         <Card title="The last hour" aside={<span class="quiet">on this server</span>} wide>
@@ -204,6 +204,7 @@ export function OverviewView({ data: overview, fault }: Polled<Overview>) {
               ["Requests waiting", `${count(requests.waiting)} of ${count(requests.most_waiting)}`],
               ["Job images running", count(jobs.running)],
               ["Job images waiting", count(jobs.queued)],
+              ["What failed", <a href="#/results/failed">why, and where</a>],
               ["Paused jobs", jobs.paused === 0 ? "0" : <a href="#/jobs">{count(jobs.paused)}</a>],
             ]}
           />

@@ -1,9 +1,10 @@
 /** Small parts that several views share. */
 import { createContext, type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Fault } from "./api.js";
+import { isPassing, type Fault } from "./api.js";
 import type { DeliveryInAnswer } from "../src/results/receipt/receipt.js";
-import { words } from "./format.js";
+import { count, words } from "./format.js";
+import type { Steady } from "./steady.js";
 
 /** The uses of files over HTTP that the server's settings allow. */
 export const Allowed = createContext<readonly string[]>([]);
@@ -78,16 +79,18 @@ export function Meter({
   );
 }
 
-/** An error of the server: what it is, and what to do, in its own words. */
-export function FaultNote({ fault }: { fault: Fault }) {
+/**
+ * An error of the server: what it is, and what to do, in its own words.
+ * @param asks it is asked again by itself while nobody answers
+ */
+export function FaultNote({ fault, asks = false }: { fault: Fault; asks?: boolean }) {
   const reasons = reasonsOf(fault.details);
   return (
     <div class="note bad" role="alert">
       <strong>{fault.status === 0 ? "No connection" : words(fault.code)}</strong>
       <p>
-        {fault.status === 0
-          ? `${fault.message} The page tries again every few seconds.`
-          : fault.message}
+        {fault.message}
+        {asks && isPassing(fault) && " The page tries again every few seconds."}
       </p>
       {reasons.length > 0 && (
         <ul>
@@ -232,6 +235,19 @@ export function Pager({
         Next
       </button>
     </nav>
+  );
+}
+
+/** That a list has changed: it is shown so when somebody asks for it. */
+export function Renew({ of: { changed, renew } }: { of: Steady<unknown> }) {
+  return (
+    <div class="renew" role="status">
+      {changed !== undefined && (
+        <button type="button" onClick={renew}>
+          {changed === 0 ? "The list has changed: show it" : `Show ${count(changed)} more`}
+        </button>
+      )}
+    </div>
   );
 }
 

@@ -150,6 +150,24 @@ function rowsOf({ name, findings }: Model, part: string): FindingRow[] {
   });
 }
 
+/**
+ * Where somebody looks first: at the box or point of the highest score, or else where there is most
+ * of the first label that was found; undefined where nothing was.
+ */
+export function firstSeen(models: readonly Model[]): Seen | undefined {
+  const regions = models
+    .flatMap(({ findings }) => findings)
+    .filter(({ present, box, point }) => present && (box !== undefined || point !== undefined))
+    .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
+  const [strongest] = regions;
+  const frame = strongest?.frame ?? strongest?.frames?.[strongest.frames.length >> 1];
+  if (frame !== undefined) return { frame };
+  const rows = models
+    .flatMap((model) => rowsOf(model, ""))
+    .flatMap(({ present, seen }) => (present && seen !== undefined ? [seen] : []));
+  return rows.find((seen) => "frame" in seen) ?? rows[0];
+}
+
 function Findings({ model, show, part = "frame" }: Shown) {
   const { name, findings, measurements } = model;
   if (findings.length === 0) return null;

@@ -1,11 +1,14 @@
 /** The list of results, and one of them with the way to the next. */
-import { useContext, useState } from "preact/hooks";
+import { useContext, useEffect, useState } from "preact/hooks";
 import type { ListedRow } from "../src/features/viewer/list/list.js";
 import type { Overview } from "../src/server/overview.js";
-import { usePoll } from "./api.js";
-import { baseName, moment } from "./format.js";
-import { Look, useFound } from "./look.js";
-import { Allowed, Badge, FaultNote, FoundBy, NoPictures, Pager, Table } from "./parts.js";
+import { call, onLeave, useLoaded, usePoll } from "./api.js";
+import { FailedView, Kinds } from "./failed.js";
+import { baseName, dayOf, folderName, moment, timeZone } from "./format.js";
+import { Look, useFound, type FoundResult } from "./look.js";
+import { Allowed, Badge, FaultNote, FoundBy, NoPictures, Pager, Renew, Table } from "./parts.js";
+import { useSteady } from "./steady.js";
+import { useTitle } from "./title.js";
 
 type Named = ListedRow & { id?: string };
 interface Listed {
@@ -18,6 +21,7 @@ const PAGE = 50;
 const NOTHING = {
   text: "",
   patient: "",
+  accession: "",
   model: "",
   finding: "",
   modality: "",
@@ -27,29 +31,75 @@ const NOTHING = {
 };
 type Filters = typeof NOTHING;
 
+/** A list as it was shown: what was looked for, and which page of it. */
+interface Place {
+  filters: Filters;
+  cursors: string[];
+}
+
+const FIRST: Place = { filters: NOTHING, cursors: [] };
+
 /**
- * What the list showed last: who comes back finds it so, and a result knows its neighbours. The
- * address of a result is its opaque name: a path may hold a person's, and a place in a list that
- * changes would show another patient to who comes back.
+ * The lists that this tab has shown, by the entries of its history, and the last of them: who comes
+ * back finds it so, and a result knows its neighbours. In memory alone, because browsers keep
+ * addresses and what stands in their history, and a PatientID is nobody's business there.
  */
-const last: { filters: Filters; cursors: string[]; rows: Named[] } = {
-  filters: NOTHING,
-  cursors: [],
+const shown: { places: Map<number, Place>; last: Place; rows: readonly Named[] } = {
+  places: new Map(),
+  last: FIRST,
   rows: [],
 };
+// What one person looked for is not the next one's
+onLeave(() => {
+  shown.places.clear();
+  Object.assign(shown, { last: FIRST, rows: [] });
+});
+
+/** The number by which this entry of the history finds its list again. */
+function entryNumber(): number {
+  const { list } = (history.state ?? {}) as { list?: number };
+  if (typeof list === "number") return list;
+  const next = Date.now() + Math.random();
+  history.replaceState({ list: next }, "");
+  return next;
+}
 
 const linkTo = ({ id = "" }: Named): string => `#/results/${id}`;
 
 const nameOf = (receipt: string): string => baseName(receipt).replace(/\.json$/, "");
 
 const FIELDS: [name: keyof Filters, label: string, type: "search" | "date"][] = [
-  ["text", "Path or UID", "search"],
   ["patient", "Patient ID", "search"],
+  ["accession", "Accession number", "search"],
+  ["text", "Path or UID", "search"],
   ["finding", "Finding", "search"],
   ["modality", "Modality", "search"],
   ["from", "From", "date"],
   ["to", "To", "date"],
 ];
+
+/** Midnight of a day where the reader is, so many days later. */
+function midnight(day: string, later: number): string {
+  const [year = 0, month = 1, date = 1] = day.split("-").map(Number);
+  return new Date(year, month - 1, date + later).toISOString();
+}
+
+/** What the server is asked for: days are those of the reader. */
+function questionOf({ filters, cursors }: Place): Record<string, unknown> {
+  const given = Object.fromEntries(
+    Object.entries(filters).flatMap(([name, value]) => {
+      const text = value.trim();
+      if (text === "") return [];
+      if (name === "from") return [[name, midnight(text, 0)]];
+      if (name === "to") return [[name, midnight(text, 1)]];
+      return [[name, name === "modality" ? text.toUpperCase() : text]];
+    }),
+  );
+  return { ...given, limit: PAGE, cursor: cursors.at(-1) };
+}
+
+const isEmpty = (filters: Filters): boolean =>
+  Object.values(filters).every((value) => value.trim() === "");
 
 function Filter({
   filters,
@@ -131,73 +181,151 @@ function Filter({
   );
 }
 
-function List({ overview }: { overview: Overview | undefined }) {
-  const [filters, setFilters] = useState(last.filters);
-  const [cursors, setCursors] = useState(last.cursors);
-  Object.assign(last, { filters, cursors });
-  const given = Object.fromEntries(
-    Object.entries(filters).filter(([, value]) => value.trim() !== ""),
+/** Why a result that is there may not be found: nobody may take that for its absence. */
+function NothingFound({ filters }: { filters: Filters }) {
+  if (isEmpty(filters))
+    return (
+      <div class="empty">
+        <p>No result yet.</p>
+      </div>
+    );
+  const byPerson = filters.patient.trim() !== "" || filters.accession.trim() !== "";
+  return (
+    <div class="empty">
+      <p>No result matches.</p>
+      {byPerson && (
+        <p class="quiet">
+          The whole number is compared, in upper or lower case. Results of Radserve 0.6, of radserve
+          infer and of images without patients cannot be found by it, nor results outside the
+          folders of this token. Failed requests have <a href="#/results/failed">a list</a> of their
+          own.
+        </p>
+      )}
+    </div>
   );
-  const question = JSON.stringify({ ...given, limit: PAGE, cursor: cursors.at(-1) });
+}
+
+function Row({ row }: { row: Named }) {
+  const { whose, trust } = row;
+  const study = [dayOf(whose?.study_date), whose?.description].filter((part) => part !== undefined);
+  return (
+    <tr>
+      <td data-label="Patient ">
+        {whose?.patient_name ?? whose?.patient_id ?? <span class="quiet">not known</span>}
+        {whose?.patient_name !== undefined && whose.patient_id !== undefined && (
+          <div class="quiet">{whose.patient_id}</div>
+        )}
+      </td>
+      <td data-label="Study ">
+        {study.length === 0
+          ? "–"
+          : study.map((part, i) => (
+              <div key={part} class={i === 0 ? "figure" : "quiet"}>
+                {part}
+              </div>
+            ))}
+      </td>
+      <th scope="row" class="path">
+        {row.id === undefined ? (
+          nameOf(row.receipt)
+        ) : (
+          <a href={linkTo(row)} title={row.receipt}>
+            {nameOf(row.receipt)}
+          </a>
+        )}
+        <div class="quiet">{folderName(row.receipt)}</div>
+      </th>
+      <td data-label="Modality ">{row.modality ?? "–"}</td>
+      <td>{trust.trusted ? <FoundBy models={row.models} /> : "not trusted"}</td>
+      <td>
+        {trust.trusted ? <Badge state={row.status} /> : <Badge state="not_trusted" tone="bad" />}
+      </td>
+      <td class="figure" data-label="Written ">
+        {moment(row.at)}
+      </td>
+    </tr>
+  );
+}
+
+function List({ overview, first }: { overview: Overview; first: Partial<Filters> }) {
+  const [entry] = useState(entryNumber);
+  const [place, setPlace] = useState<Place>(() =>
+    Object.keys(first).length > 0
+      ? { filters: { ...NOTHING, ...first }, cursors: [] }
+      : (shown.places.get(entry) ?? shown.last),
+  );
+  shown.places.set(entry, place);
+  shown.last = place;
+  const { filters, cursors } = place;
+  const question = JSON.stringify(questionOf(place));
   const pause = () => (cursors.length === 0 ? LOOK_MS : null);
-  const { data, fault } = usePoll<Listed>("/results/search", pause, question);
-  if (data !== undefined) last.rows = data.results;
+  const { data, fault, again } = usePoll<Listed>("/results/search", pause, question);
+  const list = useSteady(question, data?.results, ({ receipt }) => receipt);
+  if (list !== undefined) shown.rows = list.rows;
   return (
     <>
       <h1>Results</h1>
+      <Kinds now="written" />
       <Filter
+        key={entry}
         filters={filters}
-        models={overview?.models.map(({ name }) => name) ?? []}
+        models={overview.models.map(({ name }) => name)}
         choose={(chosen) => {
-          setFilters(chosen);
-          setCursors([]);
+          setPlace({ filters: chosen, cursors: [] });
+          list?.renewNext();
+          again();
         }}
       />
-      {fault !== undefined && <FaultNote fault={fault} />}
+      {fault !== undefined && <FaultNote asks fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
-      {data?.results.length === 0 && (
-        <div class="empty">
-          <p>{Object.keys(given).length === 0 ? "No result yet." : "No result matches."}</p>
-        </div>
-      )}
-      {data !== undefined && data.results.length > 0 && (
-        <Table label="Results" stacks head={["Written", "Image", "Modality", "Found", "Status"]}>
-          {data.results.map((row) => (
-            <tr key={row.receipt}>
-              <td class="figure">{moment(row.at)}</td>
-              <th scope="row" class="path">
-                {row.id === undefined ? (
-                  nameOf(row.receipt)
-                ) : (
-                  <a href={linkTo(row)} title={row.receipt}>
-                    {nameOf(row.receipt)}
-                  </a>
-                )}
-              </th>
-              <td data-label="Modality ">{row.modality ?? "–"}</td>
-              <td>{row.trust.trusted ? <FoundBy models={row.models} /> : "not trusted"}</td>
-              <td>
-                {row.trust.trusted ? (
-                  <Badge state={row.status} />
-                ) : (
-                  <Badge state="not_trusted" tone="bad" />
-                )}
-              </td>
-            </tr>
+      {data?.results.length === 0 && <NothingFound filters={filters} />}
+      {list !== undefined && <Renew of={list} />}
+      {list !== undefined && list.rows.length > 0 && (
+        <Table
+          label="Results"
+          stacks
+          head={["Patient", "Study", "Image", "Modality", "Found", "Status", "Written"]}
+        >
+          {list.rows.map((row) => (
+            <Row key={row.receipt} row={row} />
           ))}
         </Table>
       )}
-      <Pager cursors={cursors} next={data?.next_cursor ?? null} go={setCursors} />
+      <Pager
+        cursors={cursors}
+        next={data?.next_cursor ?? null}
+        go={(to) => setPlace({ filters, cursors: to })}
+      />
+      <p class="quiet">Times and days are those of your time zone, {timeZone()}.</p>
     </>
   );
 }
+
+/**
+ * What the tab and the history of the browser are called by: enough to tell two tabs apart, and
+ * nothing of a person, because browsers keep it.
+ */
+const titleOf = ({ modality, whose, written_at }: FoundResult): string =>
+  [
+    [modality, dayOf(whose?.study_date)].filter((part) => part !== undefined).join(" of "),
+    written_at === undefined ? "" : `result of ${moment(written_at)}`,
+  ]
+    .filter((part) => part !== "")
+    .join(", ") || "Result";
 
 function One({ id }: { id: string }) {
   const [input, give] = useState<string>();
   const [typed, type] = useState("");
   const { data: found, fault, busy } = useFound({ id, input_path: input });
-  const place = last.rows.findIndex((row) => row.id === id);
-  const [before, after] = [last.rows[place - 1], place < 0 ? undefined : last.rows[place + 1]];
+  const place = shown.rows.findIndex((row) => row.id === id);
+  const [before, after] = [shown.rows[place - 1], place < 0 ? undefined : shown.rows[place + 1]];
+  useTitle(
+    fault !== undefined
+      ? "A result that is not shown"
+      : found === undefined
+        ? "Result"
+        : titleOf(found),
+  );
   return (
     <>
       <p class="back">
@@ -205,9 +333,15 @@ function One({ id }: { id: string }) {
         {before !== undefined && <a href={linkTo(before)}>Previous result</a>}
         {after !== undefined && <a href={linkTo(after)}>Next result</a>}
       </p>
-      <h1 class="path">{found === undefined ? "Result" : nameOf(found.receipt_path)}</h1>
+      <h1 class="path">
+        {found !== undefined
+          ? nameOf(found.receipt_path)
+          : fault === undefined
+            ? "Result"
+            : "This result is not shown"}
+      </h1>
       {fault !== undefined ? (
-        <FaultNote fault={fault} />
+        <FaultNote asks fault={fault} />
       ) : found === undefined || busy ? (
         <p class="quiet">Loading…</p>
       ) : found.input_id === undefined || found.input_path === undefined ? (
@@ -237,22 +371,91 @@ function One({ id }: { id: string }) {
           inputId={found.input_id}
           receiptPath={found.receipt_path}
           inputPath={found.input_path}
+          whose={found.whose}
         />
       )}
     </>
   );
 }
 
+/** What a link of another program asks for: a study by its UID, or an accession number. */
+interface AskedFor {
+  study?: string;
+  accession?: string;
+}
+
+function askedIn(hash: string): AskedFor | undefined {
+  const query = /^#\/results\?(.*)$/.exec(hash)?.[1];
+  if (query === undefined) return undefined;
+  const given = new URLSearchParams(query);
+  const [study, accession] = [given.get("study"), given.get("accession")];
+  return {
+    ...(study === null ? {} : { study }),
+    ...(accession === null ? {} : { accession }),
+  };
+}
+
+/** The only result of what a link asks for is shown at once; of several there is the list. */
+function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
+  const question = JSON.stringify({ ...asked, limit: 2 });
+  const { data, fault } = useLoaded(question, (signal) =>
+    call<Listed>("POST", "/results/search", { body: { ...asked, limit: 2 }, signal }),
+  );
+  const [only, another] = data?.results ?? [];
+  const id = another === undefined ? only?.id : undefined;
+  useEffect(() => {
+    if (id !== undefined) location.replace(linkTo({ id } as Named));
+  }, [id]);
+  if (fault !== undefined) return <FaultNote asks fault={fault} />;
+  if (data === undefined || id !== undefined) return <p class="quiet">Loading…</p>;
+  const first: Partial<Filters> = {
+    ...(asked.study === undefined ? {} : { text: asked.study }),
+    ...(asked.accession === undefined ? {} : { accession: asked.accession }),
+  };
+  return (
+    <>
+      {only === undefined && (
+        <p class="note warn" role="alert">
+          There is no result of what the link asks for that this token may see.
+        </p>
+      )}
+      <List overview={overview} first={first} />
+    </>
+  );
+}
+
+/**
+ * A link may name a patient's accession number: it leaves the address as soon as it is read, and
+ * the history of this tab with it.
+ */
+function useAsked(hash: string): AskedFor | undefined {
+  const [asked, setAsked] = useState<AskedFor>();
+  useEffect(() => {
+    const found = askedIn(hash);
+    if (found !== undefined) history.replaceState(null, "", "#/results");
+    setAsked(found);
+  }, [hash]);
+  return asked;
+}
+
 export function ResultsView({ hash, overview }: { hash: string; overview: Overview | undefined }) {
   const looks = useContext(Allowed).includes("view");
+  const asked = useAsked(hash);
   const id = /^#\/results\/([\w-]+)$/.exec(hash)?.[1];
   if (overview === undefined) return <p class="quiet">Loading…</p>;
+  if (id === "failed") return <FailedView />;
   if (!looks)
     return (
       <>
         <h1>Results</h1>
+        <Kinds now="written" />
         <NoPictures />
       </>
     );
-  return id === undefined ? <List overview={overview} /> : <One key={id} id={id} />;
+  if (id !== undefined) return <One key={id} id={id} />;
+  // Read in the next moment
+  if (askedIn(hash) !== undefined && asked === undefined) return null;
+  if (asked !== undefined && (asked.study ?? asked.accession) !== undefined)
+    return <Linked key={JSON.stringify(asked)} asked={asked} overview={overview} />;
+  return <List overview={overview} first={{}} />;
 }

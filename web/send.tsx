@@ -4,8 +4,9 @@ import type { Accepted } from "../src/jobs/schema.js";
 import type { Answer } from "../src/results/receipt/receipt.js";
 import type { Overview } from "../src/server/overview.js";
 import type { PathList } from "../src/features/viewer/endpoints.js";
-import { call, Fault, judge, sendFile } from "./api.js";
-import { counted } from "./format.js";
+import { call, faultOfPage, isPassing, judge, sendFile, type Fault } from "./api.js";
+import { chosenFiles, type Given, type GivenFile, type Refusal } from "./files.js";
+import { bytes, counted } from "./format.js";
 import { Allowed, FaultNote } from "./parts.js";
 import { Result } from "./result.js";
 
@@ -123,21 +124,154 @@ function Path({
  * reaches.
  */
 async function folderFor(typed: string, looks: boolean): Promise<string> {
-  const beside = typed.replace(/[^/]*$/, "").replace(/\/$/, "");
+  // Never into files that were given before: they are another patient's
+  const beside = typed
+    .replace(/\/dropped-\w+(\/.*)?$/, "/")
+    .replace(/[^/]*$/, "")
+    .replace(/\/$/, "");
   const [first] =
     beside !== "" || !looks
       ? []
       : (await call<PathList>("POST", "/paths", { body: { side: "input" } })).paths;
   const folder = beside === "" ? first?.path : beside;
   if (folder === undefined)
-    throw new Fault(
-      400,
-      "bad_request",
+    throw faultOfPage(
       "There is no folder to upload to: type the path of an image folder first, with a slash at its end.",
-      undefined,
-      undefined,
     );
   return `${folder}/dropped-${new Date().toISOString().replace(/\W|\.\d+/g, "")}`;
+}
+
+/** Paths that somebody wants to send once more; the form takes them when it opens. */
+export const sendAgain: { paths: { input: string; output: string } | undefined } = {
+  paths: undefined,
+};
+
+/** How far files that were given by hand are. */
+interface Upload {
+  folder: string;
+  /** Those that are not sent yet. */
+  left: readonly GivenFile[];
+  sent: readonly GivenFile[];
+  refused: readonly Refusal[];
+  bytes: number;
+  all: { files: number; bytes: number };
+}
+
+const above = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf("/")));
+
+/** What is sent of them: the file, the folder in which all lie, or several folders. */
+function inputOf({ folder, sent }: Upload): { path: string; many: boolean } | undefined {
+  const [first, ...others] = sent;
+  if (first === undefined) return undefined;
+  if (others.length === 0) return { path: `${folder}/${first.path}`, many: false };
+  const folders = new Set(sent.map(({ path }) => above(path)));
+  const [only = ""] = folders;
+  return folders.size > 1
+    ? { path: folder, many: true }
+    : { path: only === "" ? folder : `${folder}/${only}`, many: false };
+}
+
+/** The chooser for files and folders, and how far those are that were given. */
+function ByHand({
+  give,
+  upload,
+  going,
+  stop,
+  resume,
+}: {
+  give: (given: Promise<Given>) => void;
+  upload: Upload | undefined;
+  going: boolean;
+  stop: () => void;
+  resume: () => void;
+}) {
+  const take = (input: HTMLInputElement) => {
+    give(chosenFiles(input.files));
+    // The same may be chosen once more
+    input.value = "";
+  };
+  const { all, bytes: gone = 0, sent = [], left = [], refused = [] } = upload ?? {};
+  const text =
+    all === undefined
+      ? ""
+      : `${sent.length} of ${counted(all.files, "file")}, ${bytes(gone)} of ${bytes(all.bytes)}`;
+  return (
+    <fieldset class="by-hand">
+      <legend>Files of this computer</legend>
+      <p class="quiet">
+        Choose them, or drop them anywhere on this page: files, folders, ZIP files. They are copied
+        to the server, and their path then appears below.
+      </p>
+      <div class="choices">
+        <label>
+          Files
+          <input
+            type="file"
+            multiple
+            disabled={going}
+            onChange={({ currentTarget }) => take(currentTarget)}
+          />
+        </label>
+        <label>
+          A folder
+          <input
+            type="file"
+            ref={(input) => input?.setAttribute("webkitdirectory", "")}
+            disabled={going}
+            onChange={({ currentTarget }) => take(currentTarget)}
+          />
+        </label>
+      </div>
+      {all !== undefined && (
+        <div class="meter">
+          <div class="meter-text">
+            <span>{going ? "Sending" : left.length > 0 ? "Stopped" : "Sent"}</span>
+            <span class="figure">{text}</span>
+          </div>
+          <progress max={Math.max(all.bytes, 1)} value={gone} aria-label={`Sent: ${text}`} />
+        </div>
+      )}
+      {going && (
+        <div class="orders">
+          <button type="button" onClick={stop}>
+            Stop
+          </button>
+        </div>
+      )}
+      {!going && left.length > 0 && (
+        <div class="orders">
+          <button type="button" onClick={resume}>
+            Send the other {left.length}
+          </button>
+        </div>
+      )}
+      <p class="said" role="status">
+        {!going && sent.length > 0 && `Uploaded ${counted(sent.length, "file")}.`}
+      </p>
+      {refused.length > 0 && <Refused refused={refused} />}
+    </fieldset>
+  );
+}
+
+const REFUSED_SHOWN = 10;
+
+/** What was not taken, with the sentence of whoever refused it. */
+function Refused({ refused }: { refused: readonly Refusal[] }) {
+  return (
+    <div class="note warn" role="alert">
+      <strong>{counted(refused.length, "file")} not uploaded</strong>
+      <ul>
+        {refused.slice(0, REFUSED_SHOWN).map(({ path, why }) => (
+          <li key={path}>
+            {path}: {why}
+          </li>
+        ))}
+      </ul>
+      {refused.length > REFUSED_SHOWN && (
+        <p class="quiet">and {refused.length - REFUSED_SHOWN} more</p>
+      )}
+    </div>
+  );
 }
 
 export function SendView({
@@ -147,14 +281,17 @@ export function SendView({
 }: {
   overview: Overview | undefined;
   /** Files that were let fall on the page, and what forgets them, so that they are sent once. */
-  dropped: readonly File[];
+  dropped: Promise<Given> | undefined;
   taken: () => void;
 }) {
+  const [again] = useState(() => sendAgain.paths);
+  sendAgain.paths = undefined;
   const [many, setMany] = useState(false);
-  const [input, setInput] = useState("");
-  const [typed, setOutput] = useState<string>();
+  const [input, setInput] = useState(again?.input ?? "");
+  const [typed, setOutput] = useState(again?.output);
   const output = typed ?? overview?.disks[0]?.folder ?? "";
-  const [sent, setSent] = useState("");
+  const [upload, setUpload] = useState<Upload>();
+  const [uploading, setUploading] = useState<AbortController>();
   const allowed = useContext(Allowed);
   const [models, setModels] = useState<string[]>([]);
   const [kinds, setKinds] = useState<string[]>([]);
@@ -168,28 +305,63 @@ export function SendView({
       .filter(({ health }) => health === "ready")
       .map(({ name }) => [name, name] as const) ?? [];
 
-  const take = async () => {
-    taken();
+  const run = async (from: Upload) => {
+    const end = new AbortController();
+    setUploading(end);
+    let now = from;
+    const show = (more: Partial<Upload>) => setUpload((now = { ...now, ...more }));
+    for (const file of from.left) {
+      const before = now.bytes;
+      try {
+        const blob = await file.read();
+        const told = (gone: number) => show({ bytes: before + gone });
+        await sendFile(`${now.folder}/${file.path}`, blob, told, end.signal);
+        show({ sent: [...now.sent, file] });
+      } catch (thrown) {
+        if (end.signal.aborted) break;
+        const found = thrown instanceof Error ? thrown : new Error(String(thrown));
+        const known = judge(thrown);
+        if (isPassing(known)) {
+          setFault(known);
+          show({ bytes: before });
+          break;
+        }
+        show({ refused: [...now.refused, { path: file.path, why: found.message }] });
+      }
+      show({ bytes: before + file.bytes, left: now.left.slice(1) });
+    }
+    const found = inputOf(now);
+    if (found !== undefined) {
+      setInput(found.path);
+      setMany(found.many);
+    }
+    setUploading(undefined);
+  };
+  const take = async (given: Promise<Given>) => {
     setFault(undefined);
     setAnswer(undefined);
+    setUpload(undefined);
     try {
+      const { files, refused } = await given;
       const folder = await folderFor(input, allowed.includes("view"));
-      for (const [i, file] of dropped.entries()) {
-        setSent(`Sending ${i + 1} of ${dropped.length}…`);
-        await sendFile(`${folder}/${file.name}`, file);
-      }
-      const [only] = dropped;
-      setInput(dropped.length === 1 && only !== undefined ? `${folder}/${only.name}` : folder);
-      setSent(`Uploaded ${counted(dropped.length, "file")}.`);
+      const all = { files: files.length, bytes: files.reduce((sum, one) => sum + one.bytes, 0) };
+      const first: Upload = { folder, left: files, sent: [], refused, bytes: 0, all };
+      setUpload(first);
+      if (files.length > 0) await run(first);
+      else if (refused.length === 0) throw faultOfPage("There is no file in what was given.");
     } catch (thrown) {
-      setSent("");
       setFault(judge(thrown));
     }
   };
   const takes = allowed.includes("upload");
+  const isFree = uploading === undefined && !busy;
+  // What falls while files are sent, or an answer is waited for, has its turn after it
   useEffect(() => {
-    if (dropped.length > 0 && takes) void take();
-  }, [dropped, takes]);
+    if (dropped === undefined || !takes || !isFree) return;
+    taken();
+    void take(dropped);
+  }, [dropped, takes, isFree]);
+  useEffect(() => () => uploading?.abort(), [uploading]);
 
   // The picture would lie below the window
   useEffect(() => document.querySelector(".result")?.scrollIntoView(), [answer]);
@@ -248,11 +420,15 @@ export function SendView({
           </div>
         </fieldset>
         {takes ? (
-          <p class="quiet">
-            Drop files on this page to upload them; their path then appears below.
-          </p>
+          <ByHand
+            give={(given) => void take(given)}
+            upload={upload}
+            going={uploading !== undefined}
+            stop={() => uploading?.abort()}
+            resume={() => upload !== undefined && void run(upload)}
+          />
         ) : (
-          dropped.length > 0 &&
+          dropped !== undefined &&
           overview !== undefined && (
             <p class="note warn" role="alert">
               This server does not accept uploads. The setting{" "}
@@ -260,11 +436,6 @@ export function SendView({
               its path.
             </p>
           )
-        )}
-        {sent !== "" && (
-          <p class="note" role="status">
-            {sent}
-          </p>
         )}
         <Path
           name="input"
@@ -313,7 +484,7 @@ export function SendView({
           </label>
         )}
         <div class="orders">
-          <button type="submit" class="primary" disabled={busy}>
+          <button type="submit" class="primary" disabled={!isFree}>
             {busy ? "Working…" : many ? "Send the folder" : "Send the image"}
           </button>
         </div>

@@ -3,19 +3,23 @@
  * is looked at.
  */
 import type { RefObject } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Whose } from "../src/features/viewer/list/whose.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Across, FrameFacts, ResultMarks } from "../src/features/viewer/messages.js";
 import { asked, call, callBlob, useLoaded } from "./api.js";
 import { baseName, bytesOf, count } from "./format.js";
 import { Kept } from "./kept.js";
 import { placed, type Rect, type PlacedWord } from "./labels.js";
+import { Legend, type ShownSegments } from "./legend.js";
+import { Outlines, type MarkPixels } from "./outlines.js";
 import { Card, FaultNote } from "./parts.js";
 import { valueText } from "./result.js";
 import {
   Corners,
   Drawn,
   EyeTools,
+  HandTools,
   innerWidth,
   placeIn,
   useEye,
@@ -56,7 +60,13 @@ export function usePng(page: string | null) {
   };
 }
 
-function useMarks({ id, inputId }: Paths, model: Model | undefined, place: Spot) {
+/** @param only numbers of segments; undefined: all */
+function useMarks(
+  { id, inputId }: Paths,
+  model: Model | undefined,
+  place: Spot,
+  only: ShownSegments,
+) {
   const { across } = place;
   const page =
     model === undefined || !hasMasks(model)
@@ -67,20 +77,31 @@ function useMarks({ id, inputId }: Paths, model: Model | undefined, place: Spot)
           frame: placeIn(place),
           across,
           input_id: across === undefined ? undefined : inputId,
+          only: only === undefined ? undefined : [...only].join(",") || "0",
         });
   const loaded = useLoaded(page, async (signal) => ({
     page,
+    of: model?.name,
     marks: await call<ResultMarks>("GET", page ?? "", { signal, patient: across !== undefined }),
   }));
   // Marks of another frame are never laid over this one
   const mine = page !== null && loaded.data?.page === page ? loaded.data.marks : undefined;
+  // The labels are the same on every frame: the list of them stays under the hand
+  const known = page !== null && loaded.data?.of === model?.name ? loaded.data?.marks : undefined;
   const url = useMemo(
     () => (typeof mine?.png === "string" ? URL.createObjectURL(pngBlob(mine.png)) : undefined),
     [mine],
   );
   useEffect(() => () => (url === undefined ? undefined : URL.revokeObjectURL(url)), [url]);
-  return { marks: mine, url, fault: loaded.fault };
+  return { marks: mine, known, url, fault: loaded.fault };
 }
+
+const STYLES = [
+  ["both", "filled, with outlines"],
+  ["filled", "filled"],
+  ["outlines", "outlines"],
+] as const;
+type MarkStyle = (typeof STYLES)[number][0];
 
 type Point = { x: number; y: number };
 
@@ -158,6 +179,21 @@ function shapesAcross(
     const outline = cornersOf(along(across.right, columns), along(across.down, rows));
     return [{ round: roundOf(outline), outline, said: saidOf(one) }];
   });
+}
+
+/** The label of a pixel, by its colour among those of the frame. */
+function labelIn(
+  found: MarkPixels | undefined,
+  marks: ResultMarks | undefined,
+  x: number,
+  y: number,
+): string | undefined {
+  if (found === undefined || marks === undefined || x >= found.width) return undefined;
+  const [red = 0, green = 0, blue = 0, alpha = 0] = found.data.subarray(4 * (y * found.width + x));
+  if (alpha === 0) return undefined;
+  const colour = `#${[red, green, blue].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+  const labels = marks.segments.filter((one) => one.colour === colour && one.pixels > 0);
+  return labels.length === 0 ? undefined : labels.map(({ label }) => label).join(" or ");
 }
 
 const listed = (points: readonly Point[]): string =>
@@ -287,16 +323,43 @@ function useCorners(stage: RefObject<HTMLElement | null>, changes: readonly unkn
   return corners;
 }
 
+/**
+ * A PACS may have corrected the image since it was analysed, or another lies at its path: whoever
+ * reads is told before they look.
+ */
+function OtherPatient({
+  whose,
+  facts,
+}: {
+  whose: Whose | undefined;
+  facts: FrameFacts | undefined;
+}) {
+  const [then, now] = [whose?.patient_id, facts?.patient_id?.trim()];
+  if (then === undefined || now === undefined || then === now) return null;
+  return (
+    <p class="note bad" role="alert">
+      <strong>Another patient.</strong> The image names the patient {now === "" ? "nobody" : now}{" "}
+      now; when it was analysed it named {then}. Its pixels are the same.
+    </p>
+  );
+}
+
 export function Stage({
   paths,
+  whose,
   receipt,
   place,
   go,
+  find,
 }: {
   paths: Paths;
+  /** Whose it was when it was analysed. */
+  whose: Whose | undefined;
   receipt: Receipt;
   place: Spot;
   go: Go;
+  /** Goes to the frame that has most of a label. */
+  find: (model: string, label: string) => void;
 }) {
   const { frames, rows, columns } = receipt.source;
   const { across } = place;
@@ -306,7 +369,10 @@ export function Stage({
   ];
   const drawn = receipt.models.filter((model) => hasMasks(model) || hasBoxes(model));
   const [chosen, choose] = useState(drawn[0]?.name ?? "");
-  const [opacity, setOpacity] = useState(50);
+  const [opacity, setOpacity] = useState(40);
+  const [style, setStyle] = useState<MarkStyle>("both");
+  const [only, setOnly] = useState<ShownSegments>();
+  const pixels = useRef<MarkPixels | undefined>(undefined);
   const [labels, setLabels] = useState(true);
   const [texts, setTexts] = useState(true);
   const model = drawn.find(({ name }) => name === chosen);
@@ -323,8 +389,11 @@ export function Stage({
     const [to] = planes[(now + 1) % planes.length] ?? [];
     go({ across: to });
   };
-  const { eye, setEye, window, probe, stage, handlers } = useEye(seen.frame, {
+  const labelAt = useRef<(x: number, y: number) => string | undefined>(() => undefined);
+  const { eye, setEye, window, probe, stage, handlers, touch, setTouch } = useEye(seen.frame, {
     step: (by: number) => move(at + by),
+    most,
+    labelAt,
     overlay,
     plane: next,
     texts: () => setTexts((before) => !before),
@@ -341,7 +410,8 @@ export function Stage({
           across,
         }),
   );
-  const { marks, url, fault } = useMarks(paths, model, place);
+  const { marks, known, url, fault } = useMarks(paths, model, place, only);
+  labelAt.current = (x, y) => labelIn(pixels.current, marks, x, y);
   const [size, measure] = useSize();
   const [shape, setShape] = useState<[number, number]>([columns, rows]);
   const shown = window === undefined && picture.url === undefined ? undefined : seen.frame;
@@ -378,6 +448,7 @@ export function Stage({
   const alt = `${text} of ${baseName(paths.inputPath)}`;
   return (
     <Card title="Picture" wide>
+      <OtherPatient whose={whose} facts={facts} />
       {planes.length > 0 && (
         <div class="tabs" role="group" aria-label="Plane">
           {planes.map(([of, name]) => (
@@ -401,6 +472,7 @@ export function Stage({
         role="application"
         aria-label="Picture"
         aria-describedby="stage-keys"
+        data-touch={touch}
         {...handlers}
       >
         <div class="stage-inner" ref={measure} style={lies}>
@@ -418,8 +490,15 @@ export function Stage({
                 alt={alt}
               />
             ))}
-          {shown !== undefined && url !== undefined && (
+          {shown !== undefined && url !== undefined && style !== "outlines" && (
             <img class="over marks" src={url} alt="" style={{ opacity: String(opacity / 100) }} />
+          )}
+          {shown !== undefined && url !== undefined && (
+            <Outlines
+              url={url}
+              drawn={style !== "filled"}
+              told={(found) => (pixels.current = found)}
+            />
           )}
         </div>
         {shown !== undefined ? (
@@ -432,8 +511,13 @@ export function Stage({
             texts={texts}
           />
         ) : (
-          across !== undefined &&
-          seen.fault === undefined && <p class="wait">Reading the volume…</p>
+          <p class="wait">
+            {seen.fault !== undefined
+              ? `${text}: not shown`
+              : across === undefined
+                ? `Reading ${text.toLowerCase()}…`
+                : "Reading the volume…"}
+          </p>
         )}
         {shown !== undefined && (
           <div class="stage-inner marked" style={lies}>
@@ -442,9 +526,9 @@ export function Stage({
           </div>
         )}
       </div>
-      {seen.fault !== undefined && <FaultNote fault={seen.fault} />}
-      {picture.fault !== undefined && <FaultNote fault={picture.fault} />}
-      {fault !== undefined && seen.fault === undefined && <FaultNote fault={fault} />}
+      {seen.fault !== undefined && <FaultNote asks fault={seen.fault} />}
+      {picture.fault !== undefined && <FaultNote asks fault={picture.fault} />}
+      {fault !== undefined && seen.fault === undefined && <FaultNote asks fault={fault} />}
       <div class="tools">
         {most > 1 && (
           <label class="slice">
@@ -459,11 +543,18 @@ export function Stage({
             />
           </label>
         )}
+        <HandTools setEye={setEye} touch={touch} setTouch={setTouch} />
         <EyeTools frame={seen.frame} eye={eye} setEye={setEye} />
         {drawn.length > 0 && (
           <label>
             Overlay
-            <select value={chosen} onChange={({ currentTarget }) => choose(currentTarget.value)}>
+            <select
+              value={chosen}
+              onChange={({ currentTarget }) => {
+                choose(currentTarget.value);
+                setOnly(undefined);
+              }}
+            >
               {drawn.map(({ name }) => (
                 <option key={name} value={name}>
                   {name}
@@ -474,6 +565,21 @@ export function Stage({
           </label>
         )}
         {model !== undefined && hasMasks(model) && (
+          <label>
+            Marks
+            <select
+              value={style}
+              onChange={({ currentTarget }) => setStyle(currentTarget.value as MarkStyle)}
+            >
+              {STYLES.map(([name, words]) => (
+                <option key={name} value={name}>
+                  {words}
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
+        {model !== undefined && hasMasks(model) && style !== "outlines" && (
           <label>
             Opacity
             <input
@@ -510,31 +616,22 @@ export function Stage({
           the corner texts.
         </p>
       )}
-      {labels && marks !== undefined && (
-        <ul class="legend" aria-label="Labels">
-          {marks.segments.map(({ number, label, colour, pixels }) => (
-            <li key={number}>
-              <span
-                class="swatch"
-                style={{ borderColor: colour, background: tints(colour, opacity) }}
-              />
-              {label} <span class="quiet">{count(pixels)} pixels</span>
-            </li>
-          ))}
-        </ul>
+      {labels && known !== undefined && known.segments.length > 0 && (
+        <Legend
+          key={chosen}
+          segments={known.segments}
+          opacity={style === "outlines" ? 0 : opacity}
+          shown={only}
+          show={setOnly}
+          go={(label) => find(chosen, label)}
+        />
       )}
       <p class="quiet" id="stage-keys">
         Keys: arrows go through slices, p to the next plane, + and − zoom, f fits, i inverts, o
         switches the overlay, t the texts in the corners. Only the image that the receipt names is
-        shown. A drag sets the window, with Shift it moves the picture; Ctrl and the wheel zoom. For
-        orientation; a diagnosis is made at a workstation.
+        shown. A drag sets the window, with Shift it moves the picture; Ctrl and the wheel zoom; two
+        fingers zoom and move. For orientation; a diagnosis is made at a workstation.
       </p>
     </Card>
   );
-}
-
-/** A mask's colour as it looks on black, grey and white, at an opacity in percent. */
-function tints(colour: string, opacity: number): string {
-  const over = (under: string) => `color-mix(in srgb, ${colour} ${opacity}%, ${under})`;
-  return `linear-gradient(90deg, ${over("black")} 33%, ${over("#808080")} 33% 67%, ${over("white")} 67%)`;
 }

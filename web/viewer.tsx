@@ -256,39 +256,154 @@ export interface Eye {
 }
 export const PLAIN_EYE: Eye = { window: undefined, inverted: false, zoom: 1, pan: [0, 0] };
 
-const zoomed = (eye: Eye, factor: number): Eye => {
+type Pair = readonly [x: number, y: number];
+
+/** @param about stays where it is: a point of the screen, from the middle of the stage */
+export const zoomed = (eye: Eye, factor: number, about: Pair = [0, 0]): Eye => {
   const zoom = Math.min(ZOOM_MOST, Math.max(1, eye.zoom * factor));
-  return { ...eye, zoom, pan: zoom === 1 ? [0, 0] : eye.pan };
+  if (zoom === 1) return { ...eye, zoom, pan: [0, 0] };
+  const by = zoom / eye.zoom;
+  const pan = (axis: 0 | 1) => about[axis] - (about[axis] - eye.pan[axis]) * by;
+  return { ...eye, zoom, pan: [pan(0), pan(1)] };
 };
 
 /**
- * Mouse and keys on the stage: a drag sets the window, with Shift or the middle button it moves the
- * picture; the wheel goes through frames, with Ctrl it zooms.
+ * So far the wheel is turned for one frame: a notch of a mouse is about a hundred, and a touchpad
+ * gives a few pixels at a time.
+ */
+const FRAME_PIXELS = 100;
+/** A wheel that rested so long begins anew. */
+const WHEEL_REST_MS = 250;
+const LINE_PIXELS = 33;
+
+/** How far a wheel was turned, in pixels (UI Events, deltaMode). */
+const turned = ({ deltaY, deltaMode }: WheelEvent): number =>
+  deltaY * (deltaMode === 1 ? LINE_PIXELS : deltaMode === 2 ? 10 * FRAME_PIXELS : 1);
+
+/** Frames that a turn of the wheel goes on: by its distance, and not by how often it is told. */
+export class WheelSteps {
+  #left = 0;
+  #way = 0;
+  #at = -Infinity;
+
+  frames(pixels: number, now: number): number {
+    const way = Math.sign(pixels);
+    const isNew = now - this.#at > WHEEL_REST_MS || way !== this.#way;
+    const all = isNew ? pixels : this.#left + pixels;
+    const frames = Math.round(all / FRAME_PIXELS);
+    [this.#at, this.#way, this.#left] = [now, way, all - frames * FRAME_PIXELS];
+    return frames;
+  }
+}
+
+/** What a finger on the picture does: two always move and zoom it. */
+export const TOUCHES = [
+  ["scroll", "scrolls the page"],
+  ["window", "sets the window"],
+  ["move", "moves the picture"],
+] as const;
+export type Touch = (typeof TOUCHES)[number][0];
+
+/** Two fingers: where their middle is, from that of the stage, and how far they are apart. */
+function fingersOf(
+  touches: TouchList,
+  stage: HTMLElement,
+): { middle: Pair; apart: number } | undefined {
+  const [a, b] = touches;
+  if (a === undefined || b === undefined) return undefined;
+  const { x, y, width, height } = stage.getBoundingClientRect();
+  return {
+    middle: [
+      (a.clientX + b.clientX) / 2 - x - width / 2,
+      (a.clientY + b.clientY) / 2 - y - height / 2,
+    ],
+    apart: Math.max(1, Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY)),
+  };
+}
+
+/**
+ * Two fingers on the stage zoom and move the picture; one is the browser's, which scrolls the page,
+ * or the hand's where `touch` says so.
+ */
+function usePinch(
+  stage: { current: HTMLDivElement | null },
+  setEye: (change: (eye: Eye) => Eye) => void,
+): void {
+  useEffect(() => {
+    const place = stage.current;
+    if (place === null) return;
+    const end = new AbortController();
+    let last: ReturnType<typeof fingersOf>;
+    const begin = (event: TouchEvent) => {
+      last = fingersOf(event.touches, place);
+    };
+    const move = (event: TouchEvent) => {
+      const now = fingersOf(event.touches, place);
+      if (now === undefined) return;
+      // The browser would scroll or zoom the page
+      if (event.cancelable) event.preventDefault();
+      const before = last ?? now;
+      last = now;
+      setEye((eye) => {
+        const moved: Eye = {
+          ...eye,
+          pan: [
+            eye.pan[0] + now.middle[0] - before.middle[0],
+            eye.pan[1] + now.middle[1] - before.middle[1],
+          ],
+        };
+        return zoomed(moved, now.apart / before.apart, now.middle);
+      });
+    };
+    place.addEventListener("touchstart", begin, { passive: true, signal: end.signal });
+    place.addEventListener("touchend", begin, { passive: true, signal: end.signal });
+    place.addEventListener("touchmove", move, { passive: false, signal: end.signal });
+    return () => end.abort();
+  }, []);
+}
+
+/**
+ * Mouse, fingers and keys on the stage: a drag sets the window, with Shift or the middle button it
+ * moves the picture; the wheel goes through frames, with Ctrl it zooms; two fingers zoom and move.
  * @param step goes so many frames on
  * @param others what keys switch: the overlay, to the next plane, and the texts in the corners
  */
-export function useEye(frame: Frame | undefined, { step, ...others }: Switches) {
+export function useEye(
+  frame: Frame | undefined,
+  { step, most, labelAt, ...others }: Switches & Frames,
+) {
   const [eye, setEye] = useState(PLAIN_EYE);
   const [probe, setProbe] = useState<string | undefined>(undefined);
   const stage = useRef<HTMLDivElement>(null);
   const drag = useRef<{ x: number; y: number; eye: Eye; pans: boolean } | undefined>(undefined);
-  const latest = useRef({ frame, step });
-  latest.current = { frame, step };
+  const [touch, setTouch] = useState<Touch>("scroll");
+  const latest = useRef({ frame, step, most });
+  latest.current = { frame, step, most };
   const window = eye.window ?? (frame === undefined ? undefined : ownWindow(frame));
   const starting = () => window ?? (frame === undefined ? undefined : fullWindow(frame));
 
   useEffect(() => {
     const place = stage.current;
     if (place === null) return;
+    const steps = new WheelSteps();
     const wheel = (event: WheelEvent) => {
+      if (!event.ctrlKey && latest.current.most < 2) return;
       // The page itself must not scroll meanwhile
       event.preventDefault();
-      if (event.ctrlKey) setEye((before) => zoomed(before, event.deltaY < 0 ? 1.25 : 0.8));
-      else latest.current.step(Math.sign(event.deltaY));
+      const pixels = turned(event);
+      const { x, y, width, height } = place.getBoundingClientRect();
+      const about: Pair = [event.clientX - x - width / 2, event.clientY - y - height / 2];
+      if (event.ctrlKey)
+        setEye((before) => zoomed(before, 1.25 ** (-pixels / FRAME_PIXELS), about));
+      else {
+        const frames = steps.frames(pixels, event.timeStamp);
+        if (frames !== 0) latest.current.step(frames);
+      }
     };
     place.addEventListener("wheel", wheel, { passive: false });
     return () => place.removeEventListener("wheel", wheel);
   }, []);
+  usePinch(stage, setEye);
 
   const valueAt = ({ clientX, clientY }: PointerEvent): string | undefined => {
     const inner = stage.current?.querySelector(".stage-inner")?.getBoundingClientRect();
@@ -299,13 +414,18 @@ export function useEye(frame: Frame | undefined, { step, ...others }: Switches) 
     const y = Math.floor(((clientY - inner.y) / inner.height) * rows);
     const stored = x < 0 || x >= columns ? undefined : frame.stored?.[y * columns + x];
     if (stored === undefined || Number.isNaN(stored)) return undefined;
-    return `(${x}, ${y}) ${round(stored * values.slope + values.intercept)}${unit === null ? "" : ` ${unit}`}`;
+    const label = labelAt.current(x, y);
+    const value = `${round(stored * values.slope + values.intercept)}${unit === null ? "" : ` ${unit}`}`;
+    return `(${x}, ${y}) ${value}${label === undefined ? "" : ` · ${label}`}`;
   };
 
   const handlers = {
     onPointerDown: (event: PointerEvent) => {
-      const pans = event.shiftKey || event.button === 1;
-      if (event.button > 1) return;
+      const isFinger = event.pointerType === "touch";
+      const pans = isFinger ? touch === "move" : event.shiftKey || event.button === 1;
+      // A second finger makes a pinch of it
+      if (!event.isPrimary) drag.current = undefined;
+      if (event.button > 1 || !event.isPrimary || (isFinger && touch === "scroll")) return;
       const eyeNow = pans ? eye : { ...eye, window: starting() };
       drag.current = { x: event.clientX, y: event.clientY, eye: eyeNow, pans };
       stage.current?.setPointerCapture(event.pointerId);
@@ -325,6 +445,9 @@ export function useEye(frame: Frame | undefined, { step, ...others }: Switches) 
     onPointerUp: () => {
       drag.current = undefined;
     },
+    onPointerCancel: () => {
+      drag.current = undefined;
+    },
     onPointerLeave: () => {
       setProbe(undefined);
     },
@@ -338,9 +461,15 @@ export function useEye(frame: Frame | undefined, { step, ...others }: Switches) 
       act({ step, ...others, setEye });
     },
   };
-  return { eye, setEye, window, probe, stage, handlers };
+  return { eye, setEye, window, probe, stage, handlers, touch, setTouch };
 }
 
+interface Frames {
+  /** How many frames there are: over a single one the wheel scrolls the page. */
+  most: number;
+  /** The label under a pixel, which is told beside its value. */
+  labelAt: { current: (x: number, y: number) => string | undefined };
+}
 interface Switches {
   step: (frames: number) => void;
   overlay: () => void;
@@ -364,7 +493,57 @@ const KEYS: Readonly<Record<string, Act>> = {
   t: ({ texts }) => texts(),
 };
 
-/** Window, invert and fit as controls. */
+/** Zoom, fit, and what a finger does, which only those see who have fingers on the glass. */
+export function HandTools({
+  setEye,
+  touch,
+  setTouch,
+}: {
+  setEye: (change: (eye: Eye) => Eye) => void;
+  touch: Touch;
+  setTouch: (touch: Touch) => void;
+}) {
+  return (
+    <>
+      <span class="orders" role="group" aria-label="Zoom">
+        <button
+          type="button"
+          class="small"
+          aria-label="Zoom out"
+          onClick={() => setEye((eye) => zoomed(eye, 0.8))}
+        >
+          −
+        </button>
+        <button
+          type="button"
+          class="small"
+          aria-label="Zoom in"
+          onClick={() => setEye((eye) => zoomed(eye, 1.25))}
+        >
+          +
+        </button>
+        <button type="button" class="small" onClick={() => setEye(() => PLAIN_EYE)}>
+          Fit
+        </button>
+      </span>
+      <label class="of-touch">
+        One finger
+        <select
+          value={touch}
+          onChange={({ currentTarget }) => setTouch(currentTarget.value as Touch)}
+        >
+          {TOUCHES.map(([name, words]) => (
+            <option key={name} value={name}>
+              {words}
+            </option>
+          ))}
+        </select>
+      </label>
+    </>
+  );
+}
+
+/** Window and invert as controls. */
 export function EyeTools({
   frame,
   eye,
@@ -413,9 +592,6 @@ export function EyeTools({
         />
         Invert
       </label>
-      <button type="button" class="small" onClick={() => setEye(() => PLAIN_EYE)}>
-        Fit
-      </button>
     </>
   );
 }

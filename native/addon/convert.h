@@ -27,6 +27,8 @@ std::vector<Source> ReadSources(const Given& options);
 std::optional<std::vector<std::vector<double>>> ReadNumberLists(const Given& options,
                                                                 const char* field);
 Napi::Object WriteInference(Napi::Env env, InferRequest& request);
+/// An array that owns these bytes: nothing is copied, unless they are few.
+Napi::Uint8Array WriteBytes(Napi::Env env, std::vector<uint8_t>&& bytes);
 
 /// Images through loaded models.
 std::span<const Export> ImageExports();
@@ -34,7 +36,7 @@ std::span<const Export> ImageExports();
 std::span<const Export> FileExports();
 /// Pixels rearranged on the calling thread, without an engine.
 std::span<const Export> PixelExports();
-/// Pictures for people, on the calling thread: what the objects hold stands in
+/// Pictures for people, on the calling thread but for PNG: what the objects hold stands in
 /// src/addon/picture.ts.
 std::span<const Export> PictureExports();
 

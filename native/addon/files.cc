@@ -78,9 +78,7 @@ Napi::Value PinPathLater(const Napi::CallbackInfo& info) {
 /// change until then.
 Napi::Value WriteFileDurably(const Napi::CallbackInfo& info) {
   auto bytes = info[1].As<Napi::Uint8Array>();
-  // The caller's array lives until the work is gone; nobody writes to it meanwhile.
-  const auto held =
-      std::make_shared<Napi::ObjectReference>(Napi::Persistent(bytes.As<Napi::Object>()));
+  const auto held = Hold(bytes);
   return BackgroundWork<WriteOutcome>::Begin(
       info.Env(), "writeDurably",
       [held, path = TextAt(info, 0), data = bytes.Data(), size = bytes.ByteLength()] {

@@ -1,6 +1,10 @@
+#include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "addon/convert.h"
+#include "codecs/png.h"
 #include "picture/check.h"
 #include "picture/drawing.h"
 #include "picture/page.h"
@@ -107,11 +111,26 @@ Napi::Value FillGlyph(const Napi::CallbackInfo& info) {
   return coverage;
 }
 
+/// (rgb: Uint8Array, width, height): a promise of PackPng. The pixels may not change until then.
+Napi::Value PackPicture(const Napi::CallbackInfo& info) {
+  const size_t width = Side(info[1], "width"), height = Side(info[2], "height");
+  const std::span<const uint8_t> rgb = Bytes(info[0], "rgb");
+  if (rgb.size() != width * height * 3) Unexpected("rgb");
+  const auto held = Hold(info[0]);
+  return BackgroundWork<std::vector<uint8_t>>::Begin(
+      info.Env(), "packPng", [held, rgb, width, height] { return PackPng(rgb, width, height); },
+      [](Napi::Env env, std::vector<uint8_t>& png) -> Napi::Value {
+        return WriteBytes(env, std::move(png));
+      });
+}
+
 }  // namespace
 
 std::span<const Export> PictureExports() {
-  static constexpr Export kExports[] = {
-      {"composePage", ComposeOverlay}, {"checkPanel", CheckOverlay}, {"fillOutline", FillGlyph}};
+  static constexpr Export kExports[] = {{"composePage", ComposeOverlay},
+                                        {"checkPanel", CheckOverlay},
+                                        {"fillOutline", FillGlyph},
+                                        {"packPng", PackPicture}};
   return kExports;
 }
 

@@ -51,6 +51,12 @@ Napi::Value UnpackRleFrame(const Napi::CallbackInfo& info) {
   return WriteFields(info.Env(), "fault", NameOf(fault), "segment", segment);
 }
 
+/// (frame: Uint8Array, pixels: Uint8Array, planes): RleHolds.
+Napi::Value HoldsRleFrame(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), RleHolds(Bytes(info[0], "frame"), Bytes(info[1], "pixels"),
+                                                 Count(info[2], "planes")));
+}
+
 /// (bytes: Uint8Array, value, flip, plane: Uint8Array): MarkEqual.
 Napi::Value MarkPlane(const Napi::CallbackInfo& info) {
   const size_t value = Index(info[1], "value");
@@ -139,10 +145,15 @@ Napi::Value ReleaseBytes(const Napi::CallbackInfo& info) {
 }  // namespace
 
 std::span<const Export> PixelExports() {
-  static constexpr Export kExports[] = {
-      {"packRle", PackRleFrame}, {"unpackRle", UnpackRleFrame}, {"markPlane", MarkPlane},
-      {"packBits", PackBits},    {"unpackBits", UnpackBits},    {"countSegments", CountSegmentsOf},
-      {"findStray", FindStray},  {"releaseBytes", ReleaseBytes}};
+  static constexpr Export kExports[] = {{"packRle", PackRleFrame},
+                                        {"unpackRle", UnpackRleFrame},
+                                        {"rleHolds", HoldsRleFrame},
+                                        {"markPlane", MarkPlane},
+                                        {"packBits", PackBits},
+                                        {"unpackBits", UnpackBits},
+                                        {"countSegments", CountSegmentsOf},
+                                        {"findStray", FindStray},
+                                        {"releaseBytes", ReleaseBytes}};
   return kExports;
 }
 

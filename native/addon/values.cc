@@ -45,6 +45,10 @@ std::span<uint8_t> Bytes(const Napi::Value& value, const char* name) {
   return {array.Data(), array.ByteLength()};
 }
 
+std::shared_ptr<Napi::ObjectReference> Hold(const Napi::Value& array) {
+  return std::make_shared<Napi::ObjectReference>(Napi::Persistent(array.As<Napi::Object>()));
+}
+
 std::span<uint8_t> Given::Bytes(const char* field) const {
   return radserve::Bytes(At(field), field);
 }

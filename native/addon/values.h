@@ -57,6 +57,9 @@ class Given : public Fields<Given> {
 };
 
 std::span<uint8_t> Bytes(const Napi::Value& value, const char* name);
+/// Keeps an array alive as long as somebody has this. It is made and dropped on the thread of the
+/// environment.
+std::shared_ptr<Napi::ObjectReference> Hold(const Napi::Value& array);
 /// A whole number from `least` on.
 size_t Whole(const Napi::Value& value, int64_t least, const char* name);
 /// `threads` is the engine's to fill.
@@ -122,7 +125,8 @@ std::span<const Export> GraphExports();
 Napi::Object InitAddon(Napi::Env env, Napi::Object exports,
                        std::span<const std::span<const Export>> all);
 
-/// Work on a thread of libuv; its promise gets what `answer` makes of the outcome.
+/// Work on a thread of libuv; its promise gets what `answer` makes of the outcome, or what it
+/// throws.
 template <typename Outcome>
 class BackgroundWork : public Napi::AsyncWorker {
  public:
@@ -144,6 +148,7 @@ class BackgroundWork : public Napi::AsyncWorker {
  protected:
   void Execute() override { outcome_ = work_(); }
   void OnOK() override { deferred_.Resolve(answer_(Env(), outcome_)); }
+  void OnError(const Napi::Error& error) override { deferred_.Reject(error.Value()); }
 
  private:
   Napi::Promise::Deferred deferred_;

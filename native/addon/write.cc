@@ -101,6 +101,10 @@ void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
 
 }  // namespace
 
+Napi::Uint8Array WriteBytes(Napi::Env env, std::vector<uint8_t>&& bytes) {
+  return WriteVector(env, std::move(bytes)).As<Napi::Uint8Array>();
+}
+
 /// NativeInference of src/engine/engine-addon.ts.
 Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   Napi::Object o = Napi::Object::New(env);

@@ -66,7 +66,7 @@ WriteOutcome Write(const char* path, const uint8_t* bytes, size_t size) {
 }
 
 /// Small enough for the processor's own memory.
-constexpr size_t kChunk = 32 * 1024;
+constexpr size_t kChunk = size_t{32} * 1024;
 
 WriteOutcome Compare(const char* path, const uint8_t* bytes, size_t size) {
   const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;

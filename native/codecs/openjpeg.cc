@@ -35,7 +35,7 @@ struct OpjImage {
 
 /// opj_dparameters_t, which the library fills itself; some 8 KiB there.
 struct alignas(16) OpjParameters {
-  std::array<std::byte, 32 * 1024> opaque{};
+  std::array<std::byte, size_t{32} * 1024> opaque{};
 };
 
 using OpjCodec = void*;

@@ -225,6 +225,44 @@ void Interleave(std::span<const uint8_t* const> planes, size_t count, uint8_t* o
   }
 }
 
+EngineError NoFrame() {
+  return EngineError("internal", "Expected an RLE header and room for whole pixels.");
+}
+
+/// Unpacks a frame block by block: `take` gets the byte planes, in the order of a pixel's bytes, of
+/// `count` pixels from `at` on, and says whether to go on.
+template <typename Take>
+RleVerdict Unpack(std::span<const uint8_t> frame, size_t samples, size_t sample_bytes, size_t bytes,
+                  const Take& take) {
+  const size_t planes = samples * sample_bytes;
+  if (planes == 0 || planes > kMostRleSegments || frame.size() < kHeader) throw NoFrame();
+  std::vector<Segment> segments(planes);
+  std::array<const uint8_t*, kMostRleSegments> by_byte{};
+  RleVerdict verdict = {RleFault::kNone, planes};
+  for (size_t i = 0; i < planes && verdict.fault == RleFault::kNone; ++i) {
+    const size_t begin = ReadNumber(frame.data() + 4 * (i + 1));
+    const size_t end = i + 1 < planes ? ReadNumber(frame.data() + 4 * (i + 2)) : frame.size();
+    if (begin < kHeader || begin > frame.size() || end < begin) {
+      verdict = {RleFault::kOutside, i};
+    } else {
+      segments[i].Open(frame.subspan(begin, std::min(end, frame.size()) - begin));
+      by_byte[i / sample_bytes * sample_bytes + sample_bytes - 1 - i % sample_bytes] =
+          segments[i].bytes();
+    }
+  }
+  const size_t pixels = bytes / planes;
+  for (size_t at = 0, used = 0, count = 0; at < pixels; at += count, used = count) {
+    count = std::min(kBlock, pixels - at);
+    // After a fault the segments before it go on: the first one that is not sound is told
+    for (size_t i = 0; i < verdict.segment; ++i) {
+      if (const RleFault fault = segments[i].Next(used, count); fault != RleFault::kNone)
+        verdict = {fault, i};
+    }
+    if (verdict.fault == RleFault::kNone && !take({by_byte.data(), planes}, at, count)) break;
+  }
+  return verdict;
+}
+
 }  // namespace
 
 size_t MostRleBytes(const RleShape& shape) {
@@ -260,38 +298,26 @@ size_t PackRle(std::span<const uint8_t> pixels, const RleShape& shape, std::span
 
 RleVerdict UnpackRle(std::span<const uint8_t> frame, size_t samples, size_t sample_bytes,
                      std::span<uint8_t> out) {
-  const size_t planes = samples * sample_bytes;
-  if (planes == 0 || planes > kMostRleSegments || frame.size() < kHeader ||
-      out.size() % planes != 0) {
-    throw EngineError("internal", "Expected an RLE header and room for whole pixels.");
-  }
-  std::vector<Segment> segments(planes);
-  std::array<const uint8_t*, kMostRleSegments> by_byte{};
-  RleVerdict verdict = {RleFault::kNone, planes};
-  for (size_t i = 0; i < planes && verdict.fault == RleFault::kNone; ++i) {
-    const size_t begin = ReadNumber(frame.data() + 4 * (i + 1));
-    const size_t end = i + 1 < planes ? ReadNumber(frame.data() + 4 * (i + 2)) : frame.size();
-    if (begin < kHeader || begin > frame.size() || end < begin) {
-      verdict = {RleFault::kOutside, i};
-    } else {
-      segments[i].Open(frame.subspan(begin, std::min(end, frame.size()) - begin));
-      by_byte[i / sample_bytes * sample_bytes + sample_bytes - 1 - i % sample_bytes] =
-          segments[i].bytes();
-    }
-  }
-  const size_t pixels = out.size() / planes;
-  for (size_t at = 0, used = 0, count = 0; at < pixels; at += count, used = count) {
-    count = std::min(kBlock, pixels - at);
-    // After a fault the segments before it go on: the first one that is not sound is told
-    for (size_t i = 0; i < verdict.segment; ++i) {
-      if (const RleFault fault = segments[i].Next(used, count); fault != RleFault::kNone)
-        verdict = {fault, i};
-    }
-    if (verdict.fault == RleFault::kNone) {
-      Interleave({by_byte.data(), planes}, count, out.data() + at * planes);
-    }
-  }
-  return verdict;
+  if (out.size() % std::max<size_t>(samples * sample_bytes, 1) != 0) throw NoFrame();
+  return Unpack(frame, samples, sample_bytes, out.size(),
+                [&](std::span<const uint8_t* const> planes, size_t at, size_t count) {
+                  Interleave(planes, count, out.data() + at * planes.size());
+                  return true;
+                });
+}
+
+bool RleHolds(std::span<const uint8_t> frame, std::span<const uint8_t> pixels, size_t planes) {
+  if (pixels.size() % std::max<size_t>(planes, 1) != 0) throw NoFrame();
+  bool same = true;
+  std::array<uint8_t, kBlock * kMostRleSegments> block;
+  const RleVerdict verdict =
+      Unpack(frame, planes, 1, pixels.size(),
+             [&](std::span<const uint8_t* const> by_byte, size_t at, size_t count) {
+               Interleave(by_byte, count, block.data());
+               same = std::memcmp(block.data(), pixels.data() + at * planes, count * planes) == 0;
+               return same;
+             });
+  return same && verdict.fault == RleFault::kNone;
 }
 
 }  // namespace radserve

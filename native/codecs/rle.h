@@ -49,4 +49,9 @@ struct RleVerdict {
 RleVerdict UnpackRle(std::span<const uint8_t> frame, size_t samples, size_t sample_bytes,
                      std::span<uint8_t> out);
 
+/// Whether a frame of 8-bit samples, a segment for each of a pixel's bytes, holds these pixels and
+/// nothing is wrong with it. No more than a block of it is unpacked at once. Throws as UnpackRle
+/// does.
+bool RleHolds(std::span<const uint8_t> frame, std::span<const uint8_t> pixels, size_t planes);
+
 }  // namespace radserve

@@ -28,7 +28,7 @@ std::optional<std::vector<int64_t>> ShapeOfRow(const InputSpec& spec,
     sides.assign(tiling->window.begin(), tiling->window.end());
   } else if (size.kind != SizeSpec::Kind::kFixed) {
     if (!made_up) return std::nullopt;
-    const int multiple = std::max(1, size.multiple);
+    const int64_t multiple = std::max(1, size.multiple);
     sides.assign(spec.volume ? 3 : 2, (kMadeUpSide + multiple - 1) / multiple * multiple);
   } else if (spec.volume) {
     sides.insert(sides.begin(), size.depth);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "picture/page.h"
@@ -16,6 +18,17 @@ struct Canvas {
 
   uint8_t* at(size_t x, size_t y) const { return rgb.data() + (y * width + x) * 3; }
 };
+
+/// The first byte from `at` on that is not 0, or `count`.
+inline size_t NextSet(const uint8_t* bytes, size_t at, size_t count) {
+  for (; at + sizeof(uint64_t) <= count; at += sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, bytes + at, sizeof word);
+    if (word != 0) return at + static_cast<size_t>(std::countr_zero(word)) / 8;
+  }
+  while (at < count && bytes[at] == 0) ++at;
+  return at;
+}
 
 /// Lays a colour over a pixel, 255 being opaque; rounded to nearest.
 inline void Blend(uint8_t* pixel, const Rgb& colour, uint32_t alpha) {

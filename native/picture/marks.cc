@@ -133,6 +133,7 @@ Cover CoverOf(const MaskLayer& layer, size_t width, size_t height) {
 
 // ---- Outlines.
 
+/// Inside is 0, so that it can be skipped.
 enum Where : uint8_t { kInside, kEdge, kThin };
 
 /// Marks pixels whose neighbour has a lower label, or none: each border is drawn once, on the side
@@ -255,13 +256,14 @@ TintTable TableOf(const Light& light, const Rgb& colour, uint32_t alpha) {
 void LayWholeTints(const Mark& mark, const Panel& panel, uint32_t opacity, const Canvas& canvas) {
   std::vector<TintTable> tables;
   for (const Rgb& colour : *mark.colours) tables.push_back(TableOf(TheLight(), colour, opacity));
-  for (size_t y = 0, at = 0; y < panel.height; ++y) {
-    uint8_t* pixel = canvas.at(panel.x, panel.y + y);
-    for (size_t x = 0; x < panel.width; ++x, ++at, pixel += 3) {
-      const uint8_t label = mark.cover.label[at];
-      if (label == 0 || label > tables.size() || mark.outline[at] != kInside) continue;
-      const TintTable& table = tables[label - 1];
-      for (size_t c = 0; c < 3; ++c) pixel[c] = table[c][pixel[c]];
+  for (size_t y = 0; y < panel.height; ++y) {
+    const uint8_t* const labels = mark.cover.label.data() + y * panel.width;
+    const uint8_t* const outline = mark.outline.data() + y * panel.width;
+    uint8_t* const row = canvas.at(panel.x, panel.y + y);
+    for (size_t x = 0; (x = NextSet(labels, x, panel.width)) < panel.width; ++x) {
+      if (labels[x] > tables.size() || outline[x] != kInside) continue;
+      const TintTable& table = tables[labels[x] - 1U];
+      for (size_t c = 0; c < 3; ++c) row[3 * x + c] = table[c][row[3 * x + c]];
     }
   }
 }
@@ -290,14 +292,15 @@ void LayTints(const std::vector<Mark>& marks, const Panel& panel, uint32_t opaci
 }
 
 void LayOutline(const Mark& mark, const Panel& panel, const Canvas& canvas) {
-  for (size_t y = 0, at = 0; y < panel.height; ++y) {
-    uint8_t* pixel = canvas.at(panel.x, panel.y + y);
-    for (size_t x = 0; x < panel.width; ++x, ++at, pixel += 3) {
-      if (mark.outline[at] == kInside) continue;
-      const Rgb* const colour = mark.ColourAt(at);
+  for (size_t y = 0; y < panel.height; ++y) {
+    const size_t begin = y * panel.width;
+    const uint8_t* const outline = mark.outline.data() + begin;
+    uint8_t* const row = canvas.at(panel.x, panel.y + y);
+    for (size_t x = 0; (x = NextSet(outline, x, panel.width)) < panel.width; ++x) {
+      const Rgb* const colour = mark.ColourAt(begin + x);
       if (colour == nullptr) continue;
-      const uint32_t full = mark.outline[at] == kEdge ? kEdgeOpacity : kThinOpacity;
-      Blend(pixel, *colour, std::max(full * mark.ShareAt(at) / 255, kFaintest));
+      const uint32_t full = outline[x] == kEdge ? kEdgeOpacity : kThinOpacity;
+      Blend(row + 3 * x, *colour, std::max(full * mark.ShareAt(begin + x) / 255, kFaintest));
     }
   }
 }

@@ -109,7 +109,7 @@ struct InstanceNorm : Ort::CustomOpBase<InstanceNorm, Kernel> {
   static void* CreateKernel(const OrtApi& api, const OrtKernelInfo* info) {
     auto kernel = std::make_unique<Kernel>();
     // One that is left out has the default of the operator.
-    Ort::Status(api.KernelInfoGetAttribute_float(info, "epsilon", &kernel->epsilon));
+    const Ort::Status read(api.KernelInfoGetAttribute_float(info, "epsilon", &kernel->epsilon));
     return kernel.release();
   }
   static const char* GetName() { return "InstanceNormalization"; }

@@ -57,6 +57,9 @@ constexpr std::array<std::string_view, 6> kMemoryWords = {
     "ALLOCATION_FAILED",
     "bad_alloc"};
 
+/// How the runtime begins to say that a node of the graph failed.
+constexpr std::string_view kNodeFailed = "Non-zero status code returned while running";
+
 /// The number in "CUDA failure 700: ...", or 0 if there is no number.
 int CudaNumber(std::string_view message) {
   constexpr std::string_view kWords = "CUDA failure ";
@@ -193,7 +196,9 @@ void ThrowRunFailure(const Ort::Exception& e, int gpu) {
       break;
   }
   CheckGpu(gpu);
-  throw EngineError("internal", "The model could not run: " + what);
+  // On a CPU a node fails for the same input each time; a GPU may have its own reasons
+  const bool of_input = gpu == kNoGpu && what.find(kNodeFailed) != std::string::npos;
+  throw EngineError(of_input ? "output_invalid" : "internal", "The model could not run: " + what);
 }
 
 std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run,

@@ -133,7 +133,8 @@ std::vector<float> WindowWeights(const TilingSpec& spec) {
   if (!spec.gaussian) return std::vector<float>(Voxels(sides), 1);
   std::array<std::vector<double>, 3> along;
   for (size_t axis = 0; axis < 3; ++axis) {
-    const double centre = spec.gaussian->middle ? (sides[axis] - 1) / 2.0 : sides[axis] / 2;
+    const int half = sides[axis] / 2;
+    const double centre = spec.gaussian->middle ? (sides[axis] - 1) / 2.0 : half;
     const double sigma = spec.gaussian->sigma * sides[axis];
     for (int i = 0; i < sides[axis]; ++i) {
       along[axis].push_back(

@@ -16,6 +16,7 @@ interface BytesAddon {
     sampleBytes: number,
     out: Uint8Array,
   ): { fault: "outside" | "short" | "cut_run"; segment: number } | undefined;
+  rleHolds(frame: Uint8Array, pixels: Uint8Array, planes: number): boolean;
   markPlane(bytes: Uint8Array, value: number, flip: boolean, plane: Uint8Array): void;
   packBits(plane: Uint8Array, bits: Uint8Array, at: number): void;
   unpackBits(bits: Uint8Array, at: number, plane: Uint8Array): void;
@@ -68,6 +69,14 @@ export function unpackRle(
   out: Uint8Array,
 ): RleFault | undefined {
   return addon().unpackRle(frame, samples, sampleBytes, out);
+}
+
+/**
+ * Whether a frame of RLE Lossless, RGB in 8 bits, holds these pixels; it is not unpacked whole.
+ * @param frame with a whole header
+ */
+export function rleHolds(frame: Uint8Array, rgb: Uint8Array): boolean {
+  return addon().rleHolds(frame, rgb, 3);
 }
 
 /**

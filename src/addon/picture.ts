@@ -1,6 +1,6 @@
 /**
- * Pictures for people, composed and checked by the addon, at once and on the calling thread; no
- * engine has to be there.
+ * Pictures for people, composed, checked and packed by the addon; no engine has to be there. All
+ * but the packing happens at once and on the calling thread.
  */
 import { loadAddon } from "./load-addon.js";
 
@@ -77,6 +77,7 @@ interface PictureAddon {
     width: number,
     height: number,
   ): Uint8Array<ArrayBuffer>;
+  packPng(rgb: Uint8Array, width: number, height: number): Promise<Uint8Array>;
 }
 
 const addon = (): PictureAddon => loadAddon() as PictureAddon;
@@ -106,4 +107,13 @@ export function fillOutline(
   { left, top, width, height }: { left: number; top: number; width: number; height: number },
 ): Uint8Array<ArrayBuffer> {
   return addon().fillOutline(segments, left, top, width, height);
+}
+
+/**
+ * PNG, 8 bits, RGB; equal pixels give equal bytes. Without a filter the two panels of a picture are
+ * alike, which compresses better than any filter. Another thread works at it.
+ * @param picture may not change until then
+ */
+export function packPng({ width, height, rgb }: Picture): Promise<Uint8Array> {
+  return addon().packPng(rgb, width, height);
 }

@@ -1,5 +1,5 @@
 /** One action of a caller, from its begin to its end: a request, or an item of a bulk job. */
-import type { ErrorCode } from "../base/errors.js";
+import { reasonOf, type RadserveError } from "../base/errors.js";
 import type { AuditedModel, AuditFacts } from "./entry.js";
 import type { Audit } from "./audit.js";
 import type { HashedKind } from "./folders.js";
@@ -75,8 +75,11 @@ export class Action implements Trail {
   }
 
   /** It came to an error, whatever the line before says. @throws RadserveError audit_failed */
-  async failed(code: ErrorCode): Promise<void> {
-    if (code !== this.#written) await this.#write(code);
+  async failed(error: RadserveError): Promise<void> {
+    if (error.code === this.#written) return;
+    const reason = reasonOf(error);
+    if (reason !== undefined) this.note({ reason });
+    await this.#write(error.code);
   }
 
   /** @returns the keyed hash of the patient's id, as the line has it */

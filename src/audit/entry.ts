@@ -38,6 +38,11 @@ export const KINDS = [
   "delivery",
   /** A job compared with what lies in its output folders: one page of that. */
   "reconcile",
+  /**
+   * A job of which nothing was done got the models and the release of this node, because no node
+   * had those that it was submitted with. The subject is whose job it is.
+   */
+  "pinned",
   /** Any other endpoint that needs a token. */
   "page",
   "refused",
@@ -100,7 +105,10 @@ const factsSchema = z.object({
   requeued: z.int().optional(),
   /** Milliseconds from the request, or from the item's begin. */
   ms: z.number().optional(),
-  /** Why a token was refused; of trouble, `head_gone`. */
+  /**
+   * Why a token was refused; which of several reasons an error has (`permission`, `not_mounted`);
+   * of trouble, `head_gone`.
+   */
   reason: z.string().optional(),
   /**
    * How often: refusals that are told together; actions that were refused because no line could be

@@ -169,7 +169,7 @@ class ChainCheck {
         bad.file === this.#file && bad.bytes.at(-1)?.at(-1) !== NEWLINE && bad.bytes.length === 1;
       if (unfinished)
         this.#note(
-          `${bytes} bytes at the end are no whole line: it is being written, or its process was killed.`,
+          `${bytes} bytes at the end are not a whole line: it is being written, or its process was killed.`,
           bad,
         );
       else this.#fault(NO_LINE, bad);
@@ -268,7 +268,7 @@ class ChainCheck {
       createHash("sha256").update(torn).digest("hex") === entry.sha256;
     if (said)
       this.#note(
-        `${torn.length} bytes are no line: a process or the machine stopped while it wrote them.`,
+        `${torn.length} bytes are not a line: a process or the machine stopped while it wrote them.`,
         bad,
       );
     else this.#fault(NO_LINE, bad);

@@ -77,6 +77,11 @@ export const durations = {
    * never end. Large networks take some seconds, and many times that on a machine with other work.
    */
   firstRun: 600_000,
+  /**
+   * How long a server that starts waits for the models that it can do without. The rest of them
+   * join it later, as after a reload.
+   */
+  optionalModels: 60_000,
 
   // Worker threads and results
   /**
@@ -192,6 +197,11 @@ export const durations = {
   jobPauseMost: 60_000,
   /** A job that no node works on counts as paused after this long: a node may be starting. */
   jobLonely: 20_000,
+  /**
+   * A job of which nothing was done, and that no node can run for so long, gets the models and the
+   * release that the nodes have: one that starts again may have had the earlier ones.
+   */
+  jobPinAnew: 30_000,
   /** How long a claim on a job's report holds without being renewed. */
   reportClaim: 20_000,
   /** How often it is renewed. */

@@ -207,9 +207,10 @@ export const ERRORS = {
   },
   output_invalid: {
     status: 422,
-    description: "A model's output failed its checks and was not written.",
+    description:
+      "A model could not compute this image, or its output failed its checks and was not written.",
     cause:
-      "The model returned NaN or a wrong shape, or a DICOM object failed its check after writing.",
+      "A node of the graph failed for this input, the model returned NaN or a wrong shape, or a DICOM object failed its check after writing.",
     remedy:
       "`radserve models check FOLDER` runs its canary. Report the image to the maker of the model. Other models of the request are not affected.",
   },
@@ -219,7 +220,7 @@ export const ERRORS = {
     cause:
       "The network asks for more than all runs together may have: the image is large for it, the server has little memory, or the network is at fault. Nothing else was in its way.",
     remedy:
-      "Send a smaller image. Give the server more memory (docs/operations.md, Memory), or lower `RADSERVE_MEMORY`, which leaves more to networks; or report the network to its maker. Other models of the request are not affected.",
+      "Send a smaller image. Give the server more memory (docs/operations.md, Sizing), or lower `RADSERVE_MEMORY`, which leaves more to networks; or report the network to its maker. Other models of the request are not affected.",
   },
   cancelled: {
     status: 499,
@@ -445,6 +446,17 @@ export const DISK_FAULTS: ReadonlySet<string> = new Set([
     " ",
   ),
 ]);
+
+/** A word among letters, which names nobody. */
+const REASON = /^[a-z_]{1,40}$/;
+
+/**
+ * Which of several reasons an error has, as its details say it; undefined where it has one alone.
+ */
+export function reasonOf({ details }: Pick<RadserveError, "details">): string | undefined {
+  const reason = details?.["reason"];
+  return typeof reason === "string" && REASON.test(reason) ? reason : undefined;
+}
 
 /**
  * Any thrown value as a RadserveError; what was not raised on purpose is `internal` and keeps its

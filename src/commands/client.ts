@@ -15,6 +15,9 @@ import { errno } from "../base/errno.js";
 /** Between two attempts to reach a server that does not answer. */
 const RETRY: BackOff = { first: 200, most: 2_000 };
 
+/** What a proxy answers while no server behind it does (RFC 9110, 15.6.3 to 15.6.5). */
+const OF_PROXIES = new Set([502, 503, 504]);
+
 /** Nothing answers at the address, or not now: the same call may succeed later. */
 class Unreachable extends RadserveError {}
 
@@ -52,20 +55,27 @@ function readPem(setting: "ca" | "cert" | "key", file: string | undefined): Reco
   }
 }
 
+/** A person at a terminal waits so long for all answers of a command together. */
+export const LONGEST_ANSWER_MS = 4_000;
+
 export class Client {
   readonly #agent: http.Agent | https.Agent;
   readonly #tls: tls.ConnectionOptions;
+  readonly #end: AbortSignal | undefined;
 
   /**
    * @param files in PEM, for https
+   * @param withinMs answers that come later, counted from now, are not waited for
    * @throws ConfigError where one of them cannot be read
    */
   constructor(
     readonly url: string,
     private readonly token: string | undefined,
     files: Partial<Pick<ClientSettings, "ca" | "cert" | "key">> = {},
+    withinMs?: number,
   ) {
     const { ca, cert, key } = files;
+    this.#end = withinMs === undefined ? undefined : AbortSignal.timeout(withinMs);
     this.#tls = { ...readPem("ca", ca), ...readPem("cert", cert), ...readPem("key", key) };
     this.#agent = url.startsWith("https:")
       ? new https.Agent({ keepAlive: true, ...this.#tls })
@@ -85,7 +95,18 @@ export class Client {
         socket.destroy();
       });
       socket.once("error", reject);
+      const late = () => {
+        socket.destroy();
+        reject(this.#silent());
+      };
+      if (this.#end?.aborted === true) late();
+      else this.#end?.addEventListener("abort", late, { once: true });
     });
+  }
+
+  /** The time for its answers is over. */
+  get isLate(): boolean {
+    return this.#end?.aborted === true;
   }
 
   get hasToken(): boolean {
@@ -109,6 +130,7 @@ export class Client {
         body === undefined ? undefined : JSON.stringify(body),
       );
     } catch (error) {
+      if (this.#end?.aborted === true) throw this.#silent();
       const code = errno(error);
       // Some alerts of TLS 1.2 have no code of their own, and stand in the message
       const words = `${code} ${error instanceof Error ? error.message : ""}`;
@@ -137,6 +159,7 @@ export class Client {
       const sent = request(this.url + endpoint, {
         method,
         agent: this.#agent,
+        ...(this.#end === undefined ? {} : { signal: this.#end }),
         headers: {
           ...(this.token === undefined ? {} : { Authorization: this.token }),
           ...(body === undefined
@@ -208,17 +231,32 @@ export class Client {
     );
   }
 
+  #silent(): RadserveError {
+    return new Unreachable(
+      "model_unavailable",
+      `Expected an answer of the Radserve at ${this.url} within ${LONGEST_ANSWER_MS / 1000} s; it takes connections and does not answer, or the network loses them. Its process may be stopped, swapped out, or held by a share that is dead: look at it with ps (state T or D) and at dmesg, and restart it.`,
+    );
+  }
+
   #stranger(status: number): RadserveError {
+    if (OF_PROXIES.has(status))
+      return new Unreachable(
+        "model_unavailable",
+        `Expected a Radserve at ${this.url}; a proxy answered ${status}, because no server behind it answers. Start one, or see the proxy's log.`,
+      );
     return errors.model_unavailable(
       `Expected a Radserve of this version at ${this.url}; found something else, which answered ${status}. Check RADSERVE_URL.`,
     );
   }
 }
 
-/** The server that the settings name, with the token where there is one. */
-export function openClient(config: Config): Client {
+/**
+ * The server that the settings name, with the token where there is one.
+ * @param withinMs answers that come later, counted from now, are not waited for
+ */
+export function openClient(config: Config, withinMs?: number): Client {
   const { url, token, ...tls } = clientSettings(config);
-  return new Client(url, token, tls);
+  return new Client(url, token, tls, withinMs);
 }
 
 /** The server that the settings name. Throws ConfigError where there is no token. */

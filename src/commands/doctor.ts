@@ -4,8 +4,10 @@
  */
 import type { Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
+import { groupsBy } from "../base/groups.js";
 import { VERSION } from "../base/version.js";
-import { bad, checked, good, type Diagnosis } from "./doctor/finding.js";
+import { LONGEST_ANSWER_MS } from "./client.js";
+import { bad, checked, good, inTime, shared, type Diagnosis } from "./doctor/finding.js";
 import { folders, keys } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory, openFiles } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
@@ -15,8 +17,10 @@ import type { Feature } from "./feature.js";
 import { print, type ExitStatus } from "./run.js";
 
 function configuration(config: Config): Diagnosis[] {
+  const { providers, role, threads } = config;
   return [
-    good("version", VERSION),
+    shared(good("version", VERSION)),
+    shared(good("work", `role ${role}, models on ${providers.join(" and ")}, ${threads} threads`)),
     good("configuration", config.file ?? "environment and defaults only"),
     ...config.warnings.map((warning) =>
       bad("environment", warning, "Correct the name or remove it."),
@@ -27,10 +31,23 @@ function configuration(config: Config): Diagnosis[] {
 /** The checks that need the settings; each stands alone. */
 async function everything(config: Config, features: readonly Feature[]): Promise<Diagnosis[]> {
   const report = "Report this as a fault of Radserve, with this line.";
-  const started = await engine(config);
-  const onCpu = started.works || config.providers.includes("cuda");
   const { found, findings } = await keys(config);
   const newest = found.keys.map(({ created }) => created).sort();
+  // What waits for others goes before what computes, and all of it at once
+  const asked = (name: string, look: () => Diagnosis[] | Promise<Diagnosis[]>, fix = report) =>
+    inTime(name, checked(name, look, fix), LONGEST_ANSWER_MS);
+  const [ofFolders, ofToken, ofCertificate, ofFeature, ofPort, ofDatabase, ofServer] =
+    await Promise.all([
+      asked("folders", () => folders(config)),
+      asked("token", () => token(config, found.keys), "Correct RADSERVE_TOKEN or RADSERVE_URL."),
+      asked("certificate", () => certificates(config)),
+      ofFeatures(config, features, asked),
+      asked("port", () => port(config)),
+      asked("bulk database", () => bulkDatabase(config, features)),
+      asked("server", () => runningServer(config)),
+    ]);
+  const started = await engine(config);
+  const onCpu = started.works || config.providers.includes("cuda");
   return [
     ...configuration(config),
     ...(await checked("models", () => models(config, onCpu), report)),
@@ -43,18 +60,14 @@ async function everything(config: Config, features: readonly Feature[]): Promise
       () => openFiles(config, features),
       "Raise it for the server, or lower RADSERVE_THREADS.",
     )),
-    ...(await checked("folders", () => folders(config), report)),
+    ...ofFolders,
     ...findings,
-    ...(await checked(
-      "token",
-      () => token(config, found.keys),
-      "Correct RADSERVE_TOKEN or RADSERVE_URL.",
-    )),
-    ...(await checked("certificate", () => certificates(config), report)),
-    ...(await ofFeatures(config, features, report)),
-    ...(await checked("port", () => port(config), report)),
-    ...(await checked("bulk database", () => bulkDatabase(config, features), report)),
-    ...(await checked("server", () => runningServer(config), report)),
+    ...ofToken,
+    ...ofCertificate,
+    ...ofFeature,
+    ...ofPort,
+    ...ofDatabase,
+    ...ofServer,
     clock(newest.at(-1) ?? ""),
   ];
 }
@@ -62,10 +75,10 @@ async function everything(config: Config, features: readonly Feature[]): Promise
 async function ofFeatures(
   config: Config,
   features: readonly Feature[],
-  fix: string,
+  asked: (name: string, look: () => Promise<Diagnosis[]>) => Promise<Diagnosis[]>,
 ): Promise<Diagnosis[]> {
-  const each = features.map(async (feature) =>
-    checked(feature.name, async () => (await feature.doctor?.(config)) ?? [], fix),
+  const each = features.map((feature) =>
+    asked(feature.name, async () => (await feature.doctor?.(config)) ?? []),
   );
   return (await Promise.all(each)).flat();
 }
@@ -84,9 +97,26 @@ async function settings(
   return everything(config, features);
 }
 
-function line({ name, ok, found, fix }: Diagnosis): string {
-  const word = !ok ? "problem" : fix === undefined ? "ok     " : "advice ";
-  return `${word}  ${name}: ${found}${fix === undefined ? "" : `\n         fix: ${fix}`}`;
+const wordOf = ({ ok, fix }: Diagnosis) =>
+  !ok ? "problem" : fix === undefined ? "ok     " : "advice ";
+
+function line(finding: Diagnosis): string {
+  const { name, found, fix } = finding;
+  return `${wordOf(finding)}  ${name}: ${found}${fix === undefined ? "" : `\n         fix: ${fix}`}`;
+}
+
+/** What strangers may read of the findings: for a public report of a fault. */
+function shareableReport(findings: readonly Diagnosis[]): string {
+  const lines = findings.map(
+    (one) =>
+      `${wordOf(one)}  ${one.name}${one.shareable === undefined ? "" : `: ${one.shareable}`}`,
+  );
+  return [
+    ...[...groupsBy(lines, (text) => text)].map(([text, { length }]) =>
+      length === 1 ? text : `${text} (${length} times)`,
+    ),
+    "Left out: paths, names, addresses and ports. radserve doctor shows them.",
+  ].join("\n");
 }
 
 /** @param load reads the settings; what is wrong with them is one of the findings */
@@ -103,13 +133,17 @@ export async function doctorFindings(
 export const statusOf = (findings: readonly Diagnosis[]): ExitStatus =>
   findings.every(({ ok }) => ok) ? 0 : 1;
 
+/** Prints the findings: as lines, as JSON, or as what strangers may read of them. */
 export async function doctor(
   load: () => Promise<Config>,
   features: readonly Feature[],
-  json: boolean,
+  form: { json?: boolean; report?: boolean },
 ): Promise<ExitStatus> {
   const findings = await doctorFindings(load, features);
-  if (json) print(JSON.stringify(findings, null, 2));
+  if (form.report === true) print(shareableReport(findings));
+  else if (form.json === true) print(JSON.stringify(findings, ["name", "ok", "found", "fix"], 2));
   else for (const finding of findings) print(line(finding));
+  // What it asked may never answer, and nobody waits for that
+  if (findings.some(({ late }) => late)) process.exit(statusOf(findings));
   return statusOf(findings);
 }

@@ -40,6 +40,8 @@ interface Event {
   subject?: string | undefined;
   /** completed, partial, reused, done, asked, or the code of an error. */
   outcome: string;
+  /** Which of the reasons of its outcome it has, and what that means. */
+  reason?: string;
   /** The message that was answered, where somebody has kept it. */
   message?: string;
   details?: unknown;
@@ -56,6 +58,38 @@ interface Event {
   remedy?: string;
 }
 
+/** What the reasons in details of errors mean (docs/troubleshooting.md). */
+const REASONS: Readonly<Record<string, { meaning: string; remedy: string }>> = {
+  token: {
+    meaning: "The path lies outside of the folders that the token allows.",
+    remedy: "Issue a token with --input-root or --output-root for it, or without them.",
+  },
+  permission: {
+    meaning: "The server's user has no permission for the file, or for a folder above it.",
+    remedy: "Give it that permission on the file and on every folder above it (namei -l PATH).",
+  },
+  path_map: {
+    meaning: "The path is another machine's, and RADSERVE_PATH_MAP does not translate it.",
+    remedy: "Add its beginning to RADSERVE_PATH_MAP.",
+  },
+  not_mounted: {
+    meaning: "What lies at the root is not its share, which is not mounted on this node.",
+    remedy: "Mount the share; radserve status says what was found.",
+  },
+  link: {
+    meaning: "The path leads over a link that leads nowhere.",
+    remedy: "Correct the link, or mount the share that it leads to.",
+  },
+  read_only: {
+    meaning: "The file system of the folder is mounted read-only.",
+    remedy: "Mount it for writing, and name it in ReadWritePaths= of a systemd unit.",
+  },
+  mark: {
+    meaning: "The output folder is not the one that its job began with.",
+    remedy: "Mount its share again, or put the folder back.",
+  },
+};
+
 const isCode = (text: string): text is ErrorCode => text in ERRORS;
 
 /** Adds what the table of errors says of the outcome, or of the error of a model. */
@@ -65,7 +99,11 @@ function explained(told: Event): Event {
     : told.models?.map(({ error }) => error ?? "").find((error) => isCode(error));
   if (code === undefined || !isCode(code)) return told;
   const { description, cause, remedy } = ERRORS[code];
-  return { ...told, meaning: description, cause, remedy };
+  const known = told.reason === undefined ? undefined : REASONS[told.reason];
+  // Where the reason is known, a list of all that it may be says less
+  return known === undefined
+    ? { ...told, meaning: description, cause, remedy }
+    : { ...told, meaning: known.meaning, remedy: known.remedy };
 }
 
 /** Why a token was refused, or the code of what else was refused before the work. */
@@ -75,6 +113,13 @@ function outcomeOf({ outcome, kind, reason = "" }: AuditEntry): string {
   return isCode(reason) ? reason : "unauthorized";
 }
 
+/** A path without another reason lies outside. */
+function reasonIn(entry: AuditEntry): { reason?: string } {
+  if (entry.kind === "refused") return {};
+  const reason = entry.reason ?? (entry.outcome === "path_not_allowed" ? "outside" : undefined);
+  return reason === undefined ? {} : { reason };
+}
+
 function toldOf(entry: AuditEntry): Event {
   const { time, kind, endpoint, request_id, job_id, item, subject, models, reason } = entry;
   const what = endpoint ?? (kind === "item" ? "an image of a bulk job" : kind);
@@ -82,6 +127,7 @@ function toldOf(entry: AuditEntry): Event {
     time,
     what,
     outcome: outcomeOf(entry),
+    ...reasonIn(entry),
     ...(kind === "refused" && reason !== undefined ? { message: `refused: ${reason}` } : {}),
     request_id,
     job_id,
@@ -305,7 +351,7 @@ async function withMessages(config: Config, all: readonly Event[]): Promise<Even
 }
 
 function text(told: Event): string {
-  const { time, what, request_id, job_id, item, subject, outcome, message, models } = told;
+  const { time, what, request_id, job_id, item, subject, outcome, reason, message, models } = told;
   const {
     known_faults: faults = [],
     meaning,
@@ -323,6 +369,7 @@ function text(told: Event): string {
   ].filter((id) => id !== "");
   const lines = [
     `${time === undefined ? "" : `${time}  `}${images === undefined ? "" : `${images} `}${what}${who}: ${outcome}${ids.length === 0 ? "" : ` (${ids.join("; ")})`}`,
+    ...(reason === undefined ? [] : [`  reason:  ${reason}`]),
     ...(message === undefined ? [] : [`  message: ${message}`]),
     ...(details === undefined ? [] : [`  details: ${JSON.stringify(details)}`]),
     ...examples.map((one) => `  image ${one.item}: ${one.path}`),

@@ -4,6 +4,7 @@
  */
 import { writeFile } from "node:fs/promises";
 import path from "node:path";
+import { packPng } from "../addon/picture.js";
 import { ConfigError } from "../base/errors.js";
 import { accepts } from "../models/acceptance.js";
 import type { Reason } from "../models/attribute-values.js";
@@ -18,7 +19,6 @@ import { modelFolders } from "../models/load.js";
 import { readModelFolder, type SoundModel } from "../models/read.js";
 import { straightSteps } from "../models/straighten.js";
 import { modelSteps } from "../models/transform-steps.js";
-import { pngOf } from "../results/picture/pixels.js";
 import { withEngine } from "./engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
@@ -56,7 +56,7 @@ async function writePreview(config: Config, image: Image, file: string): Promise
   const rgb = await withEngine(config, ({ engine }) =>
     engine.render(plane, { voiIndex: 0, width, height }),
   );
-  await writeFile(file, await pngOf({ width, height, rgb }));
+  await writeFile(file, await packPng({ width, height, rgb }));
 }
 
 interface Acceptance {

@@ -7,7 +7,7 @@ import {
   type Reconciliation,
 } from "../jobs/schema.js";
 import { count, counted, duration, table } from "../base/table.js";
-import { shownModel } from "../models/identity.js";
+import { pinsText } from "../jobs/pins.js";
 
 /** Images whose fate is settled. */
 export function done({ counts }: Job): number {
@@ -113,13 +113,6 @@ function nodeText({
   return `${name}${version}: ${state}, ${count(running)} running`;
 }
 
-/** "Radserve 0.7.0, ct-tissue 1.0.0 (1a2b3c4d)". */
-const pinsText = ({ release, models }: NonNullable<JobDetails["pinned"]>): string =>
-  [
-    `Radserve ${release}`,
-    ...Object.entries(models).map(([name, model]) => `${name} ${shownModel(model)}`),
-  ].join(", ");
-
 /** Everything about one job. */
 export function jobText(job: JobDetails, now = Date.now()): string {
   const end = job.finished_at === null ? now : Date.parse(job.finished_at);
@@ -144,6 +137,7 @@ export function jobText(job: JobDetails, now = Date.now()): string {
       : [["report", job.report.html_path ?? job.report.error?.message ?? "none"]]),
     ...(job.pinned === null ? [] : [["with", pinsText(job.pinned)]]),
     ...job.pinned_before.map((pins) => ["before with", pinsText(pins)]),
+    ...job.pinned_anew.map(({ before }) => ["sent for", pinsText(before)]),
     ...job.nodes.map((one, i) => [i === 0 ? "nodes" : "", nodeText(one)]),
   ];
   return table(rows);

@@ -1,9 +1,10 @@
 /** `radserve status`: the status of a running server. */
 import { z } from "zod";
+import { asRadserveError } from "../base/errors.js";
 import type { Config } from "../config.js";
 import { conditionSchema, type Condition } from "../server/condition.js";
 import { modelListSchema } from "../server/model-list.js";
-import { openClient } from "./client.js";
+import { LONGEST_ANSWER_MS, openClient } from "./client.js";
 import { fleetStatus } from "./fleet.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
@@ -35,9 +36,10 @@ export function warningsOf(health: unknown): Condition[] {
 }
 
 /** Prints what anybody may know of the models: why one failed takes a token. */
-function withoutToken(health: unknown): void {
+function withoutToken(health: unknown, hasToken: boolean): void {
   for (const { name, required, health: state } of readySchema.parse(health).details?.models ?? [])
     print(`${name}\t${state}${required ? " (required)" : ""}`);
+  if (hasToken) return;
   remark("Set RADSERVE_TOKEN to see the models, and why one failed.");
 }
 
@@ -54,15 +56,31 @@ export async function status(
   { json = false, fleet = false }: JsonOption & { fleet?: boolean },
 ): Promise<ExitStatus> {
   if (fleet) return fleetStatus(config, { json });
-  const client = openClient(config);
+  const client = openClient(config, LONGEST_ANSWER_MS);
   const { url } = client;
   const health = await client.send("GET", "/health/ready");
   const ready = health.status === 200;
-  const models = client.hasToken ? await client.send("GET", "/models") : undefined;
-  const certificateEnd = await client.certificateEnd();
+  // What comes too late hides nothing of what is known
+  const unanswered: string[] = [];
+  const inTime = <T>(what: string, answer: Promise<T>): Promise<T | undefined> =>
+    answer.catch((error: unknown) => {
+      unanswered.push(`${what}: ${asRadserveError(error).message}`);
+      return undefined;
+    });
+  const models = client.hasToken
+    ? await inTime("models", client.send("GET", "/models"))
+    : undefined;
+  const certificateEnd = await inTime("certificate", client.certificateEnd());
   if (json) {
     const certificate = certificateEnd === undefined ? {} : { certificate_expires: certificateEnd };
-    const all = { url, ready, ...certificate, health: health.body, models: models?.body ?? null };
+    const all = {
+      url,
+      ready,
+      ...certificate,
+      health: health.body,
+      models: models?.body ?? null,
+      unanswered,
+    };
     print(JSON.stringify(all, null, 2));
     return ready ? 0 : 1;
   }
@@ -75,7 +93,8 @@ export async function status(
     print(`warning\t${condition}\t${message} ${remedy}`);
   if (certificateEnd !== undefined)
     print(`certificate\tvalid until ${certificateEnd.toISOString()}`);
-  if (models === undefined) withoutToken(health.body);
+  for (const what of unanswered) print(`unanswered\t${what}`);
+  if (models === undefined) withoutToken(health.body, client.hasToken);
   else if (models.status !== 200)
     remark(`The models were refused: ${readySchema.parse(models.body).message ?? ""}`);
   else {

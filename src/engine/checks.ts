@@ -78,7 +78,7 @@ export function checkInferOptions(options: InferOptions): void {
   );
   expect(
     centre === undefined || (Number.isSafeInteger(centre) && centre >= 0 && centre < 2 ** 31),
-    () => `Expected the number of the plane that is looked at, found ${centre}.`,
+    () => `Expected the number of the plane being processed, found ${centre}.`,
   );
   expect(
     numbers.flat().every(Number.isFinite),

@@ -9,6 +9,7 @@
  */
 import { closeSync } from "node:fs";
 import { opendir } from "node:fs/promises";
+import path from "node:path";
 import { ifThere } from "../base/errno.js";
 import { errors, type RadserveError } from "../base/errors.js";
 import { lstat, openDescriptor, unlink } from "./disk.js";
@@ -18,7 +19,26 @@ export const markName = (jobId: string): string => `.radserve-job-${jobId}`;
 
 /** Whether an entry of a folder is a mark: of a job, of a root, or as earlier versions left it. */
 export const isMarkName = (entry: string): boolean =>
-  /^\.radserve-(?:share|job-[0-9a-f-]{36}|root(?:\.[0-9a-f]{12})?)$/.test(entry);
+  /^\.radserve-(?:share|spool|job-[0-9a-f-]{36}|root(?:\.[0-9a-f]{12})?)$/.test(entry);
+
+/**
+ * Lies in the spool of a gateway: also a node that has none, and shares the folder, knows by it
+ * that a name there says who sent an object.
+ */
+export const SPOOL_MARK = ".radserve-spool";
+
+/**
+ * Whether a folder is a spool, or lies in one.
+ * @param folder a real path
+ * @throws what the system says where that cannot be seen
+ */
+export async function isInSpool(folder: string): Promise<boolean> {
+  for (let at = folder; ; at = path.dirname(at)) {
+    const mark = await lstat(path.join(at, SPOOL_MARK)).catch(ifMissing(undefined));
+    if (mark !== undefined) return true;
+    if (at === path.dirname(at)) return false;
+  }
+}
 
 /**
  * Leaves a mark in a folder, durably; one that is there stays.

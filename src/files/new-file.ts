@@ -216,7 +216,7 @@ async function publish(
     await makeFolder?.();
     return publish(draft, path, sha256, { overwrite });
   }
-  if (!there.isFile()) throw taken("something that is no plain file");
+  if (!there.isFile()) throw taken("something that is not a plain file");
   if ((await hashFile(path)) === sha256) return "same";
   const replaces = typeof overwrite === "function" ? await overwrite(path, sha256) : overwrite;
   if (!replaces) throw taken("a file with other bytes");

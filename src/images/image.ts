@@ -3,6 +3,7 @@
  * to interpret them. Readers (DICOM, PNG, JPEG, TIFF) make an Image; nothing after them looks at
  * the file again.
  */
+import type { WarningCode } from "../base/warnings.js";
 import { errors, type RadserveError } from "../base/errors.js";
 
 /**
@@ -269,15 +270,20 @@ export interface Warning {
 const MOST_WARNINGS = 50;
 
 /** Adds a caveat once; of more than MOST_WARNINGS only that there are more is said. */
-export function warn(warnings: Warning[], code: string, message: string): void {
+export const warn = (warnings: Warning[], code: WarningCode, message: string): void => {
+  addWarning(warnings, { code, message });
+};
+
+/** The same for one that was made elsewhere. */
+export function addWarning(warnings: Warning[], warning: Warning): void {
   if (
     warnings.length > MOST_WARNINGS ||
-    warnings.some((w) => w.code === code && w.message === message)
+    warnings.some((w) => w.code === warning.code && w.message === warning.message)
   )
     return;
   warnings.push(
     warnings.length < MOST_WARNINGS
-      ? { code, message }
+      ? { code: warning.code, message: warning.message }
       : {
           code: "more_warnings",
           message: `The file has more than ${MOST_WARNINGS} faults; the others are not listed.`,

@@ -144,7 +144,7 @@ async function inferFolder(
 function alsoNoCase(error: unknown, cases: ReturnType<typeof whyNoCase>): unknown {
   if (!(error instanceof RadserveError) || error.details?.["reason"] !== "several_series")
     return error;
-  const message = `${error.message} For models of several series, details.cases says why the folder is no case.`;
+  const message = `${error.message} For models of several series, details.cases says why the folder is not a case.`;
   return new RadserveError(error.code, message, { ...error.details, cases });
 }
 
@@ -275,11 +275,11 @@ async function reuseOrCompute(read: Analysis, output: OpenedPath, held: HeldName
   // Written while the files are staged; without it they do not appear
   const place = placeOf(receipt, false);
   const verdict = verdictOf(receipt.status, image, receipt);
-  const allowed = context
-    .willCommit?.(verdict, place)
-    .then((patient) =>
-      context.staged?.({ folder: output, name, receipt, input: task.inputPath, patient }),
-    );
+  const allowed = context.willCommit?.(verdict, place).then((patient) => {
+    const { attributes } = image;
+    const input = task.inputPath;
+    return context.staged?.({ folder: output, name, receipt, input, patient, attributes });
+  });
   await held.commit(made.files, receipt, allowed, place && task.delivery);
   for (const { bytes } of made.files) release(bytes);
   image.release?.();

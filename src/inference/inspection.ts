@@ -152,7 +152,9 @@ export function formatInspection(inspection: Inspection): string {
     ["Volume", i.volume === null ? null : volumeText(i.volume)],
     [
       "Padding",
-      i.padding === null ? null : `stored values ${i.padding.from} to ${i.padding.to} are no image`,
+      i.padding === null
+        ? null
+        : `stored values ${i.padding.from} to ${i.padding.to} are Pixel Padding`,
     ],
     ["First frame", frameText(i.first_frame)],
     ["Last frame", i.frames === 1 ? null : frameText(i.last_frame)],

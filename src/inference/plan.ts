@@ -287,7 +287,7 @@ export function reasonsOf(
   if (found !== undefined && accepts(found, image).length > 0)
     own.push({
       code: "region_model_not_accepting",
-      message: `Expected an image that the model "${found.name}" takes, which looks at it before this one; it does not.`,
+      message: `Expected an image that the model "${found.name}" takes, which runs before this one; it does not.`,
     });
   if (region === undefined) return own;
   const unmeasured = (_: unknown, frame: number) => image.spacing(frame) === undefined;

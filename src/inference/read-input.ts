@@ -92,7 +92,7 @@ interface FolderFiles {
 const NOT_DICOM: LeftOut = { code: "left_out_not_dicom", what: "files that are not DICOM" };
 const NOT_REGULAR: LeftOut = {
   code: "left_out_not_a_file",
-  what: "links, folders and other entries that are no plain files",
+  what: "links, folders and other entries that are not plain files",
 };
 const OWN_OUTPUT: LeftOut = {
   code: "left_out_own_result",
@@ -263,8 +263,8 @@ class FolderBudget {
     if (this.#counted[what] <= most) return;
     const [code, limit, excess] =
       what === "bytes"
-        ? ["too_many_bytes", "bytes", "are larger. Send fewer or smaller slices."]
-        : ["too_many_elements", "elements and items", "have more. Send fewer slices."];
+        ? (["too_many_bytes", "bytes", "are larger. Send fewer or smaller slices."] as const)
+        : (["too_many_elements", "elements and items", "have more. Send fewer slices."] as const);
     throw seriesInvalid(
       code,
       `Expected a series of at most ${most} ${limit}; the folder's DICOM files ${excess}`,

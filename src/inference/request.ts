@@ -31,8 +31,8 @@ function unique(names: string[], context: z.RefinementCtx): void {
 }
 
 const LABELS_MEANING =
-  "Labels of segmentations that are wanted: models of segments mark these alone, of models of " +
-  "parts only the parts run that have any of them, and other models do not run. Without it, all";
+  "Labels of segmentations that are wanted: segmentation models mark these alone, of models of " +
+  "parts only the parts with any of them run, and other models do not run. Default: all";
 
 /**
  * Which models run, what they mark and what is written: fields of single and bulk requests and of
@@ -46,7 +46,7 @@ export const choice = {
     .superRefine(unique)
     .meta({ uniqueItems: true })
     .optional()
-    .describe("Names of the models to run; without it, every active model that accepts the image"),
+    .describe("Names of the models to run; default: every active model that accepts the image"),
   outputs: z
     .array(outputKindSchema)
     .min(1)
@@ -54,7 +54,7 @@ export const choice = {
     .superRefine(unique)
     .meta({ uniqueItems: true })
     .optional()
-    .describe("Files to write; json is always written. Without it, each model's manifest decides"),
+    .describe("Files to write; json is always written. Default: as each model's manifest says"),
   // Kept are those alone that a model has
   labels: z
     .array(z.string().min(1).max(64))
@@ -73,7 +73,7 @@ const destinations = z
   .superRefine(unique)
   .meta({ uniqueItems: true })
   .optional()
-  .describe("Names of destinations of the gateway's file; where absent, its `deliver`");
+  .describe("Names of destinations of the gateway's file; default: its `deliver`");
 
 /** Where DICOM objects go beside the output folder, of a job. */
 export const deliveryOfJob = {
@@ -144,8 +144,8 @@ export function destinationsFor(
 }
 
 const GROUP_MEANING =
-  "Each series of a folder is one item with one receipt, SEG and SR, for models of single " +
-  "images too, which look at its slices one by one";
+  "series: each series of a folder is one item with one receipt, SEG and SR, also for models of " +
+  "single images, which process its slices one by one; for folders alone";
 
 /** Of single and bulk requests. */
 export const group = z.enum(["series"]).optional().describe(GROUP_MEANING);
@@ -160,8 +160,8 @@ export function checkGroup(asked: "series" | undefined, kind: "file" | "folder")
 }
 
 const SERIES_INSTANCE_UID_MEANING =
-  "Which series of a folder is meant; where absent, the only one, or the only one that an " +
-  "active model of series takes";
+  "Which series of a folder is meant; default: the only one, or the only one that suits the " +
+  "active models of series";
 const DELIVER_MEANING =
   "wait: the answer comes when the objects are delivered or set aside, or at the time limit; " +
   "queue (default): the answer comes at once; none: the results stay in their folder";
@@ -169,7 +169,7 @@ const DELIVER_MEANING =
 export const priority = z
   .enum(["routine", "stat"])
   .optional()
-  .describe("stat goes ahead; routine where absent");
+  .describe("stat goes first and has a reserved thread; default: routine");
 
 export const singleRequestSchema = z.strictObject({
   input_image_path: inputImagePath,
@@ -191,6 +191,6 @@ export const singleRequestSchema = z.strictObject({
     .max(LONGEST_TIMEOUT_MS)
     .optional()
     .describe(
-      "The answer is deadline_exceeded where the work takes longer; where absent, the setting deadline_seconds counts",
+      "Time after which the answer is 504 deadline_exceeded, 1 to 3600000; default: the setting deadline_seconds",
     ),
 });

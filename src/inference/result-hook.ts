@@ -7,6 +7,7 @@
  * sends it on (`Sending.published`).
  */
 import type { OpenedPath } from "../files/guarded-paths.js";
+import type { Attributes } from "../images/image.js";
 import type { Delivery } from "../results/receipt/delivery.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { KnownDestinations } from "./request.js";
@@ -48,6 +49,8 @@ export interface StagedResult {
   input: string;
   /** The keyed hash of the patient's id, as the audit has it. */
   patient: string | undefined;
+  /** What the file says of the patient and the study; undefined of pictures. */
+  attributes: Pick<Attributes, "string"> | undefined;
 }
 
 /** The part of a feature in a thread that makes results. */

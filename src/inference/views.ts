@@ -325,7 +325,7 @@ function regionEmpty({ region }: Manifest, kind: "refused" | "whole" | "nothing"
   const nothing = `The model "${region?.model}" found no "${region?.label}"`;
   const messages = {
     refused: `Expected ${region?.label} to look at. ${nothing}.`,
-    whole: `${nothing}; the whole image was looked at.`,
+    whole: `${nothing}; the whole image was used.`,
     nothing: `${nothing}; this model did not look, and says that nothing is there.`,
   };
   return { code: REGION_EMPTY, message: messages[kind] };

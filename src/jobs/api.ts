@@ -47,7 +47,8 @@ import {
 import { submit, type SubmitContext } from "./submit.js";
 import { BulkUnavailable, type DatabaseTroubles, type Trouble } from "./database-trouble.js";
 import { visibleTo } from "./visible-jobs.js";
-import { NO_NODE_CAN_RUN, pinAnew, pinsFor } from "./pins.js";
+import { pinAnew } from "./pin-anew.js";
+import { NO_NODE_CAN_RUN, pinsFor } from "./pins.js";
 import { detailsOf } from "./job-details.js";
 
 const BY_REQUEST = {
@@ -60,23 +61,35 @@ const NO_WORKER = {
     "No server that runs bulk items is ready. Start one with role worker or both, and see GET /health/ready of those that run.",
 };
 
-const UNRUNNABLE = {
+const LACKED =
+  "no live node has the models and the release that the job was submitted with: `pinned` has them, and `waiting` says what each node lacks.";
+const BEGUN = {
   code: NO_NODE_CAN_RUN,
-  message:
-    "No live node has the models and the release that the job was submitted with: `pinned` has them, and `waiting` says what each node lacks. It goes on by itself once a node has them (radserve models reload). POST .../resume goes on with what the nodes have now; results of several versions are then in one job.",
+  message: `Images of the job are done, and ${LACKED} So that no other versions are mixed with them, it waits. It goes on by itself once a node has them (radserve models reload). POST .../resume goes on with what the nodes have now; results of several versions are then in one job.`,
+};
+const UNBEGUN = {
+  code: NO_NODE_CAN_RUN,
+  message: `No image of the job is done, and ${LACKED} If that is still so after half a minute, it goes on by itself with what a node has then (\`pinned_anew\`). POST .../resume does that at once.`,
 };
 
 export interface ApiContext extends SubmitContext {
   troubles: DatabaseTroubles;
 }
 
+/** It paused of itself, and no node that works can go on with it by now. */
+const lacksNode = ({ paused, pause_code, worked, runnable }: JobRow): boolean =>
+  !paused && pause_code !== null && worked && !runnable;
+
 function pausedReason(row: JobRow, trouble: Trouble | undefined): Job["paused_reason"] {
   if (row.state !== "paused") return null;
   const since = row.paused_at?.toISOString() ?? null;
   if (row.paused && row.pause_code !== REPEATED_FAILURES) return { ...BY_REQUEST, since };
+  const unrunnable = row.begun === true ? BEGUN : UNBEGUN;
+  // What it waited for before may be there again: nobody can try while no node has its versions
+  if (lacksNode(row)) return { ...unrunnable, since: null };
   if (row.pause_code !== null)
     return { code: row.pause_code, message: row.pause_message ?? "", since };
-  if (trouble === undefined) return { ...(row.worked ? UNRUNNABLE : NO_WORKER), since: null };
+  if (trouble === undefined) return { ...(row.worked ? unrunnable : NO_WORKER), since: null };
   return { code: trouble.code, message: trouble.message, since: trouble.since.toISOString() };
 }
 
@@ -110,6 +123,11 @@ const SEVERAL_VERSIONS = {
     "The results of the job are of several versions of a model or of Radserve, because it went on with others than it was submitted with. `pinned_before` and the receipts say which.",
 };
 
+const pinnedAnew = ({ at, node }: JobRow["pinned_anew"][number]) => ({
+  code: "pinned_anew",
+  message: `No node had what the job was submitted with any more, and nothing of it was done: since ${at} it has the models and the release of node ${node}. \`pinned_anew\` says what it had before.`,
+});
+
 const isAllSkipped = ({ skipped, ...others }: Job["counts"]): boolean =>
   skipped > 0 && Object.values(others).every((count) => count === 0);
 
@@ -133,6 +151,7 @@ export function jobOf(found: JobRow, trouble?: Trouble): Job {
     warnings: [
       ...(row.state === "completed" && isAllSkipped(counts) ? [NOTHING_ANALYSED] : []),
       ...(row.pinned_before.length > 0 ? [SEVERAL_VERSIONS] : []),
+      ...row.pinned_anew.slice(-1).map(pinnedAnew),
     ],
     images_per_second: rate,
     estimated_end:
@@ -347,13 +366,14 @@ async function purged({ job, caller, database, context }: JobCall): Promise<Bulk
   // Not waited for: a share may not answer
   void unmark(job.id, outputs, context.config);
   const nothing = { waiting: [], nodes: [], progress: [], failures: [] };
-  const { report, pins: pinned, pinned_before } = row;
+  const { report, pins: pinned, pinned_before, pinned_anew } = row;
   return jsonAnswer({
     ...jobOf(row),
     ...nothing,
     report,
     pinned,
     pinned_before,
+    pinned_anew,
   } satisfies JobDetails);
 }
 
@@ -427,7 +447,8 @@ export const OPERATIONS = {
     requireMayDeliver(call);
     await setPaused(pool, call.caller, call.job.id, false);
     const known = await call.context.models();
-    await pinAnew(pool, call.job.id, () => pinsFor(call.job.request, known));
+    const { request } = call.job;
+    await pinAnew(pool, call.job.id, call.context.config.node_name, () => pinsFor(request, known));
   }),
 } satisfies Record<string, Operation>;
 export type OperationName = keyof typeof OPERATIONS;

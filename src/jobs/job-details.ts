@@ -128,7 +128,7 @@ function lastWorker(nodes: JobDetails["nodes"], createdAt: Date): string {
   return [createdAt.toISOString(), ...seen].reduce((latest, one) => (one > latest ? one : latest));
 }
 
-/** Why the job as a whole waits. */
+/** Why the job as a whole waits, and for what it waited before, where it now waits for more. */
 function ofJob(
   row: JobRow,
   reason: Job["paused_reason"],
@@ -136,8 +136,19 @@ function ofJob(
 ): WaitReason[] {
   if (reason === null) return [];
   const { code, message } = reason;
+  const { pause_code, pause_message, pause_box, paused_at } = row;
   const since = reason.since ?? (code === "no_worker" ? lastWorker(nodes, row.created_at) : null);
-  return [{ reason: code, message, since, node: row.pause_box, images: null }];
+  const isPause = pause_code === null || pause_code === code;
+  const now = { reason: code, message, since, node: isPause ? pause_box : null, images: null };
+  if (isPause || row.paused) return [now];
+  const before = {
+    reason: pause_code,
+    message: pause_message ?? "",
+    since: paused_at?.toISOString() ?? null,
+    node: pause_box,
+    images: null,
+  };
+  return [now, before];
 }
 
 /** @param job as it is shown, which says why it is paused */
@@ -168,5 +179,6 @@ export async function detailsOf(
     report: row.report,
     pinned: row.pins,
     pinned_before: row.pinned_before,
+    pinned_anew: row.pinned_anew,
   };
 }

@@ -5,7 +5,7 @@ import { errors, type RadserveError } from "../base/errors.js";
 import { transaction, type Queryable } from "./database.js";
 import { forgetTraces, lostAt, purgeJobs } from "./known-jobs.js";
 import { tablesLostAt } from "./migrations.js";
-import { isRunBySome, SOME_NODE_RUNS, type Pins } from "./pins.js";
+import { hasBegun, isRunBySome, SOME_NODE_RUNS, type Pins } from "./pins.js";
 import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
 
 export type Counts = Job["counts"];
@@ -43,6 +43,8 @@ export interface JobRow {
   pins: Pins | null;
   /** What those ran with that had ended when `pins` changed. */
   pinned_before: Pins[];
+  /** When it got other pins before anything of it was done, on which node, and those of before. */
+  pinned_anew: JobDetails["pinned_anew"];
   created_at: Date;
   started_at: Date | null;
   finished_at: Date | null;
@@ -55,6 +57,10 @@ export interface JobRow {
   state: Job["state"];
   /** Some node runs images now, though perhaps none of this job. */
   worked: boolean;
+  /** Some node runs images now, and can run those of this job. */
+  runnable: boolean;
+  /** Some image runs or has run; null where that matters to nobody, because a node can run it. */
+  begun: boolean | null;
   /** By request; a job that paused of itself has a `pause_code`. */
   paused: boolean;
   /** Why the job paused of itself; null once an image went well again. */
@@ -212,7 +218,8 @@ const view = (
 ) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, ${ENDED_AT} as finished_at,
     j.finished_at is not null as over,
     j.cancelled_at, j.traceparent,
-    j.total, j.held as paused, now() as now, ${state(stalled)} as state, ${SOME_NODE_RUNS} as worked, j.pins, j.pinned_before,
+    j.total, j.held as paused, now() as now, ${state(stalled)} as state, ${SOME_NODE_RUNS} as worked, j.pins, j.pinned_before, j.pinned_anew,
+    ${isRunBySome("j")} as runnable, case when not ${isRunBySome("j")} then ${hasBegun("j")} end as begun,
     j.pause_code, j.pause_message, j.paused_at, j.pause_box, j.report,
     coalesce(j.counts, ${COUNTS}) as counts,
     (select count(*)::int from radserve.item i where i.job_id = j.id and i.finished_at > now() - interval '60 s'

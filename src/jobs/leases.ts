@@ -501,18 +501,18 @@ export async function cancelledAmong(pool: Pool, ids: readonly string[]): Promis
   return new Set(rows.map(({ id }) => id));
 }
 
+/** The condition that a job waits because no node can run it, whatever it waited for before. */
+const LACKS_NODE = `(not j.held and j.pins is not null and ${SOME_NODE_RUNS} and not ${isRunBySome("j")})`;
+
 /** Two partial indices serve the question for open jobs, which is asked by their conditions. */
 export async function depth(pool: Pool): Promise<Depth> {
   const { rows } = await pool.query<Omit<Depth, "paused">>(
     `select count(*)::int as open, coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
        (select coalesce(jsonb_object_agg(reason, jobs), '{}') from (
-          select coalesce(pause_code, 'paused_by_request') as reason, count(*)::int as jobs from radserve.job
-          where finished_at is null and cancelled_at is null and (held or pause_code is not null) group by 1
-          union all
-          select $1::text, count(*)::int from radserve.job j
-          where finished_at is null and cancelled_at is null and not held and pause_code is null and pins is not null
-            and ${SOME_NODE_RUNS} and not ${isRunBySome("j")}
-          having count(*) > 0) p) as paused_for
+          select coalesce(case when ${LACKS_NODE} then $1::text end, pause_code, 'paused_by_request') as reason,
+            count(*)::int as jobs
+          from radserve.job j where finished_at is null and cancelled_at is null
+            and (held or pause_code is not null or ${LACKS_NODE}) group by 1) p) as paused_for
      from radserve.job j cross join lateral
        (select count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running
         from radserve.item where job_id = j.id and state in ('queued', 'running')) n

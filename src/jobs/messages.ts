@@ -11,6 +11,7 @@ import type { OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall, Caller, JobEnd, Submitted } from "./call.js";
 import type { Depth } from "./leases.js";
 import type { NodeFacts } from "./nodes.js";
+import type { Pins } from "./pins.js";
 import type { NodeState } from "./schema.js";
 
 export type ItemOutcome =
@@ -91,6 +92,8 @@ export interface JobsAside {
 export interface JobsOwner {
   run(items: readonly ItemToRun[]): void;
   cancel(id: number): void;
+  /** A job of which nothing was done got other pins: what this node has. */
+  pinned(jobId: string, subject: string, pins: Pins): void;
   /** @param ended how many items ended in each state since the figures before */
   figures(figures: Omit<BulkFigures, "ended">, ended: Record<string, number>): void;
   /** The database cannot say the figures. @param code why */

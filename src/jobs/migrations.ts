@@ -149,6 +149,8 @@ const MIGRATIONS = [
      gone_at timestamptz(3) not null default now(),
      missed_by text
    )`,
+  // When a job of which nothing was done got other pins, on which node, and those of before.
+  "alter table radserve.job add column pinned_anew jsonb not null default '[]'",
 ];
 
 /** A change of the tables may read all of them; no network is that slow. */

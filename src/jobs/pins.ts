@@ -3,9 +3,7 @@
  * both. Only nodes that have the same take its images, so that rolling out a model or a release
  * node by node mixes nothing in one job.
  */
-import type { Pool } from "pg";
 import { z } from "zod";
-import { durations } from "../base/durations.js";
 import { VERSION } from "../base/version.js";
 import { candidatesOf } from "../inference/plan.js";
 import type { InferTask } from "../inference/task.js";
@@ -89,6 +87,15 @@ export const SOME_NODE_RUNS = someNodeRuns("true");
 /** The condition that some node runs images, and can run those of a job. */
 export const isRunBySome = (job: string): string => someNodeRuns(canRun(job, "n"));
 
+/**
+ * The condition that something of a job is being done or was done: an image runs, or has run to its
+ * end. What a scan skipped has not run.
+ * @param job alias of its row
+ */
+export const hasBegun = (job: string): string =>
+  `exists (select from radserve.item b where b.job_id = ${job}.id
+     and (b.state = 'running' or (b.state <> 'queued' and b.lease > 0)))`;
+
 /** The code of a job that waits because of its pins, and of a node that leaves one for them. */
 export const NO_NODE_CAN_RUN = "no_node_can_run";
 export const OTHER_VERSIONS = "other_versions";
@@ -118,40 +125,9 @@ export function lackingOf(pins: Pins, node: Runs): string[] {
   ];
 }
 
-const HAS_RESULTS =
-  "exists (select from radserve.item where job_id = j.id and state in ('succeeded', 'partial'))";
-/** What a job had before stays with it where results were made with that. */
-const KEEP_BEFORE = `pinned_before = case when ${HAS_RESULTS}
-  then pinned_before || jsonb_build_array(pins) else pinned_before end`;
-
-/**
- * A job that no node can run goes on with what the nodes have now, because somebody wants it to.
- * What it had before is kept with it where results were made with that.
- */
-export async function pinAnew(pool: Pool, jobId: string, anew: () => Promise<Pins>): Promise<void> {
-  const waits = `id = $1 and pins is not null and finished_at is null and not ${isRunBySome("j")}`;
-  const { rowCount } = await pool.query(`select from radserve.job j where ${waits}`, [jobId]);
-  if (rowCount === 0) return;
-  await pool.query(
-    `update radserve.job j set pins = $2,
-       ${KEEP_BEFORE}
-     where ${waits} and pins <> $2`,
-    [jobId, await anew()],
-  );
-}
-
-/**
- * Jobs of a release that no live node has go on with this one: those without a result, in which
- * nothing can be mixed, and all where the only node of a database was upgraded.
- * @param only this node has the database for itself
- */
-export async function takeOverRelease(pool: Pool, only: boolean): Promise<void> {
-  await pool.query(
-    `update radserve.job j set pins = jsonb_set(pins, '{release}', to_jsonb($1::text)),
-       ${KEEP_BEFORE}
-     where finished_at is null and pins->>'release' <> $1 and ($2 or not ${HAS_RESULTS})
-       and not exists (select from radserve.instance where works and release = j.pins->>'release'
-         and beat_at > now() - make_interval(secs => $3))`,
-    [VERSION, only, durations.nodeLease / 1000],
-  );
-}
+/** "Radserve 0.7.0, ct-tissue 1.0.0 (1a2b3c4d)", for people. */
+export const pinsText = ({ release, models }: Pins): string =>
+  [
+    `Radserve ${release}`,
+    ...Object.entries(models).map(([name, model]) => `${name} ${shownModel(model)}`),
+  ].join(", ");

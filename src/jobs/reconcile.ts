@@ -146,7 +146,11 @@ class JobComparison {
         if (found.kind === "none") return [missing];
         if (found.kind === "foreign")
           return [
-            differs("receipt_invalid", name, "The file is no receipt of Radserve, or was changed."),
+            differs(
+              "receipt_invalid",
+              name,
+              "The file is not a receipt of Radserve, or was changed.",
+            ),
           ];
         if (!found.trust.trusted)
           return [

@@ -27,7 +27,8 @@ import {
   type Instance,
   type NodeFacts,
 } from "./nodes.js";
-import { takeOverRelease } from "./pins.js";
+import { takeOverRelease, UnrunnableJobs } from "./pin-anew.js";
+import { pinsText, type Pins } from "./pins.js";
 import { clockOffset } from "./clock-offset.js";
 import { conclude } from "./conclude.js";
 import type { WriteReport } from "./feature.js";
@@ -46,7 +47,7 @@ import {
   type Settled,
 } from "./leases.js";
 import type { KnownJobs } from "./known-jobs.js";
-import { traced } from "./jobs.js";
+import { traced, type JobRequest } from "./jobs.js";
 import { markAgain, OUTPUT_REPLACED } from "./mark-again.js";
 import { LookAhead } from "./look-ahead.js";
 import type { JobsOwner, ItemOutcome, ItemToRun } from "./messages.js";
@@ -73,12 +74,14 @@ const LEFT_TO_OTHERS = { ...NOT_RUN, why: MISSING_HERE } as const;
 export interface RunnerOptions extends NodeContext {
   window: number;
   instance: () => Instance;
-  owner: Pick<Notes<JobsOwner>, "run" | "cancel">;
+  owner: Pick<Notes<JobsOwner>, "run" | "cancel" | "pinned">;
   known: KnownJobs;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
   /** What this node has; another object when it has changed. */
   facts: () => NodeFacts;
+  /** What this node has now of the models that a request names. */
+  pinsOf: (request: JobRequest) => Promise<Pins>;
   /** Makes tables that are gone anew. @param jobs those that this node worked on */
   repair: (jobs: readonly string[]) => Promise<void>;
   /** Says so if the tables are not those that this node knew. */
@@ -126,6 +129,7 @@ export class Runner {
   #clockOffset: number | undefined;
   #tidyAt = 0;
   #checkCancelled = false;
+  readonly #unrunnable = new UnrunnableJobs();
   #concluding: Promise<void> | undefined;
   #marking = false;
   #loop: Promise<void> | undefined;
@@ -248,8 +252,7 @@ export class Runner {
     if (isTidyDue) {
       this.#tidyAt = monotonic();
       this.#clearEnded(await freeSilent(database.pool, instance));
-      if (instance.works)
-        await takeOverRelease(database.pool, this.options.config.database_url === undefined);
+      if (instance.works) await this.#pinAnew(instance);
       await tidy(database.pool);
       const left = await lookAgain(database.pool, instance, [...this.#jobsLeftToOthers]);
       this.#jobsLeftToOthers = new Set(left);
@@ -257,6 +260,21 @@ export class Runner {
       if (instance.works) this.#conclude(instance);
     }
     if (instance.works && !this.#stopping && ready()) await this.#take(instance);
+  }
+
+  /** Jobs of which nothing was done, and that no node can run any more, go on. */
+  async #pinAnew(instance: Instance): Promise<void> {
+    const { config, database, log, owner, pinsOf } = this.options;
+    if (config.database_url === undefined) await takeOverRelease(database.pool);
+    if (!this.#isReady) return;
+    const found = await this.#unrunnable.pinAnew(database.pool, instance, pinsOf);
+    for (const { id: job, subject, pins, before } of found) {
+      log.warn(
+        { job, with: pinsText(pins), before: pinsText(before) },
+        "no node has what a bulk job was submitted with, and nothing of it was done: it goes on with what this node has",
+      );
+      owner.pinned(job, subject, pins);
+    }
   }
 
   /**

@@ -26,16 +26,19 @@ const WITHOUT_NUL = /^[^\u0000]*$/;
 const MOST_ITEMS = 10_000;
 
 const folders = {
-  input_folder_path: clientPath.describe("Walked recursively; DICOM is recognised by content"),
+  input_folder_path: clientPath.describe(
+    "Searched with all folders below it; results keep their relative path below output_folder_path",
+  ),
   output_folder_path: outputFolderPath,
 };
 const items = z
   .array(z.strictObject({ input_image_path: inputImagePath, output_folder_path: outputFolderPath }))
   .min(1)
-  .max(MOST_ITEMS);
+  .max(MOST_ITEMS)
+  .describe("In place of the two folders, up to 10,000 images, each with its output folder");
 /** Among the jobs of one subject. */
 const jobPriority = priority.describe(
-  "stat goes before the other jobs of its subject; routine where absent",
+  "stat goes before the other jobs of its subject; default: routine",
 );
 const rest = {
   group,
@@ -45,7 +48,9 @@ const rest = {
   idempotency_key: keepableText(200)
     .regex(WITHOUT_NUL)
     .optional()
-    .describe("The same key and request return the earlier job, not a second one"),
+    .describe(
+      "The same request with the same key is the same job (200 in place of 202); another request with it is 409 idempotency_conflict",
+    ),
 };
 
 /** The two forms of a bulk request, as the contract publishes them. */
@@ -113,7 +118,7 @@ export const jobSchema = z.object({
     })
     .nullable()
     .describe(
-      "Work continues by itself after every code but paused_by_request and repeated_failures; after no_node_can_run once a node has what is in `pinned`",
+      "Work continues by itself after every code but paused_by_request and repeated_failures; after no_node_can_run once a node has what is in `pinned`, or, where nothing of the job was done, after half a minute with what the nodes have then",
     ),
   created_at: z.iso.datetime(),
   finished_at: z.iso.datetime().nullable(),
@@ -127,7 +132,7 @@ export const jobSchema = z.object({
   warnings: z
     .array(z.object({ code: z.string(), message: z.string() }))
     .describe(
-      "`nothing_analysed`: the job has ended, and every file was skipped. `several_versions`: its results are of several versions of a model or of Radserve, because it was resumed with others",
+      "`nothing_analysed`: the job has ended, and every file was skipped. `several_versions`: its results are of several versions of a model or of Radserve, because it was resumed with others. `pinned_anew`: all are of others than those that it was submitted with, which no node had any more",
     ),
   images_per_second: z.number().nullable(),
   estimated_end: z.iso.datetime().nullable(),
@@ -241,6 +246,17 @@ export const jobDetailsSchema = jobSchema.extend({
   pinned_before: z
     .array(pinsSchema)
     .describe("What earlier results of the job were made with, where it was resumed with others"),
+  pinned_anew: z
+    .array(
+      z.object({
+        at: z.iso.datetime(),
+        node: z.string().describe("Whose models and release the job got"),
+        before: pinsSchema,
+      }),
+    )
+    .describe(
+      "Where no node had what the job was submitted with, and nothing of it was done: what it had before",
+    ),
 });
 export type JobDetails = z.infer<typeof jobDetailsSchema>;
 
@@ -303,7 +319,7 @@ export const itemSchema = z.object({
   warnings: answerSchema.shape.warnings,
   deliveries: answerSchema.shape.deliveries,
   error: errorObjectSchema.optional(),
-  reason: skipReasonSchema.optional().describe("Why a skipped file is no input"),
+  reason: skipReasonSchema.optional().describe("Why a skipped file is not an input"),
 });
 export type Item = z.infer<typeof itemSchema>;
 

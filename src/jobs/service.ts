@@ -282,6 +282,23 @@ export class BulkService {
         const running = this.#running.get(id);
         if (running !== undefined) this.options.pool.cancel(running.cancelId);
       },
+      pinned: (job_id, subject, { release, models }) => {
+        const audited = Object.entries(models).map(([name, { version, sha256, state }]) => ({
+          name,
+          version,
+          sha256,
+          status: state,
+        }));
+        const about = {
+          kind: "pinned",
+          job_id,
+          subject,
+          version: release,
+          models: audited,
+        } as const;
+        // The log and the job say it too
+        new Action(this.options.audit, about).done().catch(() => undefined);
+      },
       figures: (figures, ended) => {
         for (const [state, items] of Object.entries(ended))
           this.#ended[state] = (this.#ended[state] ?? 0) + items;
@@ -309,7 +326,7 @@ export class BulkService {
       const code = errno(error.cause);
       outcome = { ok: false, error: error.toObject(), ...(code === "" ? {} : { errno: code }) };
       // Nothing was committed: a line that cannot be written holds up nothing
-      action.failed(error.code).catch(() => undefined);
+      action.failed(error).catch(() => undefined);
     }
     // The thread that asked has ended: the next one begins its numbers anew, and means another item
     // by this one

@@ -22,6 +22,7 @@ import { RunningClock, runningClockOf } from "../files/running-clock.js";
 import type { KnownModels } from "../models/entry.js";
 import { identitiesOf } from "../models/identity.js";
 import { OPERATIONS, stateOfJob, submitJob } from "./api.js";
+import { givingBack } from "../addon/idle.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth, hindrancesOf } from "./leases.js";
 import { databasesOf, type JobsFeature } from "./feature.js";
@@ -33,6 +34,7 @@ import { Scanner } from "./scanner.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
 import { allNodes } from "./job-details.js";
 import type { NodeFacts } from "./nodes.js";
+import { pinsFor } from "./pins.js";
 
 const options = workerData as BulkThreadOptions;
 const { config, roots } = options;
@@ -48,6 +50,10 @@ const PATIENCE_MS = 60_000;
 /** Nodes whose shared database is away do not all come back at the same moment. */
 const OPENING: BackOff = { first: 250, most: 10_000 };
 
+/** Characters of a body. What is made of a longer one goes back when nothing follows. */
+const LARGE_TEXT = 256 * 1024;
+const rested = givingBack();
+
 /** What features do here, once the thread's entry has given it. */
 let giveFeatures: (features: readonly JobsFeature[]) => void;
 const features = new Promise<readonly JobsFeature[]>((resolve) => (giveFeatures = resolve));
@@ -58,7 +64,8 @@ export const serveJobs = (all: readonly JobsFeature[]): void => giveFeatures(all
 const methods: JobsThread = {
   perform: (name, call) => {
     const { perform, wakes } = OPERATIONS[name];
-    return answered(() => perform(call, context), wakes);
+    const answer = answered(() => perform(call, context), wakes);
+    return call.body.length > LARGE_TEXT ? answer.finally(rested) : answer;
   },
   submit: (caller, request) => answered(() => submitJob(caller, request, context), true),
   answerOn: (port) => void onPort(port, aside),
@@ -145,6 +152,7 @@ async function open(): Promise<BulkParts> {
       known,
       ready: () => modelsReady,
       facts: () => facts,
+      pinsOf: async (request) => pinsFor(request, await models),
       repair,
       recognise: () => recognise(database),
       entered: tellFigures,

@@ -291,7 +291,7 @@ const PART_GRAPHS_MEANING =
   "nnU-Net does over its folds";
 
 const modelPart = z.strictObject({
-  name: modelName.describe("Receipts call it so"),
+  name: modelName.describe("Its name in receipts"),
   graphs: z.array(z.string().min(1)).min(1).max(32).describe(PART_GRAPHS_MEANING),
   labels: z
     .array(z.string().min(1).max(64))
@@ -311,7 +311,7 @@ const PARTS_MEANING =
 
 const WHEN_EMPTY_MEANING =
   "If the label is nowhere: negative, this model does not run and finds nothing there; refuse, " +
-  "it does not accept the image; whole, it looks at the whole image. Results say so";
+  "it does not accept the image; whole, it is given the whole image. Results say so";
 
 const region = z
   .strictObject({
@@ -337,23 +337,48 @@ const MANIFEST_FIELDS_ROLES_MEANING =
 
 export const manifestFields = z.strictObject({
   $schema: z.string().optional(),
-  name: modelName,
+  name: modelName.describe("Name of the folder too"),
   version: z.string().regex(/^[0-9A-Za-z.+-]{1,64}$/),
-  manufacturer: z.string().min(1).max(64),
+  manufacturer: z.string().min(1).max(64).describe("Who made it; in every object"),
   description: text,
-  intended_use: text,
+  intended_use: text.describe("What it is for; in the model card"),
   regulatory: text.describe("Shown on every picture and in every object"),
   stage: z
     .enum(["draft", "final"])
-    .describe("draft: codes and canary may be missing, JSON and PNG only"),
-  release: z.enum(["off", "shadow", "active"]),
-  required: z.boolean().describe("The server is not ready without it"),
-  files: z.array(modelFileSchema).min(1),
-  accepts,
+    .describe(
+      "draft: codes and canary may be missing, JSON and PNG only; final: SR, SEG and SC too",
+    ),
+  release: z
+    .enum(["off", "shadow", "active"])
+    .describe(
+      "off: not loaded; shadow: runs, and only the receipt has its results; active: normal",
+    ),
+  required: z
+    .boolean()
+    .describe(
+      "The server is not ready without it; a start waits a minute for all others together, and what takes longer joins later",
+    ),
+  files: z
+    .array(modelFileSchema)
+    .min(1)
+    .describe("The graph first, then every file that it opens, each with its SHA-256"),
+  accepts: accepts.describe(
+    "Which images: with the format dicom, only of the modalities or SOP classes that it names",
+  ),
   roles: z.array(role).min(2).max(16).optional().describe(MANIFEST_FIELDS_ROLES_MEANING),
-  envelope: z.array(envelopeRule).optional(),
-  inputs: z.array(modelInput).min(1).max(16),
-  outputs: z.array(modelOutput).min(1),
+  envelope: z
+    .array(envelopeRule)
+    .optional()
+    .describe("Ranges in which the model was tested; outside them a result has a warning"),
+  inputs: z
+    .array(modelInput)
+    .min(1)
+    .max(16)
+    .describe("How pixels, or numbers of attributes, become each tensor of the graph"),
+  outputs: z
+    .array(modelOutput)
+    .min(1)
+    .describe("What tensors mean: labels, codes, thresholds, post-processing, measurements"),
   tiling: tiling
     .optional()
     .describe(
@@ -362,13 +387,19 @@ export const manifestFields = z.strictObject({
   ensemble: ensemble.optional(),
   parts: z.array(modelPart).min(2).max(16).optional().describe(PARTS_MEANING),
   region: region.optional(),
-  batching: z.strictObject({ max: z.int().min(1).max(1024) }),
-  execution: z.strictObject({
-    providers: z.array(z.enum(["cpu", "cuda"])).min(1),
-    precision: z.enum(["float32", "tf32", "float16"]),
-  }),
-  canary: canary.optional(),
-  results: z.strictObject({ outputs: z.array(outputKindSchema).min(1) }),
+  batching: z.strictObject({ max: z.int().min(1).max(1024) }).describe("The largest batch"),
+  execution: z
+    .strictObject({
+      providers: z.array(z.enum(["cpu", "cuda"])).min(1),
+      precision: z.enum(["float32", "tf32", "float16"]),
+    })
+    .describe("The providers, and the precision in which the model was validated"),
+  canary: canary
+    .optional()
+    .describe("An input and the expected output, with a tolerance; it runs at each load"),
+  results: z
+    .strictObject({ outputs: z.array(outputKindSchema).min(1) })
+    .describe("Files to write where neither the request nor the settings say it"),
 });
 
 export type Manifest = z.infer<typeof manifestFields>;

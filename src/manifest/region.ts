@@ -64,7 +64,7 @@ export function checkRegion(
   if (region.when_empty === "negative" && scored !== undefined)
     issue(
       ["when_empty"],
-      `Expected "refuse" or "whole" beside an output of the kind ${scored.kind}: what was not looked at has no number`,
+      `Expected "refuse" or "whole" beside an output of the kind ${scored.kind}: what was not computed has no number`,
     );
 }
 

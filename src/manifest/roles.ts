@@ -72,7 +72,10 @@ export function checkRoles(m: Manifest, issue: Report): void {
       'Expected ["dicom"] with roles: other files have no attributes to tell them by',
     );
   if (m.region !== undefined && m.accepts.dimensions !== "series")
-    issue(["region"], "Expected no roles, or volumes: a part of one view is none of the others");
+    issue(
+      ["region"],
+      "Expected no roles, or volumes: a part of one view says nothing of the others",
+    );
   m.outputs.forEach((output, o) => {
     if (!kindOf(output).placed) return;
     const named = "input" in output ? output.input : undefined;

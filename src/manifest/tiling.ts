@@ -51,7 +51,7 @@ export const tiling = z.strictObject({
           ),
       }),
     ])
-    .describe("How much each voxel of a window counts where windows overlap"),
+    .describe("Weight of each voxel where windows overlap"),
   mirror: z.array(z.enum(AXES)).min(1).optional().describe(MIRROR_MEANING),
   padding: z.union([z.number(), z.literal("edge")]).describe(PADDING_MEANING),
 });

@@ -47,7 +47,7 @@ export function draftByExporter(
     return {
       ...unchanged,
       source: [
-        `Nothing was taken of what Ultralytics wrote into the graph: ${labels.length === 0 ? "its names do not count from 0" : `the task "${task}" is none of ${TASKS.join(", ")}`}.`,
+        `What Ultralytics wrote into the graph was not used: ${labels.length === 0 ? "its names do not count from 0" : `the task "${task}" is not one of ${TASKS.join(", ")}`}.`,
       ],
     };
   const stretched = isRtDetr(metadata);

@@ -413,7 +413,7 @@ function outputOf(
   if (!timm && !architecture.endsWith("ForImageClassification"))
     return config.architectures === undefined
       ? undefined
-      : { told: [`Left open: what comes out of ${architecture}, which is no classifier.`] };
+      : { told: [`Left open: what comes out of ${architecture}, which is not a classifier.`] };
   const named = timm
     ? (config.label_names ?? config.pretrained_cfg?.label_names ?? undefined)
     : inOrder(config.id2label);

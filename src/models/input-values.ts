@@ -177,7 +177,7 @@ export function checkNumbers(image: Image, frame: number, data: Uint8Array): War
   const all = format.rows * format.columns;
   let none = 0;
   for (let i = 0; i < all; i++) if (!Number.isFinite(read(i))) none++;
-  const found = `${none} of the ${all} values of frame ${frame + 1} are no numbers (NaN or infinite)`;
+  const found = `${none} of the ${all} values of frame ${frame + 1} are not numbers (NaN or infinite)`;
   if (none === all)
     throw errors.decode_suspect(
       `Expected numbers as pixels, but ${found}. Send the image again from its source; nothing was computed from this frame.`,

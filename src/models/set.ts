@@ -52,6 +52,12 @@ export interface LoadModelsOptions {
   mostBytes?: (besideOthers: boolean) => number;
   /** Nobody wants the models any more: what is loaded is ended, and the rest is not begun. */
   stop?: AbortSignal;
+  /**
+   * How long models that are not required may take together, in milliseconds. Those that are not
+   * loaded by then are postponed, so that no model that the server can do without keeps it from
+   * being ready.
+   */
+  optionalMs?: number;
 }
 
 /**
@@ -93,6 +99,8 @@ export interface ModelSet {
   /** Every required model is loaded and warm, and its canary passed. */
   ready(): boolean;
   readonly problems: readonly ModelProblem[];
+  /** Models that were not loaded at the start for want of time: they need a reload. */
+  readonly postponed: readonly string[];
   /**
    * Loads, warms and checks what has changed beside what serves, then swaps model by model; one
    * that fails keeps its old version. Reloads run one after the other.
@@ -128,16 +136,59 @@ export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> 
     reports.push(await readModelFolder(folder));
     if (isFatal !== true) await options.loading?.(undefined);
   }
-  for (const report of reports) {
-    const refused = tookProcess(options.fatal, report) ?? withoutRegion(report, reports);
-    const outcome = await loadOne(options, report, { refused, besideOthers: false });
+  const refusedOf = (report: FolderReport) =>
+    tookProcess(options.fatal, report) ?? withoutRegion(report, reports);
+  const tell = (outcome: Outcome) => {
     logOutcome(log, outcome);
     outcomes.push(outcome);
+  };
+  for (const report of reports.filter(({ required }) => required))
+    tell(await loadOne(options, report, { refused: refusedOf(report), besideOthers: false }));
+  const patience = new Patience(options);
+  const postponed: string[] = [];
+  for (const report of reports.filter(({ required }) => !required)) {
+    const outcome = await patience.load(report, refusedOf(report));
+    if (outcome === undefined) {
+      postponed.push(report.name);
+      const refused = errors.model_unavailable(
+        `Model ${report.name}: it takes longer to be tried than a server that starts waits for models that are not required. It is tried beside the others now, and serves as soon as it is in order.`,
+      );
+      tell(await loadOne(options, report, { refused, besideOthers: false }));
+    } else tell(outcome);
   }
   options.trials?.rest();
   if (outcomes.length === 0)
     log.warn({}, "No models: the models directory holds no folder of a model");
-  return modelSet(options, { outcomes, stale: new Map() });
+  outcomes.sort((a, b) => (a.name < b.name ? -1 : 1));
+  return modelSet(options, { outcomes, stale: new Map() }, postponed);
+}
+
+/** How long the start waits for the models that a server can do without. */
+class Patience {
+  readonly #over: AbortSignal | undefined;
+  readonly #options: LoadModelsOptions;
+
+  constructor(private readonly given: LoadModelsOptions) {
+    const { optionalMs, stop } = given;
+    this.#over = optionalMs === undefined ? undefined : AbortSignal.timeout(optionalMs);
+    const signals = [this.#over, stop].filter((signal) => signal !== undefined);
+    this.#options = { ...given, stop: AbortSignal.any(signals) };
+  }
+
+  /** Undefined for a model that was not loaded in time. */
+  async load(
+    report: FolderReport,
+    refused: RadserveError | undefined,
+  ): Promise<Outcome | undefined> {
+    const takesTime = refused === undefined && report.problems.length === 0;
+    if (takesTime && this.#isOver) return undefined;
+    const outcome = await loadOne(this.#options, report, { refused, besideOthers: false });
+    return takesTime && outcome.error !== undefined && this.#isOver ? undefined : outcome;
+  }
+
+  get #isOver(): boolean {
+    return this.#over?.aborted === true && this.given.stop?.aborted !== true;
+  }
 }
 
 /** Why a model that looks at a region of another cannot be loaded among these. */
@@ -193,7 +244,11 @@ async function loadOne(
   }
 }
 
-function modelSet(options: LoadModelsOptions, state: State): ModelSet {
+function modelSet(
+  options: LoadModelsOptions,
+  state: State,
+  postponed: readonly string[],
+): ModelSet {
   let entries = entriesOf(state.outcomes);
   let queue: Promise<unknown> = Promise.resolve();
   let closed = false;
@@ -230,6 +285,7 @@ function modelSet(options: LoadModelsOptions, state: State): ModelSet {
     get problems() {
       return problemsOf(state, options.engine.missing());
     },
+    postponed,
     reload(reloadOptions = {}) {
       const run = queue.then(() => apply(reloadOptions));
       queue = run.catch(() => undefined);

@@ -90,7 +90,7 @@ export async function recorded(
     await work();
   } catch (error) {
     // The refusal is answered all the same: it gives nothing out
-    await action.failed(asRadserveError(error).code).catch(() => undefined);
+    await action.failed(asRadserveError(error)).catch(() => undefined);
     throw error;
   }
   await action.done().catch((error: unknown) => {

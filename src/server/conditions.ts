@@ -37,6 +37,10 @@ export const REMEDIES = {
     "Let the server's user read the keys folder and its files, or correct or remove the file.",
   model_failed:
     "Run radserve status with a token for the cause, and radserve models check for each mistake.",
+  no_models:
+    "Mount the share of the models, put a model into RADSERVE_MODELS_DIR, or correct it; then run radserve models reload.",
+  gpu_not_used:
+    "radserve doctor names the library or driver that is missing. Where no GPU is wanted, set RADSERVE_PROVIDERS=cpu.",
   runs_late:
     "Each holds a core and memory until it ends; others have places of their own. Look at the network: one node of it may take minutes, or RADSERVE_DEADLINE_SECONDS may be short for it. A restart ends them.",
   spool_not_writable:
@@ -116,6 +120,10 @@ export interface Sources {
   /** What is wrong with the keys. */
   keys: () => string | undefined;
   models: () => readonly { name: string; health: string; error?: string }[];
+  /** The models are being loaded, so that nobody knows yet which there are. */
+  loading: () => boolean;
+  /** The settings ask for a GPU, and models run on the CPU. */
+  lacksGpu: boolean;
   engine: () => Pick<EngineStats, "gpus" | "models">;
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
@@ -172,8 +180,20 @@ export class Conditions {
    * seconds ago: nobody waits for a share.
    */
   list(): Condition[] {
-    const { fault, keys, models, engine, certificates, bulk, folders, features } = this.sources;
+    const {
+      fault,
+      keys,
+      models,
+      loading,
+      lacksGpu,
+      engine,
+      certificates,
+      bulk,
+      folders,
+      features,
+    } = this.sources;
     const blocking = fault();
+    const known = models();
     const refusedKeys = keys();
     const { gpus, models: loaded } = engine();
     const { trouble, paused_for, left_alone, lost, nodes } = bulk();
@@ -190,7 +210,19 @@ export class Conditions {
             },
           ]),
       ...(refusedKeys === undefined ? [] : [of("key_refused", "keys folder", refusedKeys)]),
-      ...models()
+      ...(known.every(({ health }) => health === "off") && !loading()
+        ? [of("no_models", "models", "No model serves, so that every image is refused.")]
+        : []),
+      ...(lacksGpu
+        ? [
+            of(
+              "gpu_not_used",
+              "GPU",
+              "RADSERVE_PROVIDERS asks for CUDA, which cannot be used here: models run on the CPU.",
+            ),
+          ]
+        : []),
+      ...known
         .filter(({ health }) => health === "failed")
         .map(({ name, error = "failed" }) =>
           of("model_failed", `model ${name}`, `${name} failed: ${error}.`),

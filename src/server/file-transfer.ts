@@ -12,7 +12,7 @@ import { errors } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { openDescriptor } from "../files/disk.js";
 import { bytesOfDisk, requireRoom } from "../files/durable-files.js";
-import { isMarkName } from "../files/folder-mark.js";
+import { isInSpool, isMarkName } from "../files/folder-mark.js";
 import { openInput, openOutputFolder, type OpenedPath } from "../files/guarded-paths.js";
 import { LIST_FOLDER, nameOfHelper } from "../files/helper-names.js";
 import { receiveFile, tooLarge } from "../files/new-file.js";
@@ -146,13 +146,14 @@ async function uploadFolder(
   }: Services,
 ): Promise<OpenedPath> {
   const options = { side: "input", minimumFreeBytes } as const;
-  const refuse = ({ realPath }: OpenedPath) => {
+  const refuse = async ({ realPath }: OpenedPath) => {
     if (isInside(realPath, output))
       throw errors.path_not_allowed(
-        "Expected an input folder that is no output folder too; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders apart from those of inputs.",
+        "Expected an input folder outside all output folders; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders outside the input roots.",
         { side: "input", reason: "output_root" },
       );
-    if (spool !== undefined && isInside(realPath, [spool]))
+    // A node without the gateway may share the folder
+    if ((spool !== undefined && isInside(realPath, [spool])) || (await isInSpool(realPath)))
       throw errors.path_not_allowed(
         "Expected a folder outside the spool of the gateway; found one in it. Send images there by POST /dicomweb/studies or C-STORE.",
         { side: "input", reason: "spool" },
@@ -161,10 +162,10 @@ async function uploadFolder(
   // A refused upload makes no folder
   const nearest = await openOutputFolder(given, roots, { ...options, create: false });
   nearest.close();
-  refuse(nearest);
+  await refuse(nearest);
   const folder = await openOutputFolder(given, roots, options);
   try {
-    refuse(folder);
+    await refuse(folder);
   } catch (error) {
     folder.close();
     throw error;

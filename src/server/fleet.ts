@@ -18,6 +18,8 @@ export const FLEET_REMEDIES = {
     "While a model or a release is rolled out this passes. Otherwise give all nodes the same: radserve status --fleet shows what each has.",
   node_copied:
     "Give each node a state directory of its own: stop the copy, remove node-id from its state directory, and start it again.",
+  node_name_twice:
+    "Give each node a name of its own (RADSERVE_NODE_NAME; it is the host name where that is not set), and restart it.",
   clock_differs: "Set the clock of the node, and keep it by NTP or PTP (chronyc tracking).",
 } as const;
 const of = conditionsFrom(FLEET_REMEDIES);
@@ -103,6 +105,21 @@ export function copies(all: readonly FleetNode[]): Condition[] {
   });
 }
 
+/** Names that several nodes have that live: what a job or a log says of a node is then unclear. */
+export function namesakes(all: readonly FleetNode[]): Condition[] {
+  return [...groupsBy(all.filter(isLive), ({ name }) => name)].flatMap(([name, same]) => {
+    // Copies have one name, and are told of by themselves
+    const nodes = [...groupsBy(same, ({ id }) => id).values()];
+    if (nodes.length < 2) return [];
+    const addresses = nodes.map((copies) => copies.map(({ address }) => address).join(" and "));
+    return of(
+      "node_name_twice",
+      `node ${name}`,
+      `${nodes.length} nodes have the name ${name}: ${addresses.sort().join(", ")}.`,
+    );
+  });
+}
+
 function ofClocks(all: readonly FleetNode[], from: number, to: number): Condition[] {
   const nodes = all.filter(isLive);
   const nameOf = namesOf(nodes);
@@ -121,6 +138,7 @@ function ofClocks(all: readonly FleetNode[], from: number, to: number): Conditio
 /** What is wrong with the nodes of the database. */
 export const fleetConditions = (nodes: readonly FleetNode[]): Condition[] => [
   ...copies(nodes),
+  ...namesakes(nodes),
   ...differences(nodes),
   ...ofClocks(nodes, CLOCK_WRONG_MS, Infinity),
 ];

@@ -5,7 +5,7 @@ import { z } from "zod";
 import { type Caller } from "./tokens.js";
 import type { OperationName } from "../jobs/api.js";
 import { conditionSchema } from "./condition.js";
-import { errors, RadserveError } from "../base/errors.js";
+import { asRadserveError, errors, RadserveError } from "../base/errors.js";
 import type { Sending } from "../inference/result-hook.js";
 import { taskOf, type InferTask } from "../inference/task.js";
 import { modelList, modelListSchema } from "./model-list.js";
@@ -20,6 +20,7 @@ import { deliveriesOf } from "../results/receipt/delivery.js";
 import { answerSchema, type DeliveryInAnswer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import { wantingLabels } from "../models/wanted.js";
+import { failedRequestsSchema } from "./failed-requests.js";
 import { overview, overviewSchema } from "./overview.js";
 import { healthOfModels } from "./readiness.js";
 import type { Context, Handler, Endpoint, Services } from "./services.js";
@@ -228,10 +229,38 @@ async function delivered(
   );
 }
 
+const namedSchema = singleRequestSchema.pick({ input_image_path: true, output_folder_path: true });
+
+/** Remembers what fails, as far as it names an image. */
+const inferAndRemember: Handler = async (ctx, services) => {
+  const named = () => {
+    const { data } = namedSchema.strip().safeParse(ctx.request.body);
+    const { requestId: request_id } = ctx.state;
+    return data === undefined ? undefined : { request_id, subject: callerOf(ctx).subject, ...data };
+  };
+  try {
+    await inferSingle(ctx, services);
+  } catch (error) {
+    const of = named();
+    if (of !== undefined) services.failed.add(of, asRadserveError(error));
+    throw error;
+  }
+  const of = named();
+  if (of !== undefined) services.failed.succeeded(of);
+};
+
 export const singleInference: Endpoint = {
   body: { SingleRequest: singleRequestSchema },
   answer: { Answer: answerSchema },
-  handler: inferSingle,
+  handler: inferAndRemember,
+};
+
+/** GET /failed_requests */
+export const listFailedRequests: Endpoint = {
+  answer: { FailedRequestList: failedRequestsSchema },
+  handler: (ctx, { failed }) => {
+    ctx.body = failed.of(callerOf(ctx)) satisfies z.infer<typeof failedRequestsSchema>;
+  },
 };
 
 /** An endpoint of the bulk queue: everything about it is done in the bulk thread. */

@@ -10,8 +10,9 @@ import type tls from "node:tls";
 import Router from "@koa/router";
 import Koa from "koa";
 import { z } from "zod";
+import { givingBack } from "../addon/idle.js";
 import { durations } from "../base/durations.js";
-import { asRadserveError, errors, type RadserveError } from "../base/errors.js";
+import { asRadserveError, errors, reasonOf, type RadserveError } from "../base/errors.js";
 import { type Context, type Services, type RequestState } from "./services.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { traceparentOf } from "../base/traceparent.js";
@@ -73,6 +74,8 @@ export function createServer(options: ServerOptions): http.Server | https.Server
           await route.handler(ctx, options);
         } finally {
           leave();
+          // A connection that is kept for another request keeps the last one
+          Object.assign(ctx.request, { body: undefined, rawBody: undefined });
         }
       });
     });
@@ -82,6 +85,8 @@ export function createServer(options: ServerOptions): http.Server | https.Server
     throw noSuchPage(ctx, router);
   });
   const handle = app.callback();
+  const rested = givingBack();
+  let large = 0;
   const settings: http.ServerOptions = {
     headersTimeout: durations.requestHeaders,
     requestTimeout:
@@ -97,6 +102,15 @@ export function createServer(options: ServerOptions): http.Server | https.Server
     if (!sendsFile(request)) limitTime(request, server);
     limitChunks(request, server);
     options.connections.follow(request.socket, response);
+    const text = textOf(request);
+    // Node.js keeps a request as long as its connection
+    if (text > 0)
+      request.socket.once("close", () => {
+        large += text;
+        if (large < WORTH_COLLECTING) return;
+        large = 0;
+        rested();
+      });
     void handle(request, response);
   }, options.connections.tooManyWait);
   const server =
@@ -119,6 +133,21 @@ export function createServer(options: ServerOptions): http.Server | https.Server
 /** Whether a request's body is of files, which may take long. */
 const sendsFile = ({ method, url = "" }: http.IncomingMessage): boolean =>
   method === "PUT" || (method === "POST" && url.startsWith("/dicomweb/"));
+
+/** Shorter bodies are collected with all the rest. */
+const LARGE_TEXT = 256 * 1024;
+/**
+ * V8 collects large texts when more is asked for, and a thread that rests asks for nothing. So much
+ * of them is worth the tenth of a second that collecting takes.
+ */
+const WORTH_COLLECTING = 32 * 1024 * 1024;
+
+/** Bytes of a body that is read as a text; 0 of a short one, and of files, which are not kept. */
+function textOf(request: http.IncomingMessage): number {
+  const { "content-length": length = "0", "transfer-encoding": coding } = request.headers;
+  const bytes = coding === undefined ? Number(length) : LARGE_TEXT;
+  return sendsFile(request) || bytes < LARGE_TEXT ? 0 : bytes;
+}
 
 /** Milliseconds; a file may have gigabytes. */
 const LONGEST_UPLOAD_MS = 3_600_000;
@@ -202,7 +231,7 @@ function identify(options: ServerOptions): Middleware {
     });
     ctx.res.once("close", () => {
       const { requestId: request_id, traceparent } = ctx.state;
-      const { route, error, models, address, caller } = ctx.state;
+      const { route, error, reason, models, address, caller } = ctx.state;
       const status = ctx.res.writableFinished ? ctx.status : 499;
       const ms = Math.round((performance.now() - start) * 10) / 10;
       figures.answered({ route, error, models }, status, ms);
@@ -210,7 +239,19 @@ function identify(options: ServerOptions): Middleware {
       const { method } = ctx;
       const subject = caller?.subject;
       log.info(
-        { request_id, traceparent, subject, method, route, status, error, models, address, ms },
+        {
+          request_id,
+          traceparent,
+          subject,
+          method,
+          route,
+          status,
+          error,
+          reason,
+          models,
+          address,
+          ms,
+        },
         "request",
       );
     });
@@ -234,6 +275,7 @@ function answerErrors({ log, monitoring }: ServerOptions): Middleware {
         );
       monitoring.conditions.noteFault(error);
       ctx.state.error = error.code;
+      ctx.state.reason = reasonOf(error);
       ctx.state.models ??= refusedModels(error);
       ctx.status = error.status;
       const { code, message, details } = error;

@@ -37,6 +37,8 @@ export class InferenceService {
   readonly engineOptions: EngineOptions;
   readonly pool: InferencePool;
   readonly models: ServedModels;
+  /** The settings ask for a GPU that cannot be used, and the CPU has its place. */
+  readonly lacksGpu: boolean;
   readonly #idleLook: NodeJS.Timeout;
 
   /**
@@ -45,7 +47,8 @@ export class InferenceService {
    */
   constructor({ config, audit, log, resultParts, sending, fatal, loading }: InferenceOptions) {
     const started = startedEngine(config, log);
-    const { engine, providers, options } = started;
+    const { engine, providers, options, fault } = started;
+    this.lacksGpu = fault !== undefined;
     const images = config.memory ?? usualMemory();
     const pool: InferencePool = new InferencePool({
       threads: config.threads,

@@ -27,7 +27,7 @@ export interface Watched {
   audit: Audit;
   keyring: WatchedKeys;
   clients: { connections: Connections; certificates: WatchedCertificates | undefined };
-  inference: Pick<InferenceService, "engine" | "models" | "pool">;
+  inference: Pick<InferenceService, "engine" | "models" | "pool" | "lacksGpu">;
   jobs: BulkService;
   /** Those that have started. */
   features: RunningFeatures;
@@ -72,6 +72,8 @@ export class Monitoring {
       fault: () => (models.loading !== undefined || leaving() ? undefined : this.#fault()),
       keys: () => keyring.trouble(),
       models: () => healthOfModels(inference),
+      loading: () => models.loading !== undefined,
+      lacksGpu: inference.lacksGpu,
       engine: () => engine.stats(),
       certificates: () => certificates,
       bulk: () => jobs.figures,

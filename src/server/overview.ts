@@ -28,6 +28,7 @@ export const overviewSchema = z.strictObject({
   files_by_http: z
     .array(z.enum(["upload", "download", "view"]))
     .describe("What the settings allow of files over HTTP"),
+  features: z.array(z.string()).describe("Names of the features that are on"),
   fault: errorObjectSchema
     .pick({ error: true, message: true })
     .optional()
@@ -94,7 +95,7 @@ const started = new Date(Date.now() - performance.now()).toISOString();
 
 /** @param folders for results, real paths, that the caller reaches */
 export async function overview(
-  { config, inference, jobs, monitoring }: Services,
+  { config, features, inference, jobs, monitoring }: Services,
   folders: readonly string[],
 ): Promise<Overview> {
   const { models, engine, pool } = inference;
@@ -113,6 +114,7 @@ export async function overview(
     role: config.role,
     ready: fault === undefined,
     files_by_http: config.files_by_http,
+    features: features.names,
     ...(fault === undefined ? {} : { fault: { error: fault.code, message: fault.message } }),
     conditions: conditions.list(),
     warnings: conditions.warnings(),

@@ -20,6 +20,7 @@ import {
 import { download, pathHeader, upload } from "./file-transfer.js";
 import {
   bulk,
+  listFailedRequests,
   listModels,
   live,
   metrics,
@@ -74,6 +75,14 @@ const routesOfCore = (contract: () => HeldFile): Route[] => [
       "deadline_exceeded",
     ],
     ...singleInference,
+  }),
+  at("GET /failed_requests", "listFailedRequests", {
+    claims: ["subject"],
+    interaction: "search",
+    tag: "inference",
+    summary:
+      "Single requests of this subject that failed since the server process started (all with the claim admin)",
+    ...listFailedRequests,
   }),
   at("POST /bulk_inference", "submitJob", {
     claims: ["input_roots", "output_roots", "destinations"],

@@ -54,6 +54,10 @@ export class RunningFeatures {
     return this.#all.get(name.text) as R | undefined;
   }
 
+  get names(): string[] {
+    return [...this.#all.keys()];
+  }
+
   get all(): readonly Running[] {
     return [...this.#all.values()];
   }

@@ -1,5 +1,6 @@
 /** The models of a server: their first loading, which requests may wait for, and reloads. */
 import type { Audit } from "../audit/audit.js";
+import { durations } from "../base/durations.js";
 import { RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
@@ -36,6 +37,7 @@ export class ServedModels {
       const set = await loadModels({
         ...this.options,
         stop: this.#stop.signal,
+        optionalMs: durations.optionalModels,
         loading: (name) => {
           if (this.#loading !== undefined) this.#loading = name ?? "";
           return loading(name);
@@ -77,6 +79,12 @@ export class ServedModels {
   /** True when every required model is loaded, warm and its canary passed. */
   ready(): boolean {
     return this.#set?.ready() ?? false;
+  }
+
+  /** Loads what the start did not wait for. `changed` is told as by reload. */
+  async loadPostponed(changed: () => void): Promise<void> {
+    await this.loaded;
+    if (this.#set !== undefined && this.#set.postponed.length > 0) await this.reload(changed);
   }
 
   /** @param changed told once other models may serve, before anybody learns of the outcome */

@@ -6,6 +6,7 @@ import type { Audit } from "../audit/audit.js";
 import type { BulkService } from "../jobs/service.js";
 import type { Config } from "../config.js";
 import type { AnswerText } from "../results/commit/compose.js";
+import type { FailedRequests } from "./failed-requests.js";
 import type { InferenceService } from "./inference-service.js";
 import type { Monitoring } from "./monitoring.js";
 import type { RunningFeatures } from "./running-features.js";
@@ -30,6 +31,8 @@ export interface RequestState {
   action?: Action;
   /** For the log: the code of the error that was answered. */
   error?: string;
+  /** Which of several reasons it has. */
+  reason?: string | undefined;
   /** For the log: what became of each model. */
   models?:
     | (Pick<AnswerText["models"][0], "name" | "status"> & Partial<AnswerText["models"][0]>)[]
@@ -47,6 +50,7 @@ export interface Services {
   jobs: BulkService;
   features: RunningFeatures;
   monitoring: Monitoring;
+  failed: FailedRequests;
   /** True once the server takes no more requests, because it stops. */
   stopping: () => boolean;
   /** True once it was told to stop: it may still answer, and clients are to go elsewhere. */

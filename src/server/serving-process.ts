@@ -12,6 +12,7 @@ import { Clients } from "./clients.js";
 import type { ServingFeature } from "./feature.js";
 import { InferenceService } from "./inference-service.js";
 import { MemoryWatch } from "./memory-watch.js";
+import { FailedRequests } from "./failed-requests.js";
 import { Monitoring } from "./monitoring.js";
 import type { FromServing, ToServing } from "./process-messages.js";
 import { routesOf } from "./routes.js";
@@ -94,7 +95,8 @@ class ServingProcess {
     const leaving = () => this.#stopped !== undefined;
     const parts = { config, clients, inference, jobs, features };
     const monitoring = new Monitoring({ ...parts, ...files, leaving, log });
-    const services = { ...parts, ...files, monitoring, stopping, leaving };
+    const failed = new FailedRequests();
+    const services = { ...parts, ...files, monitoring, failed, stopping, leaving };
     await clients.serve(routesOf(this.features), services);
     // The nodes of a database know one another; the node's own may hold jobs of before
     const holdsJobs = config.role !== "api" && features.localDatabase?.isMade === true;
@@ -102,6 +104,7 @@ class ServingProcess {
     this.#parts = { ...parts, files, monitoring, memory };
     void monitoring.conditions.watch();
     if (this.#isReloadAsked) this.reload();
+    void inference.models.loadPostponed(() => jobs.tellModels());
   }
 
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */

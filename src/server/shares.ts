@@ -7,6 +7,7 @@ import { readFileSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
+import { errno } from "../base/errno.js";
 import { errors, type RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
@@ -14,6 +15,7 @@ import { storedJson } from "../base/stored-json.js";
 import type { Config } from "../config.js";
 import { tellAbsence } from "../files/absent-roots.js";
 import { holdsSomething } from "../files/folder-mark.js";
+import { FORBIDDEN } from "../files/path-judgement.js";
 import { replacePrivately } from "../files/private-file.js";
 import { leaveRootMark, ROOT_MARK, rootMark } from "../files/root-mark.js";
 import { patiently } from "../files/usable.js";
@@ -25,6 +27,11 @@ import { peersOf, type FleetNode } from "./fleet.js";
 
 /** Of a root that does not answer. */
 const NOTHING_SEEN = { mark: null, empty: false, mounted: false };
+/** Whoever may not look into a folder can still see whether something is mounted there. */
+function noneWhereForbidden(error: unknown): null {
+  if (FORBIDDEN.has(errno(error))) return null;
+  throw error;
+}
 /** A node that cannot reach its database in time is ready without it. */
 const LONGEST_UNKNOWN_MS = 10_000;
 /** An input root that is empty here, and not elsewhere, may have got its first file this moment. */
@@ -48,6 +55,8 @@ function readSeen(config: Config): Seen {
   }
 }
 
+const UNMOUNTED =
+  "it was a mount point before, and is none now, but a folder without what lay there: its share is not mounted.";
 const IF_RIGHT = `If this folder is to be used from now on, stop the server, remove roots-seen.json from the state directory, and start it`;
 
 interface Root {
@@ -209,17 +218,29 @@ export class Shares {
   }
 
   /** What this node alone can say of a root. */
-  #ownFault({ needed, folder, mark, empty, mounted }: LookedRoot): string | undefined {
+  #ownFault(root: LookedRoot): string | undefined {
+    const { needed, folder, mark } = root;
     const { fault } = needed;
+    const unmounted = this.#unmounted(root);
+    if (unmounted !== undefined) return unmounted;
     if (fault !== undefined) return fault.condition === "disk_full" ? undefined : fault.found;
     const seen = this.#seen[folder];
     if (seen !== undefined && seen.mark !== null && seen.mark !== mark)
       return mark === null
         ? `its mark ${ROOT_MARK}, which was seen there before, is missing: its share is not mounted, or another folder is in its place. ${IF_RIGHT}`
         : `its mark ${ROOT_MARK} is another than before: another folder is in its place. ${IF_RIGHT}`;
-    if (seen?.mounted === true && !mounted && empty)
-      return `it was a mount point before, and is an empty folder now: its share is not mounted. ${IF_RIGHT}`;
     return undefined;
+  }
+
+  /**
+   * A share that went away leaves its mount point, which the server's user may not be allowed to
+   * use: to allow that would open an empty folder for results.
+   */
+  #unmounted({ needed: { fault }, folder, empty, mounted }: LookedRoot): string | undefined {
+    if (fault?.condition === "share_unavailable") return undefined;
+    return this.#seen[folder]?.mounted === true && !mounted && (empty || fault !== undefined)
+      ? `${UNMOUNTED} ${IF_RIGHT}`
+      : undefined;
   }
 
   #faultOf(root: LookedRoot): RootFault | undefined {
@@ -256,6 +277,7 @@ export class Shares {
   #isAbsent(root: LookedRoot): boolean {
     const { fault } = root.needed;
     if (fault?.silent === true) return false;
+    if (this.#unmounted(root) !== undefined) return true;
     if (fault !== undefined && fault.condition !== "share_unavailable") return false;
     return this.#faultOf(root) !== undefined;
   }
@@ -274,7 +296,8 @@ export class Shares {
       ...this.#others.flatMap(folderCondition),
       ...this.#roots.flatMap((root) => {
         const { needed } = root;
-        if (needed.fault !== undefined) return folderCondition(needed);
+        if (needed.fault !== undefined && this.#unmounted(root) === undefined)
+          return folderCondition(needed);
         const fault = this.#faultOf(root);
         if (fault === undefined) return [];
         const { found } = fault;
@@ -301,11 +324,21 @@ export class Shares {
   }
 }
 
+/**
+ * Why a folder that cannot be used is not the share that this node saw there; undefined where
+ * nothing says so. For commands, which look once.
+ */
+export async function unmountedRoot(config: Config, folder: string): Promise<string | undefined> {
+  if (readSeen(config)[folder]?.mounted !== true) return undefined;
+  const found = await patiently(`root ${folder}`, () => lookAtRoot(folder)).catch(() => undefined);
+  return found?.mounted === false && found.empty ? UNMOUNTED : undefined;
+}
+
 async function lookAtRoot(folder: string): Promise<Pick<LookedRoot, "mark" | "empty" | "mounted">> {
   const [own, above, mark, holds] = await Promise.all([
     stat(folder),
     stat(path.dirname(folder)),
-    rootMark(folder),
+    rootMark(folder).catch(noneWhereForbidden),
     holdsSomething(folder),
   ]);
   return { mark, empty: !holds, mounted: own.dev !== above.dev };

@@ -85,6 +85,8 @@ class Supervisor {
   #kills = killsForMemory();
   #killsBefore = this.#kills;
   #stopping = false;
+  /** The serving process has said that it does not start with these settings. */
+  #refused = false;
   #stoppingSince = 0;
   #lastId = 0;
   /** Connections that no serving process has confirmed, in the order of arrival. */
@@ -222,8 +224,10 @@ class Supervisor {
         "the serving process cannot start as things are now",
       );
     } else {
+      this.log.error({ reason: message.message }, "the server does not start");
       tellPeople(message.message);
       this.#stopping = true;
+      this.#refused = true;
       this.#finish(2);
     }
   }
@@ -233,8 +237,8 @@ class Supervisor {
     const wasOpen = this.#open;
     this.#open = false;
     if (this.#stopping) {
-      if (status !== 0)
-        this.log.error({ status, signal }, "the serving process did not end as it was told");
+      if (status !== 0 && !this.#refused)
+        this.log.error({ status, signal }, "the serving process did not end when asked");
       this.#finish(status ?? 1);
       return;
     }

@@ -123,7 +123,7 @@ t.test("a chain", { skip }, async (t) => {
     after.close();
     const found = await verified(place);
     t.strictSame(found.faults, []);
-    t.match(found.notes, [{ message: /8 bytes are no line/ }]);
+    t.match(found.notes, [{ message: /8 bytes are not a line/ }]);
     t.match(readFileSync(today(place), "utf8"), /"bytes":8,.*"kind":"torn"/);
   });
 
@@ -145,7 +145,7 @@ t.test("a chain", { skip }, async (t) => {
     await chainOf(place).append([page("five")]);
     const found = await verified(place);
     t.strictSame(found.faults, []);
-    t.match(found.notes, [{ message: /^6 bytes are no line/ }]);
+    t.match(found.notes, [{ message: /^6 bytes are not a line/ }]);
   });
   await t.test("an end that is gone is noticed by the head that was said", async (t) => {
     const place = await placeOf(t);

@@ -367,7 +367,7 @@ t.test(
       t.match(await radserve(place, "key", "new"), { status: 0 });
       const after = await verified(place, "--head", headText(heads[2]!));
       t.match(after, { ok: true, faults: [] });
-      t.match(after.notes.at(-1)!.message, new RegExp(`^${torn.length} bytes are no line`));
+      t.match(after.notes.at(-1)!.message, new RegExp(`^${torn.length} bytes are not a line`));
       t.ok(after.lines > before.lines);
       t.ok(
         readFileSync(filesOf(place).at(-1)!, "utf8").includes(torn) ||

@@ -5,7 +5,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { ctPlace, writeSlice } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
-import { endless, endlessOver, foldsMuch, hungryOver } from "../support/endless.js";
+import { endless, endlessOver, foldsMuch, hungryOver, stuckOver } from "../support/endless.js";
 import { ADDON, needs } from "../support/needs.js";
 import { radserve } from "../support/server.js";
 
@@ -54,6 +54,14 @@ t.test("hostile models at the command line", { skip: needs(ADDON) }, async (t) =
     const late = { status: 1, stderr: /deadline_exceeded/ };
     t.match(await say("models", "try", folder("endless-over"), bright), late);
     t.match(await say("infer", bright, place.output, "--model", "endless-over"), late);
+    remove();
+  });
+
+  await t.test("a graph whose run does not look whether it is to stop", async (t) => {
+    const remove = model((all) => stuckOver(all, 4_000), "stuck-over");
+    const late = { status: 1, stderr: /deadline_exceeded/ };
+    t.match(await say("models", "try", folder("stuck-over"), bright), late);
+    t.match(await say("models", "canary", folder("stuck-over"), bright), late);
     remove();
   });
 

@@ -24,3 +24,22 @@ t.test("what passes is asked again, and what does not is told at once", async (t
   });
   t.equal(tried.length, 3, "404 is no reason to wait");
 });
+
+t.test("a proxy whose servers are away for a moment is asked again", async (t) => {
+  const pages = [502, 504, 503].map((status) => ({ status, text: "<html>Bad Gateway</html>" }));
+  const server = createServer((_, response) => {
+    const { status, text } = pages.shift() ?? { status: 200, text: "{}" };
+    response.writeHead(status).end(text);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => server.close());
+  const client = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, "token");
+  await t.rejects(client.call(z.looseObject({}), "GET", "/"), {
+    code: "model_unavailable",
+    message: /a proxy answered 502, because no server behind it answers/,
+  });
+  const tried: string[] = [];
+  const patience = { forMs: 60_000, onRetry: ({ message }: Error) => void tried.push(message) };
+  t.strictSame(await client.callPatiently(z.looseObject({}), patience, "GET", "/"), {});
+  t.match(tried, [/answered 504/, /answered 503/]);
+});

@@ -26,6 +26,7 @@ import {
   databaseFolders,
   type DatabaseFolders,
 } from "../../src/features/local-postgres/folders.js";
+import { shared } from "../../src/commands/doctor/finding.js";
 import { SharedPostgres } from "../crash/lib/postgres.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
@@ -895,4 +896,46 @@ t.test("fewer open files than serving needs", { skip: needs(ADDON) }, async (t) 
     { ok: false, found: /at least \d+ open files .*; found 100/, fix: /RADSERVE_THREADS/ },
   );
   t.equal(status, 1);
+});
+
+t.test(
+  "a report for strangers tells the machine and which checks failed, and names nobody's folders, models or tokens",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const place = await soundPlace(t);
+    gateway(place, {
+      destinations: { "pacs-of-doe": { type: "stow", url: "http://127.0.0.1:9/x" } },
+    });
+    changeManifest(place, (manifest) => (manifest.name = "model-of-doe"));
+    place.environment["RADSERVE_OUTPUT_ROOTS"] = path.join(place.directory, "gone-doe");
+    place.environment["RADSERVE_NODE_NAME"] = "node-of-doe";
+    place.environment["RADSERVE_TOKEN"] = await expiredToken(place);
+    const { stdout, status } = await radserve(place, "doctor", "--report");
+    t.equal(status, 1);
+    for (const told of [
+      /^ok {7}version: \d+\.\d+\.\d+/m,
+      /^(ok {5}|advice) {2}Node\.js: \d+\.\d+\.\d+$/m,
+      /^ok {7}glibc: 2\.\d+$/m,
+      /^ok {7}work: role both, models on cpu, \d+ threads$/m,
+      /^ok {7}ONNX Runtime: \d+\.\d+\.\d+, offers CPU/m,
+      /^problem {2}model$/m,
+      /^problem {2}output root$/m,
+      /^problem {2}token$/m,
+      /^problem {2}gateway$/m,
+    ])
+      t.match(stdout, told);
+    for (const secret of ["doe", "127.0.0.1", place.directory])
+      t.notOk(stdout.includes(secret), `${secret} in\n${stdout}`);
+    t.notMatch(stdout, /\/(tmp|home|root|work|srv|usr|var)\b/);
+  },
+);
+
+t.test("a report names a library that is missing without its folder", (t) => {
+  const found =
+    "/home/Jane Doe/build/addon.node: cannot load /opt/of doe/lib/libcublasLt.so.13 (see /home/doe/log), 2/3";
+  t.equal(
+    shared({ name: "addon", ok: false, found }).shareable,
+    "addon.node: cannot load libcublasLt.so.13 (see (path)), 2/3",
+  );
+  t.end();
 });

@@ -57,6 +57,25 @@ t.test(
       t.equal(status, 0, words.join(" "));
       return JSON.parse(stdout) as Record<string, unknown>[];
     };
+    const outside = await server.post("/single_inference", {
+      input_image_path: "/etc/hostname",
+      output_folder_path: place.output,
+    });
+    t.equal(outside.status, 403);
+    const [why] = await told(outside.headers.get("X-Request-Id")!);
+    t.match(why, { outcome: "path_not_allowed", reason: "outside" });
+    const named = await server.post("/single_inference", {
+      input_image_path: "Z:/images/1.dcm",
+      output_folder_path: place.output,
+    });
+    const [mapped] = await told(named.headers.get("X-Request-Id")!);
+    t.match(mapped, {
+      reason: "path_map",
+      meaning: /RADSERVE_PATH_MAP does not/,
+      cause: undefined,
+    });
+    await server.logged(({ reason, route }) => reason === "path_map" && route !== undefined);
+
     /** Sends it, and gives the request id. */
     const fails = async (code: ErrorCode, image: string, more: object = {}, headers = {}) => {
       const id = `explain-${code}-${Math.random().toString(36).slice(2)}`;

@@ -43,6 +43,7 @@ const job = (changes: Partial<JobDetails> = {}): JobDetails => ({
   report: null,
   pinned: null,
   pinned_before: [],
+  pinned_anew: [],
   ...changes,
 });
 

@@ -55,11 +55,11 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     t.match(text, /gone\.data: The file cannot be read/);
     t.match(
       text,
-      /inputs\[0\]\.tensor: The graph has no tensor of numbers "image"; did you mean "hu"/,
+      /inputs\[0\]\.tensor: The graph has no numeric tensor "image"; did you mean "hu"/,
     );
     t.match(
       text,
-      /outputs\[0\]\.tensor: The graph has no tensor of numbers "tissues"; did you mean "tissue"/,
+      /outputs\[0\]\.tensor: The graph has no numeric tensor "tissues"; did you mean "tissue"/,
     );
   });
 
@@ -297,7 +297,7 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       const told: Record<string, RegExp> = {
         "other-shape": /with 3 labels the task detect does not give "output0" float32 \[1, 9, 10\]/,
         "no-names": /its names do not count from 0/,
-        "other-task": /the task "pose" is none of classify, detect, segment, obb/,
+        "other-task": /the task "pose" is not one of classify, detect, segment, obb/,
       };
       for (const [name, metadata, shapes] of [
         ["other-author", { ...exported, author: "Somebody", task: "detect" }, [[1, 7, 10]]],

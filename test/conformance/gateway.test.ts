@@ -82,6 +82,7 @@ async function listener(t: Test) {
     log: silent,
     coming: () => Promise.resolve(),
     kept: () => undefined,
+    notesTitle: () => false,
     refused: () => undefined,
     contextRefused: () => undefined,
     callerRefused: () => undefined,

@@ -8,8 +8,10 @@ import type { Options, Scenario } from "./lib/scenario.js";
 import { cancel } from "./scenarios/cancel.js";
 import { deliveries } from "./scenarios/deliveries.js";
 import { gateway } from "./scenarios/gateway.js";
+import { gatewayMixed } from "./scenarios/gateway-mixed.js";
 import { gatewayNodes } from "./scenarios/gateway-nodes.js";
 import { engineCrash } from "./scenarios/engine-crash.js";
+import { fleet } from "./scenarios/fleet.js";
 import { fullDisk } from "./scenarios/full-disk.js";
 import { kills } from "./scenarios/kills.js";
 import { nodes } from "./scenarios/nodes.js";
@@ -22,8 +24,10 @@ const SCENARIOS: Record<string, Scenario> = {
   ...gateway,
   ...deliveries,
   ...gatewayNodes,
+  ...gatewayMixed,
   ...engineCrash,
   ...nodes,
+  ...fleet,
   ...stopping,
 };
 
@@ -31,7 +35,7 @@ const SCENARIOS: Record<string, Scenario> = {
  * Items of each scenario, in full and in the short form; those without a short form are left out of
  * it.
  */
-const SIZES: Record<string, { full: number; quick?: number }> = {
+const SIZES: Record<string, { full: number; quick?: number; kills?: number }> = {
   "kill-one-node": { full: 10_000, quick: 300 },
   "kill-two-nodes": { full: 10_000 },
   "two-networks": { full: 10_000 },
@@ -40,9 +44,14 @@ const SIZES: Record<string, { full: number; quick?: number }> = {
   deliveries: { full: 1_000, quick: 60 },
   "deliveries-two-nodes": { full: 1_000 },
   "gateway-two-nodes": { full: 600, quick: 24 },
+  /** Studies, with twenty kills. */
+  "gateway-mixed": { full: 1_000, quick: 40, kills: 20 },
   "full-disk": { full: 2_000, quick: 120 },
   "engine-crash": { full: 1_000, quick: 60 },
   "two-nodes": { full: 300 },
+  fleet: { full: 20_000 },
+  "fleet-upgrade": { full: 8_000 },
+  "fleet-restore": { full: 2_000 },
   /** Stops. */
   stops: { full: 100, quick: 4 },
 };
@@ -72,9 +81,9 @@ function chosen(): string[] {
 }
 
 function optionsOf(name: string): Options {
-  const { full, quick } = SIZES[name]!;
+  const { full, quick, kills = KILLS.full } = SIZES[name]!;
   const items = values.items ?? (values.quick ? (quick ?? full) : full);
-  const killed = values.kills ?? (values.quick ? KILLS.quick : KILLS.full);
+  const killed = values.kills ?? (values.quick ? KILLS.quick : kills);
   const say = (text: string) => console.error(`       ${name}: ${text}`);
   return { items: Number(items), kills: Number(killed), seed: Number(values.seed), say };
 }

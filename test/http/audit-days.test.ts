@@ -82,7 +82,7 @@ t.test("the day changes while the server runs", { skip: needs(ADDON) }, async (t
   t.strictSame(idsOf("2026-03-05"), ["after-a-torn-line"]);
   t.match(
     await verified(place),
-    { ok: true, notes: [{ message: /are no line/ }] },
+    { ok: true, notes: [{ message: /are not a line/ }] },
     "a day without a file",
   );
 

@@ -85,14 +85,14 @@ t.test("cases", { skip: needs(ADDON) }, async (t) => {
         ["ct-spacing-decimal-comma", "corrupt_image", /PixelSpacing .*comma/],
         ["pid_twice", "corrupt_image", /PatientID .*twice/],
         ["pix_two", "corrupt_image", /PixelData .*twice/],
-        ["slope_hex", "corrupt_image", /RescaleSlope .*no decimal number/],
+        ["slope_hex", "corrupt_image", /RescaleSlope .*not a decimal number/],
         ["spacing_3", "corrupt_image", /PixelSpacing .*has 3 values/],
         ["spacing_1e200", "corrupt_image", /PixelSpacing .*physical/],
-        ["float_nan", "decode_suspect", /no numbers/],
+        ["float_nan", "decode_suspect", /not numbers/],
       ];
       for (const [name, code, text] of refusals) await refused(t, stored(name), code, text, name);
       const half = await run(stored("float_halfnan"));
-      t.match(JSON.stringify(half), /2048 of the 4096 values of frame 1 are no numbers/);
+      t.match(JSON.stringify(half), /2048 of the 4096 values of frame 1 are not numbers/);
       t.ok(
         codes(await run(stored("charset_proto"))).includes("character_set_unknown"),
         "charset_proto",

@@ -24,6 +24,9 @@ const row = (more: Partial<JobRow>): JobRow => ({
   worked: true,
   pins: null,
   pinned_before: [],
+  pinned_anew: [],
+  runnable: true,
+  begun: null,
   paused: false,
   pause_code: null,
   pause_message: null,
@@ -90,6 +93,29 @@ t.test("why it waits", (t) => {
   t.match(waits({ paused: true, pause_code: "disk_full" }), {
     ...paused,
     paused_reason: { code: "paused_by_request" },
+  });
+  const share = { pause_code: "share_unavailable", paused_at: ago(5) };
+  t.match(
+    waits({ ...share, runnable: false, begun: true }),
+    {
+      paused_reason: {
+        code: "no_node_can_run",
+        message: /^Images of the job are done/,
+        since: null,
+      },
+    },
+    "the cause of now, and not what it waited for before",
+  );
+  t.match(waits({ ...share, runnable: false, begun: false }), {
+    paused_reason: { code: "no_node_can_run", message: /^No image of the job is done/ },
+  });
+  t.match(
+    waits({ ...share, runnable: false, worked: false }),
+    { paused_reason: { code: "share_unavailable" } },
+    "a node whose share is away is not ready",
+  );
+  t.match(waits({ paused: true, pause_code: "repeated_failures", runnable: false }), {
+    paused_reason: { code: "repeated_failures" },
   });
   t.match(waits({ worked: false }), { ...paused, paused_reason: { code: "no_worker" } });
   t.match(waits({}), { ...paused, paused_reason: { code: "no_node_can_run" } });

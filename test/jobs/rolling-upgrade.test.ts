@@ -21,7 +21,14 @@ import { startServer } from "../support/server.js";
 
 const IMAGES = 30;
 const DONE = 3;
-const SHORT = { nodeBeat: 300, nodeLease: 4_000, bulkFigures: 200, jobPause: 300, itemsAhead: 0 };
+const SHORT = {
+  nodeBeat: 300,
+  nodeLease: 4_000,
+  bulkFigures: 200,
+  jobPause: 300,
+  itemsAhead: 0,
+  jobPinAnew: 500,
+};
 
 const releasesIn = (folder: string) =>
   countedReceipts(folder, ({ radserve_version: version }) => version);
@@ -79,7 +86,8 @@ t.test("a release is rolled out node by node", { skip: needs(ADDON) }, async (t)
   t.match(await after.ended(fresh), {
     counts: { succeeded: IMAGES },
     pinned: { release: VERSION },
-    warnings: [],
+    pinned_anew: [{ node: "newer", before: { release: "0.0.1" } }],
+    warnings: [{ code: "pinned_anew" }],
   });
   t.strictSame(releasesIn(out("fresh")), { [VERSION]: IMAGES }, "nothing was made of it before");
   t.match(await after.until(begun, ({ state }) => state === "paused"), {

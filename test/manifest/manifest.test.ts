@@ -317,7 +317,7 @@ t.test("an input's type, dimensions, channels and sides are the graph's", (t) =>
   };
   t.strictSame(problems({}), []);
   t.match(problems({ tensor: "image" }), [
-    { path: "inputs[0].tensor", message: /no tensor of numbers "image"; did you mean "x"/ },
+    { path: "inputs[0].tensor", message: /no numeric tensor "image"; did you mean "x"/ },
   ]);
   t.match(problems({ dtype: "uint8" }), [
     { path: "inputs[0].dtype", message: /^Expected float32, found uint8: .*\[\?, 1, \?, \?\]/ },

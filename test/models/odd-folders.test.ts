@@ -92,7 +92,7 @@ t.test(
   async (t) => {
     const { engine, folder: directory } = engineWithFolder(t, "endless");
     endless(directory);
-    copyModel(directory, "ct-tissue", "next");
+    copyModel(directory, "ct-tissue", "next", (m) => (m.required = false));
     const stop = new AbortController();
     const loading = loadModels({ directory, engine, providers: ["cpu"], log, stop: stop.signal });
     // Its first run counts as work of the engine

@@ -152,7 +152,7 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
       said("other-canary"),
       /the canary's output "tissue" is wrong here: largest difference 4/,
     );
-    t.match(said("other-graph"), /no tensor of numbers "hu_"; did you mean "hu"/);
+    t.match(said("other-graph"), /no numeric tensor "hu_"; did you mean "hu"/);
     t.match(said("other-weights"), /model\.onnx: Expected sha256 [0-9a-f]{64}, found/);
     t.match(
       said("volume"),

@@ -10,8 +10,7 @@ import { z } from "zod";
 import { documents } from "../../scripts/documents.js";
 import { bulkRequestSchema } from "../../src/jobs/schema.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
-import { servingFeatures } from "../../src/features.js";
-import { routesOf } from "../../src/server/routes.js";
+import { FILE_WARNINGS, MODEL_WARNINGS } from "../../src/base/warnings.js";
 import {
   allPages,
   anchorsOf,
@@ -22,9 +21,8 @@ import {
   namedIn,
   pageText,
   proseOf,
+  wordsOf,
 } from "../support/pages.js";
-
-const ROUTES = routesOf(await servingFeatures());
 
 const root = fileURLToPath(new URL("../../..", import.meta.url));
 
@@ -64,18 +62,59 @@ t.test("every relative link and anchor leads somewhere", (t) => {
   t.end();
 });
 
-t.test(
-  "each page that the README should lead to is linked there, and no page is too long to begin with",
-  (t) => {
-    const links = linksOf("README.md");
-    for (const page of allPages().filter(
-      (name) => /^(docs\/|[A-Z]+\.md$)/.test(name) && name !== "README.md",
-    ))
-      t.ok(links.includes(page), page);
-    t.ok(pageText("README.md").split("\n").length <= 151, "the README has at most 150 lines");
-    t.end();
-  },
-);
+t.test("the public workflow runs the commands with which the README begins", (t) => {
+  const commands = commandsOf("README.md").filter(({ text }) => text.startsWith("npm ci"));
+  t.equal(commands.length, 2);
+  const workflow = pageText(".github/workflows/check.yml");
+  for (const { text } of commands) t.ok(workflow.includes(`run: ${text.split(/ +#/)[0]}`), text);
+  t.end();
+});
+
+t.test("the README is one page, and every page can be reached from it", (t) => {
+  const reached = new Set(["README.md"]);
+  for (const page of reached)
+    for (const link of linksOf(page).filter((target) => !/^\w+:/.test(target))) {
+      const file = path.posix.join(path.posix.dirname(page), link.split("#")[0] ?? "");
+      if (file.endsWith(".md")) reached.add(file);
+    }
+  for (const page of allPages().filter((name) => /^(docs\/|[A-Z_]+\.md$)/.test(name)))
+    t.ok(reached.has(page), page);
+  t.ok(pageText("README.md").split("\n").length <= 131, "the README has at most 130 lines");
+  t.end();
+});
+
+/** Where promises stand: each point of these sections leads to a test or to measured figures. */
+const PROMISES = [
+  ["README.md", "What is promised, and what is not"],
+  ["SECURITY.md", "What the server promises"],
+] as const;
+
+t.test("each promise leads to a test or to figures", (t) => {
+  for (const [page, heading] of PROMISES) {
+    const [, section = ""] = pageText(page).split(`\n## ${heading}\n`);
+    const points = section.split("\n## ")[0]?.match(/^- [^]*?(?=\n- |\n\n|$(?![^]))/gm) ?? [];
+    t.ok(points.length >= 5, `${page}: ${heading}`);
+    for (const point of points)
+      t.match(point, /\]\((native\/test|test|bench\/RESULTS\.md#)[^)]*\)/, page);
+  }
+  const rows = pageText("README.md").match(/^\| \w.*\|$/gm) ?? [];
+  t.ok(rows.length >= 6, "the README compares");
+  for (const row of rows.filter((text) => !text.startsWith("| Used by |")))
+    t.match(row, /\]\((test|bench\/RESULTS\.md#)/);
+  t.end();
+});
+
+const MOST_WORDS = 41_000;
+
+t.test("the documents are short: sentences and tables of ours, without what is generated", (t) => {
+  const words = allPages()
+    .filter((page) => page.startsWith("docs/"))
+    .map((page): [string, number] => [page, wordsOf(page)]);
+  for (const [page, count] of words) t.comment(`${page}: ${count} words`);
+  const sum = words.reduce((total, [, count]) => total + count, 0);
+  t.ok(sum <= MOST_WORDS, `${sum} words, of at most ${MOST_WORDS}`);
+  t.end();
+});
 
 t.test("blocks are of known kinds, and commands stand in console blocks alone", (t) => {
   for (const page of COMMAND_PAGES) {
@@ -97,9 +136,7 @@ t.test("blocks are of known kinds, and commands stand in console blocks alone", 
 /** `npm run bench -- NAME` and the like. */
 const NAMED = /npm run (bench|trial|pack|write) -- ([a-z][\w-]*)/g;
 
-t.test("routes, fields, npm scripts and codes in the pages are those that there are", (t) => {
-  for (const { method, path: pattern } of ROUTES)
-    t.match(pageText("README.md"), `\`${method} ${pattern.replaceAll(/:(\w+)/g, "{$1}")}\``);
+t.test("fields, npm scripts and codes in the pages are those that there are", (t) => {
   const api = pageText("docs/api.md");
   for (const schema of [singleRequestSchema, bulkRequestSchema])
     for (const field of Object.keys(z.toJSONSchema(schema, { io: "input" }).properties ?? {}))
@@ -118,6 +155,16 @@ t.test("routes, fields, npm scripts and codes in the pages are those that there 
       if (/^[a-z]+(_[a-z0-9]+)+$/.test(text))
         t.ok(sources.includes(text), `${page}: ${text} is in the sources`);
     }
+  t.end();
+});
+
+t.test("every warning of the published tables is given somewhere", (t) => {
+  const sources = readdirSync(path.join(root, "src"), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".ts") && name !== "base/warnings.ts")
+    .map((name) => readFileSync(path.join(root, "src", name), "utf8"))
+    .join("\n");
+  for (const code of [...Object.keys(FILE_WARNINGS), ...Object.keys(MODEL_WARNINGS)])
+    t.ok(sources.includes(`"${code}"`), code);
   t.end();
 });
 

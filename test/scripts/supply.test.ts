@@ -3,8 +3,9 @@
  * scripts, Node's versions.
  */
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
+import { pathToFileURL } from "node:url";
 import semver from "semver";
 import t from "tap";
 import { z } from "zod";
@@ -13,6 +14,7 @@ import { installedPackages, productionPackages } from "../../scripts/sbom/instal
 import { EXCEPTIONS, licenceFault } from "../../scripts/sbom/licences.js";
 import { makeNotices } from "../../scripts/sbom/notices.js";
 import { licenceOf, makeSbom, named, type Component } from "../../scripts/sbom/sbom.js";
+import { allPages, linksOf } from "../support/pages.js";
 import { root } from "../support/server.js";
 
 const sbom = makeSbom();
@@ -196,3 +198,55 @@ t.test("every production package runs on each version of Node that package.json 
   );
   t.end();
 });
+
+const { packedFiles } = (await import(pathToFileURL(path.join(root, "scripts/pack.mjs")).href)) as {
+  packedFiles: () => string[];
+};
+
+t.test(
+  "npm pack packs what is used: bundles and what loads them, shown pictures, no source",
+  (t) => {
+    const packed = packedFiles();
+    const built = ["dist/src", "dist/scripts"].flatMap((folder) =>
+      readdirSync(path.join(root, folder), { recursive: true, encoding: "utf8" })
+        .filter((name) => name.endsWith(".js"))
+        .map((name) => path.posix.join(folder, name)),
+    );
+    const loads = (name: string) =>
+      /^(import|export \* from) "\.\/[^"]*bundle\/[^"]*";\n$/.test(text(name));
+    const used = built.filter((name) => name.startsWith("dist/src/bundle/") || loads(name));
+    t.ok(used.length > 12);
+    t.same(
+      packed.filter((name) => /^dist\/(src|scripts)\/.*\.js$/.test(name)).sort(),
+      used.sort(),
+      "package.json: files",
+    );
+    const shown = allPages()
+      .flatMap((page) =>
+        linksOf(page).map((link) => path.posix.join(path.posix.dirname(page), link)),
+      )
+      .filter((link) => link.startsWith("docs/page/"));
+    t.same(
+      packed.filter((name) => name.startsWith("docs/page/")).sort(),
+      [...new Set(shown)].sort(),
+      "pictures that a page shows",
+    );
+    t.same(
+      packed.filter((name) => /^(src|test|bench)\/|^native\/test\/|\.map$|\.test\./.test(name)),
+      [],
+    );
+    const { exports, files } = JSON.parse(text("package.json")) as {
+      exports: Record<string, string | Record<string, string>>;
+      files: string[];
+    };
+    t.ok(files.includes("/npm-shrinkwrap.json"), "a tarball installs the versions of the lock");
+    for (const target of Object.values(exports).flatMap((to) =>
+      typeof to === "string" ? to : Object.values(to),
+    ))
+      t.ok(
+        packed.some((name) => `./${name}`.startsWith(target.split("*")[0] ?? "")),
+        target,
+      );
+    t.end();
+  },
+);

@@ -34,7 +34,8 @@ t.test(
     t.match(said, { level: "warn", where: "input root 2", msg: /the folder does not exist/ });
     t.notMatch(JSON.stringify(server.log), /\/share/, "the log has no path");
 
-    const words = ["disk_full", "disk_full", "share_unavailable"];
+    // The folder of models is empty
+    const words = ["disk_full", "disk_full", "no_models", "share_unavailable"];
     const wordsOf = (all: Condition[]) => all.map(({ condition }) => condition).sort();
     const ready = (await (await fetch(`${server.url}/health/ready`)).json()) as {
       status: string;
@@ -114,6 +115,8 @@ t.test("everything else that may be wrong", async (t) => {
       { name: "m", health: "failed", error: "model_invalid" },
       { name: "n", health: "ready" },
     ],
+    loading: () => false,
+    lacksGpu: true,
     engine: () => ({
       gpus: [{ number: 1, lost: true } as never],
       models: [{ name: "m", late: 2 } as never, { name: "n", late: 0 } as never],
@@ -144,6 +147,7 @@ t.test("everything else that may be wrong", async (t) => {
   });
   t.match(conditions.list(), [
     { condition: "key_refused", where: "keys folder" },
+    { condition: "gpu_not_used", where: "GPU" },
     { condition: "model_failed", message: "m failed: model_invalid." },
     { condition: "runs_late", where: "model m", message: /^2 runs of m go on/ },
     { condition: "gpu_lost", where: "GPU 1" },

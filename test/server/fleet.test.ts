@@ -118,6 +118,27 @@ t.test("two nodes of one identity are named", (t) => {
   t.end();
 });
 
+t.test("a name that two nodes have is told, with where each is", (t) => {
+  const nodes = [
+    node("ct-1", { id: "1", address: "http://one:8500" }),
+    node("ct-1", { id: "2", address: "http://two:8500" }),
+    node("ct-2"),
+  ];
+  t.strictSame(told(nodes), ["node_name_twice: node ct-1"]);
+  t.equal(
+    fleetConditions(nodes)[0]?.message,
+    "2 nodes have the name ct-1: http://one:8500, http://two:8500.",
+  );
+  const [first, second] = nodes as [FleetNode, FleetNode];
+  t.strictSame(told([first, { ...second, alive: false }]), []);
+  t.strictSame(
+    told([first, { ...second, id: first.id }]),
+    ["node_copied: node ct-1"],
+    "a copy has the name, too",
+  );
+  t.end();
+});
+
 t.test("a clock: 5 s are a warning, and a minute is a condition", (t) => {
   const off = (ms: number) => [node("a"), node("b", { clock_offset_ms: ms })];
   t.strictSame([told(off(4_900)), fleetWarnings(off(4_900))], [[], []]);

@@ -49,6 +49,7 @@ t.test(
       "src/features/gateway/gateway.ts",
       "src/features/gateway/receive/endpoints.ts",
       "src/features/gateway/receive/received.ts",
+      "src/features/gateway/receive/senders.ts",
       "src/features/gateway/serving.ts",
       "src/features/gateway/setting.ts",
       "src/features/gateway/subject.ts",

@@ -32,6 +32,7 @@ import { verify } from "../crash/lib/verify.js";
 import { secondNode } from "../crash/scenarios/kills.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, random } from "../support/dicom.js";
 import { freePort, issueToken, root, type Place } from "../support/server.js";
+import { NO_NODE_CAN_RUN } from "../../src/jobs/pins.js";
 import { jobListSchema } from "../../src/jobs/schema.js";
 import { writeVolumeModel } from "../support/volume-model.js";
 import { webPacs } from "../support/web-pacs.js";
@@ -319,8 +320,9 @@ async function reloads(nodes: readonly ServingNode[], ledger: Ledger, models: st
 }
 
 /**
- * Jobs wait where no node has the version of their model any more: an administrator who has
- * replaced it lets them go on with the new one. A node that is killed just now is asked again.
+ * Jobs of which something is done wait where no node has the version of their model any more: an
+ * administrator who has replaced it lets them go on with the new one. The others do so by
+ * themselves. A node that is killed just now is asked again.
  */
 async function letJobsGoOn({ url }: ServingNode, admin: string): Promise<void> {
   const ask = (method: string, page: string) =>
@@ -328,9 +330,10 @@ async function letJobsGoOn({ url }: ServingNode, admin: string): Promise<void> {
   const answer = await ask("GET", "?limit=100");
   if (!answer.ok) return;
   const { jobs } = jobListSchema.parse(await answer.json());
-  // One that waited for a share meanwhile says that, though it lacks a version by now
-  for (const { job_id, state } of jobs)
-    if (state === "paused") await ask("POST", `/${job_id}/resume`);
+  for (const { job_id, paused_reason, counts } of jobs) {
+    const done = counts.succeeded + counts.partial + counts.failed;
+    if (paused_reason?.code === NO_NODE_CAN_RUN && done > 0) await ask("POST", `/${job_id}/resume`);
+  }
 }
 
 async function kills(nodes: readonly Soak[], postgres: SharedPostgres, { next, ledger }: Soak) {

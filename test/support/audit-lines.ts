@@ -75,6 +75,17 @@ export const SAMPLES: readonly { facts: AuditFacts; profile: string | undefined 
     "POST /bulk_inference/:id/retry",
   ].map((endpoint) => ({ facts: page(endpoint, { job_id: JOB }), profile: "Update" })),
   { facts: page("DELETE /bulk_inference/:id", { job_id: JOB }), profile: "Update" },
+  {
+    facts: {
+      kind: "pinned",
+      subject: "pacs",
+      job_id: JOB,
+      models: [model],
+      outcome: "done",
+      ms: 0,
+    },
+    profile: "Update",
+  },
   { facts: reconcile({ query: "limit=100", checked: 100, differences: 0 }), profile: "Read" },
   {
     facts: reconcile({ query: "retry=true", checked: 9, differences: 2, requeued: 1 }),

@@ -151,6 +151,67 @@ export function foldsMuchGraph(x: Value, y: Value, numbers: number): Graph {
   };
 }
 
+/**
+ * One node of its run compares a million boxes with one another, which takes many minutes, for
+ * images with a value above `over`. ONNX Runtime does not look whether a run is to stop before a
+ * node ends; no kernel has no end, so that an amount of work has to stand for one.
+ */
+export function stuckOver(directory: string, over: number): void {
+  const [x, y] = [image("hu"), image("y")];
+  const int64 = (name: string, shape: number[], data: number[]) =>
+    ({ name, dtype: "int64", shape, data }) as const;
+  const float32 = (name: string, shape: number[], data: number[]) =>
+    ({ name, dtype: "float32", shape, data }) as const;
+  optional(directory, "stuck-over", {
+    inputs: [x],
+    outputs: [y],
+    initializers: [
+      float32("limit", [], [over]),
+      int64("none", [], [0]),
+      int64("one", [], [1]),
+      int64("more", [], [1_000_000]),
+      int64("around", [2], [0, 2]),
+      int64("before", [2], [0, 1]),
+      int64("all", [1], [1_000_000]),
+      float32("side", [1], [0.5]),
+      float32("overlap", [1], [0.5]),
+      float32("zero", [], [0]),
+    ],
+    nodes: [
+      { op: "ReduceMax", inputs: [x.name], outputs: ["most"], attributes: { keepdims: int(0) } },
+      { op: "Greater", inputs: ["most", "limit"], outputs: ["is_over"] },
+      { op: "Cast", inputs: ["is_over"], outputs: ["times"], attributes: { to: int(7) } },
+      { op: "Mul", inputs: ["times", "more"], outputs: ["others"] },
+      { op: "Add", inputs: ["others", "one"], outputs: ["count"] },
+      { op: "Range", inputs: ["none", "count", "one"], outputs: ["numbers"] },
+      { op: "Cast", inputs: ["numbers"], outputs: ["places"], attributes: { to: int(1) } },
+      { op: "Unsqueeze", inputs: ["places", "around"], outputs: ["from"] },
+      { op: "Add", inputs: ["from", "side"], outputs: ["to"] },
+      {
+        op: "Concat",
+        inputs: ["from", "from", "to", "to"],
+        outputs: ["boxes"],
+        attributes: { axis: int(2) },
+      },
+      { op: "Unsqueeze", inputs: ["places", "before"], outputs: ["scores"] },
+      {
+        op: "NonMaxSuppression",
+        inputs: ["boxes", "scores", "all", "overlap"],
+        outputs: ["chosen"],
+      },
+      { op: "Cast", inputs: ["chosen"], outputs: ["chosen_floats"], attributes: { to: int(1) } },
+      {
+        op: "ReduceSum",
+        inputs: ["chosen_floats"],
+        outputs: ["sum"],
+        attributes: { keepdims: int(0) },
+      },
+      { op: "Mul", inputs: ["sum", "zero"], outputs: ["nothing"] },
+      { op: "Add", inputs: [x.name, "nothing"], outputs: [y.name] },
+    ],
+  });
+}
+
 /** Its run asks for so many numbers for images with a value above `over`. */
 export function hungryOver(directory: string, numbers: number, over: number): void {
   optional(directory, "hungry-over", hungryGraph(image("hu"), image("y"), numbers, over));

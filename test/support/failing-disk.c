@@ -31,6 +31,8 @@ static ssize_t (*real_write)(int, const void*, size_t);
 static ssize_t (*real_pwrite)(int, const void*, size_t, off_t);
 static ssize_t (*real_pwrite64)(int, const void*, size_t, off_t);
 static int (*real_linkat)(int, const char*, int, const char*, int);
+static int (*real_unlink)(const char*);
+static int (*real_rename)(const char*, const char*);
 
 // A library that is loaded before may call these functions before this runs.
 __attribute__((constructor)) static void look_up(void) {
@@ -44,6 +46,8 @@ __attribute__((constructor)) static void look_up(void) {
   *(void**)&real_pwrite = dlsym(RTLD_NEXT, "pwrite");
   *(void**)&real_pwrite64 = dlsym(RTLD_NEXT, "pwrite64");
   *(void**)&real_linkat = dlsym(RTLD_NEXT, "linkat");
+  *(void**)&real_unlink = dlsym(RTLD_NEXT, "unlink");
+  *(void**)&real_rename = dlsym(RTLD_NEXT, "rename");
 }
 
 static int lies_below(const char* path) {
@@ -194,6 +198,22 @@ int linkat(int from, const char* old, int to, const char* path, int flags) {
   look_up();
   const int number = fault("link", path);
   if (number == 0) return real_linkat(from, old, to, path, flags);
+  errno = number;
+  return -1;
+}
+
+int unlink(const char* path) {
+  look_up();
+  const int number = fault("unlink", path);
+  if (number == 0) return real_unlink(path);
+  errno = number;
+  return -1;
+}
+
+int rename(const char* old, const char* path) {
+  look_up();
+  const int number = fault("rename", path);
+  if (number == 0) return real_rename(old, path);
   errno = number;
   return -1;
 }

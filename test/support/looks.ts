@@ -59,3 +59,16 @@ export async function look(t: Test, page: Page, name: string): Promise<void> {
   await page.setViewportSize({ width: 1280, height: 900 });
   await page.emulateMedia({ colorScheme: "light" });
 }
+
+/** Opens a page of a server, by default its overview, and signs in. */
+export async function signIn(
+  page: Page,
+  { url, token }: { url: string; token: string },
+  address = "",
+): Promise<void> {
+  page.setDefaultTimeout(60_000);
+  await page.goto(`${url}/${address}`);
+  await page.getByLabel("Token").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("navigation", { name: "Views" }).waitFor();
+}

@@ -4,7 +4,7 @@ import path from "node:path";
 import { root, type Place } from "./server.js";
 
 /** This program under a lower version's number; the packages are those of the clone. */
-export function olderProgram({ directory }: Place): string {
+export function olderProgram({ directory }: Pick<Place, "directory">): string {
   const copy = path.join(directory, "older");
   mkdirSync(copy);
   for (const name of ["dist/src", "build/Release", "package.json"])

@@ -74,6 +74,31 @@ export function proseOf(page: string): string {
   return pageText(page).replace(/^\s*```[\s\S]*?^\s*```$/gm, "");
 }
 
+/** Made from the program's own tables as a whole (scripts/documents.ts). */
+const GENERATED_PAGES: readonly string[] = ["docs/troubleshooting.md"];
+
+/**
+ * The words of a page's sentences and tables: not its commands and examples, and not what is
+ * generated, which stands between a marker such as `<!-- errors -->` and the next empty line, or
+ * the marker of its end.
+ */
+export function wordsOf(page: string): number {
+  if (GENERATED_PAGES.includes(page)) return 0;
+  const ends = /^<!-- (?:end of .*|its end) -->$/m;
+  const ours = proseOf(page)
+    .split(/^(?=<!-- (?!end of |its end))/m)
+    .map((part) => {
+      if (!part.startsWith("<!--")) return part;
+      const end = ends.exec(part);
+      return end === null ? part.slice(part.indexOf("\n\n")) : part.slice(end.index);
+    });
+  const tokens = ours
+    .join("\n")
+    .replaceAll(/<!--.*?-->/g, "")
+    .split(/\s+/);
+  return tokens.filter((word) => /[\p{L}\p{N}]/u.test(word)).length;
+}
+
 export interface DocumentedCommand {
   at: string;
   text: string;

@@ -92,8 +92,9 @@ std::vector<Point> OfHeatmaps(const OutputSpec& spec, const Tensor& tensor, bool
     const float* const map = maps.Channel(channel);
     const float* const highest = std::max_element(map, map + maps.pixels());
     const auto at = static_cast<int>(highest - map);
+    const int row = at / maps.columns();
     points.push_back({grid.columns.side.InTensor(at % maps.columns() + 0.5),
-                      grid.rows.side.InTensor(at / maps.columns() + 0.5), *highest, label});
+                      grid.rows.side.InTensor(row + 0.5), *highest, label});
   }
   return points;
 }

@@ -284,8 +284,9 @@ void AddLevel(const Run& run, const Level& level, FoundCuboids& found) {
     for (size_t later = 2; later > axis; --later) index /= shape[later + 2];
     index %= shape[axis + 2];
     const int64_t stride = run.window.sides[axis] / shape[axis + 2];
+    const int64_t centre = index * stride + stride / 2;
     const double side = 2 * std::nearbyint(level.anchors[anchor * 3 + axis] / 2);
-    return Around(code(axis) * side + static_cast<double>(index * stride + stride / 2),
+    return Around(code(axis) * side + static_cast<double>(centre),
                   std::exp(std::min(code(axis + 3), kMostGrowth)) * side);
   };
   AddBest(run, scores.name, std::move(ordered), labels, {}, decode, found);

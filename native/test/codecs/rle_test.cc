@@ -291,6 +291,23 @@ TEST("segments that lie outside their frame, or the wrong way round") {
 }
 END;
 
+TEST("a frame holds its pixels and no others") {
+  std::mt19937 random(5);
+  const RleShape shape = {3, 70, 301};
+  Bytes pixels(shape.bytes());
+  for (uint8_t& value : pixels) value = static_cast<uint8_t>(random() % 3);
+  const Bytes frame = Packed(pixels, shape);
+  CHECK(RleHolds(frame, pixels, 3));
+  for (size_t at : {size_t{0}, size_t{12287}, size_t{12288}, pixels.size() - 1}) {
+    Bytes other = pixels;
+    other[at] ^= 1;
+    CHECK(!RleHolds(frame, other, 3));
+  }
+  CHECK(!RleHolds(Bytes(frame.begin(), frame.end() - 40), pixels, 3));
+  CHECK(RleHolds(frame, Bytes(pixels.begin(), pixels.end() - 3), 3));
+}
+END;
+
 TEST("sizes that do not fit together are refused") {
   Bytes out(10), pixels(6);
   CHECK(CodeOf([&] { PackRle(pixels, {3, 1, 2}, out); }) == "internal");
@@ -298,5 +315,7 @@ TEST("sizes that do not fit together are refused") {
   CHECK(CodeOf([&] { UnpackRle(Bytes(63), 1, 1, out); }) == "internal");
   CHECK(CodeOf([&] { UnpackRle(Bytes(64), 3, 1, out); }) == "internal");
   CHECK(CodeOf([&] { UnpackRle(Bytes(200), 8, 2, out); }) == "internal");
+  CHECK(CodeOf([&] { RleHolds(Bytes(63), out, 1); }) == "internal");
+  CHECK(CodeOf([&] { RleHolds(Bytes(64), out, 3); }) == "internal");
 }
 END;

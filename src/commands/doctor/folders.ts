@@ -10,6 +10,7 @@ import { exposures } from "../../files/own-folders.js";
 import { isInside } from "../../files/roots.js";
 import { roomOf } from "../../files/usable.js";
 import { neededFolders, READ, REMEDIES, type NeededFolder } from "../../server/conditions.js";
+import { unmountedRoot } from "../../server/shares.js";
 import { readKeys, signingKey, type FoundKeys } from "../../files/key-file.js";
 import { resultKeysIn } from "../../results/receipt/seal.js";
 import { advice, bad, good, whyUnusable, wordsOf, type Diagnosis } from "./finding.js";
@@ -20,7 +21,9 @@ export async function folders(config: Config): Promise<Diagnosis[]> {
     (key) => config[key].length === 0,
   );
   const exposed = await exposures(config);
-  const needed = await Promise.all((await neededFolders(config)).map(findingsOf));
+  const needed = await Promise.all(
+    (await neededFolders(config)).map((one) => findingsOf(one, config)),
+  );
   return [
     ...missing.map((key) =>
       bad(nameOf(key), "none", `Set RADSERVE_${key.toUpperCase()} or ${key}; serving needs one.`),
@@ -34,7 +37,12 @@ export async function folders(config: Config): Promise<Diagnosis[]> {
 
 const nameOf = (setting: string) => (/input/i.test(setting) ? "input root" : "output root");
 
-async function findingsOf({ folder, name, fault }: NeededFolder): Promise<Diagnosis[]> {
+async function findingsOf(
+  { folder, name, fault }: NeededFolder,
+  config: Config,
+): Promise<Diagnosis[]> {
+  const away = name.endsWith("root") ? await unmountedRoot(config, folder) : undefined;
+  if (away !== undefined) return [bad(name, `${folder}: ${away}`, REMEDIES.share_unavailable)];
   if (fault !== undefined) {
     const { condition, found } = fault;
     const isUnmade = name === "state directory" && condition === "share_unavailable";

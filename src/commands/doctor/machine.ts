@@ -11,7 +11,7 @@ import type { Feature } from "../feature.js";
 import { connectionsWithin, descriptorLimit } from "../../base/descriptor-limit.js";
 import { LEAST_MEMORY, memoryOfRuns, usualMemory, wholeMemory } from "../../base/memory-limits.js";
 import { packageRoot } from "../../models/files.js";
-import { advice, bad, good, wordsOf, type Diagnosis } from "./finding.js";
+import { advice, bad, good, shared, wordsOf, type Diagnosis } from "./finding.js";
 
 /**
  * The days on which Node.js ends its support for a major version (github.com/nodejs/release,
@@ -38,6 +38,10 @@ function nodeVersions(): { oldest: string; measured: string } {
  * here.
  */
 function node(): Diagnosis {
+  return { ...judgedNode(), shareable: process.versions.node };
+}
+
+function judgedNode(): Diagnosis {
   const { node: version } = process.versions;
   const { oldest, measured } = nodeVersions();
   const [major = 0, minor = 0] = version.split(".").map(Number);
@@ -84,18 +88,24 @@ export function machine(): Diagnosis[] {
   const platform = `${process.platform} ${process.arch}`;
   return [
     node(),
-    platform === "linux x64"
-      ? good("platform", platform)
-      : bad("platform", platform, "Radserve runs on Linux x64 with glibc."),
-    glibc(),
-    good("CPU", `${os.availableParallelism()} usable cores, ${os.cpus()[0]?.model ?? "unknown"}`),
+    ...[
+      platform === "linux x64"
+        ? good("platform", platform)
+        : bad("platform", platform, "Radserve runs on Linux x64 with glibc."),
+      glibc(),
+      good("CPU", `${os.availableParallelism()} usable cores, ${os.cpus()[0]?.model ?? "unknown"}`),
+    ].map(shared),
   ];
 }
 
 const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
 /** What images and networks may have of what the machine or the control group has. */
-export function memory({ memory: wanted }: Config): Diagnosis {
+export function memory(config: Config): Diagnosis {
+  return shared(judgedMemory(config));
+}
+
+function judgedMemory({ memory: wanted }: Config): Diagnosis {
   const whole = wholeMemory();
   const images = wanted ?? usualMemory();
   const runs = gibibytes(memoryOfRuns(images, 0));
@@ -126,7 +136,7 @@ export async function openFiles(
     // What is wrong with a feature has a line of its own
     ofFeatures += (await check?.(config).catch(() => 0)) ?? 0;
   connectionsWithin(limit, config.threads, ofFeatures);
-  return [good("open files", limit === Infinity ? "no limit" : `at most ${limit}`)];
+  return [shared(good("open files", limit === Infinity ? "no limit" : `at most ${limit}`))];
 }
 
 /** The engine as the settings ask for it. */
@@ -143,15 +153,15 @@ export async function engine(config: Config): Promise<{ findings: Diagnosis[]; w
         good("addon", "loads"),
         good("ONNX Runtime", `${onnxRuntimeVersion}, offers ${providers.join(", ")}`),
         good("GPU", provider === "cuda" ? "CUDA works" : "not used (RADSERVE_PROVIDERS is cpu)"),
-      ],
+      ].map(shared),
     };
   } catch (error) {
     return provider === "cuda"
-      ? { works: false, findings: [withoutCuda(config, wordsOf(error))] }
+      ? { works: false, findings: [shared(withoutCuda(config, wordsOf(error)))] }
       : {
           works: false,
           findings: [
-            bad("addon", wordsOf(error), "Run npm run rebuild; it names what is missing."),
+            shared(bad("addon", wordsOf(error), "Run npm run rebuild; it names what is missing.")),
           ],
         };
   }
@@ -181,9 +191,9 @@ export async function codecs(): Promise<Diagnosis[]> {
         ? "no OpenJPEG of the system (libopenjp2-7 decodes lossless JPEG 2000 in less time)"
         : `OpenJPEG ${openJpeg} of the system`;
     const parts = `dcmjs-codecs, codec-charls; sharp ${versions.sharp} (libvips ${versions.vips}); ${ofSystem}`;
-    return [good("codecs", parts)];
+    return [shared(good("codecs", parts))];
   } catch (error) {
-    return [bad("codecs", wordsOf(error), "Run npm ci again.")];
+    return [shared(bad("codecs", wordsOf(error), "Run npm ci again."))];
   }
 }
 
@@ -192,11 +202,11 @@ export async function decoder(): Promise<Diagnosis[]> {
   try {
     const { tryDecoder } = await import("../../images/decoder/decoder.js");
     await tryDecoder();
-    return [good(name, "runs in a process that can open neither files nor sockets")];
+    return [shared(good(name, "runs in a process that can open neither files nor sockets"))];
   } catch (error) {
     const fix =
       "Run npm run rebuild. In a container or a unit of systemd, allow the system call seccomp.";
-    return [bad(name, wordsOf(error), fix)];
+    return [shared(bad(name, wordsOf(error), fix))];
   }
 }
 
@@ -209,7 +219,7 @@ const CLOCK_LEEWAY_MS = 5 * 60_000;
  * @param newestKey when the newest key was made; empty where there is none
  */
 export function clock(newestKey: string): Diagnosis {
-  const built = statSync(new URL(import.meta.url)).mtimeMs;
+  const built = statSync(path.join(packageRoot(), "dist/src/main.js")).mtimeMs;
   const now = new Date();
   const fix = "Set the clock; use NTP on every node.";
   if (now.getTime() < built)

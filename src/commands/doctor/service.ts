@@ -18,7 +18,7 @@ import type { Key } from "../../files/key-file.js";
 import { listen, type ListenAddress } from "../../server/listening.js";
 import { isRevoked } from "../../server/token-records.js";
 import { authenticate } from "../../server/tokens.js";
-import { openClient } from "../client.js";
+import { LONGEST_ANSWER_MS, openClient } from "../client.js";
 import type { Feature } from "../feature.js";
 import { conditionsOf, warningsOf } from "../status.js";
 import { advice, bad, good, type Diagnosis } from "./finding.js";
@@ -173,7 +173,7 @@ export async function bulkDatabase(
 /** The conditions that the running server of this state directory tells; none if no server runs. */
 export async function runningServer(config: Config): Promise<Diagnosis[]> {
   if (holderHere(config.state_dir) === undefined) return [];
-  const client = openClient(config);
+  const client = openClient(config, LONGEST_ANSWER_MS);
   try {
     const { body } = await client.send("GET", "/health/ready");
     const found = conditionsOf(body);
@@ -190,6 +190,9 @@ export async function runningServer(config: Config): Promise<Diagnosis[]> {
         ];
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
-    return [advice("server", error.message, "Set RADSERVE_URL to ask it what is wrong.")];
+    // Its lock is held, so that it runs
+    return client.isLate
+      ? [bad("server", error.message, "Restart it, when what holds it is mended.")]
+      : [advice("server", error.message, "Set RADSERVE_URL to ask it what is wrong.")];
   }
 }

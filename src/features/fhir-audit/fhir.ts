@@ -141,7 +141,7 @@ const device = (host: string) => ({ identifier: { system: "urn:radserve:host", v
 
 /**
  * Who asked from where, who answered, and for whom. Of an item the client is the node itself: it
- * goes on by itself.
+ * goes on by itself, as does a job that gets other models.
  */
 function agents(
   { host, address, subject, jti }: AuditEntry,
@@ -232,7 +232,7 @@ function entities(entry: AuditEntry, profile: Pattern["profile"]): object[] {
           what: what(entry),
           type: object,
           role:
-            (kind === "page" || kind === "reconcile") && job_id !== undefined
+            (kind === "page" || kind === "reconcile" || kind === "pinned") && job_id !== undefined
               ? coding(ROLE, "20", "Job")
               : coding(ROLE, "4", "Domain Resource"),
           // Delete knows no details
@@ -390,6 +390,7 @@ const FORMS: Readonly<
   received: ofRequest,
   submitted: ofRequest,
   removed: ofRequest,
+  pinned: ofRequest,
 };
 
 /**

@@ -77,7 +77,7 @@ export async function gatewayTry(
   paths: readonly string[],
   { from, called, json }: TryOptions,
 ): Promise<ExitStatus> {
-  const { rules } = await gatewayOf(config);
+  const { rules, dicom } = await gatewayOf(config);
   if (rules.length === 0) throw new ConfigError("The file of the gateway has no rules.");
   // Whoever has the files may see what stands in them
   const book = new RuleBook(rules, (_, values) => values.map((one) => `"${one}"`).join(", "));
@@ -91,7 +91,9 @@ export async function gatewayTry(
   }
   const ofSeries = [...groupsBy(objects, ({ study, series }) => `${study} ${series}`).values()];
   const seen = ofSeries.map((all) => {
-    const titles = called === undefined ? undefined : [called];
+    // Most senders call the usual title
+    const title = called ?? dicom?.ae_title[0];
+    const titles = title === undefined ? undefined : [title];
     const facts = { peer: from, titles, objects: all.map((one) => one.facts) };
     return { all, facts, verdicts: book.verdicts(facts) };
   });

@@ -15,7 +15,7 @@ function commands(line: CommandLine): void {
     .command("try <paths...>")
     .description("say which rule takes DICOM files or folders of them, and why the others do not")
     .option("--from <peer>", "as if this peer sent them; without it nothing is asked of the sender")
-    .option("--called <title>", "as if this AE title was called")
+    .option("--called <title>", "as if this AE title was called; without it, the first of the file")
     .option("--json", JSON_HELP)
     .action(line.does(async () => (await own()).gatewayTry));
   whole

@@ -99,12 +99,12 @@ const RESEND_MEANING =
 const REQUIRE_MEANING =
   "whole: no job is made of a series whose reception was interrupted, until it has come whole";
 const SERIES_MEANING =
-  "largest: of the series of a study that the rule takes, only that with the most images becomes a job";
+  "largest: of the series of a study that the rule matches, only the one with the most images becomes a job";
 const CONTINUE_MEANING =
-  "The rules after it are asked as well: several may take one series, and each makes its job";
+  "The rules after it are asked as well: several may match one series, and each makes its job";
 const DISCARD_MEANING =
-  "What the rule takes is removed as soon as it is complete, and nothing becomes of it; no other " +
-  "rule may have taken it";
+  "What the rule matches is removed as soon as it is complete, and becomes no job; no other rule " +
+  "may have matched it";
 
 const imageCount = z.int().min(0).max(1_000_000);
 
@@ -136,7 +136,9 @@ export const rule = z
       .describe("AE titles of dicom.ae_title that the sender called; any if absent"),
     when: conditions
       .optional()
-      .describe("What the attributes of its objects have to be; see `objects`"),
+      .describe(
+        "Conditions that its objects meet, as `objects` says: `in`, `not_in`, `min`, `max`, `contains` (a part of the text) or `matches` (a regular expression of RE2) of a `tag`; the last two ignore case",
+      ),
     objects: z.enum(["any", "all"]).default("any").describe(OBJECTS_MEANING),
     images: z
       .strictObject({ min: imageCount.optional(), max: imageCount.optional() })
@@ -146,7 +148,7 @@ export const rule = z
     group: z
       .enum(["series", "study"])
       .default("series")
-      .describe("One job has: one series, or all series of a study that this rule takes"),
+      .describe("A job for each series, or one for all series of a study that this rule matches"),
     quiet: duration
       .default(60)
       .describe(
@@ -172,7 +174,7 @@ export const rule = z
       .array(name)
       .max(32)
       .optional()
-      .describe("Names of destinations of its results; where absent, the file's own `deliver`"),
+      .describe("Names of destinations of its results; default: the file's own `deliver`"),
     continue: z.literal(true).optional().describe(CONTINUE_MEANING),
     discard: z.literal(true).optional().describe(DISCARD_MEANING),
   })

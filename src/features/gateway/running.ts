@@ -1,6 +1,8 @@
 /** The gateway while it runs: what comes in, what goes out, and what is to be said of both. */
 import { ConfigError, ERRORS } from "../../base/errors.js";
+import { faultForLog } from "../../base/log.js";
 import { counted } from "../../base/table.js";
+import { leaveMark, SPOOL_MARK } from "../../files/folder-mark.js";
 import { conditionsFrom, type Condition } from "../../server/condition.js";
 import { REMEDIES as OF_SERVER } from "../../server/conditions.js";
 import type { Core } from "../../server/feature.js";
@@ -56,6 +58,7 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
       : new ReceptionService({ config, settings, bulk: jobs, audit, log });
   if (incoming === undefined && outgoing === undefined && settings.spool === undefined)
     return undefined;
+  await markSpool(settings.spool, log);
   return {
     reception: incoming,
     deliveries: outgoing,
@@ -100,6 +103,17 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
       await outgoing?.close();
     },
   };
+}
+
+/** Nodes that have no gateway, and share the spool, know it by its mark. */
+async function markSpool(spool: string | undefined, log: Core["log"]): Promise<void> {
+  if (spool === undefined) return;
+  await leaveMark(spool, SPOOL_MARK).catch((error: unknown) =>
+    log.warn(
+      { fault: faultForLog(error) },
+      `the spool could not be marked (${SPOOL_MARK}): nodes without the gateway do not know it`,
+    ),
+  );
 }
 
 /** What a start alone opens: a changed one is told, and waits. */

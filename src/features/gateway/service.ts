@@ -31,6 +31,7 @@ import type {
   ReceivedChoice,
   ReceivedDetails,
 } from "./receive/received.js";
+import type { Senders } from "./receive/senders.js";
 import type { StowAnswer } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
 import { GATEWAY_CALLER } from "./subject.js";
@@ -161,6 +162,10 @@ export class ReceptionService {
 
   list(filter: ReceivedFilter, reach: Reach): Promise<Received[]> {
     return this.#ask((call) => call.list(filter, reach));
+  }
+
+  senders(reach: Reach): Promise<Senders> {
+    return this.#ask((call) => call.senders(reach));
   }
 
   /** @throws RadserveError not_found */

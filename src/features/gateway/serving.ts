@@ -5,6 +5,7 @@ import { dropDeliveries, listDeliveries, retryDeliveries } from "./deliver/endpo
 import {
   complete,
   listReceived,
+  listSenders,
   removeReceived,
   replaceReceived,
   showReceived,
@@ -60,6 +61,14 @@ const endpoints = [
     summary: "Received series: what waits, what is of jobs, and what nothing becomes of",
     errors: ["path_not_allowed", "not_found", "shutting_down"],
     ...listReceived,
+  }),
+  at("GET /gateway/senders", "listSenders", {
+    claims: ["admin", "input_roots"],
+    interaction: "search",
+    tag: "files",
+    summary: "What lies in the spool by sender, when the last of it came, and what was refused",
+    errors: ["path_not_allowed", "not_found", "shutting_down"],
+    ...listSenders,
   }),
   at("GET /gateway/received/:study", "showReceived", {
     claims: ["admin", "input_roots"],

@@ -13,6 +13,7 @@ import { LOOPBACK, Networks } from "../../base/networks.js";
 import { problemsOf } from "../../base/validation.js";
 import { absolute, duration, jsonOfFile, network, settingsOf, type Config } from "../../config.js";
 import { sha256 } from "../../files/durable-files.js";
+import { isInSpool } from "../../files/folder-mark.js";
 import { stagingName } from "../../files/helper-names.js";
 import { textOfRegularSync } from "../../files/regular-file.js";
 import { isInside, realPathToBe } from "../../files/roots.js";
@@ -44,12 +45,12 @@ const peer = z.strictObject({
     .literal(true)
     .optional()
     .describe(
-      "The peer ends its associations without a release: that alone is no interruption of what it brings",
+      "The peer ends every association without a release: that alone does not mark its series as interrupted",
     ),
   private_classes: z
     .literal(true)
     .optional()
-    .describe("Objects of private SOP classes are taken from it, and kept as others are"),
+    .describe("Objects of private SOP classes are accepted from it, and kept like others"),
 });
 
 const dicom = z.strictObject({
@@ -79,7 +80,7 @@ const dicom = z.strictObject({
     .min(1)
     .max(1000)
     .default(16)
-    .describe("At a time; one more is rejected for now"),
+    .describe("How many may be open at a time; one more is rejected for now"),
 });
 
 const SPOOL_MEANING =
@@ -191,7 +192,7 @@ const schema = z
     if (dicom.tls?.client_ca === undefined && open.length > 0)
       issue(
         ["dicom", "host"],
-        `Expected 127.0.0.1, or tls.client_ca, or networks of every peer: an AE title is no proof of who calls, and ${open.join(", ")} may call from anywhere`,
+        `Expected 127.0.0.1, or tls.client_ca, or networks of every peer: an AE title does not prove who calls, and ${open.join(", ")} may call from anywhere`,
       );
   });
 
@@ -284,6 +285,8 @@ export async function readGateway(config: GatewayConfig): Promise<GatewaySetting
     fail(
       "spool: expected a folder inside one of RADSERVE_INPUT_ROOTS and outside RADSERVE_OUTPUT_ROOTS, that has none of them in it.",
     );
+  if (await isInSpool(path.dirname(spool)))
+    fail("spool: expected a folder outside the spool of another gateway; found one in it.");
   for (const { name: ruleName, output_folder: folder } of gateway.rules.filter(makesJobs)) {
     const real = await realPathToBe(folder);
     if (real === undefined || !isInside(real, outputs) || isInside(real, [spool]))

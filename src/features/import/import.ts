@@ -55,7 +55,7 @@ export async function modelsImport(
   if (name !== basename(target))
     gaps.note(
       "the folder's name",
-      `${basename(target)} is no model's name, so that the model is called ${name}: move the folder to ${join(dirname(target), name)} before the next step, or import with --to`,
+      `${basename(target)} cannot be a model's name, so the model is called ${name}: move the folder to ${join(dirname(target), name)} before the next step, or import with --to`,
     );
   const manifest = await manifestOf(name, base, graphs, info, parts, gaps);
   const open = openRoles(manifest);

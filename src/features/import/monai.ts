@@ -323,7 +323,7 @@ function accepts(modality: string | undefined, pictures: boolean, gaps: Gaps) {
   if (found === undefined || !/^[A-Z0-9_ ]{1,16}$/.test(found))
     gaps.refuse(
       "metadata.json: modality",
-      `"${modality ?? "none"}" is no modality of DICOM: say it with --modality`,
+      `"${modality ?? "none"}" is not a modality of DICOM: say it with --modality`,
     );
   return {
     formats: pictures ? ["dicom", "png", "jpeg", "tiff"] : ["dicom"],

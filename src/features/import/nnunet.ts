@@ -562,7 +562,7 @@ function acceptsOf(channels: readonly string[], asked: string | undefined, gaps:
   if (asked === undefined && other !== undefined)
     gaps.refuse(
       "dataset.json: channel_names",
-      `"${other}" is no modality of DICOM: say which one the network takes with --modality, for example MR${channels.length > 1 ? ", or several with commas" : ""}`,
+      `"${other}" is not a modality of DICOM: say which one the network takes with --modality, for example MR${channels.length > 1 ? ", or several with commas" : ""}`,
     );
   return {
     formats: ["dicom"],

@@ -88,7 +88,7 @@ export async function importTask(
   if (modelName !== basename(target))
     gaps.note(
       "the folder's name",
-      `${basename(target)} is no model's name, so that the model is called ${modelName}: move the folder to ${join(dirname(target), modelName)} before the next step`,
+      `${basename(target)} cannot be a model's name, so the model is called ${modelName}: move the folder to ${join(dirname(target), modelName)} before the next step`,
     );
   noteCodes(parts, table, gaps);
   const manifest = manifestOf(modelName, task, parts, table);

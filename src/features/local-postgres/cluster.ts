@@ -57,7 +57,7 @@ export async function dataVersion(data: string): Promise<number | undefined> {
   const major = Number.parseInt(text, 10);
   if (major > 0) return major;
   throw new BulkUnavailable(
-    `${data} is no data directory of PostgreSQL, and is not empty.`,
+    `${data} is not a data directory of PostgreSQL, and is not empty.`,
     "Move it aside; it is not changed or removed here.",
   );
 }

@@ -17,6 +17,7 @@ import { clientPath } from "../../inference/request.js";
 import { ModelSharer } from "../../models/shared.js";
 import { listedSchema } from "./list/list.js";
 import { opaqueName, ResultNames } from "./list/result-name.js";
+import { hashesOf, whoseSchema } from "./list/whose.js";
 import {
   frameFactsSchema,
   marksSchema,
@@ -120,7 +121,7 @@ async function inputOf(
   }
   if (asked.id === undefined) return undefined;
   const roots = services.roots.output;
-  return ask(ctx, services, "looks", (call) => call.input(receipt, roots));
+  return (await ask(ctx, services, "looks", (call) => call.row(receipt, roots)))?.input;
 }
 
 /** The paths of a result on this machine, and the folders that the caller may see. */
@@ -246,15 +247,21 @@ export const showMarks = endpointByHttp(
       .max(64)
       .optional()
       .describe("A label: the frame with the most of it is meant"),
+    only: z
+      .string()
+      .regex(/^\d{1,5}(,\d{1,5}){0,999}$/, "Expected numbers of segments with commas between them")
+      .optional()
+      .describe("Numbers of segments: these alone are drawn, and all are counted"),
   }),
   { Marks: marksSchema },
   async (ctx, services, query) => {
     const { model, frame, across, fullest } = query;
+    const only = query.only?.split(",").map(Number);
     const needs = across === undefined ? "no input" : "input";
     const { receiptPath, roots, input } = await lookedAt(ctx, services, query, needs);
     if (across !== undefined && input === undefined) throw noInput();
     const inputPath = input ?? "";
-    const view = { receiptPath, inputPath, model, frame, fullest, across, roots };
+    const view = { receiptPath, inputPath, model, frame, fullest, only, across, roots };
     ctx.body = await ask(ctx, services, laneOf(across), (call) => call.marks(view));
   },
 );
@@ -275,6 +282,11 @@ export const showVerification = endpointByHttp(
   },
 );
 
+/** 64 characters (PS3.5 6.2, LO), with the spaces around them that people paste. */
+const identifier = z.string().trim().min(1).max(64);
+/** Of a day in UTC, or of a day somewhere: its beginning, as a time with an offset. */
+const day = z.union([z.iso.date(), z.iso.datetime({ offset: true })]);
+
 const wantedOf = {
   model: z.string().max(200).optional().describe("Name of a model that accepted the image"),
   finding: z.string().max(200).optional().describe("A label that is present"),
@@ -287,22 +299,46 @@ const wantedOf = {
     .describe(
       "Part of the path of the receipt or the image, or a whole Study or Series Instance UID",
     ),
-  patient: z
-    .string()
-    .max(64)
+  patient: identifier
     .optional()
-    .describe("PatientID; finds only results that this node wrote"),
-  from: z.iso.date().optional().describe("UTC"),
-  to: z.iso.date().optional().describe("UTC; the day is included"),
+    .describe(
+      "The whole PatientID, in upper or lower case, whichever node of the installation wrote the result; of results of 0.6, exactly so, and those of this node alone",
+    ),
+  accession: identifier.optional().describe("The whole AccessionNumber, in upper or lower case"),
+  study: z.string().max(64).optional().describe("StudyInstanceUID"),
+  from: day.optional().describe("A day in UTC, or a time with its offset"),
+  to: day
+    .optional()
+    .describe("A day in UTC, which is included, or a time with its offset, which is not"),
   cursor: z.string().max(64).optional().describe("`next_cursor` of the page before"),
 };
+/** What nobody asked for in an address so far is asked for in a body alone. */
+const { accession: _accession, study: _study, ...wantedInAddress } = wantedOf;
 const limit = z.int().min(1).max(200).describe("Results of a page");
 const searchSchema = z.strictObject({ ...wantedOf, limit: limit.default(50) });
+
+/** The moment at which something ends that is not included. */
+function endOf(to: string): string {
+  const begin = new Date(to);
+  const isDay = z.iso.date().safeParse(to).success;
+  return new Date(begin.getTime() + (isDay ? 86_400_000 : 0)).toISOString();
+}
 
 async function search(
   ctx: Context,
   services: Services,
-  { limit, cursor, patient, to, ...wanted }: z.infer<typeof searchSchema>,
+  {
+    limit,
+    cursor,
+    patient,
+    accession,
+    from,
+    to,
+    ...wanted
+  }: Omit<z.infer<typeof searchSchema>, "accession" | "study"> & {
+    accession?: string | undefined;
+    study?: string | undefined;
+  },
 ): Promise<void> {
   const { output } = await rootsOf(callerOf(ctx), services);
   if (patient !== undefined) ctx.state.action?.wasOf({ patientId: patient });
@@ -311,8 +347,13 @@ async function search(
     folders: output.map(folderOf),
     wanted: {
       ...wanted,
-      patient: patient === undefined ? undefined : services.audit.hash("patient", patient),
-      to: to === undefined ? undefined : `${to}T24`,
+      patient:
+        patient === undefined
+          ? undefined
+          : [services.audit.hash("patient", patient), ...(await hashesOf("patient", patient))],
+      accession: accession === undefined ? undefined : await hashesOf("accession", accession),
+      from: from === undefined ? undefined : new Date(from).toISOString(),
+      to: to === undefined ? undefined : endOf(to),
     },
     limit,
     cursor,
@@ -346,7 +387,7 @@ const resultListSchema = listedSchema.extend({
 export const listResults = endpointByHttp(
   "view",
   z.strictObject({
-    ...wantedOf,
+    ...wantedInAddress,
     text: wantedOf.text.meta({ deprecated: true }),
     patient: wantedOf.patient.meta({ deprecated: true }),
     limit: z.coerce.number().pipe(limit).default(50).describe("Results of a page"),
@@ -382,6 +423,11 @@ export const findResult = postedByHttp(
         .string()
         .optional()
         .describe("As the request or the list has it; absent where neither does"),
+      modality: z.string().optional(),
+      written_at: z.string().optional().describe("ISO 8601"),
+      whose: whoseSchema
+        .optional()
+        .describe("Patient and study, as the list has them; absent of what is not trusted"),
     }),
   },
   async (ctx, services, { id, receipt_path: given, input_path: inputGiven }) => {
@@ -391,9 +437,10 @@ export const findResult = postedByHttp(
     // There is a receipt, and the caller may read it
     await ask(ctx, services, "looks", (call) => call.receipt({ receiptPath: receipt, roots }));
     const all = services.roots.output;
+    const row = await ask(ctx, services, "looks", (call) => call.row(receipt, all));
     const input =
       inputGiven === undefined
-        ? await ask(ctx, services, "looks", (call) => call.input(receipt, all))
+        ? row?.input
         : translateIn(inputGiven, services.config.path_map).path;
     const names = await new ResultNames(all).of(receipt, input);
     if (names === undefined)
@@ -402,6 +449,9 @@ export const findResult = postedByHttp(
       ...names,
       receipt_path: given ?? receipt,
       ...(input === undefined ? {} : { input_path: inputGiven ?? input }),
+      modality: row?.modality,
+      written_at: row?.at,
+      whose: row?.whose,
     };
   },
 );

@@ -66,10 +66,16 @@ export class MarkReader {
   /**
    * @param of a frame from 1: of the source, or of the receipt's slices; or a label, of which the
    * fullest frame is meant
+   * @param only numbers of the segments that are drawn; all if absent
    * @throws RadserveError file_not_found where the model wrote no segmentation, bad_request,
    * result_changed
    */
-  async read(result: ResultFolder, model: string, of: number | string): Promise<ResultMarks> {
+  async read(
+    result: ResultFolder,
+    model: string,
+    of: number | string,
+    only?: readonly number[],
+  ): Promise<ResultMarks> {
     const { source } = result.receipt;
     const known = await this.#known(result, model);
     const frame = typeof of === "number" ? of : await fullest(known, source, of);
@@ -78,7 +84,7 @@ export class MarkReader {
     const layers: Layer[] = [];
     for (const { frame: at, segment } of known.byPlace.get(placeIn(source, frame)) ?? [])
       layers.push({ segment, values: await known.image.frame(at) });
-    return { ...(await draw(known, source, layers)), frame };
+    return { ...(await draw(known, source, layers, only)), frame };
   }
 
   /**
@@ -88,8 +94,11 @@ export class MarkReader {
   async readAcross(
     result: ResultFolder,
     model: string,
-    { volume }: KnownVolume,
-    section: Section,
+    {
+      known: { volume },
+      section,
+      only,
+    }: { known: KnownVolume; section: Section; only: readonly number[] | undefined },
   ): Promise<ResultMarks> {
     const known = await this.#known(result, model);
     const { source } = result.receipt;
@@ -111,7 +120,7 @@ export class MarkReader {
           layers.set(segment, layer);
         }
       }
-    return { ...(await draw(known, size, [...layers.values()])), frame: null };
+    return { ...(await draw(known, size, [...layers.values()], only)), frame: null };
   }
 
   async #parts(
@@ -258,39 +267,54 @@ function trimmed(values: Uint8Array): Omit<LayerPart, "segment"> {
   return { first, values: values.slice(first, end) };
 }
 
+/** @param only numbers of the segments that are drawn; all are counted */
 async function draw(
   { image, segments, isLabelMap }: SegmentationObject,
   { rows, columns }: Pick<PixelFormat, "rows" | "columns">,
   layers: readonly Layer[],
+  only: readonly number[] | undefined,
 ): Promise<Omit<ResultMarks, "frame">> {
-  const colours = new Map(segments.map(({ number, colour }) => [number, colour]));
-  const pixels = new Map<number, number>();
-  const rgba = Buffer.alloc(rows * columns * 4);
+  const labels = new Set(
+    segments.flatMap(({ number, label }) => (only?.includes(number) === false ? [] : label)),
+  );
+  // A pixel as the bytes R, G, B, A in their order
+  const rgba = new Uint8Array(rows * columns * 4);
+  const drawn = new DataView(rgba.buffer);
+  const colours = new Map(
+    segments.map(({ number, label, colour: [red, green, blue] }) => [
+      number,
+      { rgb: (red << 24) | (green << 16) | (blue << 8), isDrawn: labels.has(label), pixels: 0 },
+    ]),
+  );
   const most = image.format.bitsStored === 1 ? 1 : 255;
   for (const { segment, values } of layers) {
+    const ofLayer = isLabelMap ? undefined : colours.get(segment ?? 0);
     for (let at = 0; at < values.length; at++) {
       const value = values[at] ?? 0;
       if (value === 0) continue;
-      const number = isLabelMap ? value : (segment ?? 0);
-      const colour = colours.get(number);
-      if (colour === undefined) continue;
-      pixels.set(number, (pixels.get(number) ?? 0) + 1);
+      const one = isLabelMap ? colours.get(value) : ofLayer;
+      if (one === undefined) continue;
+      one.pixels += 1;
       const alpha = isLabelMap ? 255 : Math.round((255 * value) / most);
       // Where segments overlap the stronger is shown
-      if (alpha <= (rgba[4 * at + 3] ?? 0)) continue;
-      rgba.set([...colour, alpha], 4 * at);
+      if (!one.isDrawn || alpha <= (rgba[4 * at + 3] ?? 0)) continue;
+      drawn.setUint32(4 * at, (one.rgb | alpha) >>> 0);
     }
   }
+  const pixelsOf = (number: number) => colours.get(number)?.pixels ?? 0;
+  const isEmpty = [...colours.values()].every(({ isDrawn, pixels }) => !isDrawn || pixels === 0);
   return {
     rows,
     columns,
     segments: byLabel(segments).map(([{ number, label, colour }, all]) => ({
       number,
       label,
-      pixels: all.reduce((sum, one) => sum + (pixels.get(one.number) ?? 0), 0),
+      pixels: all.reduce((sum, one) => sum + pixelsOf(one.number), 0),
       colour: `#${colour.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`,
     })),
-    png: pixels.size === 0 ? null : (await packed(rgba, columns, rows)).toString("base64"),
+    png: isEmpty
+      ? null
+      : (await packed(Buffer.from(rgba.buffer), columns, rows)).toString("base64"),
   };
 }
 

@@ -5,7 +5,7 @@ import type { EngineOptions } from "../../engine/types.js";
 import type { Root } from "../../files/roots.js";
 import type { SharedModels } from "../../models/shared.js";
 import type { ResultForms } from "../../results/forms.js";
-import type { listResults, ListQuery } from "./list/list.js";
+import type { ListedRow, listResults, ListQuery } from "./list/list.js";
 import { VERDICTS } from "../../results/commit/verify.js";
 import { receiptSchema } from "../../results/receipt/receipt.js";
 import { trustSchema } from "../../results/receipt/seal.js";
@@ -43,6 +43,8 @@ export interface OfMarks extends OfPlace {
   model: string;
   /** A label: the frame on which it has the most pixels is meant. */
   fullest: string | undefined;
+  /** Numbers of the segments that are drawn; all if undefined. */
+  only: readonly number[] | undefined;
 }
 
 export interface OfStudy extends OfResult {
@@ -67,8 +69,8 @@ export interface ViewingThread {
   frame(of: OfPlace): Promise<Uint8Array>;
   marks(of: OfMarks): Promise<ResultMarks>;
   verify(of: OfStudy): Promise<Verification>;
-  /** The path of the image of a receipt, as the list has it. */
-  input(receiptPath: string, roots: readonly string[]): Promise<string | undefined>;
+  /** The row of a receipt in the list; undefined where it has none. */
+  row(receiptPath: string, roots: readonly string[]): Promise<ListedRow | undefined>;
   list(of: OfList): ReturnType<typeof listResults>;
 }
 

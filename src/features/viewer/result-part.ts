@@ -2,6 +2,7 @@
 import type { ResultPart } from "../../inference/result-hook.js";
 import { receiptName } from "../../results/receipt/names.js";
 import { ListWriter } from "./list/list.js";
+import { sealWhose } from "./list/whose.js";
 
 export interface ListOptions {
   /** Real paths of the output roots. */
@@ -13,8 +14,9 @@ export interface ListOptions {
 export function resultPart({ roots, node }: ListOptions): ResultPart {
   const list = new ListWriter(roots, node);
   return {
-    staged({ folder, name, receipt, input, patient }) {
-      list.add(folder, receipt, { name: receiptName(name), input, patient });
+    async staged({ folder, name, receipt, input, patient, attributes }) {
+      const whose = await sealWhose(attributes, receipt);
+      list.add(folder, receipt, { name: receiptName(name), input, patient, whose });
     },
   };
 }

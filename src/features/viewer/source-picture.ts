@@ -6,6 +6,7 @@
 import { createHash } from "node:crypto";
 import { fstatSync } from "node:fs";
 import { readdir } from "node:fs/promises";
+import { packPng } from "../../addon/picture.js";
 import { errors } from "../../base/errors.js";
 import type { ProcessMemory } from "../../base/process-memory.js";
 import { readWhole } from "../../files/descriptor.js";
@@ -18,7 +19,6 @@ import { readImage } from "../../images/read-image.js";
 import { FOLDER_LIMITS } from "../../inference/read-input.js";
 import { withFile } from "../../inference/reading-memory.js";
 import { displayed, planeOf } from "../../results/picture/draw-result.js";
-import { pngOf } from "../../results/picture/pixels.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
 import { frameFacts } from "./frame-values.js";
 import type { FrameFacts } from "./messages.js";
@@ -153,7 +153,7 @@ export async function drawnPlane(plane: Plane, engine: Engine): Promise<Uint8Arr
   const scale = Math.min(1, LONGEST_SIDE / Math.max(columns, height));
   const side = (length: number) => Math.max(1, Math.round(length * scale));
   const size = { width: side(columns), height: side(height) };
-  return pngOf({ ...size, rgb: await engine.render(plane, { voiIndex: 0, ...size }) });
+  return packPng({ ...size, rgb: await engine.render(plane, { voiIndex: 0, ...size }) });
 }
 
 /** The file of the image in which the results of a case of single images lie. */

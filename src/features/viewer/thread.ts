@@ -74,13 +74,13 @@ const methods: ViewingThread = {
   marks: (of) =>
     of.across === undefined
       ? withResult(of.receiptPath, of.roots.output, (result) =>
-          marks.read(result, of.model, of.fullest ?? of.frame),
+          marks.read(result, of.model, of.fullest ?? of.frame, of.only),
         )
       : ofSection(of, (known, section, result) =>
-          marks.readAcross(result, of.model, known, section),
+          marks.readAcross(result, of.model, { known, section, only: of.only }),
         ),
   verify: verification,
-  async input(receiptPath, roots) {
+  async row(receiptPath, roots) {
     const { results } = await listResults(
       roots,
       { text: receiptPath },
@@ -90,7 +90,7 @@ const methods: ViewingThread = {
         read: (receipt) => readWithin(receipt, roots),
       },
     );
-    return results[0]?.input;
+    return results[0];
   },
   list: (of) =>
     listResults(of.roots, of.wanted, {

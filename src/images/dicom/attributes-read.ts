@@ -179,7 +179,7 @@ export function numberFault(
     !FRACTIONS.has(vr) &&
     known.some((number) => !Number.isInteger(number) || Math.abs(number) > MOST_INTEGER)
   )
-    return { found: "a number that is no integer of this attribute" };
+    return { found: "a number that is not an integer of this attribute" };
   if (limits === undefined) return undefined;
   if (limits.positive === true && known.every((number) => number === 0))
     return { found: "0", unsaid: true };
@@ -201,7 +201,7 @@ function described(value: string | number | undefined): string {
   if (value === undefined || value === "") return "an empty value beside others";
   if (value.includes(",")) return "a value with a comma";
   if (/\s/.test(value)) return "a value with a blank inside";
-  return "a value that is no decimal number";
+  return "a value that is not a decimal number";
 }
 
 /** Values that count, of attributes of which another would count for none without a word. */
@@ -223,7 +223,7 @@ export function textFault(
   if (vr !== "CS" || AS_WRITTEN.includes(tag)) return undefined;
   const known = ENUMERATED.get(keyword);
   if (known !== undefined && !values.every((value) => known.includes(value)))
-    return { found: `a value that is none of ${known.join(", ")}` };
+    return { found: `a value other than ${known.join(", ")}` };
   const form = FORMS.get(vr);
   const fits = values.every((value) => value === "" || form?.test(value.toUpperCase()) === true);
   return fits ? undefined : { found: "a value with characters that CS does not have, or too many" };

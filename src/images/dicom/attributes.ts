@@ -84,6 +84,19 @@ const NUMBER_READERS: Readonly<Record<string, { size: number; read: NumberReader
 
 const NO_GROUPS: ReadonlySet<number> = new Set();
 
+/** Of text that follows no Specific Character Set: ISO 646. */
+const plainText = textDecoder([]);
+
+const SPACE = 0x20;
+const isPadding = (code: number): boolean => code === 0 || code === SPACE;
+
+/** Without padding at both ends, which most values do not have. */
+function unpadded(text: string): string {
+  const isPadded =
+    isPadding(text.charCodeAt(0)) || isPadding(text.charCodeAt(Math.max(0, text.length - 1)));
+  return isPadded ? text.replace(/^[\0 ]+|[\0 ]+$/g, "") : text;
+}
+
 /**
  * `Attributes` of one data set or item. Items that have no character set or Pixel Representation
  * inherit them.
@@ -103,7 +116,7 @@ export class DataSetAttributes implements Attributes {
     this.#dataSet = dataSet;
     // Private ones count when they are asked for: most mean nothing here
     this.#requireOnce((tag) => (tag >>> 16) % 2 === 0);
-    this.#context = parent ?? { decode: textDecoder([]), signed: false };
+    this.#context = parent ?? { decode: plainText, signed: false };
     const charset = dataSet.elements.get(SPECIFIC_CHARACTER_SET);
     const pixelRepresentation = dataSet.elements.get(PIXEL_REPRESENTATION);
     if (charset !== undefined || pixelRepresentation !== undefined)
@@ -432,9 +445,9 @@ export class DataSetAttributes implements Attributes {
     if (!SINGLE_VALUE_VRS.has(vr))
       requireFew(element.tag, raw.length > MOST_VALUES ? valuesIn(raw) : 0);
     const hasCharset = CHARSET_VRS.has(vr) || CHARSET_VRS.has(dictionaryVr(element.tag));
-    const decoded = hasCharset ? this.#context.decode(raw) : textDecoder([])(raw);
+    const decoded = (hasCharset ? this.#context.decode : plainText)(raw);
     if (SINGLE_VALUE_VRS.has(vr)) return [decoded.replace(/[\0 ]+$/, "")];
-    return decoded.split("\\").map((value) => value.replace(/^[\0 ]+|[\0 ]+$/g, ""));
+    return decoded.includes("\\") ? decoded.split("\\").map(unpadded) : [unpadded(decoded)];
   }
 
   #numbers(element: Element): number[] {
@@ -453,8 +466,10 @@ export class DataSetAttributes implements Attributes {
     const little = element.vr === "UN" || element.encoding.littleEndian;
     const count = Math.floor(element.available / reader.size);
     requireFew(element.tag, count);
-    return Array.from({ length: count }, (_, i) =>
-      reader.read(this.#walk.view, element.offset + i * reader.size, little),
-    );
+    const { view } = this.#walk;
+    const numbers: number[] = [];
+    for (let i = 0; i < count; i++)
+      numbers.push(reader.read(view, element.offset + i * reader.size, little));
+    return numbers;
   }
 }

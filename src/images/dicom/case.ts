@@ -3,7 +3,7 @@ import { sha256 } from "../../files/durable-files.js";
 import { RadserveError } from "../../base/errors.js";
 import {
   checkedFrame,
-  warn,
+  addWarning,
   type Candidate,
   type Case,
   type Codec,
@@ -65,7 +65,7 @@ class FileImage implements Image {
     // Kept open, the files of all members would be in memory at once
     const image = await this.file.open();
     const data = await image.frame(index);
-    for (const { code, message } of image.warnings) warn(this.warnings, code, message);
+    for (const warning of image.warnings) addWarning(this.warnings, warning);
     return data;
   }
 
@@ -121,7 +121,7 @@ export class CaseImage implements Image {
   get warnings(): Warning[] {
     const all = [...this.#own];
     for (const { warnings } of this.case.members)
-      for (const { code, message } of warnings) warn(all, code, message);
+      for (const warning of warnings) addWarning(all, warning);
     return all;
   }
 

@@ -125,7 +125,10 @@ function singleByte(encoding: string | undefined): TextDecode {
         : UNEXPLAINED,
   );
   return (bytes) => {
-    const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("latin1");
+    const buffer = Buffer.isBuffer(bytes)
+      ? bytes
+      : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+    const text = buffer.toString("latin1");
     return BEYOND_ASCII.test(text) ? Array.from(bytes, (byte) => characters[byte]).join("") : text;
   };
 }
@@ -167,7 +170,7 @@ export function textDecoder(terms: readonly string[], warnings: Warning[] = []):
       warn(
         warnings,
         "character_set_unknown",
-        `SpecificCharacterSet holds ${said}, which is no character set of DICOM; text beyond ASCII was not read.`,
+        `SpecificCharacterSet holds ${said}, which is not a character set of DICOM; text beyond ASCII was not read.`,
       );
     else
       warn(

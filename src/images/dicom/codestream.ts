@@ -345,6 +345,7 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
   let transform = false;
   let decompositions = 0;
   let irreversible = false;
+  let cod: number | undefined;
   let at = 4 + u16(bytes, 4);
   while (u16(bytes, at) !== 0xff90) {
     const marker = u16(bytes, at);
@@ -352,7 +353,10 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     if (marker < 0xff00)
       throw corrupt("A JPEG 2000 frame has data where a marker was expected. The file is damaged.");
     if (marker === 0xff50) high = true;
+    // One component is coded otherwise (COC): how many packets there are is not counted then
+    if (marker === 0xff53) cod = NaN;
     if (marker === 0xff52) {
+      cod ??= at;
       transform = bytes[at + 8] === 1;
       decompositions = bytes[at + 9] ?? 0;
       irreversible = bytes[at + 13] === 0;
@@ -365,6 +369,8 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     );
   const end = endMarker(bytes);
   checkTiles(bytes, at, end >= 0);
+  const zeros = zerosIn(bytes, at, mostZeros(bytes, cod, high));
+  if (zeros > 0) throw zerosInside(zeros);
   return {
     ...PLAIN,
     kind: high ? "htj2k" : "jpeg2000",
@@ -384,6 +390,69 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     entropyBytes: (end < 0 ? bytes.length : end) - at,
     ended: end >= 0,
   };
+}
+
+/** Zeros in a row that arithmetic coding does not give; real files have eleven at most. */
+const ZEROS_OF_CODING = 64;
+/**
+ * The same where bits of values are written as they are: in HTJ2K, and with the selective bypass of
+ * arithmetic coding. Equal values may have many zeros.
+ */
+const ZEROS_OF_RAW_BITS = 8192;
+
+/**
+ * The most zero bytes in a row that a whole codestream can have (ISO 15444-1 annex B): a packet of
+ * which nothing is coded is one, and the blocks that a packet leaves out are a bit each. Infinite
+ * where that is not counted.
+ * @param cod where COD is
+ */
+function mostZeros(bytes: Uint8Array, cod: number | undefined, isHigh: boolean): number {
+  if (cod === undefined || Number.isNaN(cod)) return Infinity;
+  const [style = 0, levels = 0, x = 0, y = 0, coding = 0] = [4, 9, 10, 11, 12].map(
+    (field) => bytes[cod + field],
+  );
+  const layers = u16(bytes, cod + 6);
+  const image = [u32(bytes, 8) - u32(bytes, 16), u32(bytes, 12) - u32(bytes, 20)];
+  const tile = [u32(bytes, 24), u32(bytes, 28)].map((size, i) => Math.min(size, image[i] ?? 0));
+  const tiles = image.map((size, i) => Math.ceil(size / (tile[i] || 1)) + 1);
+  let packets = 0;
+  let blocks = 0;
+  for (let level = 0; level <= levels; level++) {
+    const exponents = (style & 1) === 0 ? 0xff : (bytes[cod + 14 + level] ?? 0);
+    const precinct = [2 ** (exponents & 15), 2 ** (exponents >> 4)];
+    const size = tile.map((side) => Math.ceil(side / 2 ** (levels - level)) + 1);
+    const [across = 1, down = 1] = size.map((side, i) => Math.ceil(side / (precinct[i] ?? 1)) + 1);
+    packets += across * down;
+    const [wide = 1, high = 1] = size.map((side, i) => {
+      const block = 2 ** ((i === 0 ? x : y) + 2);
+      return Math.ceil(Math.min(side, precinct[i] ?? side) / block) + 1;
+    });
+    blocks = Math.max(blocks, 3 * wide * high);
+  }
+  const all = layers * u16(bytes, 40) * (tiles[0] ?? 1) * (tiles[1] ?? 1) * packets;
+  const isRaw = isHigh || (coding & 1) !== 0;
+  return all + Math.ceil(blocks / 8) + (isRaw ? ZEROS_OF_RAW_BITS : ZEROS_OF_CODING);
+}
+
+/** The length of the first row of more than so many zeros; 0 if there is none. */
+function zerosIn(bytes: Uint8Array, from: number, most: number): number {
+  for (let at = from + most; at < bytes.length; at += most + 1) {
+    if (bytes[at] !== 0) continue;
+    let [first, last] = [at, at];
+    while (first > from && bytes[first - 1] === 0) first--;
+    while (last + 1 < bytes.length && bytes[last + 1] === 0) last++;
+    // Behind the end marker lies padding
+    const isBehind = bytes[first - 1] === 0xd9 && bytes[first - 2] === 0xff;
+    if (last - first + 1 > most && !isBehind) return last - first + 1;
+    at = last;
+  }
+  return 0;
+}
+
+function zerosInside(zeros: number): RadserveError {
+  return errors.corrupt_image(
+    `A JPEG 2000 frame has ${zeros} zeros in a row within its coded data, as a file has of which a part was lost and filled up. Send the file again from its source.`,
+  );
 }
 
 /**

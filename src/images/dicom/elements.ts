@@ -144,21 +144,20 @@ function walkElements(
         throw corrupt("Zeros lie behind the pixel data.");
       count(walk);
       const header = readHeader(walk, offset, end, encoding);
-      if (isDelimiter(header.tag)) {
-        if (header.tag === ITEM_END && depth > 0) return header.value;
+      const { tag } = header;
+      if (isDelimiter(tag)) {
+        if (tag === ITEM_END && depth > 0) return header.value;
         if (depth > 0) {
           warn(walk.warnings, "missing_delimiter", "An item ends without its delimiter.");
           return offset;
         }
         if (seenPixels) throw corrupt("Items lie behind the pixel data.");
-        if (header.tag === ITEM) keep?.(undefined);
+        if (tag === ITEM) keep?.(undefined);
         offset = behindStray(walk, header, end, encoding);
         continue;
       }
-      const element = readElement(walk, header, end, encoding, depth, keep !== undefined);
-      keep?.(element);
-      seenPixels ||= PIXEL_TAGS.has(header.tag);
-      offset = header.value + element.length;
+      offset = walkElement(walk, header, end, encoding, depth, keep);
+      seenPixels ||= PIXEL_TAGS.has(tag);
     } catch (error) {
       if (!isDamage(error) || depth > 0 || !seenPixels) throw error;
       warn(
@@ -224,56 +223,70 @@ function behindStray(
   return value + length <= end ? value + length : value;
 }
 
-/** @param kept false where it is only counted */
-function readElement(
+/**
+ * @param keep takes the element; without it, it is only counted
+ * @returns the offset behind its value
+ */
+function walkElement(
   walk: Walk,
   header: Header,
   end: number,
   encoding: Encoding,
   depth: number,
-  kept: boolean,
-): Element {
+  keep: ((element: Element) => void) | undefined,
+): number {
   const { tag, vr, length, value } = header;
-  const element: Element = { tag, vr, offset: value, length, available: length, encoding };
-  if (length === UNDEFINED) return ofUndefinedLength(walk, element, end, depth, kept);
+  if (length === UNDEFINED) return ofUndefinedLength(walk, header, end, encoding, depth, keep);
   if (length % 2 === 1)
     warn(
       walk.warnings,
       "odd_length",
       `The length of ${describeTag(tag)} is odd; even lengths are required.`,
     );
+  let available = length;
   if (value + length > end) {
     // A file cut short in its pixels is judged where the frames are counted
     if (depth > 0 || !PIXEL_TAGS.has(tag)) throw truncated(tag, value + length, walk.bytes.length);
-    element.available = end - value;
+    available = end - value;
   }
-  countInside(walk, element, depth);
-  return element;
+  countInside(walk, header, encoding, depth);
+  keep?.({ tag, vr, offset: value, length, available, encoding });
+  return value + length;
 }
+
+/** Nested sequences whose ends are kept: those of a report, not of each frame of a long image. */
+const MOST_ENDS = 1 << 12;
 
 /** Fragments or items up to their delimiter, which gives the element its length. */
 function ofUndefinedLength(
   walk: Walk,
-  element: Element,
+  { tag, vr, value: offset }: Header,
   end: number,
+  encoding: Encoding,
   depth: number,
-  kept: boolean,
-): Element {
-  const { tag, vr, offset, encoding } = element;
+  keep: ((element: Element) => void) | undefined,
+): number {
   // Fragments are not only in the image's own pixels: icons and private elements have them too
   if (PIXEL_TAGS.has(tag) || vr.startsWith("O")) {
     const isImage = depth === 0 && PIXEL_TAGS.has(tag);
-    const encapsulated = readFragments(walk, offset, end, encoding.littleEndian, kept && isImage);
+    const kept = keep !== undefined && isImage;
+    const encapsulated = readFragments(walk, offset, end, encoding.littleEndian, kept);
     if (!isImage && !encapsulated.delimited) throw truncated(tag, end + 8, end);
-    element.length = element.available = encapsulated.end - offset;
-    if (isImage) element.encapsulated = encapsulated;
-    return element;
+    const length = encapsulated.end - offset;
+    const element = { tag, vr, offset, length, available: length, encoding };
+    keep?.(isImage ? { ...element, encapsulated } : element);
+    return encapsulated.end;
   }
   // UN of undefined length is a sequence in implicit little endian (PS3.5 section 6.2.2, note 4)
-  element.inner = vr === "UN" && encoding.explicit ? IMPLICIT_LITTLE : encoding;
-  element.length = element.available =
-    walkItems(walk, offset, end, element.inner, depth + 1, true) - offset;
-  return element;
+  const inner = vr === "UN" && encoding.explicit ? IMPLICIT_LITTLE : encoding;
+  const { ends, counts } = walk;
+  const behind =
+    (counts ? undefined : ends?.get(offset)) ??
+    walkItems(walk, offset, end, inner, depth + 1, true);
+  if (counts && depth > 0 && ends !== undefined && ends.size < MOST_ENDS) ends.set(offset, behind);
+  const length = behind - offset;
+  keep?.({ tag, vr, offset, length, available: length, encoding, inner });
+  return behind;
 }
 
 /**
@@ -323,7 +336,7 @@ function walkItems(
 }
 
 /** How the items of a sequence of defined length are encoded; undefined for what is no sequence. */
-function innerOf({ vr, tag, encoding }: Element): Encoding | undefined {
+function innerOf(vr: string, tag: Tag, encoding: Encoding): Encoding | undefined {
   // UN of a defined length is tried as implicit little endian
   if (vr === "UN" && encoding.explicit && dictionaryVr(tag) === "SQ") return IMPLICIT_LITTLE;
   return vr === "SQ" ? encoding : undefined;
@@ -333,17 +346,24 @@ function innerOf({ vr, tag, encoding }: Element): Encoding | undefined {
  * Counts what a sequence of defined length holds. What is odd or broken in it is told to whoever
  * asks for it.
  */
-function countInside(walk: Walk, element: Element, depth: number): void {
-  const inner = element.length === 0 ? undefined : innerOf(element);
+function countInside(
+  walk: Walk,
+  { tag, vr, length, value }: Header,
+  encoding: Encoding,
+  depth: number,
+): void {
+  const inner = length === 0 ? undefined : innerOf(vr, tag, encoding);
   if (inner === undefined) return;
-  const { warnings } = walk;
+  const { warnings, ends } = walk;
   walk.warnings = [];
+  walk.ends = undefined;
   try {
-    walkItems(walk, element.offset, element.offset + element.length, inner, depth + 1, false);
+    walkItems(walk, value, value + length, inner, depth + 1, false);
   } catch (error) {
     if (!isDamage(error)) throw error;
   } finally {
     walk.warnings = warnings;
+    walk.ends = ends;
   }
 }
 
@@ -358,7 +378,7 @@ const EMPTY: DataSet = { elements: new Map(), encoding: IMPLICIT_LITTLE, end: 0 
  * length, unsupported_format if there are more
  */
 export function itemsOf(walk: Walk, element: Element, frames = 1): DataSet[] | undefined {
-  const inner = element.inner ?? innerOf(element);
+  const inner = element.inner ?? innerOf(element.vr, element.tag, element.encoding);
   if (inner === undefined || element.items !== undefined) return element.items;
   const items: DataSet[] = [];
   const most = Math.max(frames, MOST_ITEMS);

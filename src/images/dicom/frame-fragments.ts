@@ -215,7 +215,7 @@ function framesByTable(input: Input): FrameSource[] | undefined {
   const positions = new Map(encapsulated.fragments.map((f, i) => [f.relative, i]));
   const starts = offsets.map((offset) => positions.get(offset) ?? -1);
   if (starts[0] !== 0 || starts.some((start, i) => i > 0 && start <= (starts[i - 1] ?? 0))) {
-    warnTable(warnings, "its offsets are no beginnings of fragments in order");
+    warnTable(warnings, "its offsets are not the beginnings of fragments in order");
     return undefined;
   }
   const frames: FrameSource[] = group(encapsulated.fragments, starts);

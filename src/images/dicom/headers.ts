@@ -27,6 +27,12 @@ export interface Walk {
   counts: boolean;
   /** How many there are in the whole file. */
   all: number;
+  /**
+   * Where nested sequences of undefined length end, by where they begin: they are walked once, not
+   * once more for each sequence around them whose items are asked for. Undefined inside a sequence
+   * whose faults are not told.
+   */
+  ends: Map<number, number> | undefined;
 }
 
 /**
@@ -91,6 +97,7 @@ export function newWalk(bytes: Uint8Array, most = MOST_SEEN): Walk {
     most,
     counts: true,
     all: 0,
+    ends: new Map(),
   };
 }
 
@@ -105,6 +112,14 @@ export function truncated(tag: Tag | undefined, needed: number, size: number): R
     { expected_bytes: needed, found_bytes: size },
   );
 }
+
+/** The value representations by their two letters as one number, the first in the upper byte. */
+const VRS: ReadonlyMap<number, { vr: string; long: boolean }> = new Map(
+  [...SHORT_VRS, ...LONG_VRS].map((vr) => [
+    vr.charCodeAt(0) * 256 + vr.charCodeAt(1),
+    { vr, long: LONG_VRS.has(vr) },
+  ]),
+);
 
 /** Whether the length of a value in Explicit VR has four bytes (PS3.5 table 7.1-1). */
 export const isLongVr = (code: string): boolean => LONG_VRS.has(code);
@@ -146,6 +161,8 @@ export function encodingAt(walk: Walk, offset: number, end: number, declared: En
   if (offset + 8 > end || !declared.littleEndian) return declared;
   const tag = tagAt(walk, offset, true);
   if (isDelimiter(tag)) return declared;
+  const known = VRS.get(walk.view.getUint16(offset + 4, false));
+  if (declared.explicit && known !== undefined) return declared;
   const vr = vrAt(walk, offset + 4);
   const length = walk.view.getUint32(offset + 4, true);
   if (declared.explicit) {
@@ -153,10 +170,10 @@ export function encodingAt(walk: Walk, offset: number, end: number, declared: En
     warnOfImplicit(walk);
     return { ...declared, explicit: false };
   }
-  if (!isVr(vr)) return declared;
-  const known = dictionaryVr(tag);
-  const fits = known !== vr && offset + 8 + length <= end;
-  if (fits && !(known === "UN" && readsOnAsExplicit(walk, offset, end, tag))) return declared;
+  if (known === undefined) return declared;
+  const listed = dictionaryVr(tag);
+  const fits = listed !== vr && offset + 8 + length <= end;
+  if (fits && !(listed === "UN" && readsOnAsExplicit(walk, offset, end, tag))) return declared;
   warn(
     walk.warnings,
     "explicit_in_implicit",
@@ -206,14 +223,15 @@ export function readHeader(walk: Walk, offset: number, end: number, encoding: En
   const length = view.getUint32(offset + 4, little);
   if (isDelimiter(tag)) return { tag, vr: "", length, value: offset + 8 };
   if (!encoding.explicit) return { tag, vr: dictionaryVr(tag), length, value: offset + 8 };
-  const vr = vrAt(walk, offset + 4);
   const short = view.getUint16(offset + 6, little);
-  if (SHORT_VRS.has(vr)) return { tag, vr, length: short, value: offset + 8 };
+  const known = VRS.get(view.getUint16(offset + 4, false));
+  if (known?.long === false) return { tag, vr: known.vr, length: short, value: offset + 8 };
+  const vr = known?.vr ?? vrAt(walk, offset + 4);
   // VRs of later editions have the long form too (PS3.5 section 6.2, note)
-  if (LIKE_A_VR.test(vr)) {
+  if (known !== undefined || LIKE_A_VR.test(vr)) {
     if (offset + 12 > end) throw truncated(tag, offset + 12, walk.bytes.length);
-    const known = LONG_VRS.has(vr) ? vr : "UN";
-    return { tag, vr: known, length: view.getUint32(offset + 8, little), value: offset + 12 };
+    const called = known?.vr ?? "UN";
+    return { tag, vr: called, length: view.getUint32(offset + 8, little), value: offset + 12 };
   }
   const follows = (at: number) => goesOn(walk, at, end, tag, little);
   // Some writers put these for a representation that they do not know, with the short form behind
@@ -226,7 +244,7 @@ export function readHeader(walk: Walk, offset: number, end: number, encoding: En
     warn(
       walk.warnings,
       "vr_unknown",
-      `The value representation of ${describeTag(tag)} is none that there is.`,
+      `The value representation of ${describeTag(tag)} does not exist.`,
     );
     return { tag, vr: dictionaryVr(tag), length: short, value: offset + 8 };
   }

@@ -15,7 +15,7 @@ export function storageOf(files: readonly StoredSlice[]): PixelFormat {
   if (format !== undefined) return format;
   throw seriesInvalid(
     "mixed_format",
-    "Expected slices that are stored alike, or grey whole numbers of at most 32 bits together; found several forms of colours, of real numbers, or of more bits. Leave out what is no slice of this volume.",
+    "Expected slices that are stored alike, or grey whole numbers of at most 32 bits together; found several forms of colours, of real numbers, or of more bits. Leave out files that are not slices of this volume.",
   );
 }
 

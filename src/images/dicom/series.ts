@@ -6,7 +6,7 @@ import { groupsBy } from "../../base/groups.js";
 import {
   ANY_STACK,
   checkedFrame,
-  warn,
+  addWarning,
   largestCodec,
   type Codec,
   type Image,
@@ -145,7 +145,7 @@ export async function seriesFile(
     pixelAspect: image.pixelAspect(frame),
   }));
   // Those of its pixels come to the image itself
-  for (const { code, message } of image.warnings) warn(warnings, code, message);
+  for (const warning of image.warnings) addWarning(warnings, warning);
   return {
     place: again.place,
     source: image.source,
@@ -499,14 +499,14 @@ function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
   if (kinds.size > 1)
     throw seriesInvalid(
       "mixed_format",
-      `Expected images of one kind, found ${[...kinds].map((uid) => (uid === undefined ? "none stated" : sopClassName(uid))).join(", ")}. Leave out what is no slice of this volume.`,
+      `Expected images of one kind, found ${[...kinds].map((uid) => (uid === undefined ? "none stated" : sopClassName(uid))).join(", ")}. Leave out files that are not slices of this volume.`,
       { sop_classes: [...kinds] },
     );
   const modalities = [...new Set(files.map(({ source }) => source.modality ?? "none"))];
   if (modalities.length > 1)
     throw seriesInvalid(
       "mixed_format",
-      `Expected one Modality, found ${modalities.join(", ")}. Leave out what is no slice of this volume.`,
+      `Expected one Modality, found ${modalities.join(", ")}. Leave out files that are not slices of this volume.`,
       { modalities },
     );
   const studies = new Set(files.map(({ source }) => source.studyInstanceUid ?? ""));
@@ -750,7 +750,7 @@ class SeriesImage implements Image {
   }
 
   #take(warnings: readonly Warning[]): void {
-    for (const { code, message } of warnings) warn(this.warnings, code, message);
+    for (const warning of warnings) addWarning(this.warnings, warning);
   }
 }
 

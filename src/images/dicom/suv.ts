@@ -206,11 +206,11 @@ function decaySeconds(
   );
   const time = secondsOfTime(hour);
   if (hour !== undefined && time === undefined)
-    return "RadiopharmaceuticalStartTime is no time that says the minute (PS3.5 6.2, TM)";
+    return "RadiopharmaceuticalStartTime is not a time with hour and minute (PS3.5 6.2, TM)";
   if (stated !== undefined) {
     const moment = momentOf(stated);
     if (moment === undefined)
-      return "RadiopharmaceuticalStartDateTime is no date and time that says the minute (PS3.5 6.2, DT)";
+      return "RadiopharmaceuticalStartDateTime is not a date and time with hour and minute (PS3.5 6.2, DT)";
     const local = onTheClockOf(attributes, moment, time);
     if (typeof local === "string") return local;
     if (time !== undefined && fromMidnight(local - time) > SAME_SECONDS)
@@ -244,7 +244,7 @@ function onTheClockOf(
   const zone = attributes.string("TimezoneOffsetFromUTC");
   const ahead = minutesOfOffset(zone);
   if (ahead !== undefined) return local + (ahead - offset) * 60;
-  if (zone !== undefined) return "TimezoneOffsetFromUTC is no offset";
+  if (zone !== undefined) return "TimezoneOffsetFromUTC is not an offset";
   if (time !== undefined && fromMidnight(local - time) <= SAME_SECONDS) return local;
   return "RadiopharmaceuticalStartDateTime names an offset from UTC, and the file no TimezoneOffsetFromUTC for the scan's own times";
 }

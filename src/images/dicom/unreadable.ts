@@ -183,7 +183,7 @@ export function unreadableFault(files: readonly Unreadable[]): RadserveError | u
     "unreadable_slices",
     `Expected every slice of the series to be readable, found ${files.length} of its files that are not: ` +
       `${kinds.map(({ count, text }) => `${count} ${text}`).join(", ")}, of the ${first.of} entries of the folder by name. ` +
-      `Without them the volume would not be whole. ${isPacked ? "Unpack the packed ones where they lie (`gunzip`, `unzip`), send others again from their source" : "Send them again from their source"}, or take what is no slice out of the folder.`,
+      `Without them the volume would not be whole. ${isPacked ? "Unpack the packed ones where they lie (`gunzip`, `unzip`), send others again from their source" : "Send them again from their source"}, or take what is not a slice out of the folder.`,
     {
       files: files.length,
       entries: sorted.slice(0, LISTED).map(({ entry }) => entry),

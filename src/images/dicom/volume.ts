@@ -5,7 +5,7 @@
  */
 import { rangeOf } from "../../base/range.js";
 import {
-  warn,
+  addWarning,
   type Warning,
   type Image,
   type PixelFormat,
@@ -178,7 +178,7 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
     tolerance,
   );
   const caveats = [...volumeCaveats(volume), ...frameCaveats(image)];
-  for (const { code, message } of caveats) warn(image.warnings, code, message);
+  for (const warning of caveats) addWarning(image.warnings, warning);
   return volume;
 }
 
@@ -263,14 +263,14 @@ export function checkFormats(all: readonly Pick<SliceFacts, "format">[]): void {
   if (sizes.size > 1)
     throw seriesInvalid(
       "mixed_size",
-      `Expected slices of one size, found ${quotedList([...sizes])}. Leave out what is no slice of this volume.`,
+      `Expected slices of one size, found ${quotedList([...sizes])}. Leave out files that are not slices of this volume.`,
       { sizes: [...sizes].slice(0, LISTED) },
     );
   const mixed = MEANING.filter((field) => new Set(all.map(({ format }) => format[field])).size > 1);
   if (mixed.length > 0)
     throw seriesInvalid(
       "mixed_format",
-      `Expected slices whose pixels mean the same; they differ in ${mixed.join(", ")}. Leave out what is no slice of this volume.`,
+      `Expected slices whose pixels mean the same; they differ in ${mixed.join(", ")}. Leave out files that are not slices of this volume.`,
       { fields: mixed },
     );
 }

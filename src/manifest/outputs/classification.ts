@@ -66,7 +66,7 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
       if (output.ignored !== undefined)
         issue(
           ["ignored"],
-          "Expected none with decision highest: where a class that is no label has the highest score, no label may be there. Give each label a threshold",
+          "Expected none with decision highest: where a class that is not a label has the highest score, no label may be there. Give each label a threshold",
         );
       list.forEach(({ threshold }, i) => {
         if (threshold !== undefined)

@@ -38,7 +38,7 @@ const schema = z.strictObject({
 export type Detection = z.infer<typeof schema>;
 
 /** Why a unit of pixels does not go with numbers from 0 to 1. */
-export const NO_PIXELS = "Only with normalised false: numbers from 0 to 1 are no pixels";
+export const NO_PIXELS = "Only with normalised false: numbers from 0 to 1 are not pixels";
 
 /** The traits of every kind whose network gives boxes with a score for each label. */
 export const OF_BOXES = {

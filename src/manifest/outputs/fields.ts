@@ -31,7 +31,7 @@ export const pixelsOf = z.enum(["tensor", "source"]).optional().describe(PIXELS_
 const IGNORED_MEANING =
   "Which columns of scores (channels of maps, classes of a tensor of them), counted from 0, are " +
   'no label: a background class, "no object", or what was never trained. Softmax goes over them ' +
-  "too; nothing is told of them";
+  "too; they are never a finding";
 export const ignored = z
   .array(z.int().min(0).max(65_535))
   .min(1)

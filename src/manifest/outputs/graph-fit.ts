@@ -48,7 +48,7 @@ export function namedTensor(
   const names = tensors.map((t) => t.name);
   return {
     path,
-    message: `The graph has no tensor of numbers "${name}"; did you mean "${closest(name, names)}"? It has ${names.map((n) => `"${n}"`).join(", ")}`,
+    message: `The graph has no numeric tensor "${name}"; did you mean "${closest(name, names)}"? It has ${names.map((n) => `"${n}"`).join(", ")}`,
   };
 }
 

@@ -70,7 +70,7 @@ const MEASUREMENTS_MEANING =
   "preparation, in the unit that the model's values have, as IBSI defines them; percentiles " +
   "are interpolated, kurtosis is that beyond a normal distribution's. Forms: the longest " +
   "distance in a slice and in all (mm), and the surface (mm2), by marching cubes; the latter " +
-  "two of volumes. What cannot be measured is told by a warning";
+  "two of volumes. What cannot be measured has a warning";
 const BIN_WIDTH_MEANING =
   "For entropy and uniformity, which need it: the width of the histogram's bins in the unit of " +
   "the values; bins begin at its multiples";

@@ -93,12 +93,14 @@ const schema = z
     candidates: z
       .strictObject({
         least_score: score.describe(
-          "Boxes below it are not looked at, unless a label's threshold is lower",
+          "Boxes below it are dropped, unless a label's threshold is lower",
         ),
         least_size: z
           .number()
           .min(0)
-          .describe("Voxels; a box goes that is thinner where image and window end (MONAI: 1)"),
+          .describe(
+            "Voxels; a box that is thinner, cut off where image and window end, is dropped (MONAI: 1)",
+          ),
         most: z
           .int()
           .min(1)

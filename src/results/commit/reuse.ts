@@ -142,7 +142,7 @@ export async function earlierResult(
   keyOfRequest: () => ResultKey,
 ): Promise<{ receipt: Receipt; trust: Trust; reusable: boolean } | undefined> {
   if (existing.kind === "none") return undefined;
-  if (existing.kind === "foreign") throw taken(name, "a file that is no receipt of Radserve");
+  if (existing.kind === "foreign") throw taken(name, "a file that is not a receipt of Radserve");
   const { receipt, trust } = existing;
   const key = keyOfRequest();
   if (trust.trusted && (await reusable(dir, receipt, key)))

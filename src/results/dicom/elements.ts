@@ -56,20 +56,32 @@ function isDatasets(
   return typeof value[0] === "object";
 }
 
+type Elements = [Attribute, Value][];
+
 /** Elements in the order of their tags. */
-function ordered(dataset: Dataset): [Attribute, Value][] {
-  const elements: [Attribute, Value][] = [];
+function ordered(dataset: Dataset): Elements {
+  const elements: Elements = [];
   for (const keyword of Object.keys(dataset)) {
     const value = dataset[keyword];
-    if (value !== undefined) elements.push([attributeOf(keyword), value]);
+    if (value !== undefined) insert(elements, [attributeOf(keyword), value]);
   }
-  return elements.sort(([a], [b]) => a.tag - b.tag);
+  return elements;
+}
+
+/** By insertion: most data sets are items of a few elements, and Array's own sort copies them. */
+function insert(elements: Elements, element: Elements[number]): void {
+  const end = elements.push(element) - 1;
+  let at = end;
+  while (at > 0 && (elements[at - 1]?.[0].tag ?? 0) > element[0].tag) at -= 1;
+  if (at === end) return;
+  elements.copyWithin(at + 1, at, end);
+  elements[at] = element;
 }
 
 /** @throws ObjectTooLarge */
-function write(dataset: Dataset, encapsulated: boolean, writer: ElementWriter): void {
+function write(elements: Elements, encapsulated: boolean, writer: ElementWriter): void {
   if (writer.count > MOST_OF_OBJECT) throw new ObjectTooLarge();
-  for (const [attribute, value] of ordered(dataset)) {
+  for (const [attribute, value] of elements) {
     if (value instanceof Uint8Array) {
       // Pixel Data, for pixels of at most eight bits (PS3.5 section 8.2, A.2)
       if (encapsulated) writer.fragment(attribute.tag, value);
@@ -78,7 +90,7 @@ function write(dataset: Dataset, encapsulated: boolean, writer: ElementWriter): 
       writer.sequence(attribute.tag);
       for (const item of value) {
         writer.put(ITEM);
-        write(item, encapsulated, writer);
+        write(ordered(item), encapsulated, writer);
         writer.put(ITEM_END);
       }
       writer.put(SEQUENCE_END);
@@ -93,9 +105,13 @@ function write(dataset: Dataset, encapsulated: boolean, writer: ElementWriter): 
  * section 7.1.2)
  */
 export function dataSetBytes(dataset: Dataset, transferSyntaxUid: string): Uint8Array[] {
+  return bytesOf(ordered(dataset), transferSyntaxUid);
+}
+
+function bytesOf(elements: Elements, transferSyntaxUid: string): Uint8Array[] {
   const implicit = transferSyntaxUid === IMPLICIT_VR_LITTLE_ENDIAN;
   const writer = new ElementWriter(implicit);
-  write(dataset, !implicit && transferSyntaxUid !== EXPLICIT_VR_LITTLE_ENDIAN, writer);
+  write(elements, !implicit && transferSyntaxUid !== EXPLICIT_VR_LITTLE_ENDIAN, writer);
   return writer.pieces();
 }
 
@@ -105,14 +121,11 @@ export const IMPLEMENTATION_CLASS_UID = derivedUid("implementation", []);
 export const IMPLEMENTATION_VERSION = `RADSERVE_${VERSION}`.slice(0, 16);
 
 /** The elements in front of SOP Instance UID, and those behind it. */
-function aroundName(dataset: Dataset): [Dataset, Dataset] {
+function aroundName(dataset: Dataset): [Elements, Elements] {
   const name = attributeOf("SOPInstanceUID").tag;
-  const isBefore = ([keyword]: [string, unknown]) => attributeOf(keyword).tag < name;
-  const entries = Object.entries(dataset);
-  return [
-    Object.fromEntries(entries.filter(isBefore)),
-    Object.fromEntries(entries.filter((entry) => !isBefore(entry))),
-  ];
+  const elements = ordered(dataset);
+  const behind = elements.findIndex(([{ tag }]) => tag >= name);
+  return behind < 0 ? [elements, []] : [elements.slice(0, behind), elements.slice(behind)];
 }
 
 /** An object ready to be written: its file, and its names for those that refer to it. */
@@ -142,8 +155,9 @@ export function dicomObject(
   const { SOPClassUID: sopClassUid, SeriesInstanceUID: seriesInstanceUid } = dataset;
   if (typeof sopClassUid !== "string" || typeof seriesInstanceUid !== "string")
     throw new Error("An object has a SOP class and a series");
-  const [before, behind] = aroundName(dataset).map((part) => dataSetBytes(part, transferSyntaxUid));
-  if (before === undefined || behind === undefined) throw new Error("A data set has two parts");
+  const parts = aroundName(dataset);
+  const before = bytesOf(parts[0], transferSyntaxUid);
+  const behind = bytesOf(parts[1], transferSyntaxUid);
   const content = createHash("sha256");
   for (const piece of [...before, ...behind]) content.update(piece);
   const sopInstanceUid = derivedUid("instance", [content.digest("hex"), ...seed]);

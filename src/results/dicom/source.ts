@@ -2,6 +2,7 @@
  * The attributes that result objects take over from the source: patient, study, frame of reference,
  * and the frames they refer to.
  */
+import { cachedWith } from "../../base/cached.js";
 import { dcm } from "../../manifest/texts.js";
 import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
@@ -283,13 +284,15 @@ function isWhole(item: Dataset, keywords: readonly string[]): boolean {
  * Patient and study as the source has them; values that the standard does not allow are left out.
  */
 export function patientAndStudy(attributes: Attributes, studyInstanceUid: string): Dataset {
-  return {
-    ...NEVER_ABSENT,
-    ...withSpecies(withRole(takeOver(attributes, [...PATIENT, ...STUDY]))),
-    ...clinicalTrial(attributes),
-    StudyInstanceUID: studyInstanceUid,
-  };
+  return { ...patientAndStudyOf(attributes), StudyInstanceUID: studyInstanceUid };
 }
+
+/** Every object of a source has them, and is checked against them. */
+const patientAndStudyOf = cachedWith((attributes: Attributes): Dataset => ({
+  ...NEVER_ABSENT,
+  ...withSpecies(withRole(takeOver(attributes, [...PATIENT, ...STUDY]))),
+  ...clinicalTrial(attributes),
+}));
 
 /**
  * Attributes that our objects may hold empty: Type 2, and Type 3 as the source has them (PS3.5

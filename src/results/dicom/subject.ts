@@ -2,6 +2,7 @@
  * One model's results over one image, as far as every DICOM object needs them, and the UIDs that
  * follow from them.
  */
+import { cached } from "../../base/cached.js";
 import { ensembleText } from "../../manifest/ensemble.js";
 import { partFacts, partsText, partsThatRun } from "../../manifest/model-parts.js";
 import { cascadeText, regionText } from "../../manifest/region.js";
@@ -91,8 +92,10 @@ function rolesText(roles: Subject["roles"]): string | undefined {
 
 /** Names the model, not the machine: other weights are another device. */
 export function deviceUid(model: Pick<Subject["model"], "sha256">): string {
-  return derivedUid("device", [model.sha256]);
+  return deviceUidOf(model.sha256);
 }
+
+const deviceUidOf = cached((sha256: string) => derivedUid("device", [sha256]));
 
 /**
  * The UID of the result series: one for each series of sources, model, configuration and kind of

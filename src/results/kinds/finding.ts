@@ -28,7 +28,7 @@ export interface FrameResult {
   planes?: readonly Plane[] | undefined;
 }
 
-/** How the slices of a group lie, or why they are no straight and whole volume, in words. */
+/** How the slices of a group lie, or why they are not a straight and whole volume, in words. */
 export type GroupGeometry = VolumeGeometry | { missing: string };
 
 /** The frame or volume that findings are about. */

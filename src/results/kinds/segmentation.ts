@@ -46,7 +46,7 @@ export const segmentation: ResultKind<Segmentation, OutputOfKind<"segmentation">
   overFrames: (output, _, findings, group) => {
     if (group === undefined) return {};
     if ("missing" in group) {
-      const message = `The areas of the slices do not add up to volumes: they are no straight and whole volume. ${group.missing}`;
+      const message = `The areas of the slices do not add up to volumes: they are not a straight and whole volume. ${group.missing}`;
       return {
         ...totals(output.labels, findings),
         warnings: [{ code: "volume_not_measured", message }],

@@ -5,7 +5,7 @@
 import type { Engine } from "../../engine/engine.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
 import { release } from "../../addon/bytes.js";
-import type { Picture } from "../../addon/picture.js";
+import { packPng, type Picture } from "../../addon/picture.js";
 import type { Image, Interpretation, PlanePosition, Spacing } from "../../images/image.js";
 import { alongNormal } from "../../images/vectors.js";
 import type { Manifest } from "../../manifest/manifest.js";
@@ -25,7 +25,6 @@ import { sidesOf } from "../findings/edges.js";
 import type { PanelSize } from "./layout.js";
 import { renderOverlay } from "./overlay.js";
 import { checkPicture } from "./picture-check.js";
-import { pngOf } from "./pixels.js";
 import { reslices, whyNoSections, type MarkedVolume } from "./reslice.js";
 
 /** The part of a model's result for one frame that is drawn. */
@@ -87,7 +86,7 @@ export async function drawPicture(request: DrawRequest): Promise<Drawn> {
   const { shown, marked } = request;
   const frames =
     input.sections === undefined ? shown.map(({ frame }) => frame) : marked?.volume.frames;
-  return { picture, png: () => (png ??= pngOf(picture)), frames: frames ?? [] };
+  return { picture, png: () => (png ??= packPng(picture)), frames: frames ?? [] };
 }
 
 /**

@@ -75,7 +75,8 @@ const FIRST_ATLAS_BYTES = 1 << 16;
 class Atlas {
   #bytes = new Uint8Array(FIRST_ATLAS_BYTES);
   #filled = 0;
-  #glyphs = new Map<string, AtlasGlyph>();
+  /** By face and size, and then by character, a map for each step. */
+  #glyphs = new Map<string, StyleGlyphs>();
 
   get bytes(): Uint8Array {
     return this.#bytes.subarray(0, this.#filled);
@@ -88,15 +89,21 @@ class Atlas {
     this.#glyphs = new Map();
   }
 
-  /** @param step quarters of a pixel that the pen stands right of a whole one */
-  glyph(character: string, style: Style, step: number): AtlasGlyph {
-    const key = `${style.face} ${style.size} ${step} ${character}`;
-    let known = this.#glyphs.get(key);
-    if (known === undefined) {
-      known = this.#fill(character, style, step / STEPS);
-      this.#glyphs.set(key, known);
-    }
-    return known;
+  /**
+   * @returns gives a glyph by its character, and the quarters of a pixel that the pen stands right
+   * of a whole one
+   */
+  glyphsOf(style: Style): (character: string, step: number) => AtlasGlyph {
+    const key = `${style.face} ${style.size}`;
+    const steps: StyleGlyphs =
+      this.#glyphs.get(key) ?? Array.from({ length: STEPS }, () => new Map<string, AtlasGlyph>());
+    this.#glyphs.set(key, steps);
+    return (character, step) => {
+      const ofStep = steps[step];
+      const known = ofStep?.get(character) ?? this.#fill(character, style, step / STEPS);
+      ofStep?.set(character, known);
+      return known;
+    };
   }
 
   #fill(character: string, { size, face }: Style, right: number): AtlasGlyph {
@@ -115,6 +122,8 @@ class Atlas {
     return { place, ...box };
   }
 }
+
+type StyleGlyphs = Map<string, AtlasGlyph>[];
 
 export const atlas = new Atlas();
 
@@ -180,11 +189,12 @@ export interface PlacedGlyph {
 export function placedGlyphs(text: string, x: number, y: number, style: Style): PlacedGlyph[] {
   const loaded = faceOf(style.face);
   const placed: PlacedGlyph[] = [];
+  const glyphAt = atlas.glyphsOf(style);
   let pen = x;
   for (const character of text) {
     const quarters = Math.round(pen * STEPS);
     const whole = Math.floor(quarters / STEPS);
-    const glyph = atlas.glyph(character, style, quarters - whole * STEPS);
+    const glyph = glyphAt(character, quarters - whole * STEPS);
     if (glyph.width > 0) placed.push({ glyph, x: whole + glyph.left, y: y + glyph.top });
     pen += (glyphOf(loaded, character).advanceWidth * style.size) / loaded.font.unitsPerEm;
   }

@@ -38,7 +38,7 @@ export const trustSchema = z.discriminatedUnion("trusted", [
     why: z
       .enum(["no_mac", "wrong_mac", "unknown_key", "no_receipt"])
       .describe(
-        "no_mac: written by Radserve 0.6, by a command without keys, or by somebody else; wrong_mac: changed, or moved to another name, since it was written; unknown_key: written by another installation, or with a key that was removed; no_receipt: the file is no receipt, or too large for one",
+        "no_mac: written by Radserve 0.6, by a command without keys, or by somebody else; wrong_mac: changed, or moved to another name, since it was written; unknown_key: written by another installation, or with a key that was removed; no_receipt: the file is not a receipt, or is too large",
       ),
   }),
 ]);
@@ -49,7 +49,7 @@ const WORDS = {
   no_mac: "it has no MAC: Radserve 0.6 wrote it, or a command without keys, or somebody else",
   wrong_mac: "its MAC is not right: it was changed, or moved to another name, since it was written",
   unknown_key: "its MAC is by a key that this installation does not have",
-  no_receipt: "it is no receipt, or too large for one",
+  no_receipt: "it is not a receipt, or is too large",
 };
 /** Why a file is not trusted, in words. */
 export const distrust = ({ why }: Extract<Trust, { trusted: false }>): string => WORDS[why];
@@ -60,6 +60,8 @@ export const TO_TRUST =
 const END = "\n}\n";
 const FORM =
   /,\n {2}"mac": \{\n {4}"key_id": "([A-Za-z0-9_-]{1,64})",\n {4}"hmac_sha256": "([0-9a-f]{64})"\n {2}\}\n\}\n$/;
+/** Of a MAC that another program has written again in its own form. */
+const FIELD = '"hmac_sha256"';
 /** Longer than what that expression matches. */
 export const LONGEST_MAC = 256;
 
@@ -162,6 +164,30 @@ export async function resultKeyIds(): Promise<string[]> {
   return ring.keys.map(({ kid }) => kid);
 }
 
+/** A key that was made of one of the keys of results, for one purpose. */
+export interface DerivedKey {
+  /** The id of the key that it was made of. */
+  id: string;
+  /** 32 bytes. */
+  key: Buffer;
+}
+
+/**
+ * Keys for what all nodes of an installation have to read, and nobody else: the one that is used
+ * now first, then those of before. None where there is no key of results.
+ * @param purpose keys of two purposes have nothing in common
+ */
+export async function derivedKeys(purpose: string): Promise<DerivedKey[]> {
+  await ring.fresh();
+  const signs = signingKey(ring.keys);
+  return [...ring.keys]
+    .sort((a, b) => Number(b === signs) - Number(a === signs))
+    .map(({ kid, verify }) => ({
+      id: kid,
+      key: createHmac("sha256", verify).update(`radserve.derived/1\0${purpose}`).digest(),
+    }));
+}
+
 function begun(kind: Sealed, name: string, { verify }: Key) {
   return createHmac("sha256", verify).update(`radserve.${kind}/1\0${name.normalize()}\0`);
 }
@@ -191,7 +217,7 @@ export async function checkPieces(
   pieces: (field: number) => AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
 ): Promise<Trust> {
   const found = FORM.exec(end.toString("latin1"));
-  if (found === null) return { trusted: false, why: "no_mac" };
+  if (found === null) return { trusted: false, why: end.includes(FIELD) ? "wrong_mac" : "no_mac" };
   const [field, key_id = "", mac = ""] = found;
   await ring.fresh();
   const find = () => ring.keys.find(({ kid }) => kid === key_id);

@@ -9,14 +9,21 @@ import {
   type Job,
 } from "../../../src/jobs/schema.js";
 import { hasEnded } from "../../../src/commands/job-text.js";
-import type { ServingNode } from "./node.js";
+import type { Client } from "../../../src/commands/client.js";
 
 /** How long a node may be away at most; beyond it the scenario fails. */
 const PATIENCE = { forMs: 120_000 };
 
+/** Who is asked, a node or what stands before several, and the folders of a job that names none. */
+export interface Asked {
+  client: Client;
+  input: string;
+  output: string;
+}
+
 export class CrashJob {
   private constructor(
-    private readonly node: ServingNode,
+    private readonly node: Asked,
     readonly id: string,
   ) {}
 
@@ -25,7 +32,7 @@ export class CrashJob {
    * job.
    */
   static async submit(
-    node: ServingNode,
+    node: Asked,
     key: string,
     body: Record<string, unknown> = {},
   ): Promise<CrashJob> {
@@ -49,6 +56,11 @@ export class CrashJob {
 
   look(): Promise<Job> {
     return this.node.client.callPatiently(jobSchema, PATIENCE, "GET", `/bulk_inference/${this.id}`);
+  }
+
+  resume(): Promise<Job> {
+    const page = `/bulk_inference/${this.id}/resume`;
+    return this.node.client.callPatiently(jobSchema, PATIENCE, "POST", page);
   }
 
   cancel(): Promise<Job> {

@@ -28,6 +28,8 @@ const LONGEST_MS = 240_000;
 export interface NodeOptions {
   role?: "api" | "worker" | "both";
   settings?: Record<string, string>;
+  /** The first file of the program, where that is another release. */
+  main?: string;
   /** What has to be there before it starts; gives settings that name it. */
   prepare?: (place: Place) => Record<string, string>;
   /**
@@ -40,13 +42,16 @@ export interface NodeOptions {
 export class ServingNode {
   #process: ChildProcess | undefined;
   #stopping = false;
+  #main: string;
 
   private constructor(
     readonly place: Place,
     readonly url: string,
     readonly client: Client,
     private readonly options: NodeOptions,
-  ) {}
+  ) {
+    this.#main = options.main ?? main;
+  }
 
   /** Starts it and waits until it is ready. */
   static async start(options: NodeOptions = {}): Promise<ServingNode> {
@@ -68,7 +73,13 @@ export class ServingNode {
     const url = `http://${host}:${port}`;
     const node = new ServingNode(place, url, new Client(url, await issueToken(place)), options);
     node.#run();
-    await node.untilReady();
+    try {
+      await node.untilReady();
+    } catch (error) {
+      // It would be started again and again
+      await node.stop();
+      throw error;
+    }
     return node;
   }
 
@@ -111,6 +122,16 @@ export class ServingNode {
     return postmasterOf(databaseFolders(this.#state).data);
   }
 
+  /** Stops it in order, and starts this release in its place. Resolves once that is ready. */
+  async upgrade(): Promise<void> {
+    this.#main = main;
+    const ended = new Promise((resolve) => this.#process?.once("exit", resolve));
+    const supervisor = this.supervisor();
+    if (supervisor !== undefined) process.kill(supervisor, "SIGTERM");
+    await ended;
+    await this.untilReady();
+  }
+
   /** Ends it in order, with its exit status. */
   async stop(): Promise<number | null> {
     this.#stopping = true;
@@ -124,6 +145,13 @@ export class ServingNode {
     if (status !== undefined) return status;
     for (const pid of [...descendants(child.pid!), child.pid!]) slay(pid);
     throw new Error(`The server did not end within ${LONGEST_MS / 1000} s of SIGTERM.`);
+  }
+
+  /** Starts it again after a stop. */
+  async startAgain(): Promise<void> {
+    this.#stopping = false;
+    this.#run();
+    await this.untilReady();
   }
 
   async remove(): Promise<void> {
@@ -141,7 +169,7 @@ export class ServingNode {
   }
 
   #run(): void {
-    const command = [process.execPath, main, "serve"];
+    const command = [process.execPath, this.#main, "serve"];
     const { space } = this.options;
     const apart = ["unshare", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"];
     const named = ["sh", "-c", 'hostname "$0" && exec "$@"', space?.name ?? ""];
@@ -161,7 +189,8 @@ export class ServingNode {
     this.#process = child;
     child.once("exit", () => {
       setTimeout(() => {
-        if (!this.#stopping) this.#run();
+        // Somebody may have started it again already
+        if (!this.#stopping && this.#process === child) this.#run();
       }, RESTART_MS).unref();
     });
   }

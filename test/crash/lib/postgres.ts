@@ -70,6 +70,28 @@ export class SharedPostgres {
     return this.#process?.pid;
   }
 
+  /** A backup as docs/operations.md makes it. @returns the file, which ends with this server */
+  dump(): string {
+    const file = path.join(this.directory, "radserve.dump");
+    this.#client("pg_dump", "-Fc", "--no-owner", "-f", file, this.url);
+    return file;
+  }
+
+  /** Puts it back in the place of the database, which nobody uses now. */
+  restore(file: string): void {
+    const other = this.url.replace(/\/postgres$/, "/template1");
+    const create = "create database postgres encoding 'UTF8' template template0";
+    this.#client("psql", "-d", other, "-c", "drop database postgres", "-c", create);
+    this.#client("pg_restore", "--no-owner", "-d", this.url, file);
+  }
+
+  #client(name: string, ...words: string[]): void {
+    execFileSync(`${this.programs}/${name}`, words, {
+      cwd: this.directory,
+      stdio: ["ignore", "ignore", "inherit"],
+    });
+  }
+
   kill(): boolean {
     return this.pid !== undefined && slay(this.pid);
   }

@@ -44,7 +44,9 @@ await t.test("rules are tried with files, and destinations are called", async (t
     { tag: "SeriesDescription", contains: [contains], if_absent: "refuse" },
   ];
   const { place } = gatewayPlace(t, {
+    dicom: { port: 0, ae_title: ["RADSERVE", "URGENT"] },
     rules: [
+      { name: "urgent", called: ["URGENT"], output_folder: "OUT" },
       {
         name: "chest",
         from: ["ct1"],
@@ -68,15 +70,18 @@ await t.test("rules are tried with files, and destinations are called", async (t
   writeFileSync(path.join(folder, "c.txt"), "no object");
   const tried = await command(place.environment, "gateway", "try", folder);
   t.equal(tried.status, 1, tried.text);
+  t.match(tried.text, /urgent: no\. It is for what calls URGENT; found RADSERVE/);
   t.match(
     tried.text,
-    /1\.2\.3\.1: 1 object, 1 image .*\n {2}chest: yes, a job of the series.* ct-tissue/,
+    /1\.2\.3\.1: 1 object, 1 image .*\n.*\n {2}chest: yes, a job of the series.* ct-tissue/,
   );
   t.match(tried.text, /chest: no\. Expected SeriesDescription to contain chest; found "Head"/);
   t.match(tried.text, /head: no\. Expected at least 2 images; found 1/);
   t.match(tried.text, /Left out: 1 file/);
   const one = ["gateway", "try", path.join(folder, "a.dcm")];
   t.equal((await command(place.environment, ...one, "--from", "ct1")).status, 0);
+  const urgent = await command(place.environment, ...one, "--called", "URGENT");
+  t.match(urgent, { status: 0, text: /urgent: yes/ });
   const other = await command(place.environment, ...one, "--from", "stow-x");
   t.match(other, { status: 1, text: /chest: no\. It is for ct1; found stow-x/ });
   const echoed = await command(place.environment, "gateway", "echo");

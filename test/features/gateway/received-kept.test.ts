@@ -3,6 +3,7 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import pg from "pg";
 import t from "tap";
+import { SPOOL_MARK } from "../../../src/files/folder-mark.js";
 import { linesOf } from "../../support/audit.js";
 import {
   gatewayPlace,
@@ -29,7 +30,7 @@ await t.test(
     await until("a removed object is in the audit", () =>
       linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1),
     );
-    await until("the spool is empty", () => filesBelow(spool).length === 0);
+    await until("the spool is empty", () => filesBelow(spool).join("") === SPOOL_MARK);
     t.equal(receiptsIn(results).length, 1);
     // Its UID is free again
     await send(gateway.port(), [object(1, { PatientID: "Nobody else" })]);

@@ -6,6 +6,7 @@ import { gatewaySchemaText, schemaPath } from "../../../scripts/build-gateway-sc
 import { ConfigError } from "../../../src/base/errors.js";
 import { doctor } from "../../../src/features/gateway/doctor.js";
 import type { Config } from "../../../src/config.js";
+import { SPOOL_MARK } from "../../../src/files/folder-mark.js";
 import { checkGateway, readGateway, stowPeer } from "../../../src/features/gateway/settings.js";
 import { copyModel } from "../../support/manifests.js";
 
@@ -206,6 +207,7 @@ const refusals: [string, object, RegExp][] = [
     { spool: "IN/link" },
     /spool: expected a folder inside one of RADSERVE_INPUT_ROOTS/,
   ],
+  ["a spool in another", { spool: "IN/marked/spool" }, /outside the spool of another gateway/],
   ["no spool", { spool: "IN/none" }, /spool: expected a folder at .*; found none/],
   [
     "no hard links",
@@ -215,7 +217,10 @@ const refusals: [string, object, RegExp][] = [
 ];
 
 t.test("each mistake has its message", async (t) => {
-  const directory = t.testdir({ in: { spool: {} }, out: {} });
+  const directory = t.testdir({
+    in: { spool: {}, marked: { spool: {}, [SPOOL_MARK]: "" } },
+    out: {},
+  });
   const [input, output, file] = ["in", "out", "gateway.json"].map((name) =>
     path.join(directory, name),
   ) as [string, string, string];

@@ -17,37 +17,16 @@ import {
 } from "../../support/gateway.js";
 import { Multipart } from "../../../src/features/gateway/receive/multipart.js";
 import { stowPeer } from "../../../src/features/gateway/settings.js";
-import { issueToken } from "../../support/server.js";
+import { SPOOL_MARK } from "../../../src/files/folder-mark.js";
+import { issueToken, makePlace, startServer } from "../../support/server.js";
+import {
+  bodyOf,
+  failures,
+  STOW_TYPE as TYPE,
+  stored,
+  type StowAnswer as Answer,
+} from "../../support/stow.js";
 import { until } from "../../support/until.js";
-
-const TYPE = 'multipart/related; type="application/dicom"; boundary=next';
-
-/** A body of these files. */
-const bodyOf = (files: readonly Buffer[], type = "application/dicom") =>
-  Buffer.concat([
-    ...files.map((file) =>
-      Buffer.concat([
-        Buffer.from(`--next\r\nContent-Type: ${type}\r\n\r\n`),
-        file,
-        Buffer.from("\r\n"),
-      ]),
-    ),
-    Buffer.from("--next--\r\n"),
-  ]);
-
-interface Item {
-  "00081155"?: { Value: string[] };
-  "00081197"?: { Value: number[] };
-}
-type Answer = Record<string, { Value?: Item[] }>;
-
-const failures = (answer: Answer, tag = "00081198") =>
-  (answer[tag]?.Value ?? []).map((item) => [
-    item["00081155"]?.Value[0],
-    item["00081197"]?.Value[0]?.toString(16),
-  ]);
-const stored = (answer: Answer) =>
-  (answer["00081199"]?.Value ?? []).map((item) => item["00081155"]?.Value[0]);
 
 await t.test("objects are kept, and each that is not is named with its reason", async (t) => {
   const { place, spool } = gatewayPlace(
@@ -204,6 +183,16 @@ await t.test("without a gateway there is no such endpoint", async (t) => {
     t.match(await gateway.send("POST", page), { status: 404, body: { error: "not_found" } });
 });
 
+await t.test("a body that never has a part is not read without end", async (t) => {
+  let pieces = 0;
+  async function* endless() {
+    for (; pieces < 1_000; pieces += 1) yield await Promise.resolve(Buffer.alloc(10_000));
+  }
+  const first = () => new Multipart(endless(), "next").parts().next();
+  await t.rejects(first(), { code: "bad_request", message: /before the first boundary/ });
+  t.ok(pieces < 10, `${pieces} of 1,000 pieces`);
+});
+
 await t.test("a body is the same however it is cut", async (t) => {
   // Data with what looks like a boundary, and nearly is one
   const bodies = [
@@ -266,6 +255,31 @@ await t.test(
         folder,
       );
     }
-    t.same(filesBelow(spool), []);
+    t.same(filesBelow(spool), [SPOOL_MARK]);
   },
 );
+
+await t.test("nor through a node that shares the folder and has no gateway", async (t) => {
+  const { place, spool } = gatewayPlace(t, { dicom: undefined });
+  await startGateway(t, place, false);
+  const other = makePlace({
+    RADSERVE_INPUT_ROOTS: place.input,
+    RADSERVE_FILES_BY_HTTP: "upload",
+  });
+  const node = await startServer(other);
+  t.teardown(() => node.stop());
+  const { file, sopInstanceUid } = object(1);
+  const put = async (folder: string) => {
+    const name = path.join(place.input, folder, `${sopInstanceUid}.dcm`);
+    const answer = await fetch(`${node.url}/files?path=${encodeURIComponent(name)}`, {
+      method: "PUT",
+      headers: { Authorization: node.token },
+      body: file,
+    });
+    return [answer.status, await answer.json()];
+  };
+  for (const folder of [`spool/series/ct1/${STUDY}/1.2.3.4`, "spool"])
+    t.match(await put(folder), [403, { details: { side: "input", reason: "spool" } }], folder);
+  t.same(filesBelow(spool), [SPOOL_MARK]);
+  t.match(await put("beside"), [201]);
+});

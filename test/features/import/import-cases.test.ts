@@ -291,7 +291,7 @@ t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
       const to = join(t.testdir(), "Organs CT.v2");
       const { text, data } = await modelsImport(join(VOLUMES, "monai-ct"), engine(), { to });
       t.match(data, { manifest: { name: "organs_ct_v2" } });
-      t.match(text, /Organs CT\.v2 is no model's name, .* move the folder to .*organs_ct_v2/);
+      t.match(text, /Organs CT\.v2 cannot be a model's name, .* move the folder to .*organs_ct_v2/);
     },
   );
 

@@ -36,7 +36,7 @@ t.test("no path and no patient is in an address", { skip: needs(ADDON, CHROMIUM)
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByLabel("Patient ID").fill("SECRET-4711");
   await page.getByLabel("Path or UID").fill("Doe^Jane");
-  await page.getByRole("button", { name: "Show" }).click();
+  await page.getByRole("button", { name: "Show", exact: true }).click();
   const title = page.locator("h1.path");
   await page.getByRole("link", { name: "Doe^Jane-1.dcm" }).click();
   await page.locator(".stage-inner .picture").waitFor();
@@ -51,7 +51,7 @@ t.test("no path and no patient is in an address", { skip: needs(ADDON, CHROMIUM)
   await page.getByRole("link", { name: "All results" }).click();
   await page.getByRole("link", { name: "Doe^Jane-2.dcm" }).waitFor();
   await infer("Doe^Jane-3.dcm", 3);
-  await page.getByRole("button", { name: "Show" }).click();
+  await page.getByRole("button", { name: "Show", exact: true }).click();
   await page.getByRole("link", { name: "Doe^Jane-3.dcm" }).waitFor();
   await page.goBack();
   await page.locator(".stage-inner .picture").waitFor();

@@ -2,7 +2,15 @@
  * The list of results: what was written, the latest first, for those who may see it; made again
  * from receipts.
  */
-import { existsSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t from "tap";
 import type { z } from "zod";
@@ -36,6 +44,12 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
   };
   const names = async (query: Record<string, string> = {}, token = server.token) =>
     (await list(query, token)).body.results.map(({ receipt }) => path.basename(receipt));
+  const found = async (question: Record<string, string>, url = server.url) => {
+    const headers = { Authorization: server.token, "Content-Type": "application/json" };
+    const body = JSON.stringify(question);
+    const answer = await fetch(`${url}/results/search`, { method: "POST", headers, body });
+    return ((await answer.json()) as Listed).results.map(({ receipt }) => path.basename(receipt));
+  };
   const infer = async (
     name: string,
     attributes: object,
@@ -61,10 +75,21 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
   t.strictSame((await list()).body, { results: [], next_cursor: null }, "nothing was written yet");
   const first = await infer(
     "one.dcm",
-    { ...size, PatientID: "P1", StudyInstanceUID: "1.2.3" },
+    {
+      ...size,
+      PatientID: "P1",
+      PatientName: "Doe^Jane",
+      StudyDate: "20261120",
+      SeriesDescription: "Abdomen",
+      StudyInstanceUID: "1.2.3",
+    },
     place.output,
   );
-  await infer("two.dcm", { ...size, PatientID: "P2", StudyInstanceUID: "1.2.4" }, folder);
+  await infer(
+    "two.dcm",
+    { ...size, PatientID: "P2", StudyInstanceUID: "1.2.4", AccessionNumber: "A-2 " },
+    folder,
+  );
   await infer("three.dcm", { ...size, PatientID: "P1", StudyInstanceUID: "1.2.3" }, folder);
   const all = ["three.dcm.json", "two.dcm.json", "one.dcm.json"];
 
@@ -86,8 +111,11 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
       ({ label }) => label,
     );
     t.strictSame(row.models[0]!.found, present);
-    t.notMatch(JSON.stringify(row), "P1");
+    t.match(row.whose, { patient_id: "P1", patient_name: "Doe Jane", study_date: "20261120" });
+    t.match(row.whose, { description: "Abdomen" });
     const file = path.join(place.output, ".radserve-results");
+    const lines = readdirSync(file).map((name) => readFileSync(path.join(file, name), "utf8"));
+    t.notMatch(lines.join(), /"P1"|Jane|20261120|Abdomen/, "the disk has no name of a person");
     t.equal(statSync(file).mode & 0o777, 0o700);
   });
 
@@ -104,6 +132,15 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
     }
     t.strictSame(seen, all);
     t.strictSame(await names({ patient: "P1" }), ["three.dcm.json", "one.dcm.json"]);
+    t.strictSame(await names({ patient: " p1 " }), ["three.dcm.json", "one.dcm.json"]);
+    t.strictSame(await names({ patient: "P" }), [], "the whole id alone");
+    t.strictSame(await found({ study: "1.2.4" }), ["two.dcm.json"]);
+    t.strictSame(await found({ accession: "a-2" }), ["two.dcm.json"]);
+    const now = new Date();
+    const at = (hours: number) => new Date(now.getTime() + hours * 3_600_000).toISOString();
+    t.strictSame(await found({ from: at(-1).replace("Z", "+00:00"), to: at(1) }), all);
+    t.strictSame(await found({ from: at(1) }), []);
+    t.strictSame(await found({ to: at(-1) }), [], "a time is not included");
     t.strictSame(await names({ text: "1.2.4" }), ["two.dcm.json"]);
     t.strictSame(await names({ text: "/A/T" }), ["three.dcm.json", "two.dcm.json"]);
     t.strictSame(await names({ model: "ct-tissue", modality: "CT", status: "completed" }), all);
@@ -116,9 +153,47 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
     t.match(await list({ from: "yesterday" }), { status: 400, body: { error: "bad_request" } });
   });
 
+  await t.test("a line that is moved to another result names nobody", async (t) => {
+    const file = path.join(place.output, ".radserve-results");
+    const lists = () => readdirSync(file).filter((name) => name.endsWith(".jsonl"));
+    const before = lists().map(
+      (name) => [name, readFileSync(path.join(file, name), "utf8")] as const,
+    );
+    for (const [name, text] of before) {
+      const ofOne = /"whose":\{[^}]*\}/.exec(
+        text.split("\n").find((line) => line.includes("one.dcm.json")) ?? "",
+      )![0];
+      writeFileSync(path.join(file, name), text.replace(/"whose":\{[^}]*\}/g, ofOne));
+    }
+    const rows = (await list()).body.results;
+    t.same(
+      rows.map(({ whose }) => whose?.patient_id),
+      [undefined, undefined, "P1"],
+    );
+    t.strictSame(await found({ accession: "a-2" }), []);
+    for (const [name, text] of before) writeFileSync(path.join(file, name), text);
+  });
+
+  await t.test("another node of the installation finds them, too", async (t) => {
+    const { environment } = place;
+    const second = {
+      ...place,
+      // The folders are those of the first
+      remove: () => undefined,
+      environment: {
+        ...environment,
+        RADSERVE_STATE_DIR: path.join(place.directory, "state-two"),
+        RADSERVE_KEYS_DIR: path.join(environment["RADSERVE_STATE_DIR"]!, "keys"),
+      },
+    };
+    const other = await startServer(second, place);
+    t.teardown(() => other.stop());
+    t.strictSame(await found({ patient: "p1" }, other.url), ["three.dcm.json", "one.dcm.json"]);
+  });
+
   await t.test("and who was looked for stands in the audit as a hash", (t) => {
     t.match(textOf(place), /"GET \/results\/list".*"patient":"[0-9a-f]{32}"/);
-    t.notMatch(textOf(place), /P1|1\.2\.4/);
+    t.notMatch(textOf(place), /P1|p1|1\.2\.4|[aA]-2/);
     t.end();
   });
 

@@ -194,6 +194,51 @@ t.test("a codestream that was filled up with zeros", async (t) => {
   }
 });
 
+t.test("zeros within a JPEG 2000 frame that has its end marker", async (t) => {
+  const layout = LAYOUTS["12-bit grey"]!;
+  const raw = picture({ ...layout, rows: 256, columns: 256 });
+  const read = async (coder: "jpeg2000" | "htj2k", of: typeof raw, bytes: Uint8Array) => {
+    const image = await readImage(
+      dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(of),
+        pixels: { fragments: [bytes] },
+      }),
+    );
+    return image.frame(0);
+  };
+  for (const [coder, lost] of [
+    ["jpeg2000", 512],
+    ["jpeg2000", 4_096],
+    ["htj2k", 16_384],
+  ] as const) {
+    const whole = Buffer.from(await compress(coder, raw));
+    t.ok(whole.length > 2 * lost, `${coder} has ${whole.length} bytes`);
+    for (const from of [whole.length >> 1, whole.length - 4 - lost]) {
+      const holed = Buffer.from(whole).fill(0, from, from + lost);
+      const error = await failure(read(coder, raw, holed));
+      t.equal(error.code, "corrupt_image", `${coder}: ${lost} bytes from ${from} on`);
+      t.match(error.message, /zeros in a row/, `${coder}: ${lost} bytes from ${from} on`);
+    }
+  }
+  // Whole ones whose pixels are plain, and so their codestreams
+  const plain: Record<string, (at: number) => number> = {
+    zeros: () => 0,
+    "one value": () => 2048,
+    "powers of two": (at) => 2 ** (at % 12),
+    "steps of 256": (at) => ((at >> 5) % 16) * 256,
+    "an edge": (at) => (at % 512 < 256 ? 0 : 4095),
+    "a dot": (at) => (at === 131_200 ? 4095 : 0),
+  };
+  for (const [name, valueAt] of Object.entries(plain)) {
+    const of = picture({ ...layout, rows: 512, columns: 512 });
+    const values = new Uint16Array(512 * 512).map((_, at) => valueAt(at));
+    const drawn = { ...of, data: new Uint8Array(values.buffer) };
+    for (const coder of ["jpeg2000", "htj2k"] as const)
+      await t.resolves(read(coder, drawn, await compress(coder, drawn)), `${coder}, ${name}`);
+  }
+});
+
 t.test("a frame that fails does not take its neighbours with it", async (t) => {
   for (const coder of ["jpeg-ls", "jpeg-lossless"] as const) {
     const raw = picture(LAYOUTS["8-bit grey"]!);

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import sharp from "sharp";
 import t, { type Test } from "tap";
+import { packPng } from "../../../src/addon/picture.js";
 import { openFile } from "../../../src/images/dicom/dicom-file.js";
 import { infer } from "../../../src/inference/infer-image.js";
 import type { Manifest } from "../../../src/manifest/manifest.js";
@@ -11,7 +12,6 @@ import type { ModelEntry } from "../../../src/models/entry.js";
 import type { OverlaySource, Shot } from "../../../src/results/picture/arrangement.js";
 import { RESULT_FORMS } from "../../../src/results/forms.js";
 import { renderOverlay } from "../../../src/results/picture/overlay.js";
-import { pngOf } from "../../../src/results/picture/pixels.js";
 import { loadTestModel } from "../../support/test-models.js";
 import { engine, modelsOf } from "../../support/real-engine.js";
 import { writeVolumeModel } from "../../support/volume-model.js";
@@ -132,7 +132,7 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
       warnings: result?.warnings ?? [],
       opacity: RESULT_FORMS.overlayOpacity,
     });
-    return pngOf(picture);
+    return packPng(picture);
   };
   const slices = [3, 4, 15].map((z) => ({ frame: z + 1, place: `${z} mm  ·  image ${500 - z}` }));
 

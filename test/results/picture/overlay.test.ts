@@ -4,10 +4,9 @@ import type { EngineOutput } from "../../../src/engine/types.js";
 import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
 import { interpret } from "../../../src/results/findings/findings.js";
 import { panelSize } from "../../../src/results/picture/layout.js";
-import type { Picture } from "../../../src/addon/picture.js";
+import { packPng, type Picture } from "../../../src/addon/picture.js";
 import type { OverlayInput } from "../../../src/results/picture/arrangement.js";
 import { renderOverlay } from "../../../src/results/picture/overlay.js";
-import { pngOf } from "../../../src/results/picture/pixels.js";
 import { textWidth } from "../../../src/results/picture/text.js";
 
 /** Places of a pair of panels of this width: text and the room round it grow with what is shown. */
@@ -454,14 +453,14 @@ t.test("a heat map is laid over the image where it is high", (t) => {
 
 t.test("equal input gives equal bytes", async (t) => {
   const make = () => renderOverlay(inputOf(512, 512, [text], [boxed([[10, 10, 90, 40, 0.9]])]));
-  const [one, two] = await Promise.all([make(), make()].map(({ picture }) => pngOf(picture)));
+  const [one, two] = await Promise.all([make(), make()].map(({ picture }) => packPng(picture)));
   t.ok(Buffer.compare(one!, two!) === 0);
   t.notOk(Buffer.from(one!).includes("tIME"));
 });
 
 t.test("a preview is the picture as it is", async (t) => {
   const rgb = grey(30, 20);
-  const { data, info } = await sharp(await pngOf({ width: 30, height: 20, rgb }))
+  const { data, info } = await sharp(await packPng({ width: 30, height: 20, rgb }))
     .raw()
     .toBuffer({ resolveWithObject: true });
   t.match(info, { width: 30, height: 20, channels: 3 });

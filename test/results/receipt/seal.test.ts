@@ -112,6 +112,8 @@ t.test("why it is not trusted is told", async (t) => {
   t.same(await trustOf(at(dir)), { trusted: false, why: "unknown_key" });
   writeFileSync(at(dir), written.replace('"succeeded"', '"not_accepted"'));
   t.same(await trustOf(at(dir)), { trusted: false, why: "wrong_mac" });
+  writeFileSync(at(dir), JSON.stringify(JSON.parse(written)));
+  t.same(await trustOf(at(dir)), { trusted: false, why: "wrong_mac" }, "another program's form");
 });
 
 t.test("a receipt under another NAME, or of another image, is not that result", async (t) => {

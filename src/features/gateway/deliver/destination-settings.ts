@@ -36,14 +36,16 @@ const proving = {
     .refine((seconds) => seconds <= 30 * 86_400, "Expected at most 30d")
     .optional()
     .describe(
-      "The peer may take so long until it shows an object or reports its commitment. Until then it is looked for again, with growing pauses; only then is it sent again. 10m if absent, 2d for commitment",
+      "Time that the peer has to show an object, or to report its commitment. It is looked for again with growing pauses, and only then sent again. Default 10m, for commitment 2d",
     ),
   send_again: z
     .int()
     .min(0)
     .max(10)
     .default(2)
-    .describe("How often an object is sent again that the peer took and does not have as it was"),
+    .describe(
+      "How often an object is sent again that the peer accepted and does not show, or shows with other pixels (default 2)",
+    ),
   may_change: mayChange
     .optional()
     .describe(

@@ -147,7 +147,7 @@ export async function bytesToSend(
     if (bytes === undefined)
       return {
         state: "away",
-        reason: "The file of the object is not there, or is no plain file.",
+        reason: "The file of the object is not there, or is not a plain file.",
         local: true,
       };
     if (sha256(bytes) === expected) return bytes;

@@ -99,7 +99,7 @@ export async function compareObjects(
     files = [openFile(sent), openFile(found, undefined, mostReadBack(sent))];
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
-    return { equal: false, reason: `What came back is no whole DICOM object (${error.code}).` };
+    return { equal: false, reason: `What came back is not a whole DICOM object (${error.code}).` };
   }
   const [a, b] = files.map((file) => sideOf(file, file.dataSet, textDecoder([]))) as [
     ComparedObject,

@@ -319,7 +319,7 @@ async function onlyObject(
   if (/^application\/dicom\s*(?:;|$)/i.test(type)) return gathered(body, most);
   const boundary = /;\s*boundary="?([^\s";,]{1,70})"?/i.exec(type)?.[1];
   if (!/^multipart\/related\s*;/i.test(type) || boundary === undefined)
-    throw new Error("The answer is no multipart/related.");
+    throw new Error("The answer is not multipart/related.");
   let found: Buffer | undefined;
   for await (const part of new Multipart(body, boundary).parts()) {
     if (found !== undefined) throw new Error("The answer has more than one object.");
@@ -332,6 +332,6 @@ async function onlyObject(
 /** What went wrong, without words of the peer. */
 function faultText(error: unknown): string {
   if (error instanceof RadserveError && error.code === "bad_request")
-    return "The answer is no whole multipart body.";
+    return "The answer is not a whole multipart body.";
   return error instanceof Error ? error.message : String(error);
 }

@@ -8,12 +8,12 @@ export const takes = {
     .array(outputKindSchema.exclude(["json", "png"]))
     .min(1)
     .optional()
-    .describe("Kinds of objects that it is sent; all where absent"),
+    .describe("Kinds of objects that are sent there; all if absent"),
   models: z
     .array(modelName)
     .min(1)
     .optional()
-    .describe("Whose objects it is sent; those of all where absent"),
+    .describe("Models whose objects are sent there; all if absent"),
 };
 
 /** Whether a destination is sent an object, whose name ends in its kind. */

@@ -26,7 +26,7 @@ export const webhookSchema = z
       .array(z.enum(DELIVERY_EVENTS))
       .min(1)
       .default([...DELIVERY_EVENTS])
-      .describe("What it is told; everything where absent"),
+      .describe("Which outcomes it is told (proven, accepted, set_aside); all if absent"),
     with: z
       .array(
         z.enum(["receipt_path", "study_instance_uid", "objects", "accession_number", "patient_id"]),
@@ -38,11 +38,11 @@ export const webhookSchema = z
     give_up_after: duration
       .refine((seconds) => seconds <= 30 * 86_400, "Expected at most 30d")
       .default(86_400)
-      .describe('A message that it has not taken for so long is given up, for example "1d"'),
+      .describe("A message that it did not accept for so long is given up (default 1d)"),
     timeout: duration
       .refine((seconds) => seconds <= 300, "Expected at most 5m")
       .default(10)
-      .describe('It has so long for its whole answer, for example "10s"'),
+      .describe("Time that it has for its whole answer (default 10s)"),
   })
   .superRefine(({ url, with: more, ca, client }, context) => {
     if (!url.startsWith("http:")) return;

@@ -72,6 +72,8 @@ export interface DicomListenerOptions extends PduLimits {
   /** Of this server, the first of which is the usual one. */
   aeTitles: readonly string[];
   peers: readonly Peer[];
+  /** Whether rules ask which title was called: it is noted with each series then. */
+  notesTitle: () => boolean;
   /** Associations at a time; one more is rejected for now. */
   mostAssociations: number;
   spool: Pick<Spool, "keep">;
@@ -85,8 +87,8 @@ export interface DicomListenerOptions extends PduLimits {
   coming: (peer: string, studyInstanceUid: string, address: string | undefined) => Promise<void>;
   /** Told of each object that the disk has. */
   kept: (object: KeptObject, peer: string) => void;
-  /** Told of each object and association that was refused: a word. */
-  refused: (reason: string) => void;
+  /** Told of each object and association that was refused: a word, and whose it is if known. */
+  refused: (reason: string, peer?: string) => void;
   /** Told of each presentation context that was refused: its class, and why. */
   contextRefused: (peer: string, sopClassUid: string, why: ContextRefusal) => void;
   /** Told of whoever was refused by name: titles, or what is wrong with a certificate. */
@@ -270,7 +272,7 @@ class Visit implements AcceptorHandlers {
   titles: { calling?: string; called?: string } = {};
   #peer: Peer | undefined;
   #transfer: Transfer | undefined;
-  /** The title that was called, where it is not the usual one. */
+  /** The title that was called, where rules ask for it. */
   #called: string | undefined;
   /** Refusals that have a line of the log. */
   readonly #lines = new Set<string>();
@@ -293,7 +295,7 @@ class Visit implements AcceptorHandlers {
     this.told.peer = admitted.name;
     this.#peer = admitted;
     this.#transfer = this.options.reception.open(admitted.name);
-    if (calledAe !== this.options.aeTitles[0]) this.#called = calledAe;
+    if (this.options.notesTitle()) this.#called = calledAe;
     return undefined;
   }
 
@@ -378,8 +380,9 @@ class Visit implements AcceptorHandlers {
   }
 
   #refuse(reason: string): void {
-    this.told.refused[reason] = (this.told.refused[reason] ?? 0) + 1;
-    this.options.refused(reason);
+    const { peer, refused } = this.told;
+    refused[reason] = (refused[reason] ?? 0) + 1;
+    this.options.refused(reason, peer === NOBODY ? undefined : peer);
   }
 }
 

@@ -28,6 +28,7 @@ export class DicomPort {
       DicomListenerOptions,
       | "spool"
       | "reception"
+      | "notesTitle"
       | "log"
       | "refused"
       | "contextRefused"

@@ -21,6 +21,7 @@ import {
   receivedSchema,
   UNMADE,
 } from "./received.js";
+import { sendersSchema } from "./senders.js";
 
 function receptionOf(services: Services): ReceptionService {
   const { reception } = services.features.of(GATEWAY) ?? {};
@@ -135,6 +136,15 @@ export const listReceived: Endpoint = {
     const { reception, reach } = await stewardOf(ctx, services);
     const received = await reception.list(parseBody(listQuery, { ...ctx.query }), reach);
     ctx.body = { received } satisfies z.infer<typeof receivedListSchema>;
+  },
+};
+
+/** GET /gateway/senders: what has come from whom, and what was refused. */
+export const listSenders: Endpoint = {
+  answer: { SenderList: sendersSchema },
+  handler: async (ctx, services) => {
+    const { reception, reach } = await stewardOf(ctx, services);
+    ctx.body = (await reception.senders(reach)) satisfies z.infer<typeof sendersSchema>;
   },
 };
 

@@ -7,6 +7,7 @@ import type { Completed, Submission } from "./received-jobs.js";
 import type { ContextRefusal, RefusedCaller } from "./dicom-listener.js";
 import type { Reach } from "./reach.js";
 import type { Received, ReceivedChange, ReceivedChoice, ReceivedDetails } from "./received.js";
+import type { Senders } from "./senders.js";
 import type { StowAnswer } from "./stow.js";
 
 export interface ReceptionThreadOptions {
@@ -22,6 +23,8 @@ export interface ReceptionThread {
   complete(study: string, reach: Reach): Promise<Completed[]>;
   /** What lies there, as far as somebody reaches it. */
   list(filter: ReceivedFilter, reach: Reach): Promise<Received[]>;
+  /** What has come from whom. */
+  senders(reach: Reach): Promise<Senders>;
   show(study: string, reach: Reach): Promise<ReceivedDetails[]>;
   /** What of a study was removed. @throws RadserveError audit_failed */
   remove(study: string, choice: ReceivedChoice, reach: Reach): Promise<ReceivedChange[]>;

@@ -4,6 +4,8 @@
  */
 import { asRadserveError, errors, type RadserveError } from "../../../base/errors.js";
 
+/** Bytes before the first part, which nobody reads (RFC 2046 section 5.1.1). */
+const MOST_PREAMBLE = 64 * 1024;
 /** Bytes of the headers of a part. */
 const MOST_HEADERS = 16 * 1024;
 const LINE = Buffer.from("\r\n");
@@ -39,7 +41,7 @@ export class Multipart {
    * RadserveError bad_request
    */
   async *parts(): AsyncGenerator<BodyPart> {
-    await this.#skip();
+    await this.#skip(MOST_PREAMBLE);
     for (;;) {
       while (this.#held.length < 2) await this.#more();
       if (this.#held.toString("latin1", 0, 2) === "--") return;
@@ -55,9 +57,12 @@ export class Multipart {
     }
   }
 
-  async #skip(): Promise<void> {
-    const rest = this.#until();
-    while ((await rest.next()).done !== true);
+  async #skip(most = Infinity): Promise<void> {
+    let skipped = 0;
+    for await (const { length } of this.#until()) {
+      skipped += length;
+      if (skipped > most) throw this.#broken(`more than ${most} bytes before the first boundary`);
+    }
   }
 
   /** What comes before the next boundary. */

@@ -3,12 +3,18 @@
  * it: objects of another patient under the same StudyInstanceUID lie in a folder of their own, so
  * that neither keeps the other out, and no series is of two people.
  *
- *     patients/PEER/STUDY.json   hashes of the PatientID that has the folder STUDY
+ *     patients/PEER/STUDY.json           hash of the PatientID that has the folder STUDY
+ *     patients/PEER/STUDY.issuer.ID.json  hash of its IssuerOfPatientID, of the claim with that id
  *
  * The first object claims it, by a file that appears at once and only once, whichever node it
  * comes to. The claim decides between objects that come at one moment; once they lie there, they
  * do. So each object looks at it again when it lies there.
+ *
+ * An object without an issuer is of the patient with that PatientID. Two issuers are two patients,
+ * though an object without one could be of either: so the first issuer that comes claims the study
+ * in the same way, and the folder has one from then on.
  */
+import { randomUUID } from "node:crypto";
 import { closeSync, type BigIntStats } from "node:fs";
 import { lstat } from "node:fs/promises";
 import path from "node:path";
@@ -33,12 +39,18 @@ const PATIENTS = "patients";
 const MOST_CLAIM = 1024;
 
 /** By hashes, so that no file here has an identifier. */
-const patientSchema = z.object({
-  id: z.string(),
+interface Patient {
+  id: string;
   /** Empty where nobody says who gave the id. */
+  issuer: string;
+}
+const claimSchema = z.object({
+  id: z.string(),
   issuer: z.string(),
+  /** By which an issuer claims it; empty in those of versions before. */
+  claim: z.uuid().or(z.literal("")).default(""),
 });
-type Patient = z.infer<typeof patientSchema>;
+const issuerSchema = z.object({ issuer: z.string().min(1) });
 
 function patientOf(attributes: Attributes): Patient {
   const issuer = attributes.comparable("IssuerOfPatientID");
@@ -78,17 +90,22 @@ async function patientBy(file: string): Promise<Patient | undefined> {
 }
 
 /**
- * By the first object of a study that can be read; undefined where there is none.
+ * By the first object of a study that can be read, and fits; undefined where there is none.
  * @param own the file of the object that comes: a damaged one there gives way, and says nothing
  */
-async function patientIn(folder: string, own: string): Promise<Patient | undefined> {
+async function patientIn(
+  folder: string,
+  own: string,
+  fits: (patient: Patient) => boolean = () => true,
+): Promise<Patient | undefined> {
   for (const series of await namesIn(folder))
     for (const name of await filesIn(path.join(folder, series))) {
       const file = path.join(folder, series, name);
       if (!name.endsWith(".dcm") || file === own) continue;
       const patient = await patientBy(file);
-      if (patient !== undefined) return patient;
+      if (patient !== undefined && fits(patient)) return patient;
     }
+  if (own === "") return undefined;
   const patient = await patientBy(own);
   return patient === undefined || (await isDamaged(own)) ? undefined : patient;
 }
@@ -96,6 +113,7 @@ async function patientIn(folder: string, own: string): Promise<Patient | undefin
 /** Whose a study is, and the file that says it as it was then. */
 interface Known {
   patient: Patient;
+  claim: string;
   /** Of the file; undefined where none could be read. */
   file: Pick<BigIntStats, "ino" | "ctimeNs"> | undefined;
 }
@@ -126,7 +144,7 @@ export class Patients {
     attributes: Attributes,
   ): Promise<string> {
     const coming = patientOf(attributes);
-    const has = (await this.#unchanged(peer, study)) ?? (await this.#read(peer, study));
+    const has = await this.#has(peer, study, coming);
     if (has !== undefined && isOne(has, coming)) return study;
     const beside = folderBeside(study, coming);
     const lies = await this.#patientIn(peer, study, file);
@@ -135,7 +153,10 @@ export class Patients {
     const before = await namesIn(path.join(this.folder, "series", peer, beside));
     if (lies === undefined && before.length > 0) return beside;
     if (has !== undefined) await this.forget(peer, study);
-    return isOne(await this.#claim(peer, study, file, coming), coming) ? study : beside;
+    const mine = await this.#claim(peer, study, file, coming);
+    // Something else may lie in the place of its file
+    const now = (await this.#has(peer, study, coming)) ?? mine;
+    return isOne(now, coming) ? study : beside;
   }
 
   /**
@@ -149,14 +170,57 @@ export class Patients {
     file: readonly [series: string, name: string],
     attributes: Attributes,
   ): Promise<string> {
-    if ((await this.#unchanged(peer, study)) !== undefined) return study;
+    const now = await this.#unchanged(peer, study);
+    if (now !== undefined && isOne(now, patientOf(attributes))) return study;
     return this.folderOf(peer, study, file, attributes);
   }
 
   /** The study is not there any more: whoever comes next has it. */
   async forget(peer: string, study: string): Promise<void> {
+    const folder = path.join(this.folder, PATIENTS, peer);
+    const { claim } =
+      this.#known.get(`${peer}/${study}`) ?? (await this.#claimed(peer, study)) ?? {};
     this.#known.delete(`${peer}/${study}`);
-    await removeFile(path.join(this.folder, PATIENTS, peer), `${study}.json`);
+    if (claim !== undefined) await removeFile(folder, issuerName(study, claim));
+    await removeFile(folder, `${study}.json`);
+  }
+
+  /**
+   * Whose a study is. The first object that says who gave the PatientID says so of the study.
+   * @returns undefined where nobody has it, or its claim is none that was written here
+   */
+  async #has(peer: string, study: string, coming: Patient): Promise<Patient | undefined> {
+    const key = `${peer}/${study}`;
+    const isKnown = (await this.#unchanged(peer, study)) !== undefined;
+    const known = isKnown ? this.#known.get(key) : await this.#read(peer, study);
+    if (known === undefined) return undefined;
+    const { patient, claim } = known;
+    // One without an issuer is of the study whoever gave its id
+    if (patient.issuer !== "" || coming.issuer === "" || patient.id !== coming.id) return patient;
+    const { issuer } = await this.#claimIssuer(peer, study, claim, coming);
+    const has = { ...patient, issuer };
+    this.#known.set(key, { ...known, patient: has });
+    return has;
+  }
+
+  /** @returns whose issuer the study has */
+  async #claimIssuer(peer: string, study: string, claim: string, coming: Patient) {
+    const dir = path.join(this.folder, PATIENTS, peer);
+    const name = issuerName(study, claim);
+    const read = async () =>
+      issuerSchema.safeParse(storedJson((await textIn(dir, name)) ?? "null")).data;
+    const there = await read();
+    if (there !== undefined) return there;
+    // One that came before this version kept it
+    const folder = path.join(this.folder, "series", peer, study);
+    const before = await patientIn(
+      folder,
+      "",
+      ({ id, issuer }) => id === coming.id && issuer !== "",
+    );
+    const mine = { issuer: before?.issuer ?? coming.issuer };
+    await this.#appear(dir, name, mine, async () => (await read()) === undefined);
+    return (await read()) ?? mine;
   }
 
   #patientIn(
@@ -183,19 +247,25 @@ export class Patients {
     return lstat(claim, { bigint: true }).catch(ifMissing(undefined));
   }
 
-  /** Undefined where nobody has it, or its claim is none that was written here. */
-  async #read(peer: string, study: string): Promise<Patient | undefined> {
-    // Before it is read: one that takes its place is another one
-    const file = await this.#facts(peer, study);
+  async #claimed(peer: string, study: string) {
     const text = await textIn(path.join(this.folder, PATIENTS, peer), `${study}.json`);
-    const patient = patientSchema.safeParse(storedJson(text ?? "null")).data;
-    if (patient === undefined) return undefined;
-    if (this.#known.size >= MOST_KNOWN) this.#known.clear();
-    this.#known.set(`${peer}/${study}`, { patient, file });
-    return patient;
+    return claimSchema.safeParse(storedJson(text ?? "null")).data;
   }
 
-  /** @returns whose the study is, which is `coming` where nobody has it */
+  /** Undefined where nobody has it, or its claim is none that was written here. */
+  async #read(peer: string, study: string): Promise<Known | undefined> {
+    // Before it is read: one that takes its place is another one
+    const file = await this.#facts(peer, study);
+    const claimed = await this.#claimed(peer, study);
+    if (claimed === undefined) return undefined;
+    const { claim, ...patient } = claimed;
+    if (this.#known.size >= MOST_KNOWN) this.#known.clear();
+    const known = { patient, claim, file };
+    this.#known.set(`${peer}/${study}`, known);
+    return known;
+  }
+
+  /** @returns whose the study is where nobody has it, by what lies there or comes */
   async #claim(
     peer: string,
     study: string,
@@ -204,18 +274,31 @@ export class Patients {
   ): Promise<Patient> {
     // A spool of an earlier version has no claims
     const mine = (await this.#patientIn(peer, study, file)) ?? coming;
-    async function* pieces() {
-      yield await Promise.resolve(Buffer.from(JSON.stringify(mine)));
-    }
     const dir = await this.made(PATIENTS, peer);
-    await receiveFile(dir, `${study}.json`, pieces(), {
-      // One that cannot be read is none
-      overwrite: async () => (await this.#read(peer, study)) === undefined,
+    const claim = { ...mine, claim: randomUUID() };
+    const isNone = async () => (await this.#claimed(peer, study)) === undefined;
+    await this.#appear(dir, `${study}.json`, claim, isNone);
+    return mine;
+  }
+
+  /** A file appears at once, and only once. @param isNone one that cannot be read is none */
+  async #appear(
+    dir: string,
+    name: string,
+    value: object,
+    isNone: () => Promise<boolean>,
+  ): Promise<void> {
+    async function* pieces() {
+      yield await Promise.resolve(Buffer.from(JSON.stringify(value)));
+    }
+    await receiveFile(dir, name, pieces(), {
+      overwrite: isNone,
       mostBytes: MOST_CLAIM,
       minimumFreeBytes: 0,
     }).catch((error: unknown) => {
       if (!(error instanceof RadserveError) || error.code !== "file_exists") throw error;
     });
-    return (await this.#read(peer, study)) ?? mine;
   }
 }
+
+const issuerName = (study: string, claim: string): string => `${study}.issuer.${claim}.json`;

@@ -62,7 +62,7 @@ export interface SeriesReception {
   interruptedAt: number | undefined;
   /** By which interruptions of the same objects are told apart; empty where there is none. */
   notes: readonly string[];
-  /** AE titles that were called beside the first of the settings. */
+  /** AE titles that were called, as far as rules asked for them when it came. */
   titles: readonly string[];
 }
 
@@ -83,6 +83,8 @@ interface Brought {
   at: number;
   /** Some of it was not there before. */
   fresh: boolean;
+  /** The disk has the note that it is brought. */
+  isNoted: boolean;
   /** Notes of what broke off before: a whole association after it makes up for that. */
   before: readonly string[];
 }
@@ -103,8 +105,7 @@ export class Reception {
   async begin(): Promise<void> {
     const node = await this.options.node;
     // The port may be open already
-    const isBefore = (id: string) =>
-      id.startsWith(`${node}.`) && !id.startsWith(`${node}.${this.#started}-`);
+    const isBefore = (id: string) => id.startsWith(`${node}.`) && !this.#isOwn(id);
     for (const [peer, study] of await this.#studies())
       for (const note of (await namesIn(this.#path(peer, study))).flatMap(noteOf))
         if (note.kind === "coming" && isBefore(note.id))
@@ -167,11 +168,10 @@ export class Reception {
     notes: readonly Note[],
   ): SeriesReception {
     const there = new Set(names.map((name) => hashOf(name.slice(0, -".dcm".length))));
-    const own = new Set([...this.#transfers].map(({ id }) => id));
     const of = (kind: NoteKind) => notes.filter((note) => note.kind === kind);
     const lost = of("lost").filter(({ id }) => !there.has(id));
     const broken = of("broken");
-    const elsewhere = of("coming").filter(({ id }) => !own.has(id));
+    const elsewhere = of("coming").filter(({ id }) => !this.#isOwn(id));
     const at = [...lost, ...broken].map((note) => this.#firstSeen(peer, study, note));
     return {
       lost: lost.length,
@@ -181,6 +181,14 @@ export class Reception {
       notes: [...lost, ...broken].map(nameOf),
       titles: of("called").map(({ id }) => Buffer.from(id, "hex").toString("latin1")),
     };
+  }
+
+  /**
+   * Whether a note is of this process, which knows better what it has open: its disk may not have
+   * let the note go when that ended.
+   */
+  #isOwn(id: string): boolean {
+    return id.includes(`.${this.#started}-`);
   }
 
   #firstSeen(peer: string, study: string, note: Note): number {
@@ -210,9 +218,8 @@ export class Reception {
   ): Promise<void> {
     const there = new Set(names.map((name) => hashOf(name.slice(0, -".dcm".length))));
     for (const transfer of this.#transfers) transfer.forget(place);
-    const own = new Set([...this.#transfers].map(({ id }) => id));
     const isOver = ({ kind, id }: Note) =>
-      (kind === "lost" && there.has(id)) || (kind === "coming" && own.has(id));
+      (kind === "lost" && there.has(id)) || (kind === "coming" && this.#isOwn(id));
     await this.#drop(place, notes.filter(isOver).map(nameOf));
   }
 
@@ -253,7 +260,9 @@ export class Reception {
     for (const { place, fresh, before } of brought) {
       const { peer, study, series } = place;
       const coming: Note = { series, kind: "coming", id: transfer.id };
-      if (isWhole || !fresh) await this.#drop(place, [nameOf(coming), ...(isWhole ? before : [])]);
+      // A kill now would forget what the disk could not take a note of
+      if (!this.#isUnwritten(place) && (isWhole || !fresh))
+        await this.#drop(place, [nameOf(coming), ...(isWhole ? before : [])]);
       else {
         const name = nameOf({ ...coming, kind: "broken" });
         await this.#change(peer, study, coming, "broken").catch(() => this.#remember(place, name));
@@ -292,6 +301,11 @@ export class Reception {
     const key = `${peer}/${study}`;
     const known = this.#unwritten.get(key) ?? new Set();
     this.#unwritten.set(key, known.add(name));
+  }
+
+  #isUnwritten({ peer, study, series }: SeriesPlace): boolean {
+    const names = this.#unwritten.get(`${peer}/${study}`) ?? [];
+    return [...names].flatMap(noteOf).some((note) => note.series === series);
   }
 
   async #writeAgain(peer: string, study: string, names: Set<string>): Promise<void> {
@@ -338,23 +352,28 @@ export class Transfer {
 
   /**
    * It is whole, and will appear. Resolves when the disk has the note that this brings the series.
-   * @param title that was called, where it is not the first of the settings
+   * @param title that was called, where rules ask for it
    */
   async brings(place: SeriesPlace, title?: string): Promise<void> {
-    if (this.#brought.has(keyOfPlace(place))) return;
+    const known = this.#brought.get(keyOfPlace(place));
+    if (known?.isNoted === true) return;
     if (this.id === "") this.id = await this.name();
-    const before = await this.reception.broken(place);
-    this.#brought.set(keyOfPlace(place), { place, at: monotonic(), fresh: false, before });
+    const before = known?.before ?? (await this.reception.broken(place));
+    const brought = { fresh: false, isNoted: false, ...known, place, at: monotonic(), before };
+    this.#brought.set(keyOfPlace(place), brought);
+    // Where the disk does not take it, the next object of the series tries again
     await this.reception.write(place, "coming", this.id);
     if (title !== undefined)
       await this.reception.write(place, "called", Buffer.from(title, "latin1").toString("hex"));
+    brought.isNoted = true;
   }
 
   /** It lies there. */
   kept(place: SeriesPlace, fresh: boolean): void {
     this.#coming = undefined;
     this.#last = place;
-    const known = this.#brought.get(keyOfPlace(place)) ?? { place, before: [], fresh: false };
+    const nothing = { place, before: [], fresh: false, isNoted: false };
+    const known = this.#brought.get(keyOfPlace(place)) ?? nothing;
     this.#brought.set(keyOfPlace(place), {
       ...known,
       at: monotonic(),

@@ -3,17 +3,28 @@
  * it. Nothing of what is removed is left behind, under no other name either.
  *
  *     removing/RULE/PEER/STUDY/SERIES  series that are removed just now
+ *
+ * What comes meanwhile is no part of that: a list in the folder says which objects go, so that
+ * whoever ends a removal whose process was killed keeps the others.
  */
-import { lstat, rename } from "node:fs/promises";
+import { link, lstat, rename } from "node:fs/promises";
 import path from "node:path";
-import { ifMissing } from "../../../files/durable-files.js";
-import { RECEPTION_NOTE } from "../../../files/helper-names.js";
+import { z } from "zod";
+import { ifThere } from "../../../base/errno.js";
+import { RadserveError } from "../../../base/errors.js";
+import { storedJson } from "../../../base/stored-json.js";
+import { ifMissing, syncFolder } from "../../../files/durable-files.js";
+import { RECEPTION_NOTE, stagingName } from "../../../files/helper-names.js";
+import { replaceFile } from "../../../files/new-file.js";
 import type { Reception } from "./reception.js";
-import { filesIn, namesIn, removeEmpty, removeFile } from "./spool-folders.js";
+import { filesIn, namesIn, removeEmpty, removeFile, textIn } from "./spool-folders.js";
 import { againPath, objectPath, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
 import { nameBeside } from "./study-folder.js";
 
 export const REMOVING = "removing";
+/** In the folder of a series that is removed: the names of the objects that go. */
+const LEAVING = stagingName("removing");
+const leavingSchema = z.array(z.string());
 /** In the place of a rule's name, which earlier versions had there. */
 const ANY_RULE = "=";
 
@@ -39,28 +50,31 @@ export class Removal {
     const { spool, removing } = this.options;
     await removing({ peer, study, objects: names.length });
     const folder = this.#path(...seriesPath(peer, study, series));
-    const leaving = path.join(await spool.made(REMOVING, ANY_RULE, peer, study), series);
-    await rename(folder, leaving);
-    for (const late of (await namesIn(leaving)).filter((name) => name.endsWith(".dcm")))
-      if (!names.includes(late))
-        await rename(
-          path.join(leaving, late),
-          path.join(await spool.made(...seriesPath(peer, study, series)), late),
-        );
-    await this.end(ANY_RULE, place);
+    await replaceFile(folder, LEAVING, JSON.stringify(names)).catch((error: unknown) => {
+      // What is removed makes room; nothing comes meanwhile on a full disk
+      if (!(error instanceof RadserveError) || error.code !== "disk_full") throw error;
+    });
+    await rename(folder, path.join(await spool.made(REMOVING, ANY_RULE, peer, study), series));
+    await this.end(ANY_RULE, place, names);
   }
 
-  /** Removes what lies in the folder of a removal; a process before may have begun it. */
-  async end(rule: string, place: SeriesPlace): Promise<void> {
+  /**
+   * Removes what lies in the folder of a removal; a process before may have begun it.
+   * @param names of the objects that go; as their list has it if absent
+   */
+  async end(rule: string, place: SeriesPlace, names?: readonly string[]): Promise<void> {
     const { peer, study, series } = place;
     const leaving = this.#path(REMOVING, rule, peer, study, series);
     const studies = (await namesIn(this.#path("studies"))).map((one) =>
       this.#path("studies", one, peer, study),
     );
-    for (const name of await filesIn(leaving)) {
+    await this.#keepLate(place, leaving, names ?? (await leavingOf(leaving)));
+    for (const name of (await filesIn(leaving)).filter((one) => one !== LEAVING)) {
       await this.#removeFurther(place, path.join(leaving, name), studies);
       await removeFile(leaving, name);
     }
+    // The last: whoever goes on with this needs it
+    await removeFile(leaving, LEAVING);
     const left = this.#path("series", peer, study);
     // What came meanwhile is a series of its own
     const isGone = (await filesIn(path.join(left, series))).length === 0;
@@ -90,6 +104,26 @@ export class Removal {
       await removeEmpty(empty);
   }
 
+  /** Objects that are none of those that go lie in their series again. */
+  async #keepLate(
+    { peer, study, series }: SeriesPlace,
+    leaving: string,
+    names: readonly string[] | undefined,
+  ): Promise<void> {
+    if (names === undefined) return;
+    const going = new Set(names);
+    const late = (await filesIn(leaving)).filter(
+      (name) => name.endsWith(".dcm") && !going.has(name),
+    );
+    if (late.length === 0) return;
+    const to = await this.options.spool.made(...seriesPath(peer, study, series));
+    // One that came again since is there already
+    for (const name of late)
+      await link(path.join(leaving, name), path.join(to, name)).catch(ifThere);
+    await syncFolder(to);
+    for (const name of late) await removeFile(leaving, name);
+  }
+
   /**
    * Further names of an object: in the folders of studies, and that of version 0.6.
    * @param studies those folders, of all rules
@@ -114,4 +148,10 @@ export class Removal {
     if (links <= 2 && (await inodeOf(second)) === found.ino)
       await removeFile(path.dirname(second), path.basename(second));
   }
+}
+
+/** Undefined of a removal that a version before began, which wrote no list. */
+async function leavingOf(folder: string): Promise<string[] | undefined> {
+  const text = await textIn(folder, LEAVING);
+  return leavingSchema.safeParse(storedJson(text ?? "null")).data;
 }

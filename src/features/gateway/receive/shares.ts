@@ -31,6 +31,9 @@ interface Held {
 /** One folder of a series as it was counted; another time of change says that it is another. */
 interface Counted extends Held {
   changed: bigint;
+  objects: number;
+  /** When (ms since 1970) the last of them was written. */
+  lastAt: number;
 }
 
 /** Of one peer. */
@@ -56,6 +59,16 @@ const all = ({ held, coming }: PeerShare): Held => ({
   bytes: held.bytes + coming.bytes,
   files: held.files + coming.files,
 });
+
+/** What lies there of a peer. */
+export interface PeerHolds {
+  studies: number;
+  series: number;
+  objects: number;
+  bytes: number;
+  /** When (ms since 1970) its last object was written. */
+  lastAt: number | undefined;
+}
 
 /** In the words of the conditions. */
 export interface ShareTold {
@@ -204,6 +217,28 @@ export class Shares {
     });
   }
 
+  /** What each peer holds, which is counted again where that is some time ago. */
+  async holds(): Promise<Map<string, PeerHolds>> {
+    for (const peer of await namesIn(path.join(this.options.folder, "series"))) this.#shareOf(peer);
+    const found = new Map<string, PeerHolds>();
+    for (const [peer, share] of this.#peers) {
+      if (this.#mayCount(share)) await this.#count(peer, share);
+      // What was refused leaves its folder empty
+      const folders = [...share.folders].filter(([, { objects }]) => objects > 0);
+      const sum = (of: (one: Counted) => number) =>
+        folders.reduce((total, [, one]) => total + of(one), 0);
+      const lastAt = folders.reduce((last, [, one]) => Math.max(last, one.lastAt), 0);
+      found.set(peer, {
+        studies: new Set(folders.map(([folder]) => path.dirname(folder))).size,
+        series: folders.length,
+        objects: sum(({ objects }) => objects),
+        bytes: sum(({ bytes }) => bytes),
+        lastAt: folders.length === 0 ? undefined : lastAt,
+      });
+    }
+    return found;
+  }
+
   /** One count at a time. */
   #count(peer: string, share: PeerShare): Promise<void> {
     share.counting ??= this.#counted(peer, share).finally(() => (share.counting = undefined));
@@ -250,18 +285,18 @@ async function countedIn(
   if (changed === undefined) return undefined;
   if (before?.changed === changed) return before;
   const names = await namesIn(folder);
-  const found: Counted = { changed, bytes: 0, files: 0 };
+  const found: Counted = { changed, bytes: 0, files: 0, objects: 0, lastAt: 0 };
   for (let at = 0; at < names.length; at += AT_ONCE) {
-    const sizes = names.slice(at, at + AT_ONCE).map((name) =>
-      lstat(path.join(folder, name)).then(
-        ({ size }) => size,
-        () => undefined,
-      ),
-    );
-    for (const size of await Promise.all(sizes)) {
-      if (size === undefined) continue;
+    const some = names.slice(at, at + AT_ONCE).map(async (name) => {
+      const one = await lstat(path.join(folder, name)).catch(() => undefined);
+      return one === undefined ? [] : [{ name, size: one.size, mtimeMs: one.mtimeMs }];
+    });
+    for (const { name, size, mtimeMs } of (await Promise.all(some)).flat()) {
       found.bytes += onDisk(size);
       found.files += 1;
+      if (!name.endsWith(".dcm")) continue;
+      found.objects += 1;
+      found.lastAt = Math.max(found.lastAt, mtimeMs);
     }
   }
   return found;

@@ -43,6 +43,7 @@ import { Reception } from "./reception.js";
 import { RuleBook } from "./rules.js";
 import { isOddUid, seriesPath, Spool, type KeptObject, type SeriesPlace } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
+import { Refusals, sendersOf, type Senders } from "./senders.js";
 import { storeParts, type StowAnswer } from "./stow.js";
 
 const { config, settings: first } = workerData as ReceptionThreadOptions;
@@ -53,6 +54,7 @@ const methods: ReceptionThread = {
   complete: (study, reach) =>
     arrivals.complete(study, (one, rule) => reaches(reach, settings, one, rule)),
   list,
+  senders,
   async show(study, reach) {
     const all = (await reached(reach, study)).map((place) => arrivals.details(place));
     return (await Promise.all(all)).flatMap((one) => one ?? []);
@@ -93,7 +95,12 @@ const counts = {
   bytes: { dicom: 0, stow: 0 },
   refused: {} as Record<string, number>,
 };
-const refused = (reason: string) => (counts.refused[reason] = (counts.refused[reason] ?? 0) + 1);
+const began = new Date().toISOString();
+const refusals = new Refusals();
+function refused(reason: string, peer?: string): void {
+  counts.refused[reason] = (counts.refused[reason] ?? 0) + 1;
+  if (peer !== undefined) refusals.note(peer, reason);
+}
 
 /** By peer, class and reason; no stranger can make more of them than these. */
 const contexts = new Map<string, RefusedContext>();
@@ -101,7 +108,7 @@ const callers = new Map<string, RefusedCaller & { count: number }>();
 const MOST_NAMES = 200;
 
 function contextRefused(peer: string, sopClass: string, why: ContextRefusal): void {
-  refused("context");
+  refused("context", peer);
   const key = `${peer} ${sopClass} ${why}`;
   const known = contexts.get(key);
   if (known === undefined && contexts.size >= MOST_NAMES) return;
@@ -147,6 +154,7 @@ const listener =
     : new DicomPort(settings.dicom, settings.peers, {
         spool,
         reception,
+        notesTitle: () => settings.rules.some(({ called }) => called !== undefined),
         log,
         refused,
         contextRefused,
@@ -200,6 +208,19 @@ async function list({ peer, state, limit }: ReceivedFilter, reach: Reach): Promi
     if (one !== undefined && (state === undefined || one.state === state)) found.push(one);
   }
   return found;
+}
+
+/** @param reach senders whose folders it does not hold are left out */
+async function senders({ input }: Reach): Promise<Senders> {
+  const holds = await spool.shares.holds();
+  const all = sendersOf(Object.keys(settings.peers), holds, refusals);
+  return {
+    since: began,
+    associations: listener?.associations ?? 0,
+    senders: all.filter(({ peer }) => isInside(path.join(settings.spool, "series", peer), input)),
+    contexts: [...contexts.values()],
+    callers: [...callers.values()],
+  };
 }
 
 /** Says that objects of a study come; nobody is told that they are kept before that. */
@@ -305,7 +326,7 @@ async function store(
   { peer, address, boundary }: StowRequest,
   body: ReadableStream<Uint8Array>,
 ): Promise<StowAnswer> {
-  const began = performance.now();
+  const start = performance.now();
   const series = new Map<string, CameOfSeries>();
   const kept = (object: KeptObject) => {
     count(series, peer, object);
@@ -320,7 +341,7 @@ async function store(
       spool,
       transfer,
       kept,
-      refused,
+      refused: (reason) => refused(reason, peer),
       log,
       coming: (study) => coming(peer, study, address),
     });
@@ -335,6 +356,6 @@ async function store(
     // Nobody wants the rest of a body that is refused
     await pieces.return?.().catch(() => undefined);
     rested();
-    came(peer, series.values(), { address, ms: Math.round(performance.now() - began) });
+    came(peer, series.values(), { address, ms: Math.round(performance.now() - start) });
   }
 }

@@ -32,6 +32,7 @@ import type { Existing } from "../../../results/receipt/read-receipt.js";
 import type { Receipt } from "../../../results/receipt/receipt.js";
 import { trustSchema, type Trust } from "../../../results/receipt/seal.js";
 import { LINES, linesFromEnd, LONGEST_LINE, openLists } from "./files.js";
+import { openWhose, sealedWhoseSchema, whoseSchema } from "./whose.js";
 
 /** The file that `rebuild` writes. */
 const REBUILT = `rebuilt${LINES}`;
@@ -48,6 +49,7 @@ const rowSchema = z.object({
   study: z.string().optional().describe("StudyInstanceUID"),
   series: z.string().optional().describe("SeriesInstanceUID"),
   patient: z.string().optional().describe("Keyed hash of PatientID, as in the audit of its node"),
+  whose: sealedWhoseSchema.optional(),
   models: z.array(
     z.object({
       name: z.string(),
@@ -62,6 +64,11 @@ const rowSchema = z.object({
 export type ListRow = z.infer<typeof rowSchema>;
 
 const listedRow = rowSchema.extend({
+  whose: whoseSchema
+    .optional()
+    .describe(
+      "Patient and study as the image named them when it was analysed, where that is known",
+    ),
   trust: trustSchema.describe(
     "Whether the receipt is this installation's; of one that is not, nothing that was found is told",
   ),
@@ -82,7 +89,11 @@ export interface ListQuery {
   modality?: string | undefined;
   /** A part of the path of the receipt or the image, or one of its UIDs. */
   text?: string | undefined;
-  patient?: string | undefined;
+  /** Its keyed hashes: each node has its own, and each key of results another. */
+  patient?: readonly string[] | undefined;
+  accession?: readonly string[] | undefined;
+  /** StudyInstanceUID. */
+  study?: string | undefined;
   /** ISO 8601; `to` is not included. */
   from?: string | undefined;
   to?: string | undefined;
@@ -91,7 +102,7 @@ export interface ListQuery {
 /** A line about a receipt. */
 export function rowOf(
   receipt: Receipt,
-  known: Pick<ListRow, "receipt" | "input" | "patient">,
+  known: Pick<ListRow, "receipt" | "input" | "patient" | "whose">,
 ): ListRow {
   const { source, models, timings, status } = receipt;
   return {
@@ -146,7 +157,7 @@ export class ListWriter {
   add(
     { fdPath, realPath }: Pick<OpenedPath, "fdPath" | "realPath">,
     receipt: Receipt,
-    { name, ...known }: Pick<ListRow, "input" | "patient"> & { name: string },
+    { name, ...known }: Pick<ListRow, "input" | "patient" | "whose"> & { name: string },
   ): void {
     const root = this.roots
       .filter((one) => isInside(realPath, [one]))
@@ -273,14 +284,18 @@ async function* allLines(roots: readonly string[]): AsyncGenerator<ListLine> {
 }
 
 function fits(row: ListRow, wanted: ListQuery): boolean {
-  const { model, finding, status, modality, text, patient, from, to } = wanted;
+  const { model, finding, status, modality, text, patient, accession, study, from, to } = wanted;
+  const isOneOf = (hashes: readonly string[], ...of: (string | undefined)[]) =>
+    of.some((hash) => hash !== undefined && hashes.includes(hash));
   const models = model === undefined ? row.models : row.models.filter(({ name }) => name === model);
   return (
     (model === undefined || models.some((one) => one.status !== "not_accepted")) &&
     (finding === undefined || models.some(({ found }) => found.includes(finding))) &&
     (status === undefined || row.status === status) &&
     (modality === undefined || row.modality === modality) &&
-    (patient === undefined || row.patient === patient) &&
+    (patient === undefined || isOneOf(patient, row.patient, row.whose?.patient)) &&
+    (accession === undefined || isOneOf(accession, row.whose?.accession)) &&
+    (study === undefined || row.study === study) &&
     (from === undefined || row.at >= from) &&
     (to === undefined || row.at < to) &&
     (text === undefined ||
@@ -302,13 +317,17 @@ function sieve({
   status,
   modality,
   patient,
+  accession,
+  study,
 }: ListQuery): (line: ListLine) => boolean {
-  const words = [model, finding, status, modality, patient].filter((word) => word !== undefined);
+  const words = [model, finding, status, modality, study].filter((word) => word !== undefined);
   const found = words.map((word) => JSON.stringify(word));
+  const hashes = [patient, accession].filter((each) => each !== undefined);
   const part = text === undefined ? undefined : inJson(text).toLowerCase();
   return (line) =>
     (to === undefined || line.at < to) &&
     found.every((word) => line.text.includes(word)) &&
+    hashes.every((each) => each.some((hash) => line.text.includes(hash))) &&
     (part === undefined || `${line.receipt} ${line.text}`.toLowerCase().includes(part));
 }
 
@@ -329,21 +348,28 @@ interface ListPage {
 /**
  * A row as its receipt says it: anybody may have written the line. Of a receipt that is not trusted
  * nothing is told but that it is there.
- * @returns undefined where there is no receipt (any more)
+ * @returns undefined where there is no receipt (any more), or it is not what is wanted
  */
-async function listedRowOf(row: ListRow, read: ListPage["read"]): Promise<ListedRow | undefined> {
+async function listedRowOf(
+  row: ListRow,
+  wanted: ListQuery,
+  read: ListPage["read"],
+): Promise<ListedRow | undefined> {
   const found = await read(row.receipt);
   if (found.kind === "none") return undefined;
   const trust: Trust =
     found.kind === "receipt" ? found.trust : { trusted: false, why: "no_receipt" };
   if (found.kind === "receipt" && trust.trusted) {
     const { receipt, input, patient } = row;
+    const whose = row.whose && (await openWhose(row.whose, found.receipt));
     const known = {
       receipt,
       ...(input === undefined ? {} : { input }),
       ...(patient === undefined ? {} : { patient }),
+      ...(whose === undefined || row.whose === undefined ? {} : { whose: row.whose }),
     };
-    return { ...rowOf(found.receipt, known), trust };
+    const told = rowOf(found.receipt, known);
+    return fits(told, wanted) ? { ...told, whose, trust } : undefined;
   }
   const models = row.models.map(({ name, version, status }) => ({
     name,
@@ -351,7 +377,9 @@ async function listedRowOf(row: ListRow, read: ListPage["read"]): Promise<Listed
     status,
     found: [],
   }));
-  return { ...row, models, trust };
+  const told: ListRow = { ...row, models };
+  delete told.whose;
+  return fits(told, wanted) ? { ...told, whose: undefined, trust } : undefined;
 }
 
 /**
@@ -385,8 +413,8 @@ export async function listResults(
       continue;
     }
     if (!sees(row.receipt) || !fits(row, wanted)) continue;
-    const shown = await listedRowOf(row, read);
-    if (shown === undefined || !fits(shown, wanted)) continue;
+    const shown = await listedRowOf(row, wanted, read);
+    if (shown === undefined) continue;
     if (results.length === limit)
       return { results, next_cursor: last === undefined ? null : cursorOf(last) };
     last = row;

@@ -34,7 +34,7 @@ export const opaqueName = z
   .regex(/^[\w-]{23,8000}$/, "Expected a name as the list of results gives it");
 
 /** What a name stands for: one of each never reads as one of the other. */
-type NamedThing = "receipt" | "input";
+type NamedThing = "receipt" | "input" | "whose";
 
 function keysOf(key: string, of: NamedThing) {
   const both = createHmac("sha512", Buffer.from(key, "hex")).update(of).digest();

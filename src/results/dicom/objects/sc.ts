@@ -2,10 +2,12 @@
  * The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture
  * (PS3.3 A.8).
  */
-import { packRle, release } from "../../../addon/bytes.js";
+import { packRle, rleHolds } from "../../../addon/bytes.js";
 import type { Picture } from "../../../addon/picture.js";
 import type { DicomFile } from "../../../images/dicom/dicom-file.js";
 import { imageOf } from "../../../images/dicom/dicom-image.js";
+import { encodedFrames } from "../../../images/dicom/frame-sources.js";
+import { readImagePixel } from "../../../images/dicom/pixel-format.js";
 import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
 import { dicomObject, type DicomObject } from "../elements.js";
 import { referenceFault, type ObjectKind } from "./kind.js";
@@ -88,17 +90,23 @@ export const sc: ObjectKind = {
 };
 
 /** The picture has to read back bit by bit, through its compression. */
-async function pixelFault(
+function pixelFault(
   file: DicomFile,
   { bytes, sha256 }: DicomObject,
   { width, height, rgb }: Picture,
-): Promise<string | undefined> {
-  const image = imageOf(file, bytes, sha256);
-  const { format } = image;
-  const alike = format.rows === height && format.columns === width && format.samplesPerPixel === 3;
-  const frame = alike ? await image.frame(0) : undefined;
-  if (frame === undefined || Buffer.compare(rgb, frame) !== 0)
-    return "its pixels are not the overlay's";
-  release(frame);
-  return undefined;
+): string | undefined {
+  const { format, frameCount } = imageOf(file, bytes, sha256);
+  const element = file.attributes.element("PixelData");
+  const pixel = readImagePixel(file.attributes, "PixelData", file.walk.warnings);
+  const frames = element === undefined ? undefined : encodedFrames(file, element, pixel);
+  const alike =
+    frameCount === 1 &&
+    format.rows === height &&
+    format.columns === width &&
+    format.samplesPerPixel === 3 &&
+    format.bitsAllocated === 8 &&
+    format.photometricInterpretation === "RGB";
+  return alike && frames?.coding === "rle" && rleHolds(frames.bytesOf(0), rgb)
+    ? undefined
+    : "its pixels are not the overlay's";
 }

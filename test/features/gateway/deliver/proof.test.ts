@@ -157,8 +157,8 @@ await t.test("anything else is another object, and its reason quotes no value", 
     [/^Other pixels/, file({}, { pixels: Buffer.from([1, 2, 3, 4, 5, 6, 7, 9]) })],
     [/^Other pixels/, file({}, { pixels: PIXELS.subarray(0, 6) })],
     [/^Pixels are on one side alone/, file({}, { pixels: undefined })],
-    [/no whole DICOM object/, SENT.subarray(0, 300)],
-    [/no whole DICOM object/, Buffer.from("<html>404</html>")],
+    [/not a whole DICOM object/, SENT.subarray(0, 300)],
+    [/not a whole DICOM object/, Buffer.from("<html>404</html>")],
   ];
   for (const [reason, found] of different) {
     const comparison = await compared(found);

@@ -241,11 +241,11 @@ await t.test("what is read back by an odd way is no proof", async (t) => {
     [{ state: "not_provable" }, { status: 406 }],
     [{ state: "away" }, { status: 503 }],
     [
-      { state: "away", reason: /no multipart/ },
+      { state: "away", reason: /not multipart/ },
       { status: 200, type: "text/html", body: Buffer.from("x") },
     ],
     [
-      { state: "away", reason: /no multipart/ },
+      { state: "away", reason: /not multipart/ },
       { status: 200, type: "multipart/related" },
     ],
     [
@@ -253,7 +253,7 @@ await t.test("what is read back by an odd way is no proof", async (t) => {
       { status: 200, type, body: Buffer.from("--b--") },
     ],
     [
-      { state: "away", reason: /no whole/ },
+      { state: "away", reason: /not a whole/ },
       { status: 200, type, body: Buffer.from(part("x")) },
     ],
     [

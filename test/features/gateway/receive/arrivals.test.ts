@@ -7,10 +7,12 @@ import { existsSync, readFileSync, readdirSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { errors } from "../../../../src/base/errors.js";
 import { createLog } from "../../../../src/base/log.js";
 import { Arrivals } from "../../../../src/features/gateway/receive/arrivals.js";
 import type { Submission } from "../../../../src/features/gateway/receive/received-jobs.js";
 import { DicomListener } from "../../../../src/features/gateway/receive/dicom-listener.js";
+import type { Reception } from "../../../../src/features/gateway/receive/reception.js";
 import { RuleBook } from "../../../../src/features/gateway/receive/rules.js";
 import { Spool } from "../../../../src/features/gateway/receive/spool.js";
 import { rule as ruleSchema } from "../../../../src/features/gateway/rule-settings.js";
@@ -92,6 +94,7 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
     ],
     spool,
     reception,
+    notesTitle: () => book.rules.some(({ called }) => called !== undefined),
     refused: () => undefined,
     contextRefused: () => undefined,
     callerRefused: () => undefined,
@@ -250,6 +253,42 @@ await t.test("an association of a process that was killed has broken off", async
   caller.abort();
 });
 
+await t.test("what a full disk takes no note of is remembered over a kill", async (t) => {
+  const folder = t.testdir();
+  const spool = new Spool(folder, { mostBytes: 1e7, minimumFreeBytes: 0, peerShare: 1 });
+  let isFull = false;
+  const open = () =>
+    receptionIn(folder, {
+      made: (...names) =>
+        isFull ? Promise.reject(errors.disk_full("No room.")) : spool.made(...names),
+    });
+  const place = { peer: "ct1", study: STUDY, series: "1.2.3.4" };
+  const before = open();
+  const transfer = before.open(place.peer);
+  transfer.begins();
+  await transfer.brings(place);
+  transfer.kept(place, true);
+  isFull = true;
+  transfer.begins();
+  transfer.named(place);
+  await transfer.notKept(instanceAt(2), errors.disk_full("No room."));
+  await transfer.end(true);
+  const known = async (reception: Reception) => {
+    const notes = (await reception.notesOf(place.peer, place.study)).get(place.series) ?? [];
+    return reception.of(place, [`${instanceAt(1)}.dcm`], notes);
+  };
+  t.match(await known(before), { lost: 1 });
+  isFull = false;
+  const after = open();
+  await after.begin();
+  t.match(await known(after), { lost: 0, broken: 1 }, "the process that knew of it is gone");
+  const again = after.open(place.peer);
+  await again.brings(place);
+  again.kept(place, true);
+  await again.end(true);
+  t.match(await known(after), { broken: 0 }, "sent again whole");
+});
+
 await t.test("a rule may require that a series has come whole", async (t) => {
   const { called, send, jobs, made, unmade } = await opened(t, { rules: [{ require: "whole" }] });
   const first = await called();
@@ -320,6 +359,15 @@ await t.test("rules by texts, late attributes, titles, counts and priority", asy
     ["1.2.3.3", undefined],
     ["1.2.3.5", undefined],
   ]);
+});
+
+await t.test("a rule may be for the usual title alone", async (t) => {
+  const { send, jobs, made, unmade } = await opened(t, { rules: [{ called: ["RADSERVE"] }] });
+  await send([inSeries("1.2.3.1", 1)]);
+  await send([inSeries("1.2.3.2", 1)], "URGENT");
+  await made(1);
+  t.same(await unmade(1), ["no_rule"]);
+  t.match(jobs, [{ request: { input_folder_path: /1\.2\.3\.1$/ } }]);
 });
 
 await t.test("the largest series of a study, and studies that lack one", async (t) => {

@@ -70,6 +70,7 @@ async function opened(
     peers: [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] }],
     spool,
     reception: receptionIn(folder, spool),
+    notesTitle: () => false,
     refused: (reason) => refused.push(reason),
     contextRefused: (...of) => names.push(of),
     callerRefused: (caller) => names.push(caller),

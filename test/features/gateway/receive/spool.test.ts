@@ -199,6 +199,56 @@ await t.test("two patients in a study keep each other from nothing, and are told
   t.same(last.conflicts.troubles(), []);
 });
 
+await t.test("two issuers of one PatientID are two patients, whoever comes between", async (t) => {
+  const { folder, spool } = spoolIn(t);
+  const of = (IssuerOfPatientID: string, n: number) =>
+    arriving({
+      PatientID: "A",
+      SeriesInstanceUID: `${SERIES}.${n}`,
+      ...(IssuerOfPatientID === "" ? {} : { IssuerOfPatientID }),
+    });
+  t.equal((await spool.keep("ct1", of("", 1))).study, STUDY);
+  t.equal((await spool.keep("ct1", of("X", 2))).study, STUDY, "the first issuer says whose it is");
+  const apart = await spool.keep("ct1", of("Y", 3));
+  t.match(apart.study, /=/);
+  for (const one of [spool, new Spool(folder, LIMITS)]) {
+    t.match(await one.keep("ct1", of("", 4)), { study: STUDY });
+    t.match(await one.keep("ct1", of("X", 5)), { study: STUDY });
+    t.match(await one.keep("ct1", of("Y", 6)), { study: apart.study });
+  }
+  // As a version before has left it, which knew the first object's issuer alone
+  const claims = path.join(folder, "patients/ct1");
+  for (const name of readdirSync(claims).filter((one) => one.includes(".issuer.")))
+    rmSync(path.join(claims, name));
+  t.match(await new Spool(folder, LIMITS).keep("ct1", of("Y", 7)), { study: apart.study });
+  // Of a study that is gone nothing is left
+  rmSync(path.join(folder, "series"), { recursive: true });
+  await spool.patients.forget("ct1", STUDY);
+  t.same(readdirSync(claims), []);
+  t.equal((await spool.keep("ct1", of("Y", 8))).study, STUDY);
+});
+
+await t.test("of two issuers at two nodes at one moment, one has the study", async (t) => {
+  for (let round = 0; round < 10; round++) {
+    const { folder, spool } = spoolIn(t);
+    const nodes = [spool, new Spool(folder, LIMITS)];
+    await spool.keep("ct1", arriving({ PatientID: "A" }));
+    const kept = await Promise.all(
+      nodes.map((one, at) =>
+        one.keep(
+          "ct1",
+          arriving({
+            PatientID: "A",
+            IssuerOfPatientID: `I${at}`,
+            SeriesInstanceUID: `${SERIES}.${at}`,
+          }),
+        ),
+      ),
+    );
+    t.equal(kept.filter(({ study }) => study === STUDY).length, 1);
+  }
+});
+
 await t.test("of first objects at two nodes at one moment, one has the study", async (t) => {
   for (let round = 0; round < 10; round++) {
     const { folder, spool } = spoolIn(t);

@@ -1,0 +1,36 @@
+/** A disk of its own for a folder, which is full for a while. */
+import { execFileSync, spawnSync } from "node:child_process";
+import { statfsSync } from "node:fs";
+
+const BYTES = 256 * 1024 * 1024;
+const PAGE = 4096;
+
+export class SmallDisk {
+  /** @param folder has to be there */
+  constructor(private readonly folder: string) {
+    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${BYTES}`, "radserve-test", folder]);
+  }
+
+  /** Leaves it so many bytes, and a little more while others write to it. */
+  fill(left: number): void {
+    // A tmpfs of no size has no limit
+    for (let more = PAGE; ; more += PAGE) {
+      const { blocks, bfree, bsize } = statfsSync(this.folder);
+      if (this.#resize((blocks - bfree) * bsize + left + more)) return;
+    }
+  }
+
+  free(): void {
+    this.#resize(BYTES);
+  }
+
+  unmount(): void {
+    execFileSync("umount", [this.folder]);
+  }
+
+  /** False where it has more than that. */
+  #resize(bytes: number): boolean {
+    const words = ["-o", `remount,size=${bytes}`, this.folder];
+    return spawnSync("mount", words, { stdio: "ignore" }).status === 0;
+  }
+}

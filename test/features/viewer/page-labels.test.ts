@@ -1,0 +1,111 @@
+/** A hundred and seventeen labels on the page, in Debian's Chromium: found, shown alone, drawn. */
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { onnxModel } from "../../../scripts/lib/onnx-model.js";
+import { ctSeries } from "../../../scripts/demo/samples.js";
+import { sha256 } from "../../../src/files/durable-files.js";
+import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
+import { flat, scalar, sct, segmentation, thirds, TISSUE } from "../../support/model-parts.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { makePlace, radserve, startServer } from "../../support/server.js";
+import { manifestOf } from "../../support/test-models.js";
+
+t.setTimeout(300_000);
+
+const MOST = 117;
+const GROUPS = [
+  ["vertebrae", 24],
+  ["rib", 24],
+  ["lung", 5],
+  ["organ", MOST - 53],
+] as const;
+const LABELS = GROUPS.flatMap(([group, size]) =>
+  Array.from({ length: size }, (_, i) => ({
+    label: `${group}_${i + 1}`,
+    code: sct("87784001", "Soft tissue"),
+    category: TISSUE,
+  })),
+);
+
+/** A label for each of so many steps of brightness. */
+function writeModel(models: string): string {
+  const folder = path.join(models, "body");
+  mkdirSync(folder);
+  const steps = [scalar("three", MOST + 1), scalar("zero", 0), scalar("two", MOST)];
+  const graph = onnxModel({ ...thirds("body", flat), initializers: steps });
+  writeFileSync(path.join(folder, "model.onnx"), graph);
+  const manifest = {
+    ...manifestOf("segmenter"),
+    name: "body",
+    accepts: { formats: ["dicom"], modality: ["CT"], dimensions: "2d_frames" },
+    files: [{ path: "model.onnx", sha256: sha256(graph) }],
+    outputs: [segmentation({ labels: LABELS, measurements: [] })],
+  };
+  writeFileSync(path.join(folder, "model.json"), JSON.stringify(manifest));
+  return folder;
+}
+
+t.test("117 labels", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
+  const place = makePlace({ RADSERVE_FILES_BY_HTTP: "view" });
+  const model = writeModel(place.environment["RADSERVE_MODELS_DIR"]!);
+  const series = path.join(place.input, "series");
+  mkdirSync(series);
+  ctSeries(4, 12, 512).forEach((bytes, i) => writeFileSync(path.join(series, `${i}.dcm`), bytes));
+  const canary = await radserve(place, "models", "canary", model, path.join(series, "0.dcm"));
+  t.equal(canary.status, 0, canary.stderr);
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  const body = {
+    input_image_path: series,
+    output_folder_path: place.output,
+    group: "series",
+    outputs: ["seg"],
+  };
+  const answer = await server.post("/single_inference", body);
+  t.equal(answer.status, 200, (await answer.text()).slice(0, 600));
+  const page = await (await startBrowser(t)).newPage();
+  await signIn(page, server, "#/results");
+  await page.getByRole("link", { name: "series", exact: true }).click();
+  await page.locator("canvas.outlines[data-drawn]").waitFor();
+  const labels = page.getByRole("list", { name: "Labels" });
+  const rows = labels.getByRole("listitem");
+  t.equal(await rows.count(), MOST);
+  await look(t, page, "labels");
+
+  /** Milliseconds from a click until the marks of another slice are drawn, in the page itself. */
+  const drawn = (frame: number) =>
+    page.evaluate<number>(`new Promise((resolve) => {
+      const began = performance.now();
+      const input = document.querySelector(".slice input");
+      input.value = ${frame};
+      input.dispatchEvent(new Event("input", { bubbles: true }));
+      const look = () => {
+        const isThere = document.querySelector(".stage").dataset.frame === "${frame}" &&
+          document.querySelector("canvas.outlines[data-drawn]") !== null &&
+          document.querySelector("canvas.outlines").width === 512;
+        if (isThere) resolve(performance.now() - began); else requestAnimationFrame(look);
+      };
+      requestAnimationFrame(look);
+    })`);
+  for (const frame of [1, 2, 3, 4])
+    t.comment(`slice ${frame}: ${Math.round(await drawn(frame))} ms`);
+
+  await page.getByLabel("Find a label").fill("rib_1");
+  t.same(await rows.locator("button.link").allInnerTexts(), [
+    "rib_1",
+    ...Array.from({ length: 10 }, (_, i) => `rib_${i + 10}`),
+  ]);
+  await page.getByRole("button", { name: "Only these 11" }).click();
+  await page.getByLabel("Find a label").fill("");
+  await page.getByLabel("Group").selectOption("lung");
+  t.equal(await rows.count(), 5);
+  t.notOk(await labels.getByLabel("Show lung_1", { exact: true }).isChecked());
+  await page.getByRole("button", { name: "All labels" }).click();
+  t.ok(await labels.getByLabel("Show lung_1", { exact: true }).isChecked());
+  await labels.getByRole("button", { name: "Only lung_2" }).click();
+  t.notOk(await labels.getByLabel("Show lung_1", { exact: true }).isChecked());
+  await page.getByLabel("Group").selectOption("organ");
+  await labels.getByRole("button", { name: "organ_30", exact: true }).click();
+  await page.locator(".stage:focus").waitFor();
+});

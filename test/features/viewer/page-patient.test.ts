@@ -1,0 +1,252 @@
+/**
+ * The right patient on the page, in Debian's Chromium: what is shown changes when somebody asks for
+ * it, rows and titles say whose a result is, and what failed is found.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import type { BrowserContext, Page } from "playwright-core";
+import t from "tap";
+import { ctPlace, writeSlice } from "../../support/bulk.js";
+import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
+import { ADDON, needs } from "../../support/needs.js";
+import { issueToken, startServer } from "../../support/server.js";
+
+t.setTimeout(300_000);
+
+t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
+  const place = ctPlace({ RADSERVE_FILES_BY_HTTP: "view" });
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  const folder = path.join(place.output, "ward");
+  mkdirSync(folder);
+  let z = 0;
+  const infer = async (name: string, of: Record<string, string>, output = folder) => {
+    const input = path.join(place.input, name);
+    writeSlice(input, (z += 1), of);
+    const body = { input_image_path: input, output_folder_path: output };
+    const answer = await server.post("/single_inference", body);
+    t.equal(answer.status, 200, name);
+    return ((await answer.json()) as { receipt_path: string }).receipt_path;
+  };
+  const one = (n: number) => ({
+    PatientID: `PAT-${n}`,
+    PatientName: `Doe^Number ${n}`,
+    StudyDate: `2026112${n}`,
+    StudyInstanceUID: `1.2.826.0.1.${n}`,
+    AccessionNumber: `ACC-${n}`,
+    SeriesDescription: "Thorax 5 mm",
+  });
+  await infer("1.dcm", one(1));
+  await infer("2.dcm", one(2));
+  const browser = await startBrowser(t);
+  const contextIn = (timezoneId: string): Promise<BrowserContext> =>
+    browser.newContext({ timezoneId });
+  const page: Page = await (await contextIn("America/Los_Angeles")).newPage();
+  await signIn(page, server, "#/results");
+  const rows = page.getByRole("region", { name: "Results" }).locator("tbody tr");
+  const title = page.locator("h1.path");
+  const picture = page.locator(".stage-inner .picture");
+  const show = page.getByRole("button", { name: "Show", exact: true });
+  const clear = page.getByRole("button", { name: "Clear" });
+
+  await t.test("rows say whose a result is, and where it lies", async (t) => {
+    await rows.nth(1).waitFor();
+    const [first, second] = await rows.allInnerTexts();
+    t.match(first, /Doe Number 2\s+PAT-2\s+2026-11-22\s+Thorax 5 mm\s+2\.dcm\s+\S*output\/ward/);
+    t.match(second, /Doe Number 1\s+PAT-1/);
+    await page.getByText("of your time zone, America/Los_Angeles").waitFor();
+    await look(t, page, "results-whose");
+  });
+
+  await t.test("a list stands still until somebody asks for what is new", async (t) => {
+    await infer("3.dcm", one(3));
+    const more = page.getByRole("button", { name: "Show 1 more" });
+    await more.waitFor();
+    t.match(await rows.allInnerTexts(), [/PAT-2/, /PAT-1/], "no row has moved");
+    await more.click();
+    await rows.nth(2).waitFor();
+    t.match(await rows.allInnerTexts(), [/PAT-3/, /PAT-2/, /PAT-1/]);
+    t.equal(await more.count(), 0);
+  });
+
+  await t.test("a patient is found by the whole number, in any case and pasted", async (t) => {
+    await page.getByLabel("Patient ID").fill("  pat-1 ");
+    await show.click();
+    await page.getByText("PAT-3").waitFor({ state: "detached" });
+    await rows.first().waitFor();
+    t.match(await rows.allInnerTexts(), [/PAT-1/]);
+    await page.getByLabel("Patient ID").fill("PAT");
+    await show.click();
+    await page.getByText("The whole number is compared").waitFor();
+    await clear.click();
+    await rows.nth(2).waitFor();
+  });
+
+  await t.test("a day is the day of the reader", async (t) => {
+    const other = await (await contextIn("Pacific/Kiritimati")).newPage();
+    await signIn(other, server, "#/results");
+    const listed = other.getByRole("region", { name: "Results" }).locator("tbody tr");
+    await listed.nth(2).waitFor();
+    const today = await other.evaluate<string>(
+      "new Intl.DateTimeFormat('sv-SE').format(new Date())",
+    );
+    const before = await other.evaluate<string>(
+      "new Intl.DateTimeFormat('sv-SE').format(new Date(Date.now() - 86400000))",
+    );
+    for (const [day, count] of [
+      [today, 3],
+      [before, 0],
+    ] as const) {
+      await other.getByLabel("From").fill(day);
+      await other.getByLabel("To", { exact: true }).fill(day);
+      const answered = other.waitForResponse((answer) => answer.url().endsWith("/results/search"));
+      await other.getByRole("button", { name: "Show", exact: true }).click();
+      const { results } = (await (await answered).json()) as { results: unknown[] };
+      t.equal(results.length, count, day);
+    }
+    await other.context().close();
+  });
+
+  await t.test("a result names its patient, and its title nobody", async (t) => {
+    await page.getByRole("link", { name: "2.dcm" }).click();
+    await picture.waitFor();
+    t.match(await page.locator(".whose").innerText(), /Doe Number 2, PAT-2.*2026-11-22.*ACC-2/s);
+    t.match(await page.locator(".corners .nw").innerText(), /Doe Number 2\s+PAT-2/);
+    t.match(await page.title(), /^CT of 2026-11-22, result of .* – Radserve$/);
+    t.notMatch(await page.title(), /Doe|PAT|ACC|2\.dcm/);
+  });
+
+  await t.test("Back and a page that the browser kept show the same", async (t) => {
+    const address = page.url();
+    await infer("4.dcm", one(4));
+    await page.goto("about:blank");
+    await page.goBack();
+    await picture.waitFor();
+    t.equal(page.url(), address);
+    t.match(await page.locator(".whose").innerText(), /PAT-2/);
+    await page.getByRole("link", { name: "All results" }).click();
+    await rows.first().waitFor();
+    await page.getByLabel("Patient ID").fill("PAT-1");
+    await show.click();
+    await page.getByRole("link", { name: "1.dcm" }).click();
+    await picture.waitFor();
+    await page.goBack();
+    await rows.first().waitFor();
+    t.equal(await page.getByLabel("Patient ID").inputValue(), "PAT-1", "the list as it was left");
+    await page.goBack();
+    await picture.waitFor();
+    t.match(await page.locator(".whose").innerText(), /PAT-2/);
+  });
+
+  await t.test("an answer that comes after another was asked for shows nothing", async (t) => {
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    await page.route(/results\/find/, async (route) => {
+      if (/"id"/.test(route.request().postData() ?? "")) await held;
+      await route.continue().catch(() => undefined);
+    });
+    await page.goto(`${server.url}/#/results`);
+    await clear.click();
+    await page.getByRole("link", { name: "1.dcm" }).click();
+    await title.getByText("Result").waitFor();
+    await page.goBack();
+    await page.unroute(/results\/find/);
+    await page.getByRole("link", { name: "3.dcm" }).click();
+    await picture.waitFor();
+    release();
+    t.match(await page.locator(".whose").innerText(), /PAT-3/);
+    await page
+      .getByRole("button", { name: "Invert" })
+      .or(page.getByLabel("Invert"))
+      .first()
+      .check();
+    t.match(await page.locator(".whose").innerText(), /PAT-3/);
+  });
+
+  await t.test("a link of a RIS leads to the result, and leaves no number behind", async (t) => {
+    const other = await page.context().newPage();
+    await signIn(other, server, "#/results?accession=acc-2");
+    await other.locator(".stage-inner .picture").waitFor();
+    t.match(await other.locator(".whose").innerText(), /PAT-2/);
+    t.match(other.url(), /#\/results\/[\w-]{23,}$/);
+    await infer("2b.dcm", one(2));
+    await other.goto(`${server.url}/#/results?study=1.2.826.0.1.2`);
+    const listed = other.getByRole("region", { name: "Results" }).locator("tbody tr");
+    await listed.nth(1).waitFor();
+    t.match(await listed.allInnerTexts(), [/2b\.dcm/, /2\.dcm/], "several are a list");
+    t.equal(other.url(), `${server.url}/#/results`);
+    await other.goto(`${server.url}/#/results?accession=NOBODY`);
+    await other.getByText("There is no result of what the link asks for").waitFor();
+    t.notMatch(other.url(), /NOBODY/);
+    const narrow = await issueToken(place, "--output-root", path.join(place.output, "elsewhere"));
+    mkdirSync(path.join(place.output, "elsewhere"));
+    const third = await (await browser.newContext()).newPage();
+    await signIn(third, { url: server.url, token: narrow }, "#/results?accession=acc-1");
+    await third.getByText("that this token may see").waitFor();
+    await third.context().close();
+    await other.close();
+  });
+
+  await t.test("an image that names another patient by now is told of", async (t) => {
+    const file = path.join(place.input, "1.dcm");
+    const bytes = readFileSync(file);
+    const at = bytes.indexOf("PAT-1");
+    writeFileSync(
+      file,
+      Buffer.concat([bytes.subarray(0, at), Buffer.from("PAT-9"), bytes.subarray(at + 5)]),
+    );
+    await page.goto(`${server.url}/#/results`);
+    await page.getByRole("link", { name: "1.dcm" }).click();
+    await page.getByRole("alert").getByText("Another patient.").waitFor();
+    t.match(await page.getByRole("alert").innerText(), /PAT-9 now.*PAT-1/s);
+    await look(t, page, "another-patient");
+    writeFileSync(file, bytes);
+  });
+
+  await t.test("what failed is listed with its reason, and can be sent again", async (t) => {
+    const cut = path.join(place.input, "cut.dcm");
+    writeFileSync(cut, readFileSync(path.join(place.input, "1.dcm")).subarray(0, -8));
+    const body = { input_image_path: cut, output_folder_path: folder };
+    t.equal((await server.post("/single_inference", body)).status, 422);
+    await page.goto(`${server.url}/#/results`);
+    await page.getByRole("link", { name: "Failed", exact: true }).click();
+    const failed = page.getByRole("region", { name: "Failed requests" });
+    await failed.getByRole("rowheader", { name: "cut.dcm" }).waitFor();
+    t.match(await failed.innerText(), /Truncated image/);
+    await look(t, page, "failed");
+    writeFileSync(cut, readFileSync(path.join(place.input, "1.dcm")));
+    await failed.getByRole("button", { name: "Send again" }).click();
+    await page.getByRole("button", { name: "Send the image" }).click();
+    await picture.waitFor();
+    await page.goto(`${server.url}/#/results/failed`);
+    await page.getByText("None has failed.").waitFor();
+    t.pass();
+  });
+
+  await t.test("who signs in next does not see what was looked for", async (t) => {
+    await page.goto(`${server.url}/#/results`);
+    await page.getByLabel("Patient ID").fill("PAT-2");
+    await show.click();
+    await page.getByRole("link", { name: "2.dcm", exact: true }).click();
+    await picture.waitFor();
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.getByLabel("Token").fill(server.token);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("heading", { level: 1, name: "All is well" }).waitFor();
+    await page.getByRole("link", { name: "Results" }).click();
+    await rows.first().waitFor();
+    t.equal(await page.getByLabel("Patient ID").inputValue(), "");
+  });
+
+  await t.test("a token as it is pasted from a mail", async (t) => {
+    const other = await (await browser.newContext()).newPage();
+    const broken = `"Bearer ${server.token.slice(0, 60)}\n  ${server.token.slice(60)}"`;
+    await signIn(other, { url: server.url, token: broken.replaceAll('"', "") });
+    await other.getByRole("button", { name: "Sign out" }).click();
+    await other.getByLabel("Token").fill("none “quoted”");
+    await other.getByRole("button", { name: "Sign in" }).click();
+    await other.getByRole("alert").getByText("A token has letters").waitFor();
+    t.pass();
+    await other.context().close();
+  });
+});

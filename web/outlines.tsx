@@ -1,0 +1,94 @@
+/**
+ * The edges of masks, each in the full colour of its label: a filled mask takes the grey under it,
+ * and two labels beside each other may then look like one to somebody who sees fewer colours.
+ */
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+
+/** The pixels of a picture of marks. */
+export interface MarkPixels {
+  width: number;
+  height: number;
+  /** RGBA, rows from the top. */
+  data: Uint8ClampedArray;
+}
+
+/** Weaker ones are no part of a label. */
+const LEAST_ALPHA = 128;
+
+/** The same with the pixels alone that lie at the edge of a label. */
+export function edgesOf({ width, height, data }: MarkPixels): Uint8ClampedArray<ArrayBuffer> {
+  const edges = new Uint8ClampedArray(data.length);
+  const [from, to] = [new Uint32Array(data.buffer, data.byteOffset), new Uint32Array(edges.buffer)];
+  const labelAt = (at: number) =>
+    (data[4 * at + 3] ?? 0) < LEAST_ALPHA ? 0 : (from[at] ?? 0) | 0xff000000;
+  for (let y = 0, at = 0; y < height; y++)
+    for (let x = 0; x < width; x++, at++) {
+      const label = labelAt(at);
+      if (label === 0) continue;
+      const isEdge =
+        (x > 0 && labelAt(at - 1) !== label) ||
+        (x < width - 1 && labelAt(at + 1) !== label) ||
+        (y > 0 && labelAt(at - width) !== label) ||
+        (y < height - 1 && labelAt(at + width) !== label);
+      if (isEdge) to[at] = label;
+    }
+  return edges;
+}
+
+async function pixelsOf(url: string): Promise<MarkPixels> {
+  const picture = new Image();
+  picture.src = url;
+  await picture.decode();
+  const { naturalWidth: width, naturalHeight: height } = picture;
+  const context = Object.assign(document.createElement("canvas"), { width, height }).getContext(
+    "2d",
+    { willReadFrequently: true },
+  );
+  if (context === null) throw new Error("A canvas has a context");
+  context.drawImage(picture, 0, 0);
+  return { width, height, data: context.getImageData(0, 0, width, height).data };
+}
+
+/**
+ * @param url of the picture of the marks
+ * @param told its pixels, when they are known, and undefined before: of another frame nothing holds
+ */
+export function Outlines({
+  url,
+  drawn,
+  told,
+}: {
+  url: string;
+  drawn: boolean;
+  told: (pixels: MarkPixels | undefined) => void;
+}) {
+  const place = useRef<HTMLCanvasElement>(null);
+  // Before it is shown: never the edges of another frame
+  useLayoutEffect(() => {
+    const canvas = place.current;
+    if (canvas !== null) Object.assign(canvas, { width: 1, height: 1 });
+  }, [url, drawn]);
+  useEffect(() => {
+    let isOver = false;
+    told(undefined);
+    pixelsOf(url).then(
+      (pixels) => {
+        const canvas = place.current;
+        if (isOver || canvas === null) return;
+        told(pixels);
+        if (!drawn) return;
+        const { width, height } = pixels;
+        Object.assign(canvas, { width, height });
+        canvas.getContext("2d")?.putImageData(new ImageData(edgesOf(pixels), width, height), 0, 0);
+        canvas.dataset["drawn"] = "yes";
+      },
+      // The picture itself is shown, or says why not
+      () => undefined,
+    );
+    return () => {
+      isOver = true;
+      told(undefined);
+    };
+  }, [url, drawn]);
+  return <canvas class="over outlines" ref={place} aria-hidden="true" />;
+}
