@@ -134,7 +134,7 @@ t.test("a server with TLS", async (t) => {
     t.match(status, {
       status: 0,
       stdout:
-        /^https:\/\/localhost:\d+: ready\nwrong\tcertificate_expires\t.*\ncertificate\tvalid until 20/,
+        /^https:\/\/localhost:\d+: ready\nwrong\tno_models\t.*\nwrong\tcertificate_expires\t.*\ncertificate\tvalid until 20/,
     });
     t.match(await client({ ...at, RADSERVE_TLS_CA: "", NODE_EXTRA_CA_CERTS: ca.file }, "status"), {
       status: 0,
