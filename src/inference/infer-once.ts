@@ -2,7 +2,9 @@
 import { join } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import type { InferResult, Plane } from "../engine/types.js";
+import { durations } from "../base/durations.js";
 import { errors } from "../base/errors.js";
+import { within } from "../base/waiting.js";
 import type { Image } from "../images/image.js";
 import { firstModelOf, type Manifest } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
@@ -13,6 +15,7 @@ import { rolesIn } from "../models/roles.js";
 import type { TriedFirst } from "../models/trial.js";
 import { planeOf } from "../results/picture/draw-result.js";
 import { inferUnits, unitsToRun } from "./parts.js";
+import { tooLate } from "./task.js";
 import { inferSample, samplesOf, type FirstRun, type SampleResult, type Stack } from "./views.js";
 
 export interface OnceOptions {
@@ -76,7 +79,10 @@ export async function inferOnce(
           unitsToRun({ manifest, site: model.site, nativeId: loaded.id, partIds: loaded.partIds }),
           manifest,
           ({ id, thresholds }) =>
-            engine.infer(id, planes, { dump: true, thresholds, numbers, timeoutMs, ...given }),
+            inTime(
+              engine.infer(id, planes, { dump: true, thresholds, numbers, timeoutMs, ...given }),
+              timeoutMs,
+            ),
         ),
     });
     const reasons = "code" in result ? [result] : result.warnings;
@@ -92,6 +98,17 @@ export async function inferOnce(
   } finally {
     letGo(engine, loaded);
   }
+}
+
+/**
+ * What a run of the engine gives. It is left alone where it goes on after its time: ONNX Runtime
+ * looks between two nodes whether it is to stop.
+ * @throws RadserveError deadline_exceeded
+ */
+async function inTime<T>(run: Promise<T>, timeoutMs: number | undefined): Promise<T> {
+  if (timeoutMs === undefined || (await within(run, timeoutMs + durations.lastMoment))) return run;
+  run.catch(() => undefined);
+  throw tooLate("finish");
 }
 
 /** Runs the model beside this one on the same image; undefined for a manifest that names none. */
