@@ -192,7 +192,9 @@ t.test("certificates are replaced while requests flow", async (t) => {
   await until("the second certificate is shown", async () => (await shown(server)) === "second");
   const wrong = async () => {
     const { body } = await ask(server.port, "/health/ready", { tls: trusting });
-    return body["conditions"];
+    const all = body["conditions"] as { condition: string }[];
+    // The place has no models, which is one too
+    return all.filter(({ condition }) => condition.startsWith("certificate"));
   };
   const refused = async (why: RegExp) => {
     const line = await server.logged((line) => why.test(String(line["reason"])));
