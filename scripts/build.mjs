@@ -4,7 +4,7 @@
  * types` does that. Only what differs is written, because a server may run from dist/; the
  * JavaScript of a source that has gone is removed.
  */
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { Buffer } from "node:buffer";
 import { fileURLToPath } from "node:url";
@@ -36,8 +36,8 @@ const ENTRIES = [
   ["images/dicom/decoder-thread"],
   ["images/decoder/decoder-process"],
   ["models/trial-process"],
-  // So that a package, which has the bundles alone, has the demo too
-  ["../scripts/demo/main"],
+  // So that a package, which has the bundles alone, has the demo too, where the tree has one
+  ...(existsSync(path.join(root, "scripts/demo/main.ts")) ? [["../scripts/demo/main"]] : []),
 ];
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [
