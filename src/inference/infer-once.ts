@@ -9,7 +9,7 @@ import type { Image } from "../images/image.js";
 import { firstModelOf, type Manifest } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
-import { letGo, loadSession, type LoadedSession, type Provider } from "../models/load.js";
+import { loadSession, unloadSession, type LoadedSession, type Provider } from "../models/load.js";
 import { readModelFolder, type SoundModel } from "../models/read.js";
 import { rolesIn } from "../models/roles.js";
 import type { TriedFirst } from "../models/trial.js";
@@ -66,7 +66,9 @@ export async function inferOnce(
   const numbers = attributeNumbers(manifest, image);
   await trials?.require(folder, model);
   const loaded = await loadSession(folder, model, engine, providers);
+  const { id: nativeId, ids: partIds } = loaded;
   try {
+    const units = unitsToRun({ manifest, site: model.site, nativeId, partIds });
     const result = await inferSample(sample, stacks, {
       manifest,
       first: () => {
@@ -75,14 +77,11 @@ export async function inferOnce(
         return first;
       },
       infer: (planes, given) =>
-        inferUnits(
-          unitsToRun({ manifest, site: model.site, nativeId: loaded.id, partIds: loaded.partIds }),
-          manifest,
-          ({ id, thresholds }) =>
-            inTime(
-              engine.infer(id, planes, { dump: true, thresholds, numbers, timeoutMs, ...given }),
-              timeoutMs,
-            ),
+        inferUnits(units, manifest, ({ id, thresholds }) =>
+          inTime(
+            engine.infer(id, planes, { dump: true, thresholds, numbers, timeoutMs, ...given }),
+            timeoutMs,
+          ),
         ),
     });
     const reasons = "code" in result ? [result] : result.warnings;
@@ -96,7 +95,7 @@ export async function inferOnce(
     const { tensors, rawSha256 } = result;
     return { loaded, result: { ...result, tensors, rawSha256 } };
   } finally {
-    letGo(engine, loaded);
+    unloadSession(engine, loaded);
   }
 }
 
@@ -107,7 +106,6 @@ export async function inferOnce(
  */
 async function inTime<T>(run: Promise<T>, timeoutMs: number | undefined): Promise<T> {
   if (timeoutMs === undefined || (await within(run, timeoutMs + durations.lastMoment))) return run;
-  run.catch(() => undefined);
   throw tooLate("finish");
 }
 
