@@ -12,12 +12,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import {
+  byTurns,
   differing,
-  middleOf,
+  makeFinal,
   ourTurn,
+  radserve,
+  ratiosOf,
+  readJson,
   writeSeries,
   type Drawn,
-  type Turn,
 } from "./lib/network-turns.js";
 import { Rivals } from "./lib/rivals.js";
 import { machine, root, startServer } from "./lib/server.js";
@@ -33,10 +36,6 @@ const PYTHON = process.env["RADSERVE_PYTHON"] ?? "python3";
 const SCRIPT = "bench/body.py";
 /** Radserve's time and memory in those of TotalSegmentator, at most. */
 const GOALS = { beside: 0.1, whole: 0.85, memory: 0.25, equal: 0.9999 };
-
-const radserve = (...args: string[]) =>
-  execFileSync(process.execPath, [join(root, "dist/src/main.js"), ...args], { encoding: "utf8" });
-const read = (path: string) => JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown>;
 
 /** The weights become a model by the commands that docs/models.md names. */
 function importTask(scratch: string, name: string): void {
@@ -55,10 +54,7 @@ function importTask(scratch: string, name: string): void {
   const own = execFileSync(PYTHON, ["-c", print], { encoding: "utf8" }).trim();
   const task = ["--totalsegmentator", "total", ...form, "--package", own];
   radserve("models", "import", weights, ...task, "--to", to);
-  const path = join(to, "model.json");
-  writeFileSync(path, JSON.stringify({ ...read(path), release: "active" }));
-  radserve("models", "canary", to, join(scratch, "canary"));
-  writeFileSync(path, JSON.stringify({ ...read(path), stage: "final" }));
+  makeFinal(to, join(scratch, "canary"));
 }
 
 async function measure(name: string): Promise<object> {
@@ -66,7 +62,7 @@ async function measure(name: string): Promise<object> {
   execFileSync(PYTHON, [join(root, SCRIPT), "make", name, values.side, scratch], {
     stdio: "ignore",
   });
-  const drawn = read(join(scratch, "drawn.json")) as unknown as Drawn & { numbers: number[] };
+  const drawn = readJson(join(scratch, "drawn.json")) as unknown as Drawn & { numbers: number[] };
   const voxels = readFileSync(join(scratch, "ct.i16"));
   const middle = voxels.subarray((voxels.length >> 2) << 1);
   writeSeries(join(scratch, "canary"), middle, { ...drawn, sides: [16, 32, 32] });
@@ -82,20 +78,9 @@ async function measure(name: string): Promise<object> {
       throw new Error("TotalSegmentator's process ended; it says why above.");
     const series = join(server.input, "series");
     writeSeries(series, voxels, drawn);
-    const theirs: Turn[] = [];
-    const ours: Turn[] = [];
-    for (let i = 0; i < Number(values.rounds); i++) {
-      theirs.push((await rival.ask({ command: "predict" })) as Turn);
-      ours.push(await ourTurn(server, "body", series, join(server.output, String(i))));
-    }
-    const [them, us] = [middleOf(theirs), middleOf(ours)];
-    const ratio = (of: (turn: Turn) => number) => Number((of(us) / of(them)).toFixed(3));
-    const ratios = {
-      whole: ratio(({ wall }) => wall),
-      processor: ratio(({ cpu }) => cpu),
-      beside: ratio(({ wall, stages }) => wall - stages["network"]!),
-      memory: ratio(({ peak }) => peak),
-    };
+    const { them, us } = await byTurns(Number(values.rounds), rival, (round) =>
+      ourTurn(server, "body", series, join(server.output, String(round))),
+    );
     const seg = join(server.output, "0/series.body.seg.dcm");
     await rival.ask({ command: "predict_float32" });
     const differs = (file: string) => differing(seg, join(scratch, file), drawn.numbers);
@@ -109,7 +94,7 @@ async function measure(name: string): Promise<object> {
       spacing,
       theirs: them,
       ours: us,
-      ratios,
+      ratios: ratiosOf(us, them, 3),
       differ,
       differFloat32,
       equal: 1 - differFloat32 / all,

@@ -11,12 +11,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import {
+  byTurns,
   differing,
-  middleOf,
+  makeFinal,
   ourTurn,
+  radserve,
+  ratiosOf,
+  readJson,
   writeSeries,
   type Drawn,
-  type Turn,
 } from "./lib/network-turns.js";
 import { Rivals } from "./lib/rivals.js";
 import { machine, root, startServer } from "./lib/server.js";
@@ -41,10 +44,6 @@ interface Stages extends Drawn {
   configurations: string[];
 }
 
-const read = (path: string) => JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown>;
-const radserve = (...args: string[]) =>
-  execFileSync(process.execPath, [join(root, "dist/src/main.js"), ...args], { encoding: "utf8" });
-
 /**
  * A trained folder becomes a model by the commands that docs/models.md names, finished so that it
  * writes a SEG.
@@ -62,14 +61,11 @@ function importStage(scratch: string, configuration: string): void {
   const to = join(scratch, "models", configuration === "3d_lowres" ? "first-stage" : MODEL);
   const previous = configuration.includes("cascade") ? ["--previous", "first-stage"] : [];
   radserve("models", "import", exported, ...previous, "--to", to);
-  const path = join(to, "model.json");
-  const manifest = read(path) as { outputs: { labels: object[] }[] };
+  const { outputs } = readJson(join(to, "model.json")) as { outputs: { labels: object[] }[] };
   const code = { scheme: "SCT", value: "85756007", meaning: "Tissue" };
-  for (const output of manifest.outputs)
+  for (const output of outputs)
     output.labels = output.labels.map((label) => ({ ...label, code, category: code }));
-  writeFileSync(path, JSON.stringify({ ...manifest, release: "active" }));
-  radserve("models", "canary", to, join(scratch, "canary"));
-  writeFileSync(path, JSON.stringify({ ...read(path), stage: "final" }));
+  makeFinal(to, join(scratch, "canary"), { outputs });
 }
 
 async function measure(name: string): Promise<object> {
@@ -77,7 +73,7 @@ async function measure(name: string): Promise<object> {
   execFileSync(PYTHON, [join(root, SCRIPT), "make", name, values.side, scratch], {
     stdio: "ignore",
   });
-  const drawn = read(join(scratch, "drawn.json")) as unknown as Stages;
+  const drawn = readJson(join(scratch, "drawn.json")) as unknown as Stages;
   const voxels = readFileSync(join(scratch, "ct.i16"));
   const middle = voxels.subarray((voxels.length >> 2) << 1);
   writeSeries(join(scratch, "canary"), middle, { ...drawn, sides: [8, 32, 32] });
@@ -92,26 +88,15 @@ async function measure(name: string): Promise<object> {
     if (rival === undefined) throw new Error("nnU-Net's process ended; it says why above.");
     const series = join(server.input, "series");
     writeSeries(series, voxels, drawn);
-    const theirs: Turn[] = [];
-    const ours: Turn[] = [];
-    for (let i = 0; i < Number(values.rounds); i++) {
-      theirs.push((await rival.ask({ command: "predict" })) as Turn);
-      ours.push(await ourTurn(server, MODEL, series, join(server.output, String(i))));
-    }
-    const [them, us] = [middleOf(theirs), middleOf(ours)];
-    const ratio = (of: (turn: Turn) => number) => Number((of(them) / of(us)).toFixed(2));
-    const ratios = {
-      whole: ratio(({ wall }) => wall),
-      processor: ratio(({ cpu }) => cpu),
-      beside: ratio(({ wall, stages }) => wall - stages["network"]!),
-      memory: ratio(({ peak }) => peak),
-    };
+    const { them, us } = await byTurns(Number(values.rounds), rival, (round) =>
+      ourTurn(server, MODEL, series, join(server.output, String(round))),
+    );
     const seg = join(server.output, `0/series.${MODEL}.seg.dcm`);
     const differ = differing(
       seg,
       join(scratch, `stage${drawn.configurations.length - 1}/case.nii.gz`),
     );
-    return { name, ...drawn, nnunet: them, radserve: us, ratios, differ };
+    return { name, ...drawn, nnunet: them, radserve: us, ratios: ratiosOf(them, us, 2), differ };
   } finally {
     rival?.stop();
     await server.stop();

@@ -4,7 +4,15 @@
  * types` does that. Only what differs is written, because a server may run from dist/; the
  * JavaScript of a source that has gone is removed.
  */
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import { Buffer } from "node:buffer";
 import { fileURLToPath } from "node:url";
@@ -38,8 +46,8 @@ const ENTRIES = [
   ["models/trial-process"],
   // What the package exports
   ["graph/index"],
-  // So that a package, which has the bundles alone, has the demo too
-  ["../scripts/demo/main"],
+  // So that a package, which has the bundles alone, has the demo too, where the tree has one
+  ...(existsSync(path.join(root, "scripts/demo/main.ts")) ? [["../scripts/demo/main"]] : []),
 ];
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [

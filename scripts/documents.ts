@@ -70,6 +70,10 @@ function settingRows(): string {
     .join("\n\n");
 }
 
+/** Method and path, as the contract writes it. */
+const endpointOf = ({ method, path }: Route): string =>
+  `\`${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}\``;
+
 /** What each endpoint asks of a token. */
 function claimRows(): string {
   const asked = ({ auth, claims }: Route): string[] =>
@@ -79,8 +83,7 @@ function claimRows(): string {
           auth === "local" ? "away from this machine" : "yes",
           ...CLAIMS.map((claim) => (claims.includes(claim) ? "yes" : "")),
         ];
-  const row = (route: Route) =>
-    `| \`${route.method} ${route.path.replaceAll(/:(\w+)/g, "{$1}")}\` | ${asked(route).join(" | ")} |`;
+  const row = (route: Route) => `| ${endpointOf(route)} | ${asked(route).join(" | ")} |`;
   const head = ["Endpoint", "Token", ...CLAIMS.map((claim) => `\`${claim}\``)];
   return [
     `| ${head.join(" | ")} |`,
@@ -91,26 +94,21 @@ function claimRows(): string {
 
 /** Every endpoint, with what it does. */
 function endpointRows(): string {
-  const rows = ROUTES.map(
-    ({ method, path, summary }) =>
-      `| \`${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}\` | ${cell(summary)} |`,
-  );
+  const rows = ROUTES.map((route) => `| ${endpointOf(route)} | ${cell(route.summary)} |`);
   return ["| Endpoint | What it does |", "| --- | --- |", ...rows].join("\n");
 }
 
-interface Addresses {
-  homepage: string;
-  bugs: { url: string; email: string };
-}
 /** The domain that nobody can have (RFC 2606): the addresses of a repository without a home. */
 const NO_HOME = /(^|[.@/])example\.org\b/;
 
 /** Where weaknesses are reported: the addresses in package.json, the one place that has them. */
-function contact(what: string): string {
-  const { bugs } = JSON.parse(readFileSync(file("package.json"), "utf8")) as Addresses;
+function contact(): string {
+  const { bugs } = JSON.parse(readFileSync(file("package.json"), "utf8")) as {
+    bugs: { email: string };
+  };
   return NO_HOME.test(bugs.email)
     ? `Write to whoever maintains the repository that you have this from. (Whoever that is: put your addresses into\n\`homepage\`, \`repository\` and \`bugs\` of package.json, and run \`npm run documents\`; they appear here.)`
-    : `${what}: <${bugs.email}>.`;
+    : `In confidence: <${bugs.email}>.`;
 }
 
 interface PublishedSchema {
@@ -138,48 +136,10 @@ function outputRows(): string {
   return `| \`kind\` | It needs | It may have |\n| --- | --- | --- |\n${rows.join("\n")}`;
 }
 
-interface DescribedFields {
-  properties?: Record<string, { description?: string }>;
-}
-interface GatewaySchema {
-  properties: {
-    rules: { items: DescribedFields };
-    destinations: { additionalProperties: { oneOf: DescribedFields[] } };
-    webhooks: { additionalProperties: DescribedFields };
-  };
-}
-
 const fieldTable = (rows: [name: string, meaning: string][], head = "Field"): string =>
   `| ${head} | Meaning |\n| --- | --- |\n${rows
     .map(([name, meaning]) => `| \`${name}\` | ${cell(meaning)} |`)
     .join("\n")}`;
-
-const described = ({ properties = {} }: DescribedFields): [string, string][] =>
-  Object.entries(properties).flatMap(([name, { description }]) =>
-    description === undefined ? [] : [[name, description] as [string, string]],
-  );
-
-/** The page of the gateway: what the published schema says of rules, destinations and webhooks. */
-function gateway(): [string, string] {
-  const { properties } = JSON.parse(
-    readFileSync(file("schemas/gateway.schema.json"), "utf8"),
-  ) as GatewaySchema;
-  const { rules, destinations, webhooks } = properties;
-  const ofDestinations = new Map<string, Set<string>>();
-  for (const [name, meaning] of destinations.additionalProperties.oneOf.flatMap(described))
-    ofDestinations.set(name, (ofDestinations.get(name) ?? new Set()).add(meaning));
-  const page = "docs/gateway.md";
-  const [path, text] = filled(page, "rules", fieldTable(described(rules.items)));
-  const rows = [...ofDestinations].map(([name, all]): [string, string] => [
-    name,
-    [...all].join(" / "),
-  ]);
-  const more = withTable(text, page, "destinations", fieldTable(rows));
-  return [
-    path,
-    withTable(more, page, "webhooks", fieldTable(described(webhooks.additionalProperties))),
-  ];
-}
 
 /** Codes of one meaning that stand beside each other are one row. */
 function codeRows(table: Readonly<Record<string, string>>): string {
@@ -190,18 +150,6 @@ function codeRows(table: Readonly<Record<string, string>>): string {
   return `| Code | Meaning |\n| --- | --- |\n${rows
     .map(({ codes, meaning }) => `| ${codes.join(", ")} | ${cell(meaning)} |`)
     .join("\n")}`;
-}
-
-function reading(): [string, string] {
-  const page = "docs/reading.md";
-  const [path, text] = filled(page, "warnings", codeRows(FILE_WARNINGS));
-  return [path, withTable(text, page, "series faults", codeRows(SERIES_FAULTS))];
-}
-
-/** Pages with two tables. */
-function standards(): [string, string] {
-  const [path, text] = filled("docs/standards.md", "transfer syntaxes", readSyntaxRows());
-  return [path, withTable(text, path, "written objects", writtenRows())];
 }
 
 /** A schema as published: its fields, the kinds that it may be, or what its list holds. */
@@ -257,34 +205,64 @@ function commonRows(outputs: SchemaNode): [string, string][] {
   });
 }
 
+interface GatewaySchema {
+  properties: {
+    rules: SchemaNode;
+    destinations: { additionalProperties: { oneOf: SchemaNode[] } };
+    webhooks: { additionalProperties: SchemaNode };
+  };
+}
+
+/** The page of the gateway: what the published schema says of rules, destinations and webhooks. */
+function gateway(): [string, string] {
+  const { rules, destinations, webhooks } = (
+    JSON.parse(readFileSync(file("schemas/gateway.schema.json"), "utf8")) as GatewaySchema
+  ).properties;
+  const rows = (node: SchemaNode) => fieldsOf(node, false);
+  const meanings = new Map<string, Set<string>>();
+  for (const [name, meaning] of destinations.additionalProperties.oneOf.flatMap(rows))
+    meanings.set(name, (meanings.get(name) ?? new Set()).add(meaning));
+  const ofDestinations = [...meanings].map(([name, all]): [string, string] => [
+    name,
+    [...all].join(" / "),
+  ]);
+  return filled("docs/gateway.md", {
+    rules: fieldTable(rows(rules)),
+    destinations: fieldTable(ofDestinations),
+    webhooks: fieldTable(rows(webhooks.additionalProperties)),
+  });
+}
+
 /** The tables of the manifest's page that a marker such as `<!-- fields of tiling -->` asks for. */
 function manifest(): [string, string] {
   const page = "docs/manifest.md";
   const schema = JSON.parse(readFileSync(file("models/model.schema.json"), "utf8")) as SchemaNode;
   const common = commonRows(below(schema, "outputs"));
-  const [path, text] = filled(page, "outputs", outputRows());
-  const withCommon = withTable(text, page, "common fields of outputs", fieldTable(common));
-  const markers = [...text.matchAll(/^<!-- (fields of (.+)) -->$/gm)];
-  const whole = markers.reduce((page_, [, marker = "", where = ""]) => {
+  const tables: Record<string, string> = {
+    outputs: outputRows(),
+    "common fields of outputs": fieldTable(common),
+  };
+  const markers = readFileSync(file(page), "utf8").matchAll(/^<!-- (fields of (.+)) -->$/gm);
+  for (const [, marker = "", where = ""] of markers) {
     const steps = where === "model.json" ? [] : where.split(" ");
     const node = steps.reduce(below, schema);
     const rows = fieldsOf(node, steps[0] === "outputs").filter(
-      ([name, meaning]) => !common.some(([field, text_]) => field === name && text_ === meaning),
+      ([name, meaning]) => !common.some(([field, text]) => field === name && text === meaning),
     );
     const head = kindsOf(node.items ?? node).length > 0 ? "Kind" : "Field";
-    return withTable(page_, page, marker, fieldTable(rows, head));
-  }, withCommon);
-  return [path, whole];
+    tables[marker] = fieldTable(rows, head);
+  }
+  return filled(page, tables);
 }
 
-function security(): [string, string] {
-  const [path, text] = filled("SECURITY.md", "advisories", advisoryRows());
-  return [path, withTable(text, path, "contact", contact("In confidence"))];
-}
-
-function filled(page: string, marker: string, rows: string): [string, string] {
+/** A page with these tables behind their markers. */
+function filled(page: string, tables: Readonly<Record<string, string>>): [string, string] {
   const path = file(page);
-  return [path, withTable(readFileSync(path, "utf8"), page, marker, rows)];
+  const text = Object.entries(tables).reduce(
+    (filling, [marker, rows]) => withTable(filling, page, marker, rows),
+    readFileSync(path, "utf8"),
+  );
+  return [path, text];
 }
 
 function withTable(text: string, page: string, marker: string, rows: string): string {
@@ -325,16 +303,9 @@ function troubleshooting(): string {
   return TROUBLESHOOTING + sections.join("\n");
 }
 
-/** The page of the API: its errors, and the fields of both kinds of request. */
-function api(): [string, string] {
-  const page = "docs/api.md";
-  const rows = (schema: z.ZodType) =>
-    fieldTable(fieldsOf(z.toJSONSchema(schema, { io: "input" }) as SchemaNode, false));
-  const [path, text] = filled(page, "errors", errorRows());
-  const single = withTable(text, page, "fields of an image", rows(singleRequestSchema));
-  const both = withTable(single, page, "fields of a job", rows(bulkRequestSchema));
-  return [path, withTable(both, page, "endpoints", endpointRows())];
-}
+/** What the schema of a request says of its fields. */
+const requestRows = (schema: z.ZodType): string =>
+  fieldTable(fieldsOf(z.toJSONSchema(schema, { io: "input" }) as SchemaNode, false));
 
 function readSyntaxRows(): string {
   const rows = decodable().map(({ uid, name }) => `| ${name} | ${uid} |`);
@@ -361,16 +332,27 @@ function writtenRows(): string {
 /** What the generated files should hold, by their paths. */
 export function documents(): Map<string, string> {
   return new Map([
-    api(),
+    filled("docs/api.md", {
+      errors: errorRows(),
+      "fields of an image": requestRows(singleRequestSchema),
+      "fields of a job": requestRows(bulkRequestSchema),
+      endpoints: endpointRows(),
+    }),
     gateway(),
     manifest(),
-    reading(),
-    filled("docs/results.md", "warnings", codeRows(MODEL_WARNINGS)),
-    filled("docs/operations.md", "settings", settingRows()),
-    filled("docs/security.md", "claims", claimRows()),
-    security(),
-    filled("CODE_OF_CONDUCT.md", "contact", contact("In confidence")),
-    standards(),
+    filled("docs/reading.md", {
+      warnings: codeRows(FILE_WARNINGS),
+      "series faults": codeRows(SERIES_FAULTS),
+    }),
+    filled("docs/results.md", { warnings: codeRows(MODEL_WARNINGS) }),
+    filled("docs/operations.md", { settings: settingRows() }),
+    filled("docs/security.md", { claims: claimRows() }),
+    filled("SECURITY.md", { advisories: advisoryRows(), contact: contact() }),
+    filled("CODE_OF_CONDUCT.md", { contact: contact() }),
+    filled("docs/standards.md", {
+      "transfer syntaxes": readSyntaxRows(),
+      "written objects": writtenRows(),
+    }),
     [file("docs/engine.md"), engineFace()],
     [file("docs/troubleshooting.md"), troubleshooting()],
     [file("openapi.yaml"), stringify(openApi(ROUTES, PARTS), { lineWidth: 110 })],

@@ -1,4 +1,8 @@
-/** What `bench nnunet` and `bench body` share: a CT as a series, our turn, and how maps differ. */
+/**
+ * What `bench nnunet` and `bench body` share: a CT as a series, a model of what was imported, turns,
+ * and how maps differ.
+ */
+import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
@@ -6,7 +10,8 @@ import dcmjs from "dcmjs";
 import { descendants } from "../../test/crash/lib/processes.js";
 import { attributesOf, CT_SLICE, dicomFile } from "../../test/support/dicom.js";
 import { cpuSeconds } from "./process-tree.js";
-import type { BenchServer } from "./server.js";
+import type { Rivals } from "./rivals.js";
+import { root, type BenchServer } from "./server.js";
 import { sum } from "./statistics.js";
 
 /** The volume that Python drew: slices, rows, columns, and their distances in mm. */
@@ -21,6 +26,21 @@ export interface Turn {
   cpu: number;
   stages: Record<string, number>;
   peak: number;
+}
+
+export const readJson = (path: string): Record<string, unknown> =>
+  JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown>;
+
+/** The output of one of Radserve's commands. */
+export const radserve = (...args: string[]): string =>
+  execFileSync(process.execPath, [join(root, "dist/src/main.js"), ...args], { encoding: "utf8" });
+
+/** Has a model that was imported serve, and write a SEG; the canary is of a series. */
+export function makeFinal(folder: string, series: string, changes: object = {}): void {
+  const path = join(folder, "model.json");
+  writeFileSync(path, JSON.stringify({ ...readJson(path), ...changes, release: "active" }));
+  radserve("models", "canary", folder, series);
+  writeFileSync(path, JSON.stringify({ ...readJson(path), stage: "final" }));
 }
 
 export function writeSeries(folder: string, voxels: Buffer, { sides, spacing }: Drawn): void {
@@ -103,6 +123,31 @@ export async function ourTurn(
   };
 }
 
+/** Takes turns with another program, this many each; gives the turn in the middle of each. */
+export async function byTurns(
+  rounds: number,
+  rival: Rivals,
+  ours: (round: number) => Promise<Turn>,
+): Promise<{ them: Turn; us: Turn }> {
+  const theirTurns: Turn[] = [];
+  const ourTurns: Turn[] = [];
+  for (let round = 0; round < rounds; round++) {
+    theirTurns.push((await rival.ask({ command: "predict" })) as Turn);
+    ourTurns.push(await ours(round));
+  }
+  return { them: middleOf(theirTurns), us: middleOf(ourTurns) };
+}
+
+/** Time and memory of one turn, divided by the other's; `beside`: what is not the network. */
+export function ratiosOf(one: Turn, other: Turn, digits: number) {
+  const ratio = (of: (turn: Turn) => number) => Number((of(one) / of(other)).toFixed(digits));
+  return {
+    whole: ratio(({ wall }) => wall),
+    processor: ratio(({ cpu }) => cpu),
+    beside: ratio(({ wall, stages }) => wall - stages["network"]!),
+    memory: ratio(({ peak }) => peak),
+  };
+}
+
 /** The turn whose time is the median. */
-export const middleOf = (turns: Turn[]) =>
-  turns.toSorted((a, b) => a.wall - b.wall)[turns.length >> 1]!;
+const middleOf = (turns: Turn[]) => turns.toSorted((a, b) => a.wall - b.wall)[turns.length >> 1]!;

@@ -447,7 +447,7 @@ export const DISK_FAULTS: ReadonlySet<string> = new Set([
   ),
 ]);
 
-/** A word among letters, which names nobody. */
+/** A word of small letters: other details may name a patient, and must not come into the log. */
 const REASON = /^[a-z_]{1,40}$/;
 
 /**

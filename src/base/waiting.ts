@@ -2,7 +2,7 @@
 
 /**
  * Whether work has ended within some milliseconds; it goes on either way. Throws what the work
- * throws until then.
+ * throws until then; a failure after that is handled, and told to nobody.
  */
 export async function within(work: Promise<unknown>, milliseconds: number): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;

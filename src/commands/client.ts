@@ -55,7 +55,7 @@ function readPem(setting: "ca" | "cert" | "key", file: string | undefined): Reco
   }
 }
 
-/** A person at a terminal waits so long for all answers of a command together. */
+/** How long a command at a terminal waits for all of its answers together. */
 export const LONGEST_ANSWER_MS = 4_000;
 
 export class Client {
@@ -99,7 +99,7 @@ export class Client {
         socket.destroy();
         reject(this.#silent());
       };
-      if (this.#end?.aborted === true) late();
+      if (this.isLate) late();
       else this.#end?.addEventListener("abort", late, { once: true });
     });
   }
@@ -130,7 +130,7 @@ export class Client {
         body === undefined ? undefined : JSON.stringify(body),
       );
     } catch (error) {
-      if (this.#end?.aborted === true) throw this.#silent();
+      if (this.isLate) throw this.#silent();
       const code = errno(error);
       // Some alerts of TLS 1.2 have no code of their own, and stand in the message
       const words = `${code} ${error instanceof Error ? error.message : ""}`;

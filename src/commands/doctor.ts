@@ -33,7 +33,7 @@ async function everything(config: Config, features: readonly Feature[]): Promise
   const report = "Report this as a fault of Radserve, with this line.";
   const { found, findings } = await keys(config);
   const newest = found.keys.map(({ created }) => created).sort();
-  // What waits for others goes before what computes, and all of it at once
+  // Checks that wait for something else run together, before those that compute
   const asked = (name: string, look: () => Diagnosis[] | Promise<Diagnosis[]>, fix = report) =>
     inTime(name, checked(name, look, fix), LONGEST_ANSWER_MS);
   const [ofFolders, ofToken, ofCertificate, ofFeature, ofPort, ofDatabase, ofServer] =

@@ -5,7 +5,7 @@ import { within } from "../base/waiting.js";
 import type { Config } from "../config.js";
 import type { Engine } from "../engine/engine.js";
 import { loadModels, type ModelSet } from "../models/set.js";
-import type { ModelTrials } from "../models/trial.js";
+import type { TriedFirst } from "../models/trial.js";
 import { MemoryShares } from "../server/memory-shares.js";
 import { startEngine, trialsOf } from "../server/start-engine.js";
 import { endAfterwards } from "./run.js";
@@ -17,9 +17,9 @@ const LAST_WAIT_MS = 2_000;
 export interface CommandEngine {
   engine: Engine;
   providers: Config["providers"];
-  trials: ModelTrials;
-  /** Bytes that a model may take to be loaded and run. */
-  mostBytes: number;
+  trials: TriedFirst;
+  /** Loads the models of the settings' folder. @throws RadserveError as loadModels does */
+  models: () => Promise<ModelSet>;
 }
 
 /**
@@ -36,24 +36,20 @@ export async function withEngine<T>(
   const alone = { memory: 0, hold: () => () => undefined };
   const shares = new MemoryShares(engine, alone, config.memory ?? usualMemory());
   const trials = trialsOf(config, started, shares);
+  const most = shares.mostToLoad(false);
+  const models = () =>
+    loadModels({
+      directory: config.models_dir,
+      engine,
+      providers,
+      trials,
+      mostBytes: () => most,
+      log: createLog("silent"),
+    });
   try {
-    return await work({ engine, providers, trials, mostBytes: shares.mostToLoad(false) });
+    return await work({ engine, providers, trials: trials.within(most), models });
   } finally {
     trials.rest();
     if (!(await within(engine.close(), LAST_WAIT_MS))) endAfterwards();
   }
 }
-
-/** The models of the settings' folder, for a command. @throws RadserveError as loadModels does */
-export const modelsOf = (
-  { models_dir: directory }: Config,
-  { engine, providers, trials, mostBytes }: CommandEngine,
-): Promise<ModelSet> =>
-  loadModels({
-    directory,
-    engine,
-    providers,
-    trials,
-    mostBytes: () => mostBytes,
-    log: createLog("silent"),
-  });

@@ -12,7 +12,7 @@ import { during } from "./activity.js";
 import { count } from "../base/table.js";
 import { withoutEntry } from "../models/set.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import { modelsOf, withEngine } from "./engine.js";
+import { withEngine } from "./engine.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
 const placeOf = ({ frame }: { frame?: number | undefined }) =>
@@ -100,10 +100,9 @@ export async function inferFile(
   const named = await stat(path.resolve(input)).catch(() => undefined);
   if (named?.isFile() === true) checkGroup(options.group, "file");
   const outputs = options.outputs === undefined ? undefined : outputKinds(options.outputs);
-  return withEngine<ExitStatus>(config, async (given) => {
-    const { engine } = given;
-    const models = await during("Loading the models", () => modelsOf(config, given));
-    for (const { error } of withoutEntry(models)) remark(error.message);
+  return withEngine<ExitStatus>(config, async ({ engine, models }) => {
+    const loaded = await during("Loading the models", models);
+    for (const { error } of withoutEntry(loaded)) remark(error.message);
     const task = {
       requestId: randomUUID(),
       inputPath: path.resolve(input),
@@ -121,7 +120,7 @@ export async function inferFile(
     const answer = await during("Reading the image and running the models", () =>
       infer(task, {
         engine,
-        models: models.entries,
+        models: loaded.entries,
         outputs: config.outputs,
         forms: resultForms(config),
       }),

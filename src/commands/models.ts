@@ -34,9 +34,9 @@ export const init = (
   graph: string,
   { like, labels }: { like?: string; labels?: string },
 ) =>
-  withEngine(config, async ({ trials, mostBytes }) =>
+  withEngine(config, async ({ trials }) =>
     say(
-      await modelsInit(path.resolve(graph), trials.within(mostBytes), {
+      await modelsInit(path.resolve(graph), trials, {
         models: config.models_dir,
         like,
         labels: labels && path.resolve(labels),
@@ -51,14 +51,10 @@ export const codes = async (name: string, { json }: JsonOption) =>
   say(await modelsCodes(name), json);
 
 export const check = (config: Config, folder: string, { json }: JsonOption) =>
-  withEngine(config, async ({ engine, providers, trials, mostBytes }) =>
+  withEngine(config, async ({ engine, providers, trials }) =>
     say(
       await during("Loading the model", () =>
-        modelsCheck(path.resolve(folder), {
-          engine,
-          providers,
-          trials: trials.within(mostBytes),
-        }),
+        modelsCheck(path.resolve(folder), { engine, providers, trials }),
       ),
       json,
     ),
@@ -76,11 +72,11 @@ const onImage = async (
   withImageFile(
     path.resolve(image),
     (read) =>
-      withEngine(config, async ({ engine, providers, trials, mostBytes }) => {
+      withEngine(config, async ({ engine, providers, trials }) => {
         const options = {
           engine,
           providers,
-          trials: trials.within(mostBytes),
+          trials,
           timeoutMs: config.deadline_seconds * 1000,
           frame: frame === undefined ? undefined : Number(frame),
         };

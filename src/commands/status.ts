@@ -60,17 +60,17 @@ export async function status(
   const { url } = client;
   const health = await client.send("GET", "/health/ready");
   const ready = health.status === 200;
-  // What comes too late hides nothing of what is known
+  // An answer that does not come in time hides none of the others
   const unanswered: string[] = [];
-  const inTime = <T>(what: string, answer: Promise<T>): Promise<T | undefined> =>
+  const answerOf = <T>(what: string, answer: Promise<T>): Promise<T | undefined> =>
     answer.catch((error: unknown) => {
       unanswered.push(`${what}: ${asRadserveError(error).message}`);
       return undefined;
     });
   const models = client.hasToken
-    ? await inTime("models", client.send("GET", "/models"))
+    ? await answerOf("models", client.send("GET", "/models"))
     : undefined;
-  const certificateEnd = await inTime("certificate", client.certificateEnd());
+  const certificateEnd = await answerOf("certificate", client.certificateEnd());
   if (json) {
     const certificate = certificateEnd === undefined ? {} : { certificate_expires: certificateEnd };
     const all = {

@@ -10,7 +10,7 @@ import { checkResult } from "../inference/verify-result.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { readReceipt, type Existing } from "../results/receipt/read-receipt.js";
 import { areEqual, check, type ReceiptCheck, type CheckVerdict } from "../results/commit/verify.js";
-import { modelsOf, withEngine } from "./engine.js";
+import { withEngine } from "./engine.js";
 import { hashFile } from "../files/durable-files.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
@@ -142,15 +142,13 @@ export function withModels<T>(
   config: Config,
   use: (replaying: Replaying) => Promise<T>,
 ): Promise<T> {
-  return withEngine(config, async (given) => {
-    const { engine } = given;
-    const models = await modelsOf(config, given);
+  return withEngine(config, async ({ engine, models }) => {
+    const { entries } = await models();
     const forms = resultForms(config);
     return use((source, receipt) => {
       const { series_instance_uid: uid, case: members, group } = receipt.source;
       const choice = { uid, members, grouped: group !== undefined, tolerance: ANY_STACK };
-      const again = (image: Image) =>
-        replay({ receipt, image, engine, models: models.entries, forms });
+      const again = (image: Image) => replay({ receipt, image, engine, models: entries, forms });
       return withImageFile(source, again, choice);
     });
   });

@@ -268,9 +268,9 @@ export class Engine {
   }
 
   /**
-   * Models of the process that may leave have so many bytes of weights together on the CPU. One for
-   * which there is no room waits until others have left, those first that were not used for
-   * longest, and those in use when their work has ended; one alone may have more.
+   * Limits the weights on the CPU, in bytes, of all models together that may leave. A model for
+   * which there is no room waits until others have left: first those unused for longest, and those
+   * in use when their work has ended. One model alone may have more.
    */
   limitWeights(bytes: number): void {
     this.#addon.limitWeights(bytes);

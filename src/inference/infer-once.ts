@@ -2,17 +2,20 @@
 import { join } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import type { InferResult, Plane } from "../engine/types.js";
+import { durations } from "../base/durations.js";
 import { errors } from "../base/errors.js";
+import { within } from "../base/waiting.js";
 import type { Image } from "../images/image.js";
 import { firstModelOf, type Manifest } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
-import { letGo, loadSession, type LoadedSession, type Provider } from "../models/load.js";
+import { loadSession, unloadSession, type LoadedSession, type Provider } from "../models/load.js";
 import { readModelFolder, type SoundModel } from "../models/read.js";
 import { rolesIn } from "../models/roles.js";
 import type { TriedFirst } from "../models/trial.js";
 import { planeOf } from "../results/picture/draw-result.js";
 import { inferUnits, unitsToRun } from "./parts.js";
+import { tooLate } from "./task.js";
 import { inferSample, samplesOf, type FirstRun, type SampleResult, type Stack } from "./views.js";
 
 export interface OnceOptions {
@@ -63,7 +66,9 @@ export async function inferOnce(
   const numbers = attributeNumbers(manifest, image);
   await trials?.require(folder, model);
   const loaded = await loadSession(folder, model, engine, providers);
+  const { id: nativeId, ids: partIds } = loaded;
   try {
+    const units = unitsToRun({ manifest, site: model.site, nativeId, partIds });
     const result = await inferSample(sample, stacks, {
       manifest,
       first: () => {
@@ -72,11 +77,11 @@ export async function inferOnce(
         return first;
       },
       infer: (planes, given) =>
-        inferUnits(
-          unitsToRun({ manifest, site: model.site, nativeId: loaded.id, partIds: loaded.partIds }),
-          manifest,
-          ({ id, thresholds }) =>
+        inferUnits(units, manifest, ({ id, thresholds }) =>
+          inTime(
             engine.infer(id, planes, { dump: true, thresholds, numbers, timeoutMs, ...given }),
+            timeoutMs,
+          ),
         ),
     });
     const reasons = "code" in result ? [result] : result.warnings;
@@ -90,8 +95,18 @@ export async function inferOnce(
     const { tensors, rawSha256 } = result;
     return { loaded, result: { ...result, tensors, rawSha256 } };
   } finally {
-    letGo(engine, loaded);
+    unloadSession(engine, loaded);
   }
+}
+
+/**
+ * What a run of the engine gives. It is left alone where it goes on after its time: ONNX Runtime
+ * looks between two nodes whether it is to stop.
+ * @throws RadserveError deadline_exceeded
+ */
+async function inTime<T>(run: Promise<T>, timeoutMs: number | undefined): Promise<T> {
+  if (timeoutMs === undefined || (await within(run, timeoutMs + durations.lastMoment))) return run;
+  throw tooLate("finish");
 }
 
 /** Runs the model beside this one on the same image; undefined for a manifest that names none. */

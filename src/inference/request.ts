@@ -25,10 +25,18 @@ export const outputFolderPath = clientPath.describe(
   "Absolute path, or one that path_map translates, of a folder; created inside its root where missing",
 );
 
-function unique(names: string[], context: z.RefinementCtx): void {
-  if (new Set(names).size !== names.length)
-    context.addIssue({ code: "custom", message: "Expected each entry once" });
-}
+/** A list of names, each once; where it is absent, something else decides. */
+const names = <T extends z.ZodType<string>>(name: T, most: number) =>
+  z
+    .array(name)
+    .min(1)
+    .max(most)
+    .superRefine((given, context) => {
+      if (new Set(given).size !== given.length)
+        context.addIssue({ code: "custom", message: "Expected each entry once" });
+    })
+    .meta({ uniqueItems: true })
+    .optional();
 
 const LABELS_MEANING =
   "Labels of segmentations that are wanted: segmentation models mark these alone, of models of " +
@@ -39,41 +47,19 @@ const LABELS_MEANING =
  * rules alike.
  */
 export const choice = {
-  models: z
-    .array(modelName)
-    .min(1)
-    .max(100)
-    .superRefine(unique)
-    .meta({ uniqueItems: true })
-    .optional()
-    .describe("Names of the models to run; default: every active model that accepts the image"),
-  outputs: z
-    .array(outputKindSchema)
-    .min(1)
-    .max(outputKindSchema.options.length)
-    .superRefine(unique)
-    .meta({ uniqueItems: true })
-    .optional()
-    .describe("Files to write; json is always written. Default: as each model's manifest says"),
-  // Kept are those alone that a model has
-  labels: z
-    .array(z.string().min(1).max(64))
-    .min(1)
-    .max(1000)
-    .superRefine(unique)
-    .meta({ uniqueItems: true })
-    .optional()
-    .describe(LABELS_MEANING),
+  models: names(modelName, 100).describe(
+    "Names of the models to run; default: every active model that accepts the image",
+  ),
+  outputs: names(outputKindSchema, outputKindSchema.options.length).describe(
+    "Files to write; json is always written. Default: as each model's manifest says",
+  ),
+  // Labels that no model has are refused, so that only known ones are kept
+  labels: names(z.string().min(1).max(64), 1000).describe(LABELS_MEANING),
 };
 
-const destinations = z
-  .array(z.string().min(1).max(32))
-  .min(1)
-  .max(32)
-  .superRefine(unique)
-  .meta({ uniqueItems: true })
-  .optional()
-  .describe("Names of destinations of the gateway's file; default: its `deliver`");
+const destinations = names(z.string().min(1).max(32), 32).describe(
+  "Names of destinations of the gateway's file; default: its `deliver`",
+);
 
 /** Where DICOM objects go beside the output folder, of a job. */
 export const deliveryOfJob = {

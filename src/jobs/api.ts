@@ -61,15 +61,15 @@ const NO_WORKER = {
     "No server that runs bulk items is ready. Start one with role worker or both, and see GET /health/ready of those that run.",
 };
 
-const LACKED =
+const NO_NODE_HAS_THEM =
   "no live node has the models and the release that the job was submitted with: `pinned` has them, and `waiting` says what each node lacks.";
-const BEGUN = {
+const UNRUNNABLE_BEGUN = {
   code: NO_NODE_CAN_RUN,
-  message: `Images of the job are done, and ${LACKED} So that no other versions are mixed with them, it waits. It goes on by itself once a node has them (radserve models reload). POST .../resume goes on with what the nodes have now; results of several versions are then in one job.`,
+  message: `Images of the job are done, and ${NO_NODE_HAS_THEM} So that no other versions are mixed with them, it waits. It goes on by itself once a node has them (radserve models reload). POST .../resume goes on with what the nodes have now; results of several versions are then in one job.`,
 };
-const UNBEGUN = {
+const UNRUNNABLE_UNBEGUN = {
   code: NO_NODE_CAN_RUN,
-  message: `No image of the job is done, and ${LACKED} If that is still so after half a minute, it goes on by itself with what a node has then (\`pinned_anew\`). POST .../resume does that at once.`,
+  message: `No image of the job is done, and ${NO_NODE_HAS_THEM} If that is still so after half a minute, it goes on by itself with what a node has then (\`pinned_anew\`). POST .../resume does that at once.`,
 };
 
 export interface ApiContext extends SubmitContext {
@@ -84,7 +84,7 @@ function pausedReason(row: JobRow, trouble: Trouble | undefined): Job["paused_re
   if (row.state !== "paused") return null;
   const since = row.paused_at?.toISOString() ?? null;
   if (row.paused && row.pause_code !== REPEATED_FAILURES) return { ...BY_REQUEST, since };
-  const unrunnable = row.begun === true ? BEGUN : UNBEGUN;
+  const unrunnable = row.begun === true ? UNRUNNABLE_BEGUN : UNRUNNABLE_UNBEGUN;
   // What it waited for before may be there again: nobody can try while no node has its versions
   if (lacksNode(row)) return { ...unrunnable, since: null };
   if (row.pause_code !== null)

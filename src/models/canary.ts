@@ -63,10 +63,9 @@ export async function warmUp(
 ): Promise<void> {
   let tookMs = 0;
   const run = async (feeds: Tensor[]) => {
-    const limits = { what: "a run of its graph", timeoutMs: durations.firstRun, stop };
     const began = performance.now();
-    const outputs = await ending(engine, limits, (within) =>
-      engine.runTensors(loaded.id, feeds, within),
+    const outputs = await firstRun(engine, stop, (limits) =>
+      engine.runTensors(loaded.id, feeds, limits),
     );
     tookMs = performance.now() - began;
     return outputs;
@@ -78,6 +77,14 @@ export async function warmUp(
   if (loaded.sessions.length > 1 && tookMs < LONG_RUN_MS)
     await Promise.all([run(feeds), run(feeds)]);
 }
+
+/** One of a model's first runs, which end as `ending` says. */
+export const firstRun = <T>(
+  engine: Engine,
+  stop: AbortSignal | undefined,
+  run: Parameters<typeof ending<T>>[2],
+): Promise<T> =>
+  ending(engine, { what: "a run of its graph", timeoutMs: durations.firstRun, stop }, run);
 
 /** The number of whatever loads models, one after the other. Tasks count theirs up from 1. */
 const CANCEL_ID = Number.MAX_SAFE_INTEGER;

@@ -32,6 +32,8 @@ export interface Outcome {
   required: boolean;
   entry?: ModelEntry;
   error?: ErrorObject;
+  /** The start did not wait for it. */
+  postponed?: true;
 }
 
 /**
@@ -95,9 +97,9 @@ export async function loadReport(
       throw RadserveError.fromObject(problemsError(name, report.problems));
     const loaded = await loadSession(report.directory, model, engine, providers, loading);
     const entry = entryOf(name, model, "ready");
-    const { id, provider, gpu, sessions, partIds } = loaded;
+    const { id, provider, gpu, sessions, ids } = loaded;
     const place = gpu === undefined ? { provider } : { provider, gpu };
-    const parts = model.manifest.parts === undefined ? {} : { partIds };
+    const parts = model.manifest.parts === undefined ? {} : { partIds: ids };
     return { name, required, entry: { ...entry, nativeId: id, ...parts, ...place, sessions } };
   } catch (thrown) {
     const error = unavailable(name, thrown);
@@ -124,24 +126,16 @@ export const providerOf = (
 
 /** A model as the engine has loaded it. */
 export interface LoadedSession extends LoadedModel {
-  /** The engine's numbers of all parts in their order; of a model without parts its own. */
-  partIds: readonly number[];
-}
-
-/** Ends all that loadSession loaded. */
-export async function unloadSession(
-  engine: Engine,
-  { partIds }: Pick<LoadedSession, "partIds">,
-): Promise<void> {
-  for (const id of partIds) await engine.unload(id);
+  /** The engine's numbers of all that was loaded: of the parts in their order, or its own alone. */
+  ids: readonly number[];
 }
 
 /**
- * The same for whoever closes the engine afterwards, and so waits for it: a run that was told to
- * stop may go on for a while, and an unload waits for it.
+ * Ends all that loadSession loaded, for whoever closes the engine afterwards, which waits for it: a
+ * run that was told to stop may go on for a while, and an unload waits for that.
  */
-export function letGo(engine: Engine, loaded: Pick<LoadedSession, "partIds">): void {
-  unloadSession(engine, loaded).catch(() => undefined);
+export function unloadSession(engine: Engine, { ids }: Pick<LoadedSession, "ids">): void {
+  for (const id of ids) engine.unload(id).catch(() => undefined);
 }
 
 /** Faults of the graphs of a model beside its manifest, part by part where it has parts. */
@@ -195,7 +189,7 @@ export async function loadSession(
   return {
     ...first,
     sessions: loaded.flatMap(({ sessions }) => sessions),
-    partIds: loaded.map(({ id }) => id),
+    ids: loaded.map(({ id }) => id),
   };
 }
 

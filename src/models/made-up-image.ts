@@ -16,8 +16,7 @@ import {
   type ImageInput,
   type Manifest,
 } from "../manifest/manifest.js";
-import { durations } from "../base/durations.js";
-import { ending, inputSides } from "./canary.js";
+import { firstRun, inputSides } from "./canary.js";
 
 /** Side of an image that a model looks at in windows. */
 const SMALL = 16;
@@ -61,9 +60,8 @@ export async function madeUpProblem(
           }
         : {}),
     });
-  const limits = { what: "a run of its graph", timeoutMs: durations.firstRun, stop: undefined };
   try {
-    await ending(engine, limits, infer);
+    await firstRun(engine, undefined, infer);
     return undefined;
   } catch (error) {
     return error instanceof RadserveError && SHOWN.includes(error.code) ? error.message : undefined;

@@ -2,14 +2,13 @@
  * Whether the raw tensors of a graph are what the manifest takes them for, as far as their numbers
  * tell: what covers a part of the image, and what is activated already.
  */
-import { durations } from "../base/durations.js";
 import type { Tensor } from "../base/tensor.js";
 import type { Engine } from "../engine/engine.js";
 import { elementCount } from "../engine/npy.js";
 import type { LoadedModel } from "../engine/types.js";
 import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
 import { kindOf, type ModelOutput } from "../manifest/outputs/outputs.js";
-import { ending, inputSides, zeroInput } from "./canary.js";
+import { firstRun, inputSides, zeroInput } from "./canary.js";
 import { toNumbers } from "./compare.js";
 import { pathText, type Problem } from "./explain.js";
 
@@ -86,9 +85,8 @@ export async function rawProblems(
       const zeros = zeroInput(one, manifest);
       return one.tensor === input.tensor ? movedNoise(zeros, input.layout, by) : zeros;
     });
-    const limits = { what: "a run of its graph", timeoutMs: durations.firstRun, stop: undefined };
-    const given = await ending(engine, limits, (within) =>
-      engine.runTensors(loaded.id, feeds, within),
+    const given = await firstRun(engine, undefined, (limits) =>
+      engine.runTensors(loaded.id, feeds, limits),
     );
     return (tensor) => given.find(({ name }) => name === tensor);
   };

@@ -20,7 +20,7 @@ export interface ModelLog {
 /** A model that took a process with it. */
 export interface FatalModel {
   name: string;
-  /** What the process did with it; "ran" is said where the system ended it for memory. */
+  /** What the process did with it; "ran" only where the system ended the process for memory. */
   during: "loaded" | "ran";
 }
 
@@ -99,8 +99,8 @@ export interface ModelSet {
   /** Every required model is loaded and warm, and its canary passed. */
   ready(): boolean;
   readonly problems: readonly ModelProblem[];
-  /** Models that were not loaded at the start for want of time: they need a reload. */
-  readonly postponed: readonly string[];
+  /** Some models were not loaded at the start for want of time: they need a reload. */
+  readonly hasPostponed: boolean;
   /**
    * Loads, warms and checks what has changed beside what serves, then swaps model by model; one
    * that fails keeps its old version. Reloads run one after the other.
@@ -129,66 +129,52 @@ export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> 
   const reports: FolderReport[] = [];
   for (const folder of await modelFolders(directory)) {
     const name = basename(folder);
-    const isFatal = options.fatal?.some((one) => one.name === name && one.during === "loaded");
     // Large files take long to be read, and what reads graphs is native code: both count as its
     // loading.
-    if (isFatal !== true) await options.loading?.(name);
+    const loading = fatalDuring(options, name) === "loaded" ? undefined : options.loading;
+    await loading?.(name);
     reports.push(await readModelFolder(folder));
-    if (isFatal !== true) await options.loading?.(undefined);
+    await loading?.(undefined);
   }
   const refusedOf = (report: FolderReport) =>
-    tookProcess(options.fatal, report) ?? withoutRegion(report, reports);
+    tookProcess(options, report) ?? withoutRegion(report, reports);
   const tell = (outcome: Outcome) => {
     logOutcome(log, outcome);
     outcomes.push(outcome);
   };
   for (const report of reports.filter(({ required }) => required))
     tell(await loadOne(options, report, { refused: refusedOf(report), besideOthers: false }));
-  const patience = new Patience(options);
-  const postponed: string[] = [];
-  for (const report of reports.filter(({ required }) => !required)) {
-    const outcome = await patience.load(report, refusedOf(report));
-    if (outcome === undefined) {
-      postponed.push(report.name);
-      const refused = errors.model_unavailable(
-        `Model ${report.name}: it takes longer to be tried than a server that starts waits for models that are not required. It is tried beside the others now, and serves as soon as it is in order.`,
-      );
-      tell(await loadOne(options, report, { refused, besideOthers: false }));
-    } else tell(outcome);
-  }
+  const loadOptional = optionalLoader(options);
+  for (const report of reports.filter(({ required }) => !required))
+    tell(await loadOptional(report, refusedOf(report)));
   options.trials?.rest();
   if (outcomes.length === 0)
     log.warn({}, "No models: the models directory holds no folder of a model");
   outcomes.sort((a, b) => (a.name < b.name ? -1 : 1));
-  return modelSet(options, { outcomes, stale: new Map() }, postponed);
+  return modelSet(options, { outcomes, stale: new Map() });
 }
 
-/** How long the start waits for the models that a server can do without. */
-class Patience {
-  readonly #over: AbortSignal | undefined;
-  readonly #options: LoadModelsOptions;
-
-  constructor(private readonly given: LoadModelsOptions) {
-    const { optionalMs, stop } = given;
-    this.#over = optionalMs === undefined ? undefined : AbortSignal.timeout(optionalMs);
-    const signals = [this.#over, stop].filter((signal) => signal !== undefined);
-    this.#options = { ...given, stop: AbortSignal.any(signals) };
-  }
-
-  /** Undefined for a model that was not loaded in time. */
-  async load(
-    report: FolderReport,
-    refused: RadserveError | undefined,
-  ): Promise<Outcome | undefined> {
-    const takesTime = refused === undefined && report.problems.length === 0;
-    if (takesTime && this.#isOver) return undefined;
-    const outcome = await loadOne(this.#options, report, { refused, besideOthers: false });
-    return takesTime && outcome.error !== undefined && this.#isOver ? undefined : outcome;
-  }
-
-  get #isOver(): boolean {
-    return this.#over?.aborted === true && this.given.stop?.aborted !== true;
-  }
+/**
+ * Loads models that the server can do without, one after the other, and postpones those that are
+ * not loaded by the time that the start waits for all of them.
+ */
+function optionalLoader(options: LoadModelsOptions) {
+  const { optionalMs, stop } = options;
+  const over = optionalMs === undefined ? undefined : AbortSignal.timeout(optionalMs);
+  const signals = [over, stop].filter((signal) => signal !== undefined);
+  const inTime = { ...options, stop: AbortSignal.any(signals) };
+  const isOver = () => over?.aborted === true && stop?.aborted !== true;
+  return async (report: FolderReport, refused: RadserveError | undefined): Promise<Outcome> => {
+    const load = (given: LoadModelsOptions, why?: RadserveError) =>
+      loadOne(given, report, { refused: why, besideOthers: false });
+    if (refused !== undefined || report.problems.length > 0) return load(options, refused);
+    const outcome = isOver() ? undefined : await load(inTime);
+    if (outcome !== undefined && (outcome.error === undefined || !isOver())) return outcome;
+    const why = errors.model_unavailable(
+      `Model ${report.name}: it was not ready in the time that a start waits for models that are not required. It is tried beside the others now, and serves as soon as it is in order.`,
+    );
+    return { ...(await load(options, why)), postponed: true };
+  };
 }
 
 /** Why a model that looks at a region of another cannot be loaded among these. */
@@ -203,12 +189,16 @@ function withoutRegion(
   return message === undefined ? undefined : errors.model_unavailable(message);
 }
 
+/** During what a model took a process with it; undefined where it did not. */
+const fatalDuring = ({ fatal }: LoadModelsOptions, name: string) =>
+  fatal?.find((one) => one.name === name)?.during;
+
 /** Why a model that took a process with it is left out; undefined where it is not. */
 function tookProcess(
-  fatal: LoadModelsOptions["fatal"],
+  options: LoadModelsOptions,
   { name, required }: FolderReport,
 ): RadserveError | undefined {
-  const during = fatal?.find((one) => one.name === name)?.during;
+  const during = fatalDuring(options, name);
   if (during === "loaded")
     return errors.model_unavailable(
       "The server's process ended while it loaded this model, so it runs without it. The log says why. Correct or replace the model, then run radserve models reload, or restart the server.",
@@ -244,11 +234,7 @@ async function loadOne(
   }
 }
 
-function modelSet(
-  options: LoadModelsOptions,
-  state: State,
-  postponed: readonly string[],
-): ModelSet {
+function modelSet(options: LoadModelsOptions, state: State): ModelSet {
   let entries = entriesOf(state.outcomes);
   let queue: Promise<unknown> = Promise.resolve();
   let closed = false;
@@ -285,7 +271,9 @@ function modelSet(
     get problems() {
       return problemsOf(state, options.engine.missing());
     },
-    postponed,
+    get hasPostponed() {
+      return state.outcomes.some(({ postponed }) => postponed === true);
+    },
     reload(reloadOptions = {}) {
       const run = queue.then(() => apply(reloadOptions));
       queue = run.catch(() => undefined);

@@ -89,7 +89,7 @@ export interface TrialResult {
 export interface TriedFirst extends GraphLook {
   /**
    * Resolves once the model may be loaded here.
-   * @throws RadserveError model_unavailable, in the server's words
+   * @throws RadserveError model_unavailable, with the message that a server gives
    */
   require(directory: string, model: SoundModel): Promise<void>;
 }
@@ -160,9 +160,10 @@ export class ModelTrials {
         return answer.graph;
       },
       require: async (directory, model) => {
-        const report = { name: path.basename(directory), directory, model, problems: [] };
+        const name = path.basename(directory);
+        const report = { name, directory, model, required: false, problems: [] };
         const limits = { bytes, again: true, stop: undefined, asGiven: true };
-        const tried = await this.of({ ...report, required: false }, limits);
+        const tried = await this.of(report, limits);
         if (tried?.refused !== undefined) throw tried.refused;
       },
     };

@@ -28,7 +28,7 @@ export const isUnwanted = ({ wanted }: Pick<ModelEntry, "wanted">): boolean =>
   wanted?.labels.length === 0;
 
 /**
- * What is wrong with labels of which no model of a request has one.
+ * What is wrong with labels that none of the models of a request has.
  * @returns undefined where each is a label of some model
  */
 export function unknownLabels(

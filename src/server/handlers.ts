@@ -229,24 +229,22 @@ async function delivered(
   );
 }
 
-const namedSchema = singleRequestSchema.pick({ input_image_path: true, output_folder_path: true });
+const namedSchema = singleRequestSchema
+  .pick({ input_image_path: true, output_folder_path: true })
+  .strip();
 
 /** Remembers what fails, as far as it names an image. */
 const inferAndRemember: Handler = async (ctx, services) => {
-  const named = () => {
-    const { data } = namedSchema.strip().safeParse(ctx.request.body);
-    const { requestId: request_id } = ctx.state;
-    return data === undefined ? undefined : { request_id, subject: callerOf(ctx).subject, ...data };
-  };
+  const { data } = namedSchema.safeParse(ctx.request.body);
+  if (data === undefined) return inferSingle(ctx, services);
+  const named = { request_id: ctx.state.requestId, subject: callerOf(ctx).subject, ...data };
   try {
     await inferSingle(ctx, services);
   } catch (error) {
-    const of = named();
-    if (of !== undefined) services.failed.add(of, asRadserveError(error));
+    services.failed.add(named, asRadserveError(error));
     throw error;
   }
-  const of = named();
-  if (of !== undefined) services.failed.succeeded(of);
+  services.failed.succeeded(named);
 };
 
 export const singleInference: Endpoint = {

@@ -189,11 +189,12 @@ export function modelList(
   const known = new Map(stats.models.map((model) => [model.id, model]));
   const listedModel = (entry: ModelEntry): z.infer<typeof listed> => {
     const { name, version, sha256, manifest, provider, gpu } = entry;
-    const [first, ...others] = nativeIdsOf(entry).flatMap((id) => known.get(id) ?? []);
+    const ids = nativeIdsOf(entry);
+    const [first, ...others] = ids.flatMap((id) => known.get(id) ?? []);
     const figures = first && together(first, others);
     const { health, error } = healthOf(entry, figures?.residence.problem);
     const parts = manifest.parts?.flatMap((part, place) => {
-      const ofPart = known.get(entry.partIds?.[place] ?? -1);
+      const ofPart = known.get(ids[place] ?? -1);
       return ofPart === undefined
         ? []
         : [{ name: part.name, residence: residenceOf(ofPart), work: workOf(ofPart) }];

@@ -84,7 +84,7 @@ export class ServedModels {
   /** Loads what the start did not wait for. `changed` is told as by reload. */
   async loadPostponed(changed: () => void): Promise<void> {
     await this.loaded;
-    if (this.#set !== undefined && this.#set.postponed.length > 0) await this.reload(changed);
+    if (this.#set?.hasPostponed === true) await this.reload(changed);
   }
 
   /** @param changed told once other models may serve, before anybody learns of the outcome */

@@ -27,11 +27,6 @@ import { peersOf, type FleetNode } from "./fleet.js";
 
 /** Of a root that does not answer. */
 const NOTHING_SEEN = { mark: null, empty: false, mounted: false };
-/** Whoever may not look into a folder can still see whether something is mounted there. */
-function noneWhereForbidden(error: unknown): null {
-  if (FORBIDDEN.has(errno(error))) return null;
-  throw error;
-}
 /** A node that cannot reach its database in time is ready without it. */
 const LONGEST_UNKNOWN_MS = 10_000;
 /** An input root that is empty here, and not elsewhere, may have got its first file this moment. */
@@ -325,13 +320,19 @@ export class Shares {
 }
 
 /**
- * Why a folder that cannot be used is not the share that this node saw there; undefined where
- * nothing says so. For commands, which look once.
+ * Why a root is no longer the share that this node saw there; undefined where nothing says so. For
+ * commands, which look once.
  */
 export async function unmountedRoot(config: Config, folder: string): Promise<string | undefined> {
   if (readSeen(config)[folder]?.mounted !== true) return undefined;
   const found = await patiently(`root ${folder}`, () => lookAtRoot(folder)).catch(() => undefined);
   return found?.mounted === false && found.empty ? UNMOUNTED : undefined;
+}
+
+/** Whoever may not look into a folder can still see whether something is mounted there. */
+function noneWhereForbidden(error: unknown): null {
+  if (FORBIDDEN.has(errno(error))) return null;
+  throw error;
 }
 
 async function lookAtRoot(folder: string): Promise<Pick<LookedRoot, "mark" | "empty" | "mounted">> {

@@ -61,7 +61,7 @@ t.test("an upload that goes on is whole before it ends", { skip: needs(ADDON) },
   });
   const pieces = [PNG.subarray(0, 8)];
   request.write(pieces[0]);
-  await until("the upload has a file", () => openBelow(server, place.input) > 0);
+  await until("the upload has a file", () => openBelow(server, `${place.input}/`) > 0);
   const ended = new Promise((resolve) => server.process.once("exit", resolve));
   server.process.kill("SIGTERM");
   await server.logged(({ msg }) => msg.startsWith("stopping"));

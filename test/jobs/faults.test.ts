@@ -369,7 +369,9 @@ t.test(
         output_folder_path: bare,
         outputs: ["seg"],
       });
-      await outage(t, id, { code: "output_replaced", message: /share is probably not/ }, release);
+      // The look at the roots, or the mark of the job that is missing there
+      const why = /share is probably not|share of the output folder is not mounted/;
+      await outage(t, id, { message: why }, release);
     });
 
     await unmarked(bare);

@@ -9,7 +9,7 @@ import { enter, freeSilent, leave } from "../../src/jobs/nodes.js";
 import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/jobs/leases.js";
 import { failure } from "../support/expect.js";
 import { sharedDatabase } from "../support/postgres.js";
-import { newInstance } from "../support/tables.js";
+import { newInstance, newItems, newJob } from "../support/tables.js";
 import { until } from "../support/until.js";
 
 const DONE: Ending = {
@@ -23,26 +23,8 @@ const { pool } = await sharedDatabase(t);
 async function leased(count: number) {
   await pool.query("truncate radserve.job, radserve.item, radserve.instance cascade");
   const id = randomUUID();
-  const items = Array.from({ length: count }, (_, i) => ({
-    id: randomUUID(),
-    input: `/${i}`,
-    output: "/o",
-  }));
-  const made = {
-    id,
-    subject: "x",
-    inputRoots: undefined,
-    outputRoots: undefined,
-    request: {},
-    items,
-  };
-  await transaction(pool, (client) =>
-    insertJob(
-      client,
-      { ...made, requestSha256: "", idempotencyKey: undefined, marked: false, pins: null },
-      1,
-    ),
-  );
+  const items = newItems(Array.from({ length: count }, (_, i) => i));
+  await transaction(pool, (client) => insertJob(client, newJob({ id, items }), 1));
   const instance = newInstance();
   await enter(pool, instance, true);
   const taken = await lease(pool, instance, count, false);
@@ -440,22 +422,7 @@ t.test(
 
 t.test("of two that open a subject's last job at once, one is refused", async (t) => {
   const { id } = await leased(1);
-  const open = (client: PoolClient, subject: string) =>
-    insertJob(
-      client,
-      {
-        id: randomUUID(),
-        subject,
-        inputRoots: undefined,
-        outputRoots: undefined,
-        request: {},
-        requestSha256: "",
-        idempotencyKey: undefined,
-        marked: false,
-        pins: null,
-      },
-      2,
-    );
+  const open = (client: PoolClient, subject: string) => insertJob(client, newJob({ subject }), 2);
   let second: unknown;
   await transaction(pool, async (client) => {
     await open(client, "x");

@@ -15,34 +15,17 @@ import {
 import { lookAgain, mayBeElsewhere, MISSING_HERE } from "../../src/jobs/missing-images.js";
 import { enter, leave, type Instance } from "../../src/jobs/nodes.js";
 import type { JobDetails } from "../../src/jobs/schema.js";
-import { bulkPlace, hold, nameOf, startBulk, startWorker, writeSlices } from "../support/bulk.js";
+import { bulkPlace, hold, startBulk, startWorker, writeSlices } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
-import { newInstance } from "../support/tables.js";
+import { newInstance, newItems, newJob } from "../support/tables.js";
 
 const IMAGES = 24;
 
 const { pool } = await sharedDatabase(t);
 const id = randomUUID();
-await transaction(pool, (client) =>
-  insertJob(
-    client,
-    {
-      id,
-      subject: "x",
-      inputRoots: undefined,
-      outputRoots: undefined,
-      request: {},
-      items: ["/0", "/1"].map((input) => ({ id: randomUUID(), input, output: "/o" })),
-      requestSha256: "",
-      idempotencyKey: undefined,
-      marked: false,
-      pins: null,
-    },
-    1,
-  ),
-);
+await transaction(pool, (client) => insertJob(client, newJob({ id, items: newItems([0, 1]) }), 1));
 
 async function entered(name: string): Promise<Instance> {
   const instance = newInstance({ name });
@@ -104,8 +87,7 @@ t.test("images of a list that one node does not find", { skip: needs(ADDON) }, a
   });
   // More than the first node takes at once, and its threads stay busy with them
   const input = path.join(place.input, "many");
-  writeSlices(input, IMAGES);
-  const names = Array.from({ length: IMAGES }, (_, i) => nameOf(i));
+  const names = writeSlices(input, IMAGES);
   const output = path.join(place.output, "listed");
   const release = await hold(t, output, names);
   const listed = await bulk.submit({

@@ -34,12 +34,8 @@ async function working(t: Test) {
   const bulk = await startBulk(t, place);
   const input = path.join(place.input, "many");
   const output = path.join(place.output, "many");
-  writeSlices(input, IMAGES);
-  const release = await hold(
-    t,
-    output,
-    Array.from({ length: IMAGES }, (_, i) => nameOf(i)),
-  );
+  const names = writeSlices(input, IMAGES);
+  const release = await hold(t, output, names);
   const id = await bulk.submit({
     input_folder_path: input,
     output_folder_path: output,

@@ -9,7 +9,6 @@ import {
   bulkOf,
   bulkPlace,
   hold,
-  nameOf,
   placeBeside,
   startBulk,
   writeSlices,
@@ -76,8 +75,7 @@ t.test("nodes with other thresholds", { skip: needs(ADDON) }, async (t) => {
   const a = await startBulk(t, first);
   const b = bulkOf(await startServer(second));
   const input = path.join(first.input, "many");
-  writeSlices(input, IMAGES);
-  const names = Array.from({ length: IMAGES }, (_, i) => nameOf(i));
+  const names = writeSlices(input, IMAGES);
   for (const [model, label, lacks] of [
     ["classifier", "Effusion", /the model test-classifier (\S+) \(\w{8}\): it has \1 \(\w{8}\)\.$/],
     [

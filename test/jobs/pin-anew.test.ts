@@ -10,7 +10,7 @@ import { depth, lease, pauseJob, settle, type Ending } from "../../src/jobs/leas
 import { pinAnew, UnrunnableJobs } from "../../src/jobs/pin-anew.js";
 import type { Pins } from "../../src/jobs/pins.js";
 import { sharedDatabase } from "../support/postgres.js";
-import { newInstance } from "../support/tables.js";
+import { newInstance, newItems, newJob } from "../support/tables.js";
 import { until } from "../support/until.js";
 
 setDurations({ jobPinAnew: 0 });
@@ -39,18 +39,7 @@ async function job(): Promise<string> {
   await transaction(pool, (client) =>
     insertJob(
       client,
-      {
-        id,
-        subject: "x",
-        inputRoots: undefined,
-        outputRoots: undefined,
-        request: { models: ["ct"] },
-        items: ["/1", "/2"].map((input) => ({ id: randomUUID(), input, output: "/o" })),
-        requestSha256: "",
-        idempotencyKey: undefined,
-        marked: false,
-        pins: pinsOf("1.0"),
-      },
+      newJob({ id, request: { models: ["ct"] }, items: newItems([1, 2]), pins: pinsOf("1.0") }),
       10,
     ),
   );

@@ -2,39 +2,19 @@
  * A model is replaced on every node that runs jobs: a job of which nothing was done goes on with
  * the new version by itself, and one of which something was done waits, so that nothing is mixed.
  */
-import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import {
-  bulkOf,
-  bulkPlace,
-  hold,
-  nameOf,
-  placeBeside,
-  startBulk,
-  writeSlices,
-} from "../support/bulk.js";
+import { bulkOf, bulkPlace, hold, placeBeside, startBulk, writeSlices } from "../support/bulk.js";
 import { linesOf } from "../support/audit.js";
 import { withDurations } from "../support/durations.js";
+import { replaceVersionDuring, versionsIn } from "../support/model-versions.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
-import { countedReceipts } from "../support/receipts.js";
-import { radserve, startServer, type Place } from "../support/server.js";
+import { startServer } from "../support/server.js";
 
 const IMAGES = 24;
 const DONE = 3;
 const SHORT = { jobPause: 300, nodeBeat: 300, bulkFigures: 200, itemsAhead: 0, jobPinAnew: 1_000 };
-
-function setVersion({ environment }: Place, version: string): void {
-  const file = path.join(environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "model.json");
-  const manifest = JSON.parse(readFileSync(file, "utf8")) as object;
-  writeFileSync(file, JSON.stringify({ ...manifest, version }));
-}
-
-const versionsIn = (folder: string) =>
-  countedReceipts(folder, ({ models }) =>
-    models.map((model) => `${model.name} ${model.version}`).join(", "),
-  );
 
 t.test("a version is replaced before a job has begun", { skip: needs(ADDON) }, async (t) => {
   const { url } = await sharedDatabase(t);
@@ -52,7 +32,7 @@ t.test("a version is replaced before a job has begun", { skip: needs(ADDON) }, a
   });
   const worker = bulkOf(await startServer(second));
   const input = path.join(place.input, "many");
-  writeSlices(input, IMAGES);
+  const names = writeSlices(input, IMAGES);
   const out = (name: string) => path.join(place.output, name);
   const submit = (name: string, more: object) =>
     api.submit({
@@ -61,30 +41,18 @@ t.test("a version is replaced before a job has begun", { skip: needs(ADDON) }, a
       outputs: ["json"],
       ...more,
     });
-  const release = await hold(
-    t,
-    out("begun"),
-    Array.from({ length: IMAGES - DONE }, (_, i) => nameOf(DONE + i)),
-  );
+  const release = await hold(t, out("begun"), names.slice(DONE));
   const begun = await submit("begun", { models: ["ct-tissue"] });
   await api.until(begun, ({ counts }) => counts.succeeded === DONE && counts.running > 0);
-  setVersion(second, "1.2.0");
-  const reload = radserve(second, "models", "reload");
-  await worker.server.logged(({ msg, version }) => /is ready$/.test(msg) && version === "1.2.0");
-  await release();
-  t.match(await reload, { status: 0, stdout: /^replaced\tct-tissue$/m });
-  const waits = await api.until(
-    begun,
-    ({ state, counts }) => state === "paused" && counts.running === 0,
-  );
+  const waits = await replaceVersionDuring(t, begun, { asked: api, worker, release }, "1.2.0");
 
   // The node that takes them has the old version still
   const fresh = await Promise.all([
     submit("named", { models: ["ct-tissue"] }),
     submit("all", {}),
     api.submit({
-      items: Array.from({ length: IMAGES }, (_, i) => ({
-        input_image_path: path.join(input, nameOf(i)),
+      items: names.map((name) => ({
+        input_image_path: path.join(input, name),
         output_folder_path: out("listed"),
       })),
       outputs: ["json"],

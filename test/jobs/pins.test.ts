@@ -2,7 +2,6 @@
  * Two nodes with different models: the images of a job run with the models that it was submitted
  * with, and with no others.
  */
-import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import type { Condition } from "../../src/server/condition.js";
@@ -10,7 +9,6 @@ import {
   bulkOf,
   bulkPlace,
   hold,
-  nameOf,
   placeBeside,
   startBulk,
   writeSlices,
@@ -18,10 +16,10 @@ import {
 } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { copyModel } from "../support/manifests.js";
+import { replaceVersionDuring, setVersion, versionsIn } from "../support/model-versions.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
-import { countedReceipts } from "../support/receipts.js";
-import { radserve, startServer, type Place } from "../support/server.js";
+import { radserve, startServer } from "../support/server.js";
 import { until } from "../support/until.js";
 
 /** More than both nodes take at once. */
@@ -33,17 +31,6 @@ const SHORT = {
   conditionsLook: 200,
   itemsAhead: 0,
 };
-
-function setVersion({ environment }: Place, version: string): void {
-  const file = path.join(environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "model.json");
-  const manifest = JSON.parse(readFileSync(file, "utf8")) as object;
-  writeFileSync(file, JSON.stringify({ ...manifest, version }));
-}
-
-const versionsIn = (folder: string) =>
-  countedReceipts(folder, ({ models }) =>
-    models.map((model) => `${model.name} ${model.version}`).join(", "),
-  );
 
 async function conditionsOf({ server }: Bulk): Promise<Condition[]> {
   const answer = await fetch(`${server.url}/overview`, {
@@ -65,7 +52,7 @@ t.test("nodes with different models", { skip: needs(ADDON) }, async (t) => {
   copyModel(second.environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "ct-new");
   const b = bulkOf(await startServer(second));
   const input = path.join(first.input, "many");
-  writeSlices(input, IMAGES);
+  const names = writeSlices(input, IMAGES);
   const submit = (to: Bulk, name: string, more: object = {}) =>
     to.submit({
       input_folder_path: input,
@@ -139,29 +126,23 @@ t.test("nodes with different models", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("the model is replaced in the middle of a job, and no node has it", (t) =>
-    replaced(t, a, b, () => submit(a, "replaced", { models: ["ct-tissue"] })),
+    replaced(t, a, b, names, () => submit(a, "replaced", { models: ["ct-tissue"] })),
   );
 });
 
-async function replaced(t: Test, a: Bulk, b: Bulk, submit: () => Promise<string>): Promise<void> {
+async function replaced(
+  t: Test,
+  a: Bulk,
+  b: Bulk,
+  names: readonly string[],
+  submit: () => Promise<string>,
+): Promise<void> {
   const folder = path.join(a.place.output, "replaced");
   const done = 4;
-  const release = await hold(
-    t,
-    folder,
-    Array.from({ length: IMAGES - done }, (_, i) => nameOf(done + i)),
-  );
+  const release = await hold(t, folder, names.slice(done));
   const id = await submit();
   await a.until(id, ({ counts }) => counts.succeeded === done && counts.running > 0);
-  setVersion(a.place, "1.2.0");
-  const reload = radserve(a.place, "models", "reload");
-  await a.server.logged(({ msg, version }) => /is ready$/.test(msg) && version === "1.2.0");
-  await release();
-  t.match(await reload, { status: 0, stdout: /^replaced\tct-tissue$/m });
-  const waits = await a.until(
-    id,
-    ({ state, counts }) => state === "paused" && counts.running === 0,
-  );
+  const waits = await replaceVersionDuring(t, id, { asked: a, worker: a, release }, "1.2.0");
   t.match(waits, {
     paused_reason: { code: "no_node_can_run", message: /radserve models reload/ },
     counts: { failed: 0 },

@@ -6,7 +6,6 @@ import {
   bulkOf,
   bulkPlace,
   hold,
-  nameOf,
   placeBeside,
   startBulk,
   writeSlices,
@@ -39,7 +38,7 @@ t.test("a release is rolled out node by node", { skip: needs(ADDON) }, async (t)
   const place = bulkPlace(t, { ...short, DATABASE_URL: url, RADSERVE_NODE_NAME: "older" });
   const before = bulkOf(await startServer({ ...place, main: olderProgram(place) }));
   const input = path.join(place.input, "many");
-  writeSlices(input, IMAGES);
+  const names = writeSlices(input, IMAGES);
   const out = (name: string) => path.join(place.output, name);
   const submit = (to: Bulk, name: string) =>
     to.submit({
@@ -48,7 +47,6 @@ t.test("a release is rolled out node by node", { skip: needs(ADDON) }, async (t)
       outputs: ["json"],
       models: ["ct-tissue"],
     });
-  const names = Array.from({ length: IMAGES }, (_, i) => nameOf(i));
   const releases = [
     await hold(t, out("begun"), names.slice(DONE)),
     await hold(t, out("fresh"), names),

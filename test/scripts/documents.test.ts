@@ -40,10 +40,6 @@ const NOT_RUN: readonly [RegExp, string][] = [
   [/models canary my-models\/body/, "needs the model of the command before"],
   [/^psql /, "needs the right to change a PostgreSQL server"],
   [
-    /^npm run pack -- deb/,
-    "takes minutes; npm run trial -- deb and npm run trial -- container make it",
-  ],
-  [
     /^docker /,
     "needs an engine of containers; npm run trial -- container builds and starts the same",
   ],

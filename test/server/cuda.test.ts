@@ -49,7 +49,8 @@ function copyOfProject(place: Place): string {
   mkdirSync(join(copy, "build/Release"), { recursive: true });
   for (const name of ["package.json", "dist/src", "dist/scripts", "models"])
     cpSync(join(root, name), join(copy, name), { recursive: true });
-  cpSync(join(root, "build/Release/addon.node"), join(copy, "build/Release/addon.node"));
+  for (const name of ["addon.node", "confine.node"])
+    cpSync(join(root, "build/Release", name), join(copy, "build/Release", name));
   symlinkSync(join(root, "node_modules"), join(copy, "node_modules"));
   for (const name of readdirSync(built).filter((file) => file.startsWith("libonnxruntime")))
     symlinkSync(join(built, name), join(copy, "build/Release", name));

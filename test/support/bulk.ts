@@ -64,9 +64,11 @@ export function writeMany(folder: string, count: number, side = 512): void {
   for (let i = 1; i < count; i++) linkSync(first, path.join(folder, nameOf(i)));
 }
 
-/** Small CT slices under the names of `nameOf`. */
-export function writeSlices(folder: string, count: number): void {
-  for (let i = 0; i < count; i++) writeSlice(path.join(folder, nameOf(i)), i);
+/** Small CT slices under the names of `nameOf`. @returns these names */
+export function writeSlices(folder: string, count: number): string[] {
+  const names = Array.from({ length: count }, (_, i) => nameOf(i));
+  for (const [i, name] of names.entries()) writeSlice(path.join(folder, name), i);
+  return names;
 }
 
 /**
@@ -99,12 +101,8 @@ export async function hold(
 export async function cancelledJob(t: Test, bulk: Bulk, input: string, output: string) {
   const images = 24;
   const done = 4;
-  writeSlices(input, images);
-  const release = await hold(
-    t,
-    output,
-    Array.from({ length: images - done }, (_, i) => nameOf(done + i)),
-  );
+  const names = writeSlices(input, images);
+  const release = await hold(t, output, names.slice(done));
   const id = await bulk.submit({ input_folder_path: input, output_folder_path: output });
   await bulk.until(id, ({ counts }) => counts.succeeded > 0);
   t.match(await bulk.send("DELETE", `/bulk_inference/${id}`), { status: 200 });

@@ -41,6 +41,11 @@ async function violations(page: Page): Promise<string[]> {
   return found.violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html ?? ""}`);
 }
 
+/** What reaches beyond the window, by its tag, class and text. */
+const BESIDE = `[...document.querySelectorAll("body *")]
+  .filter((one) => one.getBoundingClientRect().right > window.innerWidth + 0.5)
+  .map((one) => [one.tagName, one.className, (one.textContent ?? "").slice(0, 40)].join(" "))`;
+
 /**
  * Looks at a view as it is now: nothing wrong for axe, nothing wider than the window, in all widths
  * and colours.
@@ -51,7 +56,9 @@ export async function look(t: Test, page: Page, name: string): Promise<void> {
     await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
     t.same(await violations(page), [], `${name}: axe, ${width} px, ${how}`);
     const wide = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth");
-    t.ok(Number(wide) <= 0, `${name}: nothing lies beside the window, ${width} px`);
+    t.ok(Number(wide) <= 0, `${name}: nothing lies beside the window, ${width} px`, {
+      beside: Number(wide) <= 0 ? [] : await page.evaluate(BESIDE),
+    });
     if (PICTURES === undefined) continue;
     mkdirSync(PICTURES, { recursive: true });
     await page.screenshot({ path: path.join(PICTURES, `${name}-${how}.png`), fullPage: true });

@@ -3,9 +3,8 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import path from "node:path";
 import type { Test } from "tap";
-import { failingDisk } from "./failing-disk.js";
+import type { failingDisk } from "./failing-disk.js";
 import { filesBelow, object } from "./gateway.js";
-import type { Place } from "./server.js";
 
 /** A call, and the paths that it fails on; PEER, STUDY and SERIES stand for those of the object. */
 const STEPS = [
@@ -57,17 +56,16 @@ export interface SpoolFault {
  * Has the disk of a spool fail at each step while an object comes, and looks at what lies there
  * once it is kept after all.
  * @param peer whose objects they are, as its folder has it
- * @param start starts the server of the place, and gives what sends an object while the disk fails,
- * and what sends it once it is back, when it has to be kept
+ * @param refused sends an object while the disk fails
+ * @param kept sends it once the disk is back, when it has to be kept
  * @returns the study of the last object
  */
 export async function failAtEachStep(
   t: Test,
-  { place, spool, peer }: { place: Place; spool: string; peer: string },
-  start: () => Promise<Record<"refused" | "kept", (fault: SpoolFault) => Promise<void>>>,
+  { spool, peer, disk }: { spool: string; peer: string; disk: ReturnType<typeof failingDisk> },
+  { refused, kept }: Record<"refused" | "kept", (fault: SpoolFault) => Promise<void>>,
 ): Promise<string> {
-  const { fault, synced } = failingDisk(place, spool);
-  const { refused, kept } = await start();
+  const { fault, synced } = disk;
   let study = "";
   for (const [at, [call, paths]] of STEPS.entries())
     for (const [name, code] of Object.entries(FAULTS)) {

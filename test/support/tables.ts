@@ -1,5 +1,6 @@
 /** What tests do to the tables of jobs by themselves. */
 import { randomUUID } from "node:crypto";
+import type { NewJob } from "../../src/jobs/jobs.js";
 import type { Instance } from "../../src/jobs/nodes.js";
 
 /** A node as the database knows it, without a server. */
@@ -16,6 +17,24 @@ export const newInstance = (changes: Partial<Instance> = {}): Instance => ({
   works: true,
   ...changes,
 });
+
+/** A job of the subject x as it is submitted, without a request. */
+export const newJob = (changes: Partial<NewJob> = {}): NewJob => ({
+  id: randomUUID(),
+  subject: "x",
+  inputRoots: undefined,
+  outputRoots: undefined,
+  request: {},
+  requestSha256: "",
+  idempotencyKey: undefined,
+  marked: false,
+  pins: null,
+  ...changes,
+});
+
+/** Its items, whose images lie directly below the root. */
+export const newItems = (names: readonly (number | string)[]): NonNullable<NewJob["items"]> =>
+  names.map((name) => ({ id: randomUUID(), input: `/${name}`, output: "/o" }));
 
 /**
  * Takes away what the eleventh migration, by which nodes are compared, and those after it have

@@ -68,8 +68,8 @@ export async function checked(
 }
 
 /**
- * A check that asks something outside of this process: a disk, a database, a server. What does not
- * answer in time is its finding, and the others are told all the same.
+ * A check that asks something outside of this process: a disk, a database, a server. If that does
+ * not answer in time, this is the check's finding, and the other findings are shown all the same.
  */
 export async function inTime(
   name: string,

@@ -39,10 +39,9 @@ export async function models(config: Config, engineWorks: boolean): Promise<Diag
   const found = good("models", `${path.resolve(models_dir)}: ${names}`);
   if (!engineWorks) return [found];
   const { provider } = engineSettings(config);
-  return withEngine({ ...config, providers: ["cpu"] }, async ({ trials, mostBytes }) => {
-    const graphs = trials.within(mostBytes);
+  return withEngine({ ...config, providers: ["cpu"] }, async ({ trials }) => {
     const findings = await Promise.all(
-      folders.map((folder) => model(folder, graphs, provider, config)),
+      folders.map((folder) => model(folder, trials, provider, config)),
     );
     return [found, ...findings.flat()];
   });
@@ -50,7 +49,7 @@ export async function models(config: Config, engineWorks: boolean): Promise<Diag
 
 async function model(
   folder: string,
-  graphs: GraphLook,
+  look: GraphLook,
   provider: "cpu" | "cuda",
   config: Config,
 ): Promise<Diagnosis[]> {
@@ -78,7 +77,7 @@ async function model(
       ),
     ];
   try {
-    const [mistake, ...others] = await graphMistakes(folder, sound.manifest, graphs);
+    const [mistake, ...others] = await graphMistakes(folder, sound.manifest, look);
     if (mistake !== undefined)
       return [unsound(report, mistake.path, mistake.message, others.length)];
   } catch (error) {

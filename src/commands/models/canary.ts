@@ -166,7 +166,7 @@ async function run(
 ): Promise<void> {
   const model = await soundDraft(folder, value);
   try {
-    await unloadSession(engine, await loadSession(folder, model, engine, providers));
+    unloadSession(engine, await loadSession(folder, model, engine, providers));
   } catch (thrown) {
     const { message } = asRadserveError(thrown);
     throw errors.model_unavailable(

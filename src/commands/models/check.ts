@@ -14,7 +14,7 @@ import { inputFault, type GraphLook } from "../../models/graph.js";
 import {
   graphMistakes,
   loadSession,
-  letGo,
+  unloadSession,
   type LoadedSession,
   type Provider,
 } from "../../models/load.js";
@@ -93,12 +93,12 @@ async function regionProblems(folder: string, report: FolderReport): Promise<Pro
 async function graphProblems(
   folder: string,
   report: FolderReport,
-  engine: GraphLook,
+  look: GraphLook,
 ): Promise<Problem[]> {
   const manifest = report.model?.manifest;
-  if (manifest === undefined) return unfitGraphs(folder, engine);
+  if (manifest === undefined) return unfitGraphs(folder, look);
   try {
-    return await graphMistakes(folder, manifest, engine);
+    return await graphMistakes(folder, manifest, look);
   } catch (thrown) {
     const { message } = asRadserveError(thrown);
     const words = message.replace(/\.$/, "");
@@ -110,11 +110,11 @@ async function graphProblems(
 }
 
 /** Inputs that no manifest could feed, of the graphs beside a manifest that cannot be read yet. */
-async function unfitGraphs(folder: string, engine: GraphLook): Promise<Problem[]> {
+async function unfitGraphs(folder: string, look: GraphLook): Promise<Problem[]> {
   const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".onnx"));
   const found = await Promise.all(
     names.map(async (path) => {
-      const graph = await engine.inspectGraph(join(folder, path)).catch(() => undefined);
+      const graph = await look.inspectGraph(join(folder, path)).catch(() => undefined);
       return (graph?.inputs ?? []).flatMap((info) =>
         Object.values(inputFault(info)).map((message) => ({ path, message })),
       );
@@ -133,7 +133,7 @@ async function runProblems(
     await trials?.require(folder, model);
     const loaded = await loadSession(folder, model, engine, providers);
     const { message, problems } = await unitProblems(engine, loaded, model);
-    letGo(engine, loaded);
+    unloadSession(engine, loaded);
     return message === undefined
       ? problems
       : [{ path: "(running it on a made-up image)", message }];
@@ -149,7 +149,7 @@ async function unitProblems(
   { manifest, site }: SoundModel,
 ): Promise<{ message: string | undefined; problems: Problem[] }> {
   for (const [place, unit] of unitsOf(manifest).entries()) {
-    const own = { ...loaded, id: loaded.partIds[place] ?? loaded.id };
+    const own = { ...loaded, id: loaded.ids[place] ?? loaded.id };
     const sound = { manifest: unit.manifest, thresholds: resolveThresholds(unit.manifest, site) };
     const message = await madeUpProblem(engine, own, sound);
     const problems = message === undefined ? await rawProblems(engine, own, unit.manifest) : [];

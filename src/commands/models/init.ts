@@ -20,8 +20,7 @@ import { draftManifest, modelNameOf, unsaidParts } from "../../models/draft.js";
 import { explainIssues, type Problem } from "../../models/explain.js";
 import { fault, packageRoot } from "../../models/files.js";
 import { graphFiles } from "../../models/graph-files.js";
-import { inputFault } from "../../models/graph.js";
-import type { TriedFirst } from "../../models/trial.js";
+import { inputFault, type GraphLook } from "../../models/graph.js";
 import { problemLine } from "./check.js";
 
 export interface ModelInitOptions {
@@ -43,7 +42,7 @@ export interface ModelInitOptions {
  */
 export async function modelsInit(
   onnxPath: string,
-  engine: Pick<TriedFirst, "inspectGraph">,
+  look: GraphLook,
   options: ModelInitOptions = {},
 ): Promise<CommandResult> {
   const path = resolve(onnxPath);
@@ -53,7 +52,7 @@ export async function modelsInit(
       "Expected no model.json beside the graph, found one. Move it away first; it is never overwritten.",
     );
   const files = await graphFiles(path);
-  const graph = await engine.inspectGraph(path);
+  const graph = await look.inspectGraph(path);
   const reason = misfit(graph);
   if (reason !== undefined) throw errors.bad_request(`${reason}. Nothing was written.`);
   const drafted = draftManifest(modelNameOf(dirname(path)), files, graph);

@@ -90,10 +90,10 @@ export async function gatewayTry(
     else objects.push({ ...read, series, study });
   }
   const ofSeries = [...groupsBy(objects, ({ study, series }) => `${study} ${series}`).values()];
+  // Most senders call the usual title
+  const title = called ?? dicom?.ae_title[0];
+  const titles = title === undefined ? undefined : [title];
   const seen = ofSeries.map((all) => {
-    // Most senders call the usual title
-    const title = called ?? dicom?.ae_title[0];
-    const titles = title === undefined ? undefined : [title];
     const facts = { peer: from, titles, objects: all.map((one) => one.facts) };
     return { all, facts, verdicts: book.verdicts(facts) };
   });

@@ -18,6 +18,7 @@ import { stagingName } from "../../files/helper-names.js";
 import { textOfRegularSync } from "../../files/regular-file.js";
 import { isInside, realPathToBe } from "../../files/roots.js";
 import { readCertificates, refuseOutOfDate, type TlsNames } from "../../files/certificates.js";
+import type { ModelEntry } from "../../models/entry.js";
 import { destinationSchema, readCredentials } from "./deliver/destination-settings.js";
 import { readWebhookFiles, webhookSchema } from "./deliver/webhook-settings.js";
 import { aeTitle } from "./dimse/ae-title.js";
@@ -357,7 +358,7 @@ async function checkLabels(
     import("../../models/wanted.js"),
   ]);
   const asked = folders.filter((folder) => models?.includes(path.basename(folder)) !== false);
-  const known: Parameters<typeof unknownLabels>[0][number][] = [];
+  const known: Pick<ModelEntry, "name" | "manifest">[] = [];
   for (const folder of asked) {
     const manifest = await readManifest(folder);
     // A model that cannot be read says so itself, and may have the label

@@ -17,13 +17,12 @@ export const importModel = (
     ...options
   }: ImportOptions & TaskOptions & { totalsegmentator?: string } & JsonOption,
 ) =>
-  withEngine(config, async ({ trials, mostBytes }) => {
+  withEngine(config, async ({ trials }) => {
     checkOptions(task, options);
-    const graphs = trials.within(mostBytes);
     const imported =
       task === undefined
-        ? await modelsImport(folder, graphs, options)
-        : await importTask(task, folder, graphs, options);
+        ? await modelsImport(folder, trials, options)
+        : await importTask(task, folder, trials, options);
     return say(imported, json);
   });
 

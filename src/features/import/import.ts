@@ -3,25 +3,33 @@
  * what they did.
  */
 import { existsSync } from "node:fs";
-import { copyFile, mkdir, readdir, writeFile } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
 import { z } from "zod";
 import type { GraphInfo } from "../../engine/types.js";
-import { errors, type RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import { manifestSchema } from "../../manifest/rules.js";
 import type { CommandResult } from "../../models/command-result.js";
 import { explainIssues, type Problem } from "../../models/explain.js";
 import { checkGraphs, type GraphLook } from "../../models/graph.js";
 import { tensorText } from "../../manifest/outputs/graph-fit.js";
-import { modelNameOf } from "../../models/draft.js";
 import { packageRoot } from "../../models/files.js";
 import { graphFiles } from "../../models/graph-files.js";
 import { asIfFilledIn, openRoles } from "./channels.js";
-import { Gaps, type Gap, type ImportChoices, type Imported } from "./gaps.js";
+import { Gaps, type ImportChoices, type Imported } from "./gaps.js";
 import { parsedAs, readJson, readText } from "./json.js";
 import { importMonai } from "./monai.js";
 import { importNnunet } from "./nnunet.js";
+import {
+  copyFiles,
+  gapLines,
+  nameFor,
+  NEXT_STEPS,
+  requireNoModel,
+  requireRight,
+  writeManifest,
+} from "./target.js";
 
 export interface ImportOptions extends ImportChoices {
   /** The graph, where the folder has several or none; of several folds that one alone. */
@@ -38,61 +46,39 @@ export interface ImportOptions extends ImportChoices {
  */
 export async function modelsImport(
   directory: string,
-  engine: GraphLook,
+  look: GraphLook,
   options: ImportOptions = {},
 ): Promise<CommandResult> {
   const folder = resolve(directory);
   const gaps = new Gaps();
   const { base, graphs } = await chosenGraphs(folder, options.onnx);
   const target = resolve(options.to ?? base);
-  if (existsSync(join(target, "model.json")))
-    throw errors.bad_request(
-      `Expected no model.json in ${target}, found one. Move it away first; it is never overwritten.`,
-    );
-  const info = await engine.inspectGraph(join(base, graphs[0]));
+  requireNoModel(target);
+  const info = await look.inspectGraph(join(base, graphs[0]));
   const parts = await read(folder, info, options, gaps);
-  const name = modelNameOf(target);
-  if (name !== basename(target))
-    gaps.note(
-      "the folder's name",
-      `${basename(target)} cannot be a model's name, so the model is called ${name}: move the folder to ${join(dirname(target), name)} before the next step, or import with --to`,
-    );
+  const name = nameFor(target, gaps, ", or import with --to");
   const manifest = await manifestOf(name, base, graphs, info, parts, gaps);
   const open = openRoles(manifest);
-  const wrong = gaps.all.filter((gap) => gap.wrong);
   const paths = graphs.map((graph) => join(base, graph));
-  // A manifest that is not whole has mistakes that say nothing
-  const problems = wrong.length > 0 ? [] : await problemsOf(asIfFilledIn(manifest), paths, engine);
-  if (wrong.length > 0 || problems.length > 0) throw refusal(wrong, problems);
-  await mkdir(target, { recursive: true });
-  if (base !== target)
-    for (const { path } of manifest.files as Manifest["files"]) {
-      await mkdir(dirname(join(target, path)), { recursive: true });
-      await copyFile(join(base, path), join(target, path));
-    }
-  await writeFile(join(target, "model.json"), `${JSON.stringify(manifest, null, 2)}\n`, {
-    flag: "wx",
-  });
+  await requireRight(gaps, () => problemsOf(asIfFilledIn(manifest), paths, look));
+  if (base !== target) await copyFiles(base, target, manifest.files as Manifest["files"]);
+  const path = await writeManifest(target, manifest);
+  const named = join(dirname(target), name);
   const text = [
-    `Wrote ${join(target, "model.json")}`,
-    ...(gaps.all.length === 0 ? [] : ["", "Not expressed:", ...gaps.all.map(gapLine)]),
+    `Wrote ${path}`,
+    ...gapLines(gaps),
     ...(open.length === 0
       ? []
       : [
           "",
           "To be filled in (nothing is guessed; or delete model.json and say it with --roles):",
-          ...open.map(({ path, message }) => `  ${path}: ${message}`),
+          ...open.map(({ path: field, message }) => `  ${field}: ${message}`),
         ]),
-    "",
-    "It is a draft that no server loads (release off). Review accepts, description and intended_use, then:",
-    `  radserve models check ${join(dirname(target), name)}`,
-    `  radserve models try ${join(dirname(target), name)} ${parts.roles === undefined ? "SERIES" : "FOLDER"} --expect probabilities.npy`,
+    ...NEXT_STEPS,
+    `  radserve models check ${named}`,
+    `  radserve models try ${named} ${parts.roles === undefined ? "SERIES" : "FOLDER"} --expect probabilities.npy`,
   ].join("\n");
-  return {
-    text,
-    exitCode: 0,
-    data: { path: join(target, "model.json"), manifest, gaps: gaps.all, open },
-  };
+  return { text, exitCode: 0, data: { path, manifest, gaps: gaps.all, open } };
 }
 
 /**
@@ -107,23 +93,6 @@ export const exportScript = (): string => join(packageRoot(), "models", "export_
 
 /** Files that describe a bundle's inference; MONAI reads these. */
 const BUNDLE_FILES = ["inference.json", "inference.yaml", "inference.yml"];
-
-const gapLine = ({ field, message }: Gap): string => `  ${field}: ${message}.`;
-
-/** Why nothing is written, with every gap and mistake. */
-export function refusal(wrong: readonly Gap[], problems: readonly Problem[]): RadserveError {
-  const lines = [
-    ...wrong.map(gapLine),
-    ...problems.map(({ path, message }) => `  ${path}: ${message}.`),
-  ];
-  return errors.bad_request(
-    `Nothing was written, because results would be wrong:\n${lines.join("\n")}`,
-    {
-      gaps: wrong,
-      problems,
-    },
-  );
-}
 
 async function read(
   folder: string,
@@ -266,10 +235,10 @@ async function manifestOf(
 async function problemsOf(
   manifest: Record<string, unknown>,
   graphs: readonly string[],
-  engine: GraphLook,
+  look: GraphLook,
 ): Promise<Problem[]> {
   const parsed = manifestSchema.safeParse(manifest);
   return parsed.success
-    ? checkGraphs(parsed.data, graphs, engine)
+    ? checkGraphs(parsed.data, graphs, look)
     : explainIssues(manifestSchema, manifest, parsed.error.issues);
 }

@@ -5,7 +5,7 @@
  * end").
  */
 import { existsSync } from "node:fs";
-import { copyFile, mkdir, readdir, writeFile } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
 import type { GraphInfo } from "../../engine/types.js";
 import { errors } from "../../base/errors.js";
@@ -13,14 +13,21 @@ import type { Manifest } from "../../manifest/manifest.js";
 import { unitsOf } from "../../manifest/model-parts.js";
 import { manifestSchema } from "../../manifest/rules.js";
 import type { CommandResult } from "../../models/command-result.js";
-import { modelNameOf } from "../../models/draft.js";
 import { explainIssues, type Problem } from "../../models/explain.js";
 import { checkGraphs, type GraphLook } from "../../models/graph.js";
 import { graphFiles } from "../../models/graph-files.js";
 import { Gaps, type Imported } from "./gaps.js";
-import { refusal } from "./import.js";
 import { readJson, readText } from "./json.js";
 import { importNnunet } from "./nnunet.js";
+import {
+  copyFiles,
+  gapLines,
+  nameFor,
+  NEXT_STEPS,
+  requireNoModel,
+  requireRight,
+  writeManifest,
+} from "./target.js";
 import { readLabelTable, type LabelTable } from "./totalsegmentator-labels.js";
 import { taskOf, type Form, type Task } from "./totalsegmentator-tasks.js";
 
@@ -71,10 +78,7 @@ export async function importTask(
   if (options.to === undefined)
     throw errors.bad_request("Expected --to: the folder that the model of the task is written to.");
   const target = resolve(options.to);
-  if (existsSync(join(target, "model.json")))
-    throw errors.bad_request(
-      `Expected no model.json in ${target}, found one. Move it away first; it is never overwritten.`,
-    );
+  requireNoModel(target);
   const weights = resolve(directory);
   const networks: Network[] = [];
   for (const dataset of task.datasets)
@@ -84,35 +88,23 @@ export async function importTask(
   const parts: Part[] = [];
   for (const network of networks) parts.push(await partOf(network, task, look, gaps));
   checkAlike(parts, gaps);
-  const modelName = modelNameOf(target);
-  if (modelName !== basename(target))
-    gaps.note(
-      "the folder's name",
-      `${basename(target)} cannot be a model's name, so the model is called ${modelName}: move the folder to ${join(dirname(target), modelName)} before the next step`,
-    );
+  const modelName = nameFor(target, gaps);
   noteCodes(parts, table, gaps);
   const manifest = manifestOf(modelName, task, parts, table);
-  const wrong = gaps.all.filter((gap) => gap.wrong);
-  const problems = wrong.length > 0 ? [] : await problemsOf(manifest, parts, look);
-  if (wrong.length > 0 || problems.length > 0) throw refusal(wrong, problems);
-  await writeModel(target, parts, manifest);
-  const moved = join(dirname(target), modelName);
+  await requireRight(gaps, () => problemsOf(manifest, parts, look));
+  for (const { name: part, graph, files } of parts)
+    await copyFiles(dirname(graph), join(target, part), files);
+  const path = await writeManifest(target, manifest);
+  const named = join(dirname(target), modelName);
   const text = [
-    `Wrote ${join(target, "model.json")}: ${parts.length} ${parts.length === 1 ? "network" : "networks"}, ${parts.flatMap(({ labels }) => labels).length} labels`,
+    `Wrote ${path}: ${parts.length} ${parts.length === 1 ? "network" : "networks"}, ${parts.flatMap(({ labels }) => labels).length} labels`,
     ...(table === undefined ? [] : [`Codes and colours: ${table.source}`]),
-    ...(gaps.all.length === 0
-      ? []
-      : ["", "Not expressed:", ...gaps.all.map(({ field, message }) => `  ${field}: ${message}.`)]),
-    "",
-    "It is a draft that no server loads (release off). Review accepts, description and intended_use, then:",
-    `  radserve models check ${moved}`,
-    `  radserve models canary ${moved} SERIES`,
+    ...gapLines(gaps),
+    ...NEXT_STEPS,
+    `  radserve models check ${named}`,
+    `  radserve models canary ${named} SERIES`,
   ].join("\n");
-  return {
-    text,
-    exitCode: 0,
-    data: { path: join(target, "model.json"), manifest, gaps: gaps.all },
-  };
+  return { text, exitCode: 0, data: { path, manifest, gaps: gaps.all } };
 }
 
 function formOf({ fast = false, fastest = false }: TaskOptions): Form {
@@ -358,20 +350,4 @@ async function problemsOf(
     problems.push(...found.map(({ path, message }) => ({ path: `${name}: ${path}`, message })));
   }
   return problems;
-}
-
-async function writeModel(
-  target: string,
-  parts: readonly Part[],
-  manifest: Record<string, unknown>,
-): Promise<void> {
-  for (const part of parts)
-    for (const { path } of part.files) {
-      const to = join(target, part.name, path);
-      await mkdir(dirname(to), { recursive: true });
-      await copyFile(join(dirname(part.graph), path), to);
-    }
-  await writeFile(join(target, "model.json"), `${JSON.stringify(manifest, null, 2)}\n`, {
-    flag: "wx",
-  });
 }

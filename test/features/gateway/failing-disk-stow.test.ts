@@ -5,7 +5,7 @@
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import path from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { failingDisk } from "../../support/failing-disk.js";
 import { filesBelow, gatewayPlace, jobsOnce, object, startGateway } from "../../support/gateway.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -21,13 +21,11 @@ const OUT_OF_RESOURCES = "a700";
 type Gateway = Awaited<ReturnType<typeof startGateway>>;
 
 /** A place whose rule waits for an hour, so that nothing but what comes writes into the spool. */
-function quietPlace(test: Parameters<typeof gatewayPlace>[0]) {
-  const found = gatewayPlace(test, { dicom: undefined });
-  const rules = [{ name: "all", quiet: "1h", output_folder: found.results }];
-  const settings = JSON.parse(readFileSync(found.file, "utf8")) as object;
-  writeFileSync(found.file, JSON.stringify({ ...settings, rules }));
-  return found;
-}
+const quietPlace = (t: Test) =>
+  gatewayPlace(t, {
+    dicom: undefined,
+    rules: [{ name: "all", quiet: "1h", output_folder: "OUT" }],
+  });
 
 async function postTo({ server }: Gateway, place: Place) {
   const token = await issueToken(place, "--subject", "viewer");
@@ -43,11 +41,13 @@ async function postTo({ server }: Gateway, place: Place) {
 
 t.test("the disk of the spool, by STOW-RS", { skip: needs(ADDON) }, async (t) => {
   const { place, spool } = quietPlace(t);
-  let gateway: Gateway | undefined;
-  const study = await failAtEachStep(t, { place, spool, peer: PEER }, async () => {
-    gateway = await startGateway(t, place, false);
-    const post = await postTo(gateway, place);
-    return {
+  const disk = failingDisk(place, spool);
+  const gateway = await startGateway(t, place, false);
+  const post = await postTo(gateway, place);
+  const study = await failAtEachStep(
+    t,
+    { spool, peer: PEER, disk },
+    {
       async refused({ what, code, one }) {
         t.match(await post(one), { status: STATUS[code], body: { error: code } }, what);
       },
@@ -61,12 +61,12 @@ t.test("the disk of the spool, by STOW-RS", { skip: needs(ADDON) }, async (t) =>
           `${what}: it came whole`,
         );
       },
-    };
-  });
-  t.match(await gateway!.send("POST", `/gateway/received/${study}/complete`), { status: 200 });
-  const [job] = await jobsOnce(gateway!, 1);
-  t.match((await gateway!.ended(job!.job_id)).counts, { succeeded: 1, failed: 0 });
-  t.notMatch(JSON.stringify(gateway!.server.log), /internal/);
+    },
+  );
+  t.match(await gateway.send("POST", `/gateway/received/${study}/complete`), { status: 200 });
+  const [job] = await jobsOnce(gateway, 1);
+  t.match((await gateway.ended(job!.job_id)).counts, { succeeded: 1, failed: 0 });
+  t.notMatch(JSON.stringify(gateway.server.log), /internal/);
 });
 
 t.test(

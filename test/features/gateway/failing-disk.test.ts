@@ -2,9 +2,9 @@
  * A spool whose disk fails, at each step of an object: it is named, nothing is acknowledged that is
  * not whole on the disk, and the same object is accepted when the disk is back.
  */
-import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { failingDisk } from "../../support/failing-disk.js";
 import {
   associate,
   filesBelow,
@@ -16,29 +16,30 @@ import { ADDON, needs } from "../../support/needs.js";
 import { failAtEachStep } from "../../support/spool-steps.js";
 
 t.test("the disk of the spool, over one association", { skip: needs(ADDON) }, async (t) => {
-  const { place, spool, results, file } = gatewayPlace(t);
-  const rules = [{ name: "all", quiet: "1h", output_folder: results }];
-  writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, "utf8")), rules }));
-  let gateway: Awaited<ReturnType<typeof startGateway>> | undefined;
-  let caller: Awaited<ReturnType<typeof associate>> | undefined;
-  const study = await failAtEachStep(t, { place, spool, peer: "ct1" }, async () => {
-    gateway = await startGateway(t, place);
-    const own = (caller = await associate(gateway.port()));
-    return {
+  const { place, spool } = gatewayPlace(t, {
+    rules: [{ name: "all", quiet: "1h", output_folder: "OUT" }],
+  });
+  const disk = failingDisk(place, spool);
+  const gateway = await startGateway(t, place);
+  const caller = await associate(gateway.port());
+  const study = await failAtEachStep(
+    t,
+    { spool, peer: "ct1", disk },
+    {
       async refused({ what, code, one }) {
-        t.match(await own.store(one), { status: 0xa700, comment: code }, what);
+        t.match(await caller.store(one), { status: 0xa700, comment: code }, what);
       },
       async kept({ what, one }) {
-        t.match(await own.store(one), { status: 0 }, `${what}: accepted when the disk is back`);
+        t.match(await caller.store(one), { status: 0 }, `${what}: accepted when the disk is back`);
         const notes = filesBelow(path.join(spool, "reception"));
         const isNoted = notes.some((name) => name.includes("+coming+"));
         t.ok(isNoted, `${what}: an association that breaks off is known after a kill`);
       },
-    };
-  });
-  await caller!.release();
-  t.match(await gateway!.send("POST", `/gateway/received/${study}/complete`), { status: 200 });
-  const [job] = await jobsOnce(gateway!, 1);
-  t.match((await gateway!.ended(job!.job_id)).counts, { succeeded: 1, failed: 0 });
-  t.notMatch(JSON.stringify(gateway!.server.log), /internal/);
+    },
+  );
+  await caller.release();
+  t.match(await gateway.send("POST", `/gateway/received/${study}/complete`), { status: 200 });
+  const [job] = await jobsOnce(gateway, 1);
+  t.match((await gateway.ended(job!.job_id)).counts, { succeeded: 1, failed: 0 });
+  t.notMatch(JSON.stringify(gateway.server.log), /internal/);
 });

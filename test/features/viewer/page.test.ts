@@ -160,6 +160,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
         document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
       })()`);
     await page.getByRole("link", { name: "Overview" }).click();
+    await page.locator("a[aria-current]", { hasText: "Overview" }).waitFor();
     await drop("dropped.png");
     await page.getByText("Uploaded 1 file.").waitFor();
     const path = await page.getByLabel("Image, or folder of one series").inputValue();

@@ -7,6 +7,7 @@ import { Agent as TlsAgent, request as tlsRequest, type RequestOptions } from "n
 import { z } from "zod";
 import { durations } from "../../../base/durations.js";
 import { RadserveError } from "../../../base/errors.js";
+import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
 import { Multipart } from "../receive/multipart.js";
 import {
   bytesToSend,
@@ -20,7 +21,6 @@ import {
   type Sent,
 } from "./destination.js";
 import { readCredentials, type StowSettings } from "./destination-settings.js";
-import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
 import { proofBy } from "./proof.js";
 import { plainFile } from "./recode.js";
 import { sentBy, statusText } from "./store-status.js";

@@ -7,13 +7,12 @@
 import { lstat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
-import { storedJson } from "../../../base/stored-json.js";
 import { counted } from "../../../base/table.js";
 import { ifMissing, sha256 } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
 import { isUnmountedNow } from "../../../files/roots.js";
 import { isStudyFolder, studyOf } from "./patients.js";
-import { isPeerFolder, namesIn, removeFile, textIn } from "./spool-folders.js";
+import { isPeerFolder, namesIn, removeFile, storedIn } from "./spool-folders.js";
 
 /** Studies that are told one by one; of more than these, how many objects were refused. */
 const MOST_STUDIES = 100;
@@ -106,8 +105,7 @@ export class Conflicts {
     for (const peer of await namesIn(path.join(this.folder, CONFLICTS)))
       for (const name of await namesIn(path.join(this.folder, CONFLICTS, peer))) {
         const study = name.slice(0, -".json".length);
-        const text = await textIn(path.join(this.folder, CONFLICTS, peer), name);
-        const { data: counts } = countsSchema.safeParse(storedJson(text ?? ""));
+        const counts = await storedIn(path.join(this.folder, CONFLICTS, peer), name, countsSchema);
         const isKnown = this.#studies.has(`${peer}/${study}`);
         const isOne = isPeerFolder(peer) && isStudyFolder(study);
         if (!isOne || counts === undefined || isKnown || this.#studies.size >= MOST_STUDIES)

@@ -5,10 +5,9 @@
  */
 import path from "node:path";
 import { z } from "zod";
-import { storedJson } from "../../../base/stored-json.js";
 import { replaceFile } from "../../../files/new-file.js";
 import { UNMADE } from "./received.js";
-import { textIn } from "./spool-folders.js";
+import { storedIn } from "./spool-folders.js";
 import type { SeriesPlace, Spool } from "./spool.js";
 
 const jobSchema = z.object({
@@ -56,9 +55,8 @@ export class Marks {
   ) {}
 
   /** Undefined where there is none; where it is damaged, the key of the job finds it again. */
-  async read({ peer, study, series }: SeriesPlace): Promise<SeriesMark | undefined> {
-    const text = await textIn(path.join(this.folder, "marks", peer, study), `${series}.json`);
-    return anySchema.safeParse(storedJson(text ?? "null")).data;
+  read({ peer, study, series }: SeriesPlace): Promise<SeriesMark | undefined> {
+    return storedIn(path.join(this.folder, "marks", peer, study), `${series}.json`, anySchema);
   }
 
   async write({ peer, study, series }: SeriesPlace, mark: SeriesMark): Promise<void> {

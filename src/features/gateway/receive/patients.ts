@@ -21,7 +21,6 @@ import path from "node:path";
 import { z } from "zod";
 import { errno } from "../../../base/errno.js";
 import { DISK_FAULTS, RadserveError } from "../../../base/errors.js";
-import { storedJson } from "../../../base/stored-json.js";
 import { headOf } from "../../../jobs/classify.js";
 import { readStart } from "../../../files/descriptor.js";
 import { openPlain } from "../../../files/disk.js";
@@ -29,7 +28,7 @@ import { ifMissing, sha256 } from "../../../files/durable-files.js";
 import { receiveFile } from "../../../files/new-file.js";
 import type { Attributes } from "../../../images/image.js";
 import { isDamaged } from "./judge.js";
-import { filesIn, namesIn, removeFile, textIn } from "./spool-folders.js";
+import { filesIn, namesIn, removeFile, storedIn } from "./spool-folders.js";
 
 const FIRST_BYTES = 16 * 1024;
 /** Studies whose patient is kept in memory. */
@@ -91,11 +90,12 @@ async function patientBy(file: string): Promise<Patient | undefined> {
 
 /**
  * By the first object of a study that can be read, and fits; undefined where there is none.
- * @param own the file of the object that comes: a damaged one there gives way, and says nothing
+ * @param own the file of the object that comes, if it counts: a damaged one there gives way, and
+ * says nothing
  */
 async function patientIn(
   folder: string,
-  own: string,
+  own: string | undefined,
   fits: (patient: Patient) => boolean = () => true,
 ): Promise<Patient | undefined> {
   for (const series of await namesIn(folder))
@@ -105,7 +105,7 @@ async function patientIn(
       const patient = await patientBy(file);
       if (patient !== undefined && fits(patient)) return patient;
     }
-  if (own === "") return undefined;
+  if (own === undefined) return undefined;
   const patient = await patientBy(own);
   return patient === undefined || (await isDamaged(own)) ? undefined : patient;
 }
@@ -150,7 +150,7 @@ export class Patients {
     const lies = await this.#patientIn(peer, study, file);
     if (has !== undefined && lies !== undefined && isOne(has, lies)) return beside;
     // What came of this patient before stays together
-    const before = await namesIn(path.join(this.folder, "series", peer, beside));
+    const before = await namesIn(this.#objects(peer, beside));
     if (lies === undefined && before.length > 0) return beside;
     if (has !== undefined) await this.forget(peer, study);
     const mine = await this.#claim(peer, study, file, coming);
@@ -171,13 +171,13 @@ export class Patients {
     attributes: Attributes,
   ): Promise<string> {
     const now = await this.#unchanged(peer, study);
-    if (now !== undefined && isOne(now, patientOf(attributes))) return study;
+    if (now !== undefined && isOne(now.patient, patientOf(attributes))) return study;
     return this.folderOf(peer, study, file, attributes);
   }
 
   /** The study is not there any more: whoever comes next has it. */
   async forget(peer: string, study: string): Promise<void> {
-    const folder = path.join(this.folder, PATIENTS, peer);
+    const folder = this.#claims(peer);
     const { claim } =
       this.#known.get(`${peer}/${study}`) ?? (await this.#claimed(peer, study)) ?? {};
     this.#known.delete(`${peer}/${study}`);
@@ -190,37 +190,37 @@ export class Patients {
    * @returns undefined where nobody has it, or its claim is none that was written here
    */
   async #has(peer: string, study: string, coming: Patient): Promise<Patient | undefined> {
-    const key = `${peer}/${study}`;
-    const isKnown = (await this.#unchanged(peer, study)) !== undefined;
-    const known = isKnown ? this.#known.get(key) : await this.#read(peer, study);
+    const known = (await this.#unchanged(peer, study)) ?? (await this.#read(peer, study));
     if (known === undefined) return undefined;
     const { patient, claim } = known;
     // One without an issuer is of the study whoever gave its id
     if (patient.issuer !== "" || coming.issuer === "" || patient.id !== coming.id) return patient;
-    const { issuer } = await this.#claimIssuer(peer, study, claim, coming);
-    const has = { ...patient, issuer };
-    this.#known.set(key, { ...known, patient: has });
+    const has = { ...patient, issuer: await this.#claimIssuer(peer, study, claim, coming) };
+    this.#known.set(`${peer}/${study}`, { ...known, patient: has });
     return has;
   }
 
-  /** @returns whose issuer the study has */
-  async #claimIssuer(peer: string, study: string, claim: string, coming: Patient) {
-    const dir = path.join(this.folder, PATIENTS, peer);
+  /** @returns the issuer that the study has: that of `coming` where it is the first to have one */
+  async #claimIssuer(peer: string, study: string, claim: string, coming: Patient): Promise<string> {
+    const dir = this.#claims(peer);
     const name = issuerName(study, claim);
-    const read = async () =>
-      issuerSchema.safeParse(storedJson((await textIn(dir, name)) ?? "null")).data;
+    const read = async () => (await storedIn(dir, name, issuerSchema))?.issuer;
     const there = await read();
     if (there !== undefined) return there;
-    // One that came before this version kept it
-    const folder = path.join(this.folder, "series", peer, study);
-    const before = await patientIn(
-      folder,
-      "",
-      ({ id, issuer }) => id === coming.id && issuer !== "",
-    );
-    const mine = { issuer: before?.issuer ?? coming.issuer };
-    await this.#appear(dir, name, mine, async () => (await read()) === undefined);
+    // An earlier version kept objects with an issuer, and claimed nothing for it
+    const hasIssuer = ({ id, issuer }: Patient) => id === coming.id && issuer !== "";
+    const before = await patientIn(this.#objects(peer, study), undefined, hasIssuer);
+    const mine = before?.issuer ?? coming.issuer;
+    await this.#appear(dir, name, { issuer: mine }, async () => (await read()) === undefined);
     return (await read()) ?? mine;
+  }
+
+  #claims(peer: string): string {
+    return path.join(this.folder, PATIENTS, peer);
+  }
+
+  #objects(peer: string, study: string): string {
+    return path.join(this.folder, "series", peer, study);
   }
 
   #patientIn(
@@ -228,28 +228,27 @@ export class Patients {
     study: string,
     file: readonly [series: string, name: string],
   ): Promise<Patient | undefined> {
-    const folder = path.join(this.folder, "series", peer, study);
+    const folder = this.#objects(peer, study);
     return patientIn(folder, path.join(folder, ...file));
   }
 
   /** Whose it is as it was read; undefined where another node or a person has changed it since. */
-  async #unchanged(peer: string, study: string): Promise<Patient | undefined> {
+  async #unchanged(peer: string, study: string): Promise<Known | undefined> {
     const known = this.#known.get(`${peer}/${study}`);
     if (known?.file === undefined) return undefined;
     const now = await this.#facts(peer, study);
-    if (known.file.ino === now?.ino && known.file.ctimeNs === now.ctimeNs) return known.patient;
+    if (known.file.ino === now?.ino && known.file.ctimeNs === now.ctimeNs) return known;
     this.#known.delete(`${peer}/${study}`);
     return undefined;
   }
 
   async #facts(peer: string, study: string): Promise<Known["file"]> {
-    const claim = path.join(this.folder, PATIENTS, peer, `${study}.json`);
+    const claim = path.join(this.#claims(peer), `${study}.json`);
     return lstat(claim, { bigint: true }).catch(ifMissing(undefined));
   }
 
-  async #claimed(peer: string, study: string) {
-    const text = await textIn(path.join(this.folder, PATIENTS, peer), `${study}.json`);
-    return claimSchema.safeParse(storedJson(text ?? "null")).data;
+  #claimed(peer: string, study: string): Promise<z.infer<typeof claimSchema> | undefined> {
+    return storedIn(this.#claims(peer), `${study}.json`, claimSchema);
   }
 
   /** Undefined where nobody has it, or its claim is none that was written here. */

@@ -12,12 +12,11 @@ import path from "node:path";
 import { z } from "zod";
 import { ifThere } from "../../../base/errno.js";
 import { RadserveError } from "../../../base/errors.js";
-import { storedJson } from "../../../base/stored-json.js";
 import { ifMissing, syncFolder } from "../../../files/durable-files.js";
 import { RECEPTION_NOTE, stagingName } from "../../../files/helper-names.js";
 import { replaceFile } from "../../../files/new-file.js";
 import type { Reception } from "./reception.js";
-import { filesIn, namesIn, removeEmpty, removeFile, textIn } from "./spool-folders.js";
+import { filesIn, namesIn, removeEmpty, removeFile, storedIn } from "./spool-folders.js";
 import { againPath, objectPath, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
 import { nameBeside } from "./study-folder.js";
 
@@ -60,7 +59,8 @@ export class Removal {
 
   /**
    * Removes what lies in the folder of a removal; a process before may have begun it.
-   * @param names of the objects that go; as their list has it if absent
+   * @param names of the objects that go; if absent, those of its list. Versions before wrote none:
+   * then all go
    */
   async end(rule: string, place: SeriesPlace, names?: readonly string[]): Promise<void> {
     const { peer, study, series } = place;
@@ -68,7 +68,11 @@ export class Removal {
     const studies = (await namesIn(this.#path("studies"))).map((one) =>
       this.#path("studies", one, peer, study),
     );
-    await this.#keepLate(place, leaving, names ?? (await leavingOf(leaving)));
+    await this.#keepLate(
+      place,
+      leaving,
+      names ?? (await storedIn(leaving, LEAVING, leavingSchema)),
+    );
     for (const name of (await filesIn(leaving)).filter((one) => one !== LEAVING)) {
       await this.#removeFurther(place, path.join(leaving, name), studies);
       await removeFile(leaving, name);
@@ -148,10 +152,4 @@ export class Removal {
     if (links <= 2 && (await inodeOf(second)) === found.ino)
       await removeFile(path.dirname(second), path.basename(second));
   }
-}
-
-/** Undefined of a removal that a version before began, which wrote no list. */
-async function leavingOf(folder: string): Promise<string[] | undefined> {
-  const text = await textIn(folder, LEAVING);
-  return leavingSchema.safeParse(storedJson(text ?? "null")).data;
 }

@@ -191,8 +191,7 @@ export class Shares {
    * the system
    */
   async look(): Promise<void> {
-    for (const peer of await namesIn(path.join(this.options.folder, "series"))) this.#shareOf(peer);
-    for (const [peer, share] of this.#peers) await this.#count(peer, share);
+    for (const [peer, share] of await this.#allPeers()) await this.#count(peer, share);
   }
 
   /** Those that may go on: their conditions end. */
@@ -219,9 +218,8 @@ export class Shares {
 
   /** What each peer holds, which is counted again where that is some time ago. */
   async holds(): Promise<Map<string, PeerHolds>> {
-    for (const peer of await namesIn(path.join(this.options.folder, "series"))) this.#shareOf(peer);
     const found = new Map<string, PeerHolds>();
-    for (const [peer, share] of this.#peers) {
+    for (const [peer, share] of await this.#allPeers()) {
       if (this.#mayCount(share)) await this.#count(peer, share);
       // What was refused leaves its folder empty
       const folders = [...share.folders].filter(([, { objects }]) => objects > 0);
@@ -237,6 +235,12 @@ export class Shares {
       });
     }
     return found;
+  }
+
+  /** Those, too, whose objects other nodes or earlier processes have kept. */
+  async #allPeers(): Promise<ReadonlyMap<string, PeerShare>> {
+    for (const peer of await namesIn(path.join(this.options.folder, "series"))) this.#shareOf(peer);
+    return this.#peers;
   }
 
   /** One count at a time. */

@@ -6,8 +6,10 @@
 import { closeSync, constants, readlinkSync, type Dirent } from "node:fs";
 import { readdir, rmdir, unlink } from "node:fs/promises";
 import path from "node:path";
+import type { ZodType } from "zod";
 import { errno } from "../../../base/errno.js";
 import { RadserveError } from "../../../base/errors.js";
+import { storedJson } from "../../../base/stored-json.js";
 import { descriptorPath } from "../../../files/descriptor.js";
 import { openDescriptor } from "../../../files/disk.js";
 import { textOfRegular } from "../../../files/regular-file.js";
@@ -67,15 +69,20 @@ export async function filesIn(folder: string): Promise<string[]> {
   return (await entriesIn(folder)).filter((entry) => entry.isFile()).map(({ name }) => name);
 }
 
-/** The text of a small file of Radserve's; undefined where there is none, or something else. */
-export async function textIn(folder: string, name: string): Promise<string | undefined> {
+/** What a small file of Radserve's says; undefined where there is none, or something else. */
+export async function storedIn<T>(
+  folder: string,
+  name: string,
+  schema: ZodType<T>,
+): Promise<T | undefined> {
   const read = (opened: string) =>
     textOfRegular(path.join(opened, name)).catch((error: unknown) => {
       const isOther = error instanceof RadserveError && error.code === "bad_request";
       if (isOther || NOT_OURS.includes(errno(error))) return undefined;
       throw error;
     });
-  return withFolder(folder, read);
+  const text = await withFolder(folder, read);
+  return text === undefined ? undefined : schema.safeParse(storedJson(text)).data;
 }
 
 /** Removes a file from a folder, if there is one. */
