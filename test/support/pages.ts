@@ -75,7 +75,7 @@ export function proseOf(page: string): string {
 }
 
 /** Made from the program's own tables as a whole (scripts/documents.ts). */
-const GENERATED_PAGES: readonly string[] = ["docs/troubleshooting.md"];
+const GENERATED_PAGES: readonly string[] = ["docs/engine.md", "docs/troubleshooting.md"];
 
 /**
  * The words of a page's sentences and tables: not its commands and examples, and not what is
