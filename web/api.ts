@@ -21,6 +21,9 @@ export function dropToken(): void {
 
 /** An error as the server tells it; status 0: the server did not answer. */
 export class Fault extends Error {
+  /** Whoever met it asks the same question again by itself. */
+  isAskedAgain = false;
+
   constructor(
     readonly status: number,
     readonly code: string,
@@ -209,8 +212,9 @@ export function useLoaded<T>(
         (thrown: unknown) => {
           if (end.signal.aborted) return;
           const fault = judge(thrown);
+          fault.isAskedAgain = isPassing(fault);
           setState({ key, fault });
-          if (isPassing(fault)) timer = window.setTimeout(() => void ask(), AGAIN_MS);
+          if (fault.isAskedAgain) timer = window.setTimeout(() => void ask(), AGAIN_MS);
         },
       );
     void ask();
@@ -288,6 +292,7 @@ export function usePoll<T>(
         if (end.signal.aborted) return;
         const fault = judge(thrown);
         failed = isPassing(fault);
+        fault.isAskedAgain = failed;
         setState((before) => ({ ...(before.key === key ? before : { key }), fault }));
       } finally {
         asking = false;

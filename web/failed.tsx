@@ -73,7 +73,7 @@ function Requests() {
   const list = useSteady("failed", data?.failed, ({ request_id, at }) => `${request_id} ${at}`);
   return (
     <Card title="Single requests" wide>
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {list !== undefined && <Renew of={list} />}
       {list !== undefined && list.rows.length > 0 && (
@@ -101,7 +101,7 @@ function JobsWithFailures() {
   const list = useSteady("jobs", failed, ({ job_id }) => job_id);
   return (
     <Card title="Images of jobs" wide>
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {list !== undefined && <Renew of={list} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {list?.rows.length === 0 && (

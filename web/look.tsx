@@ -176,7 +176,7 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
   return (
     <details open={open} onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
       <summary>The picture that {model.name} wrote</summary>
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {url !== undefined && (
         <img class="written" src={url} alt={`The picture that ${model.name} wrote`} />
       )}
@@ -236,7 +236,7 @@ export function LookAt(paths: Pick<Paths, "receiptPath" | "inputPath">) {
   const { receiptPath, inputPath } = paths;
   const question = { receipt_path: receiptPath, input_path: inputPath };
   const { data, fault, busy } = useFound(question);
-  if (fault !== undefined) return <FaultNote asks fault={fault} />;
+  if (fault !== undefined) return <FaultNote fault={fault} />;
   if (data?.input_id === undefined || busy) return <p class="quiet">Loading…</p>;
   return <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} />;
 }
@@ -282,7 +282,7 @@ export function Look(paths: Looked) {
   const first = useFirstFrame(paths, busy ? undefined : receipt);
   /** What was asked for last: an answer that comes after it changes nothing. */
   const wanted = useRef(0);
-  if (fault !== undefined) return <FaultNote asks fault={fault} />;
+  if (fault !== undefined) return <FaultNote fault={fault} />;
   if (receipt === undefined || busy) return <p class="quiet">Loading…</p>;
   if (!receipt.trust.trusted)
     return (

@@ -276,7 +276,7 @@ function List({ overview, first }: { overview: Overview; first: Partial<Filters>
           again();
         }}
       />
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {data?.results.length === 0 && <NothingFound filters={filters} />}
       {list !== undefined && <Renew of={list} />}
@@ -341,7 +341,7 @@ function One({ id }: { id: string }) {
             : "This result is not shown"}
       </h1>
       {fault !== undefined ? (
-        <FaultNote asks fault={fault} />
+        <FaultNote fault={fault} />
       ) : found === undefined || busy ? (
         <p class="quiet">Loading…</p>
       ) : found.input_id === undefined || found.input_path === undefined ? (
@@ -406,7 +406,7 @@ function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
   useEffect(() => {
     if (id !== undefined) location.replace(linkTo({ id } as Named));
   }, [id]);
-  if (fault !== undefined) return <FaultNote asks fault={fault} />;
+  if (fault !== undefined) return <FaultNote fault={fault} />;
   if (data === undefined || id !== undefined) return <p class="quiet">Loading…</p>;
   const first: Partial<Filters> = {
     ...(asked.study === undefined ? {} : { text: asked.study }),
