@@ -117,6 +117,10 @@ export async function saveFile(path: string): Promise<void> {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
+/** A browser does not say why it cannot. */
+export const unreadable = (): Fault =>
+  faultOfPage("The browser cannot read it: it was moved or changed, or is a folder.");
+
 /**
  * Sends a file to a path in an input folder. @param told how many of its bytes have gone
  * @throws Fault
@@ -132,7 +136,7 @@ export async function sendFile(
     .slice(0, 1)
     .arrayBuffer()
     .catch(() => {
-      throw faultOfPage("The browser cannot read it: it was moved or changed, or is a folder.");
+      throw unreadable();
     });
   return new Promise((resolve, reject) => {
     // fetch does not tell how far it is
@@ -163,8 +167,7 @@ function bodyOf(text: string): ErrorBody {
 }
 
 async function faultOf(response: Response): Promise<Fault> {
-  const told = (await response.json().catch(() => ({}))) as ErrorBody;
-  return toldFault(response.status, told);
+  return toldFault(response.status, bodyOf(await response.text().catch(() => "")));
 }
 
 function toldFault(status: number, told: ErrorBody): Fault {
