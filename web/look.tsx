@@ -1,6 +1,7 @@
 /** A result with its image: the picture, what was found, and everything that the receipt says. */
 import { useContext, useRef, useState } from "preact/hooks";
 import { stepText } from "../src/images/step-text.js";
+import type { FoundResult } from "../src/features/viewer/endpoints.js";
 import type { Whose } from "../src/features/viewer/list/whose.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Trust } from "../src/results/receipt/seal.js";
@@ -182,17 +183,6 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
       )}
     </details>
   );
-}
-
-/** The answer of POST /results/find. */
-export interface FoundResult {
-  id: string;
-  input_id?: string;
-  receipt_path: string;
-  input_path?: string;
-  modality?: string;
-  written_at?: string;
-  whose?: Whose;
 }
 
 /** Whose the result is, as the image said it when it was analysed. */
