@@ -122,7 +122,8 @@ export const unreadable = (): Fault =>
   faultOfPage("The browser cannot read it: it was moved or changed, or is a folder.");
 
 /**
- * Sends a file to a path in an input folder. @param told how many of its bytes have gone
+ * Sends a file to a path in an input folder.
+ * @param told how many of its bytes have gone
  * @throws Fault
  */
 export async function sendFile(
@@ -231,7 +232,7 @@ export function useLoaded<T>(
 
 interface CallOptions {
   body?: unknown;
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   token?: string | null;
   /** An inference may take as long as its deadline. */
   patient?: boolean;

@@ -240,7 +240,7 @@ async function fullestOf(
   signal?: AbortSignal,
 ): Promise<number> {
   const page = asked("/results/marks", { id, model, fullest: label });
-  const { frame } = await call<ResultMarks>("GET", page, signal === undefined ? {} : { signal });
+  const { frame } = await call<ResultMarks>("GET", page, { signal });
   return frame ?? 1;
 }
 
@@ -253,7 +253,7 @@ function useFirstFrame(paths: Paths, receipt: Shown | undefined): number | undef
   const asks = seen !== undefined && "model" in seen ? seen : undefined;
   const { data, fault } = useLoaded(
     asks === undefined ? null : `${paths.id} ${asks.model} ${asks.label}`,
-    (signal) => fullestOf(paths, asks ?? { model: "", label: "" }, signal),
+    async (signal) => asks && fullestOf(paths, asks, signal),
   );
   if (seen === undefined) return 1;
   return "frame" in seen ? seen.frame : fault === undefined ? data : 1;

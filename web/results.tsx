@@ -423,13 +423,12 @@ function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
 /**
  * A link may name a patient's accession number: it leaves the address as soon as it is read, and
  * the history of this tab with it.
+ * @param hash as it was when it changed last
  */
 function useAsked(hash: string): AskedFor | undefined {
-  const [asked, setAsked] = useState<AskedFor>();
+  const asked = askedIn(hash);
   useEffect(() => {
-    const found = askedIn(hash);
-    if (found !== undefined) history.replaceState(null, "", "#/results");
-    setAsked(found);
+    if (asked !== undefined) history.replaceState(history.state, "", "#/results");
   }, [hash]);
   return asked;
 }
@@ -449,8 +448,6 @@ export function ResultsView({ hash, overview }: { hash: string; overview: Overvi
       </>
     );
   if (id !== undefined) return <One key={id} id={id} />;
-  // Read in the next moment
-  if (askedIn(hash) !== undefined && asked === undefined) return null;
   if (asked !== undefined && (asked.study ?? asked.accession) !== undefined)
     return <Linked key={JSON.stringify(asked)} asked={asked} overview={overview} />;
   return <List overview={overview} first={{}} />;
