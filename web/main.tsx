@@ -30,15 +30,18 @@ function useHash(): string {
   useEffect(() => {
     const changed = () => setHash(location.hash);
     window.addEventListener("hashchange", changed);
-    // A page that the browser has kept shows what was true when it was left
-    const back = ({ persisted }: PageTransitionEvent) => persisted && location.reload();
-    window.addEventListener("pageshow", back);
-    return () => {
-      window.removeEventListener("hashchange", changed);
-      window.removeEventListener("pageshow", back);
-    };
+    return () => window.removeEventListener("hashchange", changed);
   }, []);
   return hash;
+}
+
+/** A page that the browser has kept shows what was true when it was left: it is loaded again. */
+function useReload(): void {
+  useEffect(() => {
+    const back = ({ persisted }: PageTransitionEvent) => persisted && location.reload();
+    window.addEventListener("pageshow", back);
+    return () => window.removeEventListener("pageshow", back);
+  }, []);
 }
 
 /**
@@ -171,6 +174,7 @@ function stateOf(
 
 function Signed({ leave }: { leave: () => void }) {
   const hash = useHash();
+  useReload();
   const main = useRef<HTMLElement>(null);
   const first = useRef(true);
   const polled = usePoll<Overview>("/overview", () => OVERVIEW_MS);
