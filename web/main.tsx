@@ -1,6 +1,6 @@
 /** The page for people: who signs in, which view is shown, and what is asked for all views. */
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Overview } from "../src/server/overview.js";
 import {
   call,
@@ -184,7 +184,8 @@ function Signed({ leave }: { leave: () => void }) {
     ([, , feature]) => feature === undefined || polled.data?.features.includes(feature) === true,
   );
   const [view, name] = views.find((one) => one !== FIRST && hash.startsWith(one[0])) ?? FIRST;
-  useEffect(() => {
+  // Before the new view is seen: an effect that comes later takes the focus from a field of it
+  useLayoutEffect(() => {
     document.title = `${name} – Radserve`;
     // Screen readers are taken to the new view, but not at the first
     if (!first.current) main.current?.focus();
