@@ -21,6 +21,9 @@ export function dropToken(): void {
 
 /** An error as the server tells it; status 0: the server did not answer. */
 export class Fault extends Error {
+  /** Whoever met it asks the same question again by itself. */
+  isAskedAgain = false;
+
   constructor(
     readonly status: number,
     readonly code: string,
@@ -114,8 +117,13 @@ export async function saveFile(path: string): Promise<void> {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
+/** A browser does not say why it cannot. */
+export const unreadable = (): Fault =>
+  faultOfPage("The browser cannot read it: it was moved or changed, or is a folder.");
+
 /**
- * Sends a file to a path in an input folder. @param told how many of its bytes have gone
+ * Sends a file to a path in an input folder.
+ * @param told how many of its bytes have gone
  * @throws Fault
  */
 export async function sendFile(
@@ -129,7 +137,7 @@ export async function sendFile(
     .slice(0, 1)
     .arrayBuffer()
     .catch(() => {
-      throw faultOfPage("The browser cannot read it: it was moved or changed, or is a folder.");
+      throw unreadable();
     });
   return new Promise((resolve, reject) => {
     // fetch does not tell how far it is
@@ -160,8 +168,7 @@ function bodyOf(text: string): ErrorBody {
 }
 
 async function faultOf(response: Response): Promise<Fault> {
-  const told = (await response.json().catch(() => ({}))) as ErrorBody;
-  return toldFault(response.status, told);
+  return toldFault(response.status, bodyOf(await response.text().catch(() => "")));
 }
 
 function toldFault(status: number, told: ErrorBody): Fault {
@@ -209,8 +216,9 @@ export function useLoaded<T>(
         (thrown: unknown) => {
           if (end.signal.aborted) return;
           const fault = judge(thrown);
+          fault.isAskedAgain = isPassing(fault);
           setState({ key, fault });
-          if (isPassing(fault)) timer = window.setTimeout(() => void ask(), AGAIN_MS);
+          if (fault.isAskedAgain) timer = window.setTimeout(() => void ask(), AGAIN_MS);
         },
       );
     void ask();
@@ -224,7 +232,7 @@ export function useLoaded<T>(
 
 interface CallOptions {
   body?: unknown;
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   token?: string | null;
   /** An inference may take as long as its deadline. */
   patient?: boolean;
@@ -288,6 +296,7 @@ export function usePoll<T>(
         if (end.signal.aborted) return;
         const fault = judge(thrown);
         failed = isPassing(fault);
+        fault.isAskedAgain = failed;
         setState((before) => ({ ...(before.key === key ? before : { key }), fault }));
       } finally {
         asking = false;

@@ -235,7 +235,7 @@ export function DriftPage() {
           allows it. On the server, <code>radserve drift</code> says the same.
         </p>
       )}
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {data !== undefined && <Found drift={data} />}
     </>
   );

@@ -1,7 +1,6 @@
 /** What came to nothing, and why: single requests, and images of jobs. */
-import type { z } from "zod";
 import type { Job } from "../src/jobs/schema.js";
-import type { FailedRequest, failedRequestsSchema } from "../src/server/failed-requests.js";
+import type { FailedRequest, FailedRequestList } from "../src/server/failed-requests.js";
 import { usePoll } from "./api.js";
 import { baseName, count, counted, folderName, moment, words } from "./format.js";
 import { Badge, Card, Copy, FaultNote, Renew, Table } from "./parts.js";
@@ -66,14 +65,11 @@ function Request({ request }: { request: FailedRequest }) {
 }
 
 function Requests() {
-  const { data, fault } = usePoll<z.infer<typeof failedRequestsSchema>>(
-    "/failed_requests",
-    () => LOOK_MS,
-  );
+  const { data, fault } = usePoll<FailedRequestList>("/failed_requests", () => LOOK_MS);
   const list = useSteady("failed", data?.failed, ({ request_id, at }) => `${request_id} ${at}`);
   return (
     <Card title="Single requests" wide>
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {list !== undefined && <Renew of={list} />}
       {list !== undefined && list.rows.length > 0 && (
@@ -101,7 +97,7 @@ function JobsWithFailures() {
   const list = useSteady("jobs", failed, ({ job_id }) => job_id);
   return (
     <Card title="Images of jobs" wide>
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {list !== undefined && <Renew of={list} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {list?.rows.length === 0 && (

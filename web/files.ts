@@ -2,14 +2,14 @@
  * Files that somebody gives by hand: chosen, or let fall on the page; single ones, folders with all
  * that lies below them, and ZIP files, which are unpacked here.
  */
-import { faultOfPage } from "./api.js";
+import { Fault, faultOfPage, unreadable } from "./api.js";
 import { zipped } from "./zip.js";
 
 /** A file with its path below what was given, with slashes. */
 export interface GivenFile {
   path: string;
   bytes: number;
-  /** @throws Fault where the browser cannot read it */
+  /** @throws Fault where it cannot be unpacked */
   read: () => Promise<Blob>;
 }
 
@@ -26,7 +26,7 @@ export interface Refusal {
 
 const MOST_FILES = 20_000;
 
-/** What file managers leave in folders. */
+/** Hidden files, and what else file managers leave in folders. */
 const isLitter = (path: string): boolean =>
   path.split("/").some((part) => part.startsWith(".") || part === "__MACOSX") ||
   /(^|\/)(Thumbs\.db|desktop\.ini)$/i.test(path);
@@ -83,7 +83,7 @@ async function walk(entry: FileSystemEntry, given: Given): Promise<void> {
 
 const ZIP = [0x50, 0x4b, 0x03, 0x04];
 
-/** With the files of each ZIP file in its place, and without what is none of anybody's images. */
+/** Each ZIP file is replaced by the files in it, and what file managers leave is left out. */
 async function unpacked({ files, refused }: Given): Promise<Given> {
   const found: Given = { files: [], refused: [...refused] };
   for (const file of files) {
@@ -96,11 +96,8 @@ async function unpacked({ files, refused }: Given): Promise<Given> {
         found.refused.push(...inside.refused);
       } else found.files.push(file);
     } catch (thrown) {
-      const why =
-        thrown instanceof Error && thrown.name === "Error"
-          ? thrown.message
-          : "The browser cannot read it: it is a folder, or was moved or changed.";
-      found.refused.push({ path: file.path, why });
+      const { message } = thrown instanceof Fault ? thrown : unreadable();
+      found.refused.push({ path: file.path, why: message });
     }
   }
   const images = found.files.filter(({ path }) => !isLitter(path));

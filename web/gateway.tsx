@@ -11,8 +11,7 @@ const LOOK_MS = 5_000;
 const SHOWN = 100;
 
 /** Without a gateway that receives, or without its subject, nothing is shown of what came. */
-const isNotMine = (fault: Fault | undefined): boolean =>
-  fault?.code === "path_not_allowed" || fault?.code === "not_found";
+const isNotMine = ({ code }: Fault): boolean => code === "path_not_allowed" || code === "not_found";
 
 const totalOf = (counts: Record<string, number>): number =>
   Object.values(counts).reduce((sum, one) => sum + one, 0);
@@ -204,7 +203,7 @@ function statesOf(objects: Undelivered["destinations"][string]) {
 
 const isSetAside = (state: string) => state === "refused" || state === "unproven";
 
-/** What a person may have sent again: set-aside objects, and messages that were given up. */
+/** Whether something of it can be sent again: objects set aside, or messages given up. */
 const mayRetry = ({ destinations, events }: Undelivered): boolean =>
   Object.values(destinations).some((objects) => objects.some(({ state }) => isSetAside(state))) ||
   events.some(({ state }) => state === "given_up");
@@ -300,7 +299,7 @@ function DeliveriesCard({ data, again }: { data: DeliveryList; again: () => void
 function Came({ senders }: { senders: Polled<Senders> }) {
   const seen = senders.data !== undefined;
   const list = (state: Received["state"]) =>
-    seen ? asked(`/gateway/received`, { state, limit: SHOWN }) : null;
+    seen ? asked("/gateway/received", { state, limit: SHOWN }) : null;
   const waiting = usePoll<{ received: Received[] }>(list("waiting"), () => LOOK_MS);
   const unused = usePoll<{ received: Received[] }>(list("unused"), () => LOOK_MS);
   const fault = [senders, waiting, unused].find((one) => one.fault !== undefined)?.fault;

@@ -100,7 +100,7 @@ export function JobsView() {
   return (
     <>
       <h1>Jobs</h1>
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {data?.jobs.length === 0 && (
         <div class="empty">
@@ -301,7 +301,7 @@ function Items({
         </p>
       )}
       {!looks && job.counts.succeeded + job.counts.partial > 0 && <NoPictures />}
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {data?.items.length === 0 && <p class="quiet">None.</p>}
       {list !== undefined && <Renew of={list} />}
       {list !== undefined && list.rows.length > 0 && (
@@ -428,7 +428,7 @@ export function JobView({ id }: { id: string }) {
     return (
       <>
         <h1>Job</h1>
-        {fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote asks fault={fault} />}
+        {fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote fault={fault} />}
       </>
     );
   const { counts } = job;
@@ -441,7 +441,7 @@ export function JobView({ id }: { id: string }) {
         <h1 class="path">{folderOf(job)}</h1>
         <Badge state={job.state} />
       </div>
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       <section class="card wide" aria-label="Progress">
         <Progress job={job} />
         <Facts
@@ -513,7 +513,7 @@ export function ItemView({ id, index }: { id: string; index: number }) {
         <a href={`#/jobs/${id}`}>The job</a>
       </p>
       <h1 class="path">{item === undefined ? "Result" : baseName(item.input_image_path)}</h1>
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {item?.receipt_path !== undefined && (
         <LookAt receiptPath={item.receipt_path} inputPath={item.input_image_path} />

@@ -1,6 +1,7 @@
 /** A result with its image: the picture, what was found, and everything that the receipt says. */
 import { useContext, useRef, useState } from "preact/hooks";
 import { stepText } from "../src/images/step-text.js";
+import type { FoundResult } from "../src/features/viewer/endpoints.js";
 import type { Whose } from "../src/features/viewer/list/whose.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Trust } from "../src/results/receipt/seal.js";
@@ -176,23 +177,12 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
   return (
     <details open={open} onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
       <summary>The picture that {model.name} wrote</summary>
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {url !== undefined && (
         <img class="written" src={url} alt={`The picture that ${model.name} wrote`} />
       )}
     </details>
   );
-}
-
-/** The answer of POST /results/find. */
-export interface FoundResult {
-  id: string;
-  input_id?: string;
-  receipt_path: string;
-  input_path?: string;
-  modality?: string;
-  written_at?: string;
-  whose?: Whose;
 }
 
 /** Whose the result is, as the image said it when it was analysed. */
@@ -236,7 +226,7 @@ export function LookAt(paths: Pick<Paths, "receiptPath" | "inputPath">) {
   const { receiptPath, inputPath } = paths;
   const question = { receipt_path: receiptPath, input_path: inputPath };
   const { data, fault, busy } = useFound(question);
-  if (fault !== undefined) return <FaultNote asks fault={fault} />;
+  if (fault !== undefined) return <FaultNote fault={fault} />;
   if (data?.input_id === undefined || busy) return <p class="quiet">Loading…</p>;
   return <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} />;
 }
@@ -250,7 +240,7 @@ async function fullestOf(
   signal?: AbortSignal,
 ): Promise<number> {
   const page = asked("/results/marks", { id, model, fullest: label });
-  const { frame } = await call<ResultMarks>("GET", page, signal === undefined ? {} : { signal });
+  const { frame } = await call<ResultMarks>("GET", page, { signal });
   return frame ?? 1;
 }
 
@@ -263,7 +253,7 @@ function useFirstFrame(paths: Paths, receipt: Shown | undefined): number | undef
   const asks = seen !== undefined && "model" in seen ? seen : undefined;
   const { data, fault } = useLoaded(
     asks === undefined ? null : `${paths.id} ${asks.model} ${asks.label}`,
-    (signal) => fullestOf(paths, asks ?? { model: "", label: "" }, signal),
+    async (signal) => asks && fullestOf(paths, asks, signal),
   );
   if (seen === undefined) return 1;
   return "frame" in seen ? seen.frame : fault === undefined ? data : 1;
@@ -282,7 +272,7 @@ export function Look(paths: Looked) {
   const first = useFirstFrame(paths, busy ? undefined : receipt);
   /** What was asked for last: an answer that comes after it changes nothing. */
   const wanted = useRef(0);
-  if (fault !== undefined) return <FaultNote asks fault={fault} />;
+  if (fault !== undefined) return <FaultNote fault={fault} />;
   if (receipt === undefined || busy) return <p class="quiet">Loading…</p>;
   if (!receipt.trust.trusted)
     return (

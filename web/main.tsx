@@ -1,6 +1,6 @@
 /** The page for people: who signs in, which view is shown, and what is asked for all views. */
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Overview } from "../src/server/overview.js";
 import {
   call,
@@ -30,15 +30,18 @@ function useHash(): string {
   useEffect(() => {
     const changed = () => setHash(location.hash);
     window.addEventListener("hashchange", changed);
-    // A page that the browser has kept shows what was true when it was left
-    const back = ({ persisted }: PageTransitionEvent) => persisted && location.reload();
-    window.addEventListener("pageshow", back);
-    return () => {
-      window.removeEventListener("hashchange", changed);
-      window.removeEventListener("pageshow", back);
-    };
+    return () => window.removeEventListener("hashchange", changed);
   }, []);
   return hash;
+}
+
+/** A page that the browser has kept shows what was true when it was left: it is loaded again. */
+function useReload(): void {
+  useEffect(() => {
+    const back = ({ persisted }: PageTransitionEvent) => persisted && location.reload();
+    window.addEventListener("pageshow", back);
+    return () => window.removeEventListener("pageshow", back);
+  }, []);
 }
 
 /**
@@ -171,6 +174,7 @@ function stateOf(
 
 function Signed({ leave }: { leave: () => void }) {
   const hash = useHash();
+  useReload();
   const main = useRef<HTMLElement>(null);
   const first = useRef(true);
   const polled = usePoll<Overview>("/overview", () => OVERVIEW_MS);
@@ -180,7 +184,8 @@ function Signed({ leave }: { leave: () => void }) {
     ([, , feature]) => feature === undefined || polled.data?.features.includes(feature) === true,
   );
   const [view, name] = views.find((one) => one !== FIRST && hash.startsWith(one[0])) ?? FIRST;
-  useEffect(() => {
+  // Before the new view is seen: an effect that comes later takes the focus from a field of it
+  useLayoutEffect(() => {
     document.title = `${name} – Radserve`;
     // Screen readers are taken to the new view, but not at the first
     if (!first.current) main.current?.focus();

@@ -70,7 +70,6 @@ export function Outlines({
   }, [url, drawn]);
   useEffect(() => {
     let isOver = false;
-    told(undefined);
     pixelsOf(url).then(
       (pixels) => {
         const canvas = place.current;

@@ -187,11 +187,11 @@ function Nodes({ overview: { nodes, jobs } }: { overview: Overview }) {
 
 export function OverviewView({ data: overview, fault }: Polled<Overview>) {
   if (overview === undefined)
-    return fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote asks fault={fault} />;
+    return fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote fault={fault} />;
   const { requests, jobs } = overview;
   return (
     <>
-      {fault !== undefined && fault.status !== 0 && <FaultNote asks fault={fault} />}
+      {fault !== undefined && fault.status !== 0 && <FaultNote fault={fault} />}
       <Verdict overview={overview} away={fault?.status === 0} />
       <div class="grid">
         <Card title="The last hour" aside={<span class="quiet">on this server</span>} wide>

@@ -1,7 +1,7 @@
 /** Small parts that several views share. */
 import { createContext, type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { isPassing, type Fault } from "./api.js";
+import type { Fault } from "./api.js";
 import type { DeliveryInAnswer } from "../src/results/receipt/receipt.js";
 import { count, words } from "./format.js";
 import type { Steady } from "./steady.js";
@@ -79,18 +79,15 @@ export function Meter({
   );
 }
 
-/**
- * An error of the server: what it is, and what to do, in its own words.
- * @param asks it is asked again by itself while nobody answers
- */
-export function FaultNote({ fault, asks = false }: { fault: Fault; asks?: boolean }) {
+/** An error of the server: what it is, and what to do, in its own words. */
+export function FaultNote({ fault }: { fault: Fault }) {
   const reasons = reasonsOf(fault.details);
   return (
     <div class="note bad" role="alert">
       <strong>{fault.status === 0 ? "No connection" : words(fault.code)}</strong>
       <p>
         {fault.message}
-        {asks && isPassing(fault) && " The page tries again every few seconds."}
+        {fault.isAskedAgain && " The page tries again every few seconds."}
       </p>
       {reasons.length > 0 && (
         <ul>

@@ -84,9 +84,13 @@ interface FindingRow {
   seen: Seen | undefined;
 }
 
+/** The frame of a finding, or the middle one of several. */
+const frameOf = ({ frame, frames = [] }: ShownFinding): number | undefined =>
+  frame ?? frames[frames.length >> 1];
+
 function rowOf(finding: ShownFinding, model: string, part: string): FindingRow {
-  const { frame, frames = [], label, present, volume } = finding;
-  const at = frame ?? frames[frames.length >> 1];
+  const { label, present, volume } = finding;
+  const at = frameOf(finding);
   return {
     name: numbered(finding),
     present,
@@ -160,7 +164,7 @@ export function firstSeen(models: readonly Model[]): Seen | undefined {
     .filter(({ present, box, point }) => present && (box !== undefined || point !== undefined))
     .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
   const [strongest] = regions;
-  const frame = strongest?.frame ?? strongest?.frames?.[strongest.frames.length >> 1];
+  const frame = strongest && frameOf(strongest);
   if (frame !== undefined) return { frame };
   const rows = models
     .flatMap((model) => rowsOf(model, ""))

@@ -1,20 +1,16 @@
 /** The list of results, and one of them with the way to the next. */
 import { useContext, useEffect, useState } from "preact/hooks";
-import type { ListedRow } from "../src/features/viewer/list/list.js";
+import type { FoundResult, ResultList } from "../src/features/viewer/endpoints.js";
 import type { Overview } from "../src/server/overview.js";
 import { call, onLeave, useLoaded, usePoll } from "./api.js";
 import { FailedView, Kinds } from "./failed.js";
 import { baseName, dayOf, folderName, moment, timeZone } from "./format.js";
-import { Look, useFound, type FoundResult } from "./look.js";
+import { Look, useFound } from "./look.js";
 import { Allowed, Badge, FaultNote, FoundBy, NoPictures, Pager, Renew, Table } from "./parts.js";
 import { useSteady } from "./steady.js";
 import { useTitle } from "./title.js";
 
-type Named = ListedRow & { id?: string };
-interface Listed {
-  results: Named[];
-  next_cursor: string | null;
-}
+type Named = ResultList["results"][number];
 
 const LOOK_MS = 10_000;
 const PAGE = 50;
@@ -64,7 +60,7 @@ function entryNumber(): number {
   return next;
 }
 
-const linkTo = ({ id = "" }: Named): string => `#/results/${id}`;
+const linkTo = ({ id = "" }: Pick<Named, "id">): string => `#/results/${id}`;
 
 const nameOf = (receipt: string): string => baseName(receipt).replace(/\.json$/, "");
 
@@ -259,7 +255,7 @@ function List({ overview, first }: { overview: Overview; first: Partial<Filters>
   const { filters, cursors } = place;
   const question = JSON.stringify(questionOf(place));
   const pause = () => (cursors.length === 0 ? LOOK_MS : null);
-  const { data, fault, again } = usePoll<Listed>("/results/search", pause, question);
+  const { data, fault, again } = usePoll<ResultList>("/results/search", pause, question);
   const list = useSteady(question, data?.results, ({ receipt }) => receipt);
   if (list !== undefined) shown.rows = list.rows;
   return (
@@ -276,7 +272,7 @@ function List({ overview, first }: { overview: Overview; first: Partial<Filters>
           again();
         }}
       />
-      {fault !== undefined && <FaultNote asks fault={fault} />}
+      {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {data?.results.length === 0 && <NothingFound filters={filters} />}
       {list !== undefined && <Renew of={list} />}
@@ -341,7 +337,7 @@ function One({ id }: { id: string }) {
             : "This result is not shown"}
       </h1>
       {fault !== undefined ? (
-        <FaultNote asks fault={fault} />
+        <FaultNote fault={fault} />
       ) : found === undefined || busy ? (
         <p class="quiet">Loading…</p>
       ) : found.input_id === undefined || found.input_path === undefined ? (
@@ -397,16 +393,16 @@ function askedIn(hash: string): AskedFor | undefined {
 
 /** The only result of what a link asks for is shown at once; of several there is the list. */
 function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
-  const question = JSON.stringify({ ...asked, limit: 2 });
-  const { data, fault } = useLoaded(question, (signal) =>
-    call<Listed>("POST", "/results/search", { body: { ...asked, limit: 2 }, signal }),
+  const body = { ...asked, limit: 2 };
+  const { data, fault } = useLoaded(JSON.stringify(body), (signal) =>
+    call<ResultList>("POST", "/results/search", { body, signal }),
   );
   const [only, another] = data?.results ?? [];
   const id = another === undefined ? only?.id : undefined;
   useEffect(() => {
-    if (id !== undefined) location.replace(linkTo({ id } as Named));
+    if (id !== undefined) location.replace(linkTo({ id }));
   }, [id]);
-  if (fault !== undefined) return <FaultNote asks fault={fault} />;
+  if (fault !== undefined) return <FaultNote fault={fault} />;
   if (data === undefined || id !== undefined) return <p class="quiet">Loading…</p>;
   const first: Partial<Filters> = {
     ...(asked.study === undefined ? {} : { text: asked.study }),
@@ -427,13 +423,12 @@ function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
 /**
  * A link may name a patient's accession number: it leaves the address as soon as it is read, and
  * the history of this tab with it.
+ * @param hash as it was when it changed last
  */
 function useAsked(hash: string): AskedFor | undefined {
-  const [asked, setAsked] = useState<AskedFor>();
+  const asked = askedIn(hash);
   useEffect(() => {
-    const found = askedIn(hash);
-    if (found !== undefined) history.replaceState(null, "", "#/results");
-    setAsked(found);
+    if (asked !== undefined) history.replaceState(history.state, "", "#/results");
   }, [hash]);
   return asked;
 }
@@ -453,8 +448,6 @@ export function ResultsView({ hash, overview }: { hash: string; overview: Overvi
       </>
     );
   if (id !== undefined) return <One key={id} id={id} />;
-  // Read in the next moment
-  if (askedIn(hash) !== undefined && asked === undefined) return null;
   if (asked !== undefined && (asked.study ?? asked.accession) !== undefined)
     return <Linked key={JSON.stringify(asked)} asked={asked} overview={overview} />;
   return <List overview={overview} first={{}} />;

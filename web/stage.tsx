@@ -526,9 +526,9 @@ export function Stage({
           </div>
         )}
       </div>
-      {seen.fault !== undefined && <FaultNote asks fault={seen.fault} />}
-      {picture.fault !== undefined && <FaultNote asks fault={picture.fault} />}
-      {fault !== undefined && seen.fault === undefined && <FaultNote asks fault={fault} />}
+      {seen.fault !== undefined && <FaultNote fault={seen.fault} />}
+      {picture.fault !== undefined && <FaultNote fault={picture.fault} />}
+      {fault !== undefined && seen.fault === undefined && <FaultNote fault={fault} />}
       <div class="tools">
         {most > 1 && (
           <label class="slice">

@@ -26,12 +26,13 @@ export function useSteady<T>(
   nameOf: (row: T) => string,
 ): Steady<T> | undefined {
   const shown = useRef<{ key: string; rows: readonly T[] } | undefined>(undefined);
-  const old = useRef<readonly T[] | undefined>(undefined);
+  /** The rows of the last answer when somebody asked again: other rows are shown as they come. */
+  const renewsAfter = useRef<readonly T[] | undefined>(undefined);
   const [, setRound] = useState(0);
   if (rows === undefined) return undefined;
-  if (old.current !== undefined && old.current !== rows) {
+  if (renewsAfter.current !== undefined && renewsAfter.current !== rows) {
     shown.current = undefined;
-    old.current = undefined;
+    renewsAfter.current = undefined;
   }
   const names = rows.map(nameOf);
   const before = shown.current?.key === key ? shown.current.rows : rows;
@@ -41,18 +42,16 @@ export function useSteady<T>(
   const isBelow = kept.every((row, i) => nameOf(row) === names[i]);
   const current = isBelow ? rows : kept;
   shown.current = { key, rows: current };
-  const isSame =
-    names.length === current.length && current.every((row, i) => nameOf(row) === names[i]);
   const known = new Set(current.map(nameOf));
   return {
     rows: current,
-    changed: isSame ? undefined : names.filter((name) => !known.has(name)).length,
+    changed: isBelow ? undefined : names.filter((name) => !known.has(name)).length,
     renew: () => {
       shown.current = undefined;
       setRound((round) => round + 1);
     },
     renewNext: () => {
-      old.current = rows;
+      renewsAfter.current = rows;
     },
   };
 }

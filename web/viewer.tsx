@@ -5,7 +5,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Across, FrameFacts } from "../src/features/viewer/messages.js";
 import { asked, call, useLoaded } from "./api.js";
-import { bytesOf, count, figure } from "./format.js";
+import { bytesOf, count, dayOf, figure } from "./format.js";
 import { Kept } from "./kept.js";
 
 /** A result and its image: their names for addresses, and their paths for people. */
@@ -187,7 +187,6 @@ export function Corners({
   texts: boolean;
 }) {
   const { sides, spacing, rows, columns, pixel_aspect: aspect } = facts;
-  const day = /^(\d{4})(\d{2})(\d{2})$/.exec(facts.study_date ?? "");
   const across = spacing?.[1];
   const bar = across === undefined ? undefined : barOf(across * columns);
   const lines = (parts: (string | null | undefined)[]) =>
@@ -203,7 +202,7 @@ export function Corners({
               ...new Set([facts.patient_name?.replaceAll("^", " ").trim(), facts.patient_id]),
             ])}
           </div>
-          <div class="ne">{lines([day?.slice(1).join("-"), facts.series_description])}</div>
+          <div class="ne">{lines([dayOf(facts.study_date), facts.series_description])}</div>
           <div class="sw">
             {lines([
               probe,
@@ -304,6 +303,12 @@ export const TOUCHES = [
 ] as const;
 export type Touch = (typeof TOUCHES)[number][0];
 
+/** A point of the window, from the middle of the stage. */
+function fromMiddle(stage: HTMLElement, clientX: number, clientY: number): Pair {
+  const { x, y, width, height } = stage.getBoundingClientRect();
+  return [clientX - x - width / 2, clientY - y - height / 2];
+}
+
 /** Two fingers: where their middle is, from that of the stage, and how far they are apart. */
 function fingersOf(
   touches: TouchList,
@@ -311,12 +316,8 @@ function fingersOf(
 ): { middle: Pair; apart: number } | undefined {
   const [a, b] = touches;
   if (a === undefined || b === undefined) return undefined;
-  const { x, y, width, height } = stage.getBoundingClientRect();
   return {
-    middle: [
-      (a.clientX + b.clientX) / 2 - x - width / 2,
-      (a.clientY + b.clientY) / 2 - y - height / 2,
-    ],
+    middle: fromMiddle(stage, (a.clientX + b.clientX) / 2, (a.clientY + b.clientY) / 2),
     apart: Math.max(1, Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY)),
   };
 }
@@ -391,8 +392,7 @@ export function useEye(
       // The page itself must not scroll meanwhile
       event.preventDefault();
       const pixels = turned(event);
-      const { x, y, width, height } = place.getBoundingClientRect();
-      const about: Pair = [event.clientX - x - width / 2, event.clientY - y - height / 2];
+      const about = fromMiddle(place, event.clientX, event.clientY);
       if (event.ctrlKey)
         setEye((before) => zoomed(before, 1.25 ** (-pixels / FRAME_PIXELS), about));
       else {

@@ -2,6 +2,7 @@
  * Files of a ZIP file (PKWARE APPNOTE 6.3.10), unpacked one by one when each is sent, and checked
  * by length and CRC-32: half an image must not look like one.
  */
+import { faultOfPage } from "./api.js";
 import type { Given, GivenFile } from "./files.js";
 
 const END = 0x06054b50;
@@ -19,11 +20,11 @@ const LOCAL_BYTES = 30;
 const viewOf = async (blob: Blob, from: number, to: number) =>
   new DataView(await blob.slice(from, to).arrayBuffer());
 
-const damaged = (what: string) => new Error(`It is no whole ZIP file: ${what}. Make it again.`);
+const damaged = (what: string) => faultOfPage(`It is no whole ZIP file: ${what}. Make it again.`);
 
 /**
  * What lies in it, below a folder.
- * @throws Error with a sentence, where it cannot be unpacked as a whole
+ * @throws Fault where it cannot be unpacked as a whole
  */
 export async function zipped(zip: Blob, folder: string): Promise<Given> {
   const { count, from, to } = await directoryOf(zip);
@@ -69,7 +70,7 @@ async function directoryOf(zip: Blob): Promise<{ count: number; from: number; to
     end.getUint32(at + 16, true),
   ];
   if (count === 0xffff || from === 0xffffffff)
-    throw new Error("It is larger than browsers can unpack here: unpack it first.");
+    throw faultOfPage("It is larger than browsers can unpack here: unpack it first.");
   if (from + size > begin + at) throw damaged("its list of files lies outside it");
   return { count, from, to: from + size };
 }

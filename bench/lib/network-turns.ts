@@ -1,6 +1,6 @@
 /**
- * What `bench nnunet` and `bench body` share: a CT as a series, a model of what was imported, turns,
- * and how maps differ.
+ * What `bench nnunet` and `bench body` share: a CT as a series, a model of what was imported,
+ * turns, and how maps differ.
  */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";

@@ -111,7 +111,8 @@ Napi::Value FillGlyph(const Napi::CallbackInfo& info) {
   return coverage;
 }
 
-/// (rgb: Uint8Array, width, height): a promise of PackPng. The pixels may not change until then.
+/// (rgb: Uint8Array, width, height): a promise of PackPng. The pixels have to stay as they are
+/// until it settles.
 Napi::Value PackPicture(const Napi::CallbackInfo& info) {
   const size_t width = Side(info[1], "width"), height = Side(info[2], "height");
   const std::span<const uint8_t> rgb = Bytes(info[0], "rgb");

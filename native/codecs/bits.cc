@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/simd.h"
+#include "base/word.h"
 
 namespace radserve {
 namespace {
@@ -20,10 +21,8 @@ RADSERVE_HOT_LOOP void MarkRow(const uint8_t* __restrict bytes, size_t count, ui
 
 /// Eight bytes of 0 and 1, the first in the lowest bit.
 unsigned Packed(const uint8_t* pixels) {
-  uint64_t word;
-  std::memcpy(&word, pixels, kEight);
   // In the highest byte no two products meet.
-  return static_cast<unsigned>(word * 0x0102040810204080 >> 56);
+  return static_cast<unsigned>(WordAt(pixels) * 0x0102040810204080 >> 56);
 }
 
 void Unpack(unsigned eight, uint8_t* pixels) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/simd.h"
+#include "base/word.h"
 
 namespace radserve {
 namespace {
@@ -16,12 +17,6 @@ namespace {
 /// Bytes of a pixel.
 constexpr size_t kPixel = 3;
 constexpr size_t kMostSide = 1 << 20;
-
-uint64_t WordAt(const uint8_t* at) {
-  uint64_t word;
-  std::memcpy(&word, at, sizeof word);
-  return word;
-}
 
 // ---- Checksums.
 
@@ -61,9 +56,11 @@ struct Sums {
 };
 
 constexpr size_t kLanes = 32;
+/// After so many steps the sums still fit 32 bits.
+constexpr size_t kMostSteps = 1 << 11;
 
-/// Adds up bytes in lanes: `sums` of each lane, and `before`, for each the sums before its last
-/// byte, added up. At most 2^11 steps.
+/// Adds up bytes in lanes: in `sums` the bytes of each lane, in `before` what its sum was before
+/// each step. At most kMostSteps.
 RADSERVE_HOT_LOOP void AddLanes(const uint8_t* __restrict bytes, size_t steps,
                                 uint32_t* __restrict sums, uint32_t* __restrict before) {
   for (size_t step = 0; step < steps; ++step, bytes += kLanes) {
@@ -73,8 +70,6 @@ RADSERVE_HOT_LOOP void AddLanes(const uint8_t* __restrict bytes, size_t steps,
     }
   }
 }
-
-constexpr size_t kMostSteps = 1 << 11;
 
 Sums SumsOf(std::span<const uint8_t> bytes) {
   Sums all;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/simd.h"
+#include "base/word.h"
 
 namespace radserve {
 namespace {
@@ -23,12 +24,6 @@ constexpr size_t kStep = 32;
 constexpr size_t kWord = sizeof(uint64_t);
 constexpr uint64_t kOnes = 0x0101010101010101;
 constexpr uint64_t kTops = 0x8080808080808080;
-
-uint64_t WordAt(const uint8_t* at) {
-  uint64_t word;
-  std::memcpy(&word, at, kWord);
-  return word;
-}
 
 void CopySteps(const uint8_t* from, size_t count, uint8_t* to) {
   for (size_t i = 0; i < count; i += kStep) std::memcpy(to + i, from + i, kStep);
@@ -225,17 +220,15 @@ void Interleave(std::span<const uint8_t* const> planes, size_t count, uint8_t* o
   }
 }
 
-EngineError NoFrame() {
-  return EngineError("internal", "Expected an RLE header and room for whole pixels.");
-}
-
-/// Unpacks a frame block by block: `take` gets the byte planes, in the order of a pixel's bytes, of
-/// `count` pixels from `at` on, and says whether to go on.
+/// Unpacks a frame into so many bytes of pixels, block by block: `take` gets the byte planes, in
+/// the order of a pixel's bytes, of `count` pixels from `at` on, and says whether to go on.
 template <typename Take>
 RleVerdict Unpack(std::span<const uint8_t> frame, size_t samples, size_t sample_bytes, size_t bytes,
                   const Take& take) {
   const size_t planes = samples * sample_bytes;
-  if (planes == 0 || planes > kMostRleSegments || frame.size() < kHeader) throw NoFrame();
+  if (planes == 0 || planes > kMostRleSegments || frame.size() < kHeader || bytes % planes != 0) {
+    throw EngineError("internal", "Expected an RLE header and room for whole pixels.");
+  }
   std::vector<Segment> segments(planes);
   std::array<const uint8_t*, kMostRleSegments> by_byte{};
   RleVerdict verdict = {RleFault::kNone, planes};
@@ -298,7 +291,6 @@ size_t PackRle(std::span<const uint8_t> pixels, const RleShape& shape, std::span
 
 RleVerdict UnpackRle(std::span<const uint8_t> frame, size_t samples, size_t sample_bytes,
                      std::span<uint8_t> out) {
-  if (out.size() % std::max<size_t>(samples * sample_bytes, 1) != 0) throw NoFrame();
   return Unpack(frame, samples, sample_bytes, out.size(),
                 [&](std::span<const uint8_t* const> planes, size_t at, size_t count) {
                   Interleave(planes, count, out.data() + at * planes.size());
@@ -307,7 +299,6 @@ RleVerdict UnpackRle(std::span<const uint8_t> frame, size_t samples, size_t samp
 }
 
 bool RleHolds(std::span<const uint8_t> frame, std::span<const uint8_t> pixels, size_t planes) {
-  if (pixels.size() % std::max<size_t>(planes, 1) != 0) throw NoFrame();
   bool same = true;
   std::array<uint8_t, kBlock * kMostRleSegments> block;
   const RleVerdict verdict =

@@ -3,9 +3,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
+#include "base/word.h"
 #include "picture/page.h"
 
 namespace radserve {
@@ -22,9 +22,8 @@ struct Canvas {
 /// The first byte from `at` on that is not 0, or `count`.
 inline size_t NextSet(const uint8_t* bytes, size_t at, size_t count) {
   for (; at + sizeof(uint64_t) <= count; at += sizeof(uint64_t)) {
-    uint64_t word;
-    std::memcpy(&word, bytes + at, sizeof word);
-    if (word != 0) return at + static_cast<size_t>(std::countr_zero(word)) / 8;
+    if (const uint64_t word = WordAt(bytes + at))
+      return at + static_cast<size_t>(std::countr_zero(word)) / 8;
   }
   while (at < count && bytes[at] == 0) ++at;
   return at;

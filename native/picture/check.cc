@@ -1,7 +1,6 @@
 #include "picture/check.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <vector>
 
@@ -88,17 +87,17 @@ Bits Changed(const PictureView& page, const Panel& panel) {
   Bits changed(panel.width * panel.height);
   std::vector<size_t> columns(panel.width);
   for (size_t x = 0; x < panel.width; ++x) columns[x] = PlainAt(panel, x, 0) - PlainAt(panel, 0, 0);
-  for (size_t y = 0, i = 0; y < panel.height; ++y) {
+  for (size_t y = 0; y < panel.height; ++y) {
     const uint8_t* now = page.rgb.data() + ((panel.y + y) * page.width + panel.x) * 3;
     const uint8_t* const row = PlainAt(panel, 0, y);
+    uint8_t* const out = changed.data() + y * panel.width;
     if (panel.width == panel.picture.width) {
-      CompareRow(row, now, panel.width, changed.data() + i);
-      i += panel.width;
-      continue;
-    }
-    for (size_t x = 0; x < panel.width; ++x, ++i, now += 3) {
-      const uint8_t* const before = row + columns[x];
-      changed[i] = before[0] != now[0] || before[1] != now[1] || before[2] != now[2];
+      CompareRow(row, now, panel.width, out);
+    } else {
+      for (size_t x = 0; x < panel.width; ++x, now += 3) {
+        const uint8_t* const before = row + columns[x];
+        out[x] = before[0] != now[0] || before[1] != now[1] || before[2] != now[2];
+      }
     }
   }
   return changed;
@@ -111,22 +110,27 @@ bool IsAlike(const std::vector<Rgb>& colours, const uint8_t* pixel) {
   });
 }
 
-/// Of a row, into `sums`: how many pixels are changed where nothing near is expected, how many are
-/// expected, and how many of these have nothing changed near them. All are 0 or 1 for each pixel.
-RADSERVE_HOT_LOOP void CountRow(const uint8_t* __restrict changed,
-                                const uint8_t* __restrict near_changed,
-                                const uint8_t* __restrict expected,
-                                const uint8_t* __restrict near_expected, size_t count,
-                                uint32_t* __restrict sums) {
-  uint32_t beside = 0, all = 0, unseen = 0;
+/// How many pixels of a row are so.
+struct Found {
+  /// Changed where nothing near is expected.
+  uint32_t beside = 0;
+  uint32_t expected = 0;
+  /// Expected, and nothing near is changed.
+  uint32_t unseen = 0;
+};
+
+/// Each byte is 0 or 1, for one pixel.
+RADSERVE_HOT_LOOP Found CountRow(const uint8_t* __restrict changed,
+                                 const uint8_t* __restrict near_changed,
+                                 const uint8_t* __restrict expected,
+                                 const uint8_t* __restrict near_expected, size_t count) {
+  Found found;
   for (size_t x = 0; x < count; ++x) {
-    beside += static_cast<uint32_t>(changed[x] & (near_expected[x] ^ 1));
-    all += expected[x];
-    unseen += static_cast<uint32_t>(expected[x] & (near_changed[x] ^ 1));
+    found.beside += static_cast<uint32_t>(changed[x] & (near_expected[x] ^ 1));
+    found.expected += expected[x];
+    found.unseen += static_cast<uint32_t>(expected[x] & (near_changed[x] ^ 1));
   }
-  sums[0] = beside;
-  sums[1] = all;
-  sums[2] = unseen;
+  return found;
 }
 
 }  // namespace
@@ -157,14 +161,13 @@ PictureFault CheckPanel(const PictureView& page, const Panel& panel) {
   size_t marked = 0, drawn = 0;
   for (size_t y = 0; y < panel.height; ++y) {
     const size_t row = y * panel.width;
-    std::array<uint32_t, 3> sums;
-    CountRow(changed.data() + row, near_changed.data() + row, expected.data() + row,
-             near_expected.data() + row, panel.width, sums.data());
-    const auto [beside, all, unseen] = sums;
-    if (beside > 0) return PictureFault::kBeside;
-    drawn += all - unseen;
-    marked += all;
-    for (size_t x = 0; unseen > 0 && x < panel.width; ++x) {
+    const Found found = CountRow(changed.data() + row, near_changed.data() + row,
+                                 expected.data() + row, near_expected.data() + row, panel.width);
+    if (found.beside > 0) return PictureFault::kBeside;
+    drawn += found.expected - found.unseen;
+    marked += found.expected;
+    // A mark of the image's own colour cannot be seen on it
+    for (size_t x = 0; found.unseen > 0 && x < panel.width; ++x) {
       if (expected[row + x] != 0 && near_changed[row + x] == 0 &&
           IsAlike(colours, PlainAt(panel, x, y)))
         --marked;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 
+#include "base/word.h"
 #include "postprocess/regions.h"
 
 namespace radserve {
@@ -131,10 +131,8 @@ void CountLabels(std::span<const uint8_t> pixels, std::span<int64_t> counts) {
   std::array<int64_t, 256> found{};
   size_t i = 0;
   for (; i + kWord <= pixels.size(); i += kWord) {
-    uint64_t word;
-    std::memcpy(&word, pixels.data() + i, kWord);
     // Neighbours are the same more often than not
-    if (word == pixels[i] * kOnes) {
+    if (WordAt(pixels.data() + i) == pixels[i] * kOnes) {
       found[pixels[i]] += kWord;
     } else {
       for (size_t k = 0; k < kWord; ++k) ++found[pixels[i + k]];

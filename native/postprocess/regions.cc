@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/simd.h"
+#include "base/word.h"
 
 namespace radserve {
 namespace {
@@ -34,9 +35,7 @@ class RunFinder {
     MarkEdges(line, columns_, value_, others_, edges_.data());
     bool inside = false;
     for (size_t at = 0; at < columns_; at += kWord) {
-      uint64_t word;
-      std::memcpy(&word, edges_.data() + at, kWord);
-      for (; word != 0; word &= word - 1) {
+      for (uint64_t word = WordAt(edges_.data() + at); word != 0; word &= word - 1) {
         const auto x = static_cast<int>(at) + std::countr_zero(word) / 8;
         if (inside) {
           runs.back().end = x;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/word.h"
+
 namespace radserve {
 namespace {
 
@@ -218,8 +220,7 @@ class Counter {
       const uint8_t value = row[x];
       const size_t begin = x;
       const uint64_t eight = value * 0x0101010101010101u;
-      uint64_t found = 0;
-      while (x + 8 <= columns && (std::memcpy(&found, row + x, 8), found == eight)) x += 8;
+      while (x + 8 <= columns && WordAt(row + x) == eight) x += 8;
       while (x < columns && row[x] == value) ++x;
       if (value == 0 || value > labels_.size()) continue;
       Label& label = labels_[value - 1];

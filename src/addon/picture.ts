@@ -112,7 +112,7 @@ export function fillOutline(
 /**
  * PNG, 8 bits, RGB; equal pixels give equal bytes. Without a filter the two panels of a picture are
  * alike, which compresses better than any filter. Another thread works at it.
- * @param picture may not change until then
+ * @param picture its pixels have to stay as they are until the promise settles
  */
 export function packPng({ width, height, rgb }: Picture): Promise<Uint8Array> {
   return addon().packPng(rgb, width, height);

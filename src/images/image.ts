@@ -270,20 +270,24 @@ export interface Warning {
 const MOST_WARNINGS = 50;
 
 /** Adds a caveat once; of more than MOST_WARNINGS only that there are more is said. */
-export const warn = (warnings: Warning[], code: WarningCode, message: string): void => {
-  addWarning(warnings, { code, message });
-};
+export function warn(warnings: Warning[], code: WarningCode, message: string): void {
+  addOnce(warnings, code, message);
+}
 
-/** The same for one that was made elsewhere. */
-export function addWarning(warnings: Warning[], warning: Warning): void {
+/** The same for caveats that were made elsewhere. */
+export function addWarnings(warnings: Warning[], made: readonly Warning[]): void {
+  for (const { code, message } of made) addOnce(warnings, code, message);
+}
+
+function addOnce(warnings: Warning[], code: string, message: string): void {
   if (
     warnings.length > MOST_WARNINGS ||
-    warnings.some((w) => w.code === warning.code && w.message === warning.message)
+    warnings.some((w) => w.code === code && w.message === message)
   )
     return;
   warnings.push(
     warnings.length < MOST_WARNINGS
-      ? { code: warning.code, message: warning.message }
+      ? { code, message }
       : {
           code: "more_warnings",
           message: `The file has more than ${MOST_WARNINGS} faults; the others are not listed.`,

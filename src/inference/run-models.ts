@@ -7,7 +7,7 @@ import { asRadserveError, errors, RadserveError, type ErrorCode } from "../base/
 import { monotonic } from "../base/monotonic.js";
 import type { EngineOutput, Plane, Preparation } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
-import { addWarning, type Image, type Volume, type Warning } from "../images/image.js";
+import { addWarnings, type Image, type Volume, type Warning } from "../images/image.js";
 import { firstModelOf, imageInputs, takesWhole, type Manifest } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
 import type { Reason } from "../models/attribute-values.js";
@@ -220,7 +220,7 @@ function checkValues(
   data: Uint8Array,
 ): void {
   const { manifest: whole } = planned.entry;
-  for (const warning of checkNumbers(image, frame, data)) addWarning(caveats, warning);
+  addWarnings(caveats, checkNumbers(image, frame, data));
   const seen =
     whole.roles === undefined
       ? [whole]

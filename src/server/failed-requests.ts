@@ -7,7 +7,7 @@ import { z } from "zod";
 import { errorObjectSchema, type RadserveError } from "../base/errors.js";
 import type { Caller } from "./tokens.js";
 
-export const failedRequestSchema = z.strictObject({
+const failedRequestSchema = z.strictObject({
   request_id: z.string(),
   at: z.iso.datetime().describe("When it was answered"),
   subject: z.string(),
@@ -21,6 +21,7 @@ export const failedRequestsSchema = z.strictObject({
   failed: z.array(failedRequestSchema).describe("The last first"),
   since: z.iso.datetime().describe("Since when they are remembered"),
 });
+export type FailedRequestList = z.infer<typeof failedRequestsSchema>;
 
 /** No client crowds out what others want to know. */
 const MOST_OF_SUBJECT = 100;
@@ -58,7 +59,7 @@ export class FailedRequests {
   }
 
   /** Those of the caller's subject, or all with the claim admin. */
-  of({ subject, admin }: Pick<Caller, "subject" | "admin">): z.infer<typeof failedRequestsSchema> {
+  of({ subject, admin }: Pick<Caller, "subject" | "admin">): FailedRequestList {
     const mine = admin
       ? [...this.#bySubject.values()].flat()
       : (this.#bySubject.get(subject) ?? []);

@@ -33,6 +33,26 @@ function optional(
 type Graph = Omit<ModelDescription, "name">;
 type Value = ModelDescription["inputs"][number];
 
+/** The initializer that `isOver` compares with. */
+const limitOf = (over: number) =>
+  ({ name: "limit", dtype: "float32", shape: [], data: [over] }) as const;
+
+/** "is_over": whether the input has a value above the limit. */
+const isOver = (x: Value): Graph["nodes"] => [
+  { op: "ReduceMax", inputs: [x.name], outputs: ["most"], attributes: { keepdims: int(0) } },
+  { op: "Greater", inputs: ["most", "limit"], outputs: ["is_over"] },
+];
+
+/** The initializer of `givesBack`. */
+const ZERO = { name: "zero", dtype: "float32", shape: [], data: [0] } as const;
+
+/** Its output is the input as it was, and needs a tensor all the same: nothing of it is added. */
+const givesBack = (x: Value, y: Value, needed: string): Graph["nodes"] => [
+  { op: "ReduceSum", inputs: [needed], outputs: ["sum"], attributes: { keepdims: int(0) } },
+  { op: "Mul", inputs: ["sum", "zero"], outputs: ["nothing"] },
+  { op: "Add", inputs: [x.name, "nothing"], outputs: [y.name] },
+];
+
 /**
  * It gives its input back after a loop that has no end.
  * @param over there is a loop only for an input with a value above this
@@ -58,17 +78,8 @@ export function endlessGraph(x: Value, y: Value, over?: number): Graph {
   return {
     inputs: [x],
     outputs: [y],
-    initializers: [{ name: "limit", dtype: "float32", shape: [], data: [over] }],
-    nodes: [
-      {
-        op: "ReduceMax",
-        inputs: [x.name],
-        outputs: ["most"],
-        attributes: { keepdims: int(0) },
-      },
-      { op: "Greater", inputs: ["most", "limit"], outputs: ["is_over"] },
-      loop("is_over"),
-    ],
+    initializers: [limitOf(over)],
+    nodes: [...isOver(x), loop("is_over")],
   };
 }
 
@@ -112,32 +123,29 @@ export function endlessOver(directory: string, limit: number): void {
  * It gives its input back after it had so many numbers in memory; for an input without a value
  * above `over` it has none.
  */
-export function hungryGraph(x: Value, y: Value, numbers: number, over: number): Graph {
+function hungryGraph(x: Value, y: Value, numbers: number, over: number): Graph {
   return {
     inputs: [x],
     outputs: [y],
     initializers: [
-      { name: "limit", dtype: "float32", shape: [], data: [over] },
+      limitOf(over),
       { name: "numbers", dtype: "int64", shape: [], data: [numbers] },
       { name: "axis", dtype: "int64", shape: [1], data: [0] },
-      { name: "zero", dtype: "float32", shape: [], data: [0] },
+      ZERO,
     ],
     nodes: [
-      { op: "ReduceMax", inputs: [x.name], outputs: ["most"], attributes: { keepdims: int(0) } },
-      { op: "Greater", inputs: ["most", "limit"], outputs: ["is_over"] },
+      ...isOver(x),
       { op: "Cast", inputs: ["is_over"], outputs: ["times"], attributes: { to: int(7) } },
       { op: "Mul", inputs: ["times", "numbers"], outputs: ["count"] },
       { op: "Unsqueeze", inputs: ["count", "axis"], outputs: ["shape"] },
       { op: "ConstantOfShape", inputs: ["shape"], outputs: ["many"] },
-      { op: "ReduceSum", inputs: ["many"], outputs: ["sum"], attributes: { keepdims: int(0) } },
-      { op: "Mul", inputs: ["sum", "zero"], outputs: ["nothing"] },
-      { op: "Add", inputs: [x.name, "nothing"], outputs: [y.name] },
+      ...givesBack(x, y, "many"),
     ],
   };
 }
 
 /** Constants of so many numbers, which ONNX Runtime computes while it makes a session. */
-export function foldsMuchGraph(x: Value, y: Value, numbers: number): Graph {
+function foldsMuchGraph(x: Value, y: Value, numbers: number): Graph {
   return {
     inputs: [x],
     outputs: [y],
@@ -166,7 +174,7 @@ export function stuckOver(directory: string, over: number): void {
     inputs: [x],
     outputs: [y],
     initializers: [
-      float32("limit", [], [over]),
+      limitOf(over),
       int64("none", [], [0]),
       int64("one", [], [1]),
       int64("more", [], [1_000_000]),
@@ -175,11 +183,10 @@ export function stuckOver(directory: string, over: number): void {
       int64("all", [1], [1_000_000]),
       float32("side", [1], [0.5]),
       float32("overlap", [1], [0.5]),
-      float32("zero", [], [0]),
+      ZERO,
     ],
     nodes: [
-      { op: "ReduceMax", inputs: [x.name], outputs: ["most"], attributes: { keepdims: int(0) } },
-      { op: "Greater", inputs: ["most", "limit"], outputs: ["is_over"] },
+      ...isOver(x),
       { op: "Cast", inputs: ["is_over"], outputs: ["times"], attributes: { to: int(7) } },
       { op: "Mul", inputs: ["times", "more"], outputs: ["others"] },
       { op: "Add", inputs: ["others", "one"], outputs: ["count"] },
@@ -200,14 +207,7 @@ export function stuckOver(directory: string, over: number): void {
         outputs: ["chosen"],
       },
       { op: "Cast", inputs: ["chosen"], outputs: ["chosen_floats"], attributes: { to: int(1) } },
-      {
-        op: "ReduceSum",
-        inputs: ["chosen_floats"],
-        outputs: ["sum"],
-        attributes: { keepdims: int(0) },
-      },
-      { op: "Mul", inputs: ["sum", "zero"], outputs: ["nothing"] },
-      { op: "Add", inputs: [x.name, "nothing"], outputs: [y.name] },
+      ...givesBack(x, y, "chosen_floats"),
     ],
   });
 }
@@ -241,13 +241,12 @@ export function growsOver(directory: string, over: number): void {
     inputs: [x],
     outputs: [y],
     initializers: [
-      { name: "limit", dtype: "float32", shape: [], data: [over] },
+      limitOf(over),
       { name: "length", dtype: "int64", shape: [1], data: [2 ** 19] },
-      { name: "zero", dtype: "float32", shape: [], data: [0] },
+      ZERO,
     ],
     nodes: [
-      { op: "ReduceMax", inputs: [x.name], outputs: ["most"], attributes: { keepdims: int(0) } },
-      { op: "Greater", inputs: ["most", "limit"], outputs: ["is_over"] },
+      ...isOver(x),
       { op: "ConstantOfShape", inputs: ["length"], outputs: ["more"] },
       {
         op: "Loop",
@@ -255,9 +254,7 @@ export function growsOver(directory: string, over: number): void {
         outputs: ["all"],
         attributes: { body: graph(body) },
       },
-      { op: "ReduceSum", inputs: ["all"], outputs: ["sum"], attributes: { keepdims: int(0) } },
-      { op: "Mul", inputs: ["sum", "zero"], outputs: ["nothing"] },
-      { op: "Add", inputs: [x.name, "nothing"], outputs: [y.name] },
+      ...givesBack(x, y, "all"),
     ],
   });
 }

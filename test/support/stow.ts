@@ -1,17 +1,18 @@
 /** Requests of STOW-RS, and what is said in their answers. */
-export const STOW_TYPE = 'multipart/related; type="application/dicom"; boundary=next';
+export const STOW_BOUNDARY = "next";
+export const STOW_TYPE = `multipart/related; type="application/dicom"; boundary=${STOW_BOUNDARY}`;
 
 /** A body of these files. */
 export const bodyOf = (files: readonly Buffer[], type = "application/dicom") =>
   Buffer.concat([
     ...files.map((file) =>
       Buffer.concat([
-        Buffer.from(`--next\r\nContent-Type: ${type}\r\n\r\n`),
+        Buffer.from(`--${STOW_BOUNDARY}\r\nContent-Type: ${type}\r\n\r\n`),
         file,
         Buffer.from("\r\n"),
       ]),
     ),
-    Buffer.from("--next--\r\n"),
+    Buffer.from(`--${STOW_BOUNDARY}--\r\n`),
   ]);
 
 interface Item {

@@ -30,10 +30,6 @@ class Inflater {
   size_t end() const { return (at_ + 7) / 8; }
 
  private:
-  struct Code {
-    std::vector<uint8_t> lengths;
-  };
-
   size_t Bits(size_t count) {
     size_t value = 0;
     for (size_t i = 0; i < count; ++i, ++at_) {

@@ -284,7 +284,7 @@ export const showVerification = endpointByHttp(
 
 /** 64 characters (PS3.5 6.2, LO), with the spaces around them that people paste. */
 const identifier = z.string().trim().min(1).max(64);
-/** Of a day in UTC, or of a day somewhere: its beginning, as a time with an offset. */
+/** A day in UTC; or a time with its offset, such as midnight where the reader is. */
 const day = z.union([z.iso.date(), z.iso.datetime({ offset: true })]);
 
 const wantedOf = {
@@ -312,12 +312,14 @@ const wantedOf = {
     .describe("A day in UTC, which is included, or a time with its offset, which is not"),
   cursor: z.string().max(64).optional().describe("`next_cursor` of the page before"),
 };
-/** What nobody asked for in an address so far is asked for in a body alone. */
+/**
+ * A search in an address can ask for less than one in a body: browsers and proxies keep addresses.
+ */
 const { accession: _accession, study: _study, ...wantedInAddress } = wantedOf;
 const limit = z.int().min(1).max(200).describe("Results of a page");
 const searchSchema = z.strictObject({ ...wantedOf, limit: limit.default(50) });
 
-/** The moment at which something ends that is not included. */
+/** The first moment that is not included any more: after a day, the midnight that ends it. */
 function endOf(to: string): string {
   const begin = new Date(to);
   const isDay = z.iso.date().safeParse(to).success;
@@ -327,18 +329,7 @@ function endOf(to: string): string {
 async function search(
   ctx: Context,
   services: Services,
-  {
-    limit,
-    cursor,
-    patient,
-    accession,
-    from,
-    to,
-    ...wanted
-  }: Omit<z.infer<typeof searchSchema>, "accession" | "study"> & {
-    accession?: string | undefined;
-    study?: string | undefined;
-  },
+  { limit, cursor, patient, accession, from, to, ...wanted }: z.infer<typeof searchSchema>,
 ): Promise<void> {
   const { output } = await rootsOf(callerOf(ctx), services);
   if (patient !== undefined) ctx.state.action?.wasOf({ patientId: patient });
@@ -364,9 +355,7 @@ async function search(
     ...row,
     ...(await names.of(row.receipt, row.input)),
   }));
-  ctx.body = { results: await Promise.all(named), ...more } satisfies z.infer<
-    typeof resultListSchema
-  >;
+  ctx.body = { results: await Promise.all(named), ...more } satisfies ResultList;
 }
 
 const nameOfResult = opaqueName.describe(
@@ -382,6 +371,7 @@ const resultListSchema = listedSchema.extend({
     }),
   ),
 });
+export type ResultList = z.infer<typeof resultListSchema>;
 
 /** GET /results/list: the results that were written here, the latest first. */
 export const listResults = endpointByHttp(
@@ -405,7 +395,23 @@ export const searchResults = postedByHttp(
   search,
 );
 
-/** POST /results/find: the names of a result for addresses, and its paths. */
+const foundResultSchema = z.strictObject({
+  id: nameOfResult,
+  input_id: nameOfInput,
+  receipt_path: z.string(),
+  input_path: z
+    .string()
+    .optional()
+    .describe("As the request or the list has it; absent where neither does"),
+  modality: z.string().optional(),
+  written_at: z.string().optional().describe("ISO 8601"),
+  whose: whoseSchema
+    .optional()
+    .describe("Patient and study, as the list has them; absent of what is not trusted"),
+});
+export type FoundResult = z.infer<typeof foundResultSchema>;
+
+/** POST /results/find: the names of a result for addresses, its paths, and whose it is. */
 export const findResult = postedByHttp(
   "view",
   "ResultQuestion",
@@ -414,22 +420,7 @@ export const findResult = postedByHttp(
     receipt_path: receiptPath.optional().describe("Instead of `id`: the path of its receipt"),
     input_path: inputPath.optional(),
   }),
-  {
-    ResultFound: z.strictObject({
-      id: nameOfResult,
-      input_id: nameOfInput,
-      receipt_path: z.string(),
-      input_path: z
-        .string()
-        .optional()
-        .describe("As the request or the list has it; absent where neither does"),
-      modality: z.string().optional(),
-      written_at: z.string().optional().describe("ISO 8601"),
-      whose: whoseSchema
-        .optional()
-        .describe("Patient and study, as the list has them; absent of what is not trusted"),
-    }),
-  },
+  { ResultFound: foundResultSchema },
   async (ctx, services, { id, receipt_path: given, input_path: inputGiven }) => {
     const receipt = await receiptOf(services, { id, path: given });
     ctx.state.action?.note({ outputPath: receipt });
@@ -452,7 +443,7 @@ export const findResult = postedByHttp(
       modality: row?.modality,
       written_at: row?.at,
       whose: row?.whose,
-    };
+    } satisfies FoundResult;
   },
 );
 

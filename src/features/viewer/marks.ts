@@ -274,35 +274,39 @@ async function draw(
   layers: readonly Layer[],
   only: readonly number[] | undefined,
 ): Promise<Omit<ResultMarks, "frame">> {
-  const labels = new Set(
+  const drawnLabels = new Set(
     segments.flatMap(({ number, label }) => (only?.includes(number) === false ? [] : label)),
   );
   // A pixel as the bytes R, G, B, A in their order
   const rgba = new Uint8Array(rows * columns * 4);
-  const drawn = new DataView(rgba.buffer);
-  const colours = new Map(
+  const pixelsAsRgba = new DataView(rgba.buffer);
+  const byNumber = new Map(
     segments.map(({ number, label, colour: [red, green, blue] }) => [
       number,
-      { rgb: (red << 24) | (green << 16) | (blue << 8), isDrawn: labels.has(label), pixels: 0 },
+      {
+        rgb: (red << 24) | (green << 16) | (blue << 8),
+        isDrawn: drawnLabels.has(label),
+        pixels: 0,
+      },
     ]),
   );
   const most = image.format.bitsStored === 1 ? 1 : 255;
   for (const { segment, values } of layers) {
-    const ofLayer = isLabelMap ? undefined : colours.get(segment ?? 0);
+    const ofLayer = isLabelMap ? undefined : byNumber.get(segment ?? 0);
     for (let at = 0; at < values.length; at++) {
       const value = values[at] ?? 0;
       if (value === 0) continue;
-      const one = isLabelMap ? colours.get(value) : ofLayer;
+      const one = isLabelMap ? byNumber.get(value) : ofLayer;
       if (one === undefined) continue;
       one.pixels += 1;
       const alpha = isLabelMap ? 255 : Math.round((255 * value) / most);
       // Where segments overlap the stronger is shown
       if (!one.isDrawn || alpha <= (rgba[4 * at + 3] ?? 0)) continue;
-      drawn.setUint32(4 * at, (one.rgb | alpha) >>> 0);
+      pixelsAsRgba.setUint32(4 * at, (one.rgb | alpha) >>> 0);
     }
   }
-  const pixelsOf = (number: number) => colours.get(number)?.pixels ?? 0;
-  const isEmpty = [...colours.values()].every(({ isDrawn, pixels }) => !isDrawn || pixels === 0);
+  const pixelsOf = (number: number) => byNumber.get(number)?.pixels ?? 0;
+  const isEmpty = [...byNumber.values()].every(({ isDrawn, pixels }) => !isDrawn || pixels === 0);
   return {
     rows,
     columns,

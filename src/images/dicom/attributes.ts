@@ -92,8 +92,7 @@ const isPadding = (code: number): boolean => code === 0 || code === SPACE;
 
 /** Without padding at both ends, which most values do not have. */
 function unpadded(text: string): string {
-  const isPadded =
-    isPadding(text.charCodeAt(0)) || isPadding(text.charCodeAt(Math.max(0, text.length - 1)));
+  const isPadded = isPadding(text.charCodeAt(0)) || isPadding(text.charCodeAt(text.length - 1));
   return isPadded ? text.replace(/^[\0 ]+|[\0 ]+$/g, "") : text;
 }
 

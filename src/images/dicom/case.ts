@@ -3,7 +3,7 @@ import { sha256 } from "../../files/durable-files.js";
 import { RadserveError } from "../../base/errors.js";
 import {
   checkedFrame,
-  addWarning,
+  addWarnings,
   type Candidate,
   type Case,
   type Codec,
@@ -65,7 +65,7 @@ class FileImage implements Image {
     // Kept open, the files of all members would be in memory at once
     const image = await this.file.open();
     const data = await image.frame(index);
-    for (const warning of image.warnings) addWarning(this.warnings, warning);
+    addWarnings(this.warnings, image.warnings);
     return data;
   }
 
@@ -120,8 +120,7 @@ export class CaseImage implements Image {
   /** Those of the folder, and of each member: some grow while frames are decoded. */
   get warnings(): Warning[] {
     const all = [...this.#own];
-    for (const { warnings } of this.case.members)
-      for (const warning of warnings) addWarning(all, warning);
+    for (const { warnings } of this.case.members) addWarnings(all, warnings);
     return all;
   }
 

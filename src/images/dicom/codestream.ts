@@ -346,6 +346,7 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
   let decompositions = 0;
   let irreversible = false;
   let cod: number | undefined;
+  let hasOwnCoding = false;
   let at = 4 + u16(bytes, 4);
   while (u16(bytes, at) !== 0xff90) {
     const marker = u16(bytes, at);
@@ -353,8 +354,8 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     if (marker < 0xff00)
       throw corrupt("A JPEG 2000 frame has data where a marker was expected. The file is damaged.");
     if (marker === 0xff50) high = true;
-    // One component is coded otherwise (COC): how many packets there are is not counted then
-    if (marker === 0xff53) cod = NaN;
+    // COC: one component is coded otherwise
+    if (marker === 0xff53) hasOwnCoding = true;
     if (marker === 0xff52) {
       cod ??= at;
       transform = bytes[at + 8] === 1;
@@ -369,8 +370,8 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     );
   const end = endMarker(bytes);
   checkTiles(bytes, at, end >= 0);
-  const zeros = zerosIn(bytes, at, mostZeros(bytes, cod, high));
-  if (zeros > 0) throw zerosInside(zeros);
+  // How many packets there are is not counted where components differ in their coding
+  if (cod !== undefined && !hasOwnCoding) checkZeros(bytes, at, mostZeros(bytes, cod, high));
   return {
     ...PLAIN,
     kind: high ? "htj2k" : "jpeg2000",
@@ -402,12 +403,10 @@ const ZEROS_OF_RAW_BITS = 8192;
 
 /**
  * The most zero bytes in a row that a whole codestream can have (ISO 15444-1 annex B): a packet of
- * which nothing is coded is one, and the blocks that a packet leaves out are a bit each. Infinite
- * where that is not counted.
+ * which nothing is coded is one, and the blocks that a packet leaves out are a bit each.
  * @param cod where COD is
  */
-function mostZeros(bytes: Uint8Array, cod: number | undefined, isHigh: boolean): number {
-  if (cod === undefined || Number.isNaN(cod)) return Infinity;
+function mostZeros(bytes: Uint8Array, cod: number, isHigh: boolean): number {
   const [style = 0, levels = 0, x = 0, y = 0, coding = 0] = [4, 9, 10, 11, 12].map(
     (field) => bytes[cod + field],
   );
@@ -434,8 +433,8 @@ function mostZeros(bytes: Uint8Array, cod: number | undefined, isHigh: boolean):
   return all + Math.ceil(blocks / 8) + (isRaw ? ZEROS_OF_RAW_BITS : ZEROS_OF_CODING);
 }
 
-/** The length of the first row of more than so many zeros; 0 if there is none. */
-function zerosIn(bytes: Uint8Array, from: number, most: number): number {
+/** Throws corrupt_image where more than so many zeros lie in a row within coded data. */
+function checkZeros(bytes: Uint8Array, from: number, most: number): void {
   for (let at = from + most; at < bytes.length; at += most + 1) {
     if (bytes[at] !== 0) continue;
     let [first, last] = [at, at];
@@ -443,16 +442,13 @@ function zerosIn(bytes: Uint8Array, from: number, most: number): number {
     while (last + 1 < bytes.length && bytes[last + 1] === 0) last++;
     // Behind the end marker lies padding
     const isBehind = bytes[first - 1] === 0xd9 && bytes[first - 2] === 0xff;
-    if (last - first + 1 > most && !isBehind) return last - first + 1;
+    const zeros = last - first + 1;
+    if (zeros > most && !isBehind)
+      throw corrupt(
+        `A JPEG 2000 frame has ${zeros} zeros in a row within its coded data, as a file has of which a part was lost and filled up. Send the file again from its source.`,
+      );
     at = last;
   }
-  return 0;
-}
-
-function zerosInside(zeros: number): RadserveError {
-  return errors.corrupt_image(
-    `A JPEG 2000 frame has ${zeros} zeros in a row within its coded data, as a file has of which a part was lost and filled up. Send the file again from its source.`,
-  );
 }
 
 /**

@@ -6,7 +6,7 @@ import { release } from "../../addon/bytes.js";
 import { errors } from "../../base/errors.js";
 import {
   checkedFrame,
-  addWarning,
+  addWarnings,
   warn,
   type Codec,
   type Image,
@@ -140,7 +140,7 @@ class DicomImage implements DicomFileImage {
 
   /** Takes over what was odd about a frame, and looks whether it can be what was compressed. */
   async #plausible(decoded: DecodedFrame, index: number): Promise<Uint8Array> {
-    for (const warning of decoded.warnings ?? []) addWarning(this.warnings, warning);
+    addWarnings(this.warnings, decoded.warnings ?? []);
     checkEmpty(this.#interpret(index), this.format, decoded.data, this.warnings);
     if (this.#isOddlySigned)
       checkSigned(decoded.data, this.format, this.#interpret(index).padding, index);

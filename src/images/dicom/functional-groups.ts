@@ -2,6 +2,7 @@
  * Functional groups (PS3.3 C.7.6.16): what multi-frame objects say of each frame, or of all of
  * them.
  */
+import { cached, cachedWith } from "../../base/cached.js";
 import { warn, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 
@@ -94,11 +95,7 @@ export function onlyItem(
 ): DataSetAttributes | undefined {
   const first = items?.[0];
   if (items === undefined || first === undefined || items.length === 1) return first;
-  // Each frame asks, and there may be very many
-  const differ =
-    differing.get(items) ?? items.some((item) => item !== first && !item.equals(first));
-  differing.set(items, differ);
-  if (differ)
+  if (differ(items))
     warn(
       warnings,
       "several_items",
@@ -107,8 +104,10 @@ export function onlyItem(
   return first;
 }
 
-/** Whether a sequence that may have one item has several that differ. */
-const differing = new WeakMap<readonly DataSetAttributes[], boolean>();
+/** Whether some differ from the first. Each frame asks, and there may be very many. */
+const differ = cachedWith(([first, ...others]: readonly DataSetAttributes[]) =>
+  others.some((item) => first !== undefined && item !== first && !item.equals(first)),
+);
 
 /** Calls `read` once a frame if frames can differ, else once in all. */
 export function perFrame<T>(
@@ -116,11 +115,6 @@ export function perFrame<T>(
   read: (frame: number) => T,
 ): (frame: number) => T {
   const varies = attributes.has("PerFrameFunctionalGroupsSequence");
-  const known = new Map<number, T>();
-  return (frame) => {
-    const key = varies ? frame : 0;
-    // What is undefined is known, too
-    if (!known.has(key)) known.set(key, read(key));
-    return known.get(key) as T;
-  };
+  const known = cached(read);
+  return (frame) => known(varies ? frame : 0);
 }

@@ -128,6 +128,9 @@ export const isVr = (code: string): boolean => SHORT_VRS.has(code) || LONG_VRS.h
 /** True for the tags of items and of the delimiters of items and sequences. */
 export const isDelimiter = (tag: Tag): boolean => tag >= ITEM && tag <= SEQUENCE_END;
 
+/** Undefined where the two letters are no value representation that there is. */
+const knownVrAt = ({ view }: Walk, offset: number) => VRS.get(view.getUint16(offset, false));
+
 function vrAt(walk: Walk, offset: number): string {
   return String.fromCharCode(walk.bytes[offset] ?? 0, walk.bytes[offset + 1] ?? 0);
 }
@@ -142,7 +145,8 @@ const SWAPPED_GROUPS = [0x0800, 0x1000];
 /** The declared encoding of a whole data set, with the byte order that its first element shows. */
 export function withByteOrder(walk: Walk, offset: number, declared: Encoding): Encoding {
   const { explicit, littleEndian } = declared;
-  if (!explicit || offset + 8 > walk.bytes.length || !isVr(vrAt(walk, offset + 4))) return declared;
+  if (!explicit || offset + 8 > walk.bytes.length) return declared;
+  if (knownVrAt(walk, offset + 4) === undefined) return declared;
   if (!SWAPPED_GROUPS.includes(walk.view.getUint16(offset, littleEndian))) return declared;
   warn(
     walk.warnings,
@@ -161,18 +165,17 @@ export function encodingAt(walk: Walk, offset: number, end: number, declared: En
   if (offset + 8 > end || !declared.littleEndian) return declared;
   const tag = tagAt(walk, offset, true);
   if (isDelimiter(tag)) return declared;
-  const known = VRS.get(walk.view.getUint16(offset + 4, false));
-  if (declared.explicit && known !== undefined) return declared;
-  const vr = vrAt(walk, offset + 4);
+  const known = knownVrAt(walk, offset + 4);
   const length = walk.view.getUint32(offset + 4, true);
   if (declared.explicit) {
-    if (LIKE_A_VR.test(vr) || (length !== UNDEFINED && offset + 8 + length > end)) return declared;
+    if (known !== undefined || LIKE_A_VR.test(vrAt(walk, offset + 4))) return declared;
+    if (length !== UNDEFINED && offset + 8 + length > end) return declared;
     warnOfImplicit(walk);
     return { ...declared, explicit: false };
   }
   if (known === undefined) return declared;
   const listed = dictionaryVr(tag);
-  const fits = listed !== vr && offset + 8 + length <= end;
+  const fits = listed !== known.vr && offset + 8 + length <= end;
   if (fits && !(listed === "UN" && readsOnAsExplicit(walk, offset, end, tag))) return declared;
   warn(
     walk.warnings,
@@ -209,9 +212,9 @@ function goesOn(walk: Walk, offset: number, end: number, after: Tag, little: boo
   if (offset === end) return true;
   if (offset + 8 > end) return false;
   const tag = tagAt(walk, offset, little);
-  return (
-    tag > after && (isDelimiter(tag) || tag >>> 16 === after >>> 16 || isVr(vrAt(walk, offset + 4)))
-  );
+  if (tag <= after) return false;
+  const isSameGroup = tag >>> 16 === after >>> 16;
+  return isDelimiter(tag) || isSameGroup || knownVrAt(walk, offset + 4) !== undefined;
 }
 
 /** Throws RadserveError: corrupt_image, truncated_image. */
@@ -224,7 +227,7 @@ export function readHeader(walk: Walk, offset: number, end: number, encoding: En
   if (isDelimiter(tag)) return { tag, vr: "", length, value: offset + 8 };
   if (!encoding.explicit) return { tag, vr: dictionaryVr(tag), length, value: offset + 8 };
   const short = view.getUint16(offset + 6, little);
-  const known = VRS.get(view.getUint16(offset + 4, false));
+  const known = knownVrAt(walk, offset + 4);
   if (known?.long === false) return { tag, vr: known.vr, length: short, value: offset + 8 };
   const vr = known?.vr ?? vrAt(walk, offset + 4);
   // VRs of later editions have the long form too (PS3.5 section 6.2, note)

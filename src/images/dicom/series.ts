@@ -6,7 +6,7 @@ import { groupsBy } from "../../base/groups.js";
 import {
   ANY_STACK,
   checkedFrame,
-  addWarning,
+  addWarnings,
   largestCodec,
   type Codec,
   type Image,
@@ -145,7 +145,7 @@ export async function seriesFile(
     pixelAspect: image.pixelAspect(frame),
   }));
   // Those of its pixels come to the image itself
-  for (const warning of image.warnings) addWarning(warnings, warning);
+  addWarnings(warnings, image.warnings);
   return {
     place: again.place,
     source: image.source,
@@ -697,14 +697,14 @@ class SeriesImage implements Image {
       this.warnings.push(mixed.warning);
     }
     for (const { warnings, attributes } of inOrder) {
-      this.#take(warnings);
+      addWarnings(this.warnings, warnings);
       attributes.warnInto(this.warnings);
     }
   }
 
   async frame(index: number): Promise<Uint8Array> {
     const { data, warnings } = await this.#frames.get(checkedFrame(index, this.frameCount));
-    this.#take(warnings);
+    addWarnings(this.warnings, warnings);
     return data;
   }
 
@@ -747,10 +747,6 @@ class SeriesImage implements Image {
     const slice = this.#slices[checkedFrame(index, this.#slices.length)];
     if (slice === undefined) throw new Error("A checked index is one of a slice");
     return slice;
-  }
-
-  #take(warnings: readonly Warning[]): void {
-    for (const warning of warnings) addWarning(this.warnings, warning);
   }
 }
 

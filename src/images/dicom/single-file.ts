@@ -1,5 +1,5 @@
 /** A DICOM file that is an image by itself, and not a slice of a series. */
-import { addWarning, type Image } from "../image.js";
+import { addWarnings, type Image } from "../image.js";
 import { partCaveats } from "./concatenation.js";
 import { readDicom } from "./dicom-image.js";
 
@@ -11,7 +11,7 @@ import { readDicom } from "./dicom-image.js";
 export async function readSingleFile(bytes: Uint8Array, mostElements?: number): Promise<Image> {
   const image = readDicom(bytes, mostElements);
   await image.settle();
-  for (const warning of partCaveats(image.attributes)) addWarning(image.warnings, warning);
+  addWarnings(image.warnings, partCaveats(image.attributes));
   // Reading a frame's geometry says what is wrong with it
   for (let frame = 0; frame < image.frameCount; frame++) image.plane(frame);
   return image;

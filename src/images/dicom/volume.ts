@@ -5,7 +5,7 @@
  */
 import { rangeOf } from "../../base/range.js";
 import {
-  addWarning,
+  addWarnings,
   type Warning,
   type Image,
   type PixelFormat,
@@ -177,8 +177,7 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
     })),
     tolerance,
   );
-  const caveats = [...volumeCaveats(volume), ...frameCaveats(image)];
-  for (const warning of caveats) addWarning(image.warnings, warning);
+  addWarnings(image.warnings, [...volumeCaveats(volume), ...frameCaveats(image)]);
   return volume;
 }
 

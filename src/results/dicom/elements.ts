@@ -155,9 +155,9 @@ export function dicomObject(
   const { SOPClassUID: sopClassUid, SeriesInstanceUID: seriesInstanceUid } = dataset;
   if (typeof sopClassUid !== "string" || typeof seriesInstanceUid !== "string")
     throw new Error("An object has a SOP class and a series");
-  const parts = aroundName(dataset);
-  const before = bytesOf(parts[0], transferSyntaxUid);
-  const behind = bytesOf(parts[1], transferSyntaxUid);
+  const [front, rest] = aroundName(dataset);
+  const before = bytesOf(front, transferSyntaxUid);
+  const behind = bytesOf(rest, transferSyntaxUid);
   const content = createHash("sha256");
   for (const piece of [...before, ...behind]) content.update(piece);
   const sopInstanceUid = derivedUid("instance", [content.digest("hex"), ...seed]);

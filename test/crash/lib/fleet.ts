@@ -9,6 +9,7 @@ import os from "node:os";
 import path from "node:path";
 import { Client } from "../../../src/commands/client.js";
 import { freePort, issueToken, root } from "../../support/server.js";
+import { until } from "../../support/until.js";
 import type { Asked } from "./job.js";
 import { processesOf, type Victims } from "./killing.js";
 import { ServingNode, type NodeOptions } from "./node.js";
@@ -139,10 +140,10 @@ export class Fleet {
     writeFileSync(file, configuration(Number(new URL(this.url).port), servers, this.#folder));
     const words = ["--pdeathsig", "TERM", "--", "nginx", "-e", "stderr", "-c", file];
     this.#nginx = spawn("setpriv", words, { stdio: ["ignore", "ignore", "ignore"] });
-    for (;;) {
+    await until("nginx answers", async () => {
+      if (this.#nginx?.exitCode !== null) throw new Error("nginx refused its configuration.");
       const answer = await fetch(`${this.url}/health/live`).catch(() => undefined);
-      if (answer?.ok === true) return;
-      if (this.#nginx.exitCode !== null) throw new Error("nginx refused its configuration.");
-    }
+      return answer?.ok;
+    });
   }
 }

@@ -4,6 +4,7 @@ import type { z } from "zod";
 import {
   acceptedSchema,
   itemListSchema,
+  jobListSchema,
   jobSchema,
   type Item,
   type Job,
@@ -19,6 +20,18 @@ export interface Asked {
   client: Client;
   input: string;
   output: string;
+}
+
+/** All jobs that a client may see, the latest first. */
+export async function allJobs(client: Client, patience = PATIENCE): Promise<Job[]> {
+  const all: Job[] = [];
+  for (let cursor: string | null = ""; cursor !== null;) {
+    const page: string = `/bulk_inference?limit=100${cursor === "" ? "" : `&cursor=${cursor}`}`;
+    const list = await client.callPatiently(jobListSchema, patience, "GET", page);
+    all.push(...list.jobs);
+    cursor = list.next_cursor;
+  }
+  return all;
 }
 
 export class CrashJob {

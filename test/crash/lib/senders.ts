@@ -5,6 +5,7 @@
 import http from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import { associate } from "../../support/gateway.js";
+import { failures, STOW_BOUNDARY, STOW_TYPE, stored, type StowAnswer } from "../../support/stow.js";
 import { CONTEXTS, type MixedObject, type MixedStudy } from "./mixed-studies.js";
 
 const AGAIN_MS = 100;
@@ -41,7 +42,7 @@ export type Way = (
 
 class BrokenOff extends Error {}
 
-export interface Habits {
+interface Habits {
   /**
    * Parts of associations that break off, of those that bring the rest later, and of those that
    * send again what was refused.
@@ -205,8 +206,6 @@ export const byStore =
     await caller.release().catch(() => undefined);
   };
 
-const BOUNDARY = "mixed";
-
 /** By STOW-RS: all objects in one request, and their statuses in its answer. */
 export const byStow =
   (url: string, token: string): Way =>
@@ -216,7 +215,7 @@ export const byStow =
         method: "POST",
         headers: {
           Authorization: token,
-          "Content-Type": `multipart/related; type="application/dicom"; boundary=${BOUNDARY}`,
+          "Content-Type": STOW_TYPE,
         },
       });
       request.on("error", (error) => reject(isBroken ? new BrokenOff() : error));
@@ -239,22 +238,20 @@ export const byStow =
           return;
         }
         if (![200, 202, 409].includes(status)) throw new Error(`The status is ${status}: ${text}`);
-        const answer = JSON.parse(text) as Record<string, { Value?: Record<string, Item>[] }>;
+        const answer = JSON.parse(text) as StowAnswer;
         const byUid = new Map(objects.map((object) => [object.sopInstanceUid, object]));
-        const each = (tag: string, of: (item: Record<string, Item>) => number) => {
-          for (const item of answer[tag]?.Value ?? []) {
-            const object = byUid.get(String(item["00081155"]?.Value[0]));
-            if (object !== undefined) told.status(object, of(item));
-          }
+        const tellOf = (uid: string | undefined, is: number) => {
+          const object = byUid.get(uid ?? "");
+          if (object !== undefined) told.status(object, is);
         };
-        each("00081199", () => 0);
-        each("00081198", (item) => Number(item["00081197"]?.Value[0]));
+        for (const uid of stored(answer)) tellOf(uid, 0);
+        for (const [uid, reason = ""] of failures(answer)) tellOf(uid, Number.parseInt(reason, 16));
       };
       let isBroken = false;
       const write = async () => {
         for (const [i, object] of objects.entries()) {
           await told.sends(object);
-          request.write(`\r\n--${BOUNDARY}\r\nContent-Type: application/dicom\r\n\r\n`);
+          request.write(`\r\n--${STOW_BOUNDARY}\r\nContent-Type: application/dicom\r\n\r\n`);
           const isLast = i === breaks?.at;
           const isCut = isLast && breaks.way === "within an object";
           const bytes = isCut ? object.file.subarray(0, object.file.length >> 1) : object.file;
@@ -267,11 +264,7 @@ export const byStow =
           reject(new BrokenOff());
           return;
         }
-        request.end(`\r\n--${BOUNDARY}--\r\n`);
+        request.end(`\r\n--${STOW_BOUNDARY}--\r\n`);
       };
       void write();
     });
-
-interface Item {
-  Value: unknown[];
-}

@@ -5,10 +5,17 @@ import { statfsSync } from "node:fs";
 const BYTES = 256 * 1024 * 1024;
 const PAGE = 4096;
 
+/** Why a scenario with such a disk is skipped here. */
+export const noSmallDisk = (): string | false =>
+  process.getuid?.() !== 0 && "mounting a tmpfs needs root";
+
 export class SmallDisk {
   /** @param folder has to be there */
-  constructor(private readonly folder: string) {
-    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${BYTES}`, "radserve-test", folder]);
+  constructor(
+    private readonly folder: string,
+    private readonly bytes = BYTES,
+  ) {
+    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${bytes}`, "radserve-test", folder]);
   }
 
   /** Leaves it so many bytes, and a little more while others write to it. */
@@ -20,8 +27,13 @@ export class SmallDisk {
     }
   }
 
+  /** Gives it so many bytes in all. */
+  grow(bytes: number): void {
+    if (!this.#resize(bytes)) throw new Error(`The disk did not get ${bytes} bytes.`);
+  }
+
   free(): void {
-    this.#resize(BYTES);
+    this.#resize(this.bytes);
   }
 
   unmount(): void {

@@ -2,7 +2,6 @@
  * The results' disk is full: the job pauses and says why; when there is room it goes on by itself,
  * and loses nothing.
  */
-import { execFileSync } from "node:child_process";
 import { mkdirSync, statfsSync } from "node:fs";
 import path from "node:path";
 import { countsText, done } from "../../../src/commands/job-text.js";
@@ -16,6 +15,7 @@ import {
   type Outcome,
   type Scenario,
 } from "../lib/scenario.js";
+import { noSmallDisk, SmallDisk } from "../lib/small-disk.js";
 import { verify } from "../lib/verify.js";
 
 const RESERVE = 256 * 1024;
@@ -30,15 +30,15 @@ async function fillAndRecover(options: Options): Promise<Outcome> {
   const node = await ServingNode.start({
     settings: { RADSERVE_MINIMUM_FREE_DISK: String(RESERVE) },
   });
-  const disk = path.join(node.output, "disk");
-  mkdirSync(disk);
-  execFileSync("mount", ["-t", "tmpfs", "-o", `size=${small}`, "radserve-test", disk]);
+  const folder = path.join(node.output, "disk");
+  mkdirSync(folder);
+  const disk = new SmallDisk(folder, small);
   const began = performance.now();
   try {
     const images = writeImages(path.join(node.input, "all"), options.items);
     const job = await CrashJob.submit(node, "full", {
       input_folder_path: path.join(node.input, "all"),
-      output_folder_path: disk,
+      output_folder_path: folder,
     });
     const paused = await job.until("paused", ({ state }) => state === "paused", 120_000);
     const faults: string[] = [];
@@ -51,18 +51,18 @@ async function fillAndRecover(options: Options): Promise<Outcome> {
     });
     if (single.status !== 200)
       faults.push(`a single request elsewhere: ${JSON.stringify(single.body)}`);
-    const { bavail, bsize } = statfsSync(disk);
+    const { bavail, bsize } = statfsSync(folder);
     const free = Math.round((bavail * bsize) / 1024);
-    execFileSync("mount", ["-o", `remount,size=${small + options.items * PER_ITEM * 2}`, disk]);
+    disk.grow(small + options.items * PER_ITEM * 2);
     const roomy = performance.now();
     const ended = await job.untilEnded(300_000);
     faults.push(...notAllSucceeded(ended, options.items));
-    faults.push(...verify(images, path.join(node.input, "all"), disk).faults);
+    faults.push(...verify(images, path.join(node.input, "all"), folder).faults);
     const summary = `${options.items} items, paused (${paused.paused_reason?.code}) at ${done(paused)} with ${free} KiB free, all ended ${seconds(roomy)} after there was room; ${seconds(began)}`;
     return { summary, faults };
   } finally {
     await node.stop();
-    execFileSync("umount", [disk]);
+    disk.unmount();
     await node.remove();
   }
 }
@@ -70,7 +70,7 @@ async function fillAndRecover(options: Options): Promise<Outcome> {
 export const fullDisk: Record<string, Scenario> = {
   "full-disk": {
     description: "a small tmpfs for results fills up, and gets room again",
-    skip: () => process.getuid?.() !== 0 && "mounting a tmpfs needs root",
+    skip: noSmallDisk,
     run: fillAndRecover,
   },
 };

@@ -11,18 +11,19 @@ import { Client } from "../../../src/commands/client.js";
 import { receivedListSchema } from "../../../src/features/gateway/receive/endpoints.js";
 import type { Received } from "../../../src/features/gateway/receive/received.js";
 import { GATEWAY_SUBJECT } from "../../../src/features/gateway/subject.js";
-import { jobListSchema, type Job } from "../../../src/jobs/schema.js";
+import type { Job } from "../../../src/jobs/schema.js";
 import { linesOf } from "../../support/audit.js";
 import { random } from "../../support/dicom.js";
 import { freePort, issueToken, type Place } from "../../support/server.js";
 import { webPacs } from "../../support/web-pacs.js";
+import { allJobs } from "../lib/job.js";
 import { processesOf } from "../lib/killing.js";
 import { mixedStudy, type MixedStudy } from "../lib/mixed-studies.js";
 import { verifyResults, verifySpool } from "../lib/mixed-verify.js";
 import { ServingNode } from "../lib/node.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
 import { byStore, byStow, Sender } from "../lib/senders.js";
-import { SmallDisk } from "../lib/small-disk.js";
+import { noSmallDisk, SmallDisk } from "../lib/small-disk.js";
 import { notDelivered } from "./gateway-nodes.js";
 
 const PEERS = ["ct1", "ct2", "stow-pacs"] as const;
@@ -223,13 +224,7 @@ async function untilSettled(
       const list = await client.callPatiently(receivedListSchema, PATIENCE, "GET", route);
       received.push(...list.received);
     }
-    const jobs: Job[] = [];
-    for (let cursor: string | null = ""; cursor !== null;) {
-      const route: string = `/bulk_inference?limit=100${cursor === "" ? "" : `&cursor=${cursor}`}`;
-      const list = await client.callPatiently(jobListSchema, PATIENCE, "GET", route);
-      jobs.push(...list.jobs);
-      cursor = list.next_cursor;
-    }
+    const jobs = await allJobs(client, PATIENCE);
     const waiting = received.filter(({ state }) => state === "waiting").length;
     const open = jobs.filter(({ finished_at: at }) => at === null).length;
     if (waiting + open === 0) return { received, jobs };
@@ -255,7 +250,7 @@ export const gatewayMixed: Record<string, Scenario> = {
   "gateway-mixed": {
     description:
       "three senders bring mixed studies under kills, broken connections and full disks: each whole or marked",
-    skip: () => process.getuid?.() !== 0 && "mounting a tmpfs needs root",
+    skip: noSmallDisk,
     run: mixed,
   },
 };

@@ -5,20 +5,20 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { jobListSchema, type Job } from "../../../src/jobs/schema.js";
+import type { Job } from "../../../src/jobs/schema.js";
 import { Client } from "../../../src/commands/client.js";
 import { GATEWAY_SUBJECT } from "../../../src/features/gateway/subject.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { linesOf } from "../../support/audit.js";
 import { associate, filesBelow, object } from "../../support/gateway.js";
 import { freePort, issueToken, type Place } from "../../support/server.js";
+import { allJobs } from "../lib/job.js";
 import { ServingNode } from "../lib/node.js";
 import { Killer, processesOf } from "../lib/killing.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
 
 /** Objects of a series; each series is a study. */
 const OF_SERIES = 10;
-const PATIENCE = { forMs: 120_000 };
 const LONGEST_MS = 600_000;
 
 /**
@@ -136,13 +136,7 @@ export async function jobsOfAll(
   places: readonly Place[],
 ): Promise<Map<string, Job[]>> {
   for (const end = Date.now() + LONGEST_MS; ;) {
-    const jobs: Job[] = [];
-    for (let cursor: string | null = ""; cursor !== null;) {
-      const page: string = `/bulk_inference?limit=100${cursor === "" ? "" : `&cursor=${cursor}`}`;
-      const list = await client.callPatiently(jobListSchema, PATIENCE, "GET", page);
-      jobs.push(...list.jobs);
-      cursor = list.next_cursor;
-    }
+    const jobs = await allJobs(client);
     const submitted = places
       .flatMap(linesOf)
       .filter(({ kind, count }) => kind === "submitted" && count === whole);

@@ -6,7 +6,7 @@ import { mkdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { ctPlace, writeSlice } from "../../support/bulk.js";
-import { CHROMIUM, startBrowser } from "../../support/looks.js";
+import { CHROMIUM, signIn, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { startServer } from "../../support/server.js";
 
@@ -28,12 +28,9 @@ t.test("no path and no patient is in an address", { skip: needs(ADDON, CHROMIUM)
   await infer("Doe^Jane-2.dcm", 2);
 
   const page = await (await startBrowser(t)).newPage();
-  page.setDefaultTimeout(60_000);
   const addresses: string[] = [];
   page.on("request", (request) => addresses.push(decodeURIComponent(request.url())));
-  await page.goto(`${server.url}/#/results`);
-  await page.getByLabel("Token").fill(server.token);
-  await page.getByRole("button", { name: "Sign in" }).click();
+  await signIn(page, server, "#/results");
   await page.getByLabel("Patient ID").fill("SECRET-4711");
   await page.getByLabel("Path or UID").fill("Doe^Jane");
   await page.getByRole("button", { name: "Show", exact: true }).click();

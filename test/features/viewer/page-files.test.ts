@@ -59,6 +59,8 @@ t.test("files by hand", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   writeFileSync(path.join(own, "study", ".DS_Store"), "x");
   writeFileSync(path.join(own, "notes.txt"), "CT of Tuesday");
   const page = await (await startBrowser(t)).newPage();
+  // Asked for early: the browser shows its own chooser until it has heard of that
+  const choosing = page.waitForEvent("filechooser", { timeout: 120_000 });
   await signIn(page, server, "#/send");
   const files = page.getByLabel("Files", { exact: true });
   const input = page.getByLabel(/^(Image, or folder of one series|Folder with images)$/);
@@ -68,7 +70,6 @@ t.test("files by hand", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
 
   await t.test("chosen by keys alone", async (t) => {
     await files.focus();
-    const choosing = page.waitForEvent("filechooser");
     await page.keyboard.press("Enter");
     await (await choosing).setFiles(path.join(own, "study", "series", "0.dcm"));
     await said.getByText("Uploaded 1 file.").waitFor();

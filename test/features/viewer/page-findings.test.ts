@@ -10,7 +10,7 @@ import { float, type ModelDescription } from "../../../scripts/lib/onnx-model.js
 import { ctSeries, samples } from "../../../scripts/demo/samples.js";
 import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
 import { privatePlace } from "../../support/private-postgres.js";
-import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
+import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
 import { copyModel } from "../../support/manifests.js";
 import { writeDraft } from "../../support/drafts.js";
 import { constant, meanOf } from "../../support/model-parts.js";
@@ -117,10 +117,7 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const page: Page = await (await startBrowser(t)).newPage();
-  page.setDefaultTimeout(60_000);
-  await page.goto(server.url);
-  await page.getByLabel("Token").fill(server.token);
-  await page.getByRole("button", { name: "Sign in" }).click();
+  await signIn(page, server);
 
   const send = async (input: string, model: string, grouped = false) => {
     await page.goto(`${server.url}/#/`);

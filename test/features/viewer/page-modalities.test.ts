@@ -8,7 +8,7 @@ import t from "tap";
 import type { Answer } from "../../../src/results/receipt/receipt.js";
 import { privatePlace } from "../../support/private-postgres.js";
 import { writeDraft } from "../../support/drafts.js";
-import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
+import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
 import { constant } from "../../support/model-parts.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { root, startServer } from "../../support/server.js";
@@ -50,10 +50,7 @@ t.test("real images", { skip }, async (t) => {
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const page = await (await startBrowser(t)).newPage();
-  page.setDefaultTimeout(60_000);
-  await page.goto(server.url);
-  await page.getByLabel("Token").fill(server.token);
-  await page.getByRole("button", { name: "Sign in" }).click();
+  await signIn(page, server);
   const corners = page.locator(".corners");
 
   const show = async (name: string, model: string) => {

@@ -12,19 +12,13 @@ import { bulkOf, writeMany, writeSlice } from "../../support/bulk.js";
 import { privatePlace } from "../../support/private-postgres.js";
 import { useResultKeys } from "../../../src/results/receipt/seal.js";
 import { receiptOf, writeReceipt } from "../../support/receipts.js";
-import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
+import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
-import { freePort, PNG, issueToken, startServer, type TestServer } from "../../support/server.js";
+import { freePort, PNG, issueToken, startServer } from "../../support/server.js";
 import { until } from "../../support/until.js";
 
 /** Images of the job that is looked at while it runs. */
 const MANY = 3_000;
-
-async function signIn(page: Page, server: TestServer, token: string): Promise<void> {
-  await page.goto(server.url);
-  await page.getByLabel("Token").fill(token);
-  await page.getByRole("button", { name: "Sign in" }).click();
-}
 
 const heading = (page: Page, name: string | RegExp) =>
   page.getByRole("heading", { level: 1, name });
@@ -111,7 +105,9 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   });
 
   await t.test("a wrong token, and a good one", async (t) => {
-    await signIn(page, server, "nonsense");
+    await page.goto(server.url);
+    await page.getByLabel("Token").fill("nonsense");
+    await page.getByRole("button", { name: "Sign in" }).click();
     await page.getByRole("alert").getByText("Invalid token").waitFor();
     await look(t, page, "sign-in");
     await page.getByLabel("Token").fill(server.token);
@@ -351,7 +347,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("heading", { name: "cxr 1.0.0 on One" }).waitFor();
     const token = await issueToken(place, "--output-root", path.join(place.output, "weeks"));
     const other = await context.newPage();
-    await signIn(other, server, token);
+    await signIn(other, { url: server.url, token });
     await other.getByRole("link", { name: "Over time" }).click();
     await other
       .getByRole("heading", { name: /^[1-9] of \d+ comparisons are beyond chance/ })
@@ -543,7 +539,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   await t.test("a token that expires", async (t) => {
     const token = await issueToken(place, "--expires", "12s");
     const other = await context.newPage();
-    await signIn(other, server, token);
+    await signIn(other, { url: server.url, token });
     await heading(other, /well|Ready/).waitFor();
     await other.getByRole("link", { name: "Over time" }).click();
     await other.getByText(/receipts\. The last week is compared/).waitFor();

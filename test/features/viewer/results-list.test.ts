@@ -87,7 +87,7 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
   );
   await infer(
     "two.dcm",
-    { ...size, PatientID: "P2", StudyInstanceUID: "1.2.4", AccessionNumber: "A-2 " },
+    { ...size, PatientID: "P2", StudyInstanceUID: "1.2.4", AccessionNumber: "NO-2 " },
     folder,
   );
   await infer("three.dcm", { ...size, PatientID: "P1", StudyInstanceUID: "1.2.3" }, folder);
@@ -135,7 +135,7 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(await names({ patient: " p1 " }), ["three.dcm.json", "one.dcm.json"]);
     t.strictSame(await names({ patient: "P" }), [], "the whole id alone");
     t.strictSame(await found({ study: "1.2.4" }), ["two.dcm.json"]);
-    t.strictSame(await found({ accession: "a-2" }), ["two.dcm.json"]);
+    t.strictSame(await found({ accession: "no-2" }), ["two.dcm.json"]);
     const now = new Date();
     const at = (hours: number) => new Date(now.getTime() + hours * 3_600_000).toISOString();
     t.strictSame(await found({ from: at(-1).replace("Z", "+00:00"), to: at(1) }), all);
@@ -170,7 +170,7 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
       rows.map(({ whose }) => whose?.patient_id),
       [undefined, undefined, "P1"],
     );
-    t.strictSame(await found({ accession: "a-2" }), []);
+    t.strictSame(await found({ accession: "no-2" }), []);
     for (const [name, text] of before) writeFileSync(path.join(file, name), text);
   });
 
@@ -193,7 +193,7 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("and who was looked for stands in the audit as a hash", (t) => {
     t.match(textOf(place), /"GET \/results\/list".*"patient":"[0-9a-f]{32}"/);
-    t.notMatch(textOf(place), /P1|p1|1\.2\.4|[aA]-2/);
+    t.notMatch(textOf(place), /P1|1\.2\.4|NO-2/i);
     t.end();
   });
 

@@ -27,6 +27,18 @@ const LAYOUTS: Record<string, Omit<Raw, "data">> = {
   "8-bit RGB": { ...size, samples: 3, bitsAllocated: 8, bitsStored: 8 },
 };
 
+/** Pixels of the only frame of a file, read from what a coder wrote. */
+async function frameOf(coder: Coder, raw: Raw, coded: Uint8Array): Promise<Uint8Array> {
+  const image = await readImage(
+    dicomFile({
+      transferSyntax: SYNTAXES[coder],
+      attributes: attributesOf(raw),
+      pixels: { fragments: [coded] },
+    }),
+  );
+  return image.frame(0);
+}
+
 t.test("lossless codings give back what was coded", async (t) => {
   const coders: Coder[] = ["jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k", "jpeg-xl", "rle"];
   for (const coder of coders)
@@ -148,18 +160,7 @@ t.test("a codestream that is a header alone", async (t) => {
       "with an end": Buffer.concat([whole.subarray(0, data), Buffer.from([0xff, 0xd9])]),
     };
     for (const [name, bytes] of Object.entries(cut)) {
-      const error = await failure(
-        (async () => {
-          const image = await readImage(
-            dicomFile({
-              transferSyntax: SYNTAXES[coder],
-              attributes: attributesOf(raw),
-              pixels: { fragments: [bytes] },
-            }),
-          );
-          return image.frame(0);
-        })(),
-      );
+      const error = await failure(frameOf(coder, raw, bytes));
       t.equal(error.code, "truncated_image", `${coder} ${name}`);
       t.match(error.message, /frame is a header without pixels behind it/, `${coder} ${name}`);
     }
@@ -172,41 +173,20 @@ t.test("a codestream that was filled up with zeros", async (t) => {
   for (const coder of ["jpeg", "jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k"] as const) {
     const source = coder === "jpeg" ? pixels : raw;
     const whole = Buffer.from(await compress(coder, source));
-    const read = async (bytes: Buffer) => {
-      const image = await readImage(
-        dicomFile({
-          transferSyntax: SYNTAXES[coder],
-          attributes: attributesOf(source),
-          pixels: { fragments: [bytes] },
-        }),
-      );
-      return image.frame(0);
-    };
     for (const part of [0.5, 0.9]) {
-      const error = await failure(
-        read(Buffer.from(whole).fill(0, Math.round(part * whole.length))),
-      );
+      const filled = Buffer.from(whole).fill(0, Math.round(part * whole.length));
+      const error = await failure(frameOf(coder, source, filled));
       t.equal(error.code, "truncated_image", `${coder} from ${part} on`);
       t.match(error.message, /ends in zeros/, `${coder} from ${part} on`);
     }
     const padded = Buffer.concat([whole, Buffer.alloc(5000)]);
-    await t.resolves(read(padded), `${coder}, padded behind its end`);
+    await t.resolves(frameOf(coder, source, padded), `${coder}, padded behind its end`);
   }
 });
 
 t.test("zeros within a JPEG 2000 frame that has its end marker", async (t) => {
   const layout = LAYOUTS["12-bit grey"]!;
   const raw = picture({ ...layout, rows: 256, columns: 256 });
-  const read = async (coder: "jpeg2000" | "htj2k", of: typeof raw, bytes: Uint8Array) => {
-    const image = await readImage(
-      dicomFile({
-        transferSyntax: SYNTAXES[coder],
-        attributes: attributesOf(of),
-        pixels: { fragments: [bytes] },
-      }),
-    );
-    return image.frame(0);
-  };
   for (const [coder, lost] of [
     ["jpeg2000", 512],
     ["jpeg2000", 4_096],
@@ -216,7 +196,7 @@ t.test("zeros within a JPEG 2000 frame that has its end marker", async (t) => {
     t.ok(whole.length > 2 * lost, `${coder} has ${whole.length} bytes`);
     for (const from of [whole.length >> 1, whole.length - 4 - lost]) {
       const holed = Buffer.from(whole).fill(0, from, from + lost);
-      const error = await failure(read(coder, raw, holed));
+      const error = await failure(frameOf(coder, raw, holed));
       t.equal(error.code, "corrupt_image", `${coder}: ${lost} bytes from ${from} on`);
       t.match(error.message, /zeros in a row/, `${coder}: ${lost} bytes from ${from} on`);
     }
@@ -235,7 +215,7 @@ t.test("zeros within a JPEG 2000 frame that has its end marker", async (t) => {
     const values = new Uint16Array(512 * 512).map((_, at) => valueAt(at));
     const drawn = { ...of, data: new Uint8Array(values.buffer) };
     for (const coder of ["jpeg2000", "htj2k"] as const)
-      await t.resolves(read(coder, drawn, await compress(coder, drawn)), `${coder}, ${name}`);
+      await t.resolves(frameOf(coder, drawn, await compress(coder, drawn)), `${coder}, ${name}`);
   }
 });
 

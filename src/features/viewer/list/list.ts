@@ -366,7 +366,8 @@ async function listedRowOf(
       receipt,
       ...(input === undefined ? {} : { input }),
       ...(patient === undefined ? {} : { patient }),
-      ...(whose === undefined || row.whose === undefined ? {} : { whose: row.whose }),
+      // Its hashes are searched only where it was made for this receipt
+      ...(whose === undefined ? {} : { whose: row.whose }),
     };
     const told = rowOf(found.receipt, known);
     return fits(told, wanted) ? { ...told, whose, trust } : undefined;
@@ -377,9 +378,8 @@ async function listedRowOf(
     status,
     found: [],
   }));
-  const told: ListRow = { ...row, models };
-  delete told.whose;
-  return fits(told, wanted) ? { ...told, whose: undefined, trust } : undefined;
+  const told = { ...row, models, whose: undefined };
+  return fits(told, wanted) ? { ...told, trust } : undefined;
 }
 
 /**

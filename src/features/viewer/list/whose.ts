@@ -31,7 +31,7 @@ export const sealedWhoseSchema = z.object({
   accession: z.string().optional().describe("Keyed hash of AccessionNumber"),
   sealed: z.string().describe("The rest, encrypted"),
 });
-export type SealedWhose = z.infer<typeof sealedWhoseSchema>;
+type SealedWhose = z.infer<typeof sealedWhoseSchema>;
 
 /** Longer texts are no names. */
 const LONGEST_TEXT = 200;
@@ -42,7 +42,7 @@ const shown = (value: string | undefined): string | undefined => {
   return trimmed === "" ? undefined : trimmed;
 };
 
-export function whoseOf(attributes: Pick<Attributes, "string">): Whose {
+function whoseOf(attributes: Pick<Attributes, "string">): Whose {
   const read = (keyword: string) => shown(attributes.string(keyword));
   return {
     patient_name: shown(read("PatientName")?.split("=")[0]?.replaceAll("^", " ")),
