@@ -162,8 +162,7 @@ async function bundles() {
     for (const entry of entries) {
       const stub = path.join(root, "dist/src", `${entry}.js`);
       const target = path.relative(path.dirname(stub), path.join(folder, `${nameOf(entry)}.js`));
-      const word = RESULT_PARTS.includes(entry) ? "export * from" : "import";
-      files.set(stub, Buffer.from(`${word} "./${target}";\n`));
+      files.set(stub, Buffer.from(`export * from "./${target}";\n`));
     }
   };
   await Promise.all(ENTRIES.map(bundleOne));

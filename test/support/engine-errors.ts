@@ -1,5 +1,5 @@
 /** What tests expect of the engine of graphs. */
-import { EngineError } from "../../src/graph/errors.js";
+import { EngineError } from "../../src/graph/index.js";
 
 /** The EngineError that a promise ends with. */
 export async function refusedBy(promise: Promise<unknown>): Promise<EngineError> {
