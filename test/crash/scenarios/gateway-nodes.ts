@@ -20,7 +20,7 @@ import { Killer, processesOf } from "../lib/killing.js";
 import { CrashOrthanc } from "../lib/orthanc.js";
 import { SharedPostgres } from "../lib/postgres.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
-import { jobsOfAll, sendUntilKept, slicesOf } from "./gateway.js";
+import { jobsOfAll, objectsIn, sendUntilKept, slicesOf } from "./gateway.js";
 import { secondNode } from "./kills.js";
 
 const SERIES = 2;
@@ -94,7 +94,7 @@ async function bothWays(options: Options): Promise<Outcome> {
       );
     }
     await killer.stop();
-    const kept = filesBelow(path.join(first.input, "spool/series")).length;
+    const kept = objectsIn(path.join(first.input, "spool"));
     if (kept !== sent)
       faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
     const places = nodes.map(({ place }) => place);

@@ -84,8 +84,7 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
       await sendUntilKept(port, study, `${study}.1`, Array(OF_SERIES).keys());
     }
     await killer.stop();
-    const spool = path.join(node.input, "spool");
-    const kept = filesBelow(path.join(spool, "series")).length;
+    const kept = objectsIn(path.join(node.input, "spool"));
     if (kept !== sent)
       faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
     const whole = await jobsOfAll(client, sent / OF_SERIES, OF_SERIES, [node.place]);
@@ -93,6 +92,8 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
       if (jobs.length !== 1) faults.push(`${jobs.length} jobs of all objects of ${folder}`);
       else if (jobs[0]?.counts.succeeded !== 1)
         faults.push(`${folder}: ${JSON.stringify(jobs[0]?.counts)}`);
+    if (whole.size !== sent / OF_SERIES)
+      faults.push(`${whole.size} series with a job of ${sent / OF_SERIES}`);
     const slices = slicesOf(path.join(node.output, "received"));
     if (slices !== sent) faults.push(`receipts of ${slices} slices of ${sent}`);
     const killed = Object.entries(killer.killed)
@@ -108,6 +109,10 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
     await node.remove();
   }
 }
+
+/** Objects in a spool; notes of receptions that were interrupted lie beside them. */
+export const objectsIn = (spool: string): number =>
+  filesBelow(path.join(spool, "series")).filter((name) => name.endsWith(".dcm")).length;
 
 /**
  * Slices in the receipts of series, each once: what came of a series before the rest of its study
