@@ -49,6 +49,7 @@ const GROUPS = {
   kills: {
     why: "Processes are killed, PostgreSQL, disks and shares break, and all start again each time.",
     files: [
+      "commands/doctor-databases.test.js",
       "results/commit/commit-kill.test.js",
       "results/commit/commit-crash.test.js",
       "jobs/crash.test.js",
@@ -79,6 +80,7 @@ const GROUPS = {
       "graph/large.test.js",
       "http/burst-memory.test.js",
       "http/unpacked-memory.test.js",
+      "images/dicom/many-planes.test.js",
     ],
   },
   upkeep: {
