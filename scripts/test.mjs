@@ -35,6 +35,7 @@ const table = path.join(root, "scripts/test-seconds.json");
 const GROUPS = {
   tree: {
     why: "What is committed decides it, not the machine.",
+    checks: ["lint", "format", "floors", "contract"],
     files: ["scripts/supply.test.js"],
   },
   native: {
