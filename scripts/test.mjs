@@ -482,6 +482,13 @@ async function startPostgres() {
   return startRunPostgres();
 }
 
+/** The shipped model is tried once for the servers of a whole run; of a named file, by each. */
+async function tryModel() {
+  if (positionals.length > 0) return {};
+  const { triedModel } = await import(path.join(tests, "support/tried-model.js"));
+  return triedModel();
+}
+
 function report(began) {
   const all = Object.entries(durations);
   for (const [of, word] of [
@@ -524,6 +531,7 @@ const files = chosenFiles(all);
 const remembered = existsSync(table) ? JSON.parse(readFileSync(table, "utf8")) : {};
 // The Node.js that serves
 const node = nodeBinary();
+const tried = await tryModel();
 const postgres = await startPostgres();
 const secondsOf = (file) => remembered[file] ?? UNKNOWN_SECONDS;
 const jobs = inProcesses(files).map((files) => ({
@@ -544,6 +552,7 @@ const jobs = inProcesses(files).map((files) => ({
     PATH: `${path.dirname(node)}:${process.env.PATH}`,
     NODE_COMPILE_CACHE: COMPILE_CACHE,
     ...postgres.environment,
+    ...tried,
     ...GROUPS[groupOf(files[0])]?.environment,
   },
 }));

@@ -17,6 +17,7 @@ import { ConfigError } from "../../src/base/errors.js";
 import { loadConfig, type Config } from "../../src/config.js";
 import { checks, settingTopics } from "../../src/features.js";
 import { supervise } from "../../src/server/supervisor.js";
+import { rememberTried } from "./tried-model.js";
 import { inTime, until } from "./until.js";
 
 export const root = fileURLToPath(new URL("../../../", import.meta.url));
@@ -228,6 +229,7 @@ function closeQuietConnections(): void {
  * @param keys whose keys the token is of
  */
 export async function startServer(place = makePlace(), keys = place): Promise<TestServer> {
+  rememberTried(place.environment["RADSERVE_STATE_DIR"]!);
   const child = spawn(process.execPath, [place.main ?? main, "serve"], {
     env: place.environment,
     cwd: place.directory,
