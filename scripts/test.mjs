@@ -45,7 +45,7 @@ const GROUPS = {
   },
   outside: {
     why: "Validators, readers and clients from outside judge what is written; they and the conformance files must be there.",
-    files: ["conformance/", "deploy/", "scripts/unit.test.js"],
+    files: ["conformance/", "deploy/", "http/clients.test.js", "scripts/unit.test.js"],
   },
   kills: {
     why: "Processes are killed, PostgreSQL, disks and shares break, and all start again each time.",
@@ -80,8 +80,10 @@ const GROUPS = {
       "engine/volume-memory.test.js",
       "graph/large.test.js",
       "http/burst-memory.test.js",
+      "http/loading-memory.test.js",
       "http/unpacked-memory.test.js",
       "images/dicom/many-planes.test.js",
+      "models/reload-memory.test.js",
     ],
   },
   upkeep: {
@@ -116,12 +118,15 @@ const GROUPS = {
 /**
  * What stands in no file that shares a process: it changes what all of a process have, or looks at
  * that. The threads of the engine are the process's, and the first who makes one says how many. A
- * file by itself takes a third of a second of the processor for loading tap and what it tests.
+ * file by itself takes half a second of the processor for loading tap and what it tests.
  */
 const OWN_PROCESS =
   /\bprocess\.(?!execPath|pid\b|kill\(|gete?uid\(|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|threads: \d|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
-/** The remembered seconds of a file that shares, at most, and of all in a process. */
-const SHORT_SECONDS = 8;
+/**
+ * The remembered seconds of a file that shares, at most, and of all in a process: the last process
+ * of a run is not to be waited for long.
+ */
+const SHORT_SECONDS = 40;
 const TOGETHER_SECONDS = 60;
 
 const script = (name, ...words) => [process.execPath, path.join(root, "scripts", name), ...words];
