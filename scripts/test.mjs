@@ -121,7 +121,7 @@ const GROUPS = {
  * file by itself takes half a second of the processor for loading tap and what it tests.
  */
 const OWN_PROCESS =
-  /\bprocess\.(?!execPath|pid\b|kill\(|gete?uid\(|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|threads: \d|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
+  /(?<![-./\w])process\.(?!execPath|pid\b|kill\(|gete?uid\b|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|threads: \d|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
 /**
  * The remembered seconds of a file that shares, at most, and of all in a process: the last process
  * of a run is not to be waited for long.
