@@ -38,15 +38,29 @@ const roleSchema = z.strictObject({
 });
 export type RoleRights = z.output<typeof roleSchema>;
 
+const HEADER_MEANING =
+  "Header that holds the signed token alone, never Authorization; believed from " +
+  "RADSERVE_TRUSTED_PROXIES, which have to replace what a client sends in it";
+const JWKS_MEANING =
+  "Address or file of the issuer's public keys, for RS256 or ES256. A new key is found when a token " +
+  "names it; known ones hold for an hour while the address does not answer";
+const ORIGIN_MEANING =
+  "Scheme, host and port of the page in browsers; requests that other sites make are refused " +
+  "(other_site)";
+const ROLES_MEANING =
+  "What each role may do: admin, input_roots, output_roots and destinations, as options of radserve " +
+  "token issue. Several roles add up; without one the answer is 403 role_missing. After a change: SIGHUP";
+
 const schema = z
   .strictObject({
+    $schema: z.string().optional(),
     header: z
       .string()
       .regex(/^[\w-]{1,64}$/)
       .transform((name) => name.toLowerCase())
       .refine((name) => !OTHERS.test(name), "Expected a header of its own")
-      .describe("Header in which the proxy sends the signed token, alone; never Authorization"),
-    issuer: z.string().min(1).describe("`iss` of the token"),
+      .describe(HEADER_MEANING),
+    issuer: z.string().min(1).describe("`iss` of the token; `exp` and `nbf` are checked, too"),
     audience: z.string().min(1).describe("`aud` of the token, or one of several"),
     jwks: z
       .string()
@@ -54,18 +68,28 @@ const schema = z
         (text) => path.isAbsolute(text) || isSafe(urlOf(text)),
         "Expected an https address (http on this machine alone), or an absolute path",
       )
-      .describe("Address, or file, of the issuer's public keys (JWKS)"),
+      .describe(JWKS_MEANING),
     origin: z
       .string()
       .refine(
         (text) => isOfHttp(urlOf(text)) && urlOf(text)?.origin === text,
         "Expected scheme, host and port alone, for example https://radserve.hospital.example",
       )
-      .describe("Scheme, host and port under which browsers open the page"),
-    subject_claim: z.string().min(1).default("sub").describe("Claim that names the person"),
-    roles_claim: z.string().min(1).default("groups").describe("Claim that holds the roles"),
-    roles: z.array(roleSchema).min(1).describe("What the roles may do"),
-    sign_out: z.string().min(1).describe("Address that signs the person out of the proxy"),
+      .describe(ORIGIN_MEANING),
+    subject_claim: z
+      .string()
+      .min(1)
+      .default("sub")
+      .describe(
+        "Claim that names the person (default sub); jobs and the audit have it with oidc: before it",
+      ),
+    roles_claim: z
+      .string()
+      .min(1)
+      .default("groups")
+      .describe("Claim that holds the roles (default groups)"),
+    roles: z.array(roleSchema).min(1).describe(ROLES_MEANING),
+    sign_out: z.string().min(1).describe("Where the page's button leads that signs out"),
   })
   .superRefine(({ origin, roles, sign_out }, context) => {
     if (
@@ -86,6 +110,12 @@ const schema = z
         });
     });
   });
+/** The published schema of the file. */
+export const signInJsonSchema = (): Record<string, unknown> => ({
+  ...z.toJSONSchema(schema, { io: "input" }),
+  title: "Radserve sign-in",
+  description: "The file that RADSERVE_SIGN_IN names.",
+});
 export type SignInSettings = z.output<typeof schema>;
 
 /**

@@ -1,8 +1,10 @@
 /** Sign-in of people: what a proxy's token is believed, and what is not. */
 import { createHmac } from "node:crypto";
+import { readFileSync } from "node:fs";
 import http from "node:http";
 import { text } from "node:stream/consumers";
 import t from "tap";
+import { schemaPath, signInSchemaText } from "../../../scripts/build-sign-in-schema.js";
 import { linesOf } from "../../support/audit.js";
 import { withDurations } from "../../support/durations.js";
 import {
@@ -381,6 +383,14 @@ t.test("without the setting nothing is believed", async (t) => {
     status: 200,
     body: { enabled: false, subject: null, sign_out: null },
   });
+});
+
+t.test("the published schema is the one in force", async (t) => {
+  t.equal(
+    readFileSync(schemaPath, "utf8"),
+    await signInSchemaText(),
+    "run dist/scripts/build-sign-in-schema.js",
+  );
 });
 
 t.test("what is wrong with the file is refused at the start", async (t) => {
