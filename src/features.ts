@@ -12,6 +12,7 @@ import { gateway } from "./features/gateway/feature.js";
 import { imports } from "./features/import/feature.js";
 import { localPostgres } from "./features/local-postgres/feature.js";
 import { reports } from "./features/reports/feature.js";
+import { signIn } from "./features/sign-in/feature.js";
 import { viewer } from "./features/viewer/feature.js";
 import type { CheckSettings, ServingFeature } from "./server/feature.js";
 
@@ -23,6 +24,7 @@ export const FEATURES: readonly Feature[] = [
   drift,
   imports,
   fhirAudit,
+  signIn,
 ];
 
 /** What they are in a server. */
