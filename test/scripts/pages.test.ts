@@ -89,18 +89,36 @@ const PROMISES = [
   ["SECURITY.md", "What the server promises"],
 ] as const;
 
+/** A link to a test, or to measured figures. */
+const EVIDENCE = /\]\((\.\.\/)?(native\/test|test\/|bench\/RESULTS\.md#)[^)]*\)/;
+const partOf = (page: string, heading: string, level: string): string =>
+  pageText(page)
+    .split(`\n${level} ${heading}\n`)[1]
+    ?.split(/\n##+ /)[0] ?? "";
+
 t.test("each promise leads to a test or to figures", (t) => {
   for (const [page, heading] of PROMISES) {
-    const [, section = ""] = pageText(page).split(`\n## ${heading}\n`);
-    const points = section.split("\n## ")[0]?.match(/^- [^]*?(?=\n- |\n\n|$(?![^]))/gm) ?? [];
+    const points = partOf(page, heading, "##").match(/^- [^]*?(?=\n- |\n\n|$(?![^]))/gm) ?? [];
     t.ok(points.length >= 5, `${page}: ${heading}`);
-    for (const point of points)
-      t.match(point, /\]\((native\/test|test|bench\/RESULTS\.md#)[^)]*\)/, page);
+    for (const point of points) t.match(point, EVIDENCE, page);
   }
   const rows = pageText("README.md").match(/^\| \w.*\|$/gm) ?? [];
   t.ok(rows.length >= 6, "the README compares");
-  for (const row of rows.filter((text) => !text.startsWith("| Used by |")))
-    t.match(row, /\]\((test|bench\/RESULTS\.md#)/);
+  for (const row of rows.filter((text) => !text.startsWith("| Used by |"))) t.match(row, EVIDENCE);
+  t.end();
+});
+
+t.test("each row and section of the statements of conformance does, too", (t) => {
+  const page = "docs/standards.md";
+  for (const head of ["| Service |", "| Requirement on content |"]) {
+    const [, ...rows] = pageText(page).split(`\n${head}`)[1]?.split("\n\n")[0]?.split("\n") ?? [];
+    t.ok(rows.length > 8, head);
+    for (const row of rows.slice(1)) t.match(row, EVIDENCE, head);
+  }
+  const sections = [...pageText(page).matchAll(/^### (.*)$/gm)].map(([, heading = ""]) => heading);
+  t.ok(sections.length >= 6);
+  for (const heading of sections.filter((one) => !["Overview", "Security"].includes(one)))
+    t.match(partOf(page, heading, "###"), EVIDENCE, heading);
   t.end();
 });
 
