@@ -66,6 +66,7 @@ const GROUPS = {
       "features/gateway/failing-disk-stow.test.js",
       "jobs/faults.test.js",
       "jobs/parts-kill.test.js",
+      "server/breakages.test.js",
       "features/local-postgres/postgres.test.js",
       "http/supervisor.test.js",
       "http/memory-kill.test.js",

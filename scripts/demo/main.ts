@@ -17,7 +17,7 @@ import { acceptedSchema, itemListSchema, jobSchema } from "../../src/jobs/schema
 import { Client } from "../../src/commands/client.js";
 import { hasEnded, summaryText, whyOf } from "../../src/commands/job-text.js";
 import { answerSchema, type Answer } from "../../src/results/receipt/receipt.js";
-import { samples, type Samples } from "./samples.js";
+import { demoSeries, samples, type Samples } from "./samples.js";
 
 const root = fileURLToPath(new URL("../../..", import.meta.url));
 const cli = join(root, "bin/radserve");
@@ -163,6 +163,7 @@ async function main(): Promise<void> {
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(join(folder, "input"), { recursive: true });
   mkdirSync(join(folder, "output"));
+  mkdirSync(join(folder, "series"));
 
   console.log("Radserve demo: drawing two sample images and starting a server on loopback.\n");
   const drawn = await samples();
@@ -170,6 +171,8 @@ async function main(): Promise<void> {
   const ultrasound = join(folder, "input", "ultrasound-burned-in.dcm");
   writeFileSync(ct, drawn.ct);
   writeFileSync(ultrasound, drawn.ultrasound);
+  for (const [i, slice] of demoSeries().entries())
+    writeFileSync(join(folder, "series", `${i + 1}.dcm`), slice);
 
   const tokenFile = join(folder, "token");
   const demo = await start(folder, state, tokenFile);

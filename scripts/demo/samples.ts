@@ -167,3 +167,6 @@ export function ctSeries(count: number, apart: number, size = 512): Uint8Array[]
     });
   });
 }
+
+/** The series that the demo draws, and that commands of the pages use. */
+export const demoSeries = (): Uint8Array[] => ctSeries(4, 12);

@@ -198,17 +198,7 @@ export class Conditions {
     const { gpus, models: loaded } = engine();
     const { trouble, paused_for, left_alone, lost, nodes } = bulk();
     const { expiries, refused } = certificates() ?? { expiries: [] };
-    return [
-      ...(blocking === undefined
-        ? []
-        : [
-            {
-              condition: blocking.code,
-              where: "server",
-              message: blocking.message,
-              remedy: ERRORS[blocking.code].remedy,
-            },
-          ]),
+    const others: Condition[] = [
       ...(refusedKeys === undefined ? [] : [of("key_refused", "keys folder", refusedKeys)]),
       ...(known.every(({ health }) => health === "off") && !loading()
         ? [of("no_models", "models", "No model serves, so that every image is refused.")]
@@ -287,6 +277,17 @@ export class Conditions {
         ),
       ...fleetConditions(nodes),
     ];
+    if (blocking === undefined) return others;
+    const { code, message } = blocking;
+    // A root that is away has a condition of its own, which says which one it is
+    const [same, rest] = [true, false].map((is) =>
+      others.filter(({ condition }) => (condition === code) === is),
+    ) as [Condition[], Condition[]];
+    const first =
+      same.length > 0
+        ? same
+        : [{ condition: code, where: "server", message, remedy: ERRORS[code].remedy }];
+    return [...first, ...rest];
   }
 
   /** What may become wrong. */

@@ -4,7 +4,7 @@
  */
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import { promisify } from "node:util";
@@ -20,7 +20,7 @@ import { inspectImage } from "../../src/inference/inspection.js";
 import { readImage } from "../../src/images/read-image.js";
 import { readFileMeta } from "../../src/images/dicom/dicom-file.js";
 import { BIG_ENDIAN, EXPLICIT, IMPLICIT } from "../support/dicom.js";
-import { gatewayPlace, filesBelow, jobsOnce, object, startGateway } from "../support/gateway.js";
+import { filesBelow } from "../support/gateway.js";
 import { commandsAre, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";
 
 const skip = needs(DICOM_FILES);
@@ -202,41 +202,3 @@ await t.test("STOW-RS: the same files are the same objects", { skip }, async (t)
   t.equal(answer.body["00081198"]?.Value?.length, all.length - kept().length);
   await compared(t, folder, kept());
 });
-
-await t.test(
-  "the commands of docs/gateway.md",
-  { skip: commandsAre("echoscu", "storescu", "curl") },
-  async (t) => {
-    const page = readFileSync("docs/gateway.md", "utf8");
-    const block = (name: string) =>
-      new RegExp(`\\n\`\`\`${name}\\n([^]*?)\\n\`\`\``).exec(page)?.[1] ?? t.fail(name);
-    const { place, file } = gatewayPlace(t);
-    const here = (text: string) =>
-      text.replaceAll("/srv/images/in", place.input).replaceAll("/srv/images/out", place.output);
-    const settings = JSON.parse(here(String(block("json gateway")))) as {
-      dicom: { port: number };
-      rules: { quiet: string }[];
-    };
-    settings.dicom.port = 0;
-    writeFileSync(file, JSON.stringify(settings));
-    const gateway = await startGateway(t, place);
-    mkdirSync(path.join(place.directory, "series"));
-    for (const z of [1, 2])
-      writeFileSync(path.join(place.directory, `series/${z}.dcm`), object(z).file);
-    writeFileSync(path.join(place.directory, "image.dcm"), object(3).file);
-    const commands = `${String(block("console send"))}\n${String(block("console try"))}`
-      .replace(/^\$ /gm, "")
-      .replaceAll("bin/radserve", path.resolve("bin/radserve"))
-      .replaceAll(" 11112", ` ${gateway.port()}`)
-      .replaceAll(":8500", `:${gateway.server.port}`);
-    const { stdout } = await run("bash", ["-euo", "pipefail", "-c", commands], {
-      cwd: place.directory,
-      env: place.environment,
-    });
-    t.match(stdout, /"00081199"/);
-    t.match(stdout, /"received":\[.*"rule":"ct"/);
-    t.match(stdout, /2 images .*\n {2}ct: yes, a job of the series/);
-    for (const { job_id } of await jobsOnce(gateway, 2))
-      t.match((await gateway.ended(job_id)).counts, { failed: 0, skipped: 0 });
-  },
-);

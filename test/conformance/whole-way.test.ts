@@ -62,7 +62,7 @@ await t.test("a CT is sent, and OHIF shows the segmentation", { skip }, async (t
   for (const name of readdirSync(series).sort().slice(0, SLICES))
     cpSync(path.join(series, name), path.join(folder, "series", name));
   copyFileSync(OHIF ?? "", path.join(folder, "ohif-app-3.12.10.tgz"));
-  const commands = block("console way")
+  const commands = block("console elsewhere: Orthanc[^\\n]*")
     .replace(/^\$ /gm, "")
     .replace(/^npm pack .*$/m, "");
   const shell = spawn("bash", ["-euo", "pipefail", "-c", `${commands}\necho arrived\nwait`], {

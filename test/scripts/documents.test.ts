@@ -1,57 +1,34 @@
 /**
- * The commands that the pages show are there, and do what they show; what else the pages say:
- * pages.test.ts.
+ * The commands that the pages show are there, and do what they show. A block whose fence says
+ * `console elsewhere: REASON` is not typed here. What else the pages say: pages.test.ts.
  */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
-import { ctSeries, samples } from "../../scripts/demo/samples.js";
+import { demoSeries, samples } from "../../scripts/demo/samples.js";
 import {
   COMMAND_PAGES,
   commandsOf,
   missingLine,
   namedIn,
+  stepsOf,
   unlike,
   type DocumentedCommand,
 } from "../support/pages.js";
 import { Reader } from "../support/reader.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
-import { root } from "../support/server.js";
+import { freePort, root } from "../support/server.js";
+import { webPacs } from "../support/web-pacs.js";
 
 const withoutAddon = needs(ADDON);
 
-/**
- * Commands that the test does not run, each with its reason. One that no page has any more is a
- * failure.
- */
-const NOT_RUN: readonly [RegExp, string][] = [
-  [/^npm ci\b/, "builds the clone that this test runs in; .ci/run begins with it"],
-  [/^sudo /, "needs root and systemd"],
-  [
-    /localhost:8500\/files|"\/srv\/images\/in\/sent|docs\/examples\/remote/,
-    "needs RADSERVE_FILES_BY_HTTP; test/http/files.test.ts runs them",
-  ],
-  [
-    /models import (nnUNet|exports|weights)|^python export_nnunet|^(pip install|totalseg_)/,
-    "needs trained networks; test/features/import imports small ones",
-  ],
-  [/models canary my-models\/body/, "needs the model of the command before"],
-  [/^psql /, "needs the right to change a PostgreSQL server"],
-  [
-    /^docker /,
-    "needs an engine of containers; npm run trial -- container builds and starts the same",
-  ],
-  [/^(kubectl|helm) /, "needs a cluster; test/deploy/helm.test.ts looks at what the chart gives"],
-  [/^npm run setup:gpu/, "downloads the CUDA libraries; npm test -- --group gpu-setup runs it"],
-  [/^export RADSERVE_PROVIDERS=cuda/, "needs a GPU"],
-  [/^bench\/gpu\.sh/, "needs a GPU"],
-  [/^bench\/gpu-pack\.sh/, "downloads the CUDA libraries and packs for minutes"],
-  [/^npm run bench/, "takes minutes on a quiet machine"],
-  [/^npm run setup(?!:)/, "builds the clone that this test runs in; .ci/run tries it in another"],
-  [/^npm run trial -- crash/, "takes minutes; .ci/run runs the short form"],
-];
+/** Blocks that a reader writes into a file, and where. */
+const FILES: Record<string, string> = {
+  "json gateway": "/etc/radserve/gateway.json",
+  "json out": "/etc/radserve/gateway.json",
+};
 
 t.setTimeout(900_000);
 
@@ -87,16 +64,16 @@ t.test(
   },
 );
 
-/** What a reader has at hand: the images of the demo, and a series. */
-async function handOver({ clone, srv }: Reader): Promise<void> {
+/** What the README's demo leaves: .ci/run types the command that makes it, in another clone. */
+async function afterTheDemo({ clone }: Reader): Promise<void> {
   const drawn = await samples();
-  const demo = path.join(clone, "demo-output/input");
-  const series = path.join(srv, "images/in/ct-series");
-  for (const folder of [demo, series]) mkdirSync(folder, { recursive: true });
-  writeFileSync(path.join(demo, "ct-phantom.dcm"), drawn.ct);
-  writeFileSync(path.join(demo, "ultrasound-burned-in.dcm"), drawn.ultrasound);
-  for (const [i, slice] of ctSeries(4, 12).entries())
-    writeFileSync(path.join(series, `${i}.dcm`), slice);
+  const input = path.join(clone, "demo-output/input");
+  const series = path.join(clone, "demo-output/series");
+  for (const folder of [input, series]) mkdirSync(folder, { recursive: true });
+  writeFileSync(path.join(input, "ct-phantom.dcm"), drawn.ct);
+  writeFileSync(path.join(input, "ultrasound-burned-in.dcm"), drawn.ultrasound);
+  for (const [i, slice] of demoSeries().entries())
+    writeFileSync(path.join(series, `${i + 1}.dcm`), slice);
 }
 
 const LONGEST_WAIT_MS = 120_000;
@@ -141,20 +118,22 @@ async function typeOut(reader: Reader, command: DocumentedCommand): Promise<stri
 }
 
 t.test(
-  "every command does what its page shows",
-  { skip: withoutAddon || commandsAre("curl", "python3") },
+  "every command does what its page shows, typed from top to bottom into one shell",
+  { skip: withoutAddon || commandsAre("curl", "python3", "echoscu", "storescu") },
   async (t) => {
     const reader = new Reader();
     await reader.start();
     t.teardown(() => reader.stop());
-    await handOver(reader);
-    const unused = new Set(NOT_RUN);
-    for (const command of COMMAND_PAGES.flatMap((page) => commandsOf(page))) {
-      const exception = NOT_RUN.find(([pattern]) => pattern.test(command.text));
-      if (exception !== undefined) unused.delete(exception);
-      else if (/^npm start\b/.test(command.text)) await reader.serve(command.text);
-      else t.equal(await typeOut(reader, command), undefined, `${command.at}: ${command.text}`);
-    }
-    t.same([...unused], [], "every exception is that of a command");
+    await afterTheDemo(reader);
+    const pacs = await webPacs(t);
+    reader.learn("http://localhost:8042/dicom-web", pacs.url);
+    reader.learn("11112", String(await freePort()));
+    for (const page of COMMAND_PAGES)
+      for (const step of stepsOf(page, Object.keys(FILES))) {
+        if ("file" in step) reader.write(FILES[step.file] ?? "", step.text);
+        else if (step.elsewhere !== undefined) t.comment(`${step.at}: ${step.elsewhere}`);
+        else if (/^npm start\b/.test(step.text)) await reader.serve(step.text);
+        else t.equal(await typeOut(reader, step), undefined, `${step.at}: ${step.text}`);
+      }
   },
 );

@@ -89,22 +89,40 @@ const PROMISES = [
   ["SECURITY.md", "What the server promises"],
 ] as const;
 
+/** A link to a test, or to measured figures. */
+const EVIDENCE = /\]\((\.\.\/)?(native\/test|test\/|bench\/RESULTS\.md#)[^)]*\)/;
+const partOf = (page: string, heading: string, level: string): string =>
+  pageText(page)
+    .split(`\n${level} ${heading}\n`)[1]
+    ?.split(/\n##+ /)[0] ?? "";
+
 t.test("each promise leads to a test or to figures", (t) => {
   for (const [page, heading] of PROMISES) {
-    const [, section = ""] = pageText(page).split(`\n## ${heading}\n`);
-    const points = section.split("\n## ")[0]?.match(/^- [^]*?(?=\n- |\n\n|$(?![^]))/gm) ?? [];
+    const points = partOf(page, heading, "##").match(/^- [^]*?(?=\n- |\n\n|$(?![^]))/gm) ?? [];
     t.ok(points.length >= 5, `${page}: ${heading}`);
-    for (const point of points)
-      t.match(point, /\]\((native\/test|test|bench\/RESULTS\.md#)[^)]*\)/, page);
+    for (const point of points) t.match(point, EVIDENCE, page);
   }
   const rows = pageText("README.md").match(/^\| \w.*\|$/gm) ?? [];
   t.ok(rows.length >= 6, "the README compares");
-  for (const row of rows.filter((text) => !text.startsWith("| Used by |")))
-    t.match(row, /\]\((test|bench\/RESULTS\.md#)/);
+  for (const row of rows.filter((text) => !text.startsWith("| Used by |"))) t.match(row, EVIDENCE);
   t.end();
 });
 
-const MOST_WORDS = 41_000;
+t.test("each row and section of the statements of conformance does, too", (t) => {
+  const page = "docs/standards.md";
+  for (const head of ["| Service |", "| Requirement on content |"]) {
+    const [, ...rows] = pageText(page).split(`\n${head}`)[1]?.split("\n\n")[0]?.split("\n") ?? [];
+    t.ok(rows.length > 8, head);
+    for (const row of rows.slice(1)) t.match(row, EVIDENCE, head);
+  }
+  const sections = [...pageText(page).matchAll(/^### (.*)$/gm)].map(([, heading = ""]) => heading);
+  t.ok(sections.length >= 6);
+  for (const heading of sections.filter((one) => !["Overview", "Security"].includes(one)))
+    t.match(partOf(page, heading, "###"), EVIDENCE, heading);
+  t.end();
+});
+
+const MOST_WORDS = 40_000;
 
 t.test("the documents are short: sentences and tables of ours, without what is generated", (t) => {
   const words = allPages()
@@ -116,14 +134,15 @@ t.test("the documents are short: sentences and tables of ours, without what is g
   t.end();
 });
 
+const KINDS = ["console", "json", "text", "js", "lua", "nginx", "python"];
+
 t.test("blocks are of known kinds, and commands stand in console blocks alone", (t) => {
   for (const page of COMMAND_PAGES) {
     for (const { at, info, lines } of blocksOf(page)) {
-      t.ok(
-        ["console", "json", "json answer", "text"].includes(info),
-        `${at}: a block of kind "${info}"`,
-      );
-      if (info === "json") t.doesNotThrow(() => JSON.parse(lines.join("\n")) as unknown, at);
+      const [kind = "", ...words] = info.split(" ");
+      t.ok(KINDS.includes(kind), `${at}: a block of kind "${info}"`);
+      if (kind === "console" && words.length > 0) t.match(info, /^console elsewhere: \S/, at);
+      if (kind === "json") t.doesNotThrow(() => JSON.parse(lines.join("\n")) as unknown, at);
       if (info === "text")
         for (const line of lines)
           t.notMatch(line, /^(\$ |npm |npx |node |curl |sudo |(bin\/)?radserve )/, at);

@@ -4,7 +4,8 @@ import path from "node:path";
 import { root } from "./server.js";
 
 /**
- * In the order in which a reader goes through them: the commands of each go on from those before.
+ * In the order in which a reader goes through them: the commands of each go on from those before,
+ * in one shell.
  */
 export const COMMAND_PAGES = [
   "README.md",
@@ -16,9 +17,13 @@ export const COMMAND_PAGES = [
   "docs/operations.md",
   "docs/page.md",
   "docs/audit.md",
+  "docs/gateway.md",
   "docs/gpu.md",
   "docs/benchmarks.md",
+  "docs/security.md",
+  "docs/standards.md",
   "docs/architecture.md",
+  "SECURITY.md",
 ];
 
 /** Every page whose links have to lead somewhere, by its path from the root. */
@@ -106,27 +111,53 @@ export interface DocumentedCommand {
   output: string[];
   /** What the page shows as its answer in a `json answer` block of its own. */
   answer?: unknown;
+  /** What it needs that the machine of the tests has not, or which test types it instead. */
+  elsewhere?: string;
 }
 
-/**
- * The commands of a page: lines of console blocks that begin with "$ ", with what goes on behind a
- * backslash.
- */
-export function commandsOf(page: string): DocumentedCommand[] {
-  const commands: DocumentedCommand[] = [];
-  for (const { at, info, lines } of blocksOf(page)) {
-    const last = (): DocumentedCommand => commands.at(-1) ?? { at, text: "", output: [] };
-    if (info === "json answer")
-      Object.assign(last(), { answer: JSON.parse(lines.join("\n")) as unknown });
-    if (info !== "console") continue;
-    for (const line of lines) {
-      if (line.startsWith("$ ")) commands.push({ at, text: line.slice(2), output: [] });
-      else if (last().output.length === 0 && last().text.endsWith("\\")) last().text += `\n${line}`;
-      else last().output.push(line);
-    }
-  }
-  return commands;
+/** A block that a reader writes into a file, known by the words behind its fence. */
+export interface DocumentedFile {
+  at: string;
+  file: string;
+  text: string;
 }
+
+/** `console elsewhere: systemd`. */
+const ELSEWHERE = /^console elsewhere: (.*\S)/;
+
+/** Whether the shell waits for another line: a backslash, a pipe or an open quote. */
+const goesOn = (text: string) => /[\\|]$/.test(text) || text.split("'").length % 2 === 0;
+
+/**
+ * What a reader of a page types and writes, in its order. Commands are the lines of console blocks
+ * that begin with "$ ", and the lines that go on with them. `files` are blocks to be written into
+ * files.
+ */
+export function stepsOf(
+  page: string,
+  files: readonly string[] = [],
+): (DocumentedCommand | DocumentedFile)[] {
+  const steps: (DocumentedCommand | DocumentedFile)[] = [];
+  for (const { at, info, lines } of blocksOf(page)) {
+    if (files.includes(info)) steps.push({ at, file: info, text: lines.join("\n") });
+    let last = steps.findLast((step) => "output" in step);
+    if (info === "json answer" && last !== undefined)
+      last.answer = JSON.parse(lines.join("\n")) as unknown;
+    if (info.split(" ")[0] !== "console") continue;
+    const [, elsewhere] = ELSEWHERE.exec(info) ?? [];
+    for (const line of lines)
+      if (line.startsWith("$ ")) {
+        last = { at, text: line.slice(2), output: [], ...(elsewhere && { elsewhere }) };
+        steps.push(last);
+      } else if (last?.output.length === 0 && goesOn(last.text)) last.text += `\n${line}`;
+      else last?.output.push(line);
+  }
+  return steps;
+}
+
+/** The commands of a page, without the files between them. */
+export const commandsOf = (page: string): DocumentedCommand[] =>
+  stepsOf(page).filter((step) => "output" in step);
 
 /** The anchors that GitHub gives to the headings of a page. */
 export function anchorsOf(page: string): Set<string> {
@@ -191,20 +222,38 @@ export function unlike(shown: unknown, found: unknown, at = "answer"): string | 
   return typeof shown === typeof found ? undefined : `${at} is a ${typeof found}`;
 }
 
+/** A line of a page as a pattern of lines that are found; "..." stands for anything. */
+function patternOf(line: string): RegExp {
+  const parts = shapeOf(line.trimEnd())
+    .split("...")
+    .map((part) => part.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&").replace(/ +/g, " +"));
+  return new RegExp(`^${parts.join(".*")}$`);
+}
+
 /**
- * The first line of a page's output that has no like among the lines found; "..." stands for
- * anything.
+ * The first line of a page's output that is not among the lines found, in the page's order. A line
+ * follows the one before it, unless the page has "..." or an empty line between them.
  */
 export function missingLine(
   shown: readonly string[],
   found: readonly string[],
 ): string | undefined {
   const shapes = found.map((line) => shapeOf(line.trimEnd()));
-  return shown.find((line) => {
-    const parts = shapeOf(line.trimEnd())
-      .split("...")
-      .map((part) => part.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&").replace(/\s+/g, "\\s+"));
-    const pattern = new RegExp(`^${parts.join(".*")}$`);
-    return !["", "..."].includes(line.trim()) && !shapes.some((shape) => pattern.test(shape));
-  });
+  /** Whether the page's lines from `at` on follow in what was found from `from` on. */
+  let furthest = 0;
+  const follows = (at: number, from: number, adjoins: boolean): boolean => {
+    furthest = Math.max(furthest, at);
+    const line = shown[at];
+    if (line === undefined) return true;
+    if (["", "..."].includes(line.trim())) return follows(at + 1, from, false);
+    const pattern = patternOf(line);
+    return shapes.some(
+      (shape, i) =>
+        i >= from &&
+        (!adjoins || i === from) &&
+        pattern.test(shape) &&
+        follows(at + 1, i + 1, true),
+    );
+  };
+  return follows(0, 0, false) ? undefined : shown[furthest];
 }

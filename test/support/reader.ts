@@ -3,7 +3,6 @@
  * of links, with a home and a /srv of its own.
  */
 import { spawn, type ChildProcess } from "node:child_process";
-import { once } from "node:events";
 import {
   existsSync,
   mkdirSync,
@@ -15,24 +14,14 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { createServer, type AddressInfo } from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { root } from "./server.js";
+import { freePort, root } from "./server.js";
 
 const LONGEST_COMMAND_MS = 180_000;
 const LOOK_MS = 20;
 const ROOTS_DATABASES = "/var/lib/radserve-postgres";
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
-}
 
 export interface Typed {
   status: number;
@@ -47,12 +36,13 @@ export class Reader {
   /** Ids in the pages, and what they are here. */
   readonly #ids = new Map<string, string>();
   readonly #home = path.join(this.#directory, "home");
+  readonly #etc = path.join(this.#directory, "etc");
   #shell: ChildProcess | undefined;
   #port = 0;
   #typed = 0;
 
   async start(): Promise<void> {
-    for (const folder of [this.clone, this.srv, this.#home]) mkdirSync(folder);
+    for (const folder of [this.clone, this.srv, this.#home, this.#etc]) mkdirSync(folder);
     for (const name of readdirSync(root))
       if (name !== "demo-output") symlinkSync(path.join(root, name), path.join(this.clone, name));
     this.#port = await freePort();
@@ -61,18 +51,22 @@ export class Reader {
       env: {
         PATH: process.env["PATH"],
         HOME: this.#home,
+        USER: os.userInfo().username,
         RADSERVE_PORT: String(this.#port),
         RADSERVE_HOST: "127.0.0.1",
         RADSERVE_LOG_LEVEL: "warn",
       },
       stdio: ["pipe", "ignore", "inherit"],
     });
+    // Everything that the pages change as root is the reader's own here
+    this.#shell.stdin?.write('sudo() { "$@"; }\n');
   }
 
   /** A command of a page, with our paths, port and ids in the place of the page's. */
   #ours(text: string): string {
     const named = text
       .replaceAll("/srv/", `${this.srv}/`)
+      .replaceAll("/etc/radserve/", `${this.#etc}/`)
       .replaceAll("localhost:8500", `localhost:${this.#port}`);
     return [...this.#ids].reduce((t, [shown, found]) => t.replaceAll(shown, found), named);
   }
@@ -80,6 +74,7 @@ export class Reader {
   #theirs(text: string): string {
     return text
       .replaceAll(`${this.srv}/`, "/srv/")
+      .replaceAll(`${this.#etc}/`, "/etc/radserve/")
       .replaceAll(`127.0.0.1:${this.#port}`, "127.0.0.1:8500")
       .replaceAll(this.clone, "/clone");
   }
@@ -102,8 +97,14 @@ export class Reader {
     };
   }
 
-  /** Starts a server as the page says, and waits until it is ready. */
+  /** Writes a block of a page into the file that the page names. */
+  write(file: string, text: string): void {
+    writeFileSync(this.#ours(file), this.#ours(text));
+  }
+
+  /** Starts a server as the page says, in place of the one before, and waits until it is ready. */
   async serve(command: string): Promise<void> {
+    await this.#endServer();
     await this.type(`${command.replace(/#.*$/, "")} > ../server.log 2>&1 & SERVER=$!`);
     const ready = `http://127.0.0.1:${this.#port}/health/ready`;
     const end = Date.now() + LONGEST_COMMAND_MS;
@@ -135,8 +136,13 @@ export class Reader {
     this.#ids.set(shown, found);
   }
 
-  async stop(): Promise<void> {
+  /** Ctrl-C in the server's terminal. */
+  async #endServer(): Promise<void> {
     await this.type('[ -z "$SERVER" ] || { kill $SERVER; wait $SERVER; }; true');
+  }
+
+  async stop(): Promise<void> {
+    await this.#endServer();
     this.#shell?.stdin?.end();
     rmSync(this.#directory, { recursive: true, force: true });
     this.#removeRootsDatabase();

@@ -1,8 +1,6 @@
 /** Deliveries of jobs, of nodes that share a queue, and by the command line. */
-import { execFile } from "node:child_process";
 import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { promisify } from "node:util";
 import t from "tap";
 import {
   bulkPlace,
@@ -13,7 +11,6 @@ import {
   writeSlices,
 } from "../../../support/bulk.js";
 import { deliveringPlace, deliveryOf, infer, listed, proven } from "../../../support/deliveries.js";
-import { commandsAre } from "../../../support/needs.js";
 import { freePort, radserve } from "../../../support/server.js";
 import { webPacs } from "../../../support/web-pacs.js";
 import { until } from "../../../support/until.js";
@@ -186,34 +183,4 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
     status: 1,
     stdout: /pacs +missing/,
   });
-});
-
-await t.test("the commands of docs/gateway.md", { skip: commandsAre("curl") }, async (t) => {
-  const pacs = await webPacs(t);
-  const page = readFileSync("docs/gateway.md", "utf8");
-  const block = (name: string) =>
-    new RegExp(`\\n\`\`\`${name}\\n([^]*?)\\n\`\`\``).exec(page)?.[1] ?? String(t.fail(name));
-  const place = deliveringPlace({ pacs });
-  const settings = block("json out").replace("http://localhost:8042/dicom-web", pacs.url);
-  writeFileSync(place.environment["RADSERVE_GATEWAY"]!, settings);
-  const { server } = await startBulk(t, place);
-  const commands = block("console out")
-    .replace(/^\$ /gm, "")
-    .replaceAll("bin/radserve", path.resolve("bin/radserve"))
-    .replaceAll("/srv/images/in", place.input)
-    .replaceAll("/srv/images/out", place.output)
-    .replaceAll(":8500", `:${server.port}`);
-  const { stdout } = await promisify(execFile)("bash", ["-euo", "pipefail", "-c", commands], {
-    cwd: place.directory,
-    env: {
-      ...place.environment,
-      TOKEN: server.token,
-      RADSERVE_URL: server.url,
-      RADSERVE_TOKEN: server.token,
-    },
-  });
-  t.match(
-    stdout,
-    /"state":"proven"[^]*Nothing is set aside there[^]*\npacs +proven[^]*\n0 undelivered results/,
-  );
 });
