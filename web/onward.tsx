@@ -70,7 +70,7 @@ export function Onward({ receipt }: { receipt: Shown }) {
           <a href={`#/jobs/${job.job_id}`}>The job that it is of</a>
         </p>
       )}
-      {job?.report != null && <Report report={job.report} />}
+      {job !== undefined && job.report !== null && <Report report={job.report} />}
     </Card>
   );
 }

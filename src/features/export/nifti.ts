@@ -64,7 +64,10 @@ export async function withImageOf<T>(
 
 /** A label map has numbers alone: 0 is the background. */
 export const labelsIn = ({ segments }: MaskStack): Record<string, number> =>
-  Object.fromEntries([["background", 0], ...segments.map(({ number, label }) => [label, number])]);
+  Object.fromEntries([
+    ["background", 0],
+    ...segments.map(({ number, label }): [string, number] => [label, number]),
+  ]);
 
 export class NiftiFiles implements Exporter {
   constructor(

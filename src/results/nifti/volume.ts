@@ -15,7 +15,7 @@ export interface NiftiVolume {
   grid: VolumeGrid;
   type: NiftiType;
   /** The voxels of each slice, in the order of the grid; they can be asked for once. */
-  slices(): AsyncGenerator<Uint8Array>;
+  slices: () => AsyncGenerator<Uint8Array>;
   /** What a person should know of it, in sentences. */
   remarks: string[];
 }
