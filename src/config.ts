@@ -2,7 +2,7 @@
  * Every setting: its name, meaning, default and check. The only reader of the environment and of
  * radserve.config.json; the environment wins. README prints `settingsTable()`.
  */
-import { statSync } from "node:fs";
+import { constants, statSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -16,6 +16,7 @@ import { merged } from "./base/merged.js";
 import { MAX_FILE_BYTES } from "./files/descriptor.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
 import { textOfRegularSync } from "./files/regular-file.js";
+import { folderFault } from "./files/usable.js";
 import { ConfigError } from "./base/errors.js";
 import { RESULT_FORMS, SEGMENTATION_TYPES, type ResultForms } from "./results/forms.js";
 
@@ -522,10 +523,8 @@ export function jsonOfFile(file: string, given: string): unknown {
  * The file that counts and its values: named (then it must exist), else in the directory, else in
  * the state directory.
  */
-function readFile(
-  options: ConfigOptions,
-  environment: Environment,
-): { file?: string; values: object } {
+/** Where a file of settings may lie, and the one that somebody named. */
+function placesOf(options: ConfigOptions, environment: Environment) {
   const directory = options.directory ?? process.cwd();
   const named = options.file ?? environment["RADSERVE_CONFIG"];
   const state = environment["RADSERVE_STATE_DIR"] ?? defaultStateDir(environment);
@@ -533,6 +532,24 @@ function readFile(
     named !== undefined
       ? [path.resolve(directory, named)]
       : [directory, state].map((folder) => path.join(folder, "radserve.config.json"));
+  return { named, places };
+}
+
+/**
+ * A folder of settings whose share or disk does not answer: who read from it would never come back.
+ */
+export async function silentSettings(options: ConfigOptions): Promise<string | undefined> {
+  const { places } = placesOf(options, environmentOf(options));
+  const folders = [...new Set(places.map((file) => path.dirname(file)))];
+  const faults = await Promise.all(folders.map((folder) => folderFault(folder, constants.R_OK)));
+  return folders.find((_, i) => faults[i]?.silent === true);
+}
+
+function readFile(
+  options: ConfigOptions,
+  environment: Environment,
+): { file?: string; values: object } {
+  const { named, places } = placesOf(options, environment);
   for (const file of places) {
     const text = readIfThere(file);
     if (text === undefined) continue;

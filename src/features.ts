@@ -7,6 +7,7 @@ import type { JobsFeature } from "./jobs/feature.js";
 import type { Feature } from "./commands/feature.js";
 import type { Config, ConfigOptions, SettingTopics } from "./config.js";
 import { drift } from "./features/drift/feature.js";
+import { exports } from "./features/export/feature.js";
 import { fhirAudit } from "./features/fhir-audit/feature.js";
 import { gateway } from "./features/gateway/feature.js";
 import { imports } from "./features/import/feature.js";
@@ -23,6 +24,7 @@ export const FEATURES: readonly Feature[] = [
   localPostgres,
   drift,
   imports,
+  exports,
   fhirAudit,
   signIn,
 ];

@@ -8,12 +8,13 @@ import type { ProcessMemory } from "../../base/process-memory.js";
 import type { Attributes, Image, PixelFormat, Volume } from "../../images/image.js";
 import { readImage } from "../../images/read-image.js";
 import { fromCieLab } from "../../results/colour.js";
-import { SEGMENTATION } from "../../results/dicom/objects/seg.js";
 import { LABEL_MAP_SEGMENTATION } from "../../results/dicom/segments.js";
+import { segmentationOf } from "../../results/nifti/of-result.js";
 import type { OutputFile, Receipt } from "../../results/receipt/receipt.js";
+import { changed, fileOf } from "../../results/receipt/unchanged.js";
 import { voxelUnder, type Section } from "../../results/picture/section.js";
 import type { ResultMarks } from "./messages.js";
-import { changed, fileOf, type ResultFolder } from "./result-folder.js";
+import type { ResultFolder } from "./result-folder.js";
 import { KEPT_SHARE, noRoom, type KnownVolume } from "./volume-planes.js";
 
 interface ShownSegment {
@@ -174,19 +175,6 @@ export class MarkReader {
     this.#last = { sha256: file.sha256, segmentation };
     return segmentation;
   }
-}
-
-function segmentationOf({ models }: Receipt, name: string): OutputFile {
-  const file = models
-    .find((model) => model.name === name)
-    ?.outputs.find(
-      ({ sop_class_uid: uid }) => uid === SEGMENTATION || uid === LABEL_MAP_SEGMENTATION,
-    );
-  if (file === undefined)
-    throw errors.file_not_found(
-      "Expected a model of the receipt that wrote a segmentation; this one did not. Ask for `seg` among the outputs.",
-    );
-  return file;
 }
 
 function segmentationIn(image: Image): SegmentationObject {
