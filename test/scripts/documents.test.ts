@@ -45,6 +45,8 @@ const NOT_RUN: readonly [RegExp, string][] = [
   ],
   [/^(kubectl|helm) /, "needs a cluster; test/deploy/helm.test.ts looks at what the chart gives"],
   [/^npm run setup:gpu/, "downloads the CUDA libraries; npm test -- --group gpu-setup runs it"],
+  [/^npm run setup:openvino/, "downloads OpenVINO; npm test -- --group openvino runs it"],
+  [/models compare models\/tissue|RADSERVE_PROVIDERS=openvino/, "needs OpenVINO"],
   [/^export RADSERVE_PROVIDERS=cuda/, "needs a GPU"],
   [/^bench\/gpu\.sh/, "needs a GPU"],
   [/^bench\/gpu-pack\.sh/, "downloads the CUDA libraries and packs for minutes"],
