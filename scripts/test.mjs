@@ -115,6 +115,10 @@ const GROUPS = {
     files: ["server/cuda.test.js"],
     environment: { RADSERVE_TEST_CUDA: "1" },
   },
+  openvino: {
+    why: "setup:openvino fetches 59 MB; without it the tests that need it skip.",
+    files: ["graph/openvino.test.js", "inference/openvino.test.js"],
+  },
   "gpu-setup": {
     why: "setup:gpu fetches 600 MB.",
     files: ["scripts/gpu-setup.test.js"],

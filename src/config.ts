@@ -8,6 +8,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { outputKindSchema } from "./manifest/output-kinds.js";
+import { PROVIDERS } from "./manifest/providers.js";
 import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
 import { AS_IT_IS, found, nearestName, problemsOf } from "./base/validation.js";
@@ -107,8 +108,8 @@ const REQUESTS_PER_SUBJECT_MEANING =
   "Requests of one subject that may run or wait at a time; beyond them 429 rate_limited " +
   "(default: half of max_queue, and at least 64)";
 const PROVIDERS_MEANING =
-  "Where models run: cpu, cuda, or both in order of preference; with cuda, the server refuses " +
-  "to start if it does not work";
+  "What models run on, in order of preference: cpu, cuda, openvino; the server refuses to start " +
+  "if cuda or openvino is named and does not work";
 const GPUS_MEANING =
   "Numbers of the GPUs to use; each model goes to one that has room, the one with the least " +
   "waiting work first (default: 0)";
@@ -245,11 +246,7 @@ const topics = {
         "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
       ),
     requests_per_subject: z.int().min(1).optional().describe(REQUESTS_PER_SUBJECT_MEANING),
-    providers: z
-      .array(z.enum(["cpu", "cuda"]))
-      .min(1)
-      .default(["cpu"])
-      .describe(PROVIDERS_MEANING),
+    providers: z.array(z.enum(PROVIDERS)).min(1).default(["cpu"]).describe(PROVIDERS_MEANING),
     gpu_fallback: z
       .literal("cpu")
       .optional()
@@ -669,12 +666,14 @@ export function requireFolder(folder: string, variable: string): void {
 /** The options of an engine that the settings ask for. */
 export function engineSettings({ providers, gpus, gpu_memory, model_idle }: Settings): {
   provider: "cpu" | "cuda";
+  openvino?: true;
   gpus?: number[];
   gpuMemory?: number;
   modelsLeave?: true;
 } {
   return {
     provider: providers.includes("cuda") ? "cuda" : "cpu",
+    ...(providers.includes("openvino") ? { openvino: true } : {}),
     ...(gpus === undefined ? {} : { gpus }),
     ...(gpu_memory === undefined ? {} : { gpuMemory: gpu_memory }),
     ...(model_idle === undefined ? {} : { modelsLeave: true }),

@@ -312,6 +312,9 @@ command(models, "codes <name...>", "find coded concepts for labels by name")
 command(models, "check <folder>", "check a model folder and explain every mistake")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).check));
+command(models, "compare <folder>", "run a model on ONNX Runtime and on OpenVINO by turns")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/models.js")).compare));
 command(models, "try <folder> <image>", "run one model on one image and show its tensors")
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--dump <file.npy>", "write the tensor that goes in")
