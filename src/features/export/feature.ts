@@ -1,4 +1,4 @@
-/** Results and their images in the files of those who train networks: NIfTI, and nnU-Net's folder. */
+/** Images and masks of results for those who train networks: NIfTI, and nnU-Net's folder. */
 import { JSON_HELP, type CommandLine } from "../../commands/command-line.js";
 import type { Feature } from "../../commands/feature.js";
 

@@ -106,7 +106,7 @@ const textOf = (named: Record<string, string | number>): string =>
     .map(([key, value]) => `${key} ${value}`)
     .join(", ");
 
-/** nnU-Net knows by the name CT that values are HU; it takes any other name for another modality. */
+/** nnU-Net knows by the name CT that values are HU; any other name is another modality. */
 function channelsOf(image: Image, { roles = [] }: ReceiptModel): Channel[] {
   const nameOf = ({ source: { modality = "image" } }: Image, role = modality) =>
     modality === "CT" ? modality : role;

@@ -61,6 +61,7 @@ await t.test("the gateway, as its subject sees it", { skip }, async (t) => {
         gatewayRetry: 50,
         deliveryLook: 200,
       }),
+      RADSERVE_FILES_BY_HTTP: "view",
     },
   );
   const { server, port, ...bulk } = await startGateway(t, place);
@@ -114,6 +115,17 @@ await t.test("the gateway, as its subject sees it", { skip }, async (t) => {
   t.equal(pacs.kept.size, 1);
   const told = addresses.filter((address) => /1\.2\.|2\.25\.|input\/|Received\//i.test(address));
   t.same(told, [], "no UID and no path is in an address");
+
+  await t.test("a result says where it went, and links its job", async (t) => {
+    await page.getByRole("link", { name: "Results", exact: true }).click();
+    await page.locator('a[href^="#/results/"]:not([href$="failed"])').first().click();
+    await page.getByRole("heading", { name: "Where it went" }).waitFor();
+    await page.getByText("pacs: 1 proven").waitFor();
+    await page.getByRole("link", { name: /in the gateway$/ }).waitFor();
+    await look(t, page, "delivered-result");
+    await page.getByRole("link", { name: "The job that it is of" }).click();
+    await page.getByText("Job", { exact: true }).first().waitFor();
+  });
 
   await t.test("and as others see it", async (t) => {
     const other = await signedIn(t, server, await issueToken(place, "--subject", "nobody"));
