@@ -1,10 +1,11 @@
 /** Sign-in of people: what a proxy's token is believed, and what is not. */
 import { createHmac } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { text } from "node:stream/consumers";
 import t from "tap";
 import { schemaPath, signInSchemaText } from "../../../scripts/build-sign-in-schema.js";
+import { doctor } from "../../../src/features/sign-in/doctor.js";
 import { linesOf } from "../../support/audit.js";
 import { withDurations } from "../../support/durations.js";
 import {
@@ -16,6 +17,7 @@ import {
   writeSignIn,
 } from "../../support/issuer.js";
 import {
+  configOf,
   expiredToken,
   issueToken,
   makePlace,
@@ -383,6 +385,23 @@ t.test("without the setting nothing is believed", async (t) => {
     status: 200,
     body: { enabled: false, subject: null, sign_out: null },
   });
+});
+
+t.test("doctor looks at the file and at the keys, of an address or of a file", async (t) => {
+  const key = issuerKey("one");
+  const issuer = await startIssuer(t, key);
+  const place = signInPlace(issuer);
+  const says = async (finding: object) =>
+    t.match(await doctor(configOf(place)), [{ name: "sign-in", ...finding }]);
+  await says({ ok: true, found: /: 1; roles: readers$/ });
+  const jwks = `${place.directory}/jwks.json`;
+  writeSignIn(place, issuer, { jwks });
+  await says({ ok: false, found: /keys cannot be read from .*ENOENT/ });
+  writeFileSync(jwks, JSON.stringify({ keys: [key.jwk] }));
+  await says({ ok: true });
+  writeSignIn(place, issuer, { roles: [] });
+  await says({ ok: false, found: /roles: Expected at least 1 entry/ });
+  t.same(await doctor(configOf(makePlace())), []);
 });
 
 t.test("the published schema is the one in force", async (t) => {
