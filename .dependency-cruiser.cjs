@@ -21,6 +21,7 @@ const FLOORS = [
   "results/findings/",
   "results/picture/",
   "results/dicom/",
+  "results/nifti/",
   "results/commit/",
   "inference/",
   "config\\.ts$",

@@ -233,6 +233,13 @@ function gateway(): [string, string] {
   });
 }
 
+/** What the published schema says of the file that signs people in. */
+const signInRows = () =>
+  fieldsOf(
+    JSON.parse(readFileSync(file("schemas/sign-in.schema.json"), "utf8")) as SchemaNode,
+    false,
+  );
+
 /** The tables of the manifest's page that a marker such as `<!-- fields of tiling -->` asks for. */
 function manifest(): [string, string] {
   const page = "docs/manifest.md";
@@ -339,6 +346,7 @@ export function documents(): Map<string, string> {
       endpoints: endpointRows(),
     }),
     gateway(),
+    filled("docs/page.md", { "fields of sign-in": fieldTable(signInRows()) }),
     manifest(),
     filled("docs/reading.md", {
       warnings: codeRows(FILE_WARNINGS),

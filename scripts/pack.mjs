@@ -42,10 +42,13 @@ function stage(folder, release) {
   for (const name of packedFiles()) cpSync(path.join(root, name), path.join(folder, name));
   const own = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
   const { scripts } = own;
-  const { install, start, rebuild } = scripts;
+  const { install, start, rebuild, demo } = scripts;
+  const setups = Object.fromEntries(
+    ["setup:gpu", "setup:openvino"].map((name) => [name, scripts[name]]),
+  );
   const made = {
     ...without("devDependencies", own),
-    scripts: { install, start, rebuild, "setup:gpu": scripts["setup:gpu"], demo: scripts.demo },
+    scripts: { install, start, rebuild, ...setups, demo },
   };
   writeFileSync(path.join(folder, "package.json"), `${JSON.stringify(made, null, 2)}\n`);
   writeFileSync(

@@ -35,6 +35,7 @@ const table = path.join(root, "scripts/test-seconds.json");
 const GROUPS = {
   tree: {
     why: "What is committed decides it, not the machine.",
+    checks: ["lint", "format", "floors", "contract"],
     files: ["scripts/supply.test.js"],
   },
   native: {
@@ -44,11 +45,18 @@ const GROUPS = {
   },
   outside: {
     why: "Validators, readers and clients from outside judge what is written; they and the conformance files must be there.",
-    files: ["conformance/", "deploy/", "scripts/unit.test.js"],
+    files: [
+      "conformance/",
+      "deploy/",
+      "features/sign-in/proxy.test.js",
+      "http/clients.test.js",
+      "scripts/unit.test.js",
+    ],
   },
   kills: {
     why: "Processes are killed, PostgreSQL, disks and shares break, and all start again each time.",
     files: [
+      "commands/doctor-databases.test.js",
       "results/commit/commit-kill.test.js",
       "results/commit/commit-crash.test.js",
       "jobs/crash.test.js",
@@ -79,7 +87,10 @@ const GROUPS = {
       "engine/volume-memory.test.js",
       "graph/large.test.js",
       "http/burst-memory.test.js",
+      "http/loading-memory.test.js",
       "http/unpacked-memory.test.js",
+      "images/dicom/many-planes.test.js",
+      "models/reload-memory.test.js",
     ],
   },
   upkeep: {
@@ -104,6 +115,10 @@ const GROUPS = {
     files: ["server/cuda.test.js"],
     environment: { RADSERVE_TEST_CUDA: "1" },
   },
+  openvino: {
+    why: "setup:openvino fetches 59 MB; without it the tests that need it skip.",
+    files: ["graph/openvino.test.js", "inference/openvino.test.js"],
+  },
   "gpu-setup": {
     why: "setup:gpu fetches 600 MB.",
     files: ["scripts/gpu-setup.test.js"],
@@ -114,12 +129,15 @@ const GROUPS = {
 /**
  * What stands in no file that shares a process: it changes what all of a process have, or looks at
  * that. The threads of the engine are the process's, and the first who makes one says how many. A
- * file by itself takes a third of a second of the processor for loading tap and what it tests.
+ * file by itself takes half a second of the processor for loading tap and what it tests.
  */
 const OWN_PROCESS =
-  /\bprocess\.(?!execPath|pid\b|kill\(|gete?uid\(|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|threads: \d|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
-/** The remembered seconds of a file that shares, at most, and of all in a process. */
-const SHORT_SECONDS = 8;
+  /(?<![-./\w])process\.(?!execPath|pid\b|kill\(|gete?uid\b|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|threads: \d|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
+/**
+ * The remembered seconds of a file that shares, at most, and of all in a process: the last process
+ * of a run is not to be waited for long.
+ */
+const SHORT_SECONDS = 40;
 const TOGETHER_SECONDS = 60;
 
 const script = (name, ...words) => [process.execPath, path.join(root, "scripts", name), ...words];
@@ -480,6 +498,13 @@ async function startPostgres() {
   return startRunPostgres();
 }
 
+/** The shipped model is tried once for the servers of a whole run; of a named file, by each. */
+async function tryModel() {
+  if (positionals.length > 0) return {};
+  const { triedModel } = await import(path.join(tests, "support/tried-model.js"));
+  return triedModel();
+}
+
 function report(began) {
   const all = Object.entries(durations);
   for (const [of, word] of [
@@ -522,6 +547,7 @@ const files = chosenFiles(all);
 const remembered = existsSync(table) ? JSON.parse(readFileSync(table, "utf8")) : {};
 // The Node.js that serves
 const node = nodeBinary();
+const tried = await tryModel();
 const postgres = await startPostgres();
 const secondsOf = (file) => remembered[file] ?? UNKNOWN_SECONDS;
 const jobs = inProcesses(files).map((files) => ({
@@ -542,6 +568,7 @@ const jobs = inProcesses(files).map((files) => ({
     PATH: `${path.dirname(node)}:${process.env.PATH}`,
     NODE_COMPILE_CACHE: COMPILE_CACHE,
     ...postgres.environment,
+    ...tried,
     ...GROUPS[groupOf(files[0])]?.environment,
   },
 }));

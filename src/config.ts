@@ -2,12 +2,13 @@
  * Every setting: its name, meaning, default and check. The only reader of the environment and of
  * radserve.config.json; the environment wins. README prints `settingsTable()`.
  */
-import { statSync } from "node:fs";
+import { constants, statSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { outputKindSchema } from "./manifest/output-kinds.js";
+import { PROVIDERS } from "./manifest/providers.js";
 import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
 import { AS_IT_IS, found, nearestName, problemsOf } from "./base/validation.js";
@@ -16,6 +17,7 @@ import { merged } from "./base/merged.js";
 import { MAX_FILE_BYTES } from "./files/descriptor.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
 import { textOfRegularSync } from "./files/regular-file.js";
+import { folderFault } from "./files/usable.js";
 import { ConfigError } from "./base/errors.js";
 import { RESULT_FORMS, SEGMENTATION_TYPES, type ResultForms } from "./results/forms.js";
 
@@ -106,8 +108,8 @@ const REQUESTS_PER_SUBJECT_MEANING =
   "Requests of one subject that may run or wait at a time; beyond them 429 rate_limited " +
   "(default: half of max_queue, and at least 64)";
 const PROVIDERS_MEANING =
-  "Where models run: cpu, cuda, or both in order of preference; with cuda, the server refuses " +
-  "to start if it does not work";
+  "What models run on, in order of preference: cpu, cuda, openvino; the server refuses to start " +
+  "if cuda or openvino is named and does not work";
 const GPUS_MEANING =
   "Numbers of the GPUs to use; each model goes to one that has room, the one with the least " +
   "waiting work first (default: 0)";
@@ -244,11 +246,7 @@ const topics = {
         "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
       ),
     requests_per_subject: z.int().min(1).optional().describe(REQUESTS_PER_SUBJECT_MEANING),
-    providers: z
-      .array(z.enum(["cpu", "cuda"]))
-      .min(1)
-      .default(["cpu"])
-      .describe(PROVIDERS_MEANING),
+    providers: z.array(z.enum(PROVIDERS)).min(1).default(["cpu"]).describe(PROVIDERS_MEANING),
     gpu_fallback: z
       .literal("cpu")
       .optional()
@@ -522,10 +520,8 @@ export function jsonOfFile(file: string, given: string): unknown {
  * The file that counts and its values: named (then it must exist), else in the directory, else in
  * the state directory.
  */
-function readFile(
-  options: ConfigOptions,
-  environment: Environment,
-): { file?: string; values: object } {
+/** Where a file of settings may lie, and the one that somebody named. */
+function placesOf(options: ConfigOptions, environment: Environment) {
   const directory = options.directory ?? process.cwd();
   const named = options.file ?? environment["RADSERVE_CONFIG"];
   const state = environment["RADSERVE_STATE_DIR"] ?? defaultStateDir(environment);
@@ -533,6 +529,24 @@ function readFile(
     named !== undefined
       ? [path.resolve(directory, named)]
       : [directory, state].map((folder) => path.join(folder, "radserve.config.json"));
+  return { named, places };
+}
+
+/**
+ * A folder of settings whose share or disk does not answer: who read from it would never come back.
+ */
+export async function silentSettings(options: ConfigOptions): Promise<string | undefined> {
+  const { places } = placesOf(options, environmentOf(options));
+  const folders = [...new Set(places.map((file) => path.dirname(file)))];
+  const faults = await Promise.all(folders.map((folder) => folderFault(folder, constants.R_OK)));
+  return folders.find((_, i) => faults[i]?.silent === true);
+}
+
+function readFile(
+  options: ConfigOptions,
+  environment: Environment,
+): { file?: string; values: object } {
+  const { named, places } = placesOf(options, environment);
   for (const file of places) {
     const text = readIfThere(file);
     if (text === undefined) continue;
@@ -652,12 +666,14 @@ export function requireFolder(folder: string, variable: string): void {
 /** The options of an engine that the settings ask for. */
 export function engineSettings({ providers, gpus, gpu_memory, model_idle }: Settings): {
   provider: "cpu" | "cuda";
+  openvino?: true;
   gpus?: number[];
   gpuMemory?: number;
   modelsLeave?: true;
 } {
   return {
     provider: providers.includes("cuda") ? "cuda" : "cpu",
+    ...(providers.includes("openvino") ? { openvino: true } : {}),
     ...(gpus === undefined ? {} : { gpus }),
     ...(gpu_memory === undefined ? {} : { gpuMemory: gpu_memory }),
     ...(model_idle === undefined ? {} : { modelsLeave: true }),

@@ -7,11 +7,13 @@ import type { JobsFeature } from "./jobs/feature.js";
 import type { Feature } from "./commands/feature.js";
 import type { Config, ConfigOptions, SettingTopics } from "./config.js";
 import { drift } from "./features/drift/feature.js";
+import { exports } from "./features/export/feature.js";
 import { fhirAudit } from "./features/fhir-audit/feature.js";
 import { gateway } from "./features/gateway/feature.js";
 import { imports } from "./features/import/feature.js";
 import { localPostgres } from "./features/local-postgres/feature.js";
 import { reports } from "./features/reports/feature.js";
+import { signIn } from "./features/sign-in/feature.js";
 import { viewer } from "./features/viewer/feature.js";
 import type { CheckSettings, ServingFeature } from "./server/feature.js";
 
@@ -22,7 +24,9 @@ export const FEATURES: readonly Feature[] = [
   localPostgres,
   drift,
   imports,
+  exports,
   fhirAudit,
+  signIn,
 ];
 
 /** What they are in a server. */

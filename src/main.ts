@@ -6,6 +6,7 @@ import type { JobAction } from "./commands/jobs.js";
 import type { Config } from "./config.js";
 import { CommandLine, JSON_HELP, limitOption, several } from "./commands/command-line.js";
 import { FEATURES, checks, interactions, readSettings } from "./features.js";
+import { ConfigError } from "./base/errors.js";
 import { VERSION } from "./base/version.js";
 
 // A reader that has had enough (`| head`) ends the command without a word, with the status of
@@ -45,7 +46,17 @@ const does = line.does.bind(line);
 
 async function config(): Promise<Config> {
   const { useResultKeys } = await import("./results/receipt/seal.js");
-  const settings = await readSettings({ file: program.opts<{ config?: string }>().config });
+  const file = { file: program.opts<{ config?: string }>().config };
+  const { silentSettings } = await import("./config.js");
+  const silent = await silentSettings(file);
+  if (silent !== undefined) {
+    // The look at it does not come back, and nobody waits for that
+    (await import("./commands/run.js")).endAfterwards();
+    throw new ConfigError(
+      `${silent}: expected a folder for settings; its share or disk does not answer. Mount it again, or name another in RADSERVE_STATE_DIR or --config.`,
+    );
+  }
+  const settings = await readSettings(file);
   useResultKeys(settings.keys_dir);
   return settings;
 }
@@ -301,6 +312,9 @@ command(models, "codes <name...>", "find coded concepts for labels by name")
 command(models, "check <folder>", "check a model folder and explain every mistake")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).check));
+command(models, "compare <folder>", "run a model on ONNX Runtime and on OpenVINO by turns")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/models.js")).compare));
 command(models, "try <folder> <image>", "run one model on one image and show its tensors")
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--dump <file.npy>", "write the tensor that goes in")

@@ -8,12 +8,25 @@ const KEY = "radserve-token";
 /** No answer in so long a time is the same as none. */
 const LONGEST_CALL_MS = 30_000;
 
+/** Without a token a proxy says who it is, or nobody does. */
+const authorization = (token: string | null): Record<string, string> =>
+  token === null ? {} : { Authorization: token };
+
+/** A proxy that knows nobody any more leads elsewhere, to where people sign in. */
+const SIGNED_OUT = "You are signed out.";
+const sent = async (page: string, init: RequestInit): Promise<Response> => {
+  const response = await fetch(`.${page}`, { ...init, redirect: "manual" });
+  if (response.type === "opaqueredirect") throw toldFault(401, { message: SIGNED_OUT });
+  return response;
+};
+
 /** What is to be forgotten when somebody signs out, because the next may be another person. */
 const forgets: (() => void)[] = [];
 export const onLeave = (forget: () => void): void => void forgets.push(forget);
 
 export const storedToken = (): string | null => sessionStorage.getItem(KEY);
 export const keepToken = (token: string): void => sessionStorage.setItem(KEY, token);
+/** Forgets whoever looked at the page, and what was shown to them. */
 export function dropToken(): void {
   sessionStorage.removeItem(KEY);
   for (const forget of forgets) forget();
@@ -64,24 +77,22 @@ export async function call<T>(
     ...(patient ? [] : [AbortSignal.timeout(LONGEST_CALL_MS)]),
   ];
   let response: Response;
-  let answer: unknown;
   try {
-    response = await fetch(`.${page}`, {
+    response = await sent(page, {
       method,
       headers: {
-        Authorization: token ?? "",
+        ...authorization(token),
         ...(body === undefined ? {} : { "Content-Type": "application/json" }),
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       signal: AbortSignal.any(limits),
     });
-    answer = await response.json();
+    if (response.ok) return (await response.json()) as T;
   } catch (error) {
-    if (signal?.aborted === true) throw error;
+    if (signal?.aborted === true || error instanceof Fault) throw error;
     throw away();
   }
-  if (response.ok) return answer as T;
-  throw toldFault(response.status, answer as ErrorBody);
+  throw await faultOf(response);
 }
 
 /** No path stands in an address, which browsers and proxies keep. */
@@ -95,13 +106,13 @@ export async function callBlob(
 ): Promise<Blob> {
   let response: Response;
   try {
-    response = await fetch(`.${page}`, {
-      headers: { Authorization: storedToken() ?? "", ...headers },
+    response = await sent(page, {
+      headers: { ...authorization(storedToken()), ...headers },
       ...(signal === undefined ? {} : { signal }),
     });
     if (response.ok) return await response.blob();
   } catch (error) {
-    if (signal?.aborted === true) throw error;
+    if (signal?.aborted === true || error instanceof Fault) throw error;
     throw away();
   }
   throw await faultOf(response);
@@ -143,10 +154,9 @@ export async function sendFile(
     // fetch does not tell how far it is
     const request = new XMLHttpRequest();
     request.open("PUT", "./files");
-    request.setRequestHeader("Authorization", storedToken() ?? "");
     request.setRequestHeader("Content-Type", "application/octet-stream");
-    for (const [name, value] of Object.entries(withPath(path)))
-      request.setRequestHeader(name, value);
+    const headers = { ...authorization(storedToken()), ...withPath(path) };
+    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.upload.onprogress = ({ loaded }) => told(loaded);
     request.onerror = () => reject(away());
     request.onabort = () => reject(faultOfPage("It was stopped."));
@@ -175,7 +185,7 @@ function toldFault(status: number, told: ErrorBody): Fault {
   return new Fault(
     status,
     told.error ?? "unknown",
-    told.message ?? `The server answered ${status}.`,
+    told.message ?? (status === 401 ? SIGNED_OUT : `The server answered ${status}.`),
     told.request_id,
     told.details,
   );

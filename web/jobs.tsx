@@ -2,7 +2,7 @@
 import type { Item, Job, JobDetails } from "../src/jobs/schema.js";
 import { useContext, useEffect, useState } from "preact/hooks";
 import { LookAt } from "./look.js";
-import { call, judge, saveFile, usePoll, type Fault } from "./api.js";
+import { call, judge, usePoll, type Fault } from "./api.js";
 import { baseName, count, counted, moment, percent, span, words } from "./format.js";
 import {
   Allowed,
@@ -18,7 +18,7 @@ import {
   Pager,
   Renew,
 } from "./parts.js";
-
+import { Report } from "./onward.js";
 import { useSteady } from "./steady.js";
 import { useTitle } from "./title.js";
 
@@ -371,45 +371,6 @@ function Reasons({
   );
 }
 
-/** The report of a job that has ended, or why there is none. */
-function Report({ report }: Pick<JobDetails, "report">) {
-  const gives = useContext(Allowed).includes("download");
-  const [fault, setFault] = useState<Fault>();
-  if (report === null) return null;
-  const { html_path: html, csv_path: csv, error } = report;
-  const save = async (path: string) => {
-    setFault(undefined);
-    try {
-      await saveFile(path);
-    } catch (thrown) {
-      setFault(judge(thrown));
-    }
-  };
-  return (
-    <>
-      <dt>Report</dt>
-      <dd>
-        {error !== null && `There is none: ${error.message}`}
-        {[html, csv].map((path) =>
-          path === null ? null : (
-            <div key={path}>
-              {gives ? (
-                <button type="button" class="link" onClick={() => void save(path)}>
-                  {baseName(path)}
-                </button>
-              ) : (
-                path
-              )}{" "}
-              <Copy text={path} what={`the path of ${baseName(path)}`} />
-            </div>
-          ),
-        )}
-        {fault !== undefined && <FaultNote fault={fault} />}
-      </dd>
-    </>
-  );
-}
-
 function firstState({ counts }: Job): ItemState {
   if (counts.failed > 0) return "failed";
   return STATES.find((state) => counts[state] > 0) ?? "succeeded";
@@ -480,7 +441,14 @@ export function JobView({ id }: { id: string }) {
           <dd>
             {job.job_id} <Copy text={job.job_id} what="the job id" />
           </dd>
-          <Report report={job.report} />
+          {job.report !== null && (
+            <>
+              <dt>Report</dt>
+              <dd>
+                <Report report={job.report} />
+              </dd>
+            </>
+          )}
         </dl>
       </section>
       <Reasons

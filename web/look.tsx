@@ -5,17 +5,16 @@ import type { FoundResult } from "../src/features/viewer/endpoints.js";
 import type { Whose } from "../src/features/viewer/list/whose.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Trust } from "../src/results/receipt/seal.js";
-import type { ResultMarks, Verification } from "../src/features/viewer/messages.js";
+import type { ResultMarks, Shown, Verification } from "../src/features/viewer/messages.js";
 import { asked, call, judge, saveFile, useLoaded, type Fault } from "./api.js";
 import { baseName, bytes, dayOf, words } from "./format.js";
+import { Onward } from "./onward.js";
 import { Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
 import { firstSeen, ModelResult, type Seen } from "./result.js";
 import { hasBoxes, hasMasks, Stage, usePng } from "./stage.js";
 import type { Go, Paths, Spot } from "./viewer.js";
 
 type Model = Receipt["models"][number];
-/** The answer of GET /results. */
-type Shown = Receipt & { trust: Trust };
 
 const WHY: Readonly<Record<Extract<Trust, { trusted: false }>["why"], string>> = {
   no_mac: "It has no signature: an older Radserve wrote it, or somebody else.",
@@ -348,6 +347,7 @@ export function Look(paths: Looked) {
           <Steps title="From the model's numbers to findings" steps={model.decoding ?? []} />
         </ModelResult>
       ))}
+      <Onward receipt={receipt} />
       <Files receipt={receipt} paths={paths} />
       <Verify paths={paths} />
     </section>

@@ -7,9 +7,11 @@ import {
   dropToken,
   Fault,
   faultOfPage,
+  isPassing,
   keepToken,
   onRefused,
   storedToken,
+  useLoaded,
   usePoll,
 } from "./api.js";
 import { DriftPage } from "./drift.js";
@@ -89,7 +91,14 @@ const bareToken = (pasted: string): string =>
     .replace(/^Bearer\s/i, "")
     .replace(/\s|^["'`]|["'`]$/g, "");
 
-function SignIn({ why, enter }: { why: string | undefined; enter: (token: string) => void }) {
+interface SignInOptions {
+  why: string | undefined;
+  /** A proxy may sign people in. */
+  byProxy: boolean;
+  enter: (token: string) => void;
+}
+
+function SignIn({ why, byProxy, enter }: SignInOptions) {
   const [token, setToken] = useState("");
   const [fault, setFault] = useState(why);
   const [busy, setBusy] = useState(false);
@@ -124,6 +133,11 @@ function SignIn({ why, enter }: { why: string | undefined; enter: (token: string
           <p class="note bad" role="alert">
             {fault}
           </p>
+        )}
+        {byProxy && (
+          <button type="button" class="primary" onClick={() => location.reload()}>
+            Sign in again
+          </button>
         )}
         <label for="token">Token</label>
         <textarea
@@ -172,7 +186,37 @@ function stateOf(
   return overview.ready ? ["good", "Ready"] : ["bad", "Not ready"];
 }
 
-function Signed({ leave }: { leave: () => void }) {
+/** Whom a proxy signed in. */
+type Person = Awaited<ReturnType<typeof askWho>>;
+const askWho = () =>
+  call<{ enabled: boolean; subject: string | null; sign_out: string | null }>("GET", "/sign-in", {
+    token: null,
+  });
+
+const PERSON_MS = 5_000;
+/** Asks again who it is: in another tab somebody may sign out, and another person in. */
+function useSame(person: Person | undefined): void {
+  const { data, fault } = usePoll<Person>(
+    person === undefined ? null : "/sign-in",
+    () => PERSON_MS,
+  );
+  useEffect(() => {
+    const isSame = fault === undefined ? data?.subject === person?.subject : isPassing(fault);
+    if (isSame || (data === undefined && fault === undefined)) return;
+    dropToken();
+    location.hash = "#/";
+    location.reload();
+  }, [data, fault]);
+}
+
+interface SignedOptions {
+  /** Undefined where a token says who it is. */
+  person: Person | undefined;
+  leave: () => void;
+}
+
+function Signed({ person, leave }: SignedOptions) {
+  useSame(person);
   const hash = useHash();
   useReload();
   const main = useRef<HTMLElement>(null);
@@ -216,6 +260,7 @@ function Signed({ leave }: { leave: () => void }) {
         <span class={`state ${tone}`} role="status">
           {words}
         </span>
+        {person !== undefined && <span class="person">{person.subject}</span>}
         <button type="button" class="small" onClick={leave}>
           Sign out
         </button>
@@ -245,18 +290,34 @@ function Signed({ leave }: { leave: () => void }) {
   );
 }
 
+/**
+ * Who a proxy says that it is; null where that is nobody, undefined until it is known.
+ * @param isAsked false while a token says who it is
+ */
+function useWho(isAsked: boolean): [Person | null | undefined, fault: Fault | undefined] {
+  const { data, fault } = useLoaded<Person>(isAsked ? "who" : null, askWho);
+  if (fault !== undefined && !isPassing(fault)) return [null, fault];
+  return [data, fault];
+}
+
 function App() {
   const [token, setToken] = useState(storedToken());
   const [why, setWhy] = useState<string>();
+  const [out, setOut] = useState(false);
+  const [who, fault] = useWho(token === null);
+  const person = token === null && !out && typeof who?.subject === "string" ? who : undefined;
   onRefused.tell = (message) => {
     dropToken();
     setWhy(message);
     setToken(null);
+    setOut(true);
   };
-  if (token === null)
+  if (token === null && who === undefined && fault === undefined) return <main class="sign-in" />;
+  if (token === null && person === undefined)
     return (
       <SignIn
-        why={why}
+        why={why ?? fault?.message}
+        byProxy={who === null || who?.enabled === true}
         enter={(given) => {
           keepToken(given);
           setToken(given);
@@ -265,12 +326,16 @@ function App() {
     );
   return (
     <Signed
+      person={person}
       leave={() => {
         dropToken();
         // Whoever comes next has not asked for what was shown
         location.hash = "#/";
         setWhy(undefined);
         setToken(null);
+        if (person === undefined) return;
+        setOut(true);
+        location.assign(person.sign_out ?? "./");
       }}
     />
   );

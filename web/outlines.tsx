@@ -18,18 +18,20 @@ const LEAST_ALPHA = 128;
 /** The same with the pixels alone that lie at the edge of a label. */
 export function edgesOf({ width, height, data }: MarkPixels): Uint8ClampedArray<ArrayBuffer> {
   const edges = new Uint8ClampedArray(data.length);
-  const [from, to] = [new Uint32Array(data.buffer, data.byteOffset), new Uint32Array(edges.buffer)];
-  const labelAt = (at: number) =>
-    (data[4 * at + 3] ?? 0) < LEAST_ALPHA ? 0 : (from[at] ?? 0) | 0xff000000;
+  // Signed: an opaque pixel is a small negative number, for which engines allocate nothing
+  const to = new Int32Array(edges.buffer);
+  const labels = new Int32Array(data.buffer, data.byteOffset, width * height).map((pixel) =>
+    pixel >>> 24 < LEAST_ALPHA ? 0 : pixel | 0xff000000,
+  );
   for (let y = 0, at = 0; y < height; y++)
     for (let x = 0; x < width; x++, at++) {
-      const label = labelAt(at);
+      const label = labels[at] ?? 0;
       if (label === 0) continue;
       const isEdge =
-        (x > 0 && labelAt(at - 1) !== label) ||
-        (x < width - 1 && labelAt(at + 1) !== label) ||
-        (y > 0 && labelAt(at - width) !== label) ||
-        (y < height - 1 && labelAt(at + width) !== label);
+        (x > 0 && labels[at - 1] !== label) ||
+        (x < width - 1 && labels[at + 1] !== label) ||
+        (y > 0 && labels[at - width] !== label) ||
+        (y < height - 1 && labels[at + width] !== label);
       if (isEdge) to[at] = label;
     }
   return edges;

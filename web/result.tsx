@@ -380,7 +380,7 @@ export function Result({ answer }: { answer: Answer }) {
             <strong>{words(code)}</strong> {message}
           </p>
         ))}
-        <Deliveries deliveries={answer.deliveries} />
+        {!looks && <Deliveries deliveries={answer.deliveries} />}
         <p>
           Receipt <code>{answer.receipt_path}</code>{" "}
           <Copy text={answer.receipt_path} what="the path of the receipt" />

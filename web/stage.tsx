@@ -79,10 +79,13 @@ function useMarks(
           input_id: across === undefined ? undefined : inputId,
           only: only === undefined ? undefined : [...only].join(",") || "0",
         });
+  const kept = useMemo(() => new Kept<ResultMarks>(), []);
   const loaded = useLoaded(page, async (signal) => ({
     page,
     of: model?.name,
-    marks: await call<ResultMarks>("GET", page ?? "", { signal, patient: across !== undefined }),
+    marks: await kept.get(page ?? "", () =>
+      call<ResultMarks>("GET", page ?? "", { signal, patient: across !== undefined }),
+    ),
   }));
   // Marks of another frame are never laid over this one
   const mine = page !== null && loaded.data?.page === page ? loaded.data.marks : undefined;

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "graph/engine.h"
 #include "graph/requests.h"
+#include "runtime/openvino.h"
 #include "runtime/run_memory.h"
 #include "runtime/weights.h"
 
@@ -30,6 +31,11 @@ Napi::Value Start(const Napi::CallbackInfo& info) {
   const auto text = [&](const std::string& name) { return Napi::String::New(env, name); };
   return WriteFields(env, "onnxRuntimeVersion", RuntimeVersion(), "providers",
                      WriteList(env, AvailableProviders(), text), "threads", engine.threads());
+}
+
+/// An answer of two texts: the version, and why it cannot be used ("" if it can).
+Napi::Value OpenVino(const Napi::CallbackInfo& info) {
+  return WriteFields(info.Env(), "version", openvino::Version(), "problem", openvino::Problem());
 }
 
 Napi::Value CudaProblemText(const Napi::CallbackInfo& info) {
@@ -79,7 +85,7 @@ Napi::Value LoadGraph(const Napi::CallbackInfo& info) {
     Napi::Object loaded = WriteGraph(env, graph);
     SetFields(loaded, "id", r.id, "leftOut", WriteList(env, graph.left_out, text), "batching",
               static_cast<double>(r.model->batcher == nullptr ? 1 : r.model->max_batch));
-    if (r.model->settings.provider == Provider::kCuda) loaded.Set("gpu", r.model->settings.device);
+    if (r.model->settings.OnGpu()) loaded.Set("gpu", r.model->settings.device);
     // The registry alone decides how long the session lives.
     r.model.reset();
     return loaded;
@@ -251,6 +257,7 @@ Napi::Value GiveBack(const Napi::CallbackInfo& info) {
 std::span<const Export> GraphExports() {
   static constexpr Export kExports[] = {{"start", Start},
                                         {"cudaProblem", CudaProblemText},
+                                        {"openvino", OpenVino},
                                         {"inspect", Inspect},
                                         {"loadGraph", LoadGraph},
                                         {"keepCanary", KeepCanary},

@@ -56,8 +56,7 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
                 [](Napi::Env env, LoadImageModelRequest& r) {
                   Napi::Object loaded = WriteGraph(env, r.model->session->graph());
                   loaded.Set("id", r.id);
-                  if (r.model->settings.provider == Provider::kCuda)
-                    loaded.Set("gpu", r.model->settings.device);
+                  if (r.model->settings.OnGpu()) loaded.Set("gpu", r.model->settings.device);
                   loaded.Set("sessions", WriteSessions(env, r.model->session->Memory()));
                   // The registry alone decides how long the session lives.
                   r.model.reset();

@@ -36,7 +36,7 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
   Napi::Object o = WriteFields(env, "id", model.id, "name", model.name, "version", model.version,
                                "batched", model.batcher != nullptr);
   if (model.batcher != nullptr) o.Set("lanes", static_cast<double>(model.batcher->Lanes(model.id)));
-  if (model.settings.provider == Provider::kCuda) o.Set("gpu", model.settings.device);
+  if (model.settings.OnGpu()) o.Set("gpu", model.settings.device);
   Napi::Object waits = Napi::Object::New(env);
   for (size_t i = 0; i < kPriorities; ++i)
     waits.Set(kClasses[i], WriteHistogram(env, flow.wait[i]));

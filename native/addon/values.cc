@@ -60,11 +60,13 @@ size_t Whole(const Napi::Value& value, int64_t least, const char* name) {
 
 SessionSettings ReadSessionSettings(const Given& o) {
   SessionSettings settings;
-  settings.provider =
-      o.OneOf<Provider>("provider", {{"cpu", Provider::kCpu}, {"cuda", Provider::kCuda}});
+  settings.provider = o.OneOf<Provider>(
+      "provider",
+      {{"cpu", Provider::kCpu}, {"cuda", Provider::kCuda}, {"openvino", Provider::kOpenVino}});
   settings.precision = o.OneOf<Precision>("precision", {{"float32", Precision::kFloat32},
                                                         {"tf32", Precision::kTf32},
-                                                        {"float16", Precision::kFloat16}});
+                                                        {"float16", Precision::kFloat16},
+                                                        {"bfloat16", Precision::kBfloat16}});
   settings.device_memory = static_cast<size_t>(o.Number("gpuMemory"));
   o.List("hashes", [&](const Given& file) {
     return settings.hashes.insert_or_assign(file.Text("path"), file.Text("sha256")).second;

@@ -16,7 +16,7 @@ namespace {
 using ModelPtr = std::shared_ptr<const Model>;
 
 bool SamePlace(const SessionSettings& a, const SessionSettings& b) {
-  return a.provider == b.provider && (a.provider == Provider::kCpu || a.device == b.device);
+  return a.OnGpu() == b.OnGpu() && (!a.OnGpu() || a.device == b.device);
 }
 
 /// Two that are no numbers are equal, one alone never is.
@@ -122,7 +122,7 @@ bool Engine::Unload(const ModelPtr& model, Clock::time_point unused_since) {
   if (!model->residence.BeginUnload(unused_since)) return false;
   if (model->device != nullptr) model->device->Clear(model->id);
   model->session->Unload();
-  if (model->settings.provider == Provider::kCuda) {
+  if (model->settings.OnGpu()) {
     ShrinkGpu(model->settings.device);
     RefreshGpus();
   }
@@ -160,7 +160,7 @@ bool Engine::ForgoLanes() {
 }
 
 bool Engine::EvictUnused(const SessionSettings& place) {
-  if (place.provider == Provider::kCuda && ForgoLanes()) return true;
+  if (place.OnGpu() && ForgoLanes()) return true;
   std::vector<std::pair<Clock::time_point, ModelPtr>> unused;
   for (ModelPtr& model : EvictableOn(place)) {
     if (const auto since = model->residence.UnusedSince())
@@ -234,7 +234,7 @@ void Engine::Reload(const ModelPtr& model) {
   if (!model->residence.HasPending()) return;
   const auto begun = Clock::now();
   const SessionSettings& settings = model->settings;
-  const bool cuda = settings.provider == Provider::kCuda;
+  const bool cuda = settings.OnGpu();
   const size_t weights = model->session->Weights();
   while (!cuda && !MakeRoomOnCpu(settings, weights)) {
     if (AwaitRoom(model)) return;

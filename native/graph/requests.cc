@@ -121,7 +121,7 @@ void LoadRequest::Run(const TaskContext& context) {
     for (const std::string& path : paths) all += BytesOfWeights(path);
     return all;
   };
-  if (settings.provider == Provider::kCuda) {
+  if (settings.OnGpu()) {
     settings.device = engine.ChooseGpu(gpus, weights(), settings.device_memory);
   } else if (model->Evictable()) {
     // A new model does not wait for those that are in use: it is loaded beside them.
@@ -134,7 +134,7 @@ void LoadRequest::Run(const TaskContext& context) {
   });
   settings.stop = {};
   // A GPU makes more sessions of it later.
-  if (settings.provider == Provider::kCpu) model->source.reset();
+  if (!settings.OnGpu()) model->source.reset();
   CheckStop(context.stop());
   engine.Warm(model, context.stop());
   CheckStop(context.stop());
@@ -186,7 +186,7 @@ std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
 bool ModelRequest::Batched(const TaskContext& context) const {
   if (model->batcher == nullptr || model->RunsByWindows()) return false;
   // Alone on the CPU, all cores for one row are sooner than any batch.
-  return model->settings.provider != Provider::kCpu || !context.Wide();
+  return model->settings.OnGpu() || !context.Wide();
 }
 
 TensorMaker ModelRequest::InputMaker() const {

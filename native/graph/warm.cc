@@ -214,14 +214,13 @@ bool AnyBatch(const TensorInfo& input) { return !input.shape.empty() && input.sh
 
 Engine::Place& Engine::PlaceFor(const SessionSettings& settings) {
   const std::lock_guard lock(mutex_);
-  Place& place = places_[settings.provider == Provider::kCuda ? settings.device : kCpu];
+  Place& place = places_[settings.OnGpu() ? settings.device : kCpu];
   if (place.batcher == nullptr) {
     auto device = std::make_unique<SessionDevice>();
     place.device = device.get();
     place.use.device = settings.device;
     place.use.limit = settings.device_memory;
-    place.batcher =
-        std::make_unique<Batcher>(std::move(device), settings.provider == Provider::kCuda ? 2 : 1);
+    place.batcher = std::make_unique<Batcher>(std::move(device), settings.OnGpu() ? 2 : 1);
   }
   return place;
 }
@@ -232,9 +231,10 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
   // A model that does not fit its manifest is refused with words of its own; here it is only not
   // warmed.
   const bool fed = model->FeedsAll();
-  if (!fed || !std::ranges::all_of(graph, AnyBatch)) model->max_batch = 1;
+  if (!fed || !model->session->TakesBatches() || !std::ranges::all_of(graph, AnyBatch))
+    model->max_batch = 1;
   const std::shared_ptr<BatchRow> row = fed ? PatternRow(*model, graph) : nullptr;
-  const bool cuda = model->settings.provider == Provider::kCuda;
+  const bool cuda = model->settings.OnGpu();
   // Windows of a GPU run in batches there.
   if (model->RunsByWindows() && !(cuda && fed && row && graph.size() == 1)) {
     // Over all cores two windows take as long together as one after the other, and twice the

@@ -132,6 +132,25 @@ GraphSource::GraphSource(const std::string& path, const std::string& code,
   });
 }
 
+std::string GraphSource::Whole(const std::string& code) const {
+  std::string whole;
+  Reading(code, [&] {
+    if (graph_.empty()) {
+      const std::vector<char> graph = ContentsOf(path_, stop_);
+      whole.assign(graph.begin(), graph.end());
+    } else {
+      OutsideFiles files;
+      for (const auto& [name, content] : *files_)
+        files.emplace(name, std::string_view(content.data(), content.size()));
+      whole = files.empty() ? graph_ : WithAllInside(std::as_bytes(std::span(graph_)), files);
+    }
+    if (whole.size() >= kMostEmbedded)
+      throw std::runtime_error("it has " + std::to_string(whole.size()) +
+                               " bytes with its weights, and OpenVINO reads less than 2 GiB");
+  });
+  return whole;
+}
+
 Ort::Session GraphSource::Open(Ort::SessionOptions& options) {
   const LoadEnd end(options, stop_);
   if (graph_.empty()) return {Env(), path_.c_str(), options};

@@ -34,6 +34,9 @@ class GraphSource {
 
   /// The session keeps nothing of this source but what Kept() gives. Throws Ort::Exception.
   Ort::Session Open(Ort::SessionOptions& options);
+  /// The graph with all of its constants in one piece, for a library that reads no other. Throws
+  /// EngineError with `code`, also for more than 2 GiB, which no file of ONNX holds.
+  std::string Whole(const std::string& code) const;
   /// Memory that sessions read tensors in, which has to end after them; null if there is none.
   std::shared_ptr<const void> Kept() const { return keeps_ ? files_ : nullptr; }
 

@@ -17,11 +17,13 @@
 
 namespace radserve {
 
-enum class Provider { kCpu, kCuda };
+/// What computes: ONNX Runtime on the CPU, ONNX Runtime on a GPU, or OpenVINO on the CPU.
+enum class Provider { kCpu, kCuda, kOpenVino };
 
-/// The precision in which CUDA computes. kTf32 rounds the factors of products to 10 bits of
-/// mantissa; kFloat16 stands for a graph that is float16 itself: nothing is converted.
-enum class Precision { kFloat32, kTf32, kFloat16 };
+/// The precision in which CUDA and OpenVINO compute. kTf32, of CUDA, rounds the factors of products
+/// to 10 bits of mantissa; kBfloat16, of OpenVINO, rounds all but the sums to 7; kFloat16 stands
+/// for a graph that is float16 itself: nothing is converted.
+enum class Precision { kFloat32, kTf32, kFloat16, kBfloat16 };
 
 struct SessionSettings {
   Provider provider = Provider::kCpu;
@@ -40,6 +42,8 @@ struct SessionSettings {
   std::map<std::string, std::string> hashes;
   /// Ends what makes the session before its time; forgotten when it is made.
   std::stop_token stop;
+
+  bool OnGpu() const { return provider == Provider::kCuda; }
 };
 
 /// The memory did not suffice to load a model: another may be unloaded, and it is tried again.
@@ -153,7 +157,7 @@ class Bucket {
   virtual bool Shared() const { return false; }
 };
 
-struct SessionState;
+struct LoadedGraph;
 
 /// Facts of a graph that stay known while its sessions are unloaded.
 struct GraphFacts {
@@ -173,9 +177,9 @@ struct GraphFacts {
 /// float32.
 using BeforeMean = std::function<void(Tensor& output)>;
 
-/// One model as ONNX Runtime holds it. On the CPU up to two sessions: a wide one that spreads a run
-/// over all cores, and a narrow one that runs on the calling thread alone, so that many runs at
-/// once do not fight for cores.
+/// One model, in memory. Of ONNX Runtime on the CPU up to two sessions: a wide one that spreads a
+/// run over all cores, and a narrow one that runs on the calling thread alone, so that many runs at
+/// once do not fight for cores. Of OpenVINO one, which is wide: runs wait for each other.
 ///
 /// It may be unloaded and loaded again, from one thread at a time. What needs its memory throws
 /// model_unavailable meanwhile.
@@ -200,7 +204,9 @@ class Session {
   /// Loads it again, from the same bytes. Throws as the constructor does, also if a file is another
   /// one.
   void Reload();
-  bool OnGpu() const { return settings_.provider == Provider::kCuda; }
+  bool OnGpu() const { return settings_.OnGpu(); }
+  /// Whether runs go on beside each other, and rows in batches.
+  bool TakesBatches() const { return settings_.provider != Provider::kOpenVino; }
   int device() const { return settings_.device; }
   /// Buckets that are made from now on are not captured.
   void ForgoGraphs() { forgo_graphs_ = true; }
@@ -230,14 +236,14 @@ class Session {
   std::shared_ptr<std::byte> MakeRows(size_t bytes) const;
 
  private:
-  using States = std::vector<std::shared_ptr<SessionState>>;
+  using States = std::vector<std::shared_ptr<LoadedGraph>>;
 
   /// nullptr while they are unloaded.
   std::shared_ptr<const States> Here() const;
   /// Throws model_unavailable while they are unloaded.
   std::shared_ptr<const States> Loaded() const;
   /// One more session of a graph, for one bucket. Throws OutOfMemory.
-  std::shared_ptr<SessionState> Another(size_t graph);
+  std::shared_ptr<LoadedGraph> Another(size_t graph);
 
   const std::vector<std::string> paths_;
   SessionSettings settings_;

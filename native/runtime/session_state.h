@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/cuda.h"
+#include "runtime/loaded_graph.h"
 #include "runtime/ort.h"
 #include "runtime/run_memory.h"
 #include "runtime/session.h"
@@ -15,16 +16,15 @@
 
 namespace radserve {
 
-/// The state that a Session and its buckets share. On the CPU `wide`, `narrow` or both are there;
-/// on CUDA `wide` alone.
-struct SessionState {
+/// A graph as ONNX Runtime holds it, which a Session and its buckets share. On the CPU `wide`,
+/// `narrow` or both are there; on CUDA `wide` alone.
+struct SessionState final : LoadedGraph, std::enable_shared_from_this<SessionState> {
   /// The graph that `wide` and `narrow` share, where they do; it ends after them.
   std::unique_ptr<SharedWeights> weights;
   /// GraphSource::Kept; it ends after them, too.
   std::shared_ptr<const void> files;
   std::optional<Ort::Session> wide;
   std::optional<Ort::Session> narrow;
-  GraphFacts facts;
   Provider provider = Provider::kCpu;
   /// What runs of `wide` keep for each other, on the CPU.
   RunCache runs{true};
@@ -50,12 +50,20 @@ struct SessionState {
   std::shared_ptr<Ort::Allocator> pinned;
 
   SessionState() = default;
+  /// Sessions of a GPU that is lost stay: to release them would call into the broken context.
+  ~SessionState() override;
   SessionState(const SessionState&) = delete;
   SessionState& operator=(const SessionState&) = delete;
-  /// Sessions of a GPU that is lost stay: to release them would call into the broken context.
-  ~SessionState();
-  SessionState(SessionState&&) = delete;
-  SessionState& operator=(SessionState&&) = delete;
+
+  std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
+                          bool want_wide, const std::stop_token& stop,
+                          std::atomic<size_t>& most) override;
+  std::vector<SessionMemory> Memory() const override;
+  size_t Kept() const override { return runs.kept(); }
+  std::unique_ptr<Bucket> MakeBucket(int64_t capacity,
+                                     const std::vector<std::vector<int64_t>>& row_shapes,
+                                     std::span<const std::string> outputs) override;
+  std::shared_ptr<std::byte> MakeRows(size_t bytes) const override;
 
   /// The number of the GPU, or kNoGpu.
   int Gpu() const { return provider == Provider::kCuda ? device : kNoGpu; }

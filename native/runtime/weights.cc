@@ -260,13 +260,13 @@ std::string InputOf(std::string_view name, const Form& form) {
   return value;
 }
 
-/// A message on the way to tensors, with these; `inputs` is that of WithoutWeights, or null.
+/// A message on the way to tensors, with these; `inputs` is that of WithoutWeights, or null; `all`
+/// says whether initializers of the graph itself come inside too.
 std::string MessageWith(Bytes bytes, Kind kind, int depth, const OutsideFiles& files,
-                        std::set<std::string>* inputs) {
+                        std::set<std::string>* inputs, bool all) {
   constexpr int kDepthOfInitializers = 2;
   if (depth > kDeepest) throw std::runtime_error("its graphs lie too deep in each other");
-  if (kind == Kind::kTensor)
-    return TensorWith(bytes, files, inputs != nullptr || depth != kDepthOfInitializers);
+  if (kind == Kind::kTensor) return TensorWith(bytes, files, all || depth != kDepthOfInitializers);
   std::set<std::string_view> given;
   if (inputs != nullptr && kind == Kind::kGraph) {
     for (const Bytes input : All(bytes, kGraphInput)) given.insert(First(input, kValueName));
@@ -287,7 +287,7 @@ std::string MessageWith(Bytes bytes, Kind kind, int depth, const OutsideFiles& f
       if (!given.contains(name)) AppendField(out, kGraphInput, InputOf(name, FormOf(field->bytes)));
     } else {
       AppendField(out, field->number,
-                  MessageWith(field->bytes, step->to, depth + 1, files, inputs));
+                  MessageWith(field->bytes, step->to, depth + 1, files, inputs, all));
     }
   }
   return out;
@@ -381,12 +381,16 @@ std::string PlainLocation(std::string location) {
 }
 
 std::string WithConstantsInside(std::span<const std::byte> model, const OutsideFiles& files) {
-  return MessageWith(model, Kind::kModel, 0, files, nullptr);
+  return MessageWith(model, Kind::kModel, 0, files, nullptr, false);
+}
+
+std::string WithAllInside(std::span<const std::byte> model, const OutsideFiles& files) {
+  return MessageWith(model, Kind::kModel, 0, files, nullptr, true);
 }
 
 std::string WithoutWeights(std::span<const std::byte> model, const OutsideFiles& files,
                            std::set<std::string>& inputs) {
-  return MessageWith(model, Kind::kModel, 0, files, &inputs);
+  return MessageWith(model, Kind::kModel, 0, files, &inputs, true);
 }
 
 }  // namespace radserve

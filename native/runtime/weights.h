@@ -70,6 +70,9 @@ std::string PlainLocation(std::string location);
 /// the end of one.
 std::string WithConstantsInside(std::span<const std::byte> model, const OutsideFiles& files);
 
+/// The model with all of its constants inside it. Throws as WithConstantsInside does.
+std::string WithAllInside(std::span<const std::byte> model, const OutsideFiles& files);
+
 /// The model without its weights, for whoever wants to know what it takes and gives: initializers
 /// of the graph itself of kLargeWeight and more are inputs, whose names are added to `inputs`. All
 /// other constants lie inside. Throws as WithConstantsInside does.

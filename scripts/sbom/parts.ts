@@ -243,4 +243,6 @@ export const HOLDERS: Readonly<Record<string, Holder>> = {
       },
     ],
   },
+  // It names its licence in an older form than SPDX
+  limiter: { version: "1.1.5", licence: "MIT", parts: [] },
 };

@@ -83,6 +83,8 @@ const factsSchema = z.object({
   request_id: z.string().optional(),
   subject: z.string().optional(),
   jti: z.string().optional(),
+  /** How the subject signed in, where it sent no token: oidc, through a proxy. */
+  signed_in: z.string().optional(),
   address: z.string().optional(),
   /** Method and pattern of the endpoint. */
   endpoint: z.string().optional(),

@@ -43,6 +43,14 @@ export const durations = {
   keysUnknown: 50,
   /** While nobody asks, keys are looked at for the log alone. */
   keysLook: 3_000,
+  /** The keys of who signs people in: looked at again when they are so old, */
+  signInKeys: 600_000,
+  /** for one that is not known, and after a failure, not sooner than this after the last look, */
+  signInAgain: 10_000,
+  /** they have to come within this, */
+  signInAnswer: 5_000,
+  /** and hold for so long while they cannot be read. */
+  signInKeysLast: 3_600_000,
   /** For how long after a request that a disk has failed that is a condition. */
   diskFault: 60_000,
   /** How often it is looked for new certificates. */

@@ -42,6 +42,22 @@ export const ERRORS = {
     remedy:
       "Check the roots with `radserve doctor`, and mount what is missing. Send the path as the server names it, or add the client's name of the share to `RADSERVE_PATH_MAP`. If the path is right, let the server's user read (or write) it.",
   },
+  role_missing: {
+    status: 403,
+    description: "The signed-in person has no role that this server knows.",
+    cause:
+      "No role in the proxy's token is in the file of `RADSERVE_SIGN_IN`, or the token has no roles: the claim has another name, or the issuer leaves it out.",
+    remedy:
+      "Give the person a role, or add the role to that file and send SIGHUP. Check `roles_claim` there.",
+  },
+  other_site: {
+    status: 403,
+    description: "A page of another site made this request in the name of a signed-in person.",
+    cause:
+      "`Sec-Fetch-Site` or `Origin` names another site than `origin` in the file of `RADSERVE_SIGN_IN`; or a program changes something through the proxy without either.",
+    remedy:
+      "Open the page under the address that `origin` names, or correct it. Programs send a token of their own.",
+  },
   not_found: {
     status: 404,
     description: "There is no such endpoint.",
@@ -270,6 +286,14 @@ export const ERRORS = {
       "The keys folder is empty: its share is not mounted. No key was made there, because other nodes of the database have keys, or because it cannot be asked.",
     remedy:
       "Mount the share of `RADSERVE_KEYS_DIR`; the server finds the keys by itself. If this node is to have keys of its own, run `radserve key new` and `radserve key new --results`.",
+  },
+  sign_in_unavailable: {
+    status: 503,
+    description: "Who is signed in cannot be checked: the issuer's keys cannot be read.",
+    retryAfter: 10,
+    cause:
+      "The address of `jwks` in the file of `RADSERVE_SIGN_IN` does not answer, or not with keys for RS256 or ES256. Known keys hold for an hour meanwhile.",
+    remedy: "`radserve doctor` says what is wrong. Tokens work as before.",
   },
   overloaded: {
     status: 503,

@@ -11,10 +11,11 @@ import { bad, checked, good, inTime, shared, type Diagnosis } from "./doctor/fin
 import { folders, keys } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory, openFiles } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
+import { silentFolders } from "./doctor/silent.js";
 import { bulkDatabase, certificates, port, runningServer, token } from "./doctor/service.js";
 import { during } from "./activity.js";
 import type { Feature } from "./feature.js";
-import { print, type ExitStatus } from "./run.js";
+import { endAfterwards, print, type ExitStatus } from "./run.js";
 
 function configuration(config: Config): Diagnosis[] {
   const { providers, role, threads } = config;
@@ -29,18 +30,32 @@ function configuration(config: Config): Diagnosis[] {
 }
 
 /** The checks that need the settings; each stands alone. */
-async function everything(config: Config, features: readonly Feature[]): Promise<Diagnosis[]> {
+async function everything(given: Config, features: readonly Feature[]): Promise<Diagnosis[]> {
   const report = "Report this as a fault of Radserve, with this line.";
-  const { found, findings } = await keys(config);
+  const silent = await silentFolders(given);
+  const config = silent.without(given);
+  const { state_dir, keys_dir, models_dir } = given;
+  /** A check that reads from these folders is left out where one of them does not answer. */
+  const reading = async <T>(needed: string[], look: () => Promise<T>, otherwise: T): Promise<T> =>
+    needed.some((folder) => silent.has(folder)) ? otherwise : look();
+  const { found, findings } = await reading([keys_dir], () => keys(config), NO_KEYS);
   const newest = found.keys.map(({ created }) => created).sort();
   // Checks that wait for something else run together, before those that compute
-  const asked = (name: string, look: () => Diagnosis[] | Promise<Diagnosis[]>, fix = report) =>
-    inTime(name, checked(name, look, fix), LONGEST_ANSWER_MS);
+  const asked = (
+    name: string,
+    look: () => Diagnosis[] | Promise<Diagnosis[]>,
+    { needed = [state_dir, keys_dir], fix = report }: { needed?: string[]; fix?: string } = {},
+  ) =>
+    reading(needed, () => inTime(name, checked(name, look, fix), LONGEST_ANSWER_MS), [
+      bad(name, "not looked at, because a folder does not answer", "Mend the folder first."),
+    ]);
   const [ofFolders, ofToken, ofCertificate, ofFeature, ofPort, ofDatabase, ofServer] =
     await Promise.all([
-      asked("folders", () => folders(config)),
-      asked("token", () => token(config, found.keys), "Correct RADSERVE_TOKEN or RADSERVE_URL."),
-      asked("certificate", () => certificates(config)),
+      asked("folders", () => folders(config, given)),
+      asked("token", () => token(config, found.keys), {
+        fix: "Correct RADSERVE_TOKEN or RADSERVE_URL.",
+      }),
+      asked("certificate", () => certificates(config), { needed: [] }),
       ofFeatures(config, features, asked),
       asked("port", () => port(config)),
       asked("bulk database", () => bulkDatabase(config, features)),
@@ -50,7 +65,12 @@ async function everything(config: Config, features: readonly Feature[]): Promise
   const onCpu = started.works || config.providers.includes("cuda");
   return [
     ...configuration(config),
-    ...(await checked("models", () => models(config, onCpu), report)),
+    ...silent.findings(),
+    ...(await reading(
+      [models_dir],
+      () => checked("models", () => models(config, onCpu), report),
+      [],
+    )),
     ...started.findings,
     ...(await codecs()),
     ...(await decoder()),
@@ -71,6 +91,11 @@ async function everything(config: Config, features: readonly Feature[]): Promise
     clock(newest.at(-1) ?? ""),
   ];
 }
+
+const NO_KEYS: Awaited<ReturnType<typeof keys>> = {
+  found: { keys: [], problems: [] },
+  findings: [],
+};
 
 async function ofFeatures(
   config: Config,
@@ -143,7 +168,7 @@ export async function doctor(
   if (form.report === true) print(shareableReport(findings));
   else if (form.json === true) print(JSON.stringify(findings, ["name", "ok", "found", "fix"], 2));
   else for (const finding of findings) print(line(finding));
-  // What it asked may never answer, and nobody waits for that
-  if (findings.some(({ late }) => late)) process.exit(statusOf(findings));
+  // What it asked may never answer, and nobody waits for that: Node's own way out would
+  if (findings.some(({ late }) => late)) endAfterwards();
   return statusOf(findings);
 }

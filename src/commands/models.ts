@@ -1,5 +1,5 @@
 /**
- * `radserve models list | card | init | codes | check | try | canary`: what src/models
+ * `radserve models list | card | init | codes | check | compare | try | canary`: what src/models
  * says, with its exit status.
  */
 import path from "node:path";
@@ -15,6 +15,7 @@ import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
 import { folderReading, modelsCanary } from "./models/canary.js";
 import { modelsCheck } from "./models/check.js";
+import { modelsCompare } from "./models/compare.js";
 import { modelsInit } from "./models/init.js";
 import { modelsList } from "./models/list.js";
 import { modelsTry } from "./models/try.js";
@@ -56,6 +57,15 @@ export const check = (config: Config, folder: string, { json }: JsonOption) =>
       await during("Loading the model", () =>
         modelsCheck(path.resolve(folder), { engine, providers, trials }),
       ),
+      json,
+    ),
+  );
+
+/** OpenVINO is opened whether or not the settings name it. */
+export const compare = (config: Config, folder: string, { json }: JsonOption) =>
+  withEngine({ ...config, providers: ["cpu"] }, async ({ engine }) =>
+    say(
+      await during("Running the model by turns", () => modelsCompare(path.resolve(folder), engine)),
       json,
     ),
   );

@@ -16,6 +16,7 @@ import type {
 } from "./types.js";
 import { release } from "../addon/bytes.js";
 import type { GraphAddon } from "../graph/graph-addon.js";
+import type { Provider } from "../graph/types.js";
 import type { Tensor } from "../base/tensor.js";
 import type { VolumeGeometry } from "../images/image.js";
 import type { Manifest, ModelInput } from "../manifest/manifest.js";
@@ -58,7 +59,7 @@ export interface EngineAddon extends GraphAddon {
     version: string;
     maxBatch: number;
     tiling?: Tiling;
-    provider: "cpu" | "cuda";
+    provider: Provider;
     precision: Manifest["execution"]["precision"];
     gpus: readonly number[];
     gpuMemory: number;

@@ -15,6 +15,7 @@ import type { VolumeGeometry } from "../images/image.js";
 import type { Tensor } from "../base/tensor.js";
 import { Model } from "../graph/model.js";
 import { GraphRuntime } from "../graph/runtime.js";
+import type { Provider } from "../graph/types.js";
 import type {
   CanaryTensors,
   EngineInfo,
@@ -76,10 +77,24 @@ export class Engine {
     this.#gpuMemory = options.gpuMemory ?? 0;
     this.#modelsLeave = options.modelsLeave === true;
     this.#checkProvider(options.provider);
+    if (options.openvino === true) this.#checkProvider("openvino");
   }
 
   info(): EngineInfo {
     return this.#runtime.info;
+  }
+
+  /** Why OpenVINO cannot be used, in one sentence with the fix; undefined if it can. */
+  openvinoRefusal(): string | undefined {
+    const problem = this.#runtime.openvinoProblem();
+    return problem === undefined
+      ? undefined
+      : `OpenVINO cannot be used: ${problem}. Run npm run setup:openvino, or leave openvino out of RADSERVE_PROVIDERS.`;
+  }
+
+  /** The version of OpenVINO; undefined where it cannot be used. */
+  get openvinoVersion(): string | undefined {
+    return this.#addon.openvino().version || undefined;
   }
 
   /**
@@ -292,9 +307,10 @@ export class Engine {
     return this.#runtime.close();
   }
 
-  #checkProvider(provider: "cpu" | "cuda"): void {
+  #checkProvider(provider: Provider): void {
     if (provider === "cpu") return;
-    const refusal = cudaRefusal(this.#runtime, this.#gpus);
+    const refusal =
+      provider === "cuda" ? cudaRefusal(this.#runtime, this.#gpus) : this.openvinoRefusal();
     if (refusal !== undefined) throw errors.model_unavailable(refusal);
   }
 

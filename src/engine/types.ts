@@ -2,6 +2,7 @@
 import type { PixelFormat, Interpretation, VolumeGeometry } from "../images/image.js";
 import type { Ensemble, ModelInput, Manifest } from "../manifest/manifest.js";
 import type { ModelOutput } from "../manifest/outputs/outputs.js";
+import type { Provider } from "../graph/types.js";
 import type { Tensor, TensorInfo } from "../base/tensor.js";
 
 /**
@@ -25,8 +26,11 @@ export interface LoadOptions {
   outputs: ModelOutput[];
   /** Names of the model's roles, in the manifest's order. */
   roles?: readonly string[];
-  provider: "cpu" | "cuda";
-  /** CUDA computes in this, float32 where absent; a CPU computes in the types of the graph. */
+  provider: Provider;
+  /**
+   * CUDA and OpenVINO compute in this, float32 where absent; ONNX Runtime on a CPU computes in the
+   * types of the graph.
+   */
   precision?: Manifest["execution"]["precision"];
   batching: Manifest["batching"];
   tiling?: Manifest["tiling"];
@@ -49,7 +53,7 @@ export interface LoadedModel {
   id: number;
   inputs: TensorInfo[];
   outputs: TensorInfo[];
-  provider: "cpu" | "cuda";
+  provider: Provider;
   /** Number of the GPU that it went to. */
   gpu?: number;
   /**
@@ -294,6 +298,8 @@ export interface EngineInfo {
 export interface EngineOptions {
   /** The provider that models are expected to run on; "cuda" is checked at once. */
   provider: "cpu" | "cuda";
+  /** Models are expected to run on OpenVINO, too; it is checked at once. */
+  openvino?: boolean;
   /**
    * Numbers of the GPUs that models may go to; the first where absent. All of them are checked at
    * once.

@@ -8,11 +8,11 @@ import { kindOf, refusalOf } from "./feeds.js";
 import { Model } from "./model.js";
 import { checkTimeout, GraphRuntime, isProvider, untilAborted } from "./runtime.js";
 import { modelStatsOf } from "./stats.js";
-import type { EngineOptions, EngineStats, LoadOptions } from "./types.js";
+import type { EngineOptions, EngineStats, LoadOptions, Provider } from "./types.js";
 
 /** What a file of ONNX may hold: protobuf counts its bytes in 31 bits. */
 const MOST_BYTES = 2 ** 31 - 1;
-const PRECISIONS = ["float32", "tf32", "float16"];
+const PRECISIONS = ["float32", "tf32", "float16", "bfloat16"];
 
 /** Models of this thread. `await using` closes it. */
 export class Engine {
@@ -44,10 +44,11 @@ export class Engine {
     return this.#runtime.info.onnxRuntimeVersion;
   }
 
-  /** Providers that this build of ONNX Runtime has. */
-  get providers(): ("cpu" | "cuda")[] {
+  /** Providers that are installed. */
+  get providers(): Provider[] {
     const cuda = this.#runtime.info.providers.includes("CUDAExecutionProvider");
-    return cuda ? ["cpu", "cuda"] : ["cpu"];
+    const openvino = this.#runtime.openvinoProblem() === undefined;
+    return ["cpu", ...(cuda ? ["cuda" as const] : []), ...(openvino ? ["openvino" as const] : [])];
   }
 
   /**
@@ -57,8 +58,8 @@ export class Engine {
    * @param source a path, or the bytes of a model that has all its weights inside: they are read
    * until the promise is settled
    * @throws EngineError: bad_request for what is no path, no bytes, or more than 2 GiB of them;
-   * model_unavailable where there is no such file, ONNX Runtime cannot use it, or CUDA cannot be
-   * used; deadline_exceeded, cancelled, shutting_down
+   * model_unavailable where there is no such file, ONNX Runtime cannot use it, or CUDA or OpenVINO
+   * cannot be used; deadline_exceeded, cancelled, shutting_down
    */
   async load(source: string | Uint8Array, options: LoadOptions = {}): Promise<Model> {
     const {
@@ -71,7 +72,8 @@ export class Engine {
       timeoutMs,
     } = options;
     checkSource(source);
-    if (!isProvider(provider)) throw unlike("provider", '"cpu" or "cuda"', String(provider));
+    if (!isProvider(provider))
+      throw unlike("provider", '"cpu", "cuda" or "openvino"', String(provider));
     if (!(Number.isInteger(batching.max) && batching.max >= 1 && batching.max <= 1024))
       throw unlike("batching.max", "a whole number from 1 to 1024", String(batching.max));
     if (!PRECISIONS.includes(precision))
@@ -84,6 +86,8 @@ export class Engine {
     const problem = provider === "cuda" ? this.#runtime.cudaProblem(gpus) : undefined;
     if (problem !== undefined)
       throw new EngineError("model_unavailable", `CUDA cannot be used: ${problem}`);
+    if (precision === "bfloat16" && provider !== "openvino")
+      throw unlike("precision", "another than bfloat16, which openvino alone has", precision);
     const isPath = typeof source === "string";
     const name = options.name ?? (isPath ? basename(source) : "model");
     const loaded = await untilAborted(this.#runtime.addon, signal, (cancelId) =>

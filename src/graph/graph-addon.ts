@@ -79,6 +79,8 @@ export interface GraphAddon {
   start(options: { threads: number }): RuntimeInfo;
   /** Why CUDA cannot be used on that GPU; "" if it can. */
   cudaProblem(device: number): string;
+  /** The version of OpenVINO, and why it cannot be used; "" if it can. */
+  openvino(): { version: string; problem: string };
   inspect(path: string): Promise<unknown>;
   loadGraph(options: {
     path: string | undefined;

@@ -5,7 +5,15 @@ import { checkedFeeds, kindOf, wasTransferred } from "./feeds.js";
 import type { LoadedGraph, NativeOutputs } from "./graph-addon.js";
 import { checkTimeout, untilAborted, type GraphRuntime } from "./runtime.js";
 import { modelStatsOf } from "./stats.js";
-import type { Feeds, ModelStats, Outputs, Priority, RunOptions, TensorInfo } from "./types.js";
+import type {
+  Feeds,
+  ModelStats,
+  Outputs,
+  Priority,
+  Provider,
+  RunOptions,
+  TensorInfo,
+} from "./types.js";
 
 /** In the order of Priority in native/scheduling/fair_queue.h. */
 const PRIORITIES: readonly Priority[] = ["high", "normal", "low"];
@@ -28,7 +36,7 @@ export class Model {
   readonly inputs: readonly TensorInfo[];
   /** Those that are tensors. */
   readonly outputs: readonly TensorInfo[];
-  readonly provider: "cpu" | "cuda";
+  readonly provider: Provider;
   /** Number of the GPU that it went to; undefined on a CPU. */
   readonly gpu: number | undefined;
   /** Most runs with one row each that go together; 1 if each runs alone. */
@@ -45,7 +53,7 @@ export class Model {
   constructor(
     runtime: GraphRuntime,
     loaded: LoadedGraph,
-    { name, provider }: { name: string; provider: "cpu" | "cuda" },
+    { name, provider }: { name: string; provider: Provider },
   ) {
     this.#runtime = runtime;
     this.#loaded = loaded;

@@ -79,6 +79,11 @@ export class GraphRuntime {
     return undefined;
   }
 
+  /** Why OpenVINO cannot be used, in words of the system; undefined if it can. */
+  openvinoProblem(): string | undefined {
+    return this.addon.openvino().problem || undefined;
+  }
+
   /** Waits for what runs, and lets go of what this thread holds. Idempotent. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -136,4 +141,4 @@ function fail(thrown: unknown): never {
 }
 
 export const isProvider = (value: unknown): value is Provider =>
-  value === "cpu" || value === "cuda";
+  value === "cpu" || value === "cuda" || value === "openvino";

@@ -41,8 +41,8 @@ export interface TensorInfo {
   names: string[];
 }
 
-/** What runs a graph. */
-export type Provider = "cpu" | "cuda";
+/** What runs a graph: ONNX Runtime on the CPU or on a GPU, or OpenVINO on the CPU. */
+export type Provider = "cpu" | "cuda" | "openvino";
 
 /** "high" goes before "normal", and that before "low", which gets on all the same. */
 export type Priority = "high" | "normal" | "low";
@@ -61,7 +61,10 @@ export interface EngineOptions {
 export interface LoadOptions {
   /** What errors and figures call it; by default the file's name. */
   name?: string;
-  /** "cpu" by default. "cuda" is refused where it cannot be used, never replaced. */
+  /**
+   * "cpu" by default. "cuda" and "openvino" are refused where they cannot be used, never replaced.
+   * Runs of OpenVINO go one after the other, each on all threads.
+   */
   provider?: Provider;
   /**
    * Up to `max` runs with one row each (axis 0 of every input and output is the rows, and no row
@@ -69,8 +72,11 @@ export interface LoadOptions {
    * stay the same; where not, `batching` of the model is 1. 1 by default.
    */
   batching?: { max: number };
-  /** In what CUDA computes; "float32" by default. A CPU computes in the types of the graph. */
-  precision?: "float32" | "tf32" | "float16";
+  /**
+   * In what CUDA ("tf32") or OpenVINO ("bfloat16") computes; "float32" by default. ONNX Runtime on
+   * a CPU computes in the types of the graph.
+   */
+  precision?: "float32" | "tf32" | "float16" | "bfloat16";
   /** Numbers of the GPUs that it may go to; [0] by default. */
   gpus?: readonly number[];
   /** The most bytes that all models of a GPU may take there; 0, the default, is no limit. */

@@ -6,6 +6,7 @@ import { ensembleFacts } from "../manifest/ensemble.js";
 import type { Manifest } from "../manifest/manifest.js";
 import { partFacts, partsThatRun } from "../manifest/model-parts.js";
 import { cascadeFacts, regionFacts } from "../manifest/region.js";
+import { effectivePrecision } from "../models/canary.js";
 import { regionStep } from "./region.js";
 import { straightSteps } from "../models/straighten.js";
 import { release } from "../addon/bytes.js";
@@ -132,7 +133,7 @@ async function finish(
     raw_sha256: told.rawHash.digest("hex"),
     segmentation_grid: gridFacts(entry.manifest.outputs, wholeOutputs(outcome)),
     predecessor: predecessorOf(analysis, base),
-    provider: entry.provider,
+    ...computedBy(entry),
   };
   if (entry.manifest.release !== "active") return model;
   const made: ResultFile[] = [];
@@ -141,6 +142,15 @@ async function finish(
   if (failed(outcome)) return { ...base, status: "failed", error: outcome.ended.toObject() };
   files.push(...made);
   return model;
+}
+
+/** ONNX Runtime on the CPU computes in the types of the graph, whatever precision is named. */
+function computedBy({
+  provider,
+  manifest,
+}: ModelEntry): Pick<ReceiptModel, "provider" | "precision"> {
+  if (provider === undefined || provider === "cpu") return { provider };
+  return { provider, precision: effectivePrecision(provider, manifest.execution.precision) };
 }
 
 /** Makes the picture and the DICOM objects that are planned and possible. */

@@ -227,10 +227,35 @@ export class Runner {
     log.warn({ fault: faultForLog(error) }, "the database of the bulk queue failed; trying again");
     const known = asUnavailable(error, database.connection);
     if (known instanceof BulkUnavailable) troubles.failed(database.problem() ?? known);
+    this.#endOutrun();
     if (!isTableLoss(error)) return;
     await repair([...this.#jobs()]).catch((fault: unknown) =>
       log.error({ fault: faultForLog(fault) }, "the bulk tables could not be made again"),
     );
+  }
+
+  /** Ends the work on all items, which are of other nodes, or soon are. */
+  #endAll(): void {
+    for (const id of this.#inFlight.keys()) this.options.owner.cancel(id);
+    this.#inFlight.clear();
+  }
+
+  /**
+   * A node that has not reached a shared database for so long ends its work: a job whose items went
+   * to other nodes may have been given other versions since, and what this one still wrote would
+   * lie over their results.
+   */
+  #endOutrun(): void {
+    const { config, log } = this.options;
+    const isShared = config.database_url !== undefined;
+    const silent = monotonic() - this.#beatAt;
+    const items = this.#inFlight.size;
+    if (!isShared || items === 0 || silent < durations.nodeLease + durations.jobPinAnew) return;
+    log.warn(
+      { items },
+      "cut off from the database for so long that other nodes may have the items with other versions: their work is ended here",
+    );
+    this.#endAll();
   }
 
   async #rest(): Promise<void> {
@@ -282,7 +307,7 @@ export class Runner {
    * anew.
    */
   async #alive(): Promise<Instance> {
-    const { database, log, owner, recognise, facts } = this.options;
+    const { database, log, recognise, facts } = this.options;
     const at = monotonic();
     const now = facts();
     if (this.#instance !== undefined) {
@@ -297,8 +322,7 @@ export class Runner {
         { items: this.#inFlight.size },
         "silent for too long: the items went to other nodes",
       );
-      for (const id of this.#inFlight.keys()) owner.cancel(id);
-      this.#inFlight.clear();
+      this.#endAll();
       this.#settled.length = 0;
       this.#instance = undefined;
       await recognise();

@@ -7,6 +7,7 @@ import { z } from "zod";
 import { imageInput, type ImageInput } from "./image-input.js";
 import { outputKindSchema } from "./output-kinds.js";
 import { modelOutput, type ModelOutput } from "./outputs/outputs.js";
+import { PRECISIONS, PROVIDERS } from "./providers.js";
 import { modelName, roleName, text } from "./texts.js";
 import { tiling } from "./tiling.js";
 
@@ -230,9 +231,14 @@ const attributeInput = z
 
 const modelInput = z.discriminatedUnion("kind", [imageInput, attributeInput]);
 
+const EXECUTION_MEANING =
+  "The providers (cpu and cuda are ONNX Runtime, openvino is OpenVINO on the CPU), and the " +
+  "precision in which the model was validated: tf32 is cuda's, bfloat16 openvino's; other " +
+  "providers then compute in float32";
+
 const tolerance = z.strictObject({
-  provider: z.enum(["cpu", "cuda"]),
-  precision: z.enum(["float32", "tf32", "float16"]),
+  provider: z.enum(PROVIDERS),
+  precision: z.enum(PRECISIONS),
   absolute: z.number().min(0),
   relative: z.number().min(0),
 });
@@ -390,10 +396,10 @@ export const manifestFields = z.strictObject({
   batching: z.strictObject({ max: z.int().min(1).max(1024) }).describe("The largest batch"),
   execution: z
     .strictObject({
-      providers: z.array(z.enum(["cpu", "cuda"])).min(1),
-      precision: z.enum(["float32", "tf32", "float16"]),
+      providers: z.array(z.enum(PROVIDERS)).min(1),
+      precision: z.enum(PRECISIONS),
     })
-    .describe("The providers, and the precision in which the model was validated"),
+    .describe(EXECUTION_MEANING),
   canary: canary
     .optional()
     .describe("An input and the expected output, with a tolerance; it runs at each load"),

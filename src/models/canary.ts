@@ -19,6 +19,7 @@ import {
 import { decodeNpy, elementCount } from "../engine/npy.js";
 import { readRegular } from "../files/regular-file.js";
 import type { Tiling } from "../manifest/tiling.js";
+import type { Precision, Provider } from "../manifest/providers.js";
 import { resolveModelFile } from "./files.js";
 import { compareTensors, type Tolerance } from "./compare.js";
 
@@ -31,15 +32,14 @@ const WARM_UP_SIDE = 64;
  */
 const LONG_RUN_MS = 500;
 
-type Precision = Manifest["execution"]["precision"];
-
-/** TF32 exists on CUDA only: a CPU computes such a model in float32. */
-export function effectivePrecision(provider: "cpu" | "cuda", precision: Precision): Precision {
-  return provider === "cpu" && precision === "tf32" ? "float32" : precision;
+/** TF32 is CUDA's and bfloat16 OpenVINO's: others compute such a model in float32. */
+export function effectivePrecision(provider: Provider, precision: Precision): Precision {
+  const owner = { tf32: "cuda", bfloat16: "openvino", float32: provider, float16: provider };
+  return owner[precision] === provider ? precision : "float32";
 }
 
 /** The canary's tolerance for a provider; undefined if the manifest gives none. */
-export function toleranceFor(manifest: Manifest, provider: "cpu" | "cuda"): Tolerance | undefined {
+export function toleranceFor(manifest: Manifest, provider: Provider): Tolerance | undefined {
   const precision = effectivePrecision(provider, manifest.execution.precision);
   return manifest.canary?.tolerance.find(
     (t) => t.provider === provider && t.precision === precision,
@@ -131,13 +131,7 @@ async function runCanary(
     throw failed(
       `canary.tolerance has no entry for provider ${loaded.provider} and precision ${precision}; add one that was measured there`,
     );
-  const given = inputs.flatMap(({ tensor }) => {
-    const file = canary.input ?? canary.inputs?.find((one) => one.tensor === tensor)?.file;
-    return file === undefined ? [] : [{ tensor, file }];
-  });
-  const feeds: Tensor[] = [];
-  for (const { tensor, file } of given)
-    feeds.push({ name: tensor, ...(await readTensor(directory, file.path)) });
+  const feeds = await canaryFeeds(canary, inputs, directory);
   const outputs = await run(feeds);
   const expected: Tensor[] = [];
   for (const { tensor, file } of canary.expected) {
@@ -151,6 +145,21 @@ async function runCanary(
       throw failed(`the canary's output "${tensor}" is wrong here: ${difference.text}`);
   }
   return { feeds, expected, ...tolerance };
+}
+
+/** What goes in. */
+export async function canaryFeeds(
+  canary: NonNullable<Manifest["canary"]>,
+  inputs: readonly ModelInput[],
+  directory: string,
+): Promise<Tensor[]> {
+  const feeds: Tensor[] = [];
+  for (const { tensor } of inputs) {
+    const file = canary.input ?? canary.inputs?.find((one) => one.tensor === tensor)?.file;
+    if (file !== undefined)
+      feeds.push({ name: tensor, ...(await readTensor(directory, file.path)) });
+  }
+  return feeds;
 }
 
 async function readTensor(directory: string, path: string): Promise<Omit<Tensor, "name">> {

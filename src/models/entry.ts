@@ -2,6 +2,7 @@
 import type { SessionMemory } from "../engine/types.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { Manifest, Site } from "../manifest/manifest.js";
+import type { Provider } from "../manifest/providers.js";
 import type { FirstModel } from "../manifest/region.js";
 
 /** Plain data, structured-cloneable. */
@@ -22,7 +23,7 @@ export interface ModelEntry {
   nativeId?: number;
   /** Of a model of parts those of all its parts, in their order; the first is nativeId. */
   partIds?: readonly number[];
-  provider?: "cpu" | "cuda";
+  provider?: Provider;
   /** Number of the GPU that it runs on. */
   gpu?: number;
   /**

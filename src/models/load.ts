@@ -13,9 +13,8 @@ import { fileStamps, resolveModelFile, type FileStamp } from "./files.js";
 import { checkGraphs, type GraphLook } from "./graph.js";
 import type { Manifest } from "../manifest/manifest.js";
 import { unitsOf, type ModelUnit } from "../manifest/model-parts.js";
+import type { Provider } from "../manifest/providers.js";
 import { graphPaths, type FolderReport, type SoundModel } from "./read.js";
-
-export type Provider = "cpu" | "cuda";
 
 /**
  * Folders that are no models: manifests to be copied and completed, and what file systems make by

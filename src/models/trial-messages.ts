@@ -12,6 +12,8 @@ export interface TrialOrder extends Order {
   /** Bytes that the weights of models that make room for each other may have together. */
   weights: number;
   folder: string;
+  /** What is to run it. */
+  provider: "cpu" | "openvino";
   /** What counts in place of its model.json. */
   manifest?: unknown;
 }

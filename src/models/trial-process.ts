@@ -3,10 +3,9 @@
  * itself: a graph that takes all memory, or ends its process, so ends this one. It ends with the
  * server.
  */
-import { readFileSync, writeFileSync } from "node:fs";
 import { limitData } from "../addon/confine.js";
-import { tried } from "../base/errno.js";
 import { asRadserveError } from "../base/errors.js";
+import { forgetPeak, processBytes } from "../base/process-bytes.js";
 import { createEngine } from "../engine/engine.js";
 import { nativeIdsOf } from "./entry.js";
 import { loadReport } from "./load.js";
@@ -20,20 +19,7 @@ import {
   type TrialOrder,
 } from "./trial-messages.js";
 
-/** Bytes of this process, by the name of the line in /proc/PID/status (proc(5)). */
-function bytesOf(name: "VmData" | "VmHWM" | "VmRSS"): number {
-  const found = new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(
-    readFileSync("/proc/self/status", "utf8"),
-  );
-  return Number(found?.[1] ?? 0) * 1024;
-}
-
-/** Sets the peak (VmHWM) back to what the process has now: 5 in clear_refs, proc(5). */
-function forgetPeak(): void {
-  tried(() => writeFileSync("/proc/self/clear_refs", "5"));
-}
-
-async function trial({ folder, manifest, bytes, weights }: TrialOrder): Promise<void> {
+async function trial({ folder, manifest, provider, bytes, weights }: TrialOrder): Promise<void> {
   const engine = createEngine({ provider: "cpu" });
   engine.limitWeights(weights);
   const report = await (manifest === undefined
@@ -41,12 +27,12 @@ async function trial({ folder, manifest, bytes, weights }: TrialOrder): Promise<
     : judgeManifest(folder, manifest));
   process.send?.(READ);
   forgetPeak();
-  const before = bytesOf("VmRSS");
-  limitData(bytesOf("VmData") + bytes);
+  const before = processBytes("VmRSS");
+  limitData(processBytes("VmData") + bytes);
   // To look at graphs writes out functions that call functions, which may take for ever
   const looked = () => void process.send?.(LOOKED);
-  const { entry, error } = await loadReport(report, engine, ["cpu"], { looked });
-  const took = Math.max(0, bytesOf("VmHWM") - before);
+  const { entry, error } = await loadReport(report, engine, [provider], { looked });
+  const took = Math.max(0, processBytes("VmHWM") - before);
   const runs = engine.runMemory();
   for (const id of entry === undefined ? [] : nativeIdsOf(entry)) await engine.unload(id);
   await engine.close();
@@ -57,7 +43,7 @@ async function trial({ folder, manifest, bytes, weights }: TrialOrder): Promise<
 async function look({ graph, bytes }: LookOrder): Promise<void> {
   const engine = createEngine({ provider: "cpu" });
   process.send?.(READ);
-  limitData(bytesOf("VmData") + bytes);
+  limitData(processBytes("VmData") + bytes);
   const answer: LookAnswer = await engine.inspectGraph(graph).then(
     (found) => ({ graph: found }),
     (thrown: unknown) => ({ error: asRadserveError(thrown).toObject() }),

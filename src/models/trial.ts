@@ -17,7 +17,8 @@ import { VERSION } from "../base/version.js";
 import { replacePrivately } from "../files/private-file.js";
 import { textOfRegularSync } from "../files/regular-file.js";
 import type { GraphLook } from "./graph.js";
-import { providerOf, type Provider } from "./load.js";
+import type { Provider } from "../manifest/providers.js";
+import { providerOf } from "./load.js";
 import type { FolderReport, SoundModel } from "./read.js";
 import {
   LOOKED,
@@ -59,6 +60,7 @@ export interface TrialOptions {
   providers: readonly Provider[];
   /** ONNX Runtime's. */
   version: string;
+  openvinoVersion?: string | undefined;
   threads: number;
   /** Bytes that the weights of models that make room for each other may have together. */
   weights: number;
@@ -117,8 +119,9 @@ export class ModelTrials {
     const { asGiven = false } = limits;
     if (model === undefined || problems.length > 0) return undefined;
     if (model.manifest.release === "off" && !asGiven) return undefined;
-    if (providerOf(model.manifest, this.options.providers) !== "cpu") return undefined;
-    const key = this.#keyOf(model);
+    const provider = providerOf(model.manifest, this.options.providers);
+    if (provider === undefined || provider === "cuda") return undefined;
+    const key = this.#keyOf(model, provider);
     const before = this.#remembered().find((one) => one.model === key);
     const known = before === undefined ? undefined : resultOf(report.name, before, limits);
     if (known !== undefined) return known;
@@ -126,6 +129,7 @@ export class ModelTrials {
     const manifest = asGiven ? { manifest: { ...model.manifest, release: "active" } } : {};
     const order: TrialOrder = {
       folder: report.directory,
+      provider,
       bytes: limits.bytes,
       weights: this.options.weights,
       ...manifest,
@@ -175,9 +179,10 @@ export class ModelTrials {
     this.#child = undefined;
   }
 
-  #keyOf({ sha256 }: SoundModel): string {
-    const { version, threads } = this.options;
-    return [sha256, VERSION, version, threads].join(" ");
+  #keyOf({ sha256 }: SoundModel, provider: "cpu" | "openvino"): string {
+    const { version, openvinoVersion, threads } = this.options;
+    const by = provider === "cpu" ? [] : [provider, openvinoVersion];
+    return [sha256, VERSION, version, threads, ...by].join(" ");
   }
 
   #ask<Answer>(order: TrialOrder | LookOrder, stop?: AbortSignal): Promise<Ended<Answer>> {

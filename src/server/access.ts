@@ -9,7 +9,8 @@ import { FailedTokens } from "./failed-tokens.js";
 import type { Context } from "./services.js";
 import type { LivingKeyring } from "./keys.js";
 import type { Route } from "./route.js";
-import { authenticate } from "./tokens.js";
+import type { RunningFeatures } from "./running-features.js";
+import { authenticate, withoutBlanks, type Caller } from "./tokens.js";
 
 const BURST_SECONDS = 10;
 const MOST_SUBJECTS = 10_000;
@@ -117,25 +118,34 @@ export interface Access {
   enter(ctx: Context, route: Route): () => void;
 }
 
-export function accessTo({ config, keyring }: { config: Config; keyring: LivingKeyring }): Access {
+interface AccessOptions {
+  config: Config;
+  keyring: LivingKeyring;
+  features: Pick<RunningFeatures, "people">;
+}
+
+export function accessTo({ config, keyring, features }: AccessOptions): Access {
   const rate = new RateLimit(config.rate_limit);
   const failed = new FailedTokens(config.failed_tokens);
   const inWork = new RequestsInWork(config.requests_per_subject, "requests");
   const uploads = new RequestsInWork(MOST_UPLOADS, "uploads");
   const bulkBodies = new RequestsInWork(MOST_BULK_BODIES, "bulk requests");
   const local = new Networks([...LOOPBACK, ...config.metrics_allow]);
+  /** A token decides; only without one it is asked whom a proxy signed in. */
+  const callerOf = async ({ req }: Context): Promise<Caller> => {
+    // Node's headers.authorization is the first of several; joined, as RFC 9110, 5.3 reads them,
+    // they are no token.
+    const token = withoutBlanks(req.headersDistinct.authorization?.join(",") ?? "");
+    const person = token === "" ? await features.people?.callerOf(req) : undefined;
+    if (person !== undefined) return person;
+    await keyring.fresh();
+    return authenticate(token, keyring, config);
+  };
   return {
     async check(ctx, route) {
       if (route.auth === "open" || (route.auth === "local" && isLocal(ctx, local))) return;
-      await keyring.fresh();
       try {
-        // Node's headers.authorization is the first of several; joined, as RFC 9110, 5.3 reads
-        // them, they are no token.
-        ctx.state.caller = authenticate(
-          ctx.req.headersDistinct.authorization?.join(","),
-          keyring,
-          config,
-        );
+        ctx.state.caller = await callerOf(ctx);
       } catch (error) {
         if (error instanceof RadserveError && error.code === "unauthorized")
           await failed.slow(ctx.state.address, ctx.res);

@@ -63,6 +63,7 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
     request_id: requestId,
     ...(caller === undefined ? {} : { subject: caller.subject }),
     ...(caller?.jti === undefined ? {} : { jti: caller.jti }),
+    ...(caller?.signedIn === undefined ? {} : { signed_in: caller.signedIn }),
     ...(address === undefined ? {} : { address }),
     ...(id !== undefined && UUID.test(id) ? { job_id: id.toLowerCase() } : {}),
     ...(query.length === 0

@@ -3,6 +3,7 @@ import { z } from "zod";
 import { engineStatsSchema, type EngineModelStats, type EngineStats } from "../engine/stats.js";
 import type { ErrorObject } from "../base/errors.js";
 import { acceptsSchema } from "../manifest/manifest.js";
+import { PROVIDERS } from "../manifest/providers.js";
 import { nativeIdsOf, type ModelEntry } from "../models/entry.js";
 import type { ModelProblem } from "../models/set.js";
 import { answerSchema } from "../results/receipt/receipt.js";
@@ -47,7 +48,7 @@ const listed = z.strictObject({
   stage: z.enum(["draft", "final"]),
   release: z.enum(["off", "shadow", "active"]),
   required: z.boolean(),
-  provider: z.enum(["cpu", "cuda"]).nullable(),
+  provider: z.enum(PROVIDERS).nullable(),
   gpu: z.int().nonnegative().nullable().describe("Number of the GPU that it runs on"),
   health: z.enum(["ready", "failed", "off"]),
   residence: listedResidence

@@ -70,7 +70,15 @@ function responses(route: DescribedRoute): Record<string, unknown> {
   const byStatus = new Map<number, ErrorCode[]>();
   const codes: ErrorCode[] = [...(route.errors ?? []), "internal"];
   if (route.auth !== "open")
-    codes.push("unauthorized", "rate_limited", "revocations_unavailable", "keys_missing");
+    codes.push(
+      "unauthorized",
+      "role_missing",
+      "other_site",
+      "rate_limited",
+      "revocations_unavailable",
+      "keys_missing",
+      "sign_in_unavailable",
+    );
   if (route.auth === undefined && route.audited !== false) codes.push("audit_failed");
   const hasBody = route.body !== undefined || route.takesFile !== undefined;
   if (hasBody || route.query !== undefined) codes.push("bad_request");

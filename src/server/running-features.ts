@@ -1,7 +1,18 @@
 /** The features that have started, and what the server may ask of them. */
+import type { IncomingMessage } from "node:http";
 import type { Sending } from "../inference/result-hook.js";
 import type { Condition } from "./condition.js";
 import type { ReadMetric } from "./metrics.js";
+import type { Caller } from "./tokens.js";
+
+/** People who are signed in by a proxy. */
+export interface SignedIn {
+  /**
+   * The person of a request without a token; undefined where nobody says who it is.
+   * @throws RadserveError
+   */
+  callerOf(request: IncomingMessage): Promise<Caller | undefined>;
+}
 
 /** A feature that has started. */
 export interface Running {
@@ -14,6 +25,8 @@ export interface Running {
    * made.
    */
   localDatabase?: { isMade: boolean } | undefined;
+  /** Set where people need no token of their own. */
+  people?: SignedIn | undefined;
   /** What is wrong now, as far as it has looked. */
   conditions?(): Condition[];
   /** Looks at files for its conditions; called now and again. */
@@ -65,6 +78,10 @@ export class RunningFeatures {
   /** The one that sends results on. */
   get sending(): Sending | undefined {
     return this.all.find(({ sending }) => sending !== undefined)?.sending;
+  }
+
+  get people(): SignedIn | undefined {
+    return this.all.find(({ people }) => people !== undefined)?.people;
   }
 
   get localDatabase(): Running["localDatabase"] {

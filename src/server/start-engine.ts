@@ -26,8 +26,10 @@ export function startEngine(config: Config): StartedEngine {
     return { engine: createEngine(options), options, providers: config.providers };
   } catch (fault) {
     if (options.provider === "cpu" || config.gpu_fallback !== "cpu") throw fault;
-    const cpu = { provider: "cpu", modelsLeave: options.modelsLeave === true } as const;
-    return { engine: createEngine(cpu), options: cpu, providers: ["cpu"], fault };
+    const { modelsLeave = false, openvino = false } = options;
+    const cpu = { provider: "cpu", modelsLeave, openvino } as const;
+    const others = config.providers.filter((one) => one !== "cuda" && one !== "cpu");
+    return { engine: createEngine(cpu), options: cpu, providers: [...others, "cpu"], fault };
   }
 }
 
@@ -39,5 +41,7 @@ export function trialsOf(
 ): ModelTrials {
   const { onnxRuntimeVersion: version, threads } = engine.info();
   const { state_dir: stateDir } = config;
-  return new ModelTrials({ stateDir, providers, version, threads, weights });
+  // It is not even opened where nobody asks for it
+  const openvinoVersion = providers.includes("openvino") ? engine.openvinoVersion : undefined;
+  return new ModelTrials({ stateDir, providers, version, openvinoVersion, threads, weights });
 }

@@ -24,6 +24,8 @@ export interface Caller {
   outputRoots: string[] | undefined;
   /** Destinations that it may send to; all if undefined. */
   destinations?: string[] | undefined;
+  /** Set where no token of ours says who it is: a proxy signed the person in. */
+  signedIn?: "oidc";
 }
 
 export interface Expectations {
@@ -41,6 +43,9 @@ const LONGEST_TOKEN = 8192;
 const DEEPEST = 32;
 /** Characters; a token with a longer jti is refused. */
 export const LONGEST_JTI = 256;
+
+/** A key that checks tokens; it has a name, unless it is the only one of its algorithm. */
+export type CheckingKey = Pick<Key, "algorithm" | "verify"> & { kid: string | undefined };
 
 const headerSchema = z.object({
   alg: z.enum(["HS256", "RS256", "ES256"]),
@@ -77,7 +82,7 @@ export class TokenRefused extends Error {
   }
 }
 
-function invalid(why: string | TokenRefused, details?: ErrorDetails): RadserveError {
+export function invalid(why: string | TokenRefused, details?: ErrorDetails): RadserveError {
   const cause = typeof why === "string" ? new TokenRefused(why) : why;
   return errors.unauthorized("Invalid token", details, { cause });
 }
@@ -95,14 +100,18 @@ function jsonPart(part: string): unknown {
   return JSON.parse(text) as unknown;
 }
 
+export type TokenHeader = z.infer<typeof headerSchema>;
+
+/** Whether a key may have signed this header. */
+export const fits = ({ algorithm, kid }: CheckingKey, header: TokenHeader): boolean =>
+  algorithm === header.alg && (header.kid === undefined || kid === header.kid);
+
 /**
  * The one key that may have signed this header: by kid, or, without kid, the only one of its
  * algorithm.
  */
-function keyFor(header: z.infer<typeof headerSchema>, keys: readonly Key[]): Key {
-  const fitting = keys.filter(
-    (key) => key.algorithm === header.alg && (header.kid === undefined || key.kid === header.kid),
-  );
+function keyFor(header: TokenHeader, keys: readonly CheckingKey[]): CheckingKey {
+  const fitting = keys.filter((key) => fits(key, header));
   const [key] = fitting;
   if (key === undefined || fitting.length > 1) throw invalid("unknown_key");
   return key;
@@ -110,11 +119,8 @@ function keyFor(header: z.infer<typeof headerSchema>, keys: readonly Key[]): Key
 
 type Claims = z.infer<typeof claimsSchema>;
 
-/**
- * Claims of a token with the right form, signature and issuer, and with an nbf that has passed, if
- * there is one.
- */
-function claimsOf(token: string, keys: readonly Key[], { issuer, audience }: Expectations): Claims {
+/** The header of a token that has the right form. @throws "Invalid token" */
+export function headerOf(token: string): TokenHeader {
   const parts = token.split(".");
   const [first = "", second = "", signature = ""] = parts;
   if (token.length > LONGEST_TOKEN || parts.length !== 3) throw invalid("malformed");
@@ -123,15 +129,37 @@ function claimsOf(token: string, keys: readonly Key[], { issuer, audience }: Exp
   if (header === undefined) throw invalid("malformed");
   if (Buffer.from(signature, "base64url").toString("base64url") !== signature)
     throw invalid("malformed");
+  return header;
+}
+
+/**
+ * What a token says whose signature, issuer and audience are right, and whose nbf has passed, if
+ * there is one.
+ * @param header of this token
+ * @param expected hasOtherClock: its nbf may be a little ahead of our clock
+ * @throws "Invalid token"
+ */
+export function signedClaims(
+  token: string,
+  header: TokenHeader,
+  keys: readonly CheckingKey[],
+  { issuer, audience, hasOtherClock = false }: Expectations & { hasOtherClock?: boolean },
+): unknown {
   const { verify, algorithm } = keyFor(header, keys);
   const meant = { algorithms: [algorithm], issuer, audience };
-  let payload;
   try {
-    payload = jwt.verify(token, verify, { ...meant, ignoreExpiration: true });
+    return jwt.verify(token, verify, {
+      ...meant,
+      ignoreExpiration: true,
+      clockTolerance: hasOtherClock ? CLOCK_LEEWAY : 0,
+    });
   } catch {
     throw invalid("signature_or_issuer");
   }
-  const claims = claimsSchema.safeParse(payload).data;
+}
+
+function claimsOf(token: string, keys: readonly Key[], expected: Expectations): Claims {
+  const claims = claimsSchema.safeParse(signedClaims(token, headerOf(token), keys, expected)).data;
   if (claims === undefined) throw invalid("claims");
   return claims;
 }
@@ -167,6 +195,20 @@ function refuseLongLife(
   });
 }
 
+/** @param exp seconds since 1970 @throws "Token expired" */
+export function refuseExpired(exp: number, who: TokenRefused["who"]): void {
+  if (exp * 1000 <= Date.now())
+    throw errors.unauthorized("Token expired", undefined, {
+      cause: new TokenRefused("expired", who),
+    });
+}
+
+/**
+ * The value of a header. RFC 9110, 5.6.3: blanks around it are spaces and tabs; others would be
+ * part of the token.
+ */
+export const withoutBlanks = (value: string): string => value.replace(/^[ \t]+|[ \t]+$/g, "");
+
 /**
  * Checks an Authorization header. Throws unauthorized with exactly "Token missing", "Token expired"
  * or "Invalid token"; a `Bearer ` prefix is the last, with a hint in the details, and so is a token
@@ -178,8 +220,7 @@ export function authenticate(
   keyring: Keyring,
   expected: Expectations = {},
 ): Caller {
-  // RFC 9110, 5.6.3: blanks around a value are spaces and tabs; others would be part of the token
-  const token = header?.replace(/^[ \t]+|[ \t]+$/g, "") ?? "";
+  const token = withoutBlanks(header ?? "");
   if (token === "")
     throw errors.unauthorized("Token missing", undefined, { cause: new TokenRefused("missing") });
   if (/^bearer(\s|$)/i.test(token))
@@ -191,10 +232,7 @@ export function authenticate(
   const { sub, exp, iat, jti, admin, input_roots, output_roots, destinations } = claims;
   const who = { subject: sub, jti };
   if (jti !== undefined && keyring.isRevoked(jti)) throw invalid(new TokenRefused("revoked", who));
-  if (exp * 1000 <= Date.now())
-    throw errors.unauthorized("Token expired", undefined, {
-      cause: new TokenRefused("expired", who),
-    });
+  refuseExpired(exp, who);
   refuseLongLife({ exp, iat }, expected.token_max_age, who);
   if (!keyring.listsRevoked())
     throw revocationsUnavailable(new TokenRefused("revocations_unavailable", who));

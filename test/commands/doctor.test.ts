@@ -2,64 +2,31 @@
  * Faults are planted one at a time in a place where all is well; doctor has to name each, with what
  * to do.
  */
-import { execFile, execFileSync, fork, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import {
   chmodSync,
-  chownSync,
   cpSync,
-  existsSync,
   mkdirSync,
-  mkdtempSync,
   readFileSync,
   rmSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
 import net from "node:net";
-import os from "node:os";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
 import t, { type Test } from "tap";
-import {
-  databaseFolders,
-  type DatabaseFolders,
-} from "../../src/features/local-postgres/folders.js";
 import { shared } from "../../src/commands/doctor/finding.js";
-import { SharedPostgres } from "../crash/lib/postgres.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { postgresChild, privatePlace, removePlace } from "../support/private-postgres.js";
 import { TestCa } from "../support/certificates.js";
+import { asNobody, Doctor, set, type Finding, type Planted } from "../support/doctor-faults.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
-import type { DoctorTask } from "../support/doctor-child.js";
-import { databaseUrl, isRoot, sharedDatabase } from "../support/postgres.js";
+import { databaseUrl, sharedDatabase } from "../support/postgres.js";
 import { expiredToken, freePort, radserve, root, type Place } from "../support/server.js";
 
-interface Finding {
-  name: string;
-  ok: boolean;
-  found: string;
-  fix?: string;
-}
-
-interface Planted {
-  fault: string;
-  /** Puts the fault in place. */
-  plant: (place: Place, t: Test) => void | Promise<void>;
-  finding: string;
-  found: RegExp;
-  fix: RegExp;
-  /** It is told of, and the exit status stays 0. */
-  advice?: true;
-  /** Doctor runs as the account of this test, which sees what processes of its own hold. */
-  own?: true;
-  skip?: string | false;
-}
-
-const NOBODY = 65_534;
 const main = path.join(root, "dist/src/main.js");
+
 /** A gateway for what one peer sends. @param change is put into the file */
 function gateway(place: Place, change: object): void {
   const { directory, environment, input, output } = place;
@@ -72,19 +39,8 @@ function gateway(place: Place, change: object): void {
   writeFileSync(environment["RADSERVE_GATEWAY"], JSON.stringify({ ...usual, ...change }));
 }
 
-/** The account that may do least, if it reaches this clone. */
-const reaches =
-  isRoot &&
-  spawnSync(process.execPath, [main, "--version"], { uid: NOBODY, gid: NOBODY }).status === 0;
-const asNobody = isRoot && !reaches ? "the account nobody does not reach this clone" : false;
 const ca = commandsAre("openssl") === false ? new TestCa() : undefined;
 const withoutCa = ca === undefined ? "openssl is not there" : false;
-
-const set =
-  (name: string, value: string | ((place: Place) => string)) =>
-  (place: Place): void => {
-    place.environment[name] = typeof value === "string" ? value : value(place);
-  };
 
 const model = ({ environment }: Place, name = "") =>
   path.join(environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", name);
@@ -205,48 +161,15 @@ function copyOfProgram(place: Place, change: (copy: string) => void): void {
   const copy = path.join(place.directory, "program");
   mkdirSync(copy);
   for (const name of ["dist/src", "build/Release"])
-    cpSync(path.join(root, name), path.join(copy, name), { recursive: true });
+    cpSync(path.join(root, name), path.join(copy, name), {
+      recursive: true,
+      filter: (file) => !file.endsWith(".map"),
+    });
   cpSync(path.join(root, "package.json"), path.join(copy, "package.json"));
   symlinkSync(path.join(root, "node_modules"), path.join(copy, "node_modules"));
   change(copy);
   place.main = path.join(copy, "dist/src/main.js");
 }
-
-/**
- * A private database of the place, made by a process that is no server: with "killed" it outlives
- * that process, and with "ended" it was stopped and its data are left.
- */
-async function privateDatabase(
-  place: Place,
-  t: Test,
-  how: "killed" | "ended",
-): Promise<DatabaseFolders> {
-  const state_dir = place.environment["RADSERVE_STATE_DIR"]!;
-  const folders = databaseFolders(state_dir);
-  t.teardown(() => removePlace(folders));
-  const owner = postgresChild(t, { state_dir });
-  const { error } = await owner.answer;
-  if (error !== undefined) throw new Error(error);
-  await (how === "killed" ? owner.kill() : owner.finish());
-  return folders;
-}
-
-let postgres: Promise<SharedPostgres> | undefined;
-t.teardown(async () => (await postgres)?.stop());
-/** The address, with its password, of a PostgreSQL that asks for one. */
-async function guarded(): Promise<string> {
-  postgres ??= SharedPostgres.start();
-  return (await postgres).url;
-}
-
-/** Another state directory than that of the place, as if it had been somebody's before. */
-const elsewhere = (place: Place): Place => ({
-  ...place,
-  environment: {
-    ...place.environment,
-    RADSERVE_STATE_DIR: path.join(place.directory, "state-of-before"),
-  },
-});
 
 /** Options of Node.js under which it says that it is another version. */
 const ofNode = (version: string) =>
@@ -512,24 +435,6 @@ const PLANTED: Planted[] = [
     fix: /Start it, or correct DATABASE_URL/,
   },
   {
-    fault: "a wrong password of PostgreSQL",
-    plant: async (place) => {
-      place.environment["DATABASE_URL"] = (await guarded()).replace(":secret@", ":wrong@");
-    },
-    finding: "bulk database",
-    found: /cannot be used \(28P01\)/,
-    fix: /Correct the user and password/,
-  },
-  {
-    fault: "no password of PostgreSQL",
-    plant: async (place) => {
-      place.environment["DATABASE_URL"] = (await guarded()).replace(":secret@", "@");
-    },
-    finding: "bulk database",
-    found: /cannot be used \(SASL: .*password/,
-    fix: /correct DATABASE_URL/,
-  },
-  {
     fault: "a user of PostgreSQL who may make no tables",
     plant: (place, t) =>
       set("DATABASE_URL", databaseUrl(t).replace(/\w+(?=\?)/, "postgres"))(place),
@@ -574,59 +479,6 @@ const PLANTED: Planted[] = [
     finding: "bulk database",
     found: /\/nowhere \(ENOENT\)/,
     fix: /RADSERVE_POSTGRES_BIN/,
-  },
-  {
-    fault: "a private PostgreSQL that outlived its server",
-    plant: async (place, t) => {
-      await privateDatabase(place, t, "killed");
-    },
-    finding: "orphaned database",
-    found:
-      /^PostgreSQL runs on .*\(process \d+\), and no server does: it outlived that of .*state\.$/,
-    fix: /Start a server with that state directory.*kill -INT \d+$/,
-    advice: true,
-    own: true,
-  },
-  {
-    fault: "a private PostgreSQL whose state directory is gone",
-    plant: async (place, t) => {
-      const before = elsewhere(place);
-      await privateDatabase(before, t, "killed");
-      rmSync(before.environment["RADSERVE_STATE_DIR"]!, { recursive: true });
-    },
-    finding: "orphaned database",
-    found: /\(process \d+\), and its state directory .*state-of-before is gone\.$/,
-    fix: /kill -INT \d+$/,
-    advice: true,
-    own: true,
-    skip: isRoot ? false : "the data of others than root go with their state directory",
-  },
-  {
-    fault: "data of a private database whose state directory is gone",
-    plant: async (place, t) => {
-      const before = elsewhere(place);
-      await privateDatabase(before, t, "ended");
-      rmSync(before.environment["RADSERVE_STATE_DIR"]!, { recursive: true });
-    },
-    finding: "orphaned database",
-    found:
-      /^\/var\/lib\/.* \(\d+ MiB\) is the database of .*state-of-before, which is not there\.$/,
-    fix: /put it back.*rm -r \/var\/lib\/radserve-postgres\/[0-9a-f]{16}$/,
-    advice: true,
-    own: true,
-    skip: isRoot ? false : "the data of others than root go with their state directory",
-  },
-  {
-    fault: "a private database that DATABASE_URL has replaced",
-    plant: async (place, t) => {
-      await privateDatabase(place, t, "ended");
-      place.environment["DATABASE_URL"] = databaseUrl(t);
-    },
-    finding: "orphaned database",
-    found: /\(\d+ MiB\) holds a private database, and DATABASE_URL names another/,
-    fix: /start once without DATABASE_URL.*rm -r /,
-    advice: true,
-    own: true,
   },
   {
     fault: "a GPU that is asked for and cannot be used",
@@ -748,91 +600,12 @@ const PLANTED: Planted[] = [
   },
 ];
 
-/** Everything below a folder is that account's. */
-function give(folder: string, id: number): void {
-  spawnSync("chown", ["-R", `${id}:${id}`, folder]);
-  chownSync(folder, id, id);
-}
-
-interface Look {
-  status: number;
-  findings: Finding[];
-}
-
-/** A process that looks at one place after the other, which costs less than starting it. */
-class Looker {
-  readonly #child;
-  readonly #ended: Promise<never>;
-
-  constructor(account: { uid: number; gid: number } | object) {
-    const program = fileURLToPath(new URL("../support/doctor-child.js", import.meta.url));
-    this.#child = fork(program, { ...account, cwd: "/" });
-    this.#ended = once(this.#child, "exit").then(([status]) => {
-      throw new Error(`the process that looks ended with ${String(status)}`);
-    });
-    this.#ended.catch(() => undefined);
-    t.teardown(() => this.#child.disconnect());
-  }
-
-  async look({ environment, directory }: Place): Promise<Look> {
-    const task: DoctorTask = { environment, directory };
-    const answered = once(this.#child, "message");
-    this.#child.send(task);
-    const [answer] = (await Promise.race([answered, this.#ended])) as [Look];
-    return answer;
-  }
-}
-
-const ownLooker = new Looker({});
-const boundLooker = reaches ? new Looker({ uid: NOBODY, gid: NOBODY }) : ownLooker;
-
-/** As an account that the modes of files bind, where there is one. */
-function askChild(place: Place): Promise<Look> {
-  if (reaches) give(place.directory, NOBODY);
-  return boundLooker.look(place);
-}
-
-/**
- * Runs the command itself as the account of this test: where its program or its Node.js is the
- * fault, and its exit.
- */
-async function look(place: Place): Promise<Look> {
-  const options = { env: place.environment, cwd: place.directory };
-  const words = [place.main ?? main, "doctor", "--json"];
-  const { status, stdout } = await promisify(execFile)(process.execPath, words, options).then(
-    (ran) => ({ ...ran, status: 0 }),
-    (error: unknown) => {
-      const { code, stdout } = error as { code: number; stdout: string };
-      return { status: code, stdout };
-    },
-  );
-  return { status, findings: JSON.parse(stdout) as Finding[] };
-}
-
-const initialised = mkdtempSync(path.join(os.tmpdir(), "radserve-doctor-"));
-t.teardown(() => rmSync(initialised, { recursive: true }));
-
-/**
- * A place where doctor finds nothing, with the model ct-tissue. The state is that of one `radserve
- * init` for all.
- */
-async function soundPlace(t: Test): Promise<Place> {
-  const place = privatePlace(t);
-  t.teardown(() => place.remove());
-  const state = path.join(initialised, "state");
-  if (!existsSync(state)) {
-    const environment = { ...place.environment, RADSERVE_STATE_DIR: state };
-    t.equal((await radserve({ ...place, environment }, "init")).status, 0);
-  }
-  execFileSync("cp", ["-a", state, place.environment["RADSERVE_STATE_DIR"]!]);
-  return place;
-}
-
 t.setTimeout(600_000);
+const doctor = new Doctor(t);
 
 t.test("nothing is found where nothing was planted", { skip: needs(ADDON) }, async (t) => {
-  const place = await soundPlace(t);
-  const { status, findings } = await askChild(place);
+  const place = await doctor.soundPlace(t);
+  const { status, findings } = await doctor.look(place);
   // Other tests run beside this one, and some leave databases alone for a while.
   const ours = findings.filter(
     ({ name, found }) => name !== "orphaned database" || found.includes(place.directory),
@@ -844,24 +617,11 @@ t.test("nothing is found where nothing was planted", { skip: needs(ADDON) }, asy
   t.equal(status, 0);
 });
 
-for (const { fault, plant, finding, found, fix, advice, own, skip } of PLANTED)
-  t.test(fault, { skip: needs(ADDON) || (skip ?? false) }, async (t) => {
-    const place = await soundPlace(t);
-    await plant(place, t);
-    const isReal = place.main !== undefined || "NODE_OPTIONS" in place.environment;
-    const asOwn = own === true ? ownLooker.look(place) : undefined;
-    const { status, findings } = await (isReal ? look(place) : (asOwn ?? askChild(place)));
-    const told = findings.filter((one) => one.name === finding && one.fix !== undefined);
-    t.ok(
-      told.some((one) => found.test(one.found) && fix.test(one.fix ?? "")),
-      JSON.stringify(findings.filter((one) => one.fix !== undefined)),
-    );
-    t.equal(status, advice === true ? 0 : 1);
-  });
+doctor.plantEach(PLANTED);
 
 t.test("the ports of the server itself are not taken", { skip: needs(ADDON) }, async (t) => {
   const { startServer } = await import("../support/server.js");
-  const place = await soundPlace(t);
+  const place = await doctor.soundPlace(t);
   gateway(place, { dicom: { port: await freePort() } });
   const server = await startServer(place);
   t.teardown(() => server.stop());
@@ -874,13 +634,13 @@ t.test("the ports of the server itself are not taken", { skip: needs(ADDON) }, a
 });
 
 t.test("gateway for results alone have no spool", { skip: needs(ADDON) }, async (t) => {
-  const place = await soundPlace(t);
+  const place = await doctor.soundPlace(t);
   gateway(place, {
     spool: undefined,
     rules: [],
     destinations: { pacs: { type: "stow", url: "http://pacs/dicom-web" } },
   });
-  const { findings } = await askChild(place);
+  const { findings } = await doctor.look(place);
   t.match(
     findings.find(({ name }) => name === "gateway"),
     { ok: true, found: "no images come in; destinations: pacs" },
@@ -888,7 +648,7 @@ t.test("gateway for results alone have no spool", { skip: needs(ADDON) }, async 
 });
 
 t.test("fewer open files than serving needs", { skip: needs(ADDON) }, async (t) => {
-  const { environment: env, directory: cwd } = await soundPlace(t);
+  const { environment: env, directory: cwd } = await doctor.soundPlace(t);
   const words = ["-c", 'ulimit -n 100; exec "$0" "$@"', process.execPath, main, "doctor", "--json"];
   const { status, stdout } = spawnSync("sh", words, { env, cwd, encoding: "utf8" });
   t.match(
@@ -902,7 +662,7 @@ t.test(
   "a report for strangers tells the machine and which checks failed, and names nobody's folders, models or tokens",
   { skip: needs(ADDON) },
   async (t) => {
-    const place = await soundPlace(t);
+    const place = await doctor.soundPlace(t);
     gateway(place, {
       destinations: { "pacs-of-doe": { type: "stow", url: "http://127.0.0.1:9/x" } },
     });

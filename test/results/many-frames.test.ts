@@ -2,7 +2,6 @@
  * What is made of an image of very many frames costs each frame the same, however many there are.
  */
 import t from "tap";
-import { volumeOf } from "../../src/images/dicom/volume.js";
 import { readImage } from "../../src/images/read-image.js";
 import { statedSides } from "../../src/results/findings/sides.js";
 import { measurementGroups } from "../../src/results/dicom/groups.js";
@@ -41,12 +40,6 @@ t.test("the sides that an image states are looked for once", async (t) => {
   });
   t.equal(asked, 3_000 * again);
   t.ok(again < 5, `${again} reads of the image, however many frames it has`);
-});
-
-t.test("more planes than a function takes arguments are one volume", async (t) => {
-  const { frames, geometry } = volumeOf(await readImage(stack(130_000)));
-  t.equal(frames.length, 130_000);
-  t.match(geometry, { sliceSpacing: 1 });
 });
 
 t.test("measurements are found by their finding", { skip: needs(ADDON) }, async (t) => {

@@ -181,6 +181,7 @@ t.test("npm ci --ignore-scripts leaves out nothing that npm run setup does not d
 /** Packages whose own range is narrower than ours, and why they are used all the same. */
 const NARROWER: Readonly<Record<string, string>> = {
   "@img/sharp-win32-ia32": "for Windows",
+  "jwks-rsa": "all of ours, in two ranges that meet",
 };
 
 t.test("every production package runs on each version of Node that package.json promises", (t) => {

@@ -26,6 +26,8 @@ export function needs(...paths: string[]): string | false {
 }
 
 export const ADDON = "build/Release/addon.node";
+/** Put there by npm run setup:openvino. */
+export const OPENVINO = "build/Release/openvino/libopenvino_c.so.2641";
 export const CONFINE = "build/Release/confine.node";
 export const DICOM_FILES = "../shared/dicom/MANIFEST.tsv";
 

@@ -17,6 +17,7 @@ import { ConfigError } from "../../src/base/errors.js";
 import { loadConfig, type Config } from "../../src/config.js";
 import { checks, settingTopics } from "../../src/features.js";
 import { supervise } from "../../src/server/supervisor.js";
+import { rememberTried } from "./tried-model.js";
 import { inTime, until } from "./until.js";
 
 export const root = fileURLToPath(new URL("../../../", import.meta.url));
@@ -88,21 +89,28 @@ export interface Ran {
   stderr: string;
 }
 
-/** Runs a command to its end. */
+/**
+ * Runs a command to its end.
+ * @throws Error where that does not come
+ */
 export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
+  const late = new AbortController();
+  const ran = promisify(execFile)(process.execPath, [place.main ?? main, ...args], {
+    env: place.environment,
+    cwd: place.directory,
+    signal: late.signal,
+    killSignal: "SIGKILL",
+  }).then(
+    (output) => ({ status: 0, ...output }),
+    (error: unknown) => {
+      const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
+      return { status: code, stdout, stderr };
+    },
+  );
   try {
-    const { stdout, stderr } = await promisify(execFile)(
-      process.execPath,
-      [place.main ?? main, ...args],
-      {
-        env: place.environment,
-        cwd: place.directory,
-      },
-    );
-    return { status: 0, stdout, stderr };
-  } catch (error) {
-    const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
-    return { status: code, stdout, stderr };
+    return await inTime(`radserve ${args.join(" ")} ends`, ran);
+  } finally {
+    late.abort();
   }
 }
 
@@ -228,6 +236,7 @@ function closeQuietConnections(): void {
  * @param keys whose keys the token is of
  */
 export async function startServer(place = makePlace(), keys = place): Promise<TestServer> {
+  rememberTried(place.environment["RADSERVE_STATE_DIR"]!);
   const child = spawn(process.execPath, [place.main ?? main, "serve"], {
     env: place.environment,
     cwd: place.directory,
@@ -282,7 +291,7 @@ export async function startServer(place = makePlace(), keys = place): Promise<Te
     async stop() {
       closeQuietConnections();
       child.kill("SIGTERM");
-      const status = await exited;
+      const status = await inTime("the server ends", exited);
       place.remove();
       return status;
     },

@@ -15,10 +15,14 @@ import { readKeys, signingKey, type FoundKeys } from "../../files/key-file.js";
 import { resultKeysIn } from "../../results/receipt/seal.js";
 import { advice, bad, good, whyUnusable, wordsOf, type Diagnosis } from "./finding.js";
 
-/** Folders and their disks as the server looks at them, and what only doctor says of them. */
-export async function folders(config: Config): Promise<Diagnosis[]> {
+/**
+ * Folders and their disks as the server looks at them, and what only doctor says of them.
+ * @param config with the folders that answer
+ * @param given with all of them
+ */
+export async function folders(config: Config, given = config): Promise<Diagnosis[]> {
   const missing = (["input_roots", "output_roots"] as const).filter(
-    (key) => config[key].length === 0,
+    (key) => given[key].length === 0,
   );
   const exposed = await exposures(config);
   const needed = await Promise.all(

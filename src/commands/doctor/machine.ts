@@ -6,7 +6,7 @@ import { readFileSync, statSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { engineSettings, type Config } from "../../config.js";
-import { createEngine } from "../../engine/engine.js";
+import { createEngine, type Engine } from "../../engine/engine.js";
 import type { Feature } from "../feature.js";
 import { connectionsWithin, descriptorLimit } from "../../base/descriptor-limit.js";
 import { LEAST_MEMORY, memoryOfRuns, usualMemory, wholeMemory } from "../../base/memory-limits.js";
@@ -141,18 +141,24 @@ export async function openFiles(
 
 /** The engine as the settings ask for it. */
 export async function engine(config: Config): Promise<{ findings: Diagnosis[]; works: boolean }> {
-  const options = engineSettings(config);
+  // OpenVINO has a line of its own
+  const { openvino = false, ...options } = engineSettings(config);
   const { provider } = options;
   try {
     const started = createEngine(options);
     const { onnxRuntimeVersion, providers } = started.info();
+    const ofOpenVino = openvino ? [openVinoOf(started)] : [];
     await started.close();
     return {
-      works: true,
+      works: ofOpenVino.every(({ ok }) => ok),
       findings: [
         good("addon", "loads"),
         good("ONNX Runtime", `${onnxRuntimeVersion}, offers ${providers.join(", ")}`),
-        good("GPU", provider === "cuda" ? "CUDA works" : "not used (RADSERVE_PROVIDERS is cpu)"),
+        good(
+          "GPU",
+          provider === "cuda" ? "CUDA works" : "not used (RADSERVE_PROVIDERS has no cuda)",
+        ),
+        ...ofOpenVino,
       ].map(shared),
     };
   } catch (error) {
@@ -165,6 +171,17 @@ export async function engine(config: Config): Promise<{ findings: Diagnosis[]; w
           ],
         };
   }
+}
+
+function openVinoOf(engine: Engine): Diagnosis {
+  const why = engine.openvinoRefusal();
+  return why === undefined
+    ? good("OpenVINO", engine.openvinoVersion ?? "")
+    : bad(
+        "OpenVINO",
+        why,
+        "Run npm run setup:openvino, or take openvino out of RADSERVE_PROVIDERS.",
+      );
 }
 
 function withoutCuda(config: Config, why: string): Diagnosis {

@@ -3,7 +3,7 @@
  * those of a server.
  */
 import path from "node:path";
-import { engineSettings, type Config } from "../../config.js";
+import type { Config } from "../../config.js";
 import { graphMistakes, modelFolders } from "../../models/load.js";
 import { readModelFolder, type FolderReport } from "../../models/read.js";
 import type { GraphLook } from "../../models/graph.js";
@@ -38,21 +38,13 @@ export async function models(config: Config, engineWorks: boolean): Promise<Diag
   const names = folders.map((folder) => path.basename(folder)).join(", ");
   const found = good("models", `${path.resolve(models_dir)}: ${names}`);
   if (!engineWorks) return [found];
-  const { provider } = engineSettings(config);
   return withEngine({ ...config, providers: ["cpu"] }, async ({ trials }) => {
-    const findings = await Promise.all(
-      folders.map((folder) => model(folder, trials, provider, config)),
-    );
+    const findings = await Promise.all(folders.map((folder) => model(folder, trials, config)));
     return [found, ...findings.flat()];
   });
 }
 
-async function model(
-  folder: string,
-  look: GraphLook,
-  provider: "cpu" | "cuda",
-  config: Config,
-): Promise<Diagnosis[]> {
+async function model(folder: string, look: GraphLook, config: Config): Promise<Diagnosis[]> {
   const report = await readModelFolder(folder);
   const { name, model: sound, problems } = report;
   const [first] = problems;
@@ -67,7 +59,7 @@ async function model(
     ];
   const { release, execution, version } = { ...sound.manifest };
   if (release === "off") return [good("model", `${name} ${version}: off`)];
-  const can = provider === "cuda" ? config.providers : ["cpu" as const];
+  const can = config.providers;
   if (!execution.providers.some((one) => can.includes(one)))
     return [
       bad(

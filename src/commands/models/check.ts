@@ -7,6 +7,7 @@ import type { Engine } from "../../engine/engine.js";
 import { graphsOf } from "../../manifest/ensemble.js";
 import { firstModelOf } from "../../manifest/manifest.js";
 import { unitsOf } from "../../manifest/model-parts.js";
+import type { Provider } from "../../manifest/providers.js";
 import { regionProblem } from "../../manifest/region.js";
 import type { CommandResult } from "../../models/command-result.js";
 import type { Problem } from "../../models/explain.js";
@@ -16,7 +17,6 @@ import {
   loadSession,
   unloadSession,
   type LoadedSession,
-  type Provider,
 } from "../../models/load.js";
 import { madeUpProblem } from "../../models/made-up-image.js";
 import { rawProblems } from "../../models/raw-outputs.js";

@@ -31,6 +31,8 @@ const COLUMNS = [
   "frame",
   "value",
   "value_unit",
+  "study_instance_uid",
+  "receipt_path",
 ] as const;
 type ReportRow = Partial<Record<(typeof COLUMNS)[number], string | number | boolean>>;
 
@@ -57,9 +59,19 @@ const coded = (why: { code: string; message: string } | undefined): ReportRow =>
 
 /** The rows of one image; one at least. */
 export function rowsOf(image: ReportedImage): string {
-  const { index, input_image_path, state, reused = false, error, reason, receipt } = image;
+  const { index, input_image_path, state, reused = false, error, reason } = image;
+  const { receipt, receiptPath } = image;
   const why = codeOf(error) ?? reason ?? image.untrusted;
-  const own: ReportRow = { index, input_image_path, state, reused, ...coded(why) };
+  const study = receipt?.source.study_instance_uid;
+  const own: ReportRow = {
+    index,
+    input_image_path,
+    state,
+    reused,
+    ...coded(why),
+    ...(study === undefined ? {} : { study_instance_uid: study }),
+    ...(receiptPath === undefined ? {} : { receipt_path: receiptPath }),
+  };
   if (receipt === undefined) return line(own);
   return receipt.models.map((model) => rowsOfModel(own, receipt, model)).join("");
 }

@@ -16,6 +16,8 @@ export interface ReportedImage extends Pick<
   "index" | "input_image_path" | "state" | "reused" | "error" | "reason"
 > {
   receipt?: Receipt;
+  /** Where the receipt lies, as the client names it. */
+  receiptPath?: string;
   /** Why the receipt that lies there is not this installation's; then nothing of it is told. */
   untrusted?: { code: string; message: string };
   /** It has results, and its receipt could not be read. */

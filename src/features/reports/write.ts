@@ -149,15 +149,22 @@ class Reporter {
     const item = itemOf(row, this.row.request, this.context.config.path_map);
     const result = row.result as Summary | null;
     if (result === null) return { ...item, receiptLost: false };
-    const found = await this.#inFolder(this.#pathsOf(row).outputFolder, async (open) => {
+    const paths = this.#pathsOf(row);
+    const receiptPath = paths.clientOutput(result.receipt);
+    const found = await this.#inFolder(paths.outputFolder, async (open) => {
       const found = await readReceipt(`${open}/${result.receipt}`);
       return found.kind === "receipt" ? found : undefined;
     });
-    if (found === undefined) return { ...item, receiptLost: true };
+    if (found === undefined) return { ...item, receiptPath, receiptLost: true };
     const { receipt, trust } = found;
-    if (trust.trusted) return { ...item, receiptLost: false, receipt };
+    if (trust.trusted) return { ...item, receiptPath, receiptLost: false, receipt };
     const message = `The receipt is not trusted: ${distrust(trust)}.`;
-    return { ...item, receiptLost: false, untrusted: { code: "result_untrusted", message } };
+    return {
+      ...item,
+      receiptPath,
+      receiptLost: false,
+      untrusted: { code: "result_untrusted", message },
+    };
   }
 
   async #pictures(): Promise<Thumbnail[]> {

@@ -178,6 +178,12 @@ async function askOfFrame(
   return Buffer.from(buffer, byteOffset, byteLength);
 }
 
+/** Whose deliveries a caller may see, as in their list; all with the claim admin. */
+function subjectOf(ctx: Context): string | undefined {
+  const { admin, subject } = callerOf(ctx);
+  return admin ? undefined : subject;
+}
+
 /** GET /results: the receipt, as text that the thread has made of it. */
 export const showResult = endpointByHttp(
   "view",
@@ -186,7 +192,7 @@ export const showResult = endpointByHttp(
   async (ctx, services, query) => {
     const { receiptPath, roots } = await lookedAt(ctx, services, query, "no input");
     const { study, json } = await ask(ctx, services, "looks", (call) =>
-      call.receipt({ receiptPath, roots }),
+      call.receipt({ receiptPath, roots, subject: subjectOf(ctx) }),
     );
     ctx.state.action?.wasOf({ studyInstanceUid: study });
     ctx.type = "json";
@@ -263,6 +269,34 @@ export const showMarks = endpointByHttp(
     const inputPath = input ?? "";
     const view = { receiptPath, inputPath, model, frame, fullest, only, across, roots };
     ctx.body = await ask(ctx, services, laneOf(across), (call) => call.marks(view));
+  },
+);
+
+/** GET /results/nifti: the image of a result, or the masks of a model, as a volume. */
+export const giveNifti = endpointByHttp(
+  "view",
+  z.strictObject({
+    ...ofResult,
+    ...ofInput,
+    model: z
+      .string()
+      .min(1)
+      .max(200)
+      .optional()
+      .describe("A model of the receipt, whose masks are given as a label map; else the image is"),
+  }),
+  "application/octet-stream",
+  async (ctx, services, query) => {
+    const { model } = query;
+    const needs = model === undefined ? "input" : "no input";
+    const { receiptPath, roots, input: inputPath } = await lookedAt(ctx, services, query, needs);
+    if (model === undefined && inputPath === undefined) throw noInput();
+    const file = await ask(ctx, services, "studies", (call) =>
+      call.nifti({ receiptPath, inputPath, model, roots }),
+    );
+    ctx.attachment(model === undefined ? "image.nii.gz" : "masks.nii.gz");
+    ctx.type = "application/octet-stream";
+    ctx.body = Buffer.from(file.buffer, file.byteOffset, file.byteLength);
   },
 );
 
@@ -426,7 +460,8 @@ export const findResult = postedByHttp(
     ctx.state.action?.note({ outputPath: receipt });
     const roots = await rootsOf(callerOf(ctx), services);
     // There is a receipt, and the caller may read it
-    await ask(ctx, services, "looks", (call) => call.receipt({ receiptPath: receipt, roots }));
+    const of = { receiptPath: receipt, roots, subject: subjectOf(ctx) };
+    await ask(ctx, services, "looks", (call) => call.receipt(of));
     const all = services.roots.output;
     const row = await ask(ctx, services, "looks", (call) => call.row(receipt, all));
     const input =

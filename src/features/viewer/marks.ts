@@ -8,12 +8,13 @@ import type { ProcessMemory } from "../../base/process-memory.js";
 import type { Attributes, Image, PixelFormat, Volume } from "../../images/image.js";
 import { readImage } from "../../images/read-image.js";
 import { fromCieLab } from "../../results/colour.js";
-import { SEGMENTATION } from "../../results/dicom/objects/seg.js";
 import { LABEL_MAP_SEGMENTATION } from "../../results/dicom/segments.js";
+import { segmentationOf } from "../../results/nifti/of-result.js";
 import type { OutputFile, Receipt } from "../../results/receipt/receipt.js";
+import { changed, fileOf } from "../../results/receipt/unchanged.js";
 import { voxelUnder, type Section } from "../../results/picture/section.js";
 import type { ResultMarks } from "./messages.js";
-import { changed, fileOf, type ResultFolder } from "./result-folder.js";
+import type { ResultFolder } from "./result-folder.js";
 import { KEPT_SHARE, noRoom, type KnownVolume } from "./volume-planes.js";
 
 interface ShownSegment {
@@ -176,19 +177,6 @@ export class MarkReader {
   }
 }
 
-function segmentationOf({ models }: Receipt, name: string): OutputFile {
-  const file = models
-    .find((model) => model.name === name)
-    ?.outputs.find(
-      ({ sop_class_uid: uid }) => uid === SEGMENTATION || uid === LABEL_MAP_SEGMENTATION,
-    );
-  if (file === undefined)
-    throw errors.file_not_found(
-      "Expected a model of the receipt that wrote a segmentation; this one did not. Ask for `seg` among the outputs.",
-    );
-  return file;
-}
-
 function segmentationIn(image: Image): SegmentationObject {
   const { attributes } = image;
   const byPlace: SegmentationObject["byPlace"] = new Map();
@@ -267,6 +255,20 @@ function trimmed(values: Uint8Array): Omit<LayerPart, "segment"> {
   return { first, values: values.slice(first, end) };
 }
 
+/** A frame has many segments, and most pixels of each are not marked: four are passed at once. */
+export function eachMarked(values: Uint8Array, use: (at: number, value: number) => void): void {
+  const { buffer, byteOffset } = values.byteOffset % 4 === 0 ? values : values.slice();
+  const fours = new Uint32Array(buffer, byteOffset, values.length >> 2);
+  for (let start = 0; start < values.length; start += 4) {
+    if (fours[start >> 2] === 0) continue;
+    const end = Math.min(start + 4, values.length);
+    for (let at = start; at < end; at++) {
+      const value = values[at] ?? 0;
+      if (value !== 0) use(at, value);
+    }
+  }
+}
+
 /** @param only numbers of the segments that are drawn; all are counted */
 async function draw(
   { image, segments, isLabelMap }: SegmentationObject,
@@ -293,17 +295,15 @@ async function draw(
   const most = image.format.bitsStored === 1 ? 1 : 255;
   for (const { segment, values } of layers) {
     const ofLayer = isLabelMap ? undefined : byNumber.get(segment ?? 0);
-    for (let at = 0; at < values.length; at++) {
-      const value = values[at] ?? 0;
-      if (value === 0) continue;
+    eachMarked(values, (at, value) => {
       const one = isLabelMap ? byNumber.get(value) : ofLayer;
-      if (one === undefined) continue;
+      if (one === undefined) return;
       one.pixels += 1;
       const alpha = isLabelMap ? 255 : Math.round((255 * value) / most);
       // Where segments overlap the stronger is shown
-      if (!one.isDrawn || alpha <= (rgba[4 * at + 3] ?? 0)) continue;
+      if (!one.isDrawn || alpha <= (rgba[4 * at + 3] ?? 0)) return;
       pixelsAsRgba.setUint32(4 * at, (one.rgb | alpha) >>> 0);
-    }
+    });
   }
   const pixelsOf = (number: number) => byNumber.get(number)?.pixels ?? 0;
   const isEmpty = [...byNumber.values()].every(({ isDrawn, pixels }) => !isDrawn || pixels === 0);

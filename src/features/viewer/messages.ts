@@ -7,7 +7,7 @@ import type { SharedModels } from "../../models/shared.js";
 import type { ResultForms } from "../../results/forms.js";
 import type { ListedRow, listResults, ListQuery } from "./list/list.js";
 import { VERDICTS } from "../../results/commit/verify.js";
-import { receiptSchema } from "../../results/receipt/receipt.js";
+import { deliveryInAnswer, receiptSchema } from "../../results/receipt/receipt.js";
 import { trustSchema } from "../../results/receipt/seal.js";
 
 export interface ViewerThreadOptions {
@@ -52,6 +52,18 @@ export interface OfStudy extends OfResult {
   models: SharedModels;
 }
 
+/** A receipt, and what may be told of its delivery. */
+export interface OfReceipt extends OfResult {
+  /** Whose deliveries the caller may see; all, where undefined. */
+  subject: string | undefined;
+}
+
+export interface OfNifti extends OfResult {
+  /** Where the image is to be read; without it, the model's masks are meant. */
+  inputPath: string | undefined;
+  model: string | undefined;
+}
+
 export interface OfList {
   /** The server's output roots, and the folders of them that the caller may see; real paths. */
   roots: readonly string[];
@@ -62,12 +74,14 @@ export interface OfList {
 }
 
 export interface ViewingThread {
-  receipt(of: OfResult): Promise<ShownReceipt>;
+  receipt(of: OfReceipt): Promise<ShownReceipt>;
   /** @returns a PNG */
   picture(of: OfPicture): Promise<Uint8Array>;
   /** @returns FrameFacts as JSON */
   frame(of: OfPlace): Promise<Uint8Array>;
   marks(of: OfMarks): Promise<ResultMarks>;
+  /** The image, or the masks of a model. @returns a .nii.gz */
+  nifti(of: OfNifti): Promise<Uint8Array>;
   verify(of: OfStudy): Promise<Verification>;
   /** The row of a receipt in the list; undefined where it has none. */
   row(receiptPath: string, roots: readonly string[]): Promise<ListedRow | undefined>;
@@ -179,7 +193,16 @@ export type Verification = z.infer<typeof verificationSchema>;
 /** GET /results. */
 export const shownSchema = receiptSchema.extend({
   trust: trustSchema.describe("Whether the receipt is as this installation wrote it"),
+  deliveries: z
+    .array(
+      deliveryInAnswer.extend({ path: z.string().describe("Name of the file beside the receipt") }),
+    )
+    .optional()
+    .describe(
+      "Each object for each destination, where this subject asked for it (or with the claim admin)",
+    ),
 });
+export type Shown = z.infer<typeof shownSchema>;
 
 /** The same as text: megabytes would keep the thread that serves HTTP from it. */
 export interface ShownReceipt {

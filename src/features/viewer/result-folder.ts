@@ -3,14 +3,12 @@
  * anything of them is shown.
  */
 import path from "node:path";
-import { errors, type RadserveError } from "../../base/errors.js";
-import { readWhole } from "../../files/descriptor.js";
-import { sha256, withPlain } from "../../files/durable-files.js";
+import { errors } from "../../base/errors.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
 import type { Root } from "../../files/roots.js";
 import { readReceipt, type Existing } from "../../results/receipt/read-receipt.js";
 import type { Trust } from "../../results/receipt/seal.js";
-import type { OutputFile, Receipt } from "../../results/receipt/receipt.js";
+import type { Receipt } from "../../results/receipt/receipt.js";
 
 export interface ResultFolder {
   /** Works for reading while the folder is open. */
@@ -60,23 +58,4 @@ async function readIn(opened: OpenedInput, name: string): Promise<Existing> {
 export function readWithin(receiptPath: string, roots: readonly Root[]): Promise<Existing> {
   const { dir, base } = path.posix.parse(receiptPath);
   return withInput(dir, roots, (opened) => readIn(opened, base), "output").catch(() => NONE);
-}
-
-/**
- * The bytes of a file that the receipt lists.
- * @throws RadserveError result_changed where they are not those that were written
- */
-export async function fileOf({ folder }: ResultFolder, file: OutputFile): Promise<Uint8Array> {
-  const bytes = file.path.includes("/")
-    ? undefined
-    : await withPlain(`${folder}/${file.path}`, readWhole);
-  if (bytes === undefined || sha256(bytes) !== file.sha256)
-    throw changed(
-      `${file.path} beside the receipt, with the SHA-256 that it lists; ${bytes === undefined ? "it is not there" : "it has another"}.`,
-    );
-  return bytes;
-}
-
-export function changed(expectation: string): RadserveError {
-  return errors.result_changed(`Expected ${expectation}`);
 }

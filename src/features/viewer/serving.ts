@@ -4,6 +4,7 @@ import type { ServingFeature } from "../../server/feature.js";
 import {
   completePath,
   findResult,
+  giveNifti,
   listPaths,
   listResults,
   searchResults,
@@ -80,6 +81,13 @@ const endpoints = [
     summary: "What a model marked on a frame, from the segmentation that it wrote",
     errors: SOURCE_ERRORS,
     ...showMarks,
+  }),
+  at("GET /results/nifti", "getResultNifti", {
+    claims: READS_BOTH,
+    ...view,
+    summary: "The image of a result, or the masks of a model, as a compressed NIfTI-1 file",
+    errors: SOURCE_ERRORS,
+    ...giveNifti,
   }),
   at("GET /results/verification", "verifyResult", {
     claims: READS_BOTH,

@@ -3,7 +3,6 @@
  * receipt names, judged by hashes and never by a path: a mask over another image would look like a
  * finding.
  */
-import { createHash } from "node:crypto";
 import { fstatSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { packPng } from "../../addon/picture.js";
@@ -20,9 +19,9 @@ import { FOLDER_LIMITS } from "../../inference/read-input.js";
 import { withFile } from "../../inference/reading-memory.js";
 import { displayed, planeOf } from "../../results/picture/draw-result.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
+import { changed, requireImage } from "../../results/receipt/unchanged.js";
 import { frameFacts } from "./frame-values.js";
 import type { FrameFacts } from "./messages.js";
-import { changed } from "./result-folder.js";
 
 /** Longer sides are scaled down: a screen shows no more. */
 const LONGEST_SIDE = 2048;
@@ -159,16 +158,4 @@ export async function drawnPlane(plane: Plane, engine: Engine): Promise<Uint8Arr
 /** The file of the image in which the results of a case of single images lie. */
 function leadingOf({ case: members }: Receipt["source"]): Receipt["source"]["slices"] {
   return members?.slice(0, 1).map(({ file_sha256 }) => ({ file_sha256 }));
-}
-
-/**
- * A PACS may correct attributes of an image that was worked on: the same pixels are the same image.
- * @throws RadserveError result_changed
- */
-export async function requireImage(image: Image, named: Receipt["source"]): Promise<void> {
-  if (image.source.fileSha256 === named.file_sha256) return;
-  const pixels = createHash("sha256");
-  for (let frame = 0; frame < image.frameCount; frame++) pixels.update(await image.frame(frame));
-  if (pixels.digest("hex") !== named.pixel_sha256)
-    throw changed("the image that the receipt names; the one at this path has other pixels.");
 }

@@ -12,6 +12,7 @@ import { createEngine } from "../../engine/engine.js";
 import { readWhole } from "../../files/descriptor.js";
 import { withPlain } from "../../files/durable-files.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
+import { deliveryName } from "../../files/helper-names.js";
 import { isInside } from "../../files/roots.js";
 import { dropGrownCodecs } from "../../images/dicom/codecs.js";
 import { ANY_STACK, type Image } from "../../images/image.js";
@@ -23,19 +24,30 @@ import { replay } from "../../inference/replay.js";
 import { checkResult } from "../../inference/verify-result.js";
 import { ModelReader } from "../../models/shared.js";
 import { listResults } from "./list/list.js";
+import { NIFTI_TYPES } from "../../results/nifti/header.js";
+import { labelMap } from "../../results/nifti/masks.js";
+import { masksOf } from "../../results/nifti/of-result.js";
+import { imageVolume, type NiftiVolume } from "../../results/nifti/volume.js";
+import { niftiFile } from "../../results/nifti/write.js";
 import type { Section } from "../../results/picture/section.js";
 import { areEqual, type ReceiptCheck } from "../../results/commit/verify.js";
+import { deliveriesOf, readDelivery } from "../../results/receipt/delivery.js";
+import { isOfReceipt } from "../../results/receipt/of-receipt.js";
+import { nameOfReceipt } from "../../results/receipt/read-receipt.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
+import { fileOf, requireImage } from "../../results/receipt/unchanged.js";
 import { MarkReader } from "./marks.js";
 import type {
+  OfNifti,
   OfPicture,
   OfPlace,
   OfStudy,
+  Shown,
   ViewerThreadOptions,
   Verification,
   ViewingThread,
 } from "./messages.js";
-import { fileOf, readWithin, withResult, type ResultFolder } from "./result-folder.js";
+import { readWithin, withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
 import {
   sectionAt,
@@ -55,11 +67,13 @@ const marks = new MarkReader(memory);
 const PATIENT = { patient: true, check: () => undefined };
 
 const methods: ViewingThread = {
-  receipt: ({ receiptPath, roots }) =>
-    withResult(receiptPath, roots.output, ({ receipt, trust }) => {
-      const json = packed({ ...receipt, trust });
+  receipt: ({ receiptPath, roots, subject }) =>
+    withResult(receiptPath, roots.output, async (result) => {
+      const { receipt, trust } = result;
+      const deliveries = await deliveriesFrom(result, subject);
+      const json = packed({ ...receipt, trust, ...deliveries });
       const shown = { study: receipt.source.study_instance_uid, json };
-      return Promise.resolve(moved(shown, [json.buffer]));
+      return moved(shown, [json.buffer]);
     }),
   picture(of) {
     if (of.model !== undefined) return written(of, of.model);
@@ -79,6 +93,7 @@ const methods: ViewingThread = {
       : ofSection(of, (known, section, result) =>
           marks.readAcross(result, of.model, { known, section, only: of.only }),
         ),
+  nifti,
   verify: verification,
   async row(receiptPath, roots) {
     const { results } = await listResults(
@@ -99,6 +114,19 @@ const methods: ViewingThread = {
       read: (receipt) => readWithin(receipt, of.folders),
     }),
 };
+
+/** What became of the objects of a result, where this subject asked for it. */
+async function deliveriesFrom(
+  { folder, name, receipt, trust }: ResultFolder,
+  subject: string | undefined,
+): Promise<Pick<Shown, "deliveries">> {
+  if (!trust.trusted) return {};
+  const of = nameOfReceipt(name);
+  const delivery = await readDelivery(`${folder}/${deliveryName(of)}`, of);
+  const isTheirs = subject === undefined || delivery?.subject === subject;
+  if (delivery === undefined || !isTheirs || !isOfReceipt(delivery, receipt)) return {};
+  return { deliveries: deliveriesOf(delivery, (beside) => beside) };
+}
 
 /** The picture that a model wrote. */
 function written({ receiptPath, roots }: OfPicture, model: string): Promise<Uint8Array> {
@@ -143,6 +171,39 @@ function ofFrame<T>(
   );
 }
 
+function nifti({ receiptPath, inputPath, roots, model }: OfNifti): Promise<Uint8Array> {
+  return withResult(receiptPath, roots.output, async (result) => {
+    if (model !== undefined) return packedVolume(labelMap(await masksOf(result, model)));
+    const { source: named } = result.receipt;
+    return withInput(inputPath ?? "", roots.input, (source) =>
+      withSource(source, choiceOf(named), async (image) => {
+        await requireImage(image, named);
+        return packedVolume(imageVolume(image));
+      }),
+    );
+  });
+}
+
+/** A volume as a file in memory, which may take as much as its voxels. */
+function packedVolume(volume: NiftiVolume): Promise<Uint8Array> {
+  const { slices, rows, columns } = volume.grid;
+  const voxel = NIFTI_TYPES[volume.type].array.BYTES_PER_ELEMENT;
+  const bytes = (2 * slices + 2) * rows * columns * voxel;
+  return memory.within({ kind: "images", bytes, ...PATIENT }, async () => {
+    const pieces = [];
+    for await (const piece of niftiFile(volume)) pieces.push(piece);
+    const file = new Uint8Array(Buffer.concat(pieces));
+    return moved(file, [file.buffer]);
+  });
+}
+
+const choiceOf = ({ series_instance_uid: uid, case: members, group }: Receipt["source"]) => ({
+  uid,
+  members,
+  grouped: group !== undefined,
+  tolerance: ANY_STACK,
+});
+
 function verification(view: OfStudy): Promise<Verification> {
   return withResult(view.receiptPath, view.roots.output, async (result) => {
     const bytes = await withPlain(`${result.folder}/${result.name}`, readWhole);
@@ -172,8 +233,7 @@ async function replayed(
       replay({ receipt, image, engine, forms, models: entries }),
     );
   };
-  const { series_instance_uid: uid, case: members, group } = receipt.source;
-  const choice = { uid, members, grouped: group !== undefined, tolerance: ANY_STACK };
+  const choice = choiceOf(receipt.source);
   return withInput(inputPath, roots.input, (source) => withSource(source, choice, again));
 }
 

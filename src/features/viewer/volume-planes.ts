@@ -13,10 +13,9 @@ import { displayed, planeOf } from "../../results/picture/draw-result.js";
 import { reslice, whyNoSections } from "../../results/picture/reslice.js";
 import { sectionsAt, type Section } from "../../results/picture/section.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
+import { changed, requireImage } from "../../results/receipt/unchanged.js";
 import { factsOf } from "./frame-values.js";
 import type { Across, FrameFacts } from "./messages.js";
-import { changed } from "./result-folder.js";
-import { requireImage } from "./source-picture.js";
 
 /**
  * With a volume that is looked at, images may take this part of the memory together: others find

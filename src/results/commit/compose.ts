@@ -177,6 +177,7 @@ export function answerOf(
       measurements: model.measurements,
       outputs: model.outputs.map((file) => ({ ...file, path: `${folder}/${file.path}` })),
       ...(model.provider === undefined ? {} : { provider: model.provider }),
+      ...(model.precision === undefined ? {} : { precision: model.precision }),
       warnings: model.warnings,
     })),
     warnings: receipt.warnings,

@@ -64,6 +64,8 @@ export interface ResultKey extends Called {
     site_thresholds: Readonly<Record<string, number>>;
     /** Those that the request names; undefined for all. */
     labels?: readonly string[] | undefined;
+    /** What the model runs on here; undefined where it does not run. */
+    provider?: ModelEntry["provider"];
   }[];
   outputs_requested: readonly string[];
   outputs_from?: Receipt["outputs_from"];
@@ -85,11 +87,12 @@ export function keyOf(
     sop_instance_uid: source.sopInstanceUid,
     series_instance_uid: source.seriesInstanceUid,
     ...(series?.grouped === true ? { group: "series" } : {}),
-    models: plan.models.map(({ entry: { name, sha256, site, wanted } }) => ({
+    models: plan.models.map(({ entry: { name, sha256, site, wanted, provider } }) => ({
       name,
       sha256,
       site_thresholds: site.thresholds,
       labels: wanted?.labels,
+      provider,
     })),
     outputs_requested: plan.outputs,
     outputs_from: plan.from,
@@ -114,6 +117,7 @@ export async function reusable(dir: string, receipt: Receipt, key: ResultKey): P
   if (!sameNames(receipt.outputs_requested, key.outputs_requested)) return false;
   if (receipt.outputs_from !== key.outputs_from) return false;
   if (!sameNames(receipt.models.map(identity), key.models.map(identity))) return false;
+  if (!key.models.every((model) => ranAlike(receipt, model))) return false;
   for (const [file, hash] of filesOf(receipt)) {
     if (/[/\0]/.test(file) || (await hashFile(`${dir}/${file}`)) !== hash) return false;
   }
@@ -122,6 +126,12 @@ export async function reusable(dir: string, receipt: Receipt, key: ResultKey): P
 
 function identity({ name, sha256, site_thresholds, labels }: ResultKey["models"][number]): string {
   return canonicalJson([name, sha256, site_thresholds, labels ?? null]);
+}
+
+/** Another provider gives other bits. A model that did not run says none. */
+function ranAlike({ models }: Receipt, { name, provider }: ResultKey["models"][number]): boolean {
+  const before = models.find((model) => model.name === name)?.provider;
+  return before === undefined || provider === undefined || before === provider;
 }
 
 function sameNames(left: readonly string[], right: readonly string[]): boolean {

@@ -32,7 +32,15 @@ export interface Subject {
   roles?: ReceiptModel["roles"];
   model: Pick<
     ModelEntry,
-    "name" | "version" | "sha256" | "manifest" | "site" | "thresholds" | "first" | "wanted"
+    | "name"
+    | "version"
+    | "sha256"
+    | "manifest"
+    | "site"
+    | "thresholds"
+    | "first"
+    | "wanted"
+    | "provider"
   >;
   /** When the analysis began: admission. */
   startedAt: Date;
@@ -44,7 +52,7 @@ export interface Subject {
  * Everything beside input and model on which the result depends: the model that found the region,
  * and this hospital's thresholds; calibration is in the model's hash.
  */
-function configuration({ image, model, roles }: Subject): unknown {
+function configuration({ image, model, roles }: Subject): Record<string, unknown> {
   const { site, first, wanted } = model;
   // A model that takes the whole series says the same of it, grouped or not
   const isGrouped =
@@ -56,6 +64,16 @@ function configuration({ image, model, roles }: Subject): unknown {
     ...(wanted === undefined ? {} : { labels: wanted.labels }),
     ...(isGrouped ? { group: "series" } : {}),
   };
+}
+
+/**
+ * What the bytes of a result depend on beside: another provider computes other last bits. What is
+ * followed stays the same thing, whichever computes it.
+ */
+function computation(subject: Subject): unknown {
+  const { provider } = subject.model;
+  const isCpu = provider === undefined || provider === "cpu";
+  return { ...configuration(subject), ...(isCpu ? {} : { provider }) };
 }
 
 /**
@@ -104,20 +122,14 @@ const deviceUidOf = cached((sha256: string) => derivedUid("device", [sha256]));
 export function seriesUid(subject: Subject, kind: DicomKind | "labelmap"): string {
   const { ids, model } = subject;
   const source = [ids.studyInstanceUid, ids.seriesInstanceUid];
-  return derivedUid("series", [...source, model.sha256, configuration(subject), VERSION, kind]);
+  return derivedUid("series", [...source, model.sha256, computation(subject), VERSION, kind]);
 }
 
 /** Everything that makes one analysis different from another of the same kind. */
 export function seedOf(subject: Subject): unknown[] {
   const { image, model, startedAt } = subject;
   const { source } = image;
-  return [
-    source.fileSha256,
-    model.sha256,
-    configuration(subject),
-    startedAt.toISOString(),
-    VERSION,
-  ];
+  return [source.fileSha256, model.sha256, computation(subject), startedAt.toISOString(), VERSION];
 }
 
 /**

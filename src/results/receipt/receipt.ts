@@ -6,6 +6,7 @@
 import { z } from "zod";
 import { errorCode } from "../../base/errors.js";
 import { code } from "../../manifest/texts.js";
+import { PRECISIONS, PROVIDERS } from "../../manifest/providers.js";
 import { deliveredSchema } from "./delivery.js";
 import { macSchema, seal } from "./seal.js";
 import { PLAIN_NAME, uid } from "./uid.js";
@@ -151,6 +152,9 @@ const listedFile = outputFile.extend({
   path: z.string().regex(PLAIN_NAME).describe("Name of a file beside the receipt"),
 });
 
+const PRECISION_MEANING =
+  "What it was computed in; absent of cpu, which computes in the types of the graph";
+
 const modelResult = z.object({
   name: z.string(),
   version: z.string(),
@@ -170,7 +174,8 @@ const modelResult = z.object({
   findings: z.array(finding),
   measurements: z.array(measurement),
   outputs: z.array(outputFile),
-  provider: z.enum(["cpu", "cuda"]).optional(),
+  provider: z.enum(PROVIDERS).optional(),
+  precision: z.enum(PRECISIONS).optional().describe(PRECISION_MEANING),
   warnings: z.array(warning),
 });
 

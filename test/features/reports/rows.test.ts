@@ -37,11 +37,17 @@ t.test("a measurement has a row of its own, with its frame, value and unit", (t)
     { name: "Volume of the box", code, label: "mass", number: 2, value: 1.25, unit: ml },
     { name: "Mean", code, label: "mass", frame: 7, value: -12, unit: ml },
   ];
-  const rows = rowsOf({ ...image, input_image_path: "/in/x.dcm", receipt })
+  receipt.source.study_instance_uid = "1.2.3";
+  const receiptPath = "/out/x.dcm.json";
+  const rows = rowsOf({ ...image, input_image_path: "/in/x.dcm", receipt, receiptPath })
     .trimEnd()
     .split("\r\n");
   t.equal(rows.length, 4);
   const columns = HEAD_ROW.trimEnd().split(",");
+  t.ok(
+    rows.every((row) => row.endsWith(",1.2.3,/out/x.dcm.json")),
+    "each row has the study and the receipt",
+  );
   const told = rows.map((row) => {
     const cells = row.split(",");
     return ["label", "measurement", "frame", "value", "value_unit"].map(

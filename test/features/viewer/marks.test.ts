@@ -1,7 +1,7 @@
 /** Marks on the frames of the source: only of a segmentation that is in them. */
 import t from "tap";
 import { MemoryPlaces, ProcessMemory } from "../../../src/base/process-memory.js";
-import { MarkReader } from "../../../src/features/viewer/marks.js";
+import { eachMarked, MarkReader } from "../../../src/features/viewer/marks.js";
 import { readReceipt } from "../../../src/results/receipt/read-receipt.js";
 import { SEGMENTATION } from "../../../src/results/dicom/objects/seg.js";
 import { failure } from "../../support/expect.js";
@@ -37,4 +37,18 @@ t.test("a segmentation in the grid of the network has no marks in the source's",
   const result = { ...found, folder, name: "x.dcm.json" };
   const error = await failure(new MarkReader(memory).read(result, "cxr", 1));
   t.match(error, { code: "file_not_found", message: /is in the grid of the network/ });
+});
+
+t.test("no marked pixel is passed over, wherever the bytes lie", async (t) => {
+  const bytes = Uint8Array.from([0, 1, 0, 0, 0, 0, 0, 0, 128, 0, 0, 0, 0, 0, 0, 255, 0, 7]);
+  for (let from = 0; from < 8; from++)
+    for (let to = from; to <= bytes.length; to++) {
+      const values = bytes.subarray(from, to);
+      const found: [number, number][] = [];
+      eachMarked(values, (at, value) => found.push([at, value]));
+      t.same(
+        found,
+        [...values.entries()].filter(([, value]) => value !== 0),
+      );
+    }
 });

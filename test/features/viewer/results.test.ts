@@ -5,6 +5,7 @@
 import { mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import sharp from "sharp";
+import { gunzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { receiptText, type Answer, type Receipt } from "../../../src/results/receipt/receipt.js";
 import type { Trust } from "../../../src/results/receipt/seal.js";
@@ -126,6 +127,7 @@ t.test("nothing of it is there unless the settings say so", { skip: needs(ADDON)
     "/results/picture",
     "/results/frame",
     "/results/marks",
+    "/results/nifti",
     "/results/verification",
     "/paths",
   ])
@@ -182,6 +184,36 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
         bonesOf(z),
       );
     }
+  });
+
+  await t.test("the image and its masks as NIfTI", async (t) => {
+    const volume = async (more: Record<string, string>) => {
+      const query = new URLSearchParams({ ...of, ...more }).toString();
+      const headers = { Authorization: server.token };
+      const answer = await fetch(`${server.url}/results/nifti?${query}`, { headers });
+      const bytes = Buffer.from(await answer.arrayBuffer());
+      t.equal(answer.status, 200, bytes.toString("utf8").slice(0, 200));
+      return gunzipSync(bytes);
+    };
+    const [image, masks] = [await volume({}), await volume({ model: "ct-tissue" })];
+    t.equal(image.length, 352 + ROWS * COLUMNS * SLICES * 2);
+    t.strictSame([...image.subarray(352, 352 + 48)], [...pixelsOf(0)], "the first slice is");
+    const labels = Array.from({ length: SLICES }, (_, z) => {
+      const at = 352 + z * ROWS * COLUMNS;
+      return new Set(
+        bonesOf(z).map((place) => {
+          const [x = 0, y = 0] = place.split(",").map(Number);
+          return masks[at + y * COLUMNS + x];
+        }),
+      );
+    });
+    const bone = [...labels[0]!][0];
+    t.ok(bone !== undefined && bone > 0);
+    t.ok(
+      labels.every((found) => found.size === 1 && found.has(bone)),
+      "bone has its number where it lies",
+    );
+    t.match(await get(server, "/results/nifti", { ...of, model: "none" }), { status: 404 });
   });
 
   await t.test("values of a slice, with what a viewer says of it", async (t) => {

@@ -129,6 +129,8 @@ export class Arrivals {
   readonly #faults = new Map<string, string>();
   #keep: number;
   #lookTimer: NodeJS.Timeout | undefined;
+  /** Looks one after the other in which something could not be seen. */
+  #lookFailures = 0;
   #closed = false;
 
   constructor(private readonly options: ArrivalsOptions) {
@@ -636,6 +638,13 @@ export class Arrivals {
   /** Looks through the spool now, and again and again. */
   async look(): Promise<void> {
     clearTimeout(this.#lookTimer);
+    let isWhole = true;
+    const { log, reception } = this.options;
+    // What was open in a process before has broken off before anything becomes of it
+    await reception.begin().catch((error: unknown) => {
+      log.error({ fault: faultForLog(error) }, "how series came before could not be read");
+      isWhole = false;
+    });
     try {
       const ofSeries = [isPeerFolder, isStudyFolder, isUid];
       const leaving = await this.#reader.foldersIn(REMOVING, [() => true, ...ofSeries]);
@@ -644,7 +653,7 @@ export class Arrivals {
         await this.#alone(place, () => this.#removal.end(rule, place));
       }
       await this.#forgetRemoved();
-      await this.options.reception.sweep((at) => this.options.clock.isOlder(at, this.#keep * 1000));
+      await reception.sweep((at) => this.options.clock.isOlder(at, this.#keep * 1000));
       const settled: Settled[] = [];
       const there = await this.#reader.foldersIn("series", ofSeries);
       for (const [peer = "", study = "", series = ""] of there) {
@@ -658,20 +667,28 @@ export class Arrivals {
       for (const key of this.#faults.keys()) if (!found.has(key)) this.#faults.delete(key);
       // After what waits for a job: the database may be away
       await this.#lookAfter(settled).catch((error: unknown) =>
-        this.options.log.warn(
+        log.warn(
           { fault: faultForLog(error) },
           "received images that are of a job could not be looked after; it is tried again",
         ),
       );
     } catch (error) {
-      this.options.log.error(
+      log.error(
         { fault: faultForLog(error) },
-        "the spool could not be looked through",
+        "the spool could not be looked through; it is tried again",
       );
+      isWhole = false;
     }
     clearTimeout(this.#lookTimer);
     if (!this.#closed)
-      this.#lookTimer = setTimeout(() => void this.look(), durations.spoolLook).unref();
+      this.#lookTimer = setTimeout(() => void this.look(), this.#untilLook(isWhole)).unref();
+  }
+
+  /** Milliseconds until the next look, soon where something could not be seen in this one. */
+  #untilLook(isWhole: boolean): number {
+    this.#lookFailures = isWhole && this.#faults.size === 0 ? 0 : this.#lookFailures + 1;
+    if (this.#lookFailures === 0) return durations.spoolLook;
+    return Math.min(durations.spoolLook, backOff(this.#lookFailures, gatewayRetry()));
   }
 
   /** Series that no job is made of, and that a person has removed. */

@@ -95,21 +95,25 @@ export class Reception {
   readonly #seen = new Map<string, number>();
   /** Notes that the disk could not take, by the folders of their studies. */
   readonly #unwritten = new Map<string, Set<string>>();
+  #hasBegun = false;
+  /** Transfers. */
   #begun = 0;
   #lost = 0;
   readonly #started = randomUUID().slice(0, 8);
 
   constructor(private readonly options: ReceptionOptions) {}
 
-  /** What this node's process before had open has broken off. */
+  /** What this node's process before had open has broken off: said once, before it is asked. */
   async begin(): Promise<void> {
+    if (this.#hasBegun) return;
     const node = await this.options.node;
     // The port may be open already
     const isBefore = (id: string) => id.startsWith(`${node}.`) && !this.#isOwn(id);
     for (const [peer, study] of await this.#studies())
       for (const note of (await namesIn(this.#path(peer, study))).flatMap(noteOf))
         if (note.kind === "coming" && isBefore(note.id))
-          await this.#change(peer, study, note, "broken");
+          await this.#change(peer, study, note, "broken").catch(ifMissing(undefined));
+    this.#hasBegun = true;
   }
 
   async #studies(): Promise<[peer: string, study: string][]> {

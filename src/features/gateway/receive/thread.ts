@@ -172,13 +172,7 @@ const MOST_ODD_UIDS = 10_000;
 
 setInterval(tellFigures, durations.gatewayFigures).unref();
 setInterval(countShares, durations.spoolLook).unref();
-// What was open in a process before is known to have broken off before anything becomes of it
-void reception
-  .begin()
-  .catch((error: unknown) =>
-    log.error({ fault: faultForLog(error) }, "how series came before could not be read"),
-  )
-  .then(() => arrivals.look());
+void arrivals.look();
 countShares();
 void listener?.open();
 

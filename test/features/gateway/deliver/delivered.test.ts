@@ -15,33 +15,57 @@ import {
 import { webPacs } from "../../../support/web-pacs.js";
 import { until } from "../../../support/until.js";
 
-await t.test(
-  "a request that waits answers when its objects are proven, and a repeat sends nothing",
-  async (t) => {
-    const pacs = await webPacs(t);
-    const place = deliveringPlace({ pacs });
-    const server = await startDelivering(t, place);
-    const { status, body } = await infer(server, { deliver: "wait" });
-    t.equal(status, 200);
-    t.same(
-      body.deliveries
-        ?.map(({ path: file, ...one }) => [path.relative(place.output, file), one.state, one.how])
-        .sort(),
-      ["seg", "sr"].map((kind) => [`image.dcm.ct-tissue.${kind}.dcm`, "proven", "wado-rs"]),
+await t.test("a server with a good destination and two bad ones", async (t) => {
+  const bad = { lie: await webPacs(t), spoil: await webPacs(t) };
+  const pacs = await webPacs(t);
+  const place = deliveringPlace({ pacs, ...bad });
+  const server = await startDelivering(t, place);
+
+  await t.test(
+    "a request that waits answers when its objects are proven, and a repeat sends nothing",
+    async (t) => {
+      const { status, body } = await infer(server, { deliver: "wait" });
+      t.equal(status, 200);
+      t.same(
+        body.deliveries
+          ?.map(({ path: file, ...one }) => [path.relative(place.output, file), one.state, one.how])
+          .sort(),
+        ["seg", "sr"].map((kind) => [`image.dcm.ct-tissue.${kind}.dcm`, "proven", "wado-rs"]),
+      );
+      t.equal(pacs.kept.size, 2);
+      t.match(deliveryOf(place), { open: false, request_id: body.request_id, subject: "tester" });
+      const again = await infer(server, { deliver: "wait" });
+      t.match(again.body, { reused: true, deliveries: [{ state: "proven" }, { state: "proven" }] });
+      t.equal(pacs.sent.length, 2);
+      t.match(
+        linesOf(place)
+          .filter(({ kind }) => kind === "delivery")
+          .map(({ outcome, destination, count }) => `${outcome} ${destination} ${count}`),
+        ["asked pacs 2", "sent pacs 2", "proven pacs 2"],
+      );
+    },
+  );
+
+  for (const manner of ["lie", "spoil"] as const)
+    await t.test(
+      `a PACS that says SUCCESS and has ${manner === "lie" ? "nothing" : "other bytes"} is found out`,
+      async (t) => {
+        bad[manner].behave(manner);
+        const output = path.join(place.output, manner);
+        const { body } = await infer(server, {
+          output_folder_path: output,
+          destinations: [manner],
+          deliver: "wait",
+          outputs: ["seg"],
+        });
+        t.match(body.deliveries, [
+          { state: "unproven", reason: manner === "lie" ? /^missing/ : /^differs/ },
+        ]);
+        t.equal(bad[manner].sent.length, 3, "not repeated without end");
+        t.match(deliveryOf({ output }).destinations[manner], [{ resent: 2 }]);
+      },
     );
-    t.equal(pacs.kept.size, 2);
-    t.match(deliveryOf(place), { open: false, request_id: body.request_id, subject: "tester" });
-    const again = await infer(server, { deliver: "wait" });
-    t.match(again.body, { reused: true, deliveries: [{ state: "proven" }, { state: "proven" }] });
-    t.equal(pacs.sent.length, 2);
-    t.match(
-      linesOf(place)
-        .filter(({ kind }) => kind === "delivery")
-        .map(({ outcome, destination, count }) => `${outcome} ${destination} ${count}`),
-      ["asked pacs 2", "sent pacs 2", "proven pacs 2"],
-    );
-  },
-);
+});
 
 await t.test(
   "a destination that is away delays its own alone, and has what waits when it is back",
@@ -112,23 +136,6 @@ await t.test(
     );
   },
 );
-
-for (const manner of ["lie", "spoil"] as const)
-  await t.test(
-    `a PACS that says SUCCESS and has ${manner === "lie" ? "nothing" : "other bytes"} is found out`,
-    async (t) => {
-      const pacs = await webPacs(t);
-      pacs.behave(manner);
-      const place = deliveringPlace({ pacs });
-      const server = await startDelivering(t, place);
-      const { body } = await infer(server, { deliver: "wait", outputs: ["seg"] });
-      t.match(body.deliveries, [
-        { state: "unproven", reason: manner === "lie" ? /^missing/ : /^differs/ },
-      ]);
-      t.equal(pacs.sent.length, 3, "not repeated without end");
-      t.match(deliveryOf(place).destinations["pacs"], [{ resent: 2 }]);
-    },
-  );
 
 await t.test("kill -9 between the result and sending, and between sending and proof", async (t) => {
   const pacs = await webPacs(t);

@@ -59,8 +59,9 @@ await t.test("a list says that others wait that its token may not see", async (t
   const pacs = await webPacs(t);
   await pacs.stop();
   const place = deliveringPlace({ pacs });
+  place.environment["RADSERVE_FILES_BY_HTTP"] = "view";
   const server = await startDelivering(t, place);
-  await infer(server);
+  const { body } = await infer(server);
   const asWhom = async (subject: string) => ({
     ...place,
     environment: {
@@ -81,6 +82,22 @@ await t.test("a list says that others wait that its token may not see", async (t
     deliveries: [],
     hidden: 1,
   });
+  // The result itself says where it goes, to those alone who see it in the list
+  const shownTo = async (token: string) => {
+    const query = new URLSearchParams({ path: String(body["receipt_path"]) });
+    const headers = { Authorization: token };
+    const answer = await fetch(`${server.url}/results?${query.toString()}`, { headers });
+    return (await answer.json()) as { trust: unknown; deliveries?: unknown[] };
+  };
+  const [mine, theirs, admins] = await Promise.all([
+    shownTo(own.environment.RADSERVE_TOKEN),
+    shownTo(other.environment.RADSERVE_TOKEN),
+    shownTo(await issueToken(place, "--admin")),
+  ]);
+  const waiting = { destination: "pacs", state: "waiting", path: /^image\.dcm\.[^/]+\.dcm$/ };
+  t.match(mine, { trust: { trusted: true }, deliveries: [waiting, waiting] });
+  t.strictSame(admins.deliveries, mine.deliveries);
+  t.match(theirs, { trust: { trusted: true }, deliveries: undefined });
 });
 
 await t.test("a destination has the kinds and models that it takes", async (t) => {

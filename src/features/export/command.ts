@@ -1,0 +1,147 @@
+/** `radserve export`: images and masks of results as NIfTI, for those who train networks. */
+import { mkdir, readdir, stat } from "node:fs/promises";
+import path from "node:path";
+import { during } from "../../commands/activity.js";
+import { leftOut } from "../../commands/receipt-folders.js";
+import { recordCommand } from "../../commands/recorded.js";
+import { print, remark, type ExitStatus, type JsonOption } from "../../commands/run.js";
+import { SourceIndex } from "../../commands/source-index.js";
+import { ConfigError, RadserveError } from "../../base/errors.js";
+import { groupsBy } from "../../base/groups.js";
+import { counted } from "../../base/table.js";
+import type { Config } from "../../config.js";
+import { readReceipts } from "../../results/commit/read-receipts.js";
+import { readReceipt } from "../../results/receipt/read-receipt.js";
+import type { Receipt } from "../../results/receipt/receipt.js";
+import { distrust, type Trust } from "../../results/receipt/seal.js";
+import { ExportFolder } from "./folder.js";
+import { NiftiFiles, type Exporter, type ResultToExport } from "./nifti.js";
+import { NnunetDataset } from "./nnunet.js";
+
+export interface ExportCommand extends JsonOption {
+  to: string;
+  nifti?: boolean;
+  nnunet?: boolean;
+  model?: string;
+  /** The sources, or a folder that they lie in. */
+  input?: string;
+  /** False: only masks. */
+  image: boolean;
+  separate?: boolean;
+}
+
+interface Exported {
+  receipt_path: string;
+  files: string[];
+  remarks: string[];
+  error?: { error: string; message: string };
+}
+
+/** @returns 0 if every result is written; one that cannot be keeps no other from it */
+export async function exportResults(
+  config: Config,
+  given: readonly string[],
+  options: ExportCommand,
+): Promise<ExitStatus> {
+  checkOptions(options);
+  const results = await during("Reading receipts", () => resultsOf(given));
+  const to = path.resolve(options.to);
+  await requireEmpty(to);
+  const sources = new SourceIndex(
+    options.input === undefined ? config.input_roots : [path.resolve(options.input)],
+  );
+  const folder = new ExportFolder(to, config.minimum_free_disk);
+  const exporter: Exporter =
+    options.nnunet === true
+      ? new NnunetDataset(folder, sources, options)
+      : new NiftiFiles(folder, sources, options);
+  const all: Exported[] = [];
+  await during("Writing NIfTI", async () => {
+    for (const result of named(results)) all.push(await exported(exporter, folder, result));
+    await exporter.finish();
+  });
+  const written = all.filter(({ error }) => error === undefined).length;
+  if (written > 0) await recordCommand(config, { command: `export (${written})` });
+  if (options.json === true) print(JSON.stringify({ folder: to, results: all }, null, 2));
+  else print(`${counted(written, "result")} of ${all.length} written to ${to}`);
+  return written === all.length ? 0 : 1;
+}
+
+/** @throws ConfigError */
+function checkOptions({ nifti, nnunet, image, separate }: ExportCommand): void {
+  if ((nifti === true) === (nnunet === true))
+    throw new ConfigError(
+      `Expected --nifti or --nnunet; found ${nifti === true ? "both" : "neither"}.`,
+    );
+  if (nnunet === true && (!image || separate === true))
+    throw new ConfigError(
+      `Expected --${image ? "separate" : "no-image"} with --nifti alone: nnU-Net wants an image and one label map for each case.`,
+    );
+}
+
+type FoundResult = Omit<ResultToExport, "name">;
+
+/** @throws ConfigError where a path holds no receipt */
+async function resultsOf(given: readonly string[]): Promise<FoundResult[]> {
+  const found = new Map<string, FoundResult>();
+  const add = (receipt: Receipt, at: string, trust: Trust) =>
+    found.set(at, { receipt, trust, receiptPath: at, folder: path.dirname(at) });
+  for (const one of given.map((each) => path.resolve(each))) {
+    const before = found.size;
+    const facts = await stat(one).catch(() => undefined);
+    if (facts?.isDirectory() === true) {
+      const gathering = { looked: 0, add };
+      await readReceipts(one, gathering, { unreadable: leftOut });
+    } else {
+      const read = await readReceipt(one);
+      if (read.kind === "receipt") add(read.receipt, one, read.trust);
+    }
+    if (found.size === before && !found.has(one))
+      throw new ConfigError(
+        `${one}: expected the receipt of a result (NAME.json), or a folder with receipts; found ${facts === undefined ? "nothing" : "none"}.`,
+      );
+  }
+  return [...found.values()].sort((a, b) => (a.receiptPath < b.receiptPath ? -1 : 1));
+}
+
+/** Results of one NAME are told apart by the first digits of the SHA-256 of their images. */
+function named(results: readonly FoundResult[]): ResultToExport[] {
+  const plain = (one: FoundResult) => one.receipt.source.name.replace(/[^\p{L}\p{N}._-]+/gu, "_");
+  const groups = groupsBy(results, plain);
+  return results.map((one) => {
+    const name = plain(one);
+    const several = (groups.get(name)?.length ?? 0) > 1;
+    const mark = one.receipt.source.file_sha256.slice(0, 8);
+    return { ...one, name: several ? `${name}_${mark}` : name };
+  });
+}
+
+/** What was there before would be taken for a part of what is written. */
+async function requireEmpty(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  if ((await readdir(folder)).length > 0)
+    throw new ConfigError(`${folder}: expected a new or empty folder; found files in it.`);
+}
+
+async function exported(
+  exporter: Exporter,
+  folder: ExportFolder,
+  result: ResultToExport,
+): Promise<Exported> {
+  const { receiptPath, trust } = result;
+  const done: Exported = { receipt_path: receiptPath, files: [], remarks: [] };
+  if (!trust.trusted)
+    done.remarks.push(`The receipt is not one that this installation signed: ${distrust(trust)}`);
+  folder.begin();
+  try {
+    done.remarks.push(...(await exporter.add(result)));
+    done.files = folder.written;
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    await folder.undo();
+    done.error = { error: error.code, message: error.message };
+    remark(`Not written: ${receiptPath}: ${error.message}`);
+  }
+  for (const text of done.remarks) remark(`${receiptPath}: ${text}`);
+  return done;
+}

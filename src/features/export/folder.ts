@@ -1,0 +1,53 @@
+/** The folder that is exported to: files that appear whole, and go again with their result. */
+import { mkdir, rm } from "node:fs/promises";
+import path from "node:path";
+import { receiveFile, replaceFile } from "../../files/new-file.js";
+import type { NiftiVolume } from "../../results/nifti/volume.js";
+import { niftiFile } from "../../results/nifti/write.js";
+
+export class ExportFolder {
+  /** The files of the result that is being written. */
+  written: string[] = [];
+
+  constructor(
+    readonly path: string,
+    private readonly minimumFreeBytes: number,
+  ) {}
+
+  /** The next result. */
+  begin(): void {
+    this.written = [];
+  }
+
+  /**
+   * @param name a path below the folder
+   * @throws RadserveError disk_full, file_exists; what reading the volume throws
+   */
+  async writeVolume(name: string, volume: NiftiVolume): Promise<void> {
+    const { dir, base } = await this.#placeOf(name);
+    await receiveFile(dir, base, niftiFile(volume), {
+      overwrite: false,
+      mostBytes: Infinity,
+      minimumFreeBytes: this.minimumFreeBytes,
+    });
+    this.written.push(name);
+  }
+
+  async writeJson(name: string, value: unknown): Promise<void> {
+    const { dir, base } = await this.#placeOf(name);
+    await replaceFile(dir, base, `${JSON.stringify(value, null, 2)}\n`, this.minimumFreeBytes);
+    this.written.push(name);
+  }
+
+  /** Takes the files of a result away that cannot be written whole. */
+  async undo(): Promise<void> {
+    for (const name of this.written) await rm(path.join(this.path, name));
+    this.written = [];
+  }
+
+  async #placeOf(name: string): Promise<{ dir: string; base: string }> {
+    const at = path.join(this.path, name);
+    await mkdir(path.dirname(at), { recursive: true });
+    return { dir: path.dirname(at), base: path.basename(at) };
+  }
+}

@@ -1,0 +1,121 @@
+/** `radserve export`: what is written, what is refused, and that equal input is equal bytes. */
+import { appendFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { gunzipSync } from "node:zlib";
+import t from "tap";
+import { ADDON, needs } from "../../support/needs.js";
+import { resultOf, runExport, stackFiles, writeFiles } from "../../support/nifti-results.js";
+import { engineWithFolder } from "../../support/real-engine.js";
+
+const skip = needs(ADDON);
+const json = (file: string) => JSON.parse(readFileSync(file, "utf8")) as unknown;
+const below = (folder: string) =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => join(parentPath, name).slice(folder.length + 1))
+    .sort();
+
+t.test("a folder that nnU-Net trains from", { skip }, async (t) => {
+  const { engine, folder } = engineWithFolder(t, "nnunet");
+  // Two series of one name
+  for (const patient of ["one", "two"]) {
+    const files = stackFiles({ attributes: { PatientID: patient } });
+    const input = writeFiles(join(folder, "in", patient, "series"), files);
+    await resultOf(engine, input, join(folder, "out", patient));
+  }
+  const words = [join(folder, "out"), "--nnunet", "--input", join(folder, "in"), "--to"];
+  const to = join(folder, "to");
+  const { status, text } = runExport(folder, ...words, to);
+  t.equal(status, 0, text);
+  const files = below(to);
+  const [name, other] = files.flatMap((file) => /^labelsTr\/(.*)\.nii\.gz$/.exec(file)?.[1] ?? []);
+  t.match(name, /^series_[0-9a-f]{8}$/, "equal names are told apart by the image");
+  t.strictSame(
+    files,
+    [
+      "dataset.json",
+      ...[name, other].map((one) => `imagesTr/${one}_0000.nii.gz`),
+      ...[name, other].map((one) => `labelsTr/${one}.nii.gz`),
+    ],
+    "each case has an image and a label map",
+  );
+  const { labels, ...dataset } = json(join(to, "dataset.json")) as { labels: unknown };
+  t.strictSame(dataset, { channel_names: { 0: "CT" }, numTraining: 2, file_ending: ".nii.gz" });
+  t.match(labels, { background: 0 });
+
+  const image = gunzipSync(readFileSync(join(to, `imagesTr/${name}_0000.nii.gz`)));
+  t.equal(image.length, 352 + 7 * 10 * 14 * 2);
+  t.equal(image.readInt16LE(352), -160, "values are HU");
+  const masks = gunzipSync(readFileSync(join(to, `labelsTr/${name}.nii.gz`)));
+  t.strictSame(masks.subarray(256, 328), image.subarray(256, 328), "both lie at one place");
+
+  const again = join(folder, "again");
+  t.equal(runExport(folder, ...words, again).status, 0);
+  for (const file of files)
+    t.ok(readFileSync(join(to, file)).equals(readFileSync(join(again, file))), `${file} again`);
+  t.match(runExport(folder, ...words, to), { status: 2, text: /expected a new or empty folder/ });
+});
+
+t.test("what NIfTI cannot say is refused, each by its name", { skip }, async (t) => {
+  const { engine, folder } = engineWithFolder(t, "refused");
+  const nowhere = { ImagePositionPatient: undefined, ImageOrientationPatient: undefined };
+  const radiograph = stackFiles({ slices: 1, attributes: { ...nowhere, Modality: "DX" } });
+  const slices = { model: "segmenter", group: "series" } as const;
+  const cases = {
+    tilted: [stackFiles({ aside: 0.8 }), slices, /Not written: .*The gantry was tilted/],
+    uneven: [stackFiles({ shifted: 0.6 }), slices, /Not written: .*Expected slices at even/],
+    radiograph: [radiograph, { model: "segmenter" }, /where in the patient .*Train with .*PNG/],
+    overlapping: [stackFiles({ slices: 1 }), { model: "overlapping" }, /overlap in slice 1.*--sep/],
+    fractions: [stackFiles(), { model: "volume-fractional" }, /probabilities .*--separate/],
+  } as const;
+  for (const [name, [files, options, refusal]] of Object.entries(cases)) {
+    const input = writeFiles(join(folder, "in", name), files);
+    const one = files.length === 1 ? join(input, "000.dcm") : input;
+    const change = (manifest: { outputs: object[] }) => {
+      if (name === "fractions")
+        for (const output of manifest.outputs)
+          Object.assign(output, { segment_type: "fractional" });
+    };
+    const { receipt } = await resultOf(engine, one, join(folder, "out", name), {
+      ...options,
+      change,
+    });
+    const words = [receipt, "--nifti", "--input", input, "--to"];
+    const { status, text } = runExport(folder, ...words, join(folder, name));
+    t.match({ status, text }, { status: 1, text: refusal }, name);
+    t.strictSame(below(join(folder, name)), [], `${name}: nothing of it is left`);
+    if (!/separate|sep/.test(refusal.source)) continue;
+    const apart = runExport(folder, ...words, join(folder, `${name}-apart`), "--separate");
+    t.equal(apart.status, 0, apart.text);
+    t.equal(below(join(folder, `${name}-apart`)).length, 3, "an image and two segments");
+  }
+});
+
+t.test("changed files, missing images, and wrong calls", { skip }, async (t) => {
+  const { engine, folder } = engineWithFolder(t, "changed");
+  const input = writeFiles(join(folder, "in"), stackFiles());
+  const { receipt, seg } = await resultOf(engine, input, join(folder, "out"));
+  const to = (name: string) => ["--to", join(folder, name)];
+  const missing = runExport(folder, receipt, "--nifti", ...to("a"));
+  t.match(missing, { status: 1, text: /name of the receipt's source/ });
+  const masks = runExport(folder, receipt, "--nifti", "--no-image", ...to("b"));
+  t.equal(masks.status, 0, masks.text);
+  t.match(masks.text, /not one that this installation signed/);
+  t.strictSame(
+    below(join(folder, "b")).map((file) => file.replace(/^in\.[^.]+\./, "")),
+    ["seg.json", "seg.nii.gz"],
+  );
+  t.match(runExport(folder, receipt, ...to("c")), { status: 2, text: /--nifti or --nnunet/ });
+  t.match(runExport(folder, input, "--nifti", ...to("c")), { status: 2, text: /found none/ });
+
+  const first = join(input, "000.dcm");
+  const bytes = readFileSync(first);
+  bytes[bytes.length - 1]! ^= 1;
+  writeFileSync(first, bytes);
+  const other = runExport(folder, receipt, "--nifti", "--input", input, ...to("d"));
+  t.match(other, { status: 1, text: /other pixels/ });
+  appendFileSync(seg, "x");
+  const changed = runExport(folder, receipt, "--nifti", "--no-image", ...to("e"));
+  t.match(changed, { status: 1, text: /with the SHA-256 that it lists/ });
+  t.notOk(existsSync(join(folder, "e", "in.nii.gz")));
+});
