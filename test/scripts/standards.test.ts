@@ -11,6 +11,9 @@ import { ADDON, needs } from "../support/needs.js";
 import { pageText } from "../support/pages.js";
 import { radserve } from "../support/server.js";
 
+const MOST_META_BYTES = 1_024;
+const { version } = JSON.parse(pageText("package.json")) as { version: string };
+
 t.setTimeout(300_000);
 
 t.test(
@@ -28,7 +31,12 @@ t.test(
       const ran = await radserve(place, "infer", input, output, "--outputs", outputs.join(","));
       t.equal(ran.status, 0, ran.stderr);
       for (const kind of outputs) {
-        const file = openFile(readFileSync(path.join(output, `chest.dcm.ct-tissue.${kind}.dcm`)));
+        const bytes = readFileSync(path.join(output, `chest.dcm.ct-tissue.${kind}.dcm`));
+        t.ok(
+          bytes.subarray(0, MOST_META_BYTES).includes(`RADSERVE_${version}`),
+          "the version name of the implementation",
+        );
+        const file = openFile(bytes);
         const name = kind === "seg" && type === "labelmap" ? "seg, as label map" : kind;
         const row = WRITTEN.find(([of]) => of === name);
         t.same(

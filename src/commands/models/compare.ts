@@ -176,18 +176,20 @@ function labelsOf(
   expected: Tensor,
   found: Tensor,
 ): { differ: number; of: number } | undefined {
-  if (spec.kind !== "segmentation" || expected.shape.join() !== found.shape.join())
-    return undefined;
+  if (spec.kind !== "segmentation" || spec.activation === "prototypes") return undefined;
+  if (expected.shape.join() !== found.shape.join()) return undefined;
   const [a, b] = [toNumbers(expected), toNumbers(found)];
   const channels = spec.activation === "label_map" ? 1 : (expected.shape[1] ?? 1);
   const of = a.length / channels;
-  const only = spec.activation === "label_map" || channels === 1;
+  /** A probability, a logit, or of a map of labels the label itself. */
+  const alone = (value: number) => {
+    if (spec.activation === "label_map") return value;
+    return Number(spec.activation === "none" ? value >= 0.5 : value > 0);
+  };
   const label = (values: Float64Array, voxel: number) => {
-    if (only) return spec.activation === "label_map" ? values[voxel] : Number(values[voxel]! > 0);
-    let best = 0;
-    for (let c = 1; c < channels; c++)
-      if (values[c * of + voxel]! > values[best * of + voxel]!) best = c;
-    return best;
+    if (channels === 1) return alone(values[voxel] ?? NaN);
+    const scores = Array.from({ length: channels }, (_, c) => values[c * of + voxel] ?? NaN);
+    return scores.indexOf(Math.max(...scores));
   };
   let differ = 0;
   for (let voxel = 0; voxel < of; voxel++) if (label(a, voxel) !== label(b, voxel)) differ++;

@@ -39,7 +39,7 @@ t.test("a segmentation in the grid of the network has no marks in the source's",
   t.match(error, { code: "file_not_found", message: /is in the grid of the network/ });
 });
 
-t.test("no marked pixel is passed over, wherever the bytes lie", async (t) => {
+t.test("no marked pixel is passed over, wherever the bytes lie", (t) => {
   const bytes = Uint8Array.from([0, 1, 0, 0, 0, 0, 0, 0, 128, 0, 0, 0, 0, 0, 0, 255, 0, 7]);
   for (let from = 0; from < 8; from++)
     for (let to = from; to <= bytes.length; to++) {
@@ -51,4 +51,5 @@ t.test("no marked pixel is passed over, wherever the bytes lie", async (t) => {
         [...values.entries()].filter(([, value]) => value !== 0),
       );
     }
+  t.end();
 });
