@@ -107,7 +107,7 @@ t.test("errors name key, expected, found, nearest", (t) => {
     {},
     { input_roots: ["x"] },
   );
-  fails(/RADSERVE_PROVIDERS: Expected one of "cpu", "cuda"; found "gpu"/, {
+  fails(/RADSERVE_PROVIDERS: Expected one of "cpu", "cuda", "openvino"; found "gpu"/, {
     RADSERVE_PROVIDERS: "gpu",
   });
   fails(/RADSERVE_GPU_MEMORY: Expected a size in bytes/, { RADSERVE_GPU_MEMORY: "lots" });

@@ -183,10 +183,10 @@ function labelsOf(
   const of = a.length / channels;
   const only = spec.activation === "label_map" || channels === 1;
   const label = (values: Float64Array, voxel: number) => {
-    if (only) return spec.activation === "label_map" ? values[voxel] : Number(values[voxel]! > 0);
+    const at = (channel: number) => values[channel * of + voxel] ?? NaN;
+    if (only) return spec.activation === "label_map" ? at(0) : Number(at(0) > 0);
     let best = 0;
-    for (let c = 1; c < channels; c++)
-      if (values[c * of + voxel]! > values[best * of + voxel]!) best = c;
+    for (let channel = 1; channel < channels; channel++) if (at(channel) > at(best)) best = channel;
     return best;
   };
   let differ = 0;
