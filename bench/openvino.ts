@@ -52,7 +52,7 @@ function writeNetwork(folder: string, series: string): void {
         layout: "NCDHW",
         orientation: "LPS",
         interpolation: "linear",
-        normalisation: { kind: "z_score", per: "volume" },
+        normalisation: { kind: "z_score", over: "volume" },
       },
     ],
     outputs: [

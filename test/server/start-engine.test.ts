@@ -1,7 +1,9 @@
+import { existsSync } from "node:fs";
 import os from "node:os";
 import t from "tap";
 import { loadConfig } from "../../src/config.js";
 import { startEngine } from "../../src/server/start-engine.js";
+import { OPENVINO } from "../support/needs.js";
 
 const config = (environment: Record<string, string>) =>
   loadConfig({
@@ -31,3 +33,18 @@ t.test(
     await lenient.engine.close();
   },
 );
+
+t.test("OpenVINO has to be there where the settings name it", async (t) => {
+  const settings = config({ RADSERVE_PROVIDERS: "openvino,cpu" });
+  if (existsSync(OPENVINO)) {
+    const { engine, providers } = startEngine(settings);
+    t.strictSame(providers, ["openvino", "cpu"]);
+    t.match(engine.openvinoVersion, /^2026\./);
+    await engine.close();
+    return;
+  }
+  t.throws(() => startEngine(settings), {
+    code: "model_unavailable",
+    message: /OpenVINO cannot be used: .*Run npm run setup:openvino/,
+  });
+});

@@ -187,9 +187,11 @@ function labelsOf(
     return Number(spec.activation === "none" ? value >= 0.5 : value > 0);
   };
   const label = (values: Float64Array, voxel: number) => {
-    if (channels === 1) return alone(values[voxel] ?? NaN);
-    const scores = Array.from({ length: channels }, (_, c) => values[c * of + voxel] ?? NaN);
-    return scores.indexOf(Math.max(...scores));
+    const at = (channel: number) => values[channel * of + voxel] ?? NaN;
+    if (channels === 1) return alone(at(0));
+    let best = 0;
+    for (let channel = 1; channel < channels; channel++) if (at(channel) > at(best)) best = channel;
+    return best;
   };
   let differ = 0;
   for (let voxel = 0; voxel < of; voxel++) if (label(a, voxel) !== label(b, voxel)) differ++;
