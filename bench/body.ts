@@ -1,10 +1,10 @@
 /**
- * `npm run bench -- body [--only fast,total] [--rounds 3] [--side 1]`: TotalSegmentator's own
- * pipeline (totalsegmentator and nnunetv2, PyTorch on the CPU) from an image file to the file of a
- * label map, beside Radserve from a DICOM series to a SEG over HTTP: networks of random weights,
- * which come to Radserve as those that its users have, the same cores, by turns. RADSERVE_PYTHON
- * names a Python with totalsegmentator; without one nothing is measured. `--side 0.25` is a
- * smaller CT and smaller networks.
+ * `npm run bench -- body [--only fast,total,trained] [--rounds 3] [--side 1] [--slices 300]`:
+ * TotalSegmentator's own pipeline (totalsegmentator and nnunetv2, PyTorch on the CPU) from an image
+ * file to the file of a label map, beside Radserve from a DICOM series to a SEG over HTTP: networks
+ * of random weights, or trained on phantoms, which come to Radserve as those that its users have,
+ * the same cores, by turns. RADSERVE_PYTHON names a Python with totalsegmentator; without one
+ * nothing is measured. `--side 0.25` is a smaller CT and smaller networks.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -13,7 +13,10 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import {
   byTurns,
+  dices,
   differing,
+  labelsOfNifti,
+  labelsOfSeg,
   makeFinal,
   ourTurn,
   radserve,
@@ -30,12 +33,16 @@ const { values } = parseArgs({
     only: { type: "string", default: "fast,total" },
     rounds: { type: "string", default: "3" },
     side: { type: "string", default: "1" },
+    slices: { type: "string", default: "300" },
   },
 });
 const PYTHON = process.env["RADSERVE_PYTHON"] ?? "python3";
 const SCRIPT = "bench/body.py";
 /** Radserve's time and memory in those of TotalSegmentator, at most. */
-const GOALS = { beside: 0.1, whole: 0.85, memory: 0.25, equal: 0.9999 };
+const GOALS = { beside: 0.1, whole: 0.85, memory: 0.25, equal: 0.9999, dice: 0.0005 };
+
+/** `numbers`: TotalSegmentator's of the labels, in Radserve's order; `names`, by its numbers. */
+type Task = Drawn & { numbers: number[]; names: Record<string, string> };
 
 /** The weights become a model by the commands that docs/models.md names. */
 function importTask(scratch: string, name: string): void {
@@ -57,12 +64,38 @@ function importTask(scratch: string, name: string): void {
   makeFinal(to, join(scratch, "canary"));
 }
 
+/** Dice of each label with what was drawn, of both pipelines, and of one with the other. */
+function dicesBeside(
+  scratch: string,
+  names: Task["names"],
+  { ours, half }: { ours: Uint8Array; half: Uint8Array },
+): object[] {
+  const truth = new Uint8Array(readFileSync(join(scratch, "truth.u8")));
+  const [theirDices, ourDices] = [dices(half, truth), dices(ours, truth)];
+  const between = dices(ours, half);
+  const rounded = (value = NaN) => Number(value.toFixed(5));
+  const sizes = new Uint32Array(256);
+  for (const label of truth) sizes[label]! += 1;
+  return [...sizes.entries()].flatMap(([label, voxels]) =>
+    label === 0 || voxels === 0
+      ? []
+      : {
+          label: names[label],
+          voxels,
+          theirs: rounded(theirDices[label]),
+          ours: rounded(ourDices[label]),
+          between: rounded(between[label]),
+        },
+  );
+}
+
 async function measure(name: string): Promise<object> {
   const scratch = mkdtempSync(join(tmpdir(), "radserve-body-"));
-  execFileSync(PYTHON, [join(root, SCRIPT), "make", name, values.side, scratch], {
-    stdio: "ignore",
+  const size = [values.side, values.slices];
+  execFileSync(PYTHON, [join(root, SCRIPT), "make", name, ...size, scratch], {
+    stdio: ["ignore", "ignore", "inherit"],
   });
-  const drawn = readJson(join(scratch, "drawn.json")) as unknown as Drawn & { numbers: number[] };
+  const drawn = readJson(join(scratch, "drawn.json")) as unknown as Task;
   const voxels = readFileSync(join(scratch, "ct.i16"));
   const middle = voxels.subarray((voxels.length >> 2) << 1);
   writeSeries(join(scratch, "canary"), middle, { ...drawn, sides: [16, 32, 32] });
@@ -81,12 +114,11 @@ async function measure(name: string): Promise<object> {
     const { them, us } = await byTurns(Number(values.rounds), rival, (round) =>
       ourTurn(server, "body", series, join(server.output, String(round))),
     );
-    const seg = join(server.output, "0/series.body.seg.dcm");
+    const ours = labelsOfSeg(join(server.output, "0/series.body.seg.dcm"), drawn.numbers);
     await rival.ask({ command: "predict_float32" });
-    const differs = (file: string) => differing(seg, join(scratch, file), drawn.numbers);
-    const differ = differs("theirs.nii.gz");
-    const differFloat32 = differs("theirs-float32.nii.gz");
-    const all = drawn.sides.reduce((product, side) => product * side, 1);
+    const half = labelsOfNifti(join(scratch, "theirs.nii.gz"));
+    const whole = labelsOfNifti(join(scratch, "theirs-float32.nii.gz"));
+    const differFloat32 = differing(ours, whole);
     const { sides, spacing } = drawn;
     return {
       name,
@@ -95,9 +127,10 @@ async function measure(name: string): Promise<object> {
       theirs: them,
       ours: us,
       ratios: ratiosOf(us, them, 3),
-      differ,
+      differ: differing(ours, half),
       differFloat32,
-      equal: 1 - differFloat32 / all,
+      equal: 1 - differFloat32 / ours.length,
+      ...(name === "trained" && { labels: dicesBeside(scratch, drawn.names, { ours, half }) }),
     };
   } finally {
     rival?.stop();

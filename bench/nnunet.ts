@@ -13,6 +13,8 @@ import { parseArgs } from "node:util";
 import {
   byTurns,
   differing,
+  labelsOfNifti,
+  labelsOfSeg,
   makeFinal,
   ourTurn,
   radserve,
@@ -92,10 +94,8 @@ async function measure(name: string): Promise<object> {
       ourTurn(server, MODEL, series, join(server.output, String(round))),
     );
     const seg = join(server.output, `0/series.${MODEL}.seg.dcm`);
-    const differ = differing(
-      seg,
-      join(scratch, `stage${drawn.configurations.length - 1}/case.nii.gz`),
-    );
+    const theirs = join(scratch, `stage${drawn.configurations.length - 1}/case.nii.gz`);
+    const differ = differing(labelsOfSeg(seg), labelsOfNifti(theirs));
     return { name, ...drawn, nnunet: them, radserve: us, ratios: ratiosOf(them, us, 2), differ };
   } finally {
     rival?.stop();

@@ -9,7 +9,7 @@ import { gunzipSync } from "node:zlib";
 import dcmjs from "dcmjs";
 import { descendants } from "../../test/crash/lib/processes.js";
 import { attributesOf, CT_SLICE, dicomFile } from "../../test/support/dicom.js";
-import { cpuSeconds } from "./process-tree.js";
+import { cpuSeconds, samplePss } from "./process-tree.js";
 import type { Rivals } from "./rivals.js";
 import { root, type BenchServer } from "./server.js";
 import { sum } from "./statistics.js";
@@ -21,11 +21,16 @@ export interface Drawn {
 }
 
 /** Seconds, and the most MiB of the process; `back` of ours holds `blend` too. */
-export interface Turn {
+interface Took {
   wall: number;
   cpu: number;
   stages: Record<string, number>;
   peak: number;
+}
+
+export interface Turn extends Took {
+  /** The most MiB of the process and all below it, in each tenth of the time. */
+  memory: number[];
 }
 
 export const readJson = (path: string): Record<string, unknown> =>
@@ -68,28 +73,68 @@ export function writeSeries(folder: string, voxels: Buffer, { sides, spacing }: 
 }
 
 /**
- * How many voxels of a label map's SEG, read by dcmjs, have another label than those of nnU-Net's
- * file, of one byte each.
- * @param numbers theirs for each of ours, where they differ
+ * The labels of a label map's SEG, read by dcmjs.
+ * @param numbers what each label is called by the others; as it is where they are absent
  */
-export function differing(seg: string, nifti: string, numbers?: readonly number[]): number {
-  const whole = gunzipSync(readFileSync(nifti));
-  // vox_offset of NIfTI-1
-  const theirs = whole.subarray(whole.readFloatLE(108));
+export function labelsOfSeg(seg: string, numbers?: readonly number[]): Uint8Array {
   const file = dcmjs.data.DicomMessage.readFile(Uint8Array.from(readFileSync(seg)).buffer);
-  const ours = new Uint8Array(file.dict["7FE00010"]?.Value[0] as ArrayBuffer);
-  if (ours.length !== theirs.length)
-    throw new Error(`${ours.length} voxels beside ${theirs.length}`);
-  const numberOf = (own: number) => numbers?.[own] ?? own;
-  return theirs.reduce((count, label, i) => count + Number(label !== numberOf(ours[i] ?? 0)), 0);
+  const [frames = 0, rows = 0, columns = 0] = ["00280008", "00280010", "00280011"].map((tag) =>
+    Number(file.dict[tag]?.Value[0]),
+  );
+  // An odd number of bytes is padded (PS3.5 8.1.1)
+  const own = new Uint8Array(file.dict["7FE00010"]?.Value[0] as ArrayBuffer);
+  return own.subarray(0, frames * rows * columns).map((label) => numbers?.[label] ?? label);
 }
 
-export async function ourTurn(
+/** The labels of a file of NIfTI-1 with one byte a voxel. */
+export function labelsOfNifti(path: string): Uint8Array {
+  const whole = gunzipSync(readFileSync(path));
+  return whole.subarray(whole.readFloatLE(108)); // vox_offset
+}
+
+/** How many voxels have another label. */
+export function differing(one: Uint8Array, other: Uint8Array): number {
+  if (one.length !== other.length) throw new Error(`${one.length} voxels beside ${other.length}`);
+  return one.reduce((count, label, i) => count + Number(label !== other[i]), 0);
+}
+
+/** Twice the voxels that two maps share of each label, divided by those that each has of it. */
+export function dices(one: Uint8Array, other: Uint8Array): number[] {
+  const [shared, sizes] = [new Uint32Array(256), new Uint32Array(256)];
+  one.forEach((label, i) => {
+    const its = other[i] ?? 0;
+    sizes[label]! += 1;
+    sizes[its]! += 1;
+    if (label === its) shared[label]! += 1;
+  });
+  return [...sizes].map((size, label) => (2 * shared[label]!) / size);
+}
+
+/** A turn while the memory of a process is watched. */
+async function watched(pid: number, turn: () => Promise<Took>): Promise<Turn> {
+  const stop = samplePss(pid);
+  let seen: number[] = [];
+  const took = await turn().finally(() => (seen = stop()));
+  const tenth = (i: number) => Math.floor((i * seen.length) / 10);
+  const memory = Array.from({ length: 10 }, (_, i) =>
+    Math.round(Math.max(...seen.slice(tenth(i), Math.max(tenth(i) + 1, tenth(i + 1))))),
+  );
+  return { ...took, memory };
+}
+
+export const ourTurn = (
   server: BenchServer,
   model: string,
   series: string,
   output: string,
-): Promise<Turn> {
+): Promise<Turn> => watched(server.process.pid!, () => inferredBy(server, model, series, output));
+
+async function inferredBy(
+  server: BenchServer,
+  model: string,
+  series: string,
+  output: string,
+): Promise<Took> {
   const pid = server.process.pid!;
   const before = cpuSeconds(pid);
   const began = performance.now();
@@ -132,7 +177,8 @@ export async function byTurns(
   const theirTurns: Turn[] = [];
   const ourTurns: Turn[] = [];
   for (let round = 0; round < rounds; round++) {
-    theirTurns.push((await rival.ask({ command: "predict" })) as Turn);
+    const theirs = () => rival.ask({ command: "predict" }) as Promise<Took>;
+    theirTurns.push(await watched(rival.pid, theirs));
     ourTurns.push(await ours(round));
   }
   return { them: middleOf(theirTurns), us: middleOf(ourTurns) };

@@ -40,12 +40,18 @@ export function pss(root: number): number {
   return sum(kib) / 1024;
 }
 
-/** Looks at the memory again and again until it is stopped; gives the most that it saw. */
-export function watchPss(root: number, everyMs = 500): () => number {
-  let most = pss(root);
-  const timer = setInterval(() => (most = Math.max(most, pss(root))), everyMs);
+/** Looks at the memory again and again until it is stopped; gives all that it saw, in MiB. */
+export function samplePss(root: number, everyMs = 500): () => number[] {
+  const seen = [pss(root)];
+  const timer = setInterval(() => seen.push(pss(root)), everyMs);
   return () => {
     clearInterval(timer);
-    return Math.max(most, pss(root));
+    return [...seen, pss(root)];
   };
+}
+
+/** The most of it. */
+export function watchPss(root: number, everyMs?: number): () => number {
+  const stop = samplePss(root, everyMs);
+  return () => Math.max(...stop());
 }

@@ -49,6 +49,11 @@ export class Rivals {
     }
   }
 
+  /** Of the process that answers. */
+  get pid(): number {
+    return this.#python.pid!;
+  }
+
   async ask(request: Record<string, unknown>): Promise<unknown> {
     this.#python.stdin.write(`${JSON.stringify(request)}\n`);
     const line = await this.#lines.next();
