@@ -196,7 +196,12 @@ export async function claimTries(t: Test) {
         (body: { dropped: number }) => body.dropped > 0,
       )(token);
     },
-    getResult: call("GET", asked("/results", { path: shown.path })),
+    getResult: call(
+      "GET",
+      asked("/results", { path: shown.path }),
+      undefined,
+      ({ deliveries }: { deliveries?: object }) => deliveries !== undefined,
+    ),
     listResults: call("GET", "/results/list", undefined, (body: { results: unknown[] }) =>
       body.results.length > 0 ? "some" : "none",
     ),
@@ -213,6 +218,7 @@ export async function claimTries(t: Test) {
       "GET",
       asked("/results/marks", { ...shown, model: "ct-tissue", across: "row" }),
     ),
+    getResultNifti: bytes("GET", asked("/results/nifti", shown)),
     verifyResult: call(
       "GET",
       asked("/results/verification", shown),

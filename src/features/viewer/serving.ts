@@ -32,7 +32,8 @@ const READS_BOTH = ["input_roots", "output_roots"] as const;
 
 const endpoints = [
   at("GET /results", "getResult", {
-    claims: ["output_roots"],
+    // Where it was delivered is shown to whose delivery it is
+    claims: ["subject", "output_roots"],
     ...view,
     summary: "The receipt of a result",
     errors: VIEW_ERRORS,

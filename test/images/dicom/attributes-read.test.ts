@@ -594,6 +594,7 @@ const OF_OUR_OBJECTS = [
   "objects/seg.ts",
   "objects/sr.ts",
   "features/viewer/marks.ts",
+  "results/nifti/masks.ts",
 ];
 
 const LISTED = new Set([
