@@ -3,7 +3,7 @@
  * is looked at.
  */
 import type { RefObject } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import type { Whose } from "../src/features/viewer/list/whose.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Across, FrameFacts, ResultMarks } from "../src/features/viewer/messages.js";
@@ -375,7 +375,7 @@ export function Stage({
   const [opacity, setOpacity] = useState(40);
   const [style, setStyle] = useState<MarkStyle>("both");
   const [only, setOnly] = useState<ShownSegments>();
-  const pixels = useRef<MarkPixels | undefined>(undefined);
+  const [pixels, keepPixels] = useState<MarkPixels>();
   const [labels, setLabels] = useState(true);
   const [texts, setTexts] = useState(true);
   const model = drawn.find(({ name }) => name === chosen);
@@ -392,11 +392,9 @@ export function Stage({
     const [to] = planes[(now + 1) % planes.length] ?? [];
     go({ across: to });
   };
-  const labelAt = useRef<(x: number, y: number) => string | undefined>(() => undefined);
-  const { eye, setEye, window, probe, stage, handlers, touch, setTouch } = useEye(seen.frame, {
+  const { eye, setEye, window, probed, stage, handlers, touch, setTouch } = useEye(seen.frame, {
     step: (by: number) => move(at + by),
     most,
-    labelAt,
     overlay,
     plane: next,
     texts: () => setTexts((before) => !before),
@@ -414,7 +412,6 @@ export function Stage({
         }),
   );
   const { marks, known, url, fault } = useMarks(paths, model, place, only);
-  labelAt.current = (x, y) => labelIn(pixels.current, marks, x, y);
   const [size, measure] = useSize();
   const [shape, setShape] = useState<[number, number]>([columns, rows]);
   const shown = window === undefined && picture.url === undefined ? undefined : seen.frame;
@@ -497,11 +494,7 @@ export function Stage({
             <img class="over marks" src={url} alt="" style={{ opacity: String(opacity / 100) }} />
           )}
           {shown !== undefined && url !== undefined && (
-            <Outlines
-              url={url}
-              drawn={style !== "filled"}
-              told={(found) => (pixels.current = found)}
-            />
+            <Outlines url={url} drawn={style !== "filled"} told={keepPixels} />
           )}
         </div>
         {shown !== undefined ? (
@@ -509,7 +502,7 @@ export function Stage({
             frame={shown}
             window={window}
             place={most === 1 ? "" : text}
-            probe={probe}
+            probe={probed((x, y) => labelIn(pixels, marks, x, y))}
             zoom={eye.zoom}
             texts={texts}
           />

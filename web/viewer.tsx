@@ -369,12 +369,9 @@ function usePinch(
  * @param step goes so many frames on
  * @param others what keys switch: the overlay, to the next plane, and the texts in the corners
  */
-export function useEye(
-  frame: Frame | undefined,
-  { step, most, labelAt, ...others }: Switches & Frames,
-) {
+export function useEye(frame: Frame | undefined, { step, most, ...others }: Switches & Frames) {
   const [eye, setEye] = useState(PLAIN_EYE);
-  const [probe, setProbe] = useState<string | undefined>(undefined);
+  const [pointer, point] = useState<{ clientX: number; clientY: number } | undefined>(undefined);
   const stage = useRef<HTMLDivElement>(null);
   const drag = useRef<{ x: number; y: number; eye: Eye; pans: boolean } | undefined>(undefined);
   const [touch, setTouch] = useState<Touch>("scroll");
@@ -405,7 +402,13 @@ export function useEye(
   }, []);
   usePinch(stage, setEye);
 
-  const valueAt = ({ clientX, clientY }: PointerEvent): string | undefined => {
+  /**
+   * What lies under the pointer: its place, the value, and the label.
+   * @param labelAt the label of a pixel, as far as the marks of the frame have come
+   */
+  const probed = (labelAt: (x: number, y: number) => string | undefined): string | undefined => {
+    if (pointer === undefined) return undefined;
+    const { clientX, clientY } = pointer;
     const inner = stage.current?.querySelector(".stage-inner")?.getBoundingClientRect();
     const values = frame?.facts.values ?? null;
     if (inner === undefined || frame === undefined || values === null) return undefined;
@@ -414,7 +417,7 @@ export function useEye(
     const y = Math.floor(((clientY - inner.y) / inner.height) * rows);
     const stored = x < 0 || x >= columns ? undefined : frame.stored?.[y * columns + x];
     if (stored === undefined || Number.isNaN(stored)) return undefined;
-    const label = labelAt.current(x, y);
+    const label = labelAt(x, y);
     const value = `${round(stored * values.slope + values.intercept)}${unit === null ? "" : ` ${unit}`}`;
     return `(${x}, ${y}) ${value}${label === undefined ? "" : ` · ${label}`}`;
   };
@@ -431,7 +434,7 @@ export function useEye(
       stage.current?.setPointerCapture(event.pointerId);
     },
     onPointerMove: (event: PointerEvent) => {
-      setProbe(valueAt(event));
+      point({ clientX: event.clientX, clientY: event.clientY });
       const from = drag.current;
       if (from === undefined) return;
       const [dx, dy] = [event.clientX - from.x, event.clientY - from.y];
@@ -449,7 +452,7 @@ export function useEye(
       drag.current = undefined;
     },
     onPointerLeave: () => {
-      setProbe(undefined);
+      point(undefined);
     },
     onDblClick: () => {
       setEye(PLAIN_EYE);
@@ -461,14 +464,12 @@ export function useEye(
       act({ step, ...others, setEye });
     },
   };
-  return { eye, setEye, window, probe, stage, handlers, touch, setTouch };
+  return { eye, setEye, window, probed, stage, handlers, touch, setTouch };
 }
 
 interface Frames {
   /** How many frames there are: over a single one the wheel scrolls the page. */
   most: number;
-  /** The label under a pixel, which is told beside its value. */
-  labelAt: { current: (x: number, y: number) => string | undefined };
 }
 interface Switches {
   step: (frames: number) => void;

@@ -11,6 +11,7 @@ import { withDurations } from "../support/durations.js";
 import { failingDisk } from "../support/failing-disk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { makePlace, radserve } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const IMAGES = 12;
 const BEFORE = 4;
@@ -88,6 +89,11 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
     const files = resultsIn(place.output).filter((name) => !/^job|^\.radserve-results/.test(name));
     t.strictSame(files, before);
     end();
+    // A look at the roots that met the fault holds until the next
+    await until("the server is ready again", async () => {
+      const { status } = await bulk.send("GET", "/health/ready");
+      return status === 200;
+    });
   });
 
   for (const [name, code, sign] of [

@@ -399,7 +399,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.locator(".stage[data-frame='1'] img.marks").waitFor();
     t.notMatch(page.url(), new RegExp(place.input), "no path in the address");
     await look(t, page, "item");
-    await page.getByRole("link", { name: "The job" }).click();
+    await page.getByRole("link", { name: "The job", exact: true }).click();
     await page.getByRole("button", { name: "Succeeded 120" }).click();
     await page.getByRole("button", { name: "Next" }).click();
     await page.getByText("Page 2").waitFor();
