@@ -383,14 +383,15 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     t.notMatch(reasons, /No image/);
     const harmless = page.getByRole("region", { name: "Not for these models, or no image" });
     t.match(await harmless.innerText(), /2\s+Skipped\s+No image/);
-    t.equal(await page.getByRole("region", { name: "Images" }).locator("tbody tr").count(), 3);
+    const rows = page.getByRole("region", { name: "Images" }).locator("tbody tr");
+    await rows.nth(2).waitFor();
+    t.equal(await rows.count(), 3);
     await look(t, page, "job");
     const report = page.waitForEvent("download");
     await page.getByRole("button", { name: /^radserve-report-.*\.html$/ }).click();
     t.match((await report).suggestedFilename(), /^radserve-report-/);
     await harmless.getByRole("button", { name: "No image" }).click();
     await page.getByText("Only those with No image").waitFor();
-    const rows = page.getByRole("region", { name: "Images" }).locator("tbody tr");
     await rows.nth(1).getByText("notes-1.txt").waitFor();
     t.equal(await rows.count(), 2);
     await page.getByRole("button", { name: "Succeeded 120" }).click();
