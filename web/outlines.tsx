@@ -37,46 +37,45 @@ export function edgesOf({ width, height, data }: MarkPixels): Uint8ClampedArray<
   return edges;
 }
 
-async function pixelsOf(url: string): Promise<MarkPixels> {
-  const picture = new Image();
-  picture.src = url;
-  await picture.decode();
-  const { naturalWidth: width, naturalHeight: height } = picture;
+async function pixelsOf(file: Blob): Promise<MarkPixels> {
+  const picture = await createImageBitmap(file);
+  const { width, height } = picture;
   const context = Object.assign(document.createElement("canvas"), { width, height }).getContext(
     "2d",
     { willReadFrequently: true },
   );
   if (context === null) throw new Error("A canvas has a context");
   context.drawImage(picture, 0, 0);
+  picture.close();
   return { width, height, data: context.getImageData(0, 0, width, height).data };
 }
 
 /**
- * @param url of the picture of the marks
- * @param told its pixels, when they are known, and undefined before: of another frame nothing holds
+ * @param file the picture of the marks
+ * @param told its pixels, when they are known
  */
 export function Outlines({
-  url,
+  file,
   drawn,
   told,
 }: {
-  url: string;
+  file: Blob;
   drawn: boolean;
-  told: (pixels: MarkPixels | undefined) => void;
+  told: (found: { of: Blob; pixels: MarkPixels }) => void;
 }) {
   const place = useRef<HTMLCanvasElement>(null);
   // Before it is shown: never the edges of another frame
   useLayoutEffect(() => {
     const canvas = place.current;
     if (canvas !== null) Object.assign(canvas, { width: 1, height: 1 });
-  }, [url, drawn]);
+  }, [file, drawn]);
   useEffect(() => {
     let isOver = false;
-    pixelsOf(url).then(
+    pixelsOf(file).then(
       (pixels) => {
         const canvas = place.current;
         if (isOver || canvas === null) return;
-        told(pixels);
+        told({ of: file, pixels });
         if (!drawn) return;
         const { width, height } = pixels;
         Object.assign(canvas, { width, height });
@@ -88,8 +87,7 @@ export function Outlines({
     );
     return () => {
       isOver = true;
-      told(undefined);
     };
-  }, [url, drawn]);
+  }, [file, drawn]);
   return <canvas class="over outlines" ref={place} aria-hidden="true" />;
 }

@@ -91,12 +91,13 @@ function useMarks(
   const mine = page !== null && loaded.data?.page === page ? loaded.data.marks : undefined;
   // The labels are the same on every frame: the list of them stays under the hand
   const known = page !== null && loaded.data?.of === model?.name ? loaded.data?.marks : undefined;
-  const url = useMemo(
-    () => (typeof mine?.png === "string" ? URL.createObjectURL(pngBlob(mine.png)) : undefined),
+  const file = useMemo(
+    () => (typeof mine?.png === "string" ? pngBlob(mine.png) : undefined),
     [mine],
   );
+  const url = useMemo(() => (file === undefined ? undefined : URL.createObjectURL(file)), [file]);
   useEffect(() => () => (url === undefined ? undefined : URL.revokeObjectURL(url)), [url]);
-  return { marks: mine, known, url, fault: loaded.fault };
+  return { marks: mine, known, file, url, fault: loaded.fault };
 }
 
 const STYLES = [
@@ -375,7 +376,7 @@ export function Stage({
   const [opacity, setOpacity] = useState(40);
   const [style, setStyle] = useState<MarkStyle>("both");
   const [only, setOnly] = useState<ShownSegments>();
-  const [pixels, keepPixels] = useState<MarkPixels>();
+  const [pixels, keepPixels] = useState<{ of: Blob; pixels: MarkPixels }>();
   const [labels, setLabels] = useState(true);
   const [texts, setTexts] = useState(true);
   const model = drawn.find(({ name }) => name === chosen);
@@ -411,7 +412,9 @@ export function Stage({
           across,
         }),
   );
-  const { marks, known, url, fault } = useMarks(paths, model, place, only);
+  const { marks, known, file, url, fault } = useMarks(paths, model, place, only);
+  // Those of another frame may be there still
+  const here = pixels !== undefined && pixels.of === file ? pixels.pixels : undefined;
   const [size, measure] = useSize();
   const [shape, setShape] = useState<[number, number]>([columns, rows]);
   const shown = window === undefined && picture.url === undefined ? undefined : seen.frame;
@@ -493,8 +496,8 @@ export function Stage({
           {shown !== undefined && url !== undefined && style !== "outlines" && (
             <img class="over marks" src={url} alt="" style={{ opacity: String(opacity / 100) }} />
           )}
-          {shown !== undefined && url !== undefined && (
-            <Outlines url={url} drawn={style !== "filled"} told={keepPixels} />
+          {shown !== undefined && file !== undefined && (
+            <Outlines file={file} drawn={style !== "filled"} told={keepPixels} />
           )}
         </div>
         {shown !== undefined ? (
@@ -502,7 +505,7 @@ export function Stage({
             frame={shown}
             window={window}
             place={most === 1 ? "" : text}
-            probe={probed((x, y) => labelIn(pixels, marks, x, y))}
+            probe={probed((x, y) => labelIn(here, marks, x, y))}
             zoom={eye.zoom}
             texts={texts}
           />
