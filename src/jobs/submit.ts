@@ -71,10 +71,10 @@ export async function submit(
     input: await narrowRoots(context.roots.input, inputRoots),
     output: await narrowRoots(context.roots.output, outputRoots),
   };
-  const pins = await pinsFor(body, await context.models());
   let wasEmpty = false;
   if (items !== undefined) await checkItems(items, roots, { ...context.config, group: body.group });
   else wasEmpty = await checkFolder(request.input_folder_path ?? "", roots, context.config);
+  const pins = await pinsFor(body, await context.models());
   const id = randomUUID();
   await refuseMany(
     (await context.database()).readPool,
