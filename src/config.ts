@@ -517,9 +517,28 @@ export function jsonOfFile(file: string, given: string): unknown {
 }
 
 /**
- * The file that counts and its values: named (then it must exist), else in the directory, else in
- * the state directory.
+ * What the JSON file holds that a setting names.
+ * @param variable the setting, with which messages begin
+ * @throws ConfigError naming the field that is wrong
  */
+export function readNamedFile<T>(variable: string, file: string, schema: z.ZodType<T>): T {
+  let text = "";
+  try {
+    text = textOfRegularSync(file);
+  } catch (error) {
+    throw new ConfigError(
+      `${variable}: expected a file at ${file}; it cannot be read (${errno(error) || "no plain file"}).`,
+    );
+  }
+  const value = jsonOfFile(file, text);
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const problems = problemsOf(schema, value, parsed.error).map(
+    ({ field, message }) => `${field === "" ? "the file" : field}: ${message}.`,
+  );
+  throw new ConfigError(`${variable}: ${problems.join(" ")}`);
+}
+
 /** Where a file of settings may lie, and the one that somebody named. */
 function placesOf(options: ConfigOptions, environment: Environment) {
   const directory = options.directory ?? process.cwd();
@@ -542,6 +561,10 @@ export async function silentSettings(options: ConfigOptions): Promise<string | u
   return folders.find((_, i) => faults[i]?.silent === true);
 }
 
+/**
+ * The file that counts and its values: named (then it must exist), else in the directory, else in
+ * the state directory.
+ */
 function readFile(
   options: ConfigOptions,
   environment: Environment,

@@ -10,12 +10,17 @@ import { z } from "zod";
 import { errno } from "../../base/errno.js";
 import { ConfigError } from "../../base/errors.js";
 import { LOOPBACK, Networks } from "../../base/networks.js";
-import { problemsOf } from "../../base/validation.js";
-import { absolute, duration, jsonOfFile, network, settingsOf, type Config } from "../../config.js";
+import {
+  absolute,
+  duration,
+  network,
+  readNamedFile,
+  settingsOf,
+  type Config,
+} from "../../config.js";
 import { sha256 } from "../../files/durable-files.js";
 import { isInSpool } from "../../files/folder-mark.js";
 import { stagingName } from "../../files/helper-names.js";
-import { textOfRegularSync } from "../../files/regular-file.js";
 import { isInside, realPathToBe } from "../../files/roots.js";
 import { readCertificates, refuseOutOfDate, type TlsNames } from "../../files/certificates.js";
 import type { ModelEntry } from "../../models/entry.js";
@@ -262,21 +267,7 @@ export async function readGateway(config: GatewayConfig): Promise<GatewaySetting
   const fail = (message: string): never => {
     throw new ConfigError(`RADSERVE_GATEWAY: ${message}`);
   };
-  let text = "";
-  try {
-    text = textOfRegularSync(named);
-  } catch (error) {
-    fail(`expected a file at ${named}; it cannot be read (${errno(error) || "no plain file"}).`);
-  }
-  const value = jsonOfFile(named, text);
-  const parsed = schema.safeParse(value);
-  if (!parsed.success)
-    return fail(
-      problemsOf(schema, value, parsed.error)
-        .map(({ field, message }) => `${field === "" ? "the file" : field}: ${message}.`)
-        .join(" "),
-    );
-  const gateway = parsed.data;
+  const gateway = readNamedFile("RADSERVE_GATEWAY", named, schema);
   await checkModels(gateway, config, fail);
   if (gateway.spool === undefined) return gateway;
   const spool = spoolAt(gateway.spool, fail);

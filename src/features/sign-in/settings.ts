@@ -4,11 +4,8 @@
  */
 import path from "node:path";
 import { z } from "zod";
-import { errno } from "../../base/errno.js";
 import { ConfigError } from "../../base/errors.js";
-import { problemsOf } from "../../base/validation.js";
-import { absolute, jsonOfFile, type Config } from "../../config.js";
-import { textOfRegularSync } from "../../files/regular-file.js";
+import { absolute, readNamedFile, type Config } from "../../config.js";
 import { fileOf } from "./setting.js";
 
 /** Headers that mean something else, here or to what lies before us. */
@@ -125,25 +122,9 @@ export type SignInSettings = z.output<typeof schema>;
 export function readSignIn(config: Config): SignInSettings | undefined {
   const named = fileOf(config);
   if (named === undefined) return undefined;
-  const fail = (message: string): never => {
-    throw new ConfigError(`RADSERVE_SIGN_IN: ${message}`);
-  };
   if (config.trusted_proxies.length === 0)
-    fail(
-      "expected RADSERVE_TRUSTED_PROXIES beside it, with the proxy's address: who is signed in is believed from there alone.",
+    throw new ConfigError(
+      "RADSERVE_SIGN_IN: expected RADSERVE_TRUSTED_PROXIES beside it, with the proxy's address: who is signed in is believed from there alone.",
     );
-  let text = "";
-  try {
-    text = textOfRegularSync(named);
-  } catch (error) {
-    fail(`expected a file at ${named}; it cannot be read (${errno(error) || "no plain file"}).`);
-  }
-  const value = jsonOfFile(named, text);
-  const parsed = schema.safeParse(value);
-  if (parsed.success) return parsed.data;
-  return fail(
-    problemsOf(schema, value, parsed.error)
-      .map(({ field, message }) => `${field === "" ? "the file" : field}: ${message}.`)
-      .join(" "),
-  );
+  return readNamedFile("RADSERVE_SIGN_IN", named, schema);
 }
