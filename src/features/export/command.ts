@@ -14,7 +14,7 @@ import { readReceipts } from "../../results/commit/read-receipts.js";
 import { readReceipt } from "../../results/receipt/read-receipt.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
 import { distrust, type Trust } from "../../results/receipt/seal.js";
-import { ExportFolder } from "./folder.js";
+import { ExportFolder, inFileName } from "./folder.js";
 import { NiftiFiles, type Exporter, type ResultToExport } from "./nifti.js";
 import { NnunetDataset } from "./nnunet.js";
 
@@ -106,7 +106,7 @@ async function resultsOf(given: readonly string[]): Promise<FoundResult[]> {
 
 /** Results of one NAME are told apart by the first digits of the SHA-256 of their images. */
 function named(results: readonly FoundResult[]): ResultToExport[] {
-  const plain = (one: FoundResult) => one.receipt.source.name.replace(/[^\p{L}\p{N}._-]+/gu, "_");
+  const plain = (one: FoundResult) => inFileName(one.receipt.source.name);
   const groups = groupsBy(results, plain);
   return results.map((one) => {
     const name = plain(one);

@@ -5,6 +5,9 @@ import { receiveFile, replaceFile } from "../../files/new-file.js";
 import type { NiftiVolume } from "../../results/nifti/volume.js";
 import { niftiFile } from "../../results/nifti/write.js";
 
+/** A text as a part of a file's name: runs of other characters become one low line. */
+export const inFileName = (text: string): string => text.replace(/[^\p{L}\p{N}._-]+/gu, "_");
+
 export class ExportFolder {
   /** The files of the result that is being written. */
   written: string[] = [];

@@ -10,7 +10,7 @@ import { imageVolume } from "../../results/nifti/volume.js";
 import type { Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
 import type { Trust } from "../../results/receipt/seal.js";
 import { requireImage } from "../../results/receipt/unchanged.js";
-import type { ExportFolder } from "./folder.js";
+import { inFileName, type ExportFolder } from "./folder.js";
 
 export interface ResultToExport {
   receipt: Receipt;
@@ -108,8 +108,7 @@ export class NiftiFiles implements Exporter {
       return;
     }
     for (const segment of stack.segments) {
-      const label = segment.label.replace(/[^\p{L}\p{N}._-]+/gu, "_");
-      const file = `${name}.${segment.number}-${label}.seg.nii.gz`;
+      const file = `${name}.${segment.number}-${inFileName(segment.label)}.seg.nii.gz`;
       await this.folder.writeVolume(file, segmentVolume(stack, segment));
     }
   }

@@ -8,7 +8,7 @@ import type { ProcessMemory } from "../../base/process-memory.js";
 import type { Attributes, Image, PixelFormat, Volume } from "../../images/image.js";
 import { readImage } from "../../images/read-image.js";
 import { fromCieLab } from "../../results/colour.js";
-import { LABEL_MAP_SEGMENTATION } from "../../results/dicom/segments.js";
+import { LABEL_MAP_SEGMENTATION, segmentOfFrame } from "../../results/dicom/segments.js";
 import { segmentationOf } from "../../results/nifti/of-result.js";
 import type { OutputFile, Receipt } from "../../results/receipt/receipt.js";
 import { changed, fileOf } from "../../results/receipt/unchanged.js";
@@ -181,9 +181,7 @@ function segmentationIn(image: Image): SegmentationObject {
   const { attributes } = image;
   const byPlace: SegmentationObject["byPlace"] = new Map();
   (attributes?.sequence("PerFrameFunctionalGroupsSequence") ?? []).forEach((groups, frame) => {
-    const segment = groups
-      .sequence("SegmentIdentificationSequence")?.[0]
-      ?.number("ReferencedSegmentNumber");
+    const segment = segmentOfFrame(groups);
     for (const origin of originsOf(groups)) {
       const place = placeOf(
         origin.string("ReferencedSOPInstanceUID") ?? "",

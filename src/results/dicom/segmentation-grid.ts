@@ -7,7 +7,7 @@ import type { DicomFile } from "../../images/dicom/dicom-file.js";
 import { imageOf } from "../../images/dicom/dicom-image.js";
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import { isNear, isTurned, positionOf } from "./grid.js";
-import { LABEL_MAP_SEGMENTATION, segmentsOf } from "./segments.js";
+import { LABEL_MAP_SEGMENTATION, segmentOfFrame, segmentsOf } from "./segments.js";
 import { CUBIC_MM_PER_ML } from "../kinds/segmentation.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { modelGridOf } from "../findings/volume-outputs.js";
@@ -75,9 +75,7 @@ export async function gridFaults(
   const image = imageOf(file, bytes, sha256);
   const counts = new Map<number, number>();
   for (const [frame, groups] of frames.entries()) {
-    const number = groups
-      .sequence("SegmentIdentificationSequence")?.[0]
-      ?.number("ReferencedSegmentNumber");
+    const number = segmentOfFrame(groups);
     for (const value of await image.frame(frame)) {
       if (value === 0) continue;
       const segment = number ?? value;

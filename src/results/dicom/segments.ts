@@ -1,5 +1,6 @@
 /** The segments of a segmentation: which labels they are, and the pixels of each on each frame. */
 import { equalTo, nonZero } from "../../addon/bytes.js";
+import type { Attributes } from "../../images/image.js";
 import type { Phase } from "../../images/dicom/shared-places.js";
 import type { EngineOutput } from "../../engine/types.js";
 import type { SegmentationType } from "../forms.js";
@@ -10,6 +11,14 @@ import { trackingUid, type Subject } from "./subject.js";
 import { oneLine } from "./values.js";
 
 export const LABEL_MAP_SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.7";
+
+/**
+ * The number of the segment that a frame of a segmentation is of (PS3.3 C.8.20.3.1); undefined in a
+ * label map, whose frames have all.
+ * @param groups the frame's item of PerFrameFunctionalGroupsSequence
+ */
+export const segmentOfFrame = (groups: Attributes): number | undefined =>
+  groups.sequence("SegmentIdentificationSequence")?.[0]?.number("ReferencedSegmentNumber");
 
 /** One segment of a SEG: a label of one of the model's segmentations. */
 export interface Segment {

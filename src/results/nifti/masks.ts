@@ -6,7 +6,7 @@ import { errors } from "../../base/errors.js";
 import { groupsBy } from "../../base/groups.js";
 import type { Attributes, Image } from "../../images/image.js";
 import { assemble } from "../../images/dicom/volume.js";
-import { LABEL_MAP_SEGMENTATION } from "../dicom/segments.js";
+import { LABEL_MAP_SEGMENTATION, segmentOfFrame } from "../dicom/segments.js";
 import type { VolumeGrid } from "../../images/grids.js";
 import { NIFTI_TYPES } from "./header.js";
 import { planeGeometry, type NiftiVolume } from "./volume.js";
@@ -37,14 +37,10 @@ export function maskStack(image: Image): MaskStack {
   const { attributes, format } = image;
   const groups = attributes?.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   const isLabelMap = image.source.sopClassUid === LABEL_MAP_SEGMENTATION;
-  const frames = Array.from({ length: image.frameCount }, (_, frame) => ({
-    frame,
-    segment: isLabelMap
-      ? undefined
-      : groups[frame]
-          ?.sequence("SegmentIdentificationSequence")?.[0]
-          ?.number("ReferencedSegmentNumber"),
-  }));
+  const frames = Array.from({ length: image.frameCount }, (_, frame) => {
+    const own = isLabelMap ? undefined : groups[frame];
+    return { frame, segment: own && segmentOfFrame(own) };
+  });
   const planes = [
     ...groupsBy(frames, ({ frame }) => image.plane(frame)?.position.join(" ") ?? "").values(),
   ];

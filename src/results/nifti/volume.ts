@@ -9,6 +9,7 @@ import { seriesInvalid } from "../../images/dicom/series-fault.js";
 import { volumeOf } from "../../images/dicom/volume.js";
 import { modalityValue, storedRange, valueReader } from "../../images/stored-values.js";
 import { cross, unit } from "../../images/vectors.js";
+import { declaredThickness } from "../dicom/grid.js";
 import { NIFTI_TYPES, type NiftiType } from "./header.js";
 
 export interface NiftiVolume {
@@ -64,13 +65,8 @@ function gridOf(image: Image): Stack {
     const { geometry, frames } = volumeOf(image);
     return { grid: { geometry, slices: frames.length, rows, columns }, frames, remarks: [] };
   }
-  const holders = [
-    image.attributes?.sequence("PerFrameFunctionalGroupsSequence")?.[0],
-    image.attributes?.sequence("SharedFunctionalGroupsSequence")?.[0],
-  ].map((group) => group?.sequence("PixelMeasuresSequence")?.[0]);
-  const thickness = [...holders, image.attributes]
-    .map((holder) => holder?.number("SliceThickness"))
-    .find((value) => value !== undefined && value > 0);
+  const { attributes } = image;
+  const thickness = attributes && declaredThickness(image, attributes, 0);
   const { geometry, remarks } = planeGeometry(image, thickness);
   return { grid: { geometry, slices: 1, rows, columns }, frames: [0], remarks };
 }

@@ -589,6 +589,7 @@ const OF_OUR_OBJECTS = [
   "features/gateway/deliver/",
   "commit/verify.ts",
   "dicom/segmentation-grid.ts",
+  "dicom/segments.ts",
   "dicom/check.ts",
   "objects/rtstruct.ts",
   "objects/seg.ts",

@@ -38,6 +38,7 @@ import {
   LABEL_MAP_SEGMENTATION,
   labelPlane,
   segmentationForm,
+  segmentOfFrame,
   segmentPlanes,
   segmentsOf,
   partName,
@@ -302,9 +303,7 @@ async function maskFault(
   const tiles = isSource ? slideGeometry(subject.image, subject.attributes)?.tiles : undefined;
   const seen = new Set<string>();
   for (const [index, groups] of frames.entries()) {
-    const number = groups
-      .sequence("SegmentIdentificationSequence")?.[0]
-      ?.number("ReferencedSegmentNumber");
+    const number = segmentOfFrame(groups);
     const segment = segments.find((candidate) => candidate.number === number);
     const frame = grid.frameOf(groups);
     if ((segment === undefined) !== isLabelMap || frame === undefined)
