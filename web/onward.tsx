@@ -43,17 +43,15 @@ export function Report({ report }: { report: NonNullable<JobDetails["report"]> }
 }
 
 /** The job that made a result, as its receipt says it: an item's request is JOB.INDEX. */
-function jobIn({ timings }: Receipt): { job: string; index: string } | undefined {
-  const [, job, index] = /^([0-9a-f-]{36})\.(\d{1,9})$/.exec(timings.request_id) ?? [];
-  return job === undefined || index === undefined ? undefined : { job, index };
-}
+const jobIn = ({ timings }: Receipt): string | undefined =>
+  /^([0-9a-f-]{36})\.\d{1,9}$/.exec(timings.request_id)?.[1];
 
 /** Nothing where there is nothing that this token may see. */
 export function Onward({ receipt }: { receipt: Shown }) {
   const of = jobIn(receipt);
   // A job of another subject, or one that is purged, is not found
-  const { data: job } = useLoaded(of?.job ?? null, (signal) =>
-    call<JobDetails>("GET", `/bulk_inference/${of?.job}`, { signal }).catch(() => undefined),
+  const { data: job } = useLoaded(of ?? null, (signal) =>
+    call<JobDetails>("GET", `/bulk_inference/${of}`, { signal }).catch(() => undefined),
   );
   const { deliveries = [] } = receipt;
   if (deliveries.length === 0 && job === undefined) return null;

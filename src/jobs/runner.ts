@@ -227,7 +227,7 @@ export class Runner {
     log.warn({ fault: faultForLog(error) }, "the database of the bulk queue failed; trying again");
     const known = asUnavailable(error, database.connection);
     if (known instanceof BulkUnavailable) troubles.failed(database.problem() ?? known);
-    this.#endOutrun();
+    this.#endIfCutOff();
     if (!isTableLoss(error)) return;
     await repair([...this.#jobs()]).catch((fault: unknown) =>
       log.error({ fault: faultForLog(fault) }, "the bulk tables could not be made again"),
@@ -245,7 +245,7 @@ export class Runner {
    * to other nodes may have been given other versions since, and what this one still wrote would
    * lie over their results.
    */
-  #endOutrun(): void {
+  #endIfCutOff(): void {
     const { config, log } = this.options;
     const isShared = config.database_url !== undefined;
     const silent = monotonic() - this.#beatAt;

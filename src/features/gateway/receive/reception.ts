@@ -96,14 +96,17 @@ export class Reception {
   /** Notes that the disk could not take, by the folders of their studies. */
   readonly #unwritten = new Map<string, Set<string>>();
   #hasBegun = false;
-  /** Transfers. */
+  /** How many transfers have begun. */
   #begun = 0;
   #lost = 0;
   readonly #started = randomUUID().slice(0, 8);
 
   constructor(private readonly options: ReceptionOptions) {}
 
-  /** What this node's process before had open has broken off: said once, before it is asked. */
+  /**
+   * What an earlier process of this node had open has broken off: its notes say so from now on.
+   * Once that is written, another call does nothing.
+   */
   async begin(): Promise<void> {
     if (this.#hasBegun) return;
     const node = await this.options.node;
