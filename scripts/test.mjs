@@ -306,6 +306,8 @@ const processorSeconds = (times) =>
 
 /** A test that was not skipped has failed. */
 const FAILURE = /^ *not ok \d(?!.* # (?:SKIP|TODO))/m;
+/** scripts/test-together.mjs: the file that may have failed has ended, and the next one begins. */
+const NEXT_FILE = /^# together: .*\n/m;
 
 /**
  * Ends a command that has told of a failure and then says nothing: it waits for what its failure
@@ -317,6 +319,12 @@ function endInSilence(child) {
   let isOver = false;
   child.stdout.on("data", (data) => {
     said = `${said.slice(-200)}${data}`;
+    const ended = NEXT_FILE.exec(said);
+    if (ended !== null) {
+      said = said.slice(ended.index + ended[0].length);
+      clearTimeout(timer);
+      timer = undefined;
+    }
     if (timer === undefined && !FAILURE.test(said)) return;
     clearTimeout(timer);
     timer = setTimeout(() => {

@@ -2,9 +2,19 @@
  * A real server in processes of its own, with throw-away roots and state, for tests over a real
  * socket.
  */
-import { execFile, execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { execFile, spawn, type ChildProcess } from "node:child_process";
+import { randomInt } from "node:crypto";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
 import os from "node:os";
 import path from "node:path";
@@ -74,13 +84,31 @@ export function makePlace(extra: Record<string, string> = {}): Place {
   };
 }
 
-/** A port of this machine that nothing listens on now. */
+/** Ports that the kernel gives to nobody by itself: neither to clients, nor to who listens on 0. */
+function portsToName(): [least: number, most: number] {
+  const range = readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "latin1");
+  const [least, most] = range.trim().split(/\s+/).map(Number) as [number, number];
+  if (least > 12_000) return [10_000, least - 1];
+  return most < 63_000 ? [most + 1, 65_535] : [least, most];
+}
+
+/**
+ * A port of this machine that nothing listens on now, and that stays so until the test uses it:
+ * tests beside this one make thousands of connections meanwhile.
+ */
 export async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const { port } = probe.address() as AddressInfo;
-  await new Promise((resolve) => probe.close(resolve));
-  return port;
+  const [least, most] = portsToName();
+  for (;;) {
+    const probe = createServer().listen(randomInt(least, most + 1), "127.0.0.1");
+    const isFree = await once(probe, "listening").then(
+      () => true,
+      () => false,
+    );
+    if (!isFree) continue;
+    const { port } = probe.address() as AddressInfo;
+    await new Promise((resolve) => probe.close(resolve));
+    return port;
+  }
 }
 
 export interface Ran {
@@ -301,5 +329,12 @@ export async function startServer(place = makePlace(), keys = place): Promise<Te
 /** How many descriptors the server has at a path and below it. */
 export function openBelow(server: TestServer, at: string): number {
   const folder = `/proc/${server.servingPid()}/fd`;
-  return execFileSync("ls", ["-l", folder], { encoding: "utf8" }).split(at).length - 1;
+  return readdirSync(folder).filter((descriptor) => {
+    try {
+      return readlinkSync(path.join(folder, descriptor)).startsWith(at);
+    } catch {
+      // It was closed since the folder was read
+      return false;
+    }
+  }).length;
 }

@@ -70,12 +70,12 @@ await t.test("a commitment that is reported late counts, also over a restart", a
         return held;
       },
     },
-    { prove: "commitment", listen, timeout: "1s" },
+    { prove: "commitment", listen, timeout: "3s" },
   );
   const server = await startDelivering(t, place);
   await infer(server, { outputs: ["seg"] });
   const transactions = () => ofPacs(place)[0]?.transactions ?? [];
-  await until("the request stands beside the receipt", () => transactions().length === 1);
+  await until("the request stands beside the receipt", () => transactions().length > 0);
   t.match(ofPacs(place), [{ state: "sent", asked: true, reason: /has not reported yet/ }]);
   t.same(transactions(), asked);
   // What comes later does not wait for that
