@@ -67,11 +67,17 @@ const LOOK_MS = 5;
 /** A server that loads the largest models on a slow disk is ready long before. */
 const STARTS_WITHIN_MS = 300_000;
 
-const isReady = (url: string): Promise<boolean> =>
-  fetch(`${url}/health/ready`).then(
-    ({ ok }) => ok,
-    () => false,
-  );
+/**
+ * Whether the server answers that it is ready.
+ * @throws Error where a model has failed, which no waiting mends
+ */
+async function isReady(url: string): Promise<boolean> {
+  const answer = await fetch(`${url}/health/ready`).catch(() => undefined);
+  const text = (await answer?.text()) ?? "";
+  if (text.includes('"model_failed"'))
+    throw new Error(`Expected every model to serve; the server answers ${text}`);
+  return answer?.ok === true;
+}
 
 /**
  * @param settings of its environment
@@ -115,18 +121,21 @@ export async function startServer(
       cwd: state,
       stdio: ["ignore", "ignore", "inherit"],
     });
-    while (!(await isReady(url))) {
-      if (child.exitCode !== null)
-        throw new Error(`The server ended with status ${child.exitCode}.`);
-      if (performance.now() - began > STARTS_WITHIN_MS) {
-        child.kill();
-        throw new Error(
-          `Expected ${url} to be ready within ${STARTS_WITHIN_MS / 1000} s; it is not.`,
-        );
+    try {
+      while (!(await isReady(url))) {
+        if (child.exitCode !== null)
+          throw new Error(`The server ended with status ${child.exitCode}.`);
+        if (performance.now() - began > STARTS_WITHIN_MS)
+          throw new Error(
+            `Expected ${url} to be ready within ${STARTS_WITHIN_MS / 1000} s; it is not.`,
+          );
+        await delay(LOOK_MS);
       }
-      await delay(LOOK_MS);
+      return { child, readyMs: performance.now() - began };
+    } catch (error) {
+      child.kill();
+      throw error;
     }
-    return { child, readyMs: performance.now() - began };
   };
   const end = async () => {
     const { child } = running;
