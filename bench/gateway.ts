@@ -23,6 +23,7 @@ import { destinationSchema } from "../src/features/gateway/deliver/destination-s
 import { openDestination } from "../src/features/gateway/deliver/open-destination.js";
 import { DicomListener } from "../src/features/gateway/receive/dicom-listener.js";
 import { receptionIn } from "../test/support/arriving.js";
+import { RefusedSenders } from "../src/features/gateway/receive/refused-senders.js";
 import { Spool } from "../src/features/gateway/receive/spool.js";
 import { WholeObject } from "../src/features/gateway/receive/whole-object.js";
 import { sha256, syncFolder } from "../src/files/durable-files.js";
@@ -97,6 +98,7 @@ async function serveListener(folder: string): Promise<void> {
   if (values.unwalked === true)
     Object.assign(WholeObject.prototype, { add: () => undefined, end: () => undefined });
   const spool = new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0, peerShare: 1 });
+  const log = pino({ level: "silent" });
   const listener = new DicomListener({
     mostData: 262_144,
     pduTimeout: 60_000,
@@ -109,10 +111,11 @@ async function serveListener(folder: string): Promise<void> {
     refused: () => undefined,
     contextRefused: () => undefined,
     callerRefused: () => undefined,
+    senders: new RefusedSenders(log),
     ended: () => undefined,
     spool,
     reception: receptionIn(folder, spool),
-    log: pino({ level: "silent" }),
+    log,
     peers: [{ name: "any", aeTitle: "ANY", networks: undefined }],
   });
   await told(listener.server);

@@ -124,6 +124,10 @@ export const durations = {
   associationIdle: 120_000,
   /** What is received becomes a job after so long, or ten times `quiet`, though more comes. */
   receivedMost: 3_600_000,
+  /** Refusals of one sender count where they are so far apart, */
+  refusalsApart: 5_000,
+  /** and are forgotten when there was none for so long. */
+  refusalsForgotten: 3_600_000,
   /** How often what has come is told for /metrics and the conditions. */
   gatewayFigures: 1_000,
   /**

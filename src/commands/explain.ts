@@ -139,31 +139,35 @@ function toldOf(entry: AuditEntry): Event {
   };
 }
 
-/** The id or path that is explained, as lines of the audit name it. */
+/** The id or path that is explained. */
 interface ExplainTarget {
   text: string;
-  /** Hashes of the path; empty for an id. */
-  hashes: ReadonlySet<string>;
+  /** Undefined for an id. */
   path?: string;
+  /** The forms of the path that a request may have had. */
+  forms: readonly string[];
 }
 
 function targetOf(config: Config, given: string): ExplainTarget {
   const isPath = /[\\/]/.test(given) || existsSync(given);
-  if (!isPath) return { text: given, hashes: new Set() };
+  if (!isPath) return { text: given, forms: [] };
   const local = translateIn(given, config.path_map).path;
   const absolute = path.isAbsolute(local) ? local : path.resolve(local);
   const bare = absolute.replace(/(?<=.)\/+$/, "");
-  const key = readKey(auditPaths(config.state_dir).namesKey);
-  return {
-    text: given,
-    path: bare,
-    hashes: new Set([absolute, bare, `${bare}/`].map((name) => hashOf(key, "path", name))),
-  };
+  return { text: given, path: bare, forms: [absolute, bare, `${bare}/`] };
+}
+
+/** As lines of the audit name it. @throws ConfigError where the key of the audit cannot be read */
+function hashesOf({ state_dir }: Config, { forms }: ExplainTarget): ReadonlySet<string> {
+  if (forms.length === 0) return new Set();
+  const key = readKey(auditPaths(state_dir).namesKey);
+  return new Set(forms.map((name) => hashOf(key, "path", name)));
 }
 
 function isAbout(
   { request_id, job_id, input, output }: AuditEntry,
-  { text, hashes }: ExplainTarget,
+  { text }: ExplainTarget,
+  hashes: ReadonlySet<string>,
 ): boolean {
   if (request_id === text || job_id === text) return true;
   return [input, output].some((hash) => hash !== undefined && hashes.has(hash));
@@ -180,7 +184,9 @@ const BEGUN = "images of the job that were begun";
  * only counted, because a failed one would be lost among them. Only the last try of each image is
  * used.
  */
-async function fromAudit(folder: string, target: ExplainTarget, most: number): Promise<Event[]> {
+async function fromAudit(config: Config, target: ExplainTarget, most: number): Promise<Event[]> {
+  const folder = auditFolder(config.state_dir);
+  const hashes = hashesOf(config, target);
   let found: AuditEntry[] = [];
   const well = new Set<number>();
   const ill = new Set<number>();
@@ -189,7 +195,7 @@ async function fromAudit(folder: string, target: ExplainTarget, most: number): P
       input: createReadStream(path.join(folder, name)),
     })) {
       const entry = readLine(text)?.entry;
-      if (entry === undefined || saysNothing(entry) || !isAbout(entry, target)) continue;
+      if (entry === undefined || saysNothing(entry) || !isAbout(entry, target, hashes)) continue;
       const { job_id, item } = entry;
       if (job_id === target.text && item !== undefined) {
         found = found.filter((one) => one.item !== item);
@@ -400,9 +406,16 @@ export async function explain(
   options: ExplainOptions,
 ): Promise<ExitStatus> {
   const most = limitOf(options);
-  const folder = auditFolder(config.state_dir);
   const target = targetOf(config, given);
-  const lines = await during("Reading the audit", () => fromAudit(folder, target, most));
+  const receipts = await fromReceipt(target, options.output);
+  const lines = await during("Reading the audit", () => fromAudit(config, target, most)).catch(
+    (error: unknown) => {
+      // After the state was lost there is no audit, and the receipt says by itself what is wrong
+      if (receipts.length === 0 || !(error instanceof ConfigError)) throw error;
+      remark(error.message);
+      return [];
+    },
+  );
   const isJob = lines.some(({ job_id }) => job_id === given);
   const ofJob = isJob ? await jobFromServer(config, given) : undefined;
   // The server's groups say more than a line for each image, and what failed comes first
@@ -410,7 +423,7 @@ export async function explain(
     ofJob === undefined
       ? await withMessages(config, lines)
       : [...ofJob, ...lines.filter(({ item, what }) => item === undefined && what !== BEGUN)];
-  const all = [...audited, ...(await fromReceipt(target, options.output))].map(explained);
+  const all = [...audited, ...receipts].map(explained);
   if (options.json === true) print(JSON.stringify(all, null, 2));
   else for (const told of all) print(text(told));
   if (all.length > 0) return 0;

@@ -100,13 +100,16 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<boo
   return same;
 }
 
+/** Of a file system that lacks an operation: two names of one number. */
+const LACKS = new Set(["EOPNOTSUPP", "ENOTSUP"]);
+
 /** Linux open(2): makes a file that has no name. Not among node's constants. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
 /**
  * Errors of file systems without unnamed files (open(2)); EISDIR where the flag itself is unknown.
  */
-const KNOWS_NONE = new Set(["EOPNOTSUPP", "ENOTSUP", "EISDIR", "EINVAL"]);
+const KNOWS_NONE = new Set([...LACKS, "EISDIR", "EINVAL"]);
 
 /**
  * Makes a file without a name in a folder and lets it go: access(2) takes a file system that a
@@ -186,7 +189,7 @@ export async function syncFolder(path: string): Promise<void> {
   } catch (error) {
     // Some network file systems cannot do this for folders; their renames are then as durable as
     // they make them.
-    if (errno(error) !== "EINVAL" && errno(error) !== "ENOTSUP") throw error;
+    if (errno(error) !== "EINVAL" && !LACKS.has(errno(error))) throw error;
   } finally {
     closeSync(fd);
   }
@@ -222,8 +225,11 @@ export async function requireRoom(
   );
 }
 
-/** A file that is not there by its descriptor, or may not be linked (protected_hardlinks). */
-const KNOWS_NO_LINK = new Set(["ENOENT", "EPERM", "EACCES", "ENAMETOOLONG"]);
+/**
+ * A file that is not there by its descriptor, or may not be linked (protected_hardlinks); a file
+ * system without links.
+ */
+const KNOWS_NO_LINK = new Set(["ENOENT", "EPERM", "EACCES", "ENAMETOOLONG", ...LACKS]);
 
 const failing = (name: string): [string, [ErrorCode, string]] => [
   name,
@@ -233,7 +239,16 @@ const failing = (name: string): [string, [ErrorCode, string]] => [
   ],
 ];
 
+const lacking = (name: string): [string, [ErrorCode, string]] => [
+  name,
+  [
+    "path_not_allowed",
+    "The output folder's file system lacks an operation without which a result cannot be written safely. Choose a folder on another one, or mount the share with other options.",
+  ],
+];
+
 const FAULTS: Record<string, [ErrorCode, string]> = {
+  ...Object.fromEntries([...LACKS].map(lacking)),
   ...Object.fromEntries([...DISK_FAULTS].map(failing)),
   ENOSPC: [
     "disk_full",

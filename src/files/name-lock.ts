@@ -133,11 +133,13 @@ export class NameLock {
     this.#released = true;
     clearInterval(this.#timer);
     await this.#beating;
-    const isHeld = await this.isHeld();
+    const isHeld = await this.isHeld().catch(() => false);
     // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long
     // as it is open
     closeSync(this.#fd);
-    if (isHeld) await unlink(this.#path).catch(ifMissing(undefined));
+    // What was done under it is done. A lock that stays shows no more signs of life, and is taken
+    // over when its lease has ended.
+    if (isHeld) await unlink(this.#path).catch(() => undefined);
   }
 
   async #beat(): Promise<void> {
@@ -246,13 +248,16 @@ async function createExclusively(
 async function appear(path: string, text: string): Promise<number | undefined> {
   const file = await UnnamedFile.make(dirname(path)).catch(() => undefined);
   if (file === undefined) return undefined;
-  const named = await writeStart(file.fd, text).then(
-    () => file.appearAs(path),
-    () => false,
-  );
-  if (named) return file.fd;
-  file.close();
-  return undefined;
+  let named = false;
+  try {
+    named = await writeStart(file.fd, text).then(
+      () => file.appearAs(path),
+      () => false,
+    );
+  } finally {
+    if (!named) file.close();
+  }
+  return named ? file.fd : undefined;
 }
 
 /**

@@ -292,7 +292,11 @@ export class Conditions {
 
   /** What may become wrong. */
   warnings(): Condition[] {
-    return fleetWarnings(this.sources.bulk().nodes);
+    const { bulk, features } = this.sources;
+    return [
+      ...fleetWarnings(bulk().nodes),
+      ...features.all.flatMap((running) => running.warnings?.() ?? []),
+    ];
   }
 
   #tell(): void {

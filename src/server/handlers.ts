@@ -313,7 +313,9 @@ export const readySchema = z.object({
     ),
   warnings: z
     .array(conditionSchema)
-    .describe("What may become a problem: a clock that is 5 s off the database's"),
+    .describe(
+      "What may become a problem, or is one of others: a clock that is 5 s off the database's, a sender that the gateway refuses again and again",
+    ),
 });
 
 /**

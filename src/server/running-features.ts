@@ -29,6 +29,8 @@ export interface Running {
   people?: SignedIn | undefined;
   /** What is wrong now, as far as it has looked. */
   conditions?(): Condition[];
+  /** What may become wrong, or is wrong with others. */
+  warnings?(): Condition[];
   /** Looks at files for its conditions; called now and again. */
   look?(): Promise<void>;
   metrics?: readonly ReadMetric[];

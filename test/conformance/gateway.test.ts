@@ -13,6 +13,7 @@ import t, { type Test } from "tap";
 import { STATUS } from "../../src/features/gateway/dimse/command.js";
 import { DicomListener } from "../../src/features/gateway/receive/dicom-listener.js";
 import { receptionIn } from "../support/arriving.js";
+import { RefusedSenders } from "../../src/features/gateway/receive/refused-senders.js";
 import { Spool } from "../../src/features/gateway/receive/spool.js";
 import { storeParts } from "../../src/features/gateway/receive/stow.js";
 import { isTakenClass, isTakenSyntax } from "../../src/features/gateway/receive/taken.js";
@@ -86,6 +87,7 @@ async function listener(t: Test) {
     refused: () => undefined,
     contextRefused: () => undefined,
     callerRefused: () => undefined,
+    senders: new RefusedSenders(silent),
     ended: () => undefined,
     peers: [{ name: "any", aeTitle: "ANY", networks: undefined }],
   });

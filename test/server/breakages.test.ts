@@ -1,5 +1,5 @@
 /**
- * An administrator at three in the morning: fifteen things are broken one after the other, each on
+ * An administrator at three in the morning: sixteen things are broken one after the other, each on
  * a server of its own, and each place says the same of it: /health/ready, the overview of the page,
  * `radserve status`, `radserve doctor` and the log. The rows of BROKEN are the table of what they
  * say.
@@ -12,17 +12,20 @@ import t, { type Test } from "tap";
 import { ctPlace } from "../support/bulk.js";
 import { deliveringPlace, infer } from "../support/deliveries.js";
 import { withDurations } from "../support/durations.js";
+import { associate } from "../support/gateway.js";
 import { ADDON, needs } from "../support/needs.js";
 import { freePort, radserve, startServer, type Place, type TestServer } from "../support/server.js";
 import { until } from "../support/until.js";
 import { webPacs } from "../support/web-pacs.js";
 
-const SOON = { conditionsLook: 50 };
+const SOON = { conditionsLook: 50, gatewayFigures: 50, refusalsApart: 0 };
 
 /** What the places say: the status of ready, and the words of all. */
 interface Said {
   ready: number;
   words: string[];
+  /** Words of warnings, which leave all places at "ready". */
+  warned?: string[];
 }
 
 interface Broken {
@@ -164,6 +167,16 @@ const BROKEN: readonly Broken[] = [
     harm: (server) => infer(server),
     said: { ready: 200, words: ["delivery_set_aside"] },
   },
+  {
+    what: "a sender's settings are wrong",
+    place: async () => receivingPlace(await freePort()),
+    harm: async (server) => {
+      const { port } = await server.logged(({ msg }) => msg === "the port for DICOM is open");
+      for (let i = 0; i < 3; i++)
+        await associate(Number(port), { callingAe: "DOE" }).catch(() => undefined);
+    },
+    said: { ready: 200, words: [], warned: ["sender_refused"] },
+  },
 ];
 
 /** What the log says of conditions that have begun and not ended. */
@@ -181,14 +194,23 @@ function wordsOfLog({ log }: TestServer): string[] {
 const wordsOf = (all: readonly { condition: string }[]) =>
   all.map(({ condition }) => condition).sort();
 
+interface Finding {
+  name: string;
+  ok: boolean;
+  found: string;
+  fix?: string;
+}
+
 interface Health {
   status?: string;
   conditions?: { condition: string }[];
+  warnings?: { condition: string }[];
   details?: { conditions?: { condition: string }[] };
 }
 
-for (const { what, place: before = () => place(), harm, said } of BROKEN)
+for (const { what, place: before = () => place(), harm, said: expected } of BROKEN)
   await t.test(what, { skip: needs(ADDON) }, async (t) => {
+    const said = { warned: [], ...expected };
     const one = await before(t);
     one.environment["RADSERVE_PORT"] = String(await freePort());
     const server = await startServer(one);
@@ -197,8 +219,11 @@ for (const { what, place: before = () => place(), harm, said } of BROKEN)
     await harm?.(server);
     const health = async () => {
       const answer = await fetch(`${server.url}/health/ready`);
-      const { conditions, details } = (await answer.json()) as Health;
-      return { ready: answer.status, words: wordsOf(conditions ?? details?.conditions ?? []) };
+      const body = await answer.text();
+      t.notMatch(body, "DOE", "nothing that a stranger says");
+      const { conditions, warnings, details } = JSON.parse(body) as Health;
+      const words = wordsOf(conditions ?? details?.conditions ?? []);
+      return { warned: wordsOf(warnings ?? []), ready: answer.status, words };
     };
     let found: Said = { ready: 0, words: [] };
     await until(`${what}: ready says it`, async () => {
@@ -206,32 +231,41 @@ for (const { what, place: before = () => place(), harm, said } of BROKEN)
       return JSON.stringify(found) === JSON.stringify(said);
     }).catch(() => undefined);
     t.same(found, said, "ready");
-    await until("the log says it", () => wordsOfLog(server).join() === said.words.join()).catch(
+    const all = [...said.words, ...said.warned];
+    await until("the log says it", () => wordsOfLog(server).join() === all.join()).catch(
       () => undefined,
     );
-    t.same(wordsOfLog(server), said.words, "the log");
+    t.same(wordsOfLog(server), all, "the log");
     const headers = { Authorization: server.token };
     const answer = await fetch(`${server.url}/overview`, { headers });
     if (!said.words.includes("keys_missing")) {
-      const page = (await answer.json()) as { ready: boolean; conditions: { condition: string }[] };
+      const page = (await answer.json()) as Required<Health> & { ready: boolean };
       t.same([page.ready, wordsOf(page.conditions)], [said.ready === 200, said.words], "the page");
+      t.same(wordsOf(page.warnings), said.warned, "the page's warnings");
     }
     const [status, doctor] = await Promise.all([
       radserve(one, "status"),
       radserve(one, "doctor", "--json"),
     ]);
     t.equal(status.status, said.ready === 200 ? 0 : 1, status.stderr);
-    t.same(
-      [...status.stdout.matchAll(/^wrong\t(\w+)\t.+\.$/gm)].map(([, word = ""]) => word).sort(),
-      said.words,
-      `status: ${status.stdout}`,
-    );
-    const findings = JSON.parse(doctor.stdout) as { name: string; ok: boolean; found: string }[];
+    const lines = (kind: string) =>
+      [...status.stdout.matchAll(new RegExp(`^${kind}\t(\\w+)\t.+\\.$`, "gm"))]
+        .map(([, word = ""]) => word)
+        .sort();
+    t.same(lines("wrong"), said.words, `status: ${status.stdout}`);
+    t.same(lines("warning"), said.warned, `status: ${status.stdout}`);
+    const findings = JSON.parse(doctor.stdout) as Finding[];
     const ofServer = findings.filter(({ name, ok }) => name === "server" && !ok);
     t.same(
       ofServer.map(({ found: text }) => text.split(":")[0]).sort(),
       said.words,
       "doctor asks the server",
+    );
+    const advised = findings.filter(({ name, ok, fix }) => name === "server" && ok && fix);
+    t.same(
+      advised.map(({ found: text }) => text.split(":")[0]),
+      said.warned,
+      "doctor's advice",
     );
     if (said.words.length > 0) t.equal(doctor.status, 1, "doctor finds something");
   });
@@ -253,7 +287,7 @@ await t.test(
     ]);
     t.equal(status.status, 1);
     t.match(status.stderr, /Expected an answer .* within 4 s/, "status says that nobody answers");
-    const findings = JSON.parse(doctor.stdout) as { name: string; ok: boolean; found: string }[];
+    const findings = JSON.parse(doctor.stdout) as Finding[];
     t.match(
       findings.filter(({ name }) => name === "server"),
       [{ ok: false, found: /Expected an answer .* within 4 s/ }],

@@ -21,6 +21,8 @@ const REMEDIES = {
   received_conflict:
     "Find out which of the objects is right. Correct PatientID or the UIDs at the source and send again; remove what is wrong from series, marks and again in the spool (docs/gateway.md); the condition ends then.",
   received_share_full: ERRORS.spool_share_full.remedy,
+  sender_refused:
+    "The log (a sender is refused again and again) and the page's view Gateway name it. Correct its settings, or peers and dicom.ae_title in the file of RADSERVE_GATEWAY, and run radserve models reload. The warning ends when the sender is let in, or an hour after its last try.",
   destination_away:
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
@@ -70,9 +72,10 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
     ],
     conditions: () => [
       ...(refused === undefined ? [] : [of("gateway_file_refused", "gateway", refused)]),
-      ...troublesOf(incoming),
+      ...troublesOf(incoming).filter(isWrongHere),
       ...undelivered(outgoing),
     ],
+    warnings: () => troublesOf(incoming).filter((one) => !isWrongHere(one)),
     async reload() {
       try {
         const next = (await readGateway(config)) ?? NO_GATEWAY;
@@ -134,6 +137,9 @@ const troublesOf = (reception: ReceptionService | undefined): Condition[] =>
   (reception?.figures.troubles ?? []).map(({ condition, where, message }) =>
     of(condition, where, message),
   );
+
+/** What others do may become a trouble of theirs; they cannot make this server one that has one. */
+const isWrongHere = ({ condition }: Condition): boolean => condition !== "sender_refused";
 
 function undelivered(deliveries: DeliveryService | undefined): Condition[] {
   if (deliveries === undefined) return [];

@@ -123,3 +123,86 @@ await t.test(
     await jobsOnce(gateway, 3);
   },
 );
+
+interface Told {
+  conditions?: { condition: string }[];
+  warnings?: { message: string }[];
+}
+
+await t.test("a sender that is refused again and again is told until it is let in", async (t) => {
+  const peers = { ct1: { ae_title: "CT ONE", networks: ["127.0.0.0/8"] } };
+  const far = { ae_title: "FAR", networks: ["10.0.0.0/8"] };
+  const { place, file } = gatewayPlace(
+    t,
+    { peers: { ...peers, far } },
+    withDurations({ gatewayFigures: 20, refusalsApart: 0 }),
+  );
+  const gateway = await startGateway(t, place);
+  const told = async () => {
+    const { body } = await gateway.send("GET", "/health/ready");
+    // Its models may still be loaded
+    const { conditions = [], warnings = [] } = (body["details"] ?? body) as Told;
+    t.notOk(
+      conditions.some(({ condition }) => condition === "sender_refused"),
+      "nothing is wrong here",
+    );
+    return warnings.map(({ message }) => message);
+  };
+  const refusedTimes = async (times: number, callingAe: string, more = {}) => {
+    for (let i = 0; i < times; i++)
+      await t.rejects(associate(gateway.port(), { callingAe, ...more }), { message: /AE title/ });
+  };
+  // Each name once, and more of them than are remembered of an address
+  for (let i = 0; i < 30; i++) await refusedTimes(1, `SCAN ${i}`);
+  await refusedTimes(2, "TWICE");
+  await refusedTimes(3, "FAR");
+  await refusedTimes(3, "DOE^JANE");
+  await refusedTimes(3, "CT ONE", { calledAe: "OTHER" });
+  const expected =
+    "Refused again and again: far (with its AE title, from outside its networks); 1 sender (for a calling AE title that no peer has); ct1 (for a called AE title that is not in dicom.ae_title).";
+  await until("all are told, in one", async () => (await told()).join() === expected);
+  t.same(
+    gateway.server.log
+      .filter(({ msg }) => msg === "a sender is refused again and again")
+      .map(({ calling, address }) => [calling, address]),
+    [
+      ["FAR", "127.0.0.1"],
+      ["DOE^JANE", "127.0.0.1"],
+      ["CT ONE", "127.0.0.1"],
+    ],
+    "the log names it",
+  );
+  await send(gateway.port(), [object(1)]);
+  await until("ct1 is let in", async () => !/ct1/.test((await told()).join()));
+  const broken = await associate(gateway.port());
+  for (let i = 0; i < 3; i++) {
+    const caller = await associate(gateway.port());
+    t.not((await caller.store({ ...object(2), dataSet: [Buffer.from("no data set")] })).status, 0);
+    await caller.release();
+  }
+  await until("nothing of ct1 is kept", async () => /ct1 \(each obj/.test((await told()).join()));
+  t.equal((await broken.store(object(2))).status, 0);
+  await until("it is kept again", async () => !/ct1/.test((await told()).join()));
+  await broken.release();
+  const settings = JSON.parse(readFileSync(file, "utf8")) as object;
+  writeFileSync(
+    file,
+    JSON.stringify({ ...settings, peers: { ...peers, far: { ...far, networks: ["127.0.0.1"] } } }),
+  );
+  gateway.server.process.kill("SIGHUP");
+  await until("other settings hold", async () => (await told()).length === 0);
+  await (await associate(gateway.port(), { callingAe: "FAR" })).release();
+});
+
+await t.test("refusals at one moment are one", async (t) => {
+  const { place } = gatewayPlace(t, {}, withDurations({ gatewayFigures: 20 }));
+  const gateway = await startGateway(t, place);
+  for (let i = 0; i < 20; i++)
+    await t.rejects(associate(gateway.port(), { callingAe: "OTHER" }), { message: /AE title/ });
+  await until("they are counted", async () => {
+    const { body } = await gateway.send("GET", "/gateway/senders");
+    return (body["callers"] as { count: number }[])[0]?.count === 20;
+  });
+  const { body } = await gateway.send("GET", "/health/ready");
+  t.same(((body["details"] ?? body) as Told).warnings, []);
+});

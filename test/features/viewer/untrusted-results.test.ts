@@ -1,5 +1,5 @@
 /** A result that somebody else has changed: nobody gets it as a result, and its way back. */
-import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { checkSeal, useResultKeys } from "../../../src/results/receipt/seal.js";
@@ -148,6 +148,35 @@ t.test("a result that is not trusted", { skip: needs(ADDON) }, async (t) => {
     t.match(body, { trust: { trusted: true, key_id: made.stdout.split(" ")[0] } });
     t.match((await radserve(place, "key", "list", "--results")).stdout, /signs/);
   });
+
+  await t.test(
+    "where the key is gone, or all of the state, each step says what to do",
+    async (t) => {
+      const state = path.join(place.directory, "fresh");
+      const fresh = { ...place.environment, RADSERVE_STATE_DIR: state };
+      const lost = { ...place, environment: fresh };
+      writeFileSync(image, dicomFile({ attributes, pixels: Buffer.alloc(512) }));
+      const early = await radserve(lost, "adopt");
+      t.match([early.status, early.stderr], [2, /no.*key|none.*radserve init/i]);
+      t.equal((await radserve(lost, "init")).status, 0);
+      const told = await radserve(lost, "explain", receipt);
+      t.equal(told.status, 0, "a receipt can be explained without the audit");
+      t.match(told.stdout, /result_untrusted[\s\S]*a key that this installation does not have/);
+      t.match(told.stderr, /expected the audit of a server/);
+      const adopted = await radserve(lost, "adopt", "--json");
+      t.equal(adopted.status, 0, adopted.stderr);
+      t.match(JSON.parse(adopted.stdout), { results: [{ outcome: "adopted" }] });
+      const keys = path.join(state, "keys", "results");
+      const [compromised = ""] = readdirSync(keys);
+      t.equal((await radserve(lost, "key", "new", "--results")).status, 0);
+      rmSync(path.join(keys, compromised));
+      rmSync(image);
+      const refused = await radserve(lost, "adopt");
+      t.match([refused.status, refused.stderr], [1, /Refused: .*--without-replay/]);
+      t.equal((await radserve(lost, "adopt", "--without-replay")).status, 0);
+      t.equal((await radserve(lost, "adopt")).stdout.match(/(\d) +trusted before/)?.[1], "1");
+    },
+  );
 
   await t.test("a list that somebody has put something into is a condition", async (t) => {
     mkdirSync(path.join(place.output, ".radserve-results", "x.jsonl"));

@@ -7,6 +7,7 @@ import { durations } from "../../../base/durations.js";
 import { groupsBy } from "../../../base/groups.js";
 import type { Logger } from "../../../base/log.js";
 import { endsOf, Networks, plainAddress } from "../../../base/networks.js";
+import { limitedAs } from "../../../server/client-address.js";
 
 /** Where a peer calls from; from anywhere if undefined. */
 export interface Origin {
@@ -23,6 +24,7 @@ export const withNetworks = <T extends Pick<Origin, "networks">>(one: T) => ({
 /** A connection that has asked for nothing yet. */
 interface Silent {
   connection: Socket;
+  /** As limits count it. */
   address: string;
   /** Names of the peers that it may be; empty for whoever calls from elsewhere. */
   peers: string;
@@ -64,9 +66,10 @@ export class Admission {
     }
     const ends = endsOf(connection);
     const peers = known.map(({ name }) => name).join(" ");
-    this.#silent.set(ends, { connection, address, peers });
+    const limited = limitedAs(address);
+    this.#silent.set(ends, { connection, address: limited, peers });
     connection.once("close", () => this.#silent.delete(ends));
-    this.#makeRoom(address);
+    this.#makeRoom(limited);
     return true;
   }
 

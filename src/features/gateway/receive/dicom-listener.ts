@@ -9,7 +9,7 @@ import {
   type Server as TlsServer,
   type TlsOptions,
 } from "node:tls";
-import { asRadserveError, type RadserveError } from "../../../base/errors.js";
+import { asRadserveError, type ErrorCode, type RadserveError } from "../../../base/errors.js";
 import { sha256 } from "../../../files/durable-files.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { plainAddress, type Networks } from "../../../base/networks.js";
@@ -25,6 +25,7 @@ import { MORE_CONNECTIONS } from "../settings.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
 import { ConnectionLost, PeerIdle, type PduLimits } from "../dimse/pdu-socket.js";
 import type { Reception, Transfer } from "./reception.js";
+import type { RefusedSenders } from "./refused-senders.js";
 import { keyOfPlace, placeOf, type KeptObject, type Spool } from "./spool.js";
 import { sopClassName } from "../../../images/dicom/dictionary.js";
 import { commentOf, isTakenClass, isTakenSyntax, statusOf } from "./taken.js";
@@ -93,6 +94,8 @@ export interface DicomListenerOptions extends PduLimits {
   contextRefused: (peer: string, sopClassUid: string, why: ContextRefusal) => void;
   /** Told of whoever was refused by name: titles, or what is wrong with a certificate. */
   callerRefused: (caller: RefusedCaller) => void;
+  /** Told of whoever is refused as a whole, and of who is not any more. */
+  senders: Pick<RefusedSenders, "note" | "admitted" | "kept">;
   /** Told when an association is over over which objects came. */
   ended: (visit: EndedAssociation) => void;
   log: Logger;
@@ -145,6 +148,9 @@ export class DicomListener {
       const code = error.code ?? "no certificate";
       options.callerRefused({ why: "certificate", name: code });
       this.#strangers.note("tls", { address, certificate: code });
+      // Whoever only looks whether the port is open has none either
+      if (code !== "ECONNRESET")
+        options.senders.note({ why: "certificate", address, certificate: code });
     });
   }
 
@@ -160,10 +166,11 @@ export class DicomListener {
   }
 
   #admit(connection: Socket): boolean {
-    const { remoteAddress } = connection;
+    const address = plainAddress(connection.remoteAddress);
     if (this.#admission.admit(connection)) return true;
     this.options.refused("network");
-    this.#strangers.note("network", { address: plainAddress(remoteAddress) });
+    this.#strangers.note("network", { address });
+    this.options.senders.note({ why: "network", address });
     return false;
   }
 
@@ -189,6 +196,7 @@ export class DicomListener {
     this.#open.delete(connection);
     const ms = Math.round(performance.now() - began);
     const { told, series } = visit;
+    visit.tellWhetherRefused();
     if (series.size > 0) this.options.ended({ peer: told.peer, address, series, ms });
     await visit.end(fault).catch((error: unknown) => {
       const { peer } = told;
@@ -214,17 +222,23 @@ export class DicomListener {
 
   #admitting(connection: Socket, address = ""): (request: AssociateRequest) => Rejection | Peer {
     return ({ calledAe, callingAe }) => {
-      const peer = this.#peers.find(
-        ({ aeTitle, from }) => aeTitle === callingAe && (from === undefined || from.has(address)),
-      );
+      const named = this.#peers.filter(({ aeTitle }) => aeTitle === callingAe);
+      const peer = named.find(({ from }) => from === undefined || from.has(address));
+      const { senders, callerRefused } = this.options;
+      const titles = { address, calling: shownTitle(callingAe), called: shownTitle(calledAe) };
       if (!this.#titles.includes(calledAe)) {
-        this.options.callerRefused({ why: "called_title", name: calledAe });
+        callerRefused({ why: "called_title", name: calledAe });
+        senders.note({ why: "called_title", peer: peer?.name, ...titles });
         return REJECTIONS.calledTitle;
       }
       if (peer === undefined) {
-        this.options.callerRefused({ why: "calling_title", name: callingAe });
+        callerRefused({ why: "calling_title", name: callingAe });
+        const [elsewhere] = named;
+        const why = elsewhere === undefined ? "calling_title" : "elsewhere";
+        senders.note({ why, peer: elsewhere?.name, ...titles });
         return REJECTIONS.callingTitle;
       }
+      senders.admitted(address, titles.calling);
       if (this.#isFullFor(peer.name)) return REJECTIONS.localLimit;
       this.#admission.heard(connection);
       this.#open.set(connection, peer.name);
@@ -253,6 +267,16 @@ export class DicomListener {
       connection.destroy();
   }
 }
+
+/** Refusals that say nothing of the sender, or have a condition of their own. */
+const TOLD_ELSEWHERE = new Set<string>([
+  "disk_full",
+  "share_unavailable",
+  "spool_share_full",
+  "audit_failed",
+  "file_exists",
+  "internal",
+] satisfies ErrorCode[]);
 
 /** A peer that the settings do not name. */
 const NOBODY = "unknown";
@@ -329,6 +353,15 @@ class Visit implements AcceptorHandlers {
     await transfer?.end(isInOrder || wasAborted);
   }
 
+  /** A peer that came to send and of which nothing is kept does not notice it by itself. */
+  tellWhetherRefused(): void {
+    const { peer, objects, refused, contexts } = this.told;
+    if (peer === NOBODY) return;
+    const isRefused =
+      contexts !== undefined || Object.keys(refused).some((code) => !TOLD_ELSEWHERE.has(code));
+    if (objects === 0 && isRefused) this.options.senders.note({ why: "nothing_kept", peer });
+  }
+
   async store(object: Incoming): Promise<{ status: number; comment?: string }> {
     const { peer } = this.told;
     const transfer = this.#transfer;
@@ -343,6 +376,7 @@ class Visit implements AcceptorHandlers {
           await Promise.all([audited, transfer?.brings(place, this.#called)]);
         },
       });
+      if (this.told.objects === 0) this.options.senders.kept(peer);
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
       count(this.series, peer, kept);

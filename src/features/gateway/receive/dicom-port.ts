@@ -33,6 +33,7 @@ export class DicomPort {
       | "refused"
       | "contextRefused"
       | "callerRefused"
+      | "senders"
       | "coming"
       | "kept"
       | "ended"

@@ -56,6 +56,7 @@ export interface ReceptionTrouble {
     | "received_waiting"
     | "received_conflict"
     | "received_share_full"
+    | "sender_refused"
     | "certificate_expires"
     | "certificate_refused";
   where: string;

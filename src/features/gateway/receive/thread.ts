@@ -43,6 +43,7 @@ import { Reception } from "./reception.js";
 import { RuleBook } from "./rules.js";
 import { isOddUid, seriesPath, Spool, type KeptObject, type SeriesPlace } from "./spool.js";
 import { sha256 } from "../../../files/durable-files.js";
+import { RefusedSenders } from "./refused-senders.js";
 import { Refusals, sendersOf, type Senders } from "./senders.js";
 import { storeParts, type StowAnswer } from "./stow.js";
 
@@ -80,6 +81,7 @@ const methods: ReceptionThread = {
     settings = next;
     arrivals.reload(new RuleBook(next.rules), next.keep);
     listener?.reload(next.dicom, next.peers);
+    refusedSenders.clear();
   },
   close() {
     arrivals.close();
@@ -97,6 +99,7 @@ const counts = {
 };
 const began = new Date().toISOString();
 const refusals = new Refusals();
+const refusedSenders = new RefusedSenders(log);
 function refused(reason: string, peer?: string): void {
   counts.refused[reason] = (counts.refused[reason] ?? 0) + 1;
   if (peer !== undefined) refusals.note(peer, reason);
@@ -159,6 +162,7 @@ const listener =
         refused,
         contextRefused,
         callerRefused,
+        senders: refusedSenders,
         coming,
         kept: (object, peer) => arrived("dicom", object, peer),
         ended({ peer, address, series, ms }) {
@@ -271,6 +275,7 @@ function tellFigures(): void {
     ...(listener?.troubles() ?? []),
     ...spool.conflicts.troubles(),
     ...spool.shares.troubles(),
+    ...refusedSenders.troubles(),
     ...[...new Set(faults)].map((code) => ({
       condition: "received_waiting" as const,
       where: `received images: ${code}`,

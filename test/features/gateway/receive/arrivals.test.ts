@@ -12,6 +12,7 @@ import { createLog } from "../../../../src/base/log.js";
 import { Arrivals } from "../../../../src/features/gateway/receive/arrivals.js";
 import type { Submission } from "../../../../src/features/gateway/receive/received-jobs.js";
 import { DicomListener } from "../../../../src/features/gateway/receive/dicom-listener.js";
+import { RefusedSenders } from "../../../../src/features/gateway/receive/refused-senders.js";
 import type { Reception } from "../../../../src/features/gateway/receive/reception.js";
 import { RuleBook } from "../../../../src/features/gateway/receive/rules.js";
 import { Spool } from "../../../../src/features/gateway/receive/spool.js";
@@ -98,6 +99,7 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
     refused: () => undefined,
     contextRefused: () => undefined,
     callerRefused: () => undefined,
+    senders: new RefusedSenders(createLog("silent")),
     ended: () => undefined,
     coming: () => Promise.resolve(),
     kept: (kept, peer) => void arrivals.arrived(peer, kept),

@@ -23,6 +23,7 @@ import {
 import { readCertificates, tlsOptions } from "../../../../src/files/certificates.js";
 import { mounts } from "../../../support/audit.js";
 import { TestCa } from "../../../support/certificates.js";
+import { RefusedSenders } from "../../../../src/features/gateway/receive/refused-senders.js";
 import { Spool } from "../../../../src/features/gateway/receive/spool.js";
 import {
   CT,
@@ -74,6 +75,7 @@ async function opened(
     refused: (reason) => refused.push(reason),
     contextRefused: (...of) => names.push(of),
     callerRefused: (caller) => names.push(caller),
+    senders: new RefusedSenders(pino(sink)),
     ended: () => undefined,
     coming: () => Promise.resolve(),
     kept: ({ seriesInstanceUid }, peer) => kept.push(`${peer} ${seriesInstanceUid}`),
