@@ -1,6 +1,7 @@
 /**
- * The edges of masks, each in the full colour of its label: a filled mask takes the grey under it,
- * and two labels beside each other may then look like one to somebody who sees fewer colours.
+ * The edges of masks, each in the full colour of its label, and a seam between two labels: a filled
+ * mask takes the grey under it, and two labels beside each other may then look like one to somebody
+ * who sees fewer colours.
  */
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
@@ -15,7 +16,13 @@ export interface MarkPixels {
 /** Weaker ones are no part of a label. */
 const LEAST_ALPHA = 128;
 
-/** The same with the pixels alone that lie at the edge of a label. */
+/** Black, as RGBA. Colours of labels are lighter, or they are not seen on an image. */
+const SEAM = 0xff000000;
+
+/**
+ * The same with the pixels alone that lie at the edge of a label. Between two labels one pixel is
+ * black, because some eyes see no two colours there; a label that is one pixel wide keeps its own.
+ */
 export function edgesOf({ width, height, data }: MarkPixels): Uint8ClampedArray<ArrayBuffer> {
   const edges = new Uint8ClampedArray(data.length);
   // Signed: an opaque pixel is a small negative number, for which engines allocate nothing
@@ -33,6 +40,18 @@ export function edgesOf({ width, height, data }: MarkPixels): Uint8ClampedArray<
         (y > 0 && labels[at - width] !== label) ||
         (y < height - 1 && labels[at + width] !== label);
       if (isEdge) to[at] = label;
+    }
+  /** Pixels `at` and `at + step` are neighbours; `before` and `after` say whether more are there. */
+  const divide = (at: number, step: number, before: boolean, after: boolean) => {
+    const [label, next] = [labels[at] ?? 0, labels[at + step] ?? 0];
+    if (label === next || label === 0 || next === 0) return;
+    if (before && labels[at - step] === label) to[at] = SEAM;
+    else if (after && labels[at + 2 * step] === next) to[at + step] = SEAM;
+  };
+  for (let y = 0, at = 0; y < height; y++)
+    for (let x = 0; x < width; x++, at++) {
+      if (x < width - 1) divide(at, 1, x > 0, x < width - 2);
+      if (y < height - 1) divide(at, width, y > 0, y < height - 2);
     }
   return edges;
 }

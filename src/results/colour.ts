@@ -133,13 +133,13 @@ function companded(share: number): number {
 
 /**
  * For labels whose manifest names no colour: light enough for a dark background, and as far from
- * each other as eight colours can be for readers with and without red-green deficiency.
+ * each other as eight colours can be for readers with and without colour deficiency.
  */
 const PALETTE: readonly Rgb[] = [
   [255, 176, 0],
-  [86, 180, 233],
+  [86, 163, 250],
   [221, 34, 68],
-  [136, 255, 255],
+  [170, 255, 255],
   [153, 51, 255],
   [255, 255, 119],
   [34, 136, 170],

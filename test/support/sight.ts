@@ -7,11 +7,12 @@
 
 export type Colour = readonly [red: number, green: number, blue: number];
 type Row = readonly [number, number, number];
-type Matrix = readonly [Row, Row, Row];
+/** What is left of linear RGB. */
+export type Sight = readonly [Row, Row, Row];
 
 const LUMINANCE: Row = [0.2126, 0.7152, 0.0722];
 
-export const SIGHTS: Readonly<Record<string, Matrix>> = {
+export const SIGHTS: Readonly<Record<string, Sight>> = {
   usual: [
     [1, 0, 0],
     [0, 1, 0],
@@ -50,20 +51,20 @@ export const SIGHTS: Readonly<Record<string, Matrix>> = {
   achromatopsia: [LUMINANCE, LUMINANCE, LUMINANCE],
 };
 
-const XYZ: Matrix = [
+const XYZ: Sight = [
   [0.4124564, 0.3575761, 0.1804375],
   [0.2126729, 0.7151522, 0.072175],
   [0.0193339, 0.119192, 0.9503041],
 ];
 const D65: Row = [0.95047, 1, 1.08883];
 
-const times = (matrix: Matrix, [x, y, z]: Row): Row =>
+const times = (matrix: Sight, [x, y, z]: Row): Row =>
   matrix.map(([a, b, c]) => a * x + b * y + c * z) as unknown as Row;
 
 const linear = (value: number): number =>
   value <= 0.04045 * 255 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4;
 
-function lab(colour: Colour, sight: Matrix): Row {
+function lab(colour: Colour, sight: Sight): Row {
   const seen = times(sight, colour.map(linear) as unknown as Row).map((part) =>
     Math.min(1, Math.max(0, part)),
   ) as unknown as Row;
@@ -116,7 +117,7 @@ export function deltaE2000([l1, a1, b1]: Row, [l2, a2, b2]: Row): number {
 }
 
 /** How different two colours look to a kind of sight. */
-export const lookApart = (a: Colour, b: Colour, sight: Matrix): number =>
+export const lookApart = (a: Colour, b: Colour, sight: Sight): number =>
   deltaE2000(lab(a, sight), lab(b, sight));
 
 /** A colour over a grey, as a browser lays it (CSS Compositing: sRGB is mixed, not light). */

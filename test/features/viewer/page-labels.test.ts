@@ -1,4 +1,7 @@
-/** A hundred and seventeen labels on the page, in Debian's Chromium: found, shown alone, drawn. */
+/**
+ * A hundred and seventeen labels on the page, in Debian's Chromium: found, shown alone, drawn, and
+ * told apart by eight kinds of sight.
+ */
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
@@ -9,6 +12,7 @@ import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
 import { flat, scalar, sct, segmentation, thirds, TISSUE } from "../../support/model-parts.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { makePlace, radserve, startServer } from "../../support/server.js";
+import { lookApart, SIGHTS, type Colour, type Sight } from "../../support/sight.js";
 import { manifestOf } from "../../support/test-models.js";
 
 t.setTimeout(300_000);
@@ -46,12 +50,58 @@ function writeModel(models: string): string {
   return folder;
 }
 
+/** The pixels of the masks and of the outlines over them, as the browser has them. */
+const DRAWN_PIXELS = `(async () => {
+  const marks = await createImageBitmap(document.querySelector("img.marks"));
+  const size = [marks.width, marks.height];
+  const canvas = new OffscreenCanvas(...size);
+  canvas.getContext("2d").drawImage(marks, 0, 0);
+  return [canvas, document.querySelector("canvas.outlines")].map((one) => {
+    const { data } = one.getContext("2d").getImageData(0, 0, ...size);
+    return Array.from(data, (part) => String.fromCharCode(part)).join("");
+  });
+})()`;
+const SIDE = 512;
+
+/** A border between two labels: their colours, and those of the two pixels that are drawn there. */
+type Border = readonly [Colour, Colour, Colour, Colour];
+
+function bordersOf(masks: Buffer, outlines: Buffer): Border[] {
+  const colourIn = (pixels: Buffer, at: number): Colour => [
+    pixels[4 * at]!,
+    pixels[4 * at + 1]!,
+    pixels[4 * at + 2]!,
+  ];
+  const label = (at: number) => masks.readUInt32LE(4 * at);
+  const found = new Map<string, Border>();
+  for (let y = 2; y < SIDE - 2; y++)
+    for (let x = 2; x < SIDE - 2; x++)
+      for (const step of [1, SIDE]) {
+        const at = y * SIDE + x;
+        const [a, b] = [label(at), label(at + step)];
+        const isThin = label(at - step) !== a && label(at + 2 * step) !== b;
+        if (a === b || a === 0 || b === 0 || isThin) continue;
+        const border = [masks, outlines].flatMap((of) => [
+          colourIn(of, at),
+          colourIn(of, at + step),
+        ]) as unknown as Border;
+        found.set(border.join("/"), border);
+      }
+  return [...found.values()];
+}
+
+/** By how much two labels are told apart at their border: by what is drawn there, or a seam. */
+function apartAt([a, b, ...drawn]: Border, eye: Sight): number {
+  const seams = drawn.map((one) => Math.min(lookApart(one, a, eye), lookApart(one, b, eye)));
+  return Math.max(lookApart(...drawn, eye), ...seams);
+}
+
 t.test("117 labels", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   const place = makePlace({ RADSERVE_FILES_BY_HTTP: "view" });
   const model = writeModel(place.environment["RADSERVE_MODELS_DIR"]!);
   const series = path.join(place.input, "series");
   mkdirSync(series);
-  ctSeries(4, 12, 512).forEach((bytes, i) => writeFileSync(path.join(series, `${i}.dcm`), bytes));
+  ctSeries(4, 12, SIDE).forEach((bytes, i) => writeFileSync(path.join(series, `${i}.dcm`), bytes));
   const canary = await radserve(place, "models", "canary", model, path.join(series, "0.dcm"));
   t.equal(canary.status, 0, canary.stderr);
   const server = await startServer(place);
@@ -72,6 +122,14 @@ t.test("117 labels", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   const rows = labels.getByRole("listitem");
   t.equal(await rows.count(), MOST);
   await look(t, page, "labels");
+
+  const [masks = "", outlines = ""] = await page.evaluate<string[]>(DRAWN_PIXELS);
+  const borders = bordersOf(Buffer.from(masks, "latin1"), Buffer.from(outlines, "latin1"));
+  t.ok(borders.length > 50, `${borders.length} borders`);
+  for (const [sight, eye] of Object.entries(SIGHTS)) {
+    const least = Math.min(...borders.map((border) => apartAt(border, eye)));
+    t.ok(least > 10, `${sight}: neighbours differ by at least ${least.toFixed(1)} (CIEDE2000)`);
+  }
 
   /** Milliseconds from a click until the marks of another slice are drawn, in the page itself. */
   const drawn = (frame: number) =>

@@ -69,10 +69,11 @@ t.test("outlines of eight labels without colours", (t) => {
       measurements: [],
     },
   ]) as Colour[][];
-  for (const sight of ["usual", "deuteranopia", "protanopia"] as const)
+  // Eight greys that differ so much do not exist: the page draws a seam between two labels
+  for (const [sight, eye] of Object.entries(SIGHTS).filter(([of]) => of !== "achromatopsia"))
     colours.forEach((a, i) =>
       colours.slice(0, i).forEach((b) => {
-        const apart = lookApart(a, b, SIGHTS[sight]!);
+        const apart = lookApart(a, b, eye);
         t.ok(apart > TOLD_APART, `${sight}: ${a.join()} and ${b.join()}: ${apart.toFixed(1)}`);
       }),
     );
