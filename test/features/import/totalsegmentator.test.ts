@@ -145,7 +145,12 @@ t.test("bad folders are refused, and nothing is written", { skip }, async (t) =>
   );
   t.match(
     await refused((_, of) => [of(850, mr), of(851, { ...mr, graph: undefined })]),
-    /exported graph of Dataset851_test.*\n.*export-nnunet > export_nnunet\.py\n.*--folds 0/,
+    /found none of 851\..*\n.*export-nnunet > export_nnunet\.py\n.*--datasets 851 --folds 0/,
+  );
+  const graph = undefined;
+  t.match(
+    await refused((_, of) => [of(850, { ...mr, graph }), of(851, { ...mr, graph })]),
+    /--datasets 850 851 --folds 0/,
   );
   t.match(
     await refused((_, of) => [
