@@ -94,7 +94,9 @@ t.test("canary", { skip: needs(ADDON) }, async (t) => {
     const runs = async () => {
       const model = soundModel(await readModelFolder(folder));
       const loaded = await loadSession(folder, model, engine(), ["cpu"], { tried: true });
-      const found = engine().stats().models.find(({ id }) => id === loaded.id);
+      const found = engine()
+        .stats()
+        .models.find(({ id }) => id === loaded.id);
       await engine().unload(loaded.id);
       return found?.runSeconds.counts.reduce((sum, count) => sum + count, 0);
     };

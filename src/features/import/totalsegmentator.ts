@@ -29,7 +29,7 @@ import {
   writeManifest,
 } from "./target.js";
 import { readLabelTable, type LabelTable } from "./totalsegmentator-labels.js";
-import { taskOf, type Form, type Task } from "./totalsegmentator-tasks.js";
+import { taskOf, tasksOf, type Form, type Task } from "./totalsegmentator-tasks.js";
 
 export interface TaskOptions {
   /** The folder of the model. */
@@ -138,10 +138,12 @@ async function networkOf(
   const all = await foldersIn(weights);
   const prefix = `Dataset${String(dataset).padStart(3, "0")}_`;
   const [own, another] = all.filter((name) => name.startsWith(prefix));
-  const found = all.filter((name) => name.startsWith("Dataset")).join(", ") || "no such folder";
+  const found = all.filter((name) => name.startsWith("Dataset"));
+  const others = tasksOf(found.map((name) => parseInt(name.slice("Dataset".length))));
+  const of = others.length === 0 ? "" : `, networks of ${others.join(", ")}`;
   if (own === undefined || another !== undefined)
     throw errors.bad_request(
-      `Expected one folder ${prefix}... in ${weights}, of ${task.datasets.map((one) => `Dataset${one}`).join(", ")}, which the task ${task.name} needs; found ${found}. totalseg_download_weights of the totalsegmentator package fetches them.`,
+      `Expected one folder ${prefix}... in ${weights}, of ${task.datasets.map((one) => `Dataset${one}`).join(", ")}, which the task ${task.name} needs; found ${found.join(", ") || "no such folder"}${of}. totalseg_download_weights of the totalsegmentator package fetches them.`,
       { dataset },
     );
   const inside = join(weights, own);
@@ -244,7 +246,10 @@ function checkAlike(parts: readonly Part[], gaps: Gaps): void {
     ]);
   const owners = new Map<string, string>();
   for (const part of parts) {
-    if (first !== undefined && shared(part) !== shared(first))
+    if (first === undefined) continue;
+    // One that is refused by itself differs by that
+    const isSound = !gaps.have(new RegExp(`^(${first.name}|${part.name}): `));
+    if (isSound && shared(part) !== shared(first))
       gaps.refuse(
         `${part.name}: the graph`,
         `Expected tensors, types and values as those of ${first.name}. Export all parts with the same script`,
