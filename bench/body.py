@@ -174,7 +174,7 @@ def main():
             sides = phantoms.SIDES
             make_trained(task, folder)
         else:
-            make(task, sides, side < 1, folder)
+            make(task, sides, side < 0.5, folder)
         write_drawn(task, sides, folder)
         return
     place = Path(sys.argv[3])

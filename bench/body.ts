@@ -4,7 +4,7 @@
  * file to the file of a label map, beside Radserve from a DICOM series to a SEG over HTTP: networks
  * of random weights, or trained on phantoms, which come to Radserve as those that its users have,
  * the same cores, by turns. RADSERVE_PYTHON names a Python with totalsegmentator; without one
- * nothing is measured. `--side 0.25` is a smaller CT and smaller networks.
+ * nothing is measured. `--side 0.5` is a smaller CT, below that with smaller networks.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -49,12 +49,9 @@ function importTask(scratch: string, name: string): void {
   const script = join(scratch, "export_nnunet.py");
   writeFileSync(script, radserve("models", "export-nnunet"));
   const weights = join(scratch, "weights");
-  for (const dataset of readdirSync(weights)) {
-    const [result = ""] = readdirSync(join(weights, dataset));
-    const trained = join(weights, dataset, result);
-    const args = [script, trained, join(trained, "exported"), "--folds", "0"];
-    execFileSync(PYTHON, args, { stdio: "ignore" });
-  }
+  const datasets = readdirSync(weights).map((name) => String(parseInt(name.slice(7))));
+  const args = [script, weights, "--datasets", ...datasets, "--folds", "0"];
+  execFileSync(PYTHON, args, { stdio: "ignore" });
   const to = join(scratch, "models", "body");
   const form = name === "fast" ? ["--fast"] : [];
   const print = "import totalsegmentator; print(totalsegmentator.__path__[0])";

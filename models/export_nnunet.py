@@ -1,16 +1,19 @@
 """Exports a trained network of nnU-Net v2 for Radserve. It runs where nnunetv2 is installed, and needs nothing else:
 
 python export_nnunet.py TRAINED_FOLDER OUT [--folds 0 1 2 3 4] [--checkpoint checkpoint_final.pth] [--image TRAINING_IMAGE]
+python export_nnunet.py RESULTS_FOLDER --datasets 291 292 [--folds 0]
 
 TRAINED_FOLDER is nnUNet_results/DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION. OUT gets plans.json and dataset.json, a graph
 for each fold, and export.json, which says what the plans do not: the configuration, the axes along which inference is
 mirrored, and with --image how the training images lie. Then: radserve models import OUT
+With --datasets, every network of these data sets gets an OUT in its own folder, `exported`.
 """
 
 import argparse
 import inspect
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import SimpleITK
@@ -30,23 +33,17 @@ def orientation_of(image):
     return "".join(letters)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trained", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--folds", nargs="+")
-    parser.add_argument("--checkpoint", default="checkpoint_final.pth")
-    parser.add_argument("--image", help="a training image, for its orientation")
-    given = parser.parse_args()
-    folds = given.folds or sorted(path.name[5:] for path in given.trained.glob("fold_*") if (path / given.checkpoint).exists())
+def export(trained, out, given):
+    """Writes the graphs of a trained folder, and what belongs to them."""
+    folds = given.folds or sorted(path.name[5:] for path in trained.glob("fold_*") if (path / given.checkpoint).exists())
     folds = [fold if fold == "all" else int(fold) for fold in folds]
     if not folds:
-        parser.error(f"Expected {given.checkpoint} in {given.trained}/fold_N, found none.")
+        sys.exit(f"Expected {given.checkpoint} in {trained}/fold_N, found none.")
     predictor = nnUNetPredictor(device=torch.device("cpu"), perform_everything_on_device=False, allow_tqdm=False)
-    predictor.initialize_from_trained_model_folder(str(given.trained), folds, given.checkpoint)
-    given.out.mkdir(parents=True, exist_ok=True)
+    predictor.initialize_from_trained_model_folder(str(trained), folds, given.checkpoint)
+    out.mkdir(parents=True, exist_ok=True)
     for name in ("plans.json", "dataset.json"):
-        shutil.copyfile(given.trained / name, given.out / name)
+        shutil.copyfile(trained / name, out / name)
     patch = predictor.configuration_manager.patch_size
     channels = determine_num_input_channels(
         predictor.plans_manager, predictor.configuration_manager, predictor.dataset_json
@@ -55,7 +52,7 @@ def main():
     tracing = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     for fold, parameters in zip(folds, predictor.list_of_parameters):
         predictor.network.load_state_dict(parameters)
-        folder = given.out / f"fold_{fold}"
+        folder = out / f"fold_{fold}"
         folder.mkdir(exist_ok=True)
         torch.onnx.export(
             predictor.network.eval(),
@@ -67,19 +64,39 @@ def main():
             opset_version=17,
             **tracing,
         )
-    checkpoint = torch.load(
-        given.trained / f"fold_{folds[0]}" / given.checkpoint, map_location="cpu", weights_only=False
-    )
-    export = {
+    checkpoint = torch.load(trained / f"fold_{folds[0]}" / given.checkpoint, map_location="cpu", weights_only=False)
+    told = {
         "configuration": checkpoint["init_args"]["configuration"],
         "mirror": ",".join(map(str, predictor.allowed_mirroring_axes or ())) or "none",
     }
     # Readers that turn images take them from any orientation
-    reader = json.loads((given.trained / "plans.json").read_text())["image_reader_writer"]
+    reader = json.loads((trained / "plans.json").read_text())["image_reader_writer"]
     if given.image and not reader.endswith("WithReorient"):
-        export["orientation"] = orientation_of(given.image)
-    (given.out / "export.json").write_text(json.dumps(export, indent=2) + "\n")
-    print(f"Wrote {given.out}: folds {', '.join(map(str, folds))}; {export}")
+        told["orientation"] = orientation_of(given.image)
+    (out / "export.json").write_text(json.dumps(told, indent=2) + "\n")
+    print(f"Wrote {out}: folds {', '.join(map(str, folds))}; {told}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trained", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--datasets", nargs="+", type=int)
+    parser.add_argument("--folds", nargs="+")
+    parser.add_argument("--checkpoint", default="checkpoint_final.pth")
+    parser.add_argument("--image", help="a training image, for its orientation")
+    given = parser.parse_args()
+    if (given.out is None) == (given.datasets is None):
+        parser.error("Expected OUT for one trained folder, or --datasets for a folder of results.")
+    if given.datasets is None:
+        export(given.trained, given.out, given)
+        return
+    networks = {number: sorted(given.trained.glob(f"Dataset{number:03d}_*/*__*__*")) for number in given.datasets}
+    missing = [str(number) for number, found in networks.items() if not found]
+    if missing:
+        parser.error(f"Expected networks of all data sets in {given.trained}, found none of {', '.join(missing)}.")
+    for folder in sum(networks.values(), []):
+        export(folder, folder / "exported", given)
 
 
 main()

@@ -65,8 +65,8 @@ export async function inferOnce(
   }
   const first = await firstRun(folder, manifest, image, options);
   const numbers = attributeNumbers(manifest, image);
-  await trials?.require(folder, model);
-  const loaded = await loadSession(folder, model, engine, providers);
+  const tried = await trials?.require(folder, model);
+  const loaded = await loadSession(folder, model, engine, providers, { tried });
   const { id: nativeId, ids: partIds } = loaded;
   try {
     const units = unitsToRun({ manifest, site: model.site, nativeId, partIds });

@@ -72,6 +72,8 @@ export interface LoadingOptions {
   stop?: AbortSignal | undefined;
   /** Is told when the graphs have been looked at, before they are loaded. */
   looked?: (() => void) | undefined;
+  /** It ran elsewhere, and is used at once: a graph without a canary is not warmed. */
+  tried?: boolean | undefined;
 }
 
 /**
@@ -162,7 +164,7 @@ export async function loadSession(
   { manifest, stamps }: SoundModel,
   engine: Engine,
   providers: readonly Provider[],
-  { stop, looked }: LoadingOptions = {},
+  { stop, looked, tried = false }: LoadingOptions = {},
 ): Promise<LoadedSession> {
   const provider = providerOf(manifest, providers);
   if (provider === undefined)
@@ -177,7 +179,7 @@ export async function loadSession(
   const loaded: LoadedModel[] = [];
   try {
     for (const unit of unitsOf(manifest))
-      loaded.push(await loadUnit(directory, unit, engine, provider, stop));
+      loaded.push(await loadUnit(directory, unit, engine, provider, { stop, tried }));
     await checkStamps(directory, stamps);
   } catch (thrown) {
     for (const { id } of loaded) await engine.unload(id);
@@ -198,7 +200,7 @@ async function loadUnit(
   { manifest, part }: ModelUnit,
   engine: Engine,
   provider: Provider,
-  stop: AbortSignal | undefined,
+  { stop, tried }: Pick<LoadingOptions, "stop" | "tried">,
 ): Promise<LoadedModel> {
   const [modelPath, ...others] = await graphPaths(directory, manifest);
   // Figures of the engine tell parts apart by their names
@@ -223,6 +225,7 @@ async function loadUnit(
     { what: "loading its graph", timeoutMs: durations.modelLoad, stop },
     (limits) => engine.load({ ...load, ...limits }),
   );
+  if (tried === true && manifest.canary === undefined) return loaded;
   try {
     await warmUp(engine, loaded, manifest, directory, stop);
   } catch (thrown) {

@@ -91,9 +91,10 @@ export interface TrialResult {
 export interface TriedFirst extends GraphLook {
   /**
    * Resolves once the model may be loaded here.
+   * @returns whether it ran in that process, now or before; not so on a GPU
    * @throws RadserveError model_unavailable, with the message that a server gives
    */
-  require(directory: string, model: SoundModel): Promise<void>;
+  require(directory: string, model: SoundModel): Promise<boolean>;
 }
 
 /** How the process that tries models answered; without a word, how it ended. */
@@ -169,6 +170,7 @@ export class ModelTrials {
         const limits = { bytes, again: true, stop: undefined, asGiven: true };
         const tried = await this.of(report, limits);
         if (tried?.refused !== undefined) throw tried.refused;
+        return tried !== undefined;
       },
     };
   }

@@ -6,6 +6,9 @@ import { decodeNpy } from "../../src/engine/npy.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
+import { soundModel } from "../../src/commands/models/try.js";
+import { loadSession } from "../../src/models/load.js";
+import { readModelFolder } from "../../src/models/read.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { modelsCanary } from "../../src/commands/models/canary.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -84,6 +87,24 @@ t.test("canary", { skip: needs(ADDON) }, async (t) => {
       exitCode: 1,
       text: /canary's output "output0" is wrong here/,
     });
+  });
+
+  await t.test("what ran elsewhere runs its canary alone when it is loaded", async (t) => {
+    const folder = writeTestModel(t.testdir(), "columns");
+    const runs = async () => {
+      const model = soundModel(await readModelFolder(folder));
+      const loaded = await loadSession(folder, model, engine(), ["cpu"], { tried: true });
+      const found = engine()
+        .stats()
+        .models.find(({ id }) => id === loaded.id);
+      await engine().unload(loaded.id);
+      return found?.runSeconds.counts.reduce((sum, count) => sum + count, 0);
+    };
+    const draft = { ...manifestAt(folder), stage: "draft", results: { outputs: ["json"] } };
+    writeFileSync(join(folder, "model.json"), JSON.stringify(draft));
+    t.equal(await runs(), 0, "nothing to show, and its first image warms it");
+    await modelsCanary(folder, image, options);
+    t.not(await runs(), 0);
   });
 
   await t.test("says where an output tells nothing", async (t) => {

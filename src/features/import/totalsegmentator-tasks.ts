@@ -88,3 +88,11 @@ export function taskOf(name: string, form: Form): Task {
     modality: task.modality,
   };
 }
+
+/** Tasks that have a network of these data sets, each with the option for its form. */
+export const tasksOf = (datasets: readonly number[]): string[] =>
+  Object.entries(TASKS).flatMap(([name, task]) =>
+    Object.entries(task.datasets)
+      .filter(([, own]) => own.some((one) => datasets.includes(one)))
+      .map(([form]) => (form === "default" ? name : `${name} --${form}`)),
+  );

@@ -29,7 +29,7 @@ import {
   writeManifest,
 } from "./target.js";
 import { readLabelTable, type LabelTable } from "./totalsegmentator-labels.js";
-import { taskOf, type Form, type Task } from "./totalsegmentator-tasks.js";
+import { taskOf, tasksOf, type Form, type Task } from "./totalsegmentator-tasks.js";
 
 export interface TaskOptions {
   /** The folder of the model. */
@@ -50,10 +50,16 @@ interface Network {
   dataset: number;
   /** TRAINER__PLANS__CONFIGURATION, with plans.json and dataset.json. */
   folder: string;
+  /** Absent where it is still to be exported. */
+  graph: string | undefined;
+}
+
+/** One that has its graph. */
+interface Exported extends Network {
   graph: string;
 }
 
-interface Part extends Network {
+interface Part extends Exported {
   name: string;
   /** Of the graph, beside it. */
   files: Manifest["files"];
@@ -65,7 +71,7 @@ interface Part extends Network {
 /**
  * Writes the manifest of a task into a folder, with the graphs of all its parts.
  * @throws RadserveError bad_request for a task that is not covered, for folders that are missing or
- * not as expected, for a network that is not exported, with the command that does it, and, with all
+ * not as expected, for networks that are not exported, with the command that does it, and, with all
  * gaps in `details`, where results would be wrong
  */
 export async function importTask(
@@ -83,6 +89,7 @@ export async function importTask(
   const networks: Network[] = [];
   for (const dataset of task.datasets)
     networks.push(await networkOf(weights, dataset, task, options.plans));
+  requireExported(networks, weights);
   const table = options.package === undefined ? undefined : await readLabelTable(options.package);
   const gaps = new Gaps();
   const parts: Part[] = [];
@@ -121,7 +128,7 @@ async function foldersIn(folder: string): Promise<string[]> {
     .sort();
 }
 
-/** @throws RadserveError bad_request where it is missing, is there twice, or is not exported */
+/** @throws RadserveError bad_request where it is missing, or is there twice */
 async function networkOf(
   weights: string,
   dataset: number,
@@ -131,10 +138,12 @@ async function networkOf(
   const all = await foldersIn(weights);
   const prefix = `Dataset${String(dataset).padStart(3, "0")}_`;
   const [own, another] = all.filter((name) => name.startsWith(prefix));
-  const found = all.filter((name) => name.startsWith("Dataset")).join(", ") || "no such folder";
+  const found = all.filter((name) => name.startsWith("Dataset"));
+  const others = tasksOf(found.map((name) => parseInt(name.slice("Dataset".length))));
+  const of = others.length === 0 ? "" : `, networks of ${others.join(", ")}`;
   if (own === undefined || another !== undefined)
     throw errors.bad_request(
-      `Expected one folder ${prefix}... in ${weights}, of ${task.datasets.map((one) => `Dataset${one}`).join(", ")}, which the task ${task.name} needs; found ${found}. totalseg_download_weights of the totalsegmentator package fetches them.`,
+      `Expected one folder ${prefix}... in ${weights}, of ${task.datasets.map((one) => `Dataset${one}`).join(", ")}, which the task ${task.name} needs; found ${found.join(", ") || "no such folder"}${of}. totalseg_download_weights of the totalsegmentator package fetches them.`,
       { dataset },
     );
   const inside = join(weights, own);
@@ -152,16 +161,25 @@ async function networkOf(
   const graph = (
     await Promise.all([join(folder, EXPORTED, "fold_0"), join(folder, "fold_0")].map(graphsIn))
   ).flat()[0];
-  if (graph !== undefined) return { dataset, folder, graph };
-  if (!existsSync(join(folder, "fold_0")))
+  if (graph === undefined && !existsSync(join(folder, "fold_0")))
     throw errors.bad_request(
       `Expected fold_0 in ${folder}, which the task ${task.name} uses; found none.`,
       { dataset },
     );
-  const command = `python export_nnunet.py ${folder} ${join(folder, EXPORTED)} --folds 0`;
+  return { dataset, folder, graph };
+}
+
+/** One command exports all networks that are left. */
+function requireExported(
+  networks: readonly Network[],
+  weights: string,
+): asserts networks is readonly Exported[] {
+  const left = networks.filter(({ graph }) => graph === undefined).map(({ dataset }) => dataset);
+  if (left.length === 0) return;
+  const command = `python export_nnunet.py ${weights} --datasets ${left.join(" ")} --folds 0`;
   throw errors.bad_request(
-    `Expected the exported graph of ${own}, found none. Where nnunetv2 is installed, run:\n  radserve models export-nnunet > export_nnunet.py\n  ${command}`,
-    { dataset, command },
+    `Expected the exported graphs of all data sets of the task, found none of ${left.join(", ")}. Where nnunetv2 is installed, run:\n  radserve models export-nnunet > export_nnunet.py\n  ${command}`,
+    { datasets: left, command },
   );
 }
 
@@ -174,7 +192,7 @@ async function graphsIn(folder: string): Promise<string[]> {
 }
 
 /** A network as nnU-Net's import understands it, its axes as TotalSegmentator's images lie. */
-async function partOf(network: Network, task: Task, look: GraphLook, gaps: Gaps): Promise<Part> {
+async function partOf(network: Exported, task: Task, look: GraphLook, gaps: Gaps): Promise<Part> {
   const { dataset, folder, graph } = network;
   const plans = await readJson(join(folder, "plans.json"));
   const text = await readText(join(folder, "dataset.json"));
@@ -228,7 +246,10 @@ function checkAlike(parts: readonly Part[], gaps: Gaps): void {
     ]);
   const owners = new Map<string, string>();
   for (const part of parts) {
-    if (first !== undefined && shared(part) !== shared(first))
+    if (first === undefined) continue;
+    // One that is refused by itself differs by that
+    const isSound = !gaps.have(new RegExp(`^(${first.name}|${part.name}): `));
+    if (isSound && shared(part) !== shared(first))
       gaps.refuse(
         `${part.name}: the graph`,
         `Expected tensors, types and values as those of ${first.name}. Export all parts with the same script`,

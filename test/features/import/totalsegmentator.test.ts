@@ -144,8 +144,17 @@ t.test("bad folders are refused, and nothing is written", { skip }, async (t) =>
     /Expected one folder Dataset851_.*found Dataset850/,
   );
   t.match(
+    await refused((_, of) => [of(297, { spacing: 3 }), of(852, mr)]),
+    /found Dataset297_test, Dataset852_test, networks of total --fast, total_mr --fast\./,
+  );
+  t.match(
     await refused((_, of) => [of(850, mr), of(851, { ...mr, graph: undefined })]),
-    /exported graph of Dataset851_test.*\n.*export-nnunet > export_nnunet\.py\n.*--folds 0/,
+    /found none of 851\..*\n.*export-nnunet > export_nnunet\.py\n.*--datasets 851 --folds 0/,
+  );
+  const graph = undefined;
+  t.match(
+    await refused((_, of) => [of(850, { ...mr, graph }), of(851, { ...mr, graph })]),
+    /--datasets 850 851 --folds 0/,
   );
   t.match(
     await refused((_, of) => [
@@ -175,4 +184,10 @@ t.test("bad folders are refused, and nothing is written", { skip }, async (t) =>
   const to = join(folder, "model");
   const { message } = await failure(importTask("total", folder, engine(), { fast: true, to }));
   t.match(message, /Expected CT, which the task total, fast is for; found MRI/);
+  const datasets = [291, 292, 293, 294, 295];
+  const mixed = t.testdir({ mixed: {} });
+  for (const one of datasets) writeWeights(mixed, one, one === 293 ? mr : {});
+  const alone = await failure(importTask("total", mixed, engine(), { to: join(mixed, "model") }));
+  t.match(alone.message, /dataset-293: dataset\.json: channel_names: Expected CT/);
+  t.notMatch(alone.message, /same script/, "what follows of it is not said too");
 });
