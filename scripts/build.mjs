@@ -49,6 +49,19 @@ const ENTRIES = [
   // So that a package, which has the bundles alone, has the demo too, where the tree has one
   ...(existsSync(path.join(root, "scripts/demo/main.ts")) ? [["../scripts/demo/main"]] : []),
 ];
+/**
+ * Which file of a feature a server or its thread of jobs loads. The others that feature.ts and
+ * features.ts name are for commands: here they would only cut what is shared into more files.
+ */
+const OF_A_FEATURE = /\/src\/(?:features|features\/[^/]+\/feature)\.ts$/;
+const OF_FEATURES = { serving: "./serving.js", "jobs-thread": "./jobs.js" };
+/** Packages that others load and do not need for what they do here: what these get in place. */
+const IN_PLACE = {
+  // jsonwebtoken asks whether this is Node.js 16 or later
+  semver: "exports.satisfies = () => true;",
+  // raw-body reads text in other sets than UTF-8 with it; it gives bytes here
+  "iconv-lite": "",
+};
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [
   "sharp",
@@ -93,13 +106,29 @@ async function compile() {
 }
 
 /** Changes of modules in a bundle. */
-const inBundle = {
+const inBundle = (entry) => ({
   name: "in-bundle",
   setup(bundler) {
+    const ofFeatures = OF_FEATURES[entry];
+    bundler.onResolve({ filter: /^\.\.?\// }, ({ path: name, kind, importer }) =>
+      ofFeatures !== undefined && kind === "dynamic-import" && OF_A_FEATURE.test(importer)
+        ? { path: name, external: true }
+        : undefined,
+    );
+    bundler.onResolve({ filter: /^[a-z-]+$/ }, ({ path: name }) =>
+      name in IN_PLACE ? { path: name, namespace: "in-place" } : undefined,
+    );
+    bundler.onLoad({ filter: /./, namespace: "in-place" }, ({ path: name }) => ({
+      contents: IN_PLACE[name],
+    }));
     bundler.onLoad({ filter: /\.ts$/ }, ({ path: file }) => {
       // Files are looked for from where the module lies in dist/src
       const own = path.relative(path.join(root, "src"), file).replace(/\.ts$/, ".js");
-      const contents = readFileSync(file, "utf8")
+      const source = readFileSync(file, "utf8");
+      const part = `await import("${ofFeatures}")`;
+      const isOfFeature = OF_A_FEATURE.test(file) && source.includes(part);
+      const contents = `${isOfFeature ? `import * as part from "${ofFeatures}";` : ""}${source}`
+        .replace(part, "part")
         .replaceAll("import.meta.url", `new URL("../${own}", import.meta.url).href`)
         // Of an object esbuild keeps everything, forty languages too; of a namespace, what is used
         .replace('import { z } from "zod"', 'import * as z from "zod"');
@@ -122,7 +151,7 @@ const inBundle = {
       contents: `module.exports = process.getBuiltinModule("${name}");`,
     }));
   },
-};
+});
 
 /** The bundles, and the files of dist/src that load them, by their paths. */
 async function bundles() {
@@ -140,16 +169,21 @@ async function bundles() {
       splitting: true,
       chunkNames: "[name]-[hash]",
       external: OUTSIDE,
+      // Koa has a second copy, with all types of media once more
+      alias: { "mime-types": path.join(root, "node_modules/mime-types") },
       format: "esm",
       platform: "node",
       target: "es2022",
       legalComments: "eof",
+      // A comment with a letter that is not ASCII doubles what V8 keeps of a file
+      minifyWhitespace: true,
+      lineLimit: 200,
       banner: {
         js: 'const require = process.getBuiltinModule("node:module").createRequire(import.meta.url);',
       },
       sourcemap: "linked",
       sourcesContent: false,
-      plugins: [inBundle],
+      plugins: [inBundle(entries[0])],
       write: false,
       metafile: true,
       logLevel: "warning",

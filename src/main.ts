@@ -4,7 +4,7 @@ import { Argument, Command, CommanderError, Option } from "commander";
 import type { Shell } from "./commands/completion.js";
 import type { JobAction } from "./commands/jobs.js";
 import type { Config } from "./config.js";
-import { CommandLine, JSON_HELP, limitOption, several } from "./commands/command-line.js";
+import { CommandLine, several } from "./commands/command-line.js";
 import { FEATURES, checks, interactions, readSettings } from "./features.js";
 import { ConfigError } from "./base/errors.js";
 import { VERSION } from "./base/version.js";
@@ -157,7 +157,7 @@ command(token, "issue", "issue a token and print it")
   .option("--admin", "see the jobs of all subjects")
   .action(does(async () => (await import("./commands/token.js")).tokenIssue));
 command(token, "list", "list issued tokens (not the tokens themselves)")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/token.js")).tokenList));
 command(token, "revoke", "revoke a token")
   .argument("<jti>", "as `token list` shows it")
@@ -170,7 +170,7 @@ command(key, "new", "make a key for what is signed from now on; what older keys 
   .action(does(async () => (await import("./commands/key.js")).keyNew));
 command(key, "list", "list keys (not their secrets)")
   .option("--results", OF_RESULTS)
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/key.js")).keyList));
 
 const audit = program
@@ -184,7 +184,7 @@ command(audit, "verify", "check that no line was edited, removed, added or moved
   )
   .option("--from <day>", "the days before this one are archived elsewhere, for example 2026-11-21")
   .option("--folder <folder>", "verify these files (default: audit in the state directory)")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/audit.js")).auditVerify));
 command(audit, "hash", "print the keyed hash that stands for a patient, a study or a path")
   .option("--patient <PatientID>")
@@ -231,13 +231,13 @@ const jobs = program
   .description("list and control bulk jobs of a running server (RADSERVE_URL, RADSERVE_TOKEN)");
 command(jobs, "list", "list jobs, newest first")
   .option("--state <state>", "scanning, running, paused, completed or cancelled")
-  .addOption(limitOption("how many", "50"))
-  .option("--json", JSON_HELP)
+  .addOption(line.limit("how many", "50"))
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/jobs.js")).jobsList));
 command(jobs, "items <job>", "list the images of a job, each with its outcome")
   .option("--state <state>", "queued, running, succeeded, partial, failed, skipped or cancelled")
-  .addOption(limitOption("how many", "50"))
-  .option("--json", JSON_HELP)
+  .addOption(line.limit("how many", "50"))
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/jobs.js")).jobsItems));
 for (const [action, description] of Object.entries({
   show: "show one job",
@@ -250,12 +250,12 @@ for (const [action, description] of Object.entries({
   jobs
     .command(`${action} <job>`)
     .description(description)
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(does(async () => (await import("./commands/jobs.js")).jobsAct(action as JobAction)));
 
 command(jobs, "reconcile <job>", "compare a job with the files in its output folders")
   .option("--retry", "run images again whose results are missing or damaged")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
 
 command(
@@ -263,7 +263,7 @@ command(
   "inspect [file]",
   "show what a file holds, its decoded pixels, and which models accept it or why not",
 )
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--preview <file.png>", "write the first frame as a picture, with the file's window")
   .option(
@@ -279,7 +279,7 @@ command(
 )
   .argument("<NAME.json>", "the receipt of a result")
   .option("--input <path>", "the source, or a folder that it lies in (default: beside the receipt)")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/verify.js")).verify));
 
 command(program, "adopt", "sign results that are yours and have no right MAC, after verifying them")
@@ -287,22 +287,22 @@ command(program, "adopt", "sign results that are yours and have no right MAC, af
   .option("--input <path>", "the sources, in a folder at any depth (default: RADSERVE_INPUT_ROOTS)")
   .option("--without-replay", "sign also what cannot be computed again here, by its hashes alone")
   .option("--dry-run", "verify, and change nothing")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/adopt.js")).adopt));
 
 const models = program.command("models").description("list, add, check and try models");
 command(models, "list", "list models and the state of their files")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/models.js")).list));
 command(models, "init <model.onnx>", "write a draft manifest beside a graph")
   .option("--like <name>", "copy accepted images, preparation and outputs from this model")
   .option("--labels <file>", "one label per line, with its threshold after a comma")
   .action(does(async () => (await import("./commands/models.js")).init));
 command(models, "card <name>", "print a model card in Markdown, from the manifest")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/models.js")).card));
 command(models, "codes <name...>", "find coded concepts for labels by name")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action((name: string[], options: { json?: boolean }) =>
     line.run(
       async () => (await import("./commands/models.js")).codes(name.join(" "), options),
@@ -310,10 +310,10 @@ command(models, "codes <name...>", "find coded concepts for labels by name")
     ),
   );
 command(models, "check <folder>", "check a model folder and explain every mistake")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/models.js")).check));
 command(models, "compare <folder>", "run a model on ONNX Runtime and on OpenVINO by turns")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/models.js")).compare));
 command(models, "try <folder> <image>", "run one model on one image and show its tensors")
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
@@ -322,7 +322,7 @@ command(models, "try <folder> <image>", "run one model on one image and show its
     "--expect <file.npy>",
     "compare the tensor that comes out, or probabilities or labels on the source's grid",
   )
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/models.js")).tryModel));
 command(
   models,
@@ -332,15 +332,15 @@ command(
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--absolute <number>", "largest absolute difference that passes on another machine")
   .option("--relative <number>", "largest difference as a share of the expected value")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/models.js")).canary));
 command(models, "reload", "let the running server load changed models without interruption")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/reload.js")).reload));
 
 command(program, "status", "show whether a running server is ready, and its models")
   .option("--fleet", "show the nodes of its database beside each other, and in what they differ")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/status.js")).status));
 
 command(program, "explain", "say why a request, an image or a job failed, and what to do")
@@ -349,12 +349,12 @@ command(program, "explain", "say why a request, an image or a job failed, and wh
     "a request id, the id of a job, or the path of an image, an output folder or a receipt",
   )
   .option("--output <folder>", "with the path of an image: its output folder")
-  .addOption(limitOption("number of latest events", "10"))
-  .option("--json", JSON_HELP)
+  .addOption(line.limit("number of latest events", "10"))
+  .option("--json", line.jsonHelp)
   .action(does(async () => (await import("./commands/explain.js")).explain));
 
 command(program, "doctor", "check everything that serving needs; each problem comes with its fix")
-  .option("--json", JSON_HELP)
+  .option("--json", line.jsonHelp)
   .option("--report", "print it for a public report of a fault: without paths, names and addresses")
   .action((options: { json?: boolean; report?: boolean }) =>
     line.run(

@@ -14,16 +14,19 @@ type CommandWork = (config: Config, ...given: never[]) => Promise<number>;
 /** Meanings of exit statuses, where they mean more than done and failed. */
 type Statuses = Readonly<Record<number, string>>;
 
-export const JSON_HELP = "print JSON, for programs";
-
 /** For an option that may be given several times. */
 export const several = (value: string, before: string[] | undefined): string[] => [
   ...(before ?? []),
   value,
 ];
 
-/** The command line: where a feature adds its commands. */
+/**
+ * The command line: where a feature adds its commands. It imports the type alone: a server, which
+ * has no commands, loads feature.ts too.
+ */
 export class CommandLine {
+  /** What `--json` does. */
+  readonly jsonHelp = "print JSON, for programs";
   readonly #statuses = new Map<string, Statuses>();
 
   /**
@@ -41,6 +44,11 @@ export class CommandLine {
     const known = this.program.commands.find((one) => one.name() === name);
     const group = known ?? this.program.command(name);
     return description === "" ? group : group.description(description);
+  }
+
+  /** `--limit` of commands that list, with how many there are without it. */
+  limit(what: string, usual: string): Option {
+    return new Option("--limit <number>", what).default(usual, usual);
   }
 
   /** The action of a command, whose options may have `json`. */
@@ -85,7 +93,3 @@ export class CommandLine {
     return `\nExit status:\n${lines.join("\n")}`;
   }
 }
-
-/** `--limit` of commands that list, with how many there are without it. */
-export const limitOption = (what: string, usual: string): Option =>
-  new Option("--limit <number>", what).default(usual, usual);

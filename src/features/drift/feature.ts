@@ -1,5 +1,5 @@
 /** Results of models from week to week, from receipts: a command, and an endpoint for the page. */
-import { JSON_HELP, type CommandLine } from "../../commands/command-line.js";
+import type { CommandLine } from "../../commands/command-line.js";
 import type { Feature } from "../../commands/feature.js";
 
 function commands(line: CommandLine): void {
@@ -11,7 +11,7 @@ function commands(line: CommandLine): void {
       "--week <day>",
       "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)",
     )
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await import("./command.js")).drift));
   line.statuses("drift", { 0: "no change beyond chance", 1: "a change beyond chance" });
 }

@@ -1,5 +1,5 @@
 /** Images and masks of results for those who train networks: NIfTI, and nnU-Net's folder. */
-import { JSON_HELP, type CommandLine } from "../../commands/command-line.js";
+import type { CommandLine } from "../../commands/command-line.js";
 import type { Feature } from "../../commands/feature.js";
 
 function commands(line: CommandLine): void {
@@ -17,7 +17,7 @@ function commands(line: CommandLine): void {
     )
     .option("--no-image", "with --nifti: only the masks")
     .option("--separate", "with --nifti: a file for each segment, which may overlap")
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await import("./command.js")).exportResults));
   line.statuses("export", {
     0: "every result is written",

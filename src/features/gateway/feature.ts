@@ -2,7 +2,7 @@
  * The gateway: images come in from modalities and PACS (C-STORE, STOW-RS) and become jobs by rules;
  * results go out to destinations. Off unless the settings name its file.
  */
-import { JSON_HELP, limitOption, type CommandLine } from "../../commands/command-line.js";
+import type { CommandLine } from "../../commands/command-line.js";
 import type { Feature } from "../../commands/feature.js";
 
 const deliver = () => import("./deliver/commands.js");
@@ -16,14 +16,14 @@ function commands(line: CommandLine): void {
     .description("say which rule takes DICOM files or folders of them, and why the others do not")
     .option("--from <peer>", "as if this peer sent them; without it nothing is asked of the sender")
     .option("--called <title>", "as if this AE title was called; without it, the first of the file")
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await own()).gatewayTry));
   whole
     .command("echo [names...]")
     .description(
       "call destinations by C-ECHO or a query, and webhooks by a ping (default: all); nothing of a patient is sent",
     )
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await own()).gatewayEcho));
   line.statuses("gateway try", {
     0: "a rule takes each series",
@@ -38,7 +38,7 @@ function commands(line: CommandLine): void {
     came
       .command(`${name} <study>`)
       .description(`${description} (RADSERVE_URL, RADSERVE_TOKEN)`)
-      .option("--json", JSON_HELP);
+      .option("--json", line.jsonHelp);
   const some = (name: string, description: string) =>
     ofStudy(name, description)
       .option("--peer <name>", "only what this peer sent")
@@ -48,8 +48,8 @@ function commands(line: CommandLine): void {
     .description("list received series, and what becomes of them (RADSERVE_URL, RADSERVE_TOKEN)")
     .option("--peer <name>", "only what this peer sent")
     .option("--state <state>", "only those that are waiting, job or unused")
-    .addOption(limitOption("how many series", "100"))
-    .option("--json", JSON_HELP)
+    .addOption(line.limit("how many series", "100"))
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await receive()).receivedList));
   ofStudy(
     "show",
@@ -66,8 +66,8 @@ function commands(line: CommandLine): void {
     .command("list")
     .description("list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
     .option("--destination <name>", "only this destination")
-    .addOption(limitOption("how many results", "50"))
-    .option("--json", JSON_HELP)
+    .addOption(line.limit("how many results", "50"))
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await deliver()).deliverList));
   group
     .command("retry [id]")
@@ -77,7 +77,7 @@ function commands(line: CommandLine): void {
     .option("--destination <name>", "only what was set aside for this destination")
     .option("--to <name>", "send it to this destination in place of that one")
     .option("--all", "of all results; without an id or --destination it has to be named")
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await deliver()).deliverRetry));
   group
     .command("drop [id]")
@@ -85,17 +85,17 @@ function commands(line: CommandLine): void {
       "give up set-aside objects, of one result or of a destination (RADSERVE_URL, RADSERVE_TOKEN)",
     )
     .option("--destination <name>", "only what was set aside for this destination")
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await deliver()).deliverDrop));
   group
     .command("verify <paths...>")
     .description("read delivered objects back, of receipts (NAME.json) or of folders of them")
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await deliver()).deliverVerify));
   group
     .command("scan [folders...]")
     .description("queue undelivered results that no queue has (default: RADSERVE_OUTPUT_ROOTS)")
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await deliver()).deliverScan));
   line.statuses("deliver verify", {
     0: "every object is at its destination, unchanged",

@@ -1,5 +1,5 @@
 /** Models of others, nnU-Net's and MONAI's, with a manifest that says what they did. */
-import { JSON_HELP, type CommandLine } from "../../commands/command-line.js";
+import type { CommandLine } from "../../commands/command-line.js";
 import type { Feature } from "../../commands/feature.js";
 
 const work = () => import("./commands.js");
@@ -38,7 +38,7 @@ function commands(line: CommandLine): void {
       "--package <folder>",
       "TotalSegmentator: its installed Python package, for codes and colours of labels",
     )
-    .option("--json", JSON_HELP)
+    .option("--json", line.jsonHelp)
     .action(line.does(async () => (await work()).importModel));
   models
     .command("export-nnunet")

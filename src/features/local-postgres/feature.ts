@@ -4,7 +4,7 @@ import type { Feature } from "../../commands/feature.js";
 export const localPostgres: Feature = {
   name: "local-postgres",
   settings: async () => (await import("./setting.js")).TOPICS,
-  serving: async () => (await import("./running.js")).serving,
+  serving: async () => (await import("./serving.js")).serving,
   jobs: async () => (await import("./jobs.js")).jobs,
   doctor: async (config) => (await import("./doctor.js")).doctor(config),
 };
