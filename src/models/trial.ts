@@ -94,6 +94,11 @@ export interface TriedFirst extends GraphLook {
    * @throws RadserveError model_unavailable, with the message that a server gives
    */
   require(directory: string, model: SoundModel): Promise<void>;
+  /**
+   * Bytes that the model takes at most to be loaded and run, in a process that ran no other.
+   * @throws RadserveError as require does
+   */
+  cost(directory: string, model: SoundModel): Promise<number>;
 }
 
 /** How the process that tries models answered; without a word, how it ended. */
@@ -156,6 +161,14 @@ export class ModelTrials {
    * @param bytes that a model may take to be loaded and run
    */
   within(bytes: number): TriedFirst {
+    const tried = async (directory: string, model: SoundModel) => {
+      const name = path.basename(directory);
+      const report = { name, directory, model, required: false, problems: [] };
+      const limits = { bytes, again: true, stop: undefined, asGiven: true };
+      const result = await this.of(report, limits);
+      if (result?.refused !== undefined) throw result.refused;
+      return result?.bytes ?? 0;
+    };
     return {
       inspectGraph: async (graph) => {
         const { answer, ended } = await this.#ask<LookAnswer>({ graph, bytes });
@@ -163,12 +176,10 @@ export class ModelTrials {
         if ("error" in answer) throw RadserveError.fromObject(answer.error);
         return answer.graph;
       },
-      require: async (directory, model) => {
-        const name = path.basename(directory);
-        const report = { name, directory, model, required: false, problems: [] };
-        const limits = { bytes, again: true, stop: undefined, asGiven: true };
-        const tried = await this.of(report, limits);
-        if (tried?.refused !== undefined) throw tried.refused;
+      require: async (directory, model) => void (await tried(directory, model)),
+      cost: (directory, model) => {
+        this.rest();
+        return tried(directory, model);
       },
     };
   }
