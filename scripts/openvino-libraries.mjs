@@ -1,8 +1,5 @@
 /** OpenVINO's runtime for C on the CPU, in files of its wheel on PyPI. */
-import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
-import { inflateRawSync } from "node:zlib";
 
 export const VERSION = "2026.4.1";
 
@@ -14,7 +11,20 @@ export const WHEEL = {
   sha256: "2d22b1da03f7caf74df30e9f6417d0ab2f637e4a38e08e1dcd294d2c37407aaf",
 };
 
-/** What the native side opens (kLibrary in native/runtime/openvino.cc), and what that opens. */
+/** What pip is told to fetch that wheel into a folder. */
+export const downloadInto = (folder) => [
+  "-m",
+  "pip",
+  "download",
+  "--no-deps",
+  ...["--only-binary", ":all:"],
+  ...["--python-version", WHEEL.python, "--implementation", "cp", "--abi", WHEEL.abi],
+  ...["--platform", WHEEL.platform],
+  ...["--dest", folder],
+  `openvino==${VERSION}`,
+];
+
+/** What the native side opens (kLibraries in native/runtime/openvino.cc), and what that opens. */
 const LIBRARIES = [
   "libopenvino_c.so.2641",
   "libopenvino.so.2641",
@@ -36,31 +46,8 @@ const NOTICES = [
 
 export const FILES = [...LIBRARIES, ...NOTICES];
 
-/** What is wrong with a wheel; undefined if it is the pinned one. */
+/** What is wrong with the bytes of a wheel; undefined if it is the pinned one. */
 export function faultOf(wheel) {
-  const found = createHash("sha256").update(readFileSync(wheel)).digest("hex");
+  const found = createHash("sha256").update(wheel).digest("hex");
   return found === WHEEL.sha256 ? undefined : `has sha256 ${found}, expected ${WHEEL.sha256}`;
-}
-
-/**
- * Files of a zip archive by their names (APPNOTE.TXT of PKWARE, 4.3: local headers, central
- * directory, end record), for one without ZIP64, whose hash is known.
- */
-export function* filesOf(archive) {
-  const end = archive.lastIndexOf(Buffer.from("PK\u0005\u0006"));
-  const count = archive.readUInt16LE(end + 10);
-  let at = archive.readUInt32LE(end + 16);
-  for (let i = 0; i < count; i++) {
-    const [nameLength, extraLength, commentLength] = [28, 30, 32].map((field) =>
-      archive.readUInt16LE(at + field),
-    );
-    const name = archive.toString("utf8", at + 46, at + 46 + nameLength);
-    const packed = archive.readUInt32LE(at + 20);
-    const isDeflated = archive.readUInt16LE(at + 10) === 8;
-    const local = archive.readUInt32LE(at + 42);
-    const from = local + 30 + archive.readUInt16LE(local + 26) + archive.readUInt16LE(local + 28);
-    const content = archive.subarray(from, from + packed);
-    yield { name, read: () => (isDeflated ? inflateRawSync(content) : content) };
-    at += 46 + nameLength + extraLength + commentLength;
-  }
 }

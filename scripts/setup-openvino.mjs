@@ -4,6 +4,7 @@
 import { spawnSync } from "node:child_process";
 import console from "node:console";
 import {
+  createWriteStream,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -11,80 +12,93 @@ import {
   readFileSync,
   renameSync,
   rmSync,
-  writeFileSync,
 } from "node:fs";
 import { createRequire } from "node:module";
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
+import { pipeline } from "node:stream/promises";
 import { fileURLToPath } from "node:url";
-import { FILES, faultOf, filesOf, VERSION, WHEEL } from "./openvino-libraries.mjs";
+import { fromBufferPromise } from "yauzl";
+import { downloadInto, faultOf, FILES, VERSION } from "./openvino-libraries.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const release = path.join(root, "build", "Release");
+const HOW = `Fetch it where there is a network, with "python3 ${downloadInto(".").join(" ")}", and give its path: npm run setup:openvino -- WHEEL`;
 
-function fail(message) {
-  console.error(`radserve: ${message}`);
-  process.exit(1);
-}
-
-/** Fetches the wheel into a folder and gives its path. Ends the process where it cannot. */
+/** Fetches the wheel into a folder and gives its path. */
 function fetchWheel(folder) {
   const python = process.env.RADSERVE_PYTHON ?? "python3";
-  const what = ["download", "--no-deps", "--only-binary", ":all:", "--dest", folder];
-  const { python: version, abi, platform } = WHEEL;
-  const which = ["--python-version", version, "--implementation", "cp", "--abi", abi];
-  const pip = ["-m", "pip", ...what, ...which, "--platform", platform, `openvino==${VERSION}`];
-  const { status } = spawnSync(python, pip, { stdio: ["ignore", "ignore", "inherit"] });
+  const { status } = spawnSync(python, downloadInto(folder), {
+    stdio: ["ignore", "ignore", "inherit"],
+  });
   const [wheel] = readdirSync(folder).filter((name) => name.endsWith(".whl"));
   if (status !== 0 || wheel === undefined)
-    fail(
-      `${python} -m pip could not fetch openvino ${VERSION}. Fetch the wheel for ${WHEEL.abi} and ${WHEEL.platform} elsewhere, and give its path: npm run setup:openvino -- WHEEL`,
-    );
+    throw new Error(`${python} -m pip could not fetch openvino ${VERSION}. ${HOW}`);
   return path.join(folder, wheel);
 }
 
-/**
- * Unpacks the files that are needed into a folder, which appears whole; a running server keeps the
- * libraries that it has opened.
- */
-function place(wheel, folder) {
-  const made = `${folder}.new`;
-  rmSync(made, { recursive: true, force: true });
-  mkdirSync(path.join(made, "licensing"), { recursive: true });
-  const missing = new Set(FILES);
-  for (const { name, read } of filesOf(readFileSync(wheel))) {
-    if (!missing.delete(name)) continue;
-    const within = name.includes("/licensing/") ? "licensing" : ".";
-    writeFileSync(path.join(made, within, path.basename(name)), read());
+/** The bytes of the pinned wheel: those whose hash was taken are those that are unpacked. */
+function readWheel(wheel) {
+  let bytes;
+  try {
+    bytes = readFileSync(wheel);
+  } catch (error) {
+    throw new Error(
+      `Expected a wheel of openvino ${VERSION} at ${wheel}, found none that can be read (${error.code}). ${HOW}`,
+    );
   }
-  if (missing.size > 0) fail(`${wheel} lacks ${[...missing].join(", ")}.`);
-  const old = `${folder}.old`;
-  rmSync(old, { recursive: true, force: true });
-  if (existsSync(folder)) renameSync(folder, old);
-  renameSync(made, folder);
-  rmSync(old, { recursive: true, force: true });
+  const fault = faultOf(bytes);
+  if (fault !== undefined)
+    throw new Error(`${wheel} ${fault}: it is not the wheel of openvino ${VERSION}. ${HOW}`);
+  return bytes;
 }
 
-function main([given]) {
+/** Unpacks the files that are needed into a folder, whose length and CRC-32 yauzl checks. */
+async function unpack(bytes, folder) {
+  mkdirSync(path.join(folder, "licensing"), { recursive: true });
+  const missing = new Set(FILES);
+  const wheel = await fromBufferPromise(bytes, { lazyEntries: true });
+  for await (const entry of wheel.eachEntry()) {
+    if (!missing.delete(entry.fileName)) continue;
+    const within = entry.fileName.includes("/licensing/") ? "licensing" : ".";
+    const file = path.join(folder, within, path.basename(entry.fileName));
+    await pipeline(await wheel.openReadStreamPromise(entry), createWriteStream(file));
+  }
+  if (missing.size > 0) throw new Error(`The wheel lacks ${[...missing].join(", ")}.`);
+}
+
+/** The folder appears whole; a running server keeps the libraries that it has opened. */
+async function place(bytes, folder) {
+  const [made, old] = [`${folder}.new`, `${folder}.old`];
+  for (const left of [made, old]) rmSync(left, { recursive: true, force: true });
+  try {
+    await unpack(bytes, made);
+    if (existsSync(folder)) renameSync(folder, old);
+    renameSync(made, folder);
+  } finally {
+    for (const left of [made, old]) rmSync(left, { recursive: true, force: true });
+  }
+}
+
+async function main([given]) {
   if (!existsSync(path.join(release, "addon.node")))
-    fail("The addon is not built. Run npm ci first.");
-  if (given !== undefined && !existsSync(given)) fail(`${given}: there is no such wheel.`);
+    throw new Error("The addon is not built. Run npm ci first.");
   const scratch = mkdtempSync(path.join(os.tmpdir(), "radserve-openvino-"));
   try {
-    const wheel = given ?? fetchWheel(scratch);
-    const fault = faultOf(wheel);
-    if (fault !== undefined) fail(`${wheel} ${fault}: it is not the wheel of openvino ${VERSION}.`);
-    place(wheel, path.join(release, "openvino"));
+    await place(readWheel(given ?? fetchWheel(scratch)), path.join(release, "openvino"));
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }
   const addon = createRequire(import.meta.url)(path.join(release, "addon.node"));
   const { version, problem } = addon.openvino();
-  if (problem !== "") fail(`OpenVINO is in place and cannot be used: ${problem}`);
+  if (problem !== "") throw new Error(`OpenVINO is in place and cannot be used: ${problem}`);
   console.log(
     `OpenVINO ${version} is in place. Set RADSERVE_PROVIDERS=openvino,cpu, and compare a model with radserve models compare.`,
   );
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) main(process.argv.slice(2));
+main(process.argv.slice(2)).catch((error) => {
+  console.error(`radserve: ${error.message}`);
+  process.exitCode = 1;
+});

@@ -1,9 +1,12 @@
 #include "runtime/openvino.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
@@ -13,8 +16,12 @@
 namespace radserve::openvino {
 namespace {
 
-/// Its SONAME has the version that scripts/openvino-libraries.mjs pins.
-constexpr const char* kLibrary = "libopenvino_c.so.2641";
+/// The first has the functions, and the version that scripts/openvino-libraries.mjs pins in its
+/// SONAME. It opens the others itself when a model is loaded, which is late to learn that they
+/// cannot be opened.
+constexpr std::array<const char*, 3> kLibraries = {"libopenvino_c.so.2641",
+                                                   "libopenvino_onnx_frontend.so.2641",
+                                                   "libopenvino_intel_cpu_plugin.so"};
 
 /// ov_version_t.
 struct VersionTexts {
@@ -41,13 +48,39 @@ std::string LinkerError() {
   return text == nullptr ? "the dynamic linker does not say why" : text;
 }
 
+/// The dynamic linker does not look how long a file is, and to read past the end of one that was
+/// cut ends the process (SIGBUS).
+void CheckWhole(const std::filesystem::path& path) {
+  const std::runtime_error cut(path.filename().string() + " is cut or damaged");
+  const uintmax_t length = std::filesystem::file_size(path);
+  std::ifstream file(path, std::ios::binary);
+  Elf64_Ehdr header = {};
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof(header))) throw cut;
+  file.seekg(static_cast<std::streamoff>(header.e_phoff));
+  for (int i = 0; i < header.e_phnum; i++) {
+    Elf64_Phdr part = {};
+    if (!file.read(reinterpret_cast<char*>(&part), sizeof(part))) throw cut;
+    if (part.p_offset > length || part.p_filesz > length - part.p_offset) throw cut;
+  }
+}
+
 /// Never closed, as the addon is not.
-void* OpenLibrary() {
-  const std::filesystem::path file = Folder() / kLibrary;
-  if (!std::filesystem::exists(file)) throw std::runtime_error("it is not installed");
+void* OpenLibrary(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file))
+    throw std::runtime_error(file.filename().string() + " is missing");
+  CheckWhole(file);
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(LinkerError());
   return library;
+}
+
+/// All of them, and gives the first.
+void* OpenLibraries() {
+  const std::filesystem::path folder = Folder();
+  if (!std::filesystem::exists(folder)) throw std::runtime_error("it is not installed");
+  void* const first = OpenLibrary(folder / kLibraries.front());
+  std::ranges::for_each(kLibraries, [&](const char* name) { OpenLibrary(folder / name); });
+  return first;
 }
 
 template <typename Function>
@@ -57,7 +90,7 @@ void Find(void* library, const char* name, Function*& function) {
 }
 
 void Open(Opened& opened) {
-  void* const file = OpenLibrary();
+  void* const file = OpenLibraries();
   Library& library = opened.library;
 #define RADSERVE_FIND(name) Find(file, #name, library.name)
   RADSERVE_FIND(ov_core_read_model_from_memory_buffer);

@@ -10,6 +10,8 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -63,6 +65,18 @@ size_t ResidentBytes() {
 size_t Growth(size_t before) {
   const size_t now = ResidentBytes();
   return now - std::min(now, before);
+}
+
+/// Its words as a sentence. Of operators that it does not have, it tells where in its source that
+/// was noticed, and where to read how to write them: here, their names.
+std::string Sentence(std::string why) {
+  constexpr std::string_view kUnknown = "No conversion rule found for operations: ";
+  if (const size_t at = why.find(kUnknown); at != std::string::npos) {
+    why = why.substr(at + kUnknown.size());
+    why = "it has no operator " + why.substr(0, why.find(" To facilitate"));
+  }
+  const size_t last = why.find_last_not_of(" .");
+  return why.substr(0, last == std::string::npos ? 0 : last + 1) + ".";
 }
 
 /// Always said: left alone, the library computes in bfloat16 on processors that are faster so.
@@ -173,7 +187,7 @@ class OpenVinoGraph final : public LoadedGraph {
     if (ClassifyFailure(why) == RuntimeFailure::kMemory)
       throw NoRoomToLoad(code, "The memory did not suffice to load the model: " + why);
     throw EngineError(code,
-                      "OpenVINO cannot " + what + " the model: " + why +
+                      "OpenVINO cannot " + what + " the model: " + Sentence(why) +
                           " To run it on ONNX Runtime, set execution.providers to [\"cpu\"].");
   }
 

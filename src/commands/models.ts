@@ -15,7 +15,7 @@ import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
 import { folderReading, modelsCanary } from "./models/canary.js";
 import { modelsCheck } from "./models/check.js";
-import { modelsCompare } from "./models/compare.js";
+import { COMPARED, modelsCompare } from "./models/compare.js";
 import { modelsInit } from "./models/init.js";
 import { modelsList } from "./models/list.js";
 import { modelsTry } from "./models/try.js";
@@ -63,9 +63,11 @@ export const check = (config: Config, folder: string, { json }: JsonOption) =>
 
 /** OpenVINO is opened whether or not the settings name it. */
 export const compare = (config: Config, folder: string, { json }: JsonOption) =>
-  withEngine({ ...config, providers: ["cpu"] }, async ({ engine }) =>
+  withEngine({ ...config, providers: COMPARED }, async ({ engine, trials }) =>
     say(
-      await during("Running the model by turns", () => modelsCompare(path.resolve(folder), engine)),
+      await during("Running the model by turns", () =>
+        modelsCompare(path.resolve(folder), engine, trials),
+      ),
       json,
     ),
   );

@@ -95,6 +95,11 @@ export interface TriedFirst extends GraphLook {
    * @throws RadserveError model_unavailable, with the message that a server gives
    */
   require(directory: string, model: SoundModel): Promise<boolean>;
+  /**
+   * Bytes that the model takes at most to be loaded and run, in a process that ran no other.
+   * @throws RadserveError as require does
+   */
+  cost(directory: string, model: SoundModel): Promise<number>;
 }
 
 /** How the process that tries models answered; without a word, how it ended. */
@@ -157,6 +162,14 @@ export class ModelTrials {
    * @param bytes that a model may take to be loaded and run
    */
   within(bytes: number): TriedFirst {
+    const tried = async (directory: string, model: SoundModel) => {
+      const name = path.basename(directory);
+      const report = { name, directory, model, required: false, problems: [] };
+      const limits = { bytes, again: true, stop: undefined, asGiven: true };
+      const result = await this.of(report, limits);
+      if (result?.refused !== undefined) throw result.refused;
+      return result;
+    };
     return {
       inspectGraph: async (graph) => {
         const { answer, ended } = await this.#ask<LookAnswer>({ graph, bytes });
@@ -164,13 +177,10 @@ export class ModelTrials {
         if ("error" in answer) throw RadserveError.fromObject(answer.error);
         return answer.graph;
       },
-      require: async (directory, model) => {
-        const name = path.basename(directory);
-        const report = { name, directory, model, required: false, problems: [] };
-        const limits = { bytes, again: true, stop: undefined, asGiven: true };
-        const tried = await this.of(report, limits);
-        if (tried?.refused !== undefined) throw tried.refused;
-        return tried !== undefined;
+      require: async (directory, model) => (await tried(directory, model)) !== undefined,
+      cost: async (directory, model) => {
+        this.rest();
+        return (await tried(directory, model))?.bytes ?? 0;
       },
     };
   }

@@ -7,8 +7,9 @@ import { infer } from "../../src/inference/infer-image.js";
 import type { Precision, Provider } from "../../src/manifest/providers.js";
 import { effectivePrecision } from "../../src/models/canary.js";
 import { loadModels, type ModelSet } from "../../src/models/set.js";
+import { ModelTrials } from "../../src/models/trial.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { modelsCompare } from "../../src/commands/models/compare.js";
+import { COMPARED, modelsCompare } from "../../src/commands/models/compare.js";
 import { ADDON, needs, OPENVINO } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
 import { engine } from "../support/real-engine.js";
@@ -102,8 +103,23 @@ t.test("the receipt says bfloat16", { skip: needs(ADDON, OPENVINO) }, async (t) 
 });
 
 t.test("models compare", { skip: needs(ADDON, OPENVINO) }, async (t) => {
-  const { text, exitCode, data } = await modelsCompare(join(written(t), "tissue"), engine());
+  const trials = new ModelTrials({
+    stateDir: t.testdir({}),
+    providers: COMPARED,
+    version: "",
+    threads: 2,
+    weights: 2 ** 30,
+  });
+  t.teardown(() => trials.rest());
+  const { text, exitCode, data } = await modelsCompare(
+    join(written(t), "tissue"),
+    engine(),
+    trials.within(2 ** 30),
+  );
   t.equal(exitCode, 0, "the same bits each time");
+  const { turns } = data as { turns: { peak_bytes: number }[] };
+  for (const { peak_bytes } of turns) t.ok(peak_bytes > 2 ** 20, "memory of a process of its own");
+  t.match(text, /canary\.tolerance, .*{"provider":"openvino","precision":"float32",/);
   t.match(text, /^tissue .*by turns/);
   t.match(text, /tissue: largest difference 0.*0 have another label/);
   t.match(text, /"execution": {"providers":\["openvino","cpu"\],"precision":"float32"}/);

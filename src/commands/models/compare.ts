@@ -2,7 +2,6 @@
  * `radserve models compare`: a model by turns on ONNX Runtime and on OpenVINO, so that somebody can
  * say which of them runs it.
  */
-import { forgetPeak, processBytes } from "../../base/process-bytes.js";
 import { counted, table } from "../../base/table.js";
 import { type Tensor, ELEMENT_TYPES } from "../../base/tensor.js";
 import type { Engine } from "../../engine/engine.js";
@@ -15,10 +14,11 @@ import { compareTensors, DEFAULT_TOLERANCE, toNumbers } from "../../models/compa
 import type { CommandResult } from "../../models/command-result.js";
 import { loadSession } from "../../models/load.js";
 import { readModelFolder, type SoundModel } from "../../models/read.js";
+import type { TriedFirst } from "../../models/trial.js";
 import { soundModel } from "./try.js";
 
-const COMPARED = ["cpu", "openvino"] as const satisfies readonly Provider[];
-type Compared = (typeof COMPARED)[number];
+type Compared = "cpu" | "openvino";
+export const COMPARED: Compared[] = ["cpu", "openvino"];
 const TURNS = 3;
 /** The first run of each turn warms, and is not timed. */
 const TIMED_RUNS = 3;
@@ -26,8 +26,6 @@ const MIB = 2 ** 20;
 
 interface Turn {
   milliseconds: number[];
-  /** What the process took at most, beside what it had before the model was loaded. */
-  peakBytes: number;
   /** The outputs of each unit, in the manifest's order. */
   outputs: Tensor[][];
 }
@@ -41,13 +39,21 @@ interface Agreement {
 
 /**
  * Loads the model under each provider by turns, whatever its manifest allows, runs its canary's
- * input, or made-up numbers where it has none, and compares times, memory and outputs.
+ * input, or made-up numbers where it has none, and compares times and outputs; and memory, in a
+ * process for each.
  * @throws RadserveError model_unavailable, where OpenVINO is not installed or cannot compile the
  * model too; what reading a folder throws
  */
-export async function modelsCompare(folder: string, engine: Engine): Promise<CommandResult> {
+export async function modelsCompare(
+  folder: string,
+  engine: Engine,
+  trials: TriedFirst,
+): Promise<CommandResult> {
   const model = soundModel(await readModelFolder(folder));
   const { manifest } = model;
+  const bytes: Record<Compared, number> = { cpu: 0, openvino: 0 };
+  for (const provider of COMPARED)
+    bytes[provider] = await trials.cost(folder, modelFor(model, provider));
   const feeds = await Promise.all(unitsOf(manifest).map((unit) => feedsOf(unit.manifest, folder)));
   const turns: Record<Compared, Turn[]> = { cpu: [], openvino: [] };
   for (let turn = 0; turn < TURNS; turn++)
@@ -57,7 +63,7 @@ export async function modelsCompare(folder: string, engine: Engine): Promise<Com
     provider,
     precision: effectivePrecision(provider, manifest.execution.precision),
     milliseconds: median(turns[provider].flatMap(({ milliseconds }) => milliseconds)),
-    peak_bytes: median(turns[provider].map(({ peakBytes }) => peakBytes)),
+    peak_bytes: bytes[provider],
     repeats: repeats(turns[provider]),
   }));
   const agreement = agreementOf(manifest, turns);
@@ -78,8 +84,9 @@ export async function modelsCompare(folder: string, engine: Engine): Promise<Com
       .split("\n")
       .map((line) => `  ${line}`),
     ...agreement.map(agreementLine),
-    "To run it on OpenVINO, write in model.json, validate the model so, and measure a tolerance for its canary there:",
+    "To run it on OpenVINO, validate the model so, and write in model.json:",
     `  "execution": ${JSON.stringify(execution)}`,
+    ...(isFed ? [toleranceLine(effectivePrecision("openvino", execution.precision))] : []),
     "and set RADSERVE_PROVIDERS=openvino,cpu on every node.",
   ].join("\n");
   const exitCode = rows.every((row) => row.repeats) ? 0 : 1;
@@ -103,22 +110,29 @@ function madeUp(tensor: Tensor): Tensor {
   return { ...tensor, data: new Uint8Array(data.buffer) };
 }
 
+/** The model for one provider alone, whose canary passes whatever comes out. */
+function modelFor({ manifest, ...model }: SoundModel, provider: Compared): SoundModel {
+  const execution = { ...manifest.execution, providers: [provider] };
+  const precision = effectivePrecision(provider, execution.precision);
+  const tolerance = [{ provider, precision, absolute: Number.MAX_VALUE, relative: 0 }];
+  const passing = ({ canary }: Pick<Manifest, "canary">) =>
+    canary === undefined ? {} : { canary: { ...canary, tolerance } };
+  const parts = manifest.parts?.map((part) => ({ ...part, ...passing(part) }));
+  const chosen: Manifest = {
+    ...manifest,
+    ...passing(manifest),
+    ...(parts === undefined ? {} : { parts }),
+    execution,
+  };
+  return { ...model, manifest: chosen };
+}
+
 async function takeTurn(
   folder: string,
-  { manifest, ...model }: SoundModel,
+  model: SoundModel,
   { engine, provider, feeds }: { engine: Engine; provider: Compared; feeds: Tensor[][] },
 ): Promise<Turn> {
-  // A canary may have no tolerance for that provider yet
-  const { canary: _, parts, ...rest } = manifest;
-  const bare = parts?.map(({ canary: __, ...part }) => part);
-  const chosen: Manifest = {
-    ...rest,
-    ...(bare === undefined ? {} : { parts: bare }),
-    execution: { ...manifest.execution, providers: [provider] },
-  };
-  forgetPeak();
-  const before = processBytes("VmRSS");
-  const loaded = await loadSession(folder, { ...model, manifest: chosen }, engine, [provider]);
+  const loaded = await loadSession(folder, modelFor(model, provider), engine, [provider]);
   try {
     const outputs: Tensor[][] = [];
     const milliseconds: number[] = [];
@@ -129,7 +143,7 @@ async function takeTurn(
         outputs.push(await engine.runTensors(id, feeds[i] ?? []));
       if (run > 0) milliseconds.push(performance.now() - began);
     }
-    return { milliseconds, peakBytes: processBytes("VmHWM") - before, outputs };
+    return { milliseconds, outputs };
   } finally {
     for (const id of loaded.ids) await engine.unload(id);
   }
@@ -197,6 +211,10 @@ function labelsOf(
   for (let voxel = 0; voxel < of; voxel++) if (label(a, voxel) !== label(b, voxel)) differ++;
   return { differ, of };
 }
+
+/** How far apart is still right, somebody has to say who knows what the outputs are used for. */
+const toleranceLine = (precision: string) =>
+  `  in canary.tolerance, with numbers that allow the largest difference above: {"provider":"openvino","precision":"${precision}","absolute":...,"relative":...}`;
 
 function agreementLine({ output, maxAbsolute, voxels }: Agreement): string {
   const labels =
