@@ -1,8 +1,10 @@
 /**
  * `npm run pack:engine [-- FOLDER] [--built]`: makes radserve-engine-VERSION.tgz, the engine of
  * graphs as a package of its own: the addon for every Linux with glibc 2.31 or newer, ONNX Runtime,
- * one file of JavaScript, its types, and what engine/ has. It has no dependencies and no scripts.
- * With --built the addon is that of build/Release, for this machine's C library and newer ones.
+ * a file of JavaScript for each of its two faces, their types, and what engine/ has. It has no
+ * scripts, and brings the one package that it depends on. Beside it lies
+ * radserve-engine-onnxruntime-VERSION.tgz, which npm can put in the place of onnxruntime-node. With
+ * --built the addon is that of build/Release, for this machine's C library and newer ones.
  */
 import { spawnSync } from "node:child_process";
 import console from "node:console";
@@ -26,8 +28,11 @@ import { buildPortable } from "./portable.mjs";
 import { npmRuntime } from "./prebuilt.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
-/** Where the file lies that opens the addon decides where it looks for that. */
+/** How deep the file lies that opens the addon decides where it looks for that. */
 const BUNDLE = "dist/src/graph/index.js";
+const DROP_IN = "dist/src/graph/onnxruntime/index.js";
+/** What the drop-in has its Tensor and InferenceSession from. */
+const COMMON = "onnxruntime-common";
 const ADDON = "engine.node";
 
 function run(program, parameters) {
@@ -41,20 +46,24 @@ function writeTypes(folder) {
   const words =
     "--declaration --emitDeclarationOnly --stripInternal --strict --exactOptionalPropertyTypes --skipLibCheck --module nodenext --target es2022 --lib ES2023,ESNext.Disposable --types node --ignoreConfig";
   const places = ["--rootDir", root, "--outDir", path.join(folder, "dist")];
-  const face = path.join(root, "src/graph/index.ts");
-  run(path.join(root, "node_modules/.bin/tsgo"), [face, ...words.split(" "), ...places]);
+  const faces = ["index.ts", "onnxruntime/index.ts"].map((file) =>
+    path.join(root, "src/graph", file),
+  );
+  run(path.join(root, "node_modules/.bin/tsgo"), [...faces, ...words.split(" "), ...places]);
   for (const other of readdirSync(path.join(folder, "dist/src")))
     if (other !== "graph") rmSync(path.join(folder, "dist/src", other), { recursive: true });
 }
 
+const own = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
+
+/** A face as `exports` names it. */
+const exported = (file) => ({
+  types: `./${file.replace(/\.js$/, ".d.ts")}`,
+  default: `./${file}`,
+});
+
 function manifest() {
-  const {
-    version,
-    license,
-    engines,
-    os: systems,
-    cpu,
-  } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
+  const { version, license, engines, os: systems, cpu, devDependencies } = own;
   return {
     name: "radserve-engine",
     version,
@@ -67,14 +76,34 @@ function manifest() {
     cpu,
     libc: ["glibc"],
     exports: {
-      ".": {
-        types: BUNDLE.replace(/^|\.js$/g, (end) => (end === "" ? "./" : ".d.ts")),
-        default: `./${BUNDLE}`,
-      },
+      ".": exported(BUNDLE),
+      "./onnxruntime": exported(DROP_IN),
       "./package.json": "./package.json",
     },
     bin: { "radserve-engine-cuda": "bin/cuda.mjs" },
+    dependencies: { [COMMON]: devDependencies[COMMON] },
+    bundleDependencies: [COMMON],
   };
+}
+
+/** A package of one line, whose name npm can put in the place of onnxruntime-node. */
+function stageDropIn(folder) {
+  const { version, license, engines } = own;
+  const line = `export * from "radserve-engine/onnxruntime";\nexport { default } from "radserve-engine/onnxruntime";\n`;
+  for (const name of ["index.js", "index.d.ts"]) writeFileSync(path.join(folder, name), line);
+  cpSync(path.join(root, "engine/onnxruntime.md"), path.join(folder, "README.md"));
+  cpSync(path.join(root, "LICENSE"), path.join(folder, "LICENSE"));
+  const described = {
+    name: "radserve-engine-onnxruntime",
+    version,
+    description: "radserve-engine in the place of onnxruntime-node",
+    license,
+    type: "module",
+    engines,
+    exports: { ".": exported("index.js"), "./package.json": "./package.json" },
+    dependencies: { "radserve-engine": version },
+  };
+  writeFileSync(path.join(folder, "package.json"), `${JSON.stringify(described, null, 2)}\n`);
 }
 
 const notices = () =>
@@ -102,11 +131,21 @@ async function stage(folder, release) {
   cpSync(path.join(root, "scripts/gpu-libraries.mjs"), to("bin/gpu-libraries.mjs"));
   cpSync(path.join(root, "LICENSE"), to("LICENSE"));
   writeFileSync(to("NOTICES.txt"), `${notices()}\n`);
+  const common = path.join("node_modules", COMMON);
+  cpSync(path.join(root, common), to(common), {
+    recursive: true,
+    filter: (file) => !/\.map$|\.min\.js$|(?<!\.d)\.ts$/.test(file),
+  });
+  // What both faces share is a file of its own, so that there is one EngineError
   await build({
     absWorkingDir: root,
-    entryPoints: ["src/graph/index.ts"],
-    outfile: to(BUNDLE),
+    entryPoints: ["src/graph/index.ts", "src/graph/onnxruntime/index.ts"],
+    outdir: to("dist/src"),
+    outbase: "src",
+    splitting: true,
+    chunkNames: "graph/shared-[hash]",
     bundle: true,
+    external: [COMMON],
     format: "esm",
     platform: "node",
     target: "es2022",
@@ -116,18 +155,25 @@ async function stage(folder, release) {
   writeFileSync(to("package.json"), `${JSON.stringify(manifest(), null, 2)}\n`);
 }
 
-/** Makes the tarball in a folder and gives its path. */
+function pack(folder, target) {
+  mkdirSync(target, { recursive: true });
+  const options = ["--ignore-scripts", "--json", "--pack-destination", target];
+  const [{ filename, size, entryCount }] = JSON.parse(run("npm", ["pack", ...options, folder]));
+  const file = path.join(target, filename);
+  console.error(`${file}: ${entryCount} files, ${(size / 2 ** 20).toFixed(1)} MiB`);
+  return file;
+}
+
+/** Makes both tarballs in a folder and gives their paths: the engine's, and the drop-in's. */
 export async function packEngine(target, built = false) {
   const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-pack-engine-"));
   try {
-    const own = path.join(root, "build/Release");
-    await stage(folder, built ? own : await buildPortable([ADDON]));
-    mkdirSync(target, { recursive: true });
-    const options = ["--ignore-scripts", "--json", "--pack-destination", target];
-    const [{ filename, size, entryCount }] = JSON.parse(run("npm", ["pack", ...options, folder]));
-    const file = path.join(target, filename);
-    console.error(`${file}: ${entryCount} files, ${(size / 2 ** 20).toFixed(1)} MiB`);
-    return file;
+    const [engine, dropIn] = ["engine", "onnxruntime"].map((name) => path.join(folder, name));
+    for (const one of [engine, dropIn]) mkdirSync(one);
+    const here = path.join(root, "build/Release");
+    await stage(engine, built ? here : await buildPortable([ADDON]));
+    stageDropIn(dropIn);
+    return { engine: pack(engine, target), dropIn: pack(dropIn, target) };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -139,5 +185,6 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     allowPositionals: true,
   });
   const target = path.resolve(positionals[0] ?? path.join(root, "build/package"));
-  console.log(await packEngine(target, values.built));
+  const { engine, dropIn } = await packEngine(target, values.built);
+  console.log(`${engine}\n${dropIn}`);
 }

@@ -78,6 +78,7 @@ Napi::Value LoadGraph(const Napi::CallbackInfo& info) {
   request->model->max_batch = o.Int("maxBatch");
   request->model->settings = ReadSessionSettings(o);
   request->model->settings.every_type = true;
+  request->threads = o.Int("threads");
   request->gpus = o.Ints("gpus");
   const auto answer = [](Napi::Env env, LoadRequest& r) {
     const GraphInfo& graph = r.model->session->graph();

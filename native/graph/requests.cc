@@ -60,7 +60,8 @@ std::string SettingsKey(const SessionSettings& settings, int64_t max_batch,
                         std::span<const int> gpus) {
   std::string key = std::to_string(static_cast<int>(settings.provider)) + "/" +
                     std::to_string(static_cast<int>(settings.precision)) + "/" +
-                    std::to_string(settings.device_memory) + "/" + std::to_string(max_batch);
+                    std::to_string(settings.device_memory) + "/" + std::to_string(max_batch) + "/" +
+                    std::to_string(settings.threads);
   for (const int gpu : gpus) key += "," + std::to_string(gpu);
   return key;
 }
@@ -103,6 +104,7 @@ void LoadRequest::WriteBytes() {
 void LoadRequest::Run(const TaskContext& context) {
   Engine& engine = Engine::Get();
   SessionSettings& settings = model->settings;
+  settings.threads = threads == 0 ? engine.threads() : std::min(threads, engine.threads());
   if (shared) {
     model->key = Key(context.stop());
     if (std::shared_ptr<Model> there = engine.Hold(model->key, environment)) {
@@ -114,7 +116,6 @@ void LoadRequest::Run(const TaskContext& context) {
   if (paths.empty()) WriteBytes();
   bytes = {};
   owner.reset();
-  settings.threads = engine.threads();
   settings.stop = context.stop();
   const auto weights = [this] {
     size_t all = 0;

@@ -51,6 +51,8 @@ class LoadRequest : public Request {
   bool shared = false;
   /// CUDA: the GPUs that it may go to.
   std::vector<int> gpus;
+  /// CPU: cores that a run alone may use, at most those of the engine; 0 for all of those.
+  int threads = 0;
   /// The caller fills the settings; the session comes with Run. Where another has loaded it, it is
   /// that one's model afterwards.
   std::shared_ptr<Model> model;

@@ -23,8 +23,7 @@ export class Engine {
    * @internal
    */
   constructor({ threads }: EngineOptions) {
-    if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= 1024))
-      throw unlike("threads", "a whole number from 1 to 1024", String(threads));
+    checkThreads(threads);
     this.#runtime = new GraphRuntime(threads);
     if (threads !== undefined && threads !== this.threads)
       throw unlike(
@@ -66,6 +65,7 @@ export class Engine {
       provider = "cpu",
       batching = { max: 1 },
       precision = "float32",
+      threads,
       gpus = [0],
       gpuMemory = 0,
       signal,
@@ -78,6 +78,7 @@ export class Engine {
       throw unlike("batching.max", "a whole number from 1 to 1024", String(batching.max));
     if (!PRECISIONS.includes(precision))
       throw unlike("precision", PRECISIONS.join(", "), precision);
+    checkThreads(threads);
     if (gpus.length === 0 || !gpus.every((gpu) => Number.isInteger(gpu) && gpu >= 0))
       throw unlike("gpus", "numbers of GPUs from 0", `[${gpus.join(",")}]`);
     if (!Number.isSafeInteger(gpuMemory) || gpuMemory < 0)
@@ -99,6 +100,7 @@ export class Engine {
           maxBatch: batching.max,
           provider,
           precision,
+          threads: threads ?? 0,
           gpus,
           gpuMemory,
           hashes: [],
@@ -135,6 +137,11 @@ export class Engine {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
+}
+
+function checkThreads(threads: number | undefined): void {
+  if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= 1024))
+    throw unlike("threads", "a whole number from 1 to 1024", String(threads));
 }
 
 function checkSource(source: unknown): void {

@@ -89,6 +89,7 @@ export interface GraphAddon {
     maxBatch: number;
     provider: Provider;
     precision: string;
+    threads: number;
     gpus: readonly number[];
     gpuMemory: number;
     hashes: readonly never[];

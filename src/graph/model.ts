@@ -36,6 +36,8 @@ export class Model {
   readonly inputs: readonly TensorInfo[];
   /** Those that are tensors. */
   readonly outputs: readonly TensorInfo[];
+  /** Names of outputs that are no tensors: to ask for one is an error. */
+  readonly leftOut: readonly string[];
   readonly provider: Provider;
   /** Number of the GPU that it went to; undefined on a CPU. */
   readonly gpu: number | undefined;
@@ -61,6 +63,7 @@ export class Model {
     this.provider = provider;
     this.inputs = loaded.inputs;
     this.outputs = loaded.outputs;
+    this.leftOut = loaded.leftOut;
     this.gpu = loaded.gpu;
     this.batching = loaded.batching;
     this.#numbers = new Map(loaded.outputs.map((output, number) => [output.name, number]));

@@ -77,6 +77,8 @@ export interface LoadOptions {
    * a CPU computes in the types of the graph.
    */
   precision?: "float32" | "tf32" | "float16" | "bfloat16";
+  /** Cores that a run alone uses; by default, and at most, those of the engine. */
+  threads?: number;
   /** Numbers of the GPUs that it may go to; [0] by default. */
   gpus?: readonly number[];
   /** The most bytes that all models of a GPU may take there; 0, the default, is no limit. */

@@ -103,6 +103,7 @@ t.test("where it is not installed a load is refused by name", async (t) => {
     maxBatch: 1,
     provider: "openvino",
     precision: "float32",
+    threads: 0,
     gpus: [],
     gpuMemory: 0,
     hashes: [],

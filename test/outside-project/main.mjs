@@ -24,9 +24,11 @@ await assert.rejects(model.run({ x: { shape: [1, 3], data: new Float32Array(3) }
 
 // The worker shares the model, and its end leaves it here
 const worker = new Worker(new URL("worker.mjs", import.meta.url), { workerData: add });
+// Both may come at once
+const exited = once(worker, "exit");
 const [answer] = await once(worker, "message");
 assert.deepEqual(answer, { data: [6, 8], models: 1 });
-await once(worker, "exit");
+await exited;
 assert.equal(engine.stats().models.length, 1);
 
 // A run without an end holds no event loop, and ends with its signal
