@@ -59,8 +59,6 @@ const OF_FEATURES = { serving: "./serving.js", "jobs-thread": "./jobs.js" };
 const IN_PLACE = {
   // jsonwebtoken asks whether this is Node.js 16 or later
   semver: "exports.satisfies = () => true;",
-  // raw-body reads text in other sets than UTF-8 with it; it gives bytes here
-  "iconv-lite": "",
 };
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [

@@ -3,10 +3,8 @@
  * read no further than it takes to be understood.
  */
 import type { IncomingMessage } from "node:http";
-import type { Readable } from "node:stream";
-import { createBrotliDecompress, createUnzip } from "node:zlib";
-import readWhole from "raw-body";
-import { errors, RadserveError } from "../base/errors.js";
+import bodyParser from "koa-bodyparser";
+import { errors } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { within } from "../base/waiting.js";
 import { parseJsonBody } from "../base/json-body.js";
@@ -25,11 +23,18 @@ export function jsonBody({
 }: {
   config: Config;
 }): (ctx: Context, route: Route) => Promise<void> {
-  const single = Math.min(SINGLE_BODY_LIMIT, config.body_limit);
+  const reader = (limit: number) =>
+    bodyParser({
+      enableTypes: ["text"],
+      textLimit: String(limit),
+      extendTypes: { text: ["json", "+json"] },
+      onerror: (error) => refuseBody(error, limit),
+    });
+  const single = reader(Math.min(SINGLE_BODY_LIMIT, config.body_limit));
+  const bulkText = reader(config.body_limit);
   return async (ctx, route) => {
     const type = ctx.get("Content-Type");
-    const isJson = ctx.request.is("json", "+json");
-    if (isJson === false)
+    if (ctx.request.is("json", "+json") === false)
       throw errors.bad_request(
         `Expected a JSON body with Content-Type application/json; found ${/^[\w.+/-]{1,64}/.exec(type)?.[0] ?? "none"}.`,
       );
@@ -40,43 +45,12 @@ export function jsonBody({
       throw errors.bad_request(
         "Expected a JSON body in UTF-8; found another charset in Content-Type.",
       );
-    // None came at all
-    if (isJson === null) {
-      ctx.request.body = {};
-      return;
-    }
     const isBulk = route.hasLargeBody === true;
-    const text = await textOf(ctx.req, isBulk ? config.body_limit : single);
+    await (isBulk ? bulkText : single)(ctx, () => Promise.resolve());
     // Megabytes of JSON are parsed in the bulk thread.
-    ctx.request.body = isBulk ? text : parseJsonBody(text);
+    if (!isBulk && typeof ctx.request.body === "string")
+      ctx.request.body = parseJsonBody(ctx.request.body);
   };
-}
-
-/** The body as text, unpacked. @param limit bytes that it may have */
-async function textOf(request: IncomingMessage, limit: number): Promise<string> {
-  const { "content-length": length, "content-encoding": packing = "identity" } = request.headers;
-  const isPlain = length !== undefined && packing === "identity";
-  try {
-    const bytes = await readWhole(unpacked(request, packing), {
-      limit,
-      length: isPlain ? length : null,
-    });
-    return UTF8.decode(bytes);
-  } catch (error) {
-    if (error instanceof RadserveError) throw error;
-    return refuseBody(error as Error, limit);
-  }
-}
-const UTF8 = new TextDecoder();
-
-/** @param packing Content-Encoding */
-function unpacked(request: IncomingMessage, packing: string): Readable {
-  if (packing === "identity") return request;
-  if (packing === "gzip" || packing === "deflate") return request.pipe(createUnzip());
-  if (packing === "br") return request.pipe(createBrotliDecompress());
-  throw errors.bad_request(
-    "Expected Content-Encoding gzip, deflate, br or identity; found another.",
-  );
 }
 
 function refuseBody(error: Error, limit: number): never {
@@ -91,6 +65,10 @@ function refuseBody(error: Error, limit: number): never {
       {
         limit,
       },
+    );
+  if (status === 415)
+    throw errors.bad_request(
+      "Expected Content-Encoding gzip, deflate, br or identity; found another.",
     );
   // zlib's codes: Z_DATA_ERROR, Z_BUF_ERROR, ERR__ERROR_FORMAT_... of Brotli
   if (typeof code === "string" && /^(?:Z_|ERR__ERROR_)/.test(code))

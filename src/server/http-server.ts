@@ -75,7 +75,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
         } finally {
           leave();
           // A connection that is kept for another request keeps the last one
-          ctx.request.body = undefined;
+          Object.assign(ctx.request, { body: undefined, rawBody: undefined });
         }
       });
     });
