@@ -30,14 +30,14 @@ import { hash, receiptOf, sample } from "../../support/commits.js";
 const MIB = 2 ** 20;
 
 /** A file system of this size; false where nobody may mount one. */
-function mount(size: number, folder: string): boolean {
-  const options = ["-t", "tmpfs", "-o", `size=${size}`, "tmpfs", folder];
+function mount(size: number, folder: string, more = ""): boolean {
+  const options = ["-t", "tmpfs", "-o", `size=${size}${more}`, "tmpfs", folder];
   return spawnSync("mount", options, { stdio: "ignore" }).status === 0;
 }
 
-function mounted(t: Test, size: number): string {
+function mounted(t: Test, size: number, more?: string): string {
   const folder = mkdtempSync(join(tmpdir(), "radserve-full-"));
-  const there = mount(size, folder);
+  const there = mount(size, folder, more);
   t.teardown(() => {
     if (there) spawnSync("umount", [folder]);
     rmSync(folder, { recursive: true });
@@ -104,6 +104,34 @@ t.test("ENOSPC in the middle of a commit leaves what was there", { skip: noMount
   await commit({ a: Buffer.alloc(MIB, 2) });
   t.not(hashes(folder)["x.a.png"], before["x.a.png"]);
 });
+
+t.test(
+  "a disk without inodes is full, too, and keeps what was there",
+  { skip: noMounts },
+  async (t) => {
+    const folder = mounted(t, 4 * MIB, ",nr_inodes=16");
+    const { receipt, files } = sample("x", "pixels", { a: "1" });
+    const commit = () => withName(folder, "x", {}, (held) => held.commit(files, receipt));
+    await commit();
+    const before = hashes(folder);
+    const fillers: string[] = [];
+    const { ffree } = statfsSync(folder);
+    // The lock and the staging folder have room, and not all that is staged
+    for (const left of [2, 0]) {
+      for (let i = fillers.length; i < ffree - left; i++) {
+        const filler = join(folder, `filler${i}`);
+        writeFileSync(filler, "");
+        fillers.push(filler);
+      }
+      await t.rejects(commit(), { code: "disk_full", details: { errno: "ENOSPC" } });
+      const now = hashes(folder);
+      for (const filler of fillers) delete now[filler.slice(folder.length + 1)];
+      t.same(now, before, `${left} left`);
+    }
+    for (const filler of fillers) rmSync(filler);
+    await commit();
+  },
+);
 
 t.test(
   "a disk that cannot hold the results is found before any work",

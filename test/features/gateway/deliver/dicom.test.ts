@@ -6,7 +6,7 @@ import { rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
 import t, { type Test } from "tap";
 import { durations, setDurations } from "../../../../src/base/durations.js";
-import { COMMITMENT } from "../../../../src/features/gateway/deliver/call-back.js";
+import { COMMITMENT, readReport } from "../../../../src/features/gateway/deliver/call-back.js";
 import { destinationSchema } from "../../../../src/features/gateway/deliver/destination-settings.js";
 import { call } from "../../../../src/features/gateway/dimse/requestor.js";
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
@@ -409,6 +409,16 @@ await t.test("a report that nobody awaits is not read, and none unfolds", async 
   const plain = await calling([DEFLATED, EXPLICIT]);
   t.match(plain.contextOf(COMMITMENT), { transferSyntax: EXPLICIT });
   await plain.release();
+  let given = 0;
+  async function* endless() {
+    for (;;) {
+      given += 1024;
+      yield await Promise.resolve(Buffer.alloc(1024));
+    }
+  }
+  const report = { eventTypeId: 1, transferSyntax: EXPLICIT, dataSet: endless() };
+  await t.rejects(readReport(report), "an awaited one is not read without end");
+  t.equal(given, 65 * 1024);
 });
 
 await t.test("the port for calls back takes only what was asked for, of the peer", async (t) => {
