@@ -12,11 +12,21 @@ const LONGEST_CALL_MS = 30_000;
 const authorization = (token: string | null): Record<string, string> =>
   token === null ? {} : { Authorization: token };
 
-/** A proxy that knows nobody any more leads elsewhere, to where people sign in. */
-const SIGNED_OUT = "You are signed out.";
+/**
+ * A proxy that knows nobody any more answers 401, leads to where people sign in, or gives that page
+ * as the answer. The server itself gives HTML as an attachment alone.
+ */
+const SIGNED_OUT = "You were signed out before this was done.";
+const signedOut = () => toldFault(401, { error: "unauthorized", message: SIGNED_OUT });
+const isLogin = (header: (name: string) => string | null): boolean =>
+  header("Content-Type")?.startsWith("text/html") === true &&
+  header("Content-Disposition") === null;
 const sent = async (page: string, init: RequestInit): Promise<Response> => {
   const response = await fetch(`.${page}`, { ...init, redirect: "manual" });
-  if (response.type === "opaqueredirect") throw toldFault(401, { message: SIGNED_OUT });
+  const isElsewhere =
+    response.type === "opaqueredirect" ||
+    (response.ok && isLogin((name) => response.headers.get(name)));
+  if (isElsewhere) throw signedOut();
   return response;
 };
 
@@ -153,15 +163,20 @@ export async function sendFile(
   return new Promise((resolve, reject) => {
     // fetch does not tell how far it is
     const request = new XMLHttpRequest();
-    request.open("PUT", "./files");
+    const address = new URL("./files", document.baseURI).href;
+    request.open("PUT", address);
     request.setRequestHeader("Content-Type", "application/octet-stream");
     const headers = { ...authorization(storedToken()), ...withPath(path) };
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.upload.onprogress = ({ loaded }) => told(loaded);
-    request.onerror = () => reject(away());
+    // It follows a proxy to the page where people sign in, and says of another site's only that it fails
+    request.onerror = () => void askWho().then(() => reject(away()), reject);
     request.onabort = () => reject(faultOfPage("It was stopped."));
     request.onload = () => {
-      if (request.status >= 200 && request.status < 300) resolve();
+      const isDone = request.status >= 200 && request.status < 300;
+      const isPage = isDone && isLogin((name) => request.getResponseHeader(name));
+      if (isPage || request.responseURL !== address) reject(signedOut());
+      else if (isDone) resolve();
       else reject(toldFault(request.status, bodyOf(request.responseText)));
     };
     signal.addEventListener("abort", () => request.abort(), { once: true });
@@ -218,6 +233,7 @@ export function useLoaded<T>(
     if (key === null) return;
     const end = new AbortController();
     let timer: number | undefined;
+    let resuming = () => {};
     const ask = () =>
       loading.current(end.signal).then(
         (data) => {
@@ -226,6 +242,14 @@ export function useLoaded<T>(
         (thrown: unknown) => {
           if (end.signal.aborted) return;
           const fault = judge(thrown);
+          if (session.isOver) {
+            resuming();
+            resuming = session.onResume(() => {
+              resuming();
+              void ask();
+            });
+            return;
+          }
           fault.isAskedAgain = isPassing(fault);
           setState({ key, fault });
           if (fault.isAskedAgain) timer = window.setTimeout(() => void ask(), AGAIN_MS);
@@ -235,6 +259,7 @@ export function useLoaded<T>(
     return () => {
       end.abort();
       window.clearTimeout(timer);
+      resuming();
     };
   }, [key]);
   return { data: state.data, fault: state.fault, busy: key !== null && state.key !== key };
@@ -248,8 +273,42 @@ interface CallOptions {
   patient?: boolean;
 }
 
+const WHO = "/sign-in";
+/** Whom a proxy signed in. @throws Fault */
+export const askWho = () =>
+  call<{ enabled: boolean; subject: string | null; sign_out: string | null }>("GET", WHO, {
+    token: null,
+  });
+export type Person = Awaited<ReturnType<typeof askWho>>;
+
 /** Tells whoever shows the page that the token is no good any more. */
 export const onRefused: { tell: (message: string) => void } = { tell: () => undefined };
+
+/**
+ * The session of whom a proxy signed in. While it is over nothing is asked but who is signed in:
+ * the answer may be another person's.
+ */
+class Session {
+  isOver = false;
+  readonly #waiting = new Set<() => void>();
+
+  end(): void {
+    this.isOver = true;
+  }
+
+  /** The same person is back: what views ask for is asked again. */
+  resume(): void {
+    this.isOver = false;
+    for (const ask of [...this.#waiting]) ask();
+  }
+
+  /** @returns ends it */
+  onResume(ask: () => void): () => void {
+    this.#waiting.add(ask);
+    return () => void this.#waiting.delete(ask);
+  }
+}
+export const session = new Session();
 
 /** Handles any fault that a view meets: a refused token ends the view. */
 export function judge(fault: unknown): Fault {
@@ -261,7 +320,7 @@ export function judge(fault: unknown): Fault {
 export interface Polled<T> {
   data: T | undefined;
   fault: Fault | undefined;
-  /** Asks at once. */
+  /** Asks at once, also while nobody looks. */
   again: () => void;
 }
 
@@ -290,8 +349,9 @@ export function usePoll<T>(
     let asking = false;
     let failed = false;
     const pauseNow = () => paused.current(last) ?? (failed ? AGAIN_MS : null);
-    const ask = async () => {
-      if (asking || document.hidden) return;
+    const ask = async (isWanted = false) => {
+      if (asking || (document.hidden && !isWanted)) return;
+      if (session.isOver && page !== WHO) return;
       asking = true;
       window.clearTimeout(timer);
       try {
@@ -305,7 +365,8 @@ export function usePoll<T>(
       } catch (thrown) {
         if (end.signal.aborted) return;
         const fault = judge(thrown);
-        failed = isPassing(fault);
+        failed = session.isOver || isPassing(fault);
+        if (session.isOver && page !== WHO) return;
         fault.isAskedAgain = failed;
         setState((before) => ({ ...(before.key === key ? before : { key }), fault }));
       } finally {
@@ -319,9 +380,11 @@ export function usePoll<T>(
       else if (pauseNow() !== null) void ask();
     };
     document.addEventListener("visibilitychange", seen);
-    void ask();
+    const resumed = session.onResume(seen);
+    void ask(round > 0);
     return () => {
       end.abort();
+      resumed();
       window.clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);
     };

@@ -3,6 +3,7 @@ import { render } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Overview } from "../src/server/overview.js";
 import {
+  askWho,
   call,
   dropToken,
   Fault,
@@ -10,9 +11,11 @@ import {
   isPassing,
   keepToken,
   onRefused,
+  session,
   storedToken,
   useLoaded,
   usePoll,
+  type Person,
 } from "./api.js";
 import { DriftPage } from "./drift.js";
 import { GatewayView } from "./gateway.js";
@@ -186,27 +189,84 @@ function stateOf(
   return overview.ready ? ["good", "Ready"] : ["bad", "Not ready"];
 }
 
-/** Whom a proxy signed in. */
-type Person = Awaited<ReturnType<typeof askWho>>;
-const askWho = () =>
-  call<{ enabled: boolean; subject: string | null; sign_out: string | null }>("GET", "/sign-in", {
-    token: null,
-  });
-
 const PERSON_MS = 5_000;
-/** Asks again who it is: in another tab somebody may sign out, and another person in. */
-function useSame(person: Person | undefined): void {
-  const { data, fault } = usePoll<Person>(
+
+/** Nothing of one person is left for the next. */
+function leaveToAnother(): void {
+  dropToken();
+  location.hash = "#/";
+  location.reload();
+}
+
+/** Tells the other tabs of this browser who came, or that nobody is signed in (null). */
+const tabs = new BroadcastChannel("radserve-person");
+const tellTabs = (subject: string | null) => tabs.postMessage(subject);
+
+/**
+ * Asks again who it is: in another tab somebody may sign out, and another person in.
+ * @param back the person is still the same
+ * @param left somebody signed out in another tab
+ */
+function useSame(person: Person | undefined, back: () => void, left: () => void): void {
+  const { data, fault, again } = usePoll<Person>(
     person === undefined ? null : "/sign-in",
     () => PERSON_MS,
   );
   useEffect(() => {
-    const isSame = fault === undefined ? data?.subject === person?.subject : isPassing(fault);
-    if (isSame || (data === undefined && fault === undefined)) return;
-    dropToken();
-    location.hash = "#/";
-    location.reload();
+    if (person === undefined || (data === undefined && fault === undefined)) return;
+    if (fault === undefined && data?.subject === null) onRefused.tell("");
+    else if (fault === undefined && data?.subject === person.subject) back();
+    else if (fault === undefined || !(isPassing(fault) || fault.status === 401)) leaveToAnother();
   }, [data, fault]);
+  useEffect(() => {
+    if (person === undefined) return;
+    tellTabs(person.subject);
+    const told = ({ data: subject }: MessageEvent<string | null>) => {
+      if (subject === null) left();
+      else if (subject === person.subject) again();
+      else leaveToAnother();
+    };
+    tabs.addEventListener("message", told);
+    return () => tabs.removeEventListener("message", told);
+  }, [person]);
+}
+
+const PLACE = "radserve-place";
+/** Where a person was when their session ended: they come back there, and nobody else does. */
+function keepPlace({ subject }: Person): void {
+  sessionStorage.setItem(PLACE, JSON.stringify([subject, location.hash]));
+}
+function takePlace({ subject }: Person): void {
+  const [whose, hash = "#/"] = JSON.parse(sessionStorage.getItem(PLACE) ?? "[]") as string[];
+  sessionStorage.removeItem(PLACE);
+  if (whose !== undefined) location.hash = whose === subject ? hash : "#/";
+}
+
+/** In the place of a page whose session is over, which waits behind it. */
+function Ended({ opened }: { opened: (tab: Window) => void }) {
+  return (
+    <main class="sign-in">
+      <div class="card">
+        <Brand />
+        <h1>You are signed out</h1>
+        <p role="alert">
+          Your session has ended. Sign in again, and this page is as you left it. Somebody else who
+          signs in sees nothing of it.
+        </p>
+        <button
+          type="button"
+          class="primary"
+          onClick={() => {
+            const tab = window.open("./");
+            if (tab === null) location.reload();
+            else opened(tab);
+          }}
+        >
+          Sign in again
+        </button>
+      </div>
+    </main>
+  );
 }
 
 interface SignedOptions {
@@ -216,7 +276,6 @@ interface SignedOptions {
 }
 
 function Signed({ person, leave }: SignedOptions) {
-  useSame(person);
   const hash = useHash();
   useReload();
   const main = useRef<HTMLElement>(null);
@@ -295,7 +354,12 @@ function Signed({ person, leave }: SignedOptions) {
  * @param isAsked false while a token says who it is
  */
 function useWho(isAsked: boolean): [Person | null | undefined, fault: Fault | undefined] {
-  const { data, fault } = useLoaded<Person>(isAsked ? "who" : null, askWho);
+  const { data, fault } = useLoaded<Person>(isAsked ? "who" : null, async () => {
+    const who = await askWho();
+    // Before anything is shown
+    if (who.subject !== null) takePlace(who);
+    return who;
+  });
   if (fault !== undefined && !isPassing(fault)) return [null, fault];
   return [data, fault];
 }
@@ -304,14 +368,46 @@ function App() {
   const [token, setToken] = useState(storedToken());
   const [why, setWhy] = useState<string>();
   const [out, setOut] = useState(false);
+  const [ended, setEnded] = useState(false);
+  const opened = useRef<Window>(undefined);
   const [who, fault] = useWho(token === null);
   const person = token === null && !out && typeof who?.subject === "string" ? who : undefined;
   onRefused.tell = (message) => {
+    if (person !== undefined) {
+      session.end();
+      keepPlace(person);
+      setEnded(true);
+      return;
+    }
     dropToken();
     setWhy(message);
     setToken(null);
     setOut(true);
   };
+  const leave = () => {
+    dropToken();
+    session.isOver = false;
+    setEnded(false);
+    // Whoever comes next has not asked for what was shown
+    location.hash = "#/";
+    setWhy(undefined);
+    setToken(null);
+    if (person !== undefined) setOut(true);
+  };
+  useSame(
+    person,
+    () => {
+      if (!session.isOver) return;
+      sessionStorage.removeItem(PLACE);
+      setEnded(false);
+      session.resume();
+      opened.current?.close();
+    },
+    () => {
+      leave();
+      setWhy("You are signed out.");
+    },
+  );
   if (token === null && who === undefined && fault === undefined) return <main class="sign-in" />;
   if (token === null && person === undefined)
     return (
@@ -325,19 +421,20 @@ function App() {
       />
     );
   return (
-    <Signed
-      person={person}
-      leave={() => {
-        dropToken();
-        // Whoever comes next has not asked for what was shown
-        location.hash = "#/";
-        setWhy(undefined);
-        setToken(null);
-        if (person === undefined) return;
-        setOut(true);
-        location.assign(person.sign_out ?? "./");
-      }}
-    />
+    <>
+      {ended && <Ended opened={(tab) => (opened.current = tab)} />}
+      <div class="signed" hidden={ended}>
+        <Signed
+          person={person}
+          leave={() => {
+            leave();
+            if (person === undefined) return;
+            tellTabs(null);
+            location.assign(person.sign_out ?? "./");
+          }}
+        />
+      </div>
+    </>
   );
 }
 

@@ -4,7 +4,7 @@ import type { Accepted } from "../src/jobs/schema.js";
 import type { Answer } from "../src/results/receipt/receipt.js";
 import type { Overview } from "../src/server/overview.js";
 import type { PathList } from "../src/features/viewer/endpoints.js";
-import { call, faultOfPage, isPassing, judge, sendFile, type Fault } from "./api.js";
+import { call, faultOfPage, isPassing, judge, sendFile, session, type Fault } from "./api.js";
 import { chosenFiles, type Given, type GivenFile, type Refusal } from "./files.js";
 import { bytes, counted } from "./format.js";
 import { Allowed, FaultNote } from "./parts.js";
@@ -321,7 +321,7 @@ export function SendView({
         if (end.signal.aborted) break;
         const found = thrown instanceof Error ? thrown : new Error(String(thrown));
         const known = judge(thrown);
-        if (isPassing(known)) {
+        if (isPassing(known) || session.isOver) {
           setFault(known);
           show({ bytes: before });
           break;

@@ -6,6 +6,7 @@ import { leftOut } from "../../commands/receipt-folders.js";
 import { recordCommand } from "../../commands/recorded.js";
 import { print, remark, type ExitStatus, type JsonOption } from "../../commands/run.js";
 import { SourceIndex } from "../../commands/source-index.js";
+import { errno } from "../../base/errno.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
 import { groupsBy } from "../../base/groups.js";
 import { counted } from "../../base/table.js";
@@ -84,19 +85,20 @@ type FoundResult = Omit<ResultToExport, "name">;
 /** @throws ConfigError where a path holds no receipt */
 async function resultsOf(given: readonly string[]): Promise<FoundResult[]> {
   const found = new Map<string, FoundResult>();
-  const add = (receipt: Receipt, at: string, trust: Trust) =>
-    found.set(at, { receipt, trust, receiptPath: at, folder: path.dirname(at) });
   for (const one of given.map((each) => path.resolve(each))) {
-    const before = found.size;
+    let isAny = false;
+    const add = (receipt: Receipt, at: string, trust: Trust) => {
+      isAny = true;
+      found.set(at, { receipt, trust, receiptPath: at, folder: path.dirname(at) });
+    };
     const facts = await stat(one).catch(() => undefined);
     if (facts?.isDirectory() === true) {
-      const gathering = { looked: 0, add };
-      await readReceipts(one, gathering, { unreadable: leftOut });
+      await readReceipts(one, { looked: 0, add }, { unreadable: leftOut });
     } else {
       const read = await readReceipt(one);
       if (read.kind === "receipt") add(read.receipt, one, read.trust);
     }
-    if (found.size === before && !found.has(one))
+    if (!isAny)
       throw new ConfigError(
         `${one}: expected the receipt of a result (NAME.json), or a folder with receipts; found ${facts === undefined ? "nothing" : "none"}.`,
       );
@@ -104,23 +106,36 @@ async function resultsOf(given: readonly string[]): Promise<FoundResult[]> {
   return [...found.values()].sort((a, b) => (a.receiptPath < b.receiptPath ? -1 : 1));
 }
 
-/** Results of one NAME are told apart by the first digits of the SHA-256 of their images. */
+/**
+ * Results of one NAME are told apart by the first digits of the SHA-256 of their images, and those
+ * of one image by a number.
+ */
 function named(results: readonly FoundResult[]): ResultToExport[] {
   const plain = (one: FoundResult) => inFileName(one.receipt.source.name);
   const groups = groupsBy(results, plain);
+  const given = new Map<string, number>();
   return results.map((one) => {
     const name = plain(one);
-    const several = (groups.get(name)?.length ?? 0) > 1;
-    const mark = one.receipt.source.file_sha256.slice(0, 8);
-    return { ...one, name: several ? `${name}_${mark}` : name };
+    if (groups.get(name)?.length === 1) return { ...one, name };
+    const marked = `${name}_${one.receipt.source.file_sha256.slice(0, 8)}`;
+    const before = given.get(marked) ?? 0;
+    given.set(marked, before + 1);
+    return { ...one, name: before === 0 ? marked : `${marked}_${before + 1}` };
   });
 }
 
-/** What was there before would be taken for a part of what is written. */
+/** What was there before would be taken for a part of what is written. @throws ConfigError */
 async function requireEmpty(folder: string): Promise<void> {
-  await mkdir(folder, { recursive: true });
-  if ((await readdir(folder)).length > 0)
-    throw new ConfigError(`${folder}: expected a new or empty folder; found files in it.`);
+  const found = await mkdir(folder, { recursive: true }).then(
+    async () => ((await readdir(folder)).length > 0 ? "files in it" : undefined),
+    (error: unknown) => {
+      const code = errno(error);
+      if (code === undefined) throw error;
+      return code === "EEXIST" || code === "ENOTDIR" ? "a file in its place" : `none (${code})`;
+    },
+  );
+  if (found !== undefined)
+    throw new ConfigError(`${folder}: expected a new or empty folder; found ${found}.`);
 }
 
 async function exported(
@@ -132,8 +147,8 @@ async function exported(
   const done: Exported = { receipt_path: receiptPath, files: [], remarks: [] };
   if (!trust.trusted)
     done.remarks.push(`The receipt is not one that this installation signed: ${distrust(trust)}`);
-  folder.begin();
   try {
+    await folder.begin();
     done.remarks.push(...(await exporter.add(result)));
     done.files = folder.written;
   } catch (error) {

@@ -1,6 +1,7 @@
 /** The folder that is exported to: files that appear whole, and go again with their result. */
 import { mkdir, rm } from "node:fs/promises";
 import path from "node:path";
+import { requireRoom } from "../../files/durable-files.js";
 import { receiveFile, replaceFile } from "../../files/new-file.js";
 import type { NiftiVolume } from "../../results/nifti/volume.js";
 import { niftiFile } from "../../results/nifti/write.js";
@@ -17,9 +18,10 @@ export class ExportFolder {
     private readonly minimumFreeBytes: number,
   ) {}
 
-  /** The next result. */
-  begin(): void {
+  /** The next result. @throws RadserveError disk_full */
+  async begin(): Promise<void> {
     this.written = [];
+    await requireRoom(this.path, this.minimumFreeBytes, "output");
   }
 
   /**
@@ -28,12 +30,13 @@ export class ExportFolder {
    */
   async writeVolume(name: string, volume: NiftiVolume): Promise<void> {
     const { dir, base } = await this.#placeOf(name);
-    await receiveFile(dir, base, niftiFile(volume), {
+    const { outcome } = await receiveFile(dir, base, niftiFile(volume), {
       overwrite: false,
       mostBytes: Infinity,
       minimumFreeBytes: this.minimumFreeBytes,
     });
-    this.written.push(name);
+    // What another result wrote stays where this one is undone
+    if (outcome === "created") this.written.push(name);
   }
 
   async writeJson(name: string, value: unknown): Promise<void> {

@@ -1,5 +1,12 @@
 /** `radserve export`: what is written, what is refused, and that equal input is equal bytes. */
-import { appendFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import t from "tap";
@@ -54,6 +61,47 @@ t.test("a folder that nnU-Net trains from", { skip }, async (t) => {
   for (const file of files)
     t.ok(readFileSync(join(to, file)).equals(readFileSync(join(again, file))), `${file} again`);
   t.match(runExport(folder, ...words, to), { status: 2, text: /expected a new or empty folder/ });
+});
+
+t.test("two results of one image, and places that are no folder", { skip }, async (t) => {
+  const { engine, folder } = engineWithFolder(t, "twice");
+  const input = writeFiles(join(folder, "in"), stackFiles());
+  for (const name of ["one", "two"]) await resultOf(engine, input, join(folder, "out", name));
+  const words = [join(folder, "out"), "--input", input, "--to"];
+  const to = join(folder, "to");
+  t.match(runExport(folder, ...words, to, "--nifti"), { status: 0, text: /2 results of 2/ });
+  t.match(
+    below(to).filter((file) => file.endsWith(".seg.nii.gz")),
+    [/^in_[0-9a-f]{8}\.[^.]+\.seg/, /^in_[0-9a-f]{8}_2\.[^.]+\.seg/],
+  );
+  t.equal(runExport(folder, ...words, join(folder, "nnunet"), "--nnunet").status, 0);
+  t.match(json(join(folder, "nnunet", "dataset.json")), { numTraining: 2 });
+  t.equal(below(join(folder, "nnunet", "labelsTr")).length, 2, "a case for each");
+
+  const [one] = words;
+  const overlapping = runExport(
+    folder,
+    join(one!, "one"),
+    ...words,
+    join(folder, "both"),
+    "--nifti",
+  );
+  t.match(overlapping, { status: 0, text: /2 results of 2/ }, "a folder and one in it");
+  process.env["RADSERVE_MINIMUM_FREE_DISK"] = "900000GiB";
+  const full = runExport(folder, ...words, join(folder, "full"), "--nifti");
+  delete process.env["RADSERVE_MINIMUM_FREE_DISK"];
+  t.match(full, { status: 1, text: /Not written: .*free/ }, "the disk is full");
+  t.strictSame(below(join(folder, "full")), []);
+
+  const file = join(folder, "file");
+  writeFileSync(file, "");
+  symlinkSync("/nowhere/at/all", join(folder, "link"));
+  for (const [at, found] of [
+    [file, /found a file in its place/],
+    [join(file, "below"), /found a file in its place/],
+    [join(folder, "link"), /expected a new or empty folder/],
+  ] as const)
+    t.match(runExport(folder, ...words, at, "--nifti"), { status: 2, text: found }, at);
 });
 
 t.test("what NIfTI cannot say is refused, each by its name", { skip }, async (t) => {

@@ -8,7 +8,6 @@ import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import Provider from "oidc-provider";
 import type { BrowserContext, Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { linesOf } from "../../support/audit.js";
@@ -16,58 +15,11 @@ import { TestCa } from "../../support/certificates.js";
 import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 import { blocksOf } from "../../support/pages.js";
+import { SECRET, shown, signInAs, startProvider } from "../../support/provider.js";
 import { freePort, makePlace, startServer } from "../../support/server.js";
 import { until } from "../../support/until.js";
 
 t.setTimeout(300_000);
-
-const PAGE = "docs/page.md";
-/** A block of the page, with other places in it. */
-function shown(first: string, places: Readonly<Record<string, string>>): string {
-  const block = blocksOf(PAGE).find(({ lines }) => lines.join("\n").includes(first));
-  if (block === undefined) throw new Error(`${PAGE} has no block with ${first}`);
-  return Object.entries(places).reduce(
-    (text, [from, to]) => text.replaceAll(from, to),
-    block.lines.join("\n"),
-  );
-}
-
-const GROUPS: Readonly<Record<string, string[]>> = {
-  alice: ["radiology"],
-  root: ["radserve-administrators"],
-  guest: ["visitors"],
-};
-const SECRET = "a-secret-of-the-client-that-is-long";
-
-/** Who signs people in: they choose a name, and any password does. */
-async function startProvider(t: Test, origin: string): Promise<string> {
-  const port = await freePort();
-  const url = `http://127.0.0.1:${port}`;
-  const provider = new Provider(url, {
-    clients: [
-      {
-        client_id: "radserve",
-        client_secret: SECRET,
-        redirect_uris: [`${origin}/oauth2/callback`],
-      },
-    ],
-    cookies: { keys: [SECRET] },
-    claims: { openid: ["sub"], groups: ["groups"] },
-    // oauth2-proxy reads the ID token alone
-    conformIdTokenClaims: false,
-    findAccount: (_, id) => ({
-      accountId: id,
-      claims: () => ({ sub: id, groups: GROUPS[id] ?? [] }),
-    }),
-  });
-  const server = provider.listen(port, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  return url;
-}
 
 async function startOauth2Proxy(t: Test, folder: string, config: string, port: number) {
   const file = path.join(folder, "oauth2-proxy.cfg");
@@ -105,14 +57,6 @@ http { ${format?.lines.join("\n") ?? ""} ${temporary.join(" ")} ${config} }`,
   const begun = nginx();
   t.equal(begun.status, 0, begun.stderr);
   t.teardown(() => nginx("-s", "stop"));
-}
-
-/** Chooses a name where the issuer asks for it, and agrees. */
-async function signInAs(page: Page, name: string): Promise<void> {
-  await page.locator("input[name=login]").fill(name);
-  await page.locator("input[name=password]").fill("any");
-  await page.locator("button[type=submit]").click();
-  await page.getByRole("button", { name: "Continue" }).click();
 }
 
 const skip = needs(ADDON, CHROMIUM) || commandsAre("nginx", "openssl", "oauth2-proxy");

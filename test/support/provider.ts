@@ -1,0 +1,64 @@
+/** Who signs people in (oidc-provider), and blocks of docs/page.md, for tests of proxies. */
+import { once } from "node:events";
+import Provider from "oidc-provider";
+import type { Page } from "playwright-core";
+import type { Test } from "tap";
+import { blocksOf } from "./pages.js";
+import { freePort } from "./server.js";
+
+const PAGE = "docs/page.md";
+/** A block of the page, with other places in it. */
+export function shown(first: string, places: Readonly<Record<string, string>>): string {
+  const block = blocksOf(PAGE).find(({ lines }) => lines.join("\n").includes(first));
+  if (block === undefined) throw new Error(`${PAGE} has no block with ${first}`);
+  return Object.entries(places).reduce(
+    (text, [from, to]) => text.replaceAll(from, to),
+    block.lines.join("\n"),
+  );
+}
+
+const GROUPS: Readonly<Record<string, string[]>> = {
+  alice: ["radiology"],
+  root: ["radserve-administrators"],
+  guest: ["visitors"],
+};
+export const SECRET = "a-secret-of-the-client-that-is-long";
+
+/** They choose a name, and any password does. @returns its address */
+export async function startProvider(t: Test, origin: string): Promise<string> {
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const provider = new Provider(url, {
+    clients: [
+      {
+        client_id: "radserve",
+        client_secret: SECRET,
+        redirect_uris: [`${origin}/oauth2/callback`],
+        post_logout_redirect_uris: [`${origin}/`],
+      },
+    ],
+    cookies: { keys: [SECRET] },
+    claims: { openid: ["sub"], groups: ["groups"] },
+    // The proxies read the ID token alone
+    conformIdTokenClaims: false,
+    findAccount: (_, id) => ({
+      accountId: id,
+      claims: () => ({ sub: id, groups: GROUPS[id] ?? [] }),
+    }),
+  });
+  const server = provider.listen(port, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return url;
+}
+
+/** Chooses a name where the issuer asks for it, and agrees. */
+export async function signInAs(page: Page, name: string): Promise<void> {
+  await page.locator("input[name=login]").fill(name);
+  await page.locator("input[name=password]").fill("any");
+  await page.locator("button[type=submit]").click();
+  await page.getByRole("button", { name: "Continue" }).click();
+}
