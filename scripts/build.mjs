@@ -61,6 +61,8 @@ const IN_PLACE = {
   semver: "exports.satisfies = () => true;",
   // raw-body reads text in other sets than UTF-8 with it; it gives bytes here
   "iconv-lite": "",
+  // pg-boss takes schedules as rules of iCalendar with it; ours is a line of cron
+  "rrule-temporal": "export class RRuleTemporal {}",
 };
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [
@@ -116,7 +118,7 @@ const inBundle = (entry) => ({
         : undefined,
     );
     bundler.onResolve({ filter: /^[a-z-]+$/ }, ({ path: name }) =>
-      name in IN_PLACE ? { path: name, namespace: "in-place" } : undefined,
+      Object.hasOwn(IN_PLACE, name) ? { path: name, namespace: "in-place" } : undefined,
     );
     bundler.onLoad({ filter: /./, namespace: "in-place" }, ({ path: name }) => ({
       contents: IN_PLACE[name],
@@ -141,6 +143,8 @@ const inBundle = (entry) => ({
       if (contents === source) throw new Error(`${file}: expected "instanceof Response".`);
       return { contents, loader: "js" };
     });
+    // Nothing is pushed to a gateway of Prometheus; for that prom-client loads TLS
+    bundler.onLoad({ filter: /prom-client\/lib\/pushgateway\.js$/ }, () => ({ contents: "" }));
     // An import reads everything that node:http exports, and so loads all of fetch for its
     // WebSocket
     bundler.onResolve({ filter: /^(?:node:)?https?$/ }, ({ path: name }) => ({
