@@ -59,6 +59,8 @@ const OF_FEATURES = { serving: "./serving.js", "jobs-thread": "./jobs.js" };
 const IN_PLACE = {
   // jsonwebtoken asks whether this is Node.js 16 or later
   semver: "exports.satisfies = () => true;",
+  // pg-boss takes schedules as rules of iCalendar with it; ours is a line of cron
+  "rrule-temporal": "export class RRuleTemporal {}",
 };
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = [
@@ -114,7 +116,7 @@ const inBundle = (entry) => ({
         : undefined,
     );
     bundler.onResolve({ filter: /^[a-z-]+$/ }, ({ path: name }) =>
-      name in IN_PLACE ? { path: name, namespace: "in-place" } : undefined,
+      Object.hasOwn(IN_PLACE, name) ? { path: name, namespace: "in-place" } : undefined,
     );
     bundler.onLoad({ filter: /./, namespace: "in-place" }, ({ path: name }) => ({
       contents: IN_PLACE[name],
@@ -139,6 +141,8 @@ const inBundle = (entry) => ({
       if (contents === source) throw new Error(`${file}: expected "instanceof Response".`);
       return { contents, loader: "js" };
     });
+    // Nothing is pushed to a gateway of Prometheus; for that prom-client loads TLS
+    bundler.onLoad({ filter: /prom-client\/lib\/pushgateway\.js$/ }, () => ({ contents: "" }));
     // An import reads everything that node:http exports, and so loads all of fetch for its
     // WebSocket
     bundler.onResolve({ filter: /^(?:node:)?https?$/ }, ({ path: name }) => ({

@@ -307,7 +307,7 @@ const processorSeconds = (times) =>
 /** A test that was not skipped has failed. */
 const FAILURE = /^ *not ok \d(?!.* # (?:SKIP|TODO))/m;
 /** scripts/test-together.mjs: the file that may have failed has ended, and the next one begins. */
-const NEXT_FILE = /^# together: .*\n/m;
+const NEXT_FILE = /^# together: .*\n/gm;
 
 /**
  * Ends a command that has told of a failure and then says nothing: it waits for what its failure
@@ -318,9 +318,10 @@ function endInSilence(child) {
   let said = "";
   let isOver = false;
   child.stdout.on("data", (data) => {
-    said = `${said.slice(-200)}${data}`;
-    const ended = NEXT_FILE.exec(said);
-    if (ended !== null) {
+    said = `${said.slice(-1000)}${data}`;
+    // Files that take a moment end several at a time
+    const ended = [...said.matchAll(NEXT_FILE)].at(-1);
+    if (ended !== undefined) {
       said = said.slice(ended.index + ended[0].length);
       clearTimeout(timer);
       timer = undefined;

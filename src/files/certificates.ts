@@ -8,7 +8,7 @@ import { stat } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import type { Socket } from "node:net";
-import tls from "node:tls";
+import type tls from "node:tls";
 import { durations } from "../base/durations.js";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
@@ -169,7 +169,8 @@ export async function readCertificates(
     );
   const context = { ...RECOMMENDED, ...texts, ...(ca === undefined ? {} : { ca }) };
   try {
-    tls.createSecureContext(context);
+    // Only here: who loads it has all authorities read that Node.js knows, by a thread
+    process.getBuiltinModule("node:tls").createSecureContext(context);
   } catch (error) {
     throw new ConfigError(
       `${names.tls_cert}: expected a certificate that OpenSSL takes; it refuses this one (${errno(error) || "unknown"}).`,

@@ -3,7 +3,7 @@
  * certificates where it speaks TLS, and the HTTP server that answers them.
  */
 import type http from "node:http";
-import https from "node:https";
+import type https from "node:https";
 import type { Socket } from "node:net";
 import type { Logger } from "../base/log.js";
 import type { Config } from "../config.js";
@@ -17,6 +17,10 @@ import type { Services } from "./services.js";
 
 /** How long answers may take to be written at the end. */
 const LAST_WAIT_MS = 2_000;
+
+/** To ask for its class would load all of TLS. */
+const speaksTls = (server: http.Server | https.Server): server is https.Server =>
+  "setSecureContext" in server;
 
 export class Clients {
   #server: http.Server | https.Server | undefined;
@@ -58,7 +62,7 @@ export class Clients {
     // Without listen() node starts no watch over slow requests and idle connections; this event
     // starts it.
     server.emit("listening");
-    if (!(server instanceof https.Server)) return;
+    if (!speaksTls(server)) return;
     server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
     await certificates?.watch(server);
   }
@@ -72,7 +76,8 @@ export class Clients {
 
   /** Reads the certificates again. */
   reload(): void {
-    if (this.#server instanceof https.Server) void this.certificates?.reload(this.#server);
+    if (this.#server !== undefined && speaksTls(this.#server))
+      void this.certificates?.reload(this.#server);
   }
 
   /** Ends the connections on which nothing is; what still comes on the others is answered. */

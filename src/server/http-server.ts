@@ -4,7 +4,7 @@
  */
 import { randomUUID } from "node:crypto";
 import http from "node:http";
-import https from "node:https";
+import type https from "node:https";
 import type { Duplex } from "node:stream";
 import type tls from "node:tls";
 import Router from "@koa/router";
@@ -113,10 +113,13 @@ export function createServer(options: ServerOptions): http.Server | https.Server
       });
     void handle(request, response);
   }, options.connections.tooManyWait);
+  // A server without TLS does not load it
   const server =
     options.tls === undefined
       ? http.createServer(settings, answer)
-      : https.createServer({ ...settings, ...options.tls }, answer);
+      : process
+          .getBuiltinModule("node:https")
+          .createServer({ ...settings, ...options.tls }, answer);
   // Node would leave out the headers after the 2,000th: of two tokens the second, and what a proxy
   // adds at the end. How many there can be is bounded by their bytes.
   server.maxHeadersCount = 0;

@@ -5,7 +5,8 @@
  */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import opentype, { type Font, type Glyph, type PathCommand } from "opentype.js";
+import type opentype from "opentype.js";
+import type { Font, Glyph, PathCommand } from "opentype.js";
 import { fillOutline } from "../../addon/picture.js";
 
 type Face = "regular" | "bold";
@@ -30,9 +31,11 @@ function faceOf(face: Face): LoadedFace {
   let loaded = faces.get(face);
   if (loaded === undefined) {
     const require = createRequire(import.meta.url);
+    // An import would load it in each thread that may draw, and few have drawn when they start
+    const library = require("opentype.js") as typeof opentype;
     const bytes = readFileSync(require.resolve(`dejavu-fonts-ttf/ttf/${FILES[face]}`));
     const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
-    loaded = { font: opentype.parse(buffer, { lowMemory: true }), glyphs: new Map() };
+    loaded = { font: library.parse(buffer, { lowMemory: true }), glyphs: new Map() };
     faces.set(face, loaded);
   }
   return loaded;
