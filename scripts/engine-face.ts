@@ -14,7 +14,7 @@ const HEAD = [
   "",
   "`radserve/engine`, which is also [the package radserve-engine](../engine/README.md), loads graphs and runs tensors through them on",
   "threads of its own. It knows nothing of images and manifests; Radserve's own inference stands on it. The package's page has a start,",
-  "an example with worker threads, whose memory it is, and what it does not do. This page lists the face; `npm run documents` writes it",
+  "an example with worker threads, what it does not do, and the names of onnxruntime-node over it. This page lists the face; `npm run documents` writes it",
   "from the types in `src/graph/`.",
   "",
 ].join("\n");

@@ -1,5 +1,5 @@
 // @ts-check
-/** A program over onnxruntime-node, whoever has that name: what it found, for the other to compare. */
+/** A program over onnxruntime-node, whoever has that name: what it found is compared. */
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import * as ort from "onnxruntime-node";

@@ -181,7 +181,7 @@ t.test("options that mean something else are refused by their names", async (t) 
   await session.release();
 });
 
-t.test("its names are those of onnxruntime-node", async (t) => {
+t.test("its names are those of onnxruntime-node", (t) => {
   t.same(ort.listSupportedBackends(), [
     { name: "cpu", bundled: true },
     { name: "cuda", bundled: false },

@@ -1,4 +1,4 @@
-/** A folder as transformers.js loads one, with random weights: words, their vectors, and one layer. */
+/** A folder as transformers.js loads one, with random weights: words, vectors, and one layer. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { int, onnxModel } from "../../scripts/lib/onnx-model.js";

@@ -1,7 +1,7 @@
 /**
  * What `radserve-engine/onnxruntime` exports: the names of onnxruntime-node, over the engine.
- * `InferenceSession`, `Tensor` and `env` are those of onnxruntime-common, which onnxruntime-node has
- * them from, too.
+ * `InferenceSession`, `Tensor` and `env` are those of onnxruntime-common, as onnxruntime-node's
+ * are.
  */
 import * as common from "onnxruntime-common";
 import { backend, engine } from "./backend.js";

@@ -1,6 +1,7 @@
 /**
- * Options of sessions and runs as onnxruntime-node has them. What means nothing else than the engine
- * does is taken, what onnxruntime-node passes over is passed over, and all else is refused by name.
+ * Options of sessions and runs as onnxruntime-node has them. What means nothing else than the
+ * engine does is taken, what onnxruntime-node passes over is passed over, and all else is refused
+ * by name.
  */
 import type { InferenceSession } from "onnxruntime-common";
 import { EngineError, type EngineErrorCode, type LoadOptions } from "../index.js";
