@@ -8,7 +8,6 @@ import type { Engine } from "../../engine/engine.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import { unitsOf } from "../../manifest/model-parts.js";
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
-import type { Provider } from "../../manifest/providers.js";
 import { canaryFeeds, effectivePrecision, zeroInput } from "../../models/canary.js";
 import { compareTensors, DEFAULT_TOLERANCE, toNumbers } from "../../models/compare.js";
 import type { CommandResult } from "../../models/command-result.js";
