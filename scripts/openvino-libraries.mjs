@@ -17,10 +17,12 @@ export const downloadInto = (folder) => [
   "pip",
   "download",
   "--no-deps",
-  ...["--only-binary", ":all:"],
-  ...["--python-version", WHEEL.python, "--implementation", "cp", "--abi", WHEEL.abi],
-  ...["--platform", WHEEL.platform],
-  ...["--dest", folder],
+  "--only-binary=:all:",
+  `--python-version=${WHEEL.python}`,
+  "--implementation=cp",
+  `--abi=${WHEEL.abi}`,
+  `--platform=${WHEEL.platform}`,
+  `--dest=${folder}`,
   `openvino==${VERSION}`,
 ];
 

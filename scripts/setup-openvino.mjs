@@ -46,6 +46,7 @@ function readWheel(wheel) {
   } catch (error) {
     throw new Error(
       `Expected a wheel of openvino ${VERSION} at ${wheel}, found none that can be read (${error.code}). ${HOW}`,
+      { cause: error },
     );
   }
   const fault = faultOf(bytes);

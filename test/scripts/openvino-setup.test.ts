@@ -37,7 +37,7 @@ t.test("what is not the wheel is refused", { skip: needs(ADDON) }, async (t) => 
     return failed;
   };
   const wheel = join(copy, "wheel.whl");
-  const how = /-m pip download .* --dest \. openvino==.*npm run setup:openvino -- WHEEL\n$/;
+  const how = /-m pip download .* --dest=\. openvino==.*npm run setup:openvino -- WHEEL\n$/;
   const [absent, folder, other] = [
     await refused(join(copy, "absent.whl")),
     await refused(release),
