@@ -136,7 +136,8 @@ t.test("signed in by Apache and mod_auth_openidc", { skip }, async (t) => {
     await page.getByRole("heading", { name: "You are signed out" }).waitFor();
     const opening = context.waitForEvent("page");
     await page.getByRole("button", { name: "Sign in again" }).click();
-    await (await opening).waitForEvent("close");
+    const tab = await opening;
+    await until("the tab closes", () => tab.isClosed());
     await page.getByRole("heading", { level: 1, name: "Send" }).waitFor();
     const typed = await page.getByLabel("Image, or folder of one series").inputValue();
     t.equal(typed, "/srv/images/typed");
