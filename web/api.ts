@@ -169,7 +169,7 @@ export async function sendFile(
     const headers = { ...authorization(storedToken()), ...withPath(path) };
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.upload.onprogress = ({ loaded }) => told(loaded);
-    // It follows a proxy to the page where people sign in, and says of another site's only that it fails
+    // It follows a proxy to where people sign in, and says of another site only that it fails
     request.onerror = () => void askWho().then(() => reject(away()), reject);
     request.onabort = () => reject(faultOfPage("It was stopped."));
     request.onload = () => {
@@ -299,7 +299,7 @@ class Session {
   /** The same person is back: what views ask for is asked again. */
   resume(): void {
     this.isOver = false;
-    for (const ask of [...this.#waiting]) ask();
+    for (const ask of this.#waiting) ask();
   }
 
   /** @returns ends it */

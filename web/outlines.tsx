@@ -41,7 +41,7 @@ export function edgesOf({ width, height, data }: MarkPixels): Uint8ClampedArray<
         (y < height - 1 && labels[at + width] !== label);
       if (isEdge) to[at] = label;
     }
-  /** Pixels `at` and `at + step` are neighbours; `before` and `after` say whether more are there. */
+  /** Of `at` and `at + step`; `before` and `after` say whether more pixels are beside them. */
   const divide = (at: number, step: number, before: boolean, after: boolean) => {
     const [label, next] = [labels[at] ?? 0, labels[at + step] ?? 0];
     if (label === next || label === 0 || next === 0) return;

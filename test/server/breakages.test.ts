@@ -14,6 +14,7 @@ import { deliveringPlace, infer } from "../support/deliveries.js";
 import { withDurations } from "../support/durations.js";
 import { associate } from "../support/gateway.js";
 import { ADDON, needs } from "../support/needs.js";
+import { pageText } from "../support/pages.js";
 import { freePort, radserve, startServer, type Place, type TestServer } from "../support/server.js";
 import { until } from "../support/until.js";
 import { webPacs } from "../support/web-pacs.js";
@@ -269,6 +270,13 @@ for (const { what, place: before = () => place(), harm, said: expected } of BROK
     );
     if (said.words.length > 0) t.equal(doctor.status, 1, "doctor finds something");
   });
+
+await t.test("the documents have a row for each", (t) => {
+  const page = pageText("docs/operations.md");
+  for (const word of new Set(BROKEN.flatMap(({ said }) => said.words)))
+    t.match(page, new RegExp(`^\\|[^|]*\`${word}\`[^|]*\\|`, "m"), word);
+  t.end();
+});
 
 await t.test(
   "the serving process stands still, and then is killed",

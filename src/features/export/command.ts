@@ -86,11 +86,9 @@ type FoundResult = Omit<ResultToExport, "name">;
 async function resultsOf(given: readonly string[]): Promise<FoundResult[]> {
   const found = new Map<string, FoundResult>();
   for (const one of given.map((each) => path.resolve(each))) {
-    let isAny = false;
-    const add = (receipt: Receipt, at: string, trust: Trust) => {
-      isAny = true;
-      found.set(at, { receipt, trust, receiptPath: at, folder: path.dirname(at) });
-    };
+    const here: FoundResult[] = [];
+    const add = (receipt: Receipt, at: string, trust: Trust) =>
+      here.push({ receipt, trust, receiptPath: at, folder: path.dirname(at) });
     const facts = await stat(one).catch(() => undefined);
     if (facts?.isDirectory() === true) {
       await readReceipts(one, { looked: 0, add }, { unreadable: leftOut });
@@ -98,7 +96,8 @@ async function resultsOf(given: readonly string[]): Promise<FoundResult[]> {
       const read = await readReceipt(one);
       if (read.kind === "receipt") add(read.receipt, one, read.trust);
     }
-    if (!isAny)
+    for (const result of here) found.set(result.receiptPath, result);
+    if (here.length === 0)
       throw new ConfigError(
         `${one}: expected the receipt of a result (NAME.json), or a folder with receipts; found ${facts === undefined ? "nothing" : "none"}.`,
       );
@@ -130,7 +129,7 @@ async function requireEmpty(folder: string): Promise<void> {
     async () => ((await readdir(folder)).length > 0 ? "files in it" : undefined),
     (error: unknown) => {
       const code = errno(error);
-      if (code === undefined) throw error;
+      if (code === "") throw error;
       return code === "EEXIST" || code === "ENOTDIR" ? "a file in its place" : `none (${code})`;
     },
   );

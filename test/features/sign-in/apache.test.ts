@@ -1,4 +1,7 @@
-/** Sign-in as docs/page.md shows it with Apache and mod_auth_openidc, and an issuer (oidc-provider). */
+/**
+ * Sign-in as docs/page.md shows it: Chromium, Apache with mod_auth_openidc, and an issuer
+ * (oidc-provider).
+ */
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -99,11 +102,13 @@ t.test("signed in by Apache and mod_auth_openidc", { skip }, async (t) => {
   const page = await context.newPage();
 
   await t.test("a person with a role sees the page, and their name", async (t) => {
-    await page.goto(`${origin}/#/jobs`);
+    await page.goto(origin);
     await signInAs(page, "alice");
     await page.getByText("oidc:alice").waitFor();
     await page.getByText("Ready", { exact: true }).waitFor();
     t.equal(new URL(page.url()).origin, origin);
+    await page.getByRole("link", { name: "Jobs" }).click();
+    await page.getByRole("heading", { level: 1, name: "Jobs" }).waitFor();
     await until("the audit says so", () =>
       linesOf(place).some(
         ({ subject, signed_in }) => subject === "oidc:alice" && signed_in === "oidc",
@@ -131,7 +136,8 @@ t.test("signed in by Apache and mod_auth_openidc", { skip }, async (t) => {
     await page.getByRole("heading", { name: "You are signed out" }).waitFor();
     const opening = context.waitForEvent("page");
     await page.getByRole("button", { name: "Sign in again" }).click();
-    await (await opening).waitForEvent("close");
+    const tab = await opening;
+    await until("the tab closes", () => tab.isClosed());
     await page.getByRole("heading", { level: 1, name: "Send" }).waitFor();
     const typed = await page.getByLabel("Image, or folder of one series").inputValue();
     t.equal(typed, "/srv/images/typed");
