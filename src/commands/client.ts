@@ -1,11 +1,11 @@
 /** The client's side of the HTTP contract, for commands that speak to a running server. */
 import { readFileSync } from "node:fs";
 import http from "node:http";
-import https from "node:https";
+import type https from "node:https";
 import net from "node:net";
 import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
-import tls from "node:tls";
+import type tls from "node:tls";
 import type { z } from "zod";
 import { clientSettings, type ClientSettings, type Config } from "../config.js";
 import { backOff, type BackOff } from "../base/back-off.js";
@@ -55,6 +55,10 @@ function readPem(setting: "ca" | "cert" | "key", file: string | undefined): Reco
   }
 }
 
+/** Loaded for a server that speaks it alone: it is a tenth of what `radserve status` takes. */
+const tlsOfNode = () => process.getBuiltinModule("node:tls");
+const httpsOfNode = () => process.getBuiltinModule("node:https");
+
 /** How long a command at a terminal waits for all of its answers together. */
 export const LONGEST_ANSWER_MS = 4_000;
 
@@ -78,7 +82,7 @@ export class Client {
     this.#end = withinMs === undefined ? undefined : AbortSignal.timeout(withinMs);
     this.#tls = { ...readPem("ca", ca), ...readPem("cert", cert), ...readPem("key", key) };
     this.#agent = url.startsWith("https:")
-      ? new https.Agent({ keepAlive: true, ...this.#tls })
+      ? new (httpsOfNode().Agent)({ keepAlive: true, ...this.#tls })
       : new http.Agent({ keepAlive: true });
   }
 
@@ -90,7 +94,7 @@ export class Client {
     const servername = net.isIP(host) === 0 ? { servername: host } : {};
     return new Promise((resolve, reject) => {
       const options = { ...this.#tls, ...servername, host, port: Number(port || 443) };
-      const socket = tls.connect(options, () => {
+      const socket = tlsOfNode().connect(options, () => {
         resolve(new Date(socket.getPeerCertificate().valid_to));
         socket.destroy();
       });
@@ -154,7 +158,7 @@ export class Client {
     endpoint: string,
     body: string | undefined,
   ): Promise<{ status: number; text: string }> {
-    const { request } = this.url.startsWith("https:") ? https : http;
+    const { request } = this.url.startsWith("https:") ? httpsOfNode() : http;
     return new Promise((resolve, reject) => {
       const sent = request(this.url + endpoint, {
         method,

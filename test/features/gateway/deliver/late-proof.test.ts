@@ -173,20 +173,39 @@ await t.test(
       const text = file.toString("latin1").replace(name, "X".repeat(name.length));
       return Buffer.from(text, "latin1");
     };
-    for (const [more, expected] of [
-      [{}, { state: "unproven", reason: /^changed: Other values in SeriesDescription/ }],
-      [{ may_change: ["SeriesDescription"] }, { state: "proven", coerced: ["SeriesDescription"] }],
-    ] as const) {
-      let sent = 0;
+    const destinations: Record<string, object> = {};
+    const sent: Record<string, number> = { strict: 0, open: 0 };
+    for (const [name, more] of Object.entries({
+      strict: {},
+      open: { may_change: ["SeriesDescription"] },
+    })) {
       const status = () => {
-        sent += 1;
+        sent[name]! += 1;
         return 0;
       };
-      const { place } = await dicomPlace(t, { spoil: renamed, status }, more);
-      const server = await startDelivering(t, place);
-      await infer(server, { outputs: ["seg"], deliver: "wait" });
-      t.match(ofPacs(place), [expected]);
-      t.equal(sent, 1, "it is not sent again");
+      const { port } = await dicomPeer(t, { spoil: renamed, status });
+      destinations[name] = {
+        type: "dicom",
+        host: "127.0.0.1",
+        port,
+        called_ae: "PACS",
+        ...more,
+      };
+    }
+    const place = deliveringPlace(
+      {},
+      { destinations, deliver: Object.keys(destinations) },
+      undefined,
+      { proofWithin: 600_000 },
+    );
+    const server = await startDelivering(t, place);
+    await infer(server, { outputs: ["seg"], deliver: "wait" });
+    for (const [name, expected] of [
+      ["strict", { state: "unproven", reason: /^changed: Other values in SeriesDescription/ }],
+      ["open", { state: "proven", coerced: ["SeriesDescription"] }],
+    ] as const) {
+      t.match(deliveryOf(place).destinations[name], [expected]);
+      t.equal(sent[name], 1, "it is not sent again");
     }
   },
 );
