@@ -85,6 +85,8 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       const folder = join(t.testdir({ "new-model": {} }), "new-model");
       cpSync(join(ctTissue, "model.onnx"), join(folder, "model.onnx"));
       const { text, exitCode, data } = await modelsInit(join(folder, "model.onnx"), engine());
+      const { $schema } = (data as { manifest: { $schema: string } }).manifest;
+      t.ok(existsSync(join(folder, $schema)), "an editor finds the schema");
       t.equal(exitCode, 0);
       t.match(text, /input {3}hu: float32 \[batch, 1, rows, columns\]/);
       const missing = (data as { missing: { path: string }[] }).missing.map((p) => p.path);

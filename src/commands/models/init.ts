@@ -1,7 +1,7 @@
 /** `radserve models init`: a draft of a manifest beside a graph. */
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { dirname, join, relative, resolve } from "node:path";
 import { tried } from "../../base/errno.js";
 import { errors } from "../../base/errors.js";
 import { groupsBy } from "../../base/groups.js";
@@ -55,7 +55,11 @@ export async function modelsInit(
   const graph = await look.inspectGraph(path);
   const reason = misfit(graph);
   if (reason !== undefined) throw errors.bad_request(`${reason}. Nothing was written.`);
-  const drafted = draftManifest(modelNameOf(dirname(path)), files, graph);
+  const folder = dirname(path);
+  const drafted = {
+    ...draftManifest(modelNameOf(folder), files, graph),
+    $schema: schemaFrom(folder),
+  };
   const { manifest, source, notes } = await filledIn(drafted, graph, path, options);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   const parsed = manifestSchema.safeParse(manifest);
@@ -94,6 +98,17 @@ export async function modelsInit(
     `Then: radserve models check ${dirname(path)}`,
   ].join("\n");
   return { text, exitCode: 0, data: { path: target, manifest, missing, source, notes } };
+}
+
+/**
+ * Where an editor finds the schema from a model's folder: for one in the clone, in its models
+ * folder, into which the model may move; else beside it, as there.
+ */
+function schemaFrom(folder: string): string {
+  const schema = join(packageRoot(), "models", "model.schema.json");
+  return relative(packageRoot(), folder).startsWith("..")
+    ? "../model.schema.json"
+    : relative(folder, schema);
 }
 
 /**
