@@ -185,13 +185,20 @@ export class UnnamedFile {
 export async function syncFolder(path: string): Promise<void> {
   const fd = await openDescriptor(path, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
+    await syncFolderOf(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** The same of an open folder. */
+export async function syncFolderOf(fd: number): Promise<void> {
+  try {
     await syncDescriptor(fd);
   } catch (error) {
     // Some network file systems cannot do this for folders; their renames are then as durable as
     // they make them.
     if (errno(error) !== "EINVAL" && !LACKS.has(errno(error))) throw error;
-  } finally {
-    closeSync(fd);
   }
 }
 

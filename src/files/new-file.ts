@@ -9,7 +9,7 @@ import { errno } from "../base/errno.js";
 import { DISK_FAULTS, errors, type RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { syncDescriptor, writePiece } from "./descriptor.js";
-import { isLocal, lstat, openDescriptor, rename, unlink } from "./disk.js";
+import { isLocal, lstat, noteDevice, openDescriptor, rename, unlink } from "./disk.js";
 import {
   explained,
   hashFile,
@@ -37,10 +37,10 @@ export interface NewFileOptions {
   /** disk_full where the file system would have less left. */
   minimumFreeBytes: number;
   /**
-   * The thread serves nobody else meanwhile: it writes to a disk of this machine itself, which
-   * spares several turns.
+   * Of the folder: where it is a disk of this machine, the thread writes to it itself, which spares
+   * a turn for each piece.
    */
-  waits?: true;
+  dev?: number;
   /** The caller has the disk write the folder. */
   leaveFolder?: true;
   /**
@@ -160,6 +160,7 @@ export async function receiveFile(
   return explained(async () => {
     const draft = (await unnamedIn(dir)) ?? (await namedIn(dir));
     try {
+      if (options.dev !== undefined) noteDevice(draft.fd, { dev: options.dev });
       const { bytes, sha256 } = await fill(draft.fd, dir, pieces, options);
       await options.check?.(sha256, draft.fd);
       await syncDescriptor(draft.fd);
@@ -176,10 +177,10 @@ async function fill(
   fd: number,
   dir: string,
   pieces: AsyncIterable<Buffer>,
-  { mostBytes, minimumFreeBytes, waits }: NewFileOptions,
+  { mostBytes, minimumFreeBytes, dev }: NewFileOptions,
 ): Promise<{ bytes: number; sha256: string }> {
   const hash = createHash("sha256");
-  const here = waits === true && isLocal(fd);
+  const here = dev !== undefined && isLocal(fd);
   let bytes = 0;
   let look = BETWEEN_LOOKS;
   for await (const piece of pieces) {

@@ -124,10 +124,8 @@ t.test(
         fillers.push(filler);
       }
       await t.rejects(commit(), { code: "disk_full", details: { errno: "ENOSPC" } });
-      const results = Object.entries(hashes(folder)).filter(
-        ([name]) => !fillers.includes(join(folder, name)),
-      );
-      t.same(Object.fromEntries(results), before, `${left} left`);
+      const now = Object.entries(hashes(folder)).filter(([name]) => !name.startsWith("filler"));
+      t.same(Object.fromEntries(now), before, `${left} left`);
     }
     for (const filler of fillers) rmSync(filler);
     await commit();

@@ -21,7 +21,13 @@ import { errors, RadserveError } from "../../../base/errors.js";
 import { Gathering } from "../../../base/gathering.js";
 import { descriptorPath } from "../../../files/descriptor.js";
 import { noteDevice, onBlockDevice, openDescriptor } from "../../../files/disk.js";
-import { explainedFault, hashFile, ifMissing, syncFolder } from "../../../files/durable-files.js";
+import {
+  explainedFault,
+  hashFile,
+  ifMissing,
+  syncFolder,
+  syncFolderOf,
+} from "../../../files/durable-files.js";
 import { receiveFile, replaceFile } from "../../../files/new-file.js";
 import { isUnmounted } from "../../../files/roots.js";
 import { readHead, type DicomHead } from "../../../images/dicom/dicom-file.js";
@@ -239,11 +245,11 @@ export class Spool {
           const place = { peer, study, series: seriesInstanceUid };
           await object.appears?.(place, studyInstanceUid);
         },
-        waits: true,
+        dev,
         leaveFolder: true,
         makeFolder: () => this.made(...seriesPath(...names)),
       });
-      await syncFolder(series.path);
+      await syncOpen(series);
       const { bytes, sha256, outcome } = written;
       const settled =
         study === studyInstanceUid
@@ -401,6 +407,12 @@ export class Spool {
     }
     return folder;
   }
+}
+
+/** Has the disk write the folder that the path names now, by the one that is open if it is that. */
+async function syncOpen({ path, fd, fdPath }: Folder): Promise<void> {
+  if (readlinkSync(fdPath) === path) await syncFolderOf(fd);
+  else await syncFolder(path);
 }
 
 /** Faults of the system are the spool's, and not the object's: it is sent again later. */
