@@ -192,4 +192,5 @@ t.test("its names are those of onnxruntime-node", (t) => {
     "../../src/graph/onnxruntime/index.js",
   ) as typeof ort;
   t.equal(required.Tensor, Tensor, "also where it is required");
+  t.end();
 });
