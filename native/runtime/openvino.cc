@@ -51,16 +51,18 @@ std::string LinkerError() {
 /// The dynamic linker does not look how long a file is, and to read past the end of one that was
 /// cut ends the process (SIGBUS).
 void CheckWhole(const std::filesystem::path& path) {
-  const std::runtime_error cut(path.filename().string() + " is cut or damaged");
+  const auto cut = [&path] {
+    return std::runtime_error(path.filename().string() + " is cut or damaged");
+  };
   const uintmax_t length = std::filesystem::file_size(path);
   std::ifstream file(path, std::ios::binary);
   Elf64_Ehdr header = {};
-  if (!file.read(reinterpret_cast<char*>(&header), sizeof(header))) throw cut;
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof(header))) throw cut();
   file.seekg(static_cast<std::streamoff>(header.e_phoff));
   for (int i = 0; i < header.e_phnum; i++) {
     Elf64_Phdr part = {};
-    if (!file.read(reinterpret_cast<char*>(&part), sizeof(part))) throw cut;
-    if (part.p_offset > length || part.p_filesz > length - part.p_offset) throw cut;
+    if (!file.read(reinterpret_cast<char*>(&part), sizeof(part))) throw cut();
+    if (part.p_offset > length || part.p_filesz > length - part.p_offset) throw cut();
   }
 }
 
