@@ -91,6 +91,8 @@ void Scheduler::Work(Worker& self) {
     entry.reset();
     lock.lock();
     self.entry = 0;
+    // A spare one takes nothing while another waits, to which its end has left a start or a place.
+    if (self.spare && idle_ > 0) work_.notify_one();
   }
   if (self.spare) --spare_threads_;
   if (self.lowered && !self.spare && !stopping_) StartWorker(false);

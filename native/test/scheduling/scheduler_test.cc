@@ -1,6 +1,7 @@
 #include "scheduling/scheduler.h"
 
 #include <atomic>
+#include <chrono>
 #include <latch>
 #include <mutex>
 #include <random>
@@ -31,6 +32,7 @@ class FakeTask : public Task {
     CHECK(calls_ == 1);
     return outcome_;
   }
+  bool EndsWithin(std::chrono::seconds time) { return done_.try_acquire_for(time); }
 
  private:
   std::function<void(const TaskContext&)> body_;
@@ -368,6 +370,42 @@ TEST("many submitters, cancellers, deadlines and parked tasks at once") {
   threads.clear();
   const Scheduler::Stats stats = scheduler.GetStats();
   EQUAL(stats.running + stats.parked + stats.queued[0] + stats.queued[1] + stats.queued[2], 0u);
+}
+END;
+
+TEST("what the end of a spare thread's run lets start is started by one that waits") {
+  constexpr uint64_t kBounded = 1;
+  for (int round = 0; round < 200; ++round) {
+    Scheduler scheduler(1, true);
+    scheduler.SetStartLimit(kBounded, 1);
+    const auto of = [](uint32_t subject, uint64_t flow, const TaskPtr& task) {
+      task->subject = subject;
+      task->flow = flow;
+      return task;
+    };
+    std::latch held(1);
+    std::latch release(1);
+    Blocker usual(scheduler);
+    // Of somebody who has no other, so that it has a thread beside the only place.
+    const TaskPtr beside =
+        of(2, kBounded, std::make_shared<FakeTask>([&held, &release](const TaskContext&) {
+             held.count_down();
+             release.wait();
+           }));
+    scheduler.Submit(beside);
+    held.wait();
+    const TaskPtr waiting = of(2, kBounded, std::make_shared<FakeTask>());
+    scheduler.Submit(waiting);
+    usual.Release();
+    // The usual thread has run this, and goes to sleep.
+    const TaskPtr other = of(3, 2, std::make_shared<FakeTask>());
+    scheduler.Submit(other);
+    EQUAL(other->Outcome(), "done");
+    std::this_thread::yield();
+    release.count_down();
+    EQUAL(beside->Outcome(), "done");
+    CHECK(waiting->EndsWithin(std::chrono::seconds(30)));
+  }
 }
 END;
 
