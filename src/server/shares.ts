@@ -93,6 +93,12 @@ export class Shares {
   readonly #since = monotonic();
   #others: NeededFolder[] = [];
   #roots: LookedRoot[] = [];
+  /**
+   * Roots without a mark, by their paths, and the name of a node that saw one. They are not there
+   * until they have a mark, though that node falls silent: it may only be slow, and what is written
+   * to the bare folder is lost when the share comes.
+   */
+  readonly #unmarked = new Map<string, string>();
   readonly #seen: Seen;
 
   constructor(private readonly options: SharesOptions) {
@@ -118,6 +124,7 @@ export class Shares {
     this.#others = needed.filter((one) => !isRoot(one));
     const roots = needed.filter(isRoot);
     this.#roots = await Promise.all(roots.map((one) => this.#lookAt(one, roots)));
+    this.#noteUnmarked();
     await this.#mark();
     this.#remember();
     for (const root of this.#roots) tellAbsence(root.side, root.number, this.#isAbsent(root));
@@ -160,14 +167,20 @@ export class Shares {
     );
   }
 
-  /** The marks that others see on this side, and none of this node's roots has. */
-  #unseen(side: Root["side"]): { node: FleetNode; mark: string }[] {
+  #noteUnmarked(): void {
+    for (const { folder, mark, side } of this.#roots) {
+      const seeing = this.#seeingAnother(side);
+      if (mark !== null) this.#unmarked.delete(folder);
+      else if (seeing !== undefined) this.#unmarked.set(folder, seeing.name);
+    }
+  }
+
+  /** A node that sees a mark on this side, which none of this node's roots has. */
+  #seeingAnother(side: Root["side"]): FleetNode | undefined {
     const own = new Set(this.#roots.map(({ mark }) => mark));
-    return this.#peers.flatMap((node) =>
-      node.roots.flatMap((root) =>
-        root.side === side && root.usable && root.mark !== null && !own.has(root.mark)
-          ? { node, mark: root.mark }
-          : [],
+    return this.#peers.find(({ roots }) =>
+      roots.some(
+        (root) => root.side === side && root.usable && root.mark !== null && !own.has(root.mark),
       ),
     );
   }
@@ -182,7 +195,7 @@ export class Shares {
     for (const root of this.#roots) {
       const { side, folder, needed } = root;
       if (side === "input" || root.mark !== null || needed.fault !== undefined) continue;
-      if (this.#ownFault(root) !== undefined || this.#unseen(side).length > 0) continue;
+      if (this.#ownFault(root) !== undefined || this.#unmarked.has(folder)) continue;
       try {
         await leaveRootMark(folder);
         const mark = await rootMark(folder);
@@ -252,12 +265,12 @@ export class Shares {
     );
     if (own !== undefined) return { root, found: own, elsewhere };
     if (needed.fault !== undefined) return undefined;
-    const [unseen] = mark === null ? this.#unseen(side) : [];
-    if (unseen !== undefined)
+    const another = this.#unmarked.get(folder);
+    if (another !== undefined)
       return {
         root,
         elsewhere: true,
-        found: `it has no mark ${ROOT_MARK}, and node ${unseen.node.name} sees an ${side} root with one: its share is not mounted here. If this is another folder on purpose, write a name for it into that file`,
+        found: `it has no mark ${ROOT_MARK}, and node ${another} sees an ${side} root with one: its share is not mounted here. If this is another folder on purpose, write a name for it into that file`,
       };
     const seeing = contradicted < LOOKS_UNTIL_EMPTY ? undefined : this.#seeing(root);
     if (seeing === undefined) return undefined;

@@ -1,4 +1,5 @@
 /** A node is ready when it can answer what the other nodes of its database answer. */
+import { once } from "node:events";
 import {
   cpSync,
   existsSync,
@@ -145,6 +146,34 @@ t.test("beside a node that is well", { skip: needs(ADDON) }, async (t) => {
     await isReady(server);
   });
   await isReady(well);
+});
+
+t.test("beside a node that has fallen silent", { skip: needs(ADDON) }, async (t) => {
+  const { url } = await sharedDatabase(t);
+  const place = bulkPlace(t, { ...withDurations(SHORT), DATABASE_URL: url });
+  const image = path.join(place.input, "image.dcm");
+  writeSlice(image);
+  const well = await startServer(place);
+  t.teardown(() => well.stop());
+  await until("its output root has a mark", () => existsSync(path.join(place.output, MARK)));
+  const away = path.join(place.directory, "bare-output");
+  mkdirSync(away);
+  const extra = { ...withDurations(SHORT), RADSERVE_OUTPUT_ROOTS: away };
+  const server = await startOne(t, placeBeside(t, place, extra));
+  await says(server, "share_unavailable", /it has no mark \.radserve-root/);
+  const ended = once(well.process, "exit");
+  well.process.kill("SIGTERM");
+  await ended;
+  const headers = { Authorization: server.token };
+  await until("it is alone", async () => {
+    const answer = await fetch(`${server.url}/overview`, { headers });
+    const { nodes } = (await answer.json()) as { nodes: { alive: boolean }[] };
+    return nodes.filter(({ alive }) => alive).length === 1;
+  });
+  await refuses(t, server, "output", image, path.join(away, "results"));
+  t.strictSame(readdirSync(away), [], "nothing is written to the folder without its share");
+  writeFileSync(path.join(away, MARK), "on-purpose\n");
+  await isReady(server);
 });
 
 const stateOf = ({ environment }: Place) => environment["RADSERVE_STATE_DIR"]!;
