@@ -88,7 +88,7 @@ await t.test("the gateway, as its subject sees it", { skip }, async (t) => {
   const page = await signedIn(t, server, server.token);
   const addresses: string[] = [];
   page.on("request", (request) => addresses.push(decodeURIComponent(request.url())));
-  await page.getByRole("link", { name: "Gateway" }).click();
+  await page.getByRole("link", { name: "Gateway", exact: true }).click();
   await page.getByRole("heading", { level: 1, name: "Gateway" }).waitFor();
   const senders = region(page, "Senders").locator("tbody tr");
   await senders.getByText("ct1").waitFor();
@@ -129,7 +129,7 @@ await t.test("the gateway, as its subject sees it", { skip }, async (t) => {
 
   await t.test("and as others see it", async (t) => {
     const other = await signedIn(t, server, await issueToken(place, "--subject", "nobody"));
-    await other.getByRole("link", { name: "Gateway" }).click();
+    await other.getByRole("link", { name: "Gateway", exact: true }).click();
     await other.getByText("What came in is shown to tokens of the subject").waitFor();
     await other.getByText("Nothing waits, and nothing was set aside.").waitFor();
     t.equal(await region(other, "Senders").count(), 0);
@@ -144,7 +144,7 @@ await t.test("without a gateway there is no such view", { skip }, async (t) => {
   const page = await signedIn(t, server, server.token);
   await page.getByRole("link", { name: "Over time" }).waitFor();
   await page.getByRole("heading", { level: 1 }).waitFor();
-  t.equal(await page.getByRole("link", { name: "Gateway" }).count(), 0);
+  t.equal(await page.getByRole("link", { name: "Gateway", exact: true }).count(), 0);
   await page.goto(`${server.url}/#/gateway`);
   await page.getByRole("heading", { level: 1, name: "All is well" }).waitFor();
 });

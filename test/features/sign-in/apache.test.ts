@@ -130,7 +130,7 @@ t.test("signed in by Apache and mod_auth_openidc", { skip }, async (t) => {
   });
 
   await t.test("a session that ends, and the same person again", async () => {
-    await page.getByRole("link", { name: "Send" }).click();
+    await page.getByRole("link", { name: "Send", exact: true }).click();
     await page.getByLabel("Image, or folder of one series").fill("/srv/images/typed");
     await context.clearCookies({ name: /mod_auth_openidc/ });
     await page.getByRole("heading", { name: "You are signed out" }).waitFor();

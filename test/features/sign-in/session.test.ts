@@ -118,7 +118,7 @@ t.test("a session that ends", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   for (const answers of ["401", "elsewhere", "its own page"] as const)
     await t.test(`the proxy answers ${answers}: the same person goes on`, async (t) => {
       const { context, page } = await open();
-      await page.getByRole("link", { name: "Results" }).click();
+      await page.getByRole("link", { name: "Results", exact: true }).click();
       await page.getByLabel("Patient ID").fill("pat-7");
       proxy.answers = answers;
       await endSession(page);

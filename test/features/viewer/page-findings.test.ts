@@ -121,7 +121,7 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
 
   const send = async (input: string, model: string, grouped = false) => {
     await page.goto(`${server.url}/#/`);
-    await page.getByRole("link", { name: "Send" }).click();
+    await page.getByRole("link", { name: "Send", exact: true }).click();
     await page.getByLabel("Image, or folder of one series").fill(input);
     await page.getByLabel("Folder for the results").fill(path.join(place.output, model));
     for (const name of ["measured", "landmarks", "classes"])

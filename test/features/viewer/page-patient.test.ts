@@ -233,7 +233,7 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByLabel("Token").fill(server.token);
     await page.getByRole("button", { name: "Sign in" }).click();
     await page.getByRole("heading", { level: 1, name: "All is well" }).waitFor();
-    await page.getByRole("link", { name: "Results" }).click();
+    await page.getByRole("link", { name: "Results", exact: true }).click();
     await rows.first().waitFor();
     t.equal(await page.getByLabel("Patient ID").inputValue(), "");
   });

@@ -124,7 +124,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
 
   await t.test("one image, its result, and one that is refused", async (t) => {
     writeFileSync(at("chest.dcm"), (await samples()).ct);
-    await page.getByRole("link", { name: "Send" }).click();
+    await page.getByRole("link", { name: "Send", exact: true }).click();
     await page.getByLabel("Image, or folder of one series").fill(at("chest.dcm"));
     await page.getByLabel("Folder for the results").fill(place.output);
     await look(t, page, "send");
@@ -155,7 +155,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
         dataTransfer.items.add(new File([new Uint8Array(${JSON.stringify([...PNG])})], "${name}"));
         document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
       })()`);
-    await page.getByRole("link", { name: "Overview" }).click();
+    await page.getByRole("link", { name: "Overview", exact: true }).click();
     await page.locator("a[aria-current]", { hasText: "Overview" }).waitFor();
     await drop("dropped.png");
     await page.getByText("Uploaded 1 file.").waitFor();
@@ -303,7 +303,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   });
 
   await t.test("the list of results, and the way from one to the next", async (t) => {
-    await page.getByRole("link", { name: "Results" }).click();
+    await page.getByRole("link", { name: "Results", exact: true }).click();
     const rows = page.getByRole("region", { name: "Results" }).locator("tbody tr");
     await page.getByRole("link", { name: "series", exact: true }).waitFor();
     t.match(await rows.allInnerTexts(), [
@@ -326,7 +326,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await heading(page, "series").waitFor();
     await page.getByRole("link", { name: "All results" }).click();
     await rows.first().waitFor();
-    await page.getByRole("link", { name: "Send" }).click();
+    await page.getByRole("link", { name: "Send", exact: true }).click();
     await heading(page, "Send").waitFor();
   });
 
@@ -432,7 +432,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     const orders = () => page.locator(".orders button").allInnerTexts();
     t.match(await orders(), ["Resume", "Cancel"], "and not Pause");
     await look(t, page, "paused");
-    await page.getByRole("link", { name: "Overview" }).click();
+    await page.getByRole("link", { name: "Overview", exact: true }).click();
     await page
       .locator(".facts div", { hasText: "Paused jobs" })
       .getByRole("link", { name: "1" })
@@ -532,7 +532,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     server = await startServer(place);
     await page.getByRole("button", { name: "Refresh" }).click();
     await page.getByText(/receipts\. The last week is compared/).waitFor();
-    await page.getByRole("link", { name: "Overview" }).click();
+    await page.getByRole("link", { name: "Overview", exact: true }).click();
     await page.getByRole("alert").waitFor({ state: "detached" });
     await page.getByRole("status").getByText("Ready", { exact: true }).waitFor();
   });
