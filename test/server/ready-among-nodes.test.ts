@@ -33,6 +33,17 @@ async function readyOf(server: TestServer): Promise<Ready> {
   return { status: answer.status, body: (await answer.json()) as Ready["body"] };
 }
 
+interface Node {
+  alive: boolean;
+  roots: { side: string; mark: string | null }[];
+}
+
+async function nodesSeenBy(server: TestServer): Promise<Node[]> {
+  const headers = { Authorization: server.token };
+  const answer = await fetch(`${server.url}/overview`, { headers });
+  return ((await answer.json()) as { nodes: Node[] }).nodes;
+}
+
 /** Until then it says something else, or that it is ready. */
 const says = (server: TestServer, error: string, message: RegExp) =>
   until(`it says ${error}: ${String(message)}`, async () => {
@@ -64,6 +75,13 @@ async function refuses(
   }
 }
 
+/** Before that, a node that starts could take its folder for the first root. */
+const tellsItsMark = (server: TestServer) =>
+  until("it has told the others the mark of its output root", async () => {
+    const roots = (await nodesSeenBy(server)).flatMap((node) => node.roots);
+    return roots.some(({ side, mark }) => side === "output" && mark !== null);
+  });
+
 const isReady = (server: TestServer) =>
   until("it is ready", async () => (await readyOf(server)).status === 200);
 
@@ -76,6 +94,7 @@ t.test("beside a node that is well", { skip: needs(ADDON) }, async (t) => {
   await isReady(well);
   const mark = path.join(place.output, MARK);
   await until("its output root has a mark", () => existsSync(mark));
+  await tellsItsMark(well);
   const keys = path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys");
   const beside = (extra: Record<string, string>) =>
     placeBeside(t, place, { ...withDurations(SHORT), ...extra });
@@ -155,7 +174,7 @@ t.test("beside a node that has fallen silent", { skip: needs(ADDON) }, async (t)
   writeSlice(image);
   const well = await startServer(place);
   t.teardown(() => well.stop());
-  await until("its output root has a mark", () => existsSync(path.join(place.output, MARK)));
+  await tellsItsMark(well);
   const away = path.join(place.directory, "bare-output");
   mkdirSync(away);
   const extra = { ...withDurations(SHORT), RADSERVE_OUTPUT_ROOTS: away };
@@ -164,10 +183,8 @@ t.test("beside a node that has fallen silent", { skip: needs(ADDON) }, async (t)
   const ended = once(well.process, "exit");
   well.process.kill("SIGTERM");
   await ended;
-  const headers = { Authorization: server.token };
   await until("it is alone", async () => {
-    const answer = await fetch(`${server.url}/overview`, { headers });
-    const { nodes } = (await answer.json()) as { nodes: { alive: boolean }[] };
+    const nodes = await nodesSeenBy(server);
     return nodes.filter(({ alive }) => alive).length === 1;
   });
   await refuses(t, server, "output", image, path.join(away, "results"));
