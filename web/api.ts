@@ -273,7 +273,7 @@ interface CallOptions {
   patient?: boolean;
 }
 
-const WHO = "/sign-in";
+export const WHO = "/sign-in";
 /** Whom a proxy signed in. @throws Fault */
 export const askWho = () =>
   call<{ enabled: boolean; subject: string | null; sign_out: string | null }>("GET", WHO, {

@@ -15,6 +15,7 @@ import {
   storedToken,
   useLoaded,
   usePoll,
+  WHO,
   type Person,
 } from "./api.js";
 import { DriftPage } from "./drift.js";
@@ -209,7 +210,7 @@ const tellTabs = (subject: string | null) => tabs.postMessage(subject);
  */
 function useSame(person: Person | undefined, back: () => void, left: () => void): void {
   const { data, fault, again } = usePoll<Person>(
-    person === undefined ? null : "/sign-in",
+    person === undefined ? null : WHO,
     () => PERSON_MS,
   );
   useEffect(() => {

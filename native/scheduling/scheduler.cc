@@ -91,7 +91,8 @@ void Scheduler::Work(Worker& self) {
     entry.reset();
     lock.lock();
     self.entry = 0;
-    // A spare one takes nothing while another waits, to which its end has left a start or a place.
+    // A spare thread takes no work while a usual one waits. Its end may let a task start that its
+    // model or its subject held back, so that it wakes the other.
     if (self.spare && idle_ > 0) work_.notify_one();
   }
   if (self.spare) --spare_threads_;

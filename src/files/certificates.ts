@@ -169,7 +169,7 @@ export async function readCertificates(
     );
   const context = { ...RECOMMENDED, ...texts, ...(ca === undefined ? {} : { ca }) };
   try {
-    // Only here: who loads it has all authorities read that Node.js knows, by a thread
+    // Loaded only here: Node.js then parses, in a thread, all the authorities that it knows
     process.getBuiltinModule("node:tls").createSecureContext(context);
   } catch (error) {
     throw new ConfigError(

@@ -100,7 +100,7 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<boo
   return same;
 }
 
-/** Of a file system that lacks an operation: two names of one number. */
+/** Errors of a file system that lacks an operation. Linux gives both names one number. */
 const LACKS = new Set(["EOPNOTSUPP", "ENOTSUP"]);
 
 /** Linux open(2): makes a file that has no name. Not among node's constants. */

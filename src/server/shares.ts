@@ -94,9 +94,9 @@ export class Shares {
   #others: NeededFolder[] = [];
   #roots: LookedRoot[] = [];
   /**
-   * Roots without a mark, by their paths, and the name of a node that saw one. They are not there
-   * until they have a mark, though that node falls silent: it may only be slow, and what is written
-   * to the bare folder is lost when the share comes.
+   * Folders without a mark, each with the name of a node that saw a marked root on that side. Such
+   * a folder counts as not mounted until it has a mark, even if that node falls silent: it may only
+   * be slow, and a mount would hide what was written to the folder.
    */
   readonly #unmarked = new Map<string, string>();
   readonly #seen: Seen;

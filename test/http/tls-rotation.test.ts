@@ -219,7 +219,7 @@ t.test("no request is lost while certificates and CAs change again and again", a
     put(ca.issue(`round ${round}`));
     clients(...(round % 2 === 0 ? [ca.pem, short.pem] : [ca.pem]));
     t.match(await reloaded(server), { msg: /read again/, closed: 0 });
-    // One of these two at the latest was asked after the change
+    // Of two more answers, the second is to a request that was made after the change
     const enough = answers.map(({ length }) => length + 2);
     await until("every client has its answers", () =>
       answers.every(({ length }, i) => length >= (enough[i] ?? 0)),

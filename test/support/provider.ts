@@ -1,10 +1,14 @@
 /** Who signs people in (oidc-provider), and blocks of docs/page.md, for tests of proxies. */
 import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import Provider from "oidc-provider";
-import type { Page } from "playwright-core";
+import type { Browser, BrowserContext, Page } from "playwright-core";
 import type { Test } from "tap";
+import { TestCa } from "./certificates.js";
+import { startBrowser } from "./looks.js";
 import { blocksOf } from "./pages.js";
-import { freePort } from "./server.js";
+import { freePort, startServer, type Place, type TestServer } from "./server.js";
 
 const PAGE = "docs/page.md";
 /** A block of the page, with other places in it. */
@@ -53,6 +57,38 @@ export async function startProvider(t: Test, origin: string): Promise<string> {
     server.closeAllConnections();
   });
   return url;
+}
+
+/**
+ * A server that believes who a proxy says is signed in, as the page shows it, and in `folder` the
+ * proxy's certificate.
+ * @param places what stands for the page's own in this test
+ */
+export async function startBehindProxy(
+  t: Test,
+  place: Place,
+  folder: string,
+  places: Readonly<Record<string, string>>,
+): Promise<TestServer> {
+  const signIn = path.join(folder, "sign-in.json");
+  writeFileSync(signIn, shown('"header"', places));
+  place.environment["RADSERVE_SIGN_IN"] = signIn;
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  const { cert, key } = new TestCa().issue().pem;
+  writeFileSync(path.join(folder, "radserve.crt"), cert);
+  writeFileSync(path.join(folder, "radserve.key"), key);
+  return server;
+}
+
+/** A browser that trusts the certificates of tests, with a page in it. */
+export async function openBrowser(
+  t: Test,
+): Promise<{ browser: Browser; context: BrowserContext; page: Page }> {
+  const browser = await startBrowser(t);
+  const context = await browser.newContext({ ignoreHTTPSErrors: true });
+  context.setDefaultTimeout(60_000);
+  return { browser, context, page: await context.newPage() };
 }
 
 /** Chooses a name where the issuer asks for it, and agrees. */

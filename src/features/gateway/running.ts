@@ -138,7 +138,10 @@ const troublesOf = (reception: ReceptionService | undefined): Condition[] =>
     of(condition, where, message),
   );
 
-/** What others do may become a trouble of theirs; they cannot make this server one that has one. */
+/**
+ * A refused sender is a warning: whoever can reach the port could otherwise make this server look
+ * broken.
+ */
 const isWrongHere = ({ condition }: Condition): boolean => condition !== "sender_refused";
 
 function undelivered(deliveries: DeliveryService | undefined): Condition[] {

@@ -9,7 +9,10 @@ import { EngineError, type EngineErrorCode, type LoadOptions } from "../index.js
 type Options = InferenceSession.SessionOptions;
 type RunOptions = InferenceSession.RunOptions;
 
-/** A value that is not what was expected. */
+/**
+ * A value that is not what was expected. The engine has the same for itself; this one makes the
+ * EngineError of the engine's face, which in a bundle is another class than that of errors.ts.
+ */
 export const unlike = (
   what: string,
   expected: string,

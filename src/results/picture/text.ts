@@ -31,7 +31,7 @@ function faceOf(face: Face): LoadedFace {
   let loaded = faces.get(face);
   if (loaded === undefined) {
     const require = createRequire(import.meta.url);
-    // An import would load it in each thread that may draw, and few have drawn when they start
+    // Loaded at the first drawing: an import would load it at the start of each thread
     const library = require("opentype.js") as typeof opentype;
     const bytes = readFileSync(require.resolve(`dejavu-fonts-ttf/ttf/${FILES[face]}`));
     const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);

@@ -11,12 +11,18 @@ import path from "node:path";
 import type { BrowserContext, Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { linesOf } from "../../support/audit.js";
-import { TestCa } from "../../support/certificates.js";
-import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
+import { CHROMIUM, look } from "../../support/looks.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 import { blocksOf } from "../../support/pages.js";
-import { SECRET, shown, signInAs, startProvider } from "../../support/provider.js";
-import { freePort, makePlace, startServer } from "../../support/server.js";
+import {
+  openBrowser,
+  SECRET,
+  shown,
+  signInAs,
+  startBehindProxy,
+  startProvider,
+} from "../../support/provider.js";
+import { freePort, makePlace } from "../../support/server.js";
 import { until } from "../../support/until.js";
 
 t.setTimeout(300_000);
@@ -81,14 +87,7 @@ t.test("signed in by nginx and oauth2-proxy", { skip }, async (t) => {
     "/srv/images": place.input,
     "/srv/results": place.output,
   };
-  const signIn = path.join(folder, "sign-in.json");
-  writeFileSync(signIn, shown('"header"', places));
-  place.environment["RADSERVE_SIGN_IN"] = signIn;
-  const server = await startServer(place);
-  t.teardown(() => server.stop());
-  const pair = new TestCa().issue();
-  writeFileSync(path.join(folder, "radserve.crt"), pair.pem.cert);
-  writeFileSync(path.join(folder, "radserve.key"), pair.pem.key);
+  const server = await startBehindProxy(t, place, folder, places);
   writeFileSync(path.join(folder, "client-secret"), SECRET);
   writeFileSync(path.join(folder, "cookie-secret"), randomBytes(16).toString("hex"));
   await startOauth2Proxy(t, folder, shown("oidc_issuer_url", places), behind);
@@ -106,10 +105,7 @@ server {
 }`,
   );
 
-  const browser = await startBrowser(t);
-  const context = await browser.newContext({ ignoreHTTPSErrors: true });
-  context.setDefaultTimeout(60_000);
-  const page = await context.newPage();
+  const { browser, context, page } = await openBrowser(t);
 
   await t.test("a person with a role sees the page, and their name", async (t) => {
     await page.goto(origin);

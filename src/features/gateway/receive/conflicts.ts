@@ -13,6 +13,7 @@ import { replaceFile } from "../../../files/new-file.js";
 import { isUnmountedNow } from "../../../files/roots.js";
 import { isStudyFolder, studyOf } from "./patients.js";
 import { isPeerFolder, namesIn, removeFile, storedIn } from "./spool-folders.js";
+import type { ReceptionTrouble } from "./trouble.js";
 
 /** Studies that are told one by one; of more than these, how many objects were refused. */
 const MOST_STUDIES = 100;
@@ -30,13 +31,6 @@ const WHY: Record<ConflictOf, (objects: string) => string> = {
     `Refused: ${objects}, because another whole object of that SOPInstanceUID lies in its series`,
 };
 const CONFLICTS = "conflicts";
-
-/** In the words of the conditions. */
-export interface ConflictTold {
-  condition: "received_conflict";
-  where: string;
-  message: string;
-}
 
 interface Conflict {
   peer: string;
@@ -130,7 +124,7 @@ export class Conflicts {
   }
 
   /** Without an identifier: a study is told by a hash of its UID. */
-  troubles(): ConflictTold[] {
+  troubles(): ReceptionTrouble[] {
     const condition = "received_conflict" as const;
     const told = [...this.#studies.values()].map(({ peer, study, counts }) => ({
       condition,

@@ -9,7 +9,7 @@ import { expiryWarning, WatchedCertificates } from "../../../files/certificates.
 import { GATEWAY_TLS, type GatewaySettings } from "../settings.js";
 import { DicomListener, type DicomListenerOptions, type Peer } from "./dicom-listener.js";
 import { gatewayRetry } from "../retry.js";
-import type { ReceptionTrouble } from "./messages.js";
+import type { ReceptionTrouble } from "./trouble.js";
 
 /** Bytes of a P-DATA-TF that peers are told. */
 const MOST_DATA = 256 * 1024;

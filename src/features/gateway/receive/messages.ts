@@ -9,6 +9,7 @@ import type { Reach } from "./reach.js";
 import type { Received, ReceivedChange, ReceivedChoice, ReceivedDetails } from "./received.js";
 import type { Senders } from "./senders.js";
 import type { StowAnswer } from "./stow.js";
+import type { ReceptionTrouble } from "./trouble.js";
 
 export interface ReceptionThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk" | "upload_limit" | "state_dir">;
@@ -47,20 +48,6 @@ export interface StowRequest {
   peer: string;
   address: string | undefined;
   boundary: string;
-}
-
-/** Something that is wrong with the reception, in the words of the conditions. */
-export interface ReceptionTrouble {
-  condition:
-    | "dicom_port_closed"
-    | "received_waiting"
-    | "received_conflict"
-    | "received_share_full"
-    | "sender_refused"
-    | "certificate_expires"
-    | "certificate_refused";
-  where: string;
-  message: string;
 }
 
 /** Presentation contexts of a peer that were refused. */

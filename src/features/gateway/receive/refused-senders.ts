@@ -8,6 +8,7 @@ import type { Logger } from "../../../base/log.js";
 import { monotonic } from "../../../base/monotonic.js";
 import { counted } from "../../../base/table.js";
 import { limitedAs } from "../../../server/client-address.js";
+import type { ReceptionTrouble } from "./trouble.js";
 
 /** Why all of a sender is refused, and how people read it. */
 const WHY = {
@@ -29,13 +30,6 @@ export interface RefusedSender {
   called?: string;
   /** The code of what is wrong with the certificate. */
   certificate?: string;
-}
-
-/** In the words of the conditions. */
-export interface RefusedTold {
-  condition: "sender_refused";
-  where: string;
-  message: string;
 }
 
 interface Seen {
@@ -95,7 +89,7 @@ export class RefusedSenders {
     this.#seen.clear();
   }
 
-  troubles(): RefusedTold[] {
+  troubles(): ReceptionTrouble[] {
     this.#forgetOld();
     const often = [...this.#seen.values()].filter(({ times }) => times >= OFTEN);
     if (often.length === 0) return [];

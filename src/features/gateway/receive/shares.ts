@@ -13,6 +13,7 @@ import { freeBytes, statfs } from "../../../files/disk.js";
 import { explained, requireRoom } from "../../../files/durable-files.js";
 import { isUnmountedNow } from "../../../files/roots.js";
 import { namesIn } from "./spool-folders.js";
+import type { ReceptionTrouble } from "./trouble.js";
 
 /** Room is looked at again after so many bytes of an object: others come meanwhile. */
 const BETWEEN_LOOKS = 64 * 1024 * 1024;
@@ -68,13 +69,6 @@ export interface PeerHolds {
   bytes: number;
   /** When (ms since 1970) its last object was written. */
   lastAt: number | undefined;
-}
-
-/** In the words of the conditions. */
-export interface ShareTold {
-  condition: "received_share_full";
-  where: string;
-  message: string;
 }
 
 /** An object on its way into the share of its peer. */
@@ -207,7 +201,7 @@ export class Shares {
     }
   }
 
-  troubles(): ShareTold[] {
+  troubles(): ReceptionTrouble[] {
     return [...this.#peers].flatMap(([peer, share]) => {
       if (share.refused === 0) return [];
       const { bytes, files } = all(share);

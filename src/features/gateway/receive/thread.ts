@@ -29,7 +29,6 @@ import type {
   ReceivedFilter,
   ReceptionFigures,
   ReceptionThreadOptions,
-  ReceptionTrouble,
   ReceptionOwner,
   ReceptionThread,
   StowRequest,
@@ -46,6 +45,7 @@ import { sha256 } from "../../../files/durable-files.js";
 import { RefusedSenders } from "./refused-senders.js";
 import { Refusals, sendersOf, type Senders } from "./senders.js";
 import { storeParts, type StowAnswer } from "./stow.js";
+import type { ReceptionTrouble } from "./trouble.js";
 
 const { config, settings: first } = workerData as ReceptionThreadOptions;
 let settings = first;
