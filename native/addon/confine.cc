@@ -52,7 +52,8 @@ class Children : public Napi::Addon<Children> {
   Children(Napi::Env env, Napi::Object exports) {
     DefineAddon(exports, {
                              InstanceMethod("confine", &Children::ConfineProcess),
-                             InstanceMethod("limitData", &Children::LimitProcess),
+                             InstanceMethod("limitData", &Children::LimitDataOfProcess),
+                             InstanceMethod("limitProcessorTime", &Children::LimitTimeOfProcess),
                              InstanceMethod("leave", &Children::Leave),
                              InstanceMethod("endWithThread", &Children::EndWithThread),
                              InstanceMethod("hasEnded", &Children::HasEnded),
@@ -63,10 +64,15 @@ class Children : public Napi::Addon<Children> {
   }
 
  private:
-  Napi::Value ConfineProcess(const Napi::CallbackInfo& info) { return WithBytes(info, Confine); }
-  Napi::Value LimitProcess(const Napi::CallbackInfo& info) { return WithBytes(info, LimitData); }
+  Napi::Value ConfineProcess(const Napi::CallbackInfo& info) { return WithNumber(info, Confine); }
+  Napi::Value LimitDataOfProcess(const Napi::CallbackInfo& info) {
+    return WithNumber(info, LimitData);
+  }
+  Napi::Value LimitTimeOfProcess(const Napi::CallbackInfo& info) {
+    return WithNumber(info, LimitProcessorTime);
+  }
 
-  static Napi::Value WithBytes(const Napi::CallbackInfo& info, void (*call)(size_t)) {
+  static Napi::Value WithNumber(const Napi::CallbackInfo& info, void (*call)(size_t)) {
     try {
       call(static_cast<size_t>(info[0].As<Napi::Number>().Int64Value()));
       return info.Env().Undefined();

@@ -4,7 +4,9 @@
 
 #include <cerrno>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -49,6 +51,14 @@ Napi::Value PinPathNow(const Napi::CallbackInfo& info) {
   return AnswerPinned(info.Env(), outcome);
 }
 
+/// `deviceNow(path, flags)`: the number of the device on which a path lies, at once; null if it is
+/// not there or PinFromMemory cannot say it.
+Napi::Value DeviceNow(const Napi::CallbackInfo& info) {
+  const Pinned outcome = Held(PinFromMemory(AT_FDCWD, TextAt(info, 0), NumberAt(info, 1)));
+  if (outcome->error != 0) return info.Env().Null();
+  return Napi::Number::New(info.Env(), static_cast<double>(outcome->device));
+}
+
 /// `anyThere(paths)`: a promise of an errno: AnyThere.
 Napi::Value AnyThereLater(const Napi::CallbackInfo& info) {
   const auto paths = Given(info[0]).Get<std::vector<Given>>("paths");
@@ -89,13 +99,50 @@ Napi::Value WriteFileDurably(const Napi::CallbackInfo& info) {
       });
 }
 
-/// `linkDescriptor(fd, path)`: gives an open file, which may have no name yet (O_TMPFILE), the name
-/// `path`; linkat(2). Node's own link(2) does not follow /proc/self/fd. An errno, 0 if it has the
-/// name.
+/// `settleFile(fd, bytes, path, folder)`: a promise of {error, call, linked}: Settle. The bytes may
+/// not change until then.
+Napi::Value SettleOpenFile(const Napi::CallbackInfo& info) {
+  auto bytes = info[1].As<Napi::Uint8Array>();
+  const Settling file = {NumberAt(info, 0), bytes.Data(), bytes.ByteLength(), TextAt(info, 2),
+                         TextAt(info, 3)};
+  return BackgroundWork<SettleOutcome>::Begin(
+      info.Env(), "settleFile", [held = Hold(bytes), file] { return Settle(file); },
+      [](Napi::Env env, SettleOutcome& outcome) -> Napi::Value {
+        return WriteFields(env, "error", outcome.error, "call", outcome.call, "linked",
+                           outcome.linked);
+      });
+}
+
+std::string Hex(std::span<const std::byte> bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<size_t>(byte) >> 4];
+    text += kDigits[std::to_integer<size_t>(byte) & 15];
+  }
+  return text;
+}
+
+/// `readWhole(path, room)`: a promise of {error, call, plain, size, read, sha256}: ReadWhole. The
+/// hash is in hex; empty if there is none. Nobody may use the room until then.
+Napi::Value ReadWholeFile(const Napi::CallbackInfo& info) {
+  auto room = info[1].As<Napi::Uint8Array>();
+  const std::span<uint8_t> bytes(room.Data(), room.ByteLength());
+  return BackgroundWork<ReadOutcome>::Begin(
+      info.Env(), "readWhole",
+      [held = Hold(room), path = TextAt(info, 0), bytes] { return ReadWhole(path, bytes); },
+      [](Napi::Env env, ReadOutcome& outcome) -> Napi::Value {
+        const std::string hash = outcome.sha256 ? Hex(*outcome.sha256) : "";
+        return WriteFields(env, "error", outcome.error, "call", outcome.call, "plain",
+                           outcome.plain, "size", static_cast<double>(outcome.size), "read",
+                           static_cast<double>(outcome.read), "sha256", hash);
+      });
+}
+
+/// `linkDescriptor(fd, path)`: LinkOpenFile; Node's own link(2) does not follow /proc/self/fd. An
+/// errno, 0 if it has the name.
 Napi::Value LinkDescriptor(const Napi::CallbackInfo& info) {
-  const std::string open_file = "/proc/self/fd/" + std::to_string(NumberAt(info, 0));
-  const std::string path = TextAt(info, 1);
-  const int result = linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
+  const int result = LinkOpenFile(NumberAt(info, 0), TextAt(info, 1));
   return Napi::Number::New(info.Env(), result == 0 ? 0 : errno);
 }
 
@@ -128,8 +175,10 @@ std::span<const Export> FileExports() {
   static constexpr Export kExports[] = {
       {"writeDurably", WriteFileDurably}, {"pinPath", PinPathLater},
       {"pinPathNow", PinPathNow},         {"anyThere", AnyThereLater},
-      {"readNow", ReadDescriptorNow},     {"linkDescriptor", LinkDescriptor},
-      {"lockDescriptor", LockDescriptor}, {"externalData", ExternalData}};
+      {"readNow", ReadDescriptorNow},     {"deviceNow", DeviceNow},
+      {"readWhole", ReadWholeFile},       {"settleFile", SettleOpenFile},
+      {"linkDescriptor", LinkDescriptor}, {"lockDescriptor", LockDescriptor},
+      {"externalData", ExternalData}};
   return kExports;
 }
 

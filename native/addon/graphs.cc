@@ -47,9 +47,13 @@ Napi::Value Inspect(const Napi::CallbackInfo& info) {
   request->path = info[0].As<Napi::String>().Utf8Value();
   return Submit(info, Engine::Get().housekeeping(), request, [](Napi::Env env, InspectRequest& r) {
     Napi::Object graph = WriteGraph(env, r.graph);
-    Napi::Object metadata = Napi::Object::New(env);
-    for (const auto& [key, value] : r.graph.metadata) metadata.Set(key, value);
-    SetFields(graph, "float16", r.graph.float16, "metadata", metadata);
+    const auto texts = [&](const std::map<std::string, std::string>& all) {
+      Napi::Object object = Napi::Object::New(env);
+      for (const auto& [key, value] : all) object.Set(key, value);
+      return object;
+    };
+    SetFields(graph, "float16", r.graph.float16, "activations", texts(r.graph.activations),
+              "metadata", texts(r.graph.metadata));
     return graph;
   });
 }

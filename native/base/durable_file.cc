@@ -10,7 +10,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
+
+#include "base/sha256.h"
 
 namespace radserve {
 namespace {
@@ -52,15 +55,25 @@ constexpr uint64_t kResolveCached = 0x20;
 
 WriteOutcome Failed(const char* call) { return {errno, call, false}; }
 
+/// Bytes of one write(2). The page cache makes pages as large as the call, and larger ones are
+/// seldom free: ext4 takes twice as long for half a megabyte at once.
+constexpr size_t kWritten = size_t{128} * 1024;
+
+bool WriteAll(int fd, const uint8_t* bytes, size_t size) {
+  for (size_t at = 0; at < size;) {
+    const size_t most = std::min(size - at, kWritten);
+    const ssize_t written = Again([&] { return write(fd, bytes + at, most); });
+    if (written < 0) return false;
+    at += static_cast<size_t>(written);
+  }
+  return true;
+}
+
 WriteOutcome Write(const char* path, const uint8_t* bytes, size_t size) {
   const Descriptor file(
       Again([&] { return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); }));
   if (file.get() < 0) return Failed("open");
-  for (size_t at = 0; at < size;) {
-    const ssize_t written = Again([&] { return write(file.get(), bytes + at, size - at); });
-    if (written < 0) return Failed("write");
-    at += static_cast<size_t>(written);
-  }
+  if (!WriteAll(file.get(), bytes, size)) return Failed("write");
   if (Again([&] { return fsync(file.get()); }) != 0) return Failed("fsync");
   return {};
 }
@@ -68,9 +81,11 @@ WriteOutcome Write(const char* path, const uint8_t* bytes, size_t size) {
 /// Small enough for the processor's own memory.
 constexpr size_t kChunk = size_t{32} * 1024;
 
+/// No link is followed, and no pipe is waited for.
+constexpr int kPlain = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+
 WriteOutcome Compare(const char* path, const uint8_t* bytes, size_t size) {
-  const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  const Descriptor file(Again([&] { return open(path, flags); }));
+  const Descriptor file(Again([&] { return open(path, kPlain); }));
   if (file.get() < 0) return Failed("open");
   struct stat facts {};
   if (fstat(file.get(), &facts) != 0) return Failed("fstat");
@@ -94,6 +109,56 @@ WriteOutcome Compare(const char* path, const uint8_t* bytes, size_t size) {
 WriteOutcome WriteDurably(const std::string& path, const uint8_t* bytes, size_t size) noexcept {
   const WriteOutcome outcome = Write(path.c_str(), bytes, size);
   return outcome.error != 0 ? outcome : Compare(path.c_str(), bytes, size);
+}
+
+SettleOutcome Settle(const Settling& file) noexcept {
+  SettleOutcome outcome;
+  const auto failed = [&outcome](const char* call) {
+    outcome.error = errno;
+    outcome.call = call;
+    return outcome;
+  };
+  if (!WriteAll(file.fd, file.bytes, file.size)) return failed("write");
+  if (Again([&] { return fsync(file.fd); }) != 0) return failed("fsync");
+  if (file.path.empty()) return outcome;
+  if (LinkOpenFile(file.fd, file.path) != 0) return failed("linkat");
+  outcome.linked = true;
+  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  const Descriptor folder(Again([&] { return open(file.folder.c_str(), flags); }));
+  if (folder.get() < 0) return failed("open");
+  if (Again([&] { return fsync(folder.get()); }) != 0) return failed("fsync");
+  return outcome;
+}
+
+ReadOutcome ReadWhole(const std::string& path, std::span<uint8_t> room) noexcept {
+  ReadOutcome outcome;
+  const auto failed = [&outcome](const char* call) {
+    outcome.error = errno;
+    outcome.call = call;
+    return outcome;
+  };
+  const Descriptor file(Again([&] { return open(path.c_str(), kPlain); }));
+  if (file.get() < 0) return failed("open");
+  struct stat facts {};
+  if (fstat(file.get(), &facts) != 0) return failed("fstat");
+  outcome.plain = S_ISREG(facts.st_mode);
+  if (!outcome.plain) return outcome;
+  outcome.size = static_cast<uint64_t>(facts.st_size);
+  if (outcome.size > room.size()) return outcome;
+  while (outcome.read < outcome.size) {
+    const size_t most = std::min<size_t>(outcome.size - outcome.read, SSIZE_MAX);
+    const ssize_t found = Again([&] { return read(file.get(), room.data() + outcome.read, most); });
+    if (found < 0) return failed("read");
+    if (found == 0) break;
+    outcome.read += static_cast<size_t>(found);
+  }
+  outcome.sha256 = Sha256(std::as_bytes(room.first(outcome.read)));
+  return outcome;
+}
+
+int LinkOpenFile(int fd, const std::string& path) noexcept {
+  const std::string open_file = "/proc/self/fd/" + std::to_string(fd);
+  return linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW);
 }
 
 PinOutcome PinFromMemory(int folder, const std::string& path, int flags) noexcept {

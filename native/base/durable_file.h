@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +23,54 @@ struct WriteOutcome {
 /// opens it again without following a link, and compares what it holds. Blocks; throws nothing. A
 /// file that was made and could not be finished stays.
 WriteOutcome WriteDurably(const std::string& path, const uint8_t* bytes, size_t size) noexcept;
+
+struct ReadOutcome {
+  /// Errno of the system call that failed (errno(3)); 0 if none did.
+  int error = 0;
+  /// That call's name.
+  const char* call = "";
+  /// It is a regular file.
+  bool plain = false;
+  /// Bytes of the file.
+  uint64_t size = 0;
+  /// Bytes that were read: fewer where the file became shorter meanwhile.
+  size_t read = 0;
+  /// Of those; absent where the file did not fit.
+  std::optional<std::array<std::byte, 32>> sha256;
+};
+
+/// Reads a regular file into `room`, if it is large enough, and hashes it. Follows no link. Blocks;
+/// throws nothing.
+ReadOutcome ReadWhole(const std::string& path, std::span<uint8_t> room) noexcept;
+
+/// Gives an open file, which may have no name yet (O_TMPFILE), the name `path`; linkat(2). Returns
+/// -1 and sets errno where that fails. Throws nothing.
+int LinkOpenFile(int fd, const std::string& path) noexcept;
+
+/// What an open file needs until the disk has it under its name.
+struct Settling {
+  int fd = -1;
+  /// Written where the file stands.
+  const uint8_t* bytes = nullptr;
+  size_t size = 0;
+  /// The name that a file without one (O_TMPFILE) gets; empty if it gets none now.
+  std::string path;
+  /// The folder of that name.
+  std::string folder;
+};
+
+struct SettleOutcome {
+  /// Errno of the system call that failed (errno(3)); 0 if none did.
+  int error = 0;
+  /// That call's name.
+  const char* call = "";
+  /// The file has its name.
+  bool linked = false;
+};
+
+/// Writes the bytes and waits until the disk has the file; then gives it its name and waits until
+/// the disk has the folder, too. Stops at the first call that fails. Blocks; throws nothing.
+SettleOutcome Settle(const Settling& file) noexcept;
 
 /// A file that a descriptor names without having opened it.
 struct PinOutcome {

@@ -213,6 +213,18 @@ void LimitData(size_t most_data) {
   Check(setrlimit(RLIMIT_DATA, &found), "RLIMIT_DATA");
 }
 
+void LimitProcessorTime(size_t seconds) {
+  rusage used{};
+  Check(getrusage(RUSAGE_SELF, &used), "getrusage");
+  rlimit found{};
+  Check(getrlimit(RLIMIT_CPU, &found), "RLIMIT_CPU");
+  // Both parts are cut to whole seconds
+  const auto so_far = static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec + 2);
+  found.rlim_cur =
+      seconds == 0 ? found.rlim_max : std::min<rlim_t>(so_far + seconds, found.rlim_max);
+  Check(setrlimit(RLIMIT_CPU, &found), "RLIMIT_CPU");
+}
+
 void Confine(size_t most_data) {
   OfferForMemory();
   CrashAtOnce();

@@ -23,4 +23,8 @@ void Confine(size_t most_data);
 /// again with another number. Throws std::system_error.
 void LimitData(size_t most_data);
 
+/// From now on this process may use so many seconds of processor time more, and the system ends it
+/// with SIGXCPU when it has (RLIMIT_CPU); 0 takes the limit away. Throws std::system_error.
+void LimitProcessorTime(size_t seconds);
+
 }  // namespace radserve

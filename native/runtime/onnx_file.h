@@ -18,9 +18,11 @@ constexpr uint64_t kModelGraph = 7;
 constexpr uint64_t kGraphNode = 1;
 constexpr uint64_t kGraphInitializer = 5;
 constexpr uint64_t kGraphInput = 11;
+constexpr uint64_t kGraphOutput = 12;
 constexpr uint64_t kTensorName = 8;
 constexpr uint64_t kValueName = 1;
 constexpr uint64_t kNodeInput = 1;
+constexpr uint64_t kNodeOutput = 2;
 constexpr uint64_t kNodeOp = 4;
 
 struct Field {

@@ -13,6 +13,7 @@
 
 #include "base/atomic_most.h"
 #include "base/error.h"
+#include "runtime/activations.h"
 #include "runtime/cuda.h"
 #include "runtime/graph_source.h"
 #include "runtime/onnx_file.h"
@@ -698,6 +699,7 @@ GraphInfo InspectGraph(const std::string& path) {
   GraphInfo graph = DescribeGraph(path, "bad_request", false);
   const WeightCount weights = CountWeights(path);
   graph.float16 = weights.float16 > weights.float32;
+  graph.activations = Activations(path);
   return graph;
 }
 

@@ -7,6 +7,9 @@
 #include <new>
 #include <set>
 #include <utility>
+#include <vector>
+
+#include "runtime/frames.h"
 
 namespace radserve {
 
@@ -20,6 +23,10 @@ struct alignas(kAlignment) RunBlock {
   size_t bytes;
   /// It counts towards the limit of runs.
   bool counted;
+  /// It is made of frames, and not of the C library's memory.
+  bool mapped;
+  /// The cache of a session whose run took it last; nullptr for none. It may have ended.
+  RunCache* home = nullptr;
 };
 
 namespace {
@@ -30,8 +37,8 @@ constexpr unsigned kScopes = 16;
 /// Threads keep no blocks of so many bytes: a network's large tensors have many sizes, of which
 /// each thread would keep the most.
 constexpr size_t kLarge = size_t{64} << 20;
-/// From so many bytes on the C library maps memory for each block (M_MMAP_THRESHOLD of mallopt(3)):
-/// its pages take as long as a small network over it.
+/// From so many bytes on each block has pages of its own, as it would have from the C library
+/// (M_MMAP_THRESHOLD of mallopt(3)): fresh ones take as long as a small network over it.
 constexpr size_t kMapped = size_t{32} << 20;
 constexpr size_t kMostIdle = size_t{256} << 20;
 
@@ -62,8 +69,17 @@ bool Count(size_t bytes, size_t run) {
   return false;
 }
 
+/// Of a block that is made of them.
+size_t FramesOf(size_t bytes) { return (sizeof(RunBlock) + bytes + kFrame - 1) / kFrame; }
+
+/// The most bytes of a block of so many frames.
+size_t BytesOf(size_t frames) { return frames * kFrame - sizeof(RunBlock); }
+
+std::byte* AddressOf(RunBlock* block) { return reinterpret_cast<std::byte*>(block); }
+
 void GiveBack(RunBlock* block) {
   if (block->counted) counted_bytes -= Charge(block->bytes);
+  if (block->mapped) return UnmapFrames({AddressOf(block), FramesOf(block->bytes)});
   std::free(block);
 }
 
@@ -71,8 +87,10 @@ void GiveBack(RunBlock* block) {
 /// be beyond the limit.
 RunBlock* TakeFromSystem(size_t bytes, bool counted, size_t run) {
   if (counted && !Count(Charge(bytes), run + Charge(bytes))) return nullptr;
-  void* fresh = std::aligned_alloc(kAlignment, sizeof(RunBlock) + bytes);
-  if (fresh != nullptr) return new (fresh) RunBlock{bytes, counted};
+  const bool mapped = bytes >= kMapped;
+  void* fresh = mapped ? GatherFrames(FramesOf(bytes), {})
+                       : std::aligned_alloc(kAlignment, sizeof(RunBlock) + bytes);
+  if (fresh != nullptr) return new (fresh) RunBlock{bytes, counted, mapped};
   if (counted) counted_bytes -= Charge(bytes);
   return nullptr;
 }
@@ -174,6 +192,17 @@ void Refuse(size_t bytes) {
   run.refused = RunRefusal{wanted, beyond_limit ? others == 0 : others < bytes};
 }
 
+/// What a run of a session gave, and somebody has read, is for the session's next run: a window's
+/// output is most of what the next window takes. False where it is of no session, or that has
+/// ended; small blocks go where others do.
+bool KeepAtHome(RunBlock* block) {
+  if (block->home == nullptr || !block->mapped) return false;
+  const std::lock_guard lock(TheCaches().mutex);
+  if (!TheCaches().all.contains(block->home)) return false;
+  block->home->Keep(block);
+  return true;
+}
+
 }  // namespace
 
 RunCache::RunCache(bool of_session) : of_session_(of_session) {
@@ -197,6 +226,48 @@ RunBlock* RunCache::Take(size_t bytes) {
   kept_ -= Charge(found->first);
   blocks_.erase(found);
   return block;
+}
+
+RunBlock* RunCache::Gather(size_t bytes, size_t run) {
+  if (!of_session_ || bytes < kMapped) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const size_t wanted = FramesOf(bytes);
+  size_t found = 0;
+  size_t freed = 0;
+  // The largest first, and of each its last frames: where it begins is what it says of itself
+  struct Part {
+    decltype(blocks_)::iterator entry;
+    size_t rest = 0;
+    size_t freed = 0;
+  };
+  std::vector<Part> parts;
+  std::vector<Frames> frames;
+  for (auto entry = blocks_.end(); entry != blocks_.begin() && found < wanted;) {
+    RunBlock* const block = (--entry)->second.block;
+    if (!block->mapped || !block->counted) continue;
+    const size_t all = FramesOf(block->bytes);
+    const size_t taken = std::min(all, wanted - found);
+    const size_t rest = all - taken;
+    const size_t goes = block->bytes - (rest == 0 ? 0 : BytesOf(rest));
+    parts.push_back({entry, rest, goes});
+    frames.push_back({AddressOf(block) + rest * kFrame, taken});
+    found += taken;
+    freed += goes;
+  }
+  if (parts.empty()) return nullptr;
+  const size_t more = bytes - std::min(bytes, freed);
+  if (more > 0 && !Count(more, run + bytes)) return nullptr;
+  for (const auto& [entry, rest, goes] : parts) {
+    auto [block, scope] = entry->second;
+    blocks_.erase(entry);
+    kept_ -= goes;
+    if (rest == 0) continue;
+    block->bytes = BytesOf(rest);
+    blocks_.emplace(block->bytes, Kept{block, scope});
+  }
+  std::byte* const gathered = GatherFrames(wanted, frames);
+  counted_bytes -= freed + more - (gathered == nullptr ? 0 : bytes);
+  return gathered == nullptr ? nullptr : new (gathered) RunBlock{bytes, true, true};
 }
 
 void RunCache::Keep(RunBlock* block) {
@@ -240,6 +311,7 @@ void* AllocateRunMemory(size_t bytes) {
   }
   RunBlock* block = in_run ? run.cache->Take(whole) : nullptr;
   if (block == nullptr && whole >= kMapped) block = TheIdle().Take(whole);
+  if (block == nullptr && in_run) block = run.cache->Gather(whole, run.taken);
   if (block == nullptr) block = TakeFromSystem(whole, in_run, run.taken);
   if (block == nullptr && in_run) {
     // What is kept for runs to come makes room for this one
@@ -249,6 +321,7 @@ void* AllocateRunMemory(size_t bytes) {
   }
   if (block == nullptr) return nullptr;
   if (in_run) run.most = std::max(run.most, run.taken += Charge(block->bytes));
+  block->home = in_run && run.cache->of_session() ? run.cache : nullptr;
   return block + 1;
 }
 
@@ -259,6 +332,8 @@ void FreeRunMemory(void* memory) {
     // Memory that an earlier scope took is none of this one's.
     run.taken -= std::min(run.taken, Charge(block->bytes));
     if (run.cache->Keeps(block->bytes)) return run.cache->Keep(block);
+  } else if (KeepAtHome(block)) {
+    return;
   }
   if (block->bytes >= kMapped) return TheIdle().Keep(block);
   GiveBack(block);

@@ -17,7 +17,7 @@ namespace radserve {
 ///
 /// Blocks of 64 MiB and more, and of 32 MiB and more that are freed elsewhere, serve the next run
 /// on any thread that asks for as many bytes; 256 MiB of them at most are kept, and none once a run
-/// asks for others.
+/// asks for others. Those of a session with a cache of its own go back there, whoever frees them.
 ///
 /// Aligned to 64 bytes; nullptr if there is no memory, or if all runs together would have more than
 /// LimitRunMemory allows.
@@ -52,9 +52,15 @@ class RunCache {
 
   /// A block that is not much larger; nullptr if it has none.
   RunBlock* Take(size_t bytes);
+  /// In the cache of a session, a block of 32 MiB and more made of the pages of others, and of
+  /// fresh ones behind them where those are too few; nullptr if there are none, or what is fresh
+  /// would be beyond the limit. A network's tensors have many lengths: otherwise the most blocks of
+  /// each would stay, twice what a window of nnU-Net has at once. `run`: what the run has already.
+  RunBlock* Gather(size_t bytes, size_t run);
   void Keep(RunBlock* block);
   /// Whether it would keep a block of so many bytes.
   bool Keeps(size_t bytes) const;
+  bool of_session() const { return of_session_; }
   /// A run has ended: what sixteen in a row did not need goes back.
   void EndScope();
   void DropAll();

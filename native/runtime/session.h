@@ -75,6 +75,9 @@ struct GraphInfo {
   std::vector<std::string> left_out;
   /// Most of the weights are float16. Filled by InspectGraph.
   bool float16 = false;
+  /// "sigmoid" or "softmax" of the outputs that are one, by their names (Activations). Filled by
+  /// InspectGraph.
+  std::map<std::string, std::string> activations;
   /// The exporter's notes beside the graph (metadata_props of ModelProto), by key. Filled by
   /// InspectGraph.
   std::map<std::string, std::string> metadata;

@@ -7,6 +7,7 @@ import { loadAddon } from "./load-addon.js";
 interface ConfineAddon {
   confine(mostData: number): void;
   limitData(mostData: number): void;
+  limitProcessorTime(seconds: number): void;
   leave(status: number): never;
   endWithThread(pid: number): void;
   hasEnded(pid: number): void;
@@ -30,6 +31,14 @@ export function confine(mostData: number): void {
  */
 export function limitData(mostData: number): void {
   addon().limitData(mostData);
+}
+
+/**
+ * This process may use so many seconds of processor time more: then the system ends it with
+ * SIGXCPU. 0 takes the limit away.
+ */
+export function limitProcessorTime(seconds: number): void {
+  addon().limitProcessorTime(seconds);
 }
 
 /**

@@ -74,8 +74,8 @@ export const durations = {
 
   // Models
   /**
-   * How long the process that tries a model may look at its graphs, which takes moments; functions
-   * that call functions may multiply without end.
+   * Processor time in which the process that tries a model may look at its graphs, which takes
+   * moments; functions that call functions may multiply without end.
    */
   graphLook: 60_000,
   /** How long ONNX Runtime may take to make the sessions of a model; the largest take minutes. */

@@ -84,6 +84,8 @@ export interface GraphInfo {
   outputs: TensorInfo[];
   /** Most of its weights are float16. */
   float16: boolean;
+  /** What ends in an activation already: "sigmoid" or "softmax", by the names of outputs. */
+  activations: Record<string, string>;
   /** Texts that the exporter wrote beside the graph (metadata_props), by key. */
   metadata: Record<string, string>;
 }

@@ -87,20 +87,13 @@ export const readWhole = (fd: number): Promise<Uint8Array> => bytesOf(fd, 0);
 /**
  * The same; the calling thread copies what the system has in memory, so that only a disk is waited
  * for elsewhere.
- * @param room gives the memory for so many bytes
  */
-export function readWholeHere(fd: number, room?: (size: number) => Buffer): Promise<Buffer> {
-  return bytesOf(fd, MOST_FROM_MEMORY, room);
-}
+export const readWholeHere = (fd: number): Promise<Buffer> => bytesOf(fd, MOST_FROM_MEMORY);
 
-async function bytesOf(
-  fd: number,
-  mostFromMemory: number,
-  room = (size: number): Buffer => Buffer.allocUnsafeSlow(size),
-): Promise<Buffer> {
+async function bytesOf(fd: number, mostFromMemory: number): Promise<Buffer> {
   const { size } = fs.fstatSync(fd);
   checkFileSize(size);
-  const bytes = room(size);
+  const bytes = Buffer.allocUnsafeSlow(size);
   const had = size <= mostFromMemory ? readNow(fd, bytes) : 0;
   return bytes.subarray(0, had + (await fillFrom(fd, bytes.subarray(had))));
 }

@@ -6,7 +6,7 @@
  * alone, and not one of the few of libuv that single requests need too. Reading and writing of
  * contents, and waiting until the disk has them, go through libuv's threads everywhere.
  */
-import fs, { type Stats, type StatsFs } from "node:fs";
+import fs, { type BigIntStats, type Stats, type StatsFs } from "node:fs";
 import fsp from "node:fs/promises";
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -143,6 +143,11 @@ interface DiskAddon {
    * it from memory.
    */
   pinPathNow(path: string, flags: number, folder?: number): PinOutcome;
+  /**
+   * The number of the device of what a path names, at once; null where it is not there, or the
+   * kernel cannot say it from memory.
+   */
+  deviceNow(path: string, flags: number): number | null;
   /** An errno: 0 where one of the names is there, ENOENT where none is. */
   anyThere(paths: readonly string[]): Promise<number>;
   /** Takes from a file what of it is in memory already; how many bytes that were. */
@@ -200,6 +205,30 @@ async function pinHere(path: Path, flags: number): Promise<number> {
 }
 
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = fs.constants;
+
+/**
+ * The number of the device that a path leads to. Nobody waits for a share, and no turn is taken,
+ * where the kernel has all of the path in its memory.
+ */
+export const deviceOf = async (path: Path): Promise<number> =>
+  addon().deviceNow(path, 0) ?? (await fsp.stat(path)).dev;
+
+/**
+ * Whether what has the name is known to lie on a disk of this machine, so that its facts are had at
+ * once. False where it is not there, or only a share could say it.
+ */
+function isHere(path: Path): boolean {
+  const dev = addon().deviceNow(path, O_NOFOLLOW);
+  return dev !== null && onBlockDevice({ dev });
+}
+
+/** Its facts with exact times, of a link too; at once where it is known to lie on this machine. */
+export const exactFacts = async (path: Path): Promise<BigIntStats> =>
+  isHere(path) ? fs.lstatSync(path, { bigint: true }) : fsp.lstat(path, { bigint: true });
+
+/** The same of the file system that a folder lies on. */
+export const statfsOf = async (path: Path): Promise<StatsFs> =>
+  isHere(path) ? fs.statfsSync(path) : fsp.statfs(path);
 
 /** The target of a symbolic link in an open folder; undefined where there is none. */
 export async function linkIn(

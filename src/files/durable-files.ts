@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
-import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
+import { checkFileSize, fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
 import { freeBytes, openDescriptor, openPlain, rename, statfs, totalBytes } from "./disk.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { release } from "../addon/bytes.js";
@@ -25,6 +25,32 @@ interface FilesAddon {
    * Gives an open file, which may have no name yet, one. @returns an errno, 0 where it has the name
    */
   linkDescriptor(fd: number, path: string): number;
+  /**
+   * Reads a regular file and hashes it (hex). Where it does not fit into `room`, `size` says what
+   * it needs, and `sha256` is empty; where it is no regular file, `plain` is false.
+   */
+  readWhole(
+    path: string,
+    room: Uint8Array,
+  ): Promise<{
+    error: number;
+    call: string;
+    plain: boolean;
+    size: number;
+    read: number;
+    sha256: string;
+  }>;
+  /**
+   * Writes the bytes where an open file stands and waits until the disk has it; where `path` is not
+   * empty, gives it that name and waits until the disk has the folder.
+   * @returns `error` is an errno, 0 where no call failed; `linked` is true where it has the name
+   */
+  settleFile(
+    fd: number,
+    bytes: Uint8Array,
+    path: string,
+    folder: string,
+  ): Promise<{ error: number; call: string; linked: boolean }>;
 }
 
 /** How much of a file is in memory while it is hashed. */
@@ -46,6 +72,9 @@ export function ifMissing<T>(value: T): (error: unknown) => T {
   };
 }
 
+/** Errors of opening what has no name, or is a link or a device, as a regular file. */
+const NOT_PLAIN = new Set(["ENOENT", "ELOOP", "ENXIO"]);
+
 /**
  * The result of `use` on a regular file; undefined where there is none, or where it is a link, a
  * folder or a device.
@@ -58,8 +87,7 @@ export async function withPlain<T>(
   try {
     fd = await openPlain(path);
   } catch (error) {
-    if (errno(error) === "ENOENT" || errno(error) === "ELOOP" || errno(error) === "ENXIO")
-      return undefined;
+    if (NOT_PLAIN.has(errno(error))) return undefined;
     throw error;
   }
   try {
@@ -84,6 +112,31 @@ export function hashFile(path: string): Promise<string | undefined> {
     release(chunk);
     return hash.digest("hex");
   });
+}
+
+/**
+ * The bytes of a regular file and their SHA-256, hex; undefined as withPlain says. One of libuv's
+ * threads does all of it, while this one does something else.
+ * @param room gives memory for at least so many bytes, which nobody may use meanwhile
+ * @throws RadserveError unsupported_format for a file that is too long
+ */
+export async function readHashed(
+  path: string,
+  room: (size: number) => Buffer,
+): Promise<{ bytes: Buffer; sha256: string } | undefined> {
+  const addon = loadAddon() as FilesAddon;
+  for (let memory = room(0); ;) {
+    const { error, call, plain, size, read, sha256 } = await addon.readWhole(path, memory);
+    if (error !== 0) {
+      const fault = systemError(error, call);
+      if (call === "open" && NOT_PLAIN.has(errno(fault))) return undefined;
+      throw fault;
+    }
+    if (!plain) return undefined;
+    if (sha256 !== "") return { bytes: memory.subarray(0, read), sha256 };
+    checkFileSize(size);
+    memory = room(size);
+  }
 }
 
 /**
@@ -170,10 +223,8 @@ export class UnnamedFile {
    */
   appearAs(path: string): boolean {
     const error = (loadAddon() as FilesAddon).linkDescriptor(this.fd, path);
-    if (error === 0) return true;
-    const fault = systemError(error, "linkat");
-    if (FAULTS[errno(fault)] === undefined || KNOWS_NO_LINK.has(errno(fault))) return false;
-    throw fault;
+    if (error !== 0) throwUnlessTaken(error);
+    return error === 0;
   }
 
   close(): void {
@@ -181,26 +232,55 @@ export class UnnamedFile {
   }
 }
 
+/** Throws where a link failed for another reason than `appearAs` gives false for. */
+function throwUnlessTaken(error: number): void {
+  const fault = systemError(error, "linkat");
+  if (FAULTS[errno(fault)] !== undefined && !KNOWS_NO_LINK.has(errno(fault))) throw fault;
+}
+
+/**
+ * Writes the last bytes of an open file and waits until the disk has it: one task for libuv's
+ * threads instead of five.
+ * @param bytes may not change until then
+ * @param name that a file without one gets, which the disk has then, too
+ * @returns false where it got no name, as `appearAs` of `UnnamedFile` does
+ * @throws errors of the file system as they are
+ */
+export async function settle(
+  fd: number,
+  bytes: Uint8Array,
+  name?: { folder: string; path: string },
+): Promise<boolean> {
+  const { folder = "", path = "" } = name ?? {};
+  const addon = loadAddon() as FilesAddon;
+  const { error, call, linked } = await addon.settleFile(fd, bytes, path, folder);
+  if (error === 0) return linked;
+  if (call === "linkat") throwUnlessTaken(error);
+  else {
+    const fault = systemError(error, call);
+    if (!(linked && call === "fsync" && syncsNoFolder(fault))) throw fault;
+  }
+  return linked;
+}
+
 /** Waits until the disk has the entries of a folder. */
 export async function syncFolder(path: string): Promise<void> {
   const fd = await openDescriptor(path, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
-    await syncFolderOf(fd);
+    await syncDescriptor(fd);
+  } catch (error) {
+    if (!syncsNoFolder(error)) throw error;
   } finally {
     closeSync(fd);
   }
 }
 
-/** The same of an open folder. */
-export async function syncFolderOf(fd: number): Promise<void> {
-  try {
-    await syncDescriptor(fd);
-  } catch (error) {
-    // Some network file systems cannot do this for folders; their renames are then as durable as
-    // they make them.
-    if (errno(error) !== "EINVAL" && !LACKS.has(errno(error))) throw error;
-  }
-}
+/**
+ * Some network file systems cannot sync folders; their renames are then as durable as they make
+ * them.
+ */
+const syncsNoFolder = (error: unknown): boolean =>
+  errno(error) === "EINVAL" || LACKS.has(errno(error));
 
 /** Renames; false where the source does not exist. */
 export async function moveIfThere(from: string, to: string): Promise<boolean> {

@@ -8,13 +8,14 @@ import { closeSync } from "node:fs";
 import { errno } from "../base/errno.js";
 import { DISK_FAULTS, errors, type RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
-import { syncDescriptor, writePiece } from "./descriptor.js";
+import { writePiece } from "./descriptor.js";
 import { isLocal, lstat, noteDevice, openDescriptor, rename, unlink } from "./disk.js";
 import {
   explained,
   hashFile,
   ifMissing,
   requireRoom,
+  settle,
   syncFolder,
   UnnamedFile,
 } from "./durable-files.js";
@@ -24,6 +25,10 @@ import { stagingName } from "./helper-names.js";
 const BETWEEN_LOOKS = 64 * 1024 * 1024;
 /** Bytes of a file that is made of a text: a receipt that is signed again is the longest. */
 const MOST_TEXT = 256 * 1024 * 1024;
+/** Bytes that are gathered before they are written: an object of CT is one write and one hash. */
+const GATHERED_BYTES = 1024 * 1024;
+/** Memory of files that are done which the next ones take. */
+const MOST_SPARE = 2;
 
 export interface NewFileOptions {
   /**
@@ -32,17 +37,17 @@ export interface NewFileOptions {
    */
   overwrite: boolean | ((path: string, sha256: string) => Promise<boolean>);
   /** Throws where the bytes are not what they should be, before anything appears. */
-  check?: (sha256: string, fd: number) => Promise<void> | void;
+  check?: (content: Pick<Content, "sha256" | "written">) => Promise<void> | void;
   mostBytes: number;
   /** disk_full where the file system would have less left. */
   minimumFreeBytes: number;
+  /** Whose folder it is, for messages; an input's where it does not say. */
+  side?: "input" | "output";
   /**
    * Of the folder: where it is a disk of this machine, the thread writes to it itself, which spares
    * a turn for each piece.
    */
   dev?: number;
-  /** The caller has the disk write the folder. */
-  leaveFolder?: true;
   /**
    * Makes the folder again where somebody has removed it meanwhile: it looks empty until the file
    * has its name.
@@ -61,6 +66,8 @@ export interface NewFile {
 /** Where the bytes lie until the file has its name. */
 interface DraftFile {
   readonly fd: number;
+  /** It has no name yet, and gets one by a link. */
+  readonly isUnnamed: boolean;
   /** False where something has the name, or the file system has no links. */
   linkTo(path: string): boolean;
   /** Takes the place of the file that has the name. */
@@ -82,6 +89,7 @@ async function unnamedIn(dir: string): Promise<DraftFile | undefined> {
   if (file === undefined) return undefined;
   return {
     fd: file.fd,
+    isUnnamed: true,
     linkTo: (path) => file.appearAs(path),
     async replace(path) {
       const helper = helperIn(dir);
@@ -108,6 +116,7 @@ async function namedIn(dir: string): Promise<DraftFile> {
   const fd = await openDescriptor(helper, "wx+", 0o644);
   return {
     fd,
+    isUnnamed: false,
     linkTo: () => false,
     replace: (path) => rename(helper, path),
     async rename(path) {
@@ -133,7 +142,7 @@ export async function replaceFile(
   dir: string,
   name: string,
   text: string,
-  minimumFreeBytes = 0,
+  { minimumFreeBytes = 0, side }: Partial<Pick<NewFileOptions, "minimumFreeBytes" | "side">> = {},
 ): Promise<void> {
   async function* pieces() {
     yield await Promise.resolve(Buffer.from(text));
@@ -142,6 +151,7 @@ export async function replaceFile(
     overwrite: true,
     mostBytes: MOST_TEXT,
     minimumFreeBytes,
+    ...(side === undefined ? {} : { side }),
   });
 }
 
@@ -158,42 +168,133 @@ export async function receiveFile(
   options: NewFileOptions,
 ): Promise<NewFile> {
   return explained(async () => {
-    const draft = (await unnamedIn(dir)) ?? (await namedIn(dir));
+    const content = new Content(draftIn(dir, options));
     try {
-      if (options.dev !== undefined) noteDevice(draft.fd, { dev: options.dev });
-      const { bytes, sha256 } = await fill(draft.fd, dir, pieces, options);
-      await options.check?.(sha256, draft.fd);
-      await syncDescriptor(draft.fd);
-      const outcome = await publish(draft, `${dir}/${name}`, sha256, options);
-      if (options.leaveFolder !== true) await syncFolder(dir);
+      await fill(content, dir, pieces, options);
+      await options.check?.(content);
+      const path = `${dir}/${name}`;
+      const draft = await content.draft;
+      const end = draft.isUnnamed ? { folder: dir, path } : undefined;
+      const settled = settle(draft.fd, content.unwritten, end);
+      // While the disk writes
+      const sha256 = content.sha256();
+      const { bytes } = content;
+      if (await settled) return { outcome: "created", bytes, sha256 };
+      const outcome = await publish(draft, path, sha256, options);
+      await syncFolder(dir);
       return { outcome, bytes, sha256 };
     } finally {
-      await draft.drop();
+      await content.drop();
     }
-  }, "input");
+  }, options.side ?? "input");
+}
+
+async function draftIn(
+  dir: string,
+  { dev, makeFolder }: Pick<NewFileOptions, "dev" | "makeFolder">,
+): Promise<DraftFile> {
+  const open = async () => (await unnamedIn(dir)) ?? namedIn(dir);
+  const draft = await open().catch(async (error: unknown) => {
+    if (makeFolder === undefined || errno(error) !== "ENOENT") throw error;
+    await makeFolder();
+    return open();
+  });
+  if (dev !== undefined) noteDevice(draft.fd, { dev });
+  return draft;
+}
+
+/** With new memory for each file, V8 collects the thread's heap for every few of them. */
+const spare: Buffer[] = [];
+
+/** The bytes of a file on their way into it: gathered, written and hashed. */
+class Content {
+  bytes = 0;
+  readonly #room = spare.pop() ?? Buffer.allocUnsafeSlow(GATHERED_BYTES);
+  /** Bytes of it that are gathered, and are not hashed. */
+  #filled = 0;
+  #isWritten = false;
+  readonly #hash = createHash("sha256");
+  #sha256: string | undefined;
+
+  /** @param draft is opened while the first bytes come */
+  constructor(readonly draft: Promise<DraftFile>) {
+    // Whoever waits for it hears of it
+    draft.catch(() => undefined);
+  }
+
+  /** @returns what has to be waited for before the next one, if anything */
+  add(piece: Buffer): Promise<void> | undefined {
+    this.bytes += piece.length;
+    if (this.#filled + piece.length <= GATHERED_BYTES) {
+      this.#filled += piece.copy(this.#room, this.#filled);
+      return undefined;
+    }
+    return this.#addLarge(piece);
+  }
+
+  async #addLarge(piece: Buffer): Promise<void> {
+    for (let at = 0; at < piece.length;) {
+      if (this.#filled === 0 && piece.length - at >= GATHERED_BYTES) {
+        await this.#write(piece.subarray(at));
+        return;
+      }
+      const copied = piece.copy(this.#room, this.#filled, at);
+      this.#filled += copied;
+      at += copied;
+      if (this.#filled < GATHERED_BYTES) continue;
+      await this.#write(this.#room);
+      this.#filled = 0;
+    }
+  }
+
+  async #write(bytes: Buffer): Promise<void> {
+    const { fd } = await this.draft;
+    const written = writePiece(fd, bytes, isLocal(fd));
+    this.#hash.update(bytes);
+    await written;
+  }
+
+  /** What is still to be written. */
+  get unwritten(): Buffer {
+    return this.#room.subarray(0, this.#isWritten ? 0 : this.#filled);
+  }
+
+  /** The open file, with all its bytes. */
+  async written(): Promise<number> {
+    const { fd } = await this.draft;
+    await writePiece(fd, this.unwritten, isLocal(fd));
+    this.#isWritten = true;
+    return fd;
+  }
+
+  /** Hex, of all bytes: nothing is added afterwards. */
+  sha256(): string {
+    this.#sha256 ??= this.#hash.update(this.#room.subarray(0, this.#filled)).digest("hex");
+    return this.#sha256;
+  }
+
+  async drop(): Promise<void> {
+    if (spare.length < MOST_SPARE) spare.push(this.#room);
+    const draft = await this.draft.catch(() => undefined);
+    await draft?.drop();
+  }
 }
 
 async function fill(
-  fd: number,
+  content: Content,
   dir: string,
   pieces: AsyncIterable<Buffer>,
-  { mostBytes, minimumFreeBytes, dev }: NewFileOptions,
-): Promise<{ bytes: number; sha256: string }> {
-  const hash = createHash("sha256");
-  const here = dev !== undefined && isLocal(fd);
-  let bytes = 0;
+  { mostBytes, minimumFreeBytes, side = "input" }: NewFileOptions,
+): Promise<void> {
   let look = BETWEEN_LOOKS;
   for await (const piece of pieces) {
-    bytes += piece.length;
-    if (bytes > mostBytes) throw tooLarge(mostBytes);
-    const written = writePiece(fd, piece, here);
-    hash.update(piece);
-    await written;
-    if (bytes < look) continue;
-    await requireRoom(dir, minimumFreeBytes, "input");
-    look = bytes + BETWEEN_LOOKS;
+    if (content.bytes + piece.length > mostBytes) throw tooLarge(mostBytes);
+    const added = content.add(piece);
+    if (added !== undefined) await added;
+    if (content.bytes < look) continue;
+    await requireRoom(dir, minimumFreeBytes, side);
+    look = content.bytes + BETWEEN_LOOKS;
   }
-  return { bytes, sha256: hash.digest("hex") };
 }
 
 export function tooLarge(limit: number): RadserveError {

@@ -1,23 +1,35 @@
 /** The number of a state directory. By it nodes know which processes followed one another. */
 import { randomUUID } from "node:crypto";
-import { mkdir, readFile, stat } from "node:fs/promises";
+import { readFile, stat } from "node:fs/promises";
 import path from "node:path";
 import { ifThere } from "../base/errno.js";
 import { ifMissing } from "./durable-files.js";
+import { makeWithParents } from "./folders.js";
 import { createPrivately } from "./private-file.js";
+
+const FILE = "node-id";
+/** Where the version before kept the number; it stays there for the way back. */
+const EARLIER_FILE = "box";
+
+const numberIn = async (stateDir: string, name: string): Promise<string> =>
+  (await readFile(path.join(stateDir, name), "utf8").catch(ifMissing(""))).trim();
+
+/**
+ * The number that a state directory has; undefined where none was made yet.
+ * @throws errors of the system
+ */
+export const knownNodeId = async (stateDir: string): Promise<string | undefined> =>
+  (await numberIn(stateDir, FILE)) || (await numberIn(stateDir, EARLIER_FILE)) || undefined;
 
 /** @throws errors of the system */
 export async function nodeId(stateDir: string): Promise<string> {
-  const file = path.join(stateDir, "node-id");
-  const known = await readFile(file, "utf8").catch(ifMissing(""));
-  if (known !== "") return known.trim();
-  await mkdir(stateDir, { recursive: true, mode: 0o700 });
-  // Where the version before kept the number; it stays there for the way back
-  const earlier = await readFile(path.join(stateDir, "box"), "utf8").catch(ifMissing(""));
-  const id = earlier.trim() || randomUUID();
+  const known = await numberIn(stateDir, FILE);
+  if (known !== "") return known;
+  makeWithParents(stateDir, 0o700);
+  const id = (await knownNodeId(stateDir)) ?? randomUUID();
   // Two threads may ask at one moment
-  await createPrivately(file, `${id}\n`).catch(ifThere);
-  return (await readFile(file, "utf8")).trim();
+  await createPrivately(path.join(stateDir, FILE), `${id}\n`).catch(ifThere);
+  return numberIn(stateDir, FILE);
 }
 
 /**

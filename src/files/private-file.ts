@@ -4,11 +4,12 @@
  * could not read it otherwise.
  */
 import { randomBytes } from "node:crypto";
-import { chownSync, mkdirSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { link, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../base/errno.js";
 import { ConfigError } from "../base/errors.js";
+import { makeWithParents } from "./folders.js";
 
 /**
  * @throws ConfigError where the system does not let root give the file away, as on a share that
@@ -31,7 +32,7 @@ export function giveToOwnerOf(folder: string, file: string): void {
 
 /** Makes a folder, and those above it that are missing. */
 export function makePrivateFolder(folder: string): void {
-  const first = mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const first = makeWithParents(folder, 0o700);
   if (first === undefined) return;
   const owned = path.dirname(first);
   for (let made = path.resolve(folder); made !== owned; made = path.dirname(made))

@@ -5,11 +5,9 @@
  * the file only tells people who holds it.
  */
 import {
-  accessSync,
   closeSync,
   constants,
   ftruncateSync,
-  mkdirSync,
   openSync,
   lstatSync,
   readdirSync,
@@ -23,7 +21,7 @@ import { ConfigError } from "../base/errors.js";
 import { errno, tried } from "../base/errno.js";
 import { storedJson } from "../base/stored-json.js";
 import { lockDescriptor } from "./descriptor-lock.js";
-import { tryMaking } from "./durable-files.js";
+import { makeWithParents, makeUsable } from "./folders.js";
 import { otherKind, textOfRegularSync } from "./regular-file.js";
 
 const holderSchema = z.object({ pid: z.int(), host: z.string() });
@@ -68,9 +66,7 @@ export function holderHere(directory: string): number | undefined {
  */
 export function makeStateDirectory(directory: string): void {
   try {
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
-    accessSync(directory, constants.R_OK | constants.W_OK | constants.X_OK);
-    tryMaking(directory);
+    makeUsable(directory, 0o700);
   } catch (error) {
     // There may be room again while it serves.
     if (errno(error) === "ENOSPC" || errno(error) === "EDQUOT") return;
@@ -111,7 +107,7 @@ function openLock(directory: string): number {
  * holds it.
  */
 export function lockState(directory: string): StateLock {
-  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  makeWithParents(directory, 0o700);
   const fd = openLock(directory);
   try {
     if (!lockDescriptor(fd)) throw taken(directory);

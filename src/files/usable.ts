@@ -19,7 +19,7 @@ export interface FolderFault {
 }
 
 const LONGEST_LOOK_MS = 2_000;
-const SILENT: FolderFault = {
+export const SILENT: FolderFault = {
   condition: "share_unavailable",
   found: "its share or disk does not answer",
   silent: true,
@@ -79,14 +79,19 @@ export async function folderFault(folder: string, mode: number): Promise<FolderF
       ? SILENT
       : { condition: "share_unavailable", found: "it is not a folder" };
   } catch (error) {
-    const code = errno(error);
-    const condition = REFUSED.has(code)
-      ? "forbidden"
-      : FULL.has(code)
-        ? "disk_full"
-        : "share_unavailable";
-    return { condition, found: FOUND[code] ?? (code || "it cannot be used") };
+    return faultOfError(error);
   }
+}
+
+/** What an error of the system says of a folder. */
+export function faultOfError(error: unknown): FolderFault {
+  const code = errno(error);
+  const condition = REFUSED.has(code)
+    ? "forbidden"
+    : FULL.has(code)
+      ? "disk_full"
+      : "share_unavailable";
+  return { condition, found: FOUND[code] ?? (code || "it cannot be used") };
 }
 
 /**

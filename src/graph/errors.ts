@@ -23,6 +23,15 @@ export class EngineError extends Error {
   readonly expected: string | undefined;
   readonly found: string | undefined;
 
+  /** For a value that is not what was expected. @internal */
+  static readonly unlike = (
+    what: string,
+    expected: string,
+    found: string,
+    code: EngineErrorCode = "bad_request",
+  ): EngineError =>
+    new EngineError(code, `${what}: expected ${expected}, found ${found}.`, { expected, found });
+
   constructor(
     code: EngineErrorCode,
     message: string,
@@ -35,14 +44,7 @@ export class EngineError extends Error {
   }
 }
 
-/** A value that is not what was expected. */
-export const unlike = (
-  what: string,
-  expected: string,
-  found: string,
-  code: EngineErrorCode = "bad_request",
-): EngineError =>
-  new EngineError(code, `${what}: expected ${expected}, found ${found}.`, { expected, found });
+export const { unlike } = EngineError;
 
 /** Native errors carry one of the codes; anything else is a fault of ours. */
 export function engineErrorOf(thrown: unknown): EngineError {

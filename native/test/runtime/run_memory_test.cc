@@ -219,6 +219,86 @@ TEST("runs of one session keep blocks of any length for each other, on any threa
 }
 END;
 
+TEST("a run of a session has blocks of other lengths of the pages that others left") {
+  RunCache cache(true);
+  std::array<std::byte*, 3> small{};
+  {
+    const RunScope scope(&cache);
+    for (size_t i = 0; i < small.size(); ++i) {
+      small[i] = static_cast<std::byte*>(AllocateRunMemory(40 * kBytes));
+      std::memset(small[i], static_cast<int>(i + 1), 40 * kBytes);
+    }
+    for (std::byte* block : small) FreeRunMemory(block);
+    auto* large = static_cast<std::byte*>(AllocateRunMemory(100 * kBytes));
+    // What moved is as it was, and nothing is beside it but what blocks leave of their last frames
+    CHECK(large[0] != std::byte{0} && large[100 * kBytes - 1] != std::byte{0});
+    CHECK(RunMemory() <= 126 * kBytes);
+    std::memset(large, 9, 100 * kBytes);
+    FreeRunMemory(large);
+    CHECK(cache.kept() == RunMemory());
+    void* first = AllocateRunMemory(40 * kBytes);
+    void* second = AllocateRunMemory(34 * kBytes);
+    EQUAL(reinterpret_cast<uintptr_t>(second) % 64, uintptr_t{0});
+    std::memset(first, 1, 40 * kBytes);
+    CHECK(static_cast<std::byte*>(second)[34 * kBytes - 1] == std::byte{9});
+    CHECK(RunMemory() <= 126 * kBytes);
+    // Of fresh pages is what is missing
+    auto* larger = static_cast<std::byte*>(AllocateRunMemory(60 * kBytes));
+    std::memset(larger, 5, 60 * kBytes);
+    CHECK(RunMemory() >= 134 * kBytes && RunMemory() <= 140 * kBytes);
+    CHECK(static_cast<std::byte*>(second)[0] == std::byte{9});
+    for (void* block : {first, second, static_cast<void*>(larger)}) FreeRunMemory(block);
+  }
+  EQUAL(cache.kept(), RunMemory());
+  DropRunMemory();
+  EQUAL(RunMemory(), size_t{0});
+}
+END;
+
+TEST("what is gathered is held to the limit") {
+  LimitRunMemory(100 * kBytes);
+  RunCache cache(true);
+  {
+    const RunScope scope(&cache);
+    void* first = AllocateRunMemory(40 * kBytes);
+    void* second = AllocateRunMemory(40 * kBytes);
+    FreeRunMemory(first);
+    CHECK(AllocateRunMemory(70 * kBytes) == nullptr);
+    EQUAL(RefusedInLastRun()->bytes, 110 * kBytes);
+    first = AllocateRunMemory(60 * kBytes);
+    CHECK(first != nullptr);
+    EQUAL(RunMemory(), 100 * kBytes);
+    FreeRunMemory(first);
+    FreeRunMemory(second);
+  }
+  LimitRunMemory(0);
+  DropRunMemory();
+  EQUAL(RunMemory(), size_t{0});
+}
+END;
+
+TEST("an output of a session that was read elsewhere goes back to it, as long as it is there") {
+  void* output = nullptr;
+  void* late = nullptr;
+  {
+    RunCache cache(true);
+    {
+      const RunScope scope(&cache);
+      output = AllocateRunMemory(300 * kBytes);
+      late = AllocateRunMemory(40 * kBytes);
+    }
+    std::thread([&] { FreeRunMemory(output); }).join();
+    EQUAL(cache.kept(), 300 * kBytes);
+    const RunScope scope(&cache);
+    CHECK(AllocateRunMemory(300 * kBytes) == output);
+    FreeRunMemory(output);
+  }
+  FreeRunMemory(late);
+  DropRunMemory();
+  EQUAL(RunMemory(), size_t{0});
+}
+END;
+
 TEST("everything can be dropped while threads run") {
   std::jthread other([](const std::stop_token& stop) {
     while (!stop.stop_requested()) RunWith(kBytes / 16);

@@ -4,22 +4,13 @@
  * by name.
  */
 import type { InferenceSession } from "onnxruntime-common";
-import { EngineError, type EngineErrorCode, type LoadOptions } from "../index.js";
+import { EngineError, type LoadOptions } from "../index.js";
 
 type Options = InferenceSession.SessionOptions;
 type RunOptions = InferenceSession.RunOptions;
 
-/**
- * A value that is not what was expected. The engine has the same for itself; this one makes the
- * EngineError of the engine's face, which in a bundle is another class than that of errors.ts.
- */
-export const unlike = (
-  what: string,
-  expected: string,
-  found: string,
-  code: EngineErrorCode = "bad_request",
-): EngineError =>
-  new EngineError(code, `${what}: expected ${expected}, found ${found}.`, { expected, found });
+/** Of the engine's face: in a bundle that is another class than the one of errors.ts. */
+export const { unlike } = EngineError;
 
 /** What is expected of an option, and whether a value is that. */
 type Rule = readonly [expected: string, fits: (value: unknown) => boolean];
