@@ -20,8 +20,9 @@ export type Inspection = Awaited<ReturnType<typeof inspectImage>>;
  *
  * Hashes are over the stored values as `Image.frame` gives them: little endian, one container of
  * BitsAllocated a sample, unmasked, colour by pixel, before rescale, tables, windows and inversion.
- * min, max and mean are of the values masked to BitsStored at HighBit and read by sign. NaN of
- * floating-point pixels is left out of them. Throws what `Image.frame` throws.
+ * min, max and mean are of the values masked to BitsStored at HighBit and read by sign.
+ * Floating-point values that are not numbers (NaN or infinite) are left out of them and counted.
+ * Throws what `Image.frame` throws.
  */
 export async function inspectImage(image: Image) {
   const { source, format } = image;
@@ -103,14 +104,15 @@ function summarise(data: Uint8Array, format: PixelFormat) {
   let [min, max, sum, counted] = [Infinity, -Infinity, 0, 0];
   for (let i = 0; i < count; i++) {
     const value = read(i);
-    if (Number.isNaN(value)) continue;
+    if (!Number.isFinite(value)) continue;
     if (value < min) min = value;
     if (value > max) max = value;
     sum += value;
     counted++;
   }
-  const numbers = counted === 0 ? { min: 0, max: 0, mean: 0 } : { min, max, mean: sum / counted };
-  return { sha256: sha256(data), ...numbers };
+  const none = { min: null, max: null, mean: null };
+  const numbers = counted === 0 ? none : { min, max, mean: sum / counted };
+  return { sha256: sha256(data), ...numbers, not_numbers: count - counted };
 }
 
 /** An inspection in words, one fact a line. */
@@ -185,6 +187,7 @@ function displayLines({ transforms, samples }: Inspection): [string, string][] {
 function valuesText({ first_frame: frame, transforms, units }: Inspection): string | null {
   const rescale = transforms.find(({ step }) => step === "rescale");
   if (rescale === undefined) return units;
+  if (frame.min === null) return null;
   const [low, high] = [frame.min, frame.max]
     .map((value) => rounded(value * Number(rescale["slope"]) + Number(rescale["intercept"])))
     .sort((a, b) => a - b);
@@ -211,5 +214,11 @@ function volumeText(volume: NonNullable<Inspection["volume"]>): string {
 const rounded = (value: number): number => Number(value.toFixed(4));
 
 function frameText(frame: Inspection["first_frame"]): string {
-  return `${frame.min} to ${frame.max}, mean ${frame.mean.toFixed(3)}, sha256 ${frame.sha256}`;
+  const range =
+    frame.min === null
+      ? "no numbers"
+      : `${frame.min} to ${frame.max}, mean ${frame.mean.toFixed(3)}`;
+  const others =
+    frame.not_numbers === 0 ? "" : `, ${frame.not_numbers} not numbers (NaN or infinite)`;
+  return `${range}${others}, sha256 ${frame.sha256}`;
 }

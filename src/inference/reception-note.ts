@@ -5,7 +5,7 @@
  *
  *     .radserve-reception.json   {"series":{"1.2.3.4":{"objects":2,"associations":1}}}
  */
-import { closeSync, fstatSync } from "node:fs";
+import { closeSync, fstatSync, lstatSync } from "node:fs";
 import path from "node:path";
 import { z } from "zod";
 import { errno } from "../base/errno.js";
@@ -49,9 +49,12 @@ type ReadNote = ReceptionNote | "unreadable" | undefined;
 export async function readReceptionNote(input: OpenedInput): Promise<ReadNote> {
   // By the real path of the folder: whoever could change it meanwhile could write the note as well
   const folder = input.kind === "folder" ? input.fdPath : path.dirname(input.realPath);
+  const note = path.join(folder, RECEPTION_NOTE);
   let fd: number;
   try {
-    fd = await openPlain(path.join(folder, RECEPTION_NOTE), input.local);
+    // To throw ENOENT for nearly each image takes longer than to look
+    if (input.local && lstatSync(note, { throwIfNoEntry: false }) === undefined) return undefined;
+    fd = await openPlain(note, input.local);
   } catch (error) {
     return errno(error) === "ENOENT" ? undefined : "unreadable";
   }

@@ -2,10 +2,11 @@
  * Whether the raw tensors of a graph are what the manifest takes them for, as far as their numbers
  * tell: what covers a part of the image, and what is activated already.
  */
+import { ownValue } from "../base/own-value.js";
 import type { Tensor } from "../base/tensor.js";
 import type { Engine } from "../engine/engine.js";
 import { elementCount } from "../engine/npy.js";
-import type { LoadedModel } from "../engine/types.js";
+import type { GraphInfo, LoadedModel } from "../engine/types.js";
 import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
 import { kindOf, type ModelOutput } from "../manifest/outputs/outputs.js";
 import { firstRun, inputSides, zeroInput } from "./canary.js";
@@ -104,6 +105,33 @@ export async function rawProblems(
 /** Numbers that add up to 1 differ from it by no more than this. */
 const SUM_ROUNDING = 1e-3;
 
+/** The activation that a manifest adds to an output, of which tensor, and where it says so. */
+function activationOf(output: ModelOutput): { at: string[]; tensor: string; activation?: string } {
+  const own = output as { tensor?: string; activation?: string };
+  const scores = "scores" in output ? (output.scores as typeof own) : undefined;
+  const { tensor = own.tensor ?? "", activation } = scores ?? own;
+  const at = scores === undefined ? ["activation"] : ["scores", "activation"];
+  return activation === undefined ? { at, tensor } : { at, tensor, activation };
+}
+
+/**
+ * Scores that the graph has activated already, to which the manifest adds an activation. Whether
+ * two softmaxes are over the same classes only numbers tell.
+ */
+export function activatedAgain({ outputs }: Manifest, { activations }: GraphInfo): Problem[] {
+  return outputs.flatMap((output, o) => {
+    const { at, tensor, activation = "" } = activationOf(output);
+    const found = ownValue(activations, tensor);
+    if (found === undefined || !["sigmoid", "softmax"].includes(activation)) return [];
+    if (found === "softmax" && activation === "softmax") return [];
+    const result =
+      activation === "sigmoid" ? "makes every score 0.5 to 0.73" : "makes all scores alike";
+    const isMap = output.kind === "segmentation" && activation === "softmax";
+    const message = `"${tensor}" is a ${found} in the graph already: a ${activation} after it ${result}. Expected "${isMap ? "argmax" : "none"}"`;
+    return [{ path: pathText(["outputs", o, ...at]), message }];
+  });
+}
+
 /** Scores that add up to 1 without a softmax, which the manifest adds. */
 function activatedTwice(
   output: ModelOutput,
@@ -111,10 +139,7 @@ function activatedTwice(
   layout: ImageInput["layout"],
   given: (tensor: string) => Tensor | undefined,
 ): Problem[] {
-  const [at, { tensor = "", activation }] =
-    "scores" in output
-      ? [["scores", "activation"], output.scores as { tensor?: string; activation: string }]
-      : [["activation"], output as { tensor?: string; activation?: string }];
+  const { at, tensor, activation } = activationOf(output);
   const found = given(tensor);
   if (activation !== "softmax" || found === undefined) return [];
   const isMap = output.kind === "segmentation";

@@ -23,10 +23,6 @@ export interface LookOrder extends Order {
   graph: string;
 }
 
-/** Said before an answer: the files have been read, and then the graphs have been looked at. */
-export const READ = "read";
-export const LOOKED = "looked";
-
 export interface TrialAnswer {
   /** What it took at most, beside what the process had. */
   bytes: number;

@@ -20,14 +20,7 @@ import type { GraphLook } from "./graph.js";
 import type { Provider } from "../manifest/providers.js";
 import { providerOf } from "./load.js";
 import type { FolderReport, SoundModel } from "./read.js";
-import {
-  LOOKED,
-  READ,
-  type LookAnswer,
-  type LookOrder,
-  type TrialAnswer,
-  type TrialOrder,
-} from "./trial-messages.js";
+import type { LookAnswer, LookOrder, TrialAnswer, TrialOrder } from "./trial-messages.js";
 
 /** Runs while a model is warmed, each of which may take durations.firstRun. */
 const RUNS = 3;
@@ -210,8 +203,7 @@ export class ModelTrials {
     const child = (this.#child ??= this.#start());
     return new Promise((resolve) => {
       const most = durations.modelLoad + RUNS * durations.firstRun + MARGIN_MS;
-      const within = (milliseconds: number) => setTimeout(() => end("time"), milliseconds);
-      let late = within(most);
+      const late = setTimeout(() => end("time"), most);
       const end = (ended: string) => {
         settle({ ended });
         this.rest();
@@ -225,12 +217,7 @@ export class ModelTrials {
         child.on("error", () => undefined);
         resolve(result);
       };
-      child.on("message", (said) => {
-        clearTimeout(late);
-        if (said === READ) late = within(durations.graphLook);
-        else if (said === LOOKED) late = within(most);
-        else settle({ answer: said as Answer });
-      });
+      child.on("message", (said) => settle({ answer: said as Answer }));
       child.on("exit", (status, signal) => end(signal ?? `status ${status}`));
       child.on("error", (error) => end(error.name));
       stop?.addEventListener("abort", aborted);
@@ -291,7 +278,7 @@ function tooLarge(name: string, bytes: number, limits: TrialLimits): RadserveErr
 /** How the process that tried something ended without a word. */
 function endedBy(what: string, ended: string | undefined, bytes: number): RadserveError {
   const why =
-    ended === "time"
+    ended === "time" || ended === "SIGXCPU"
       ? "did not end in time"
       : `ended by ${ended ?? "itself"}, as where a graph needs more memory than that or makes ONNX Runtime crash`;
   return errors.model_unavailable(

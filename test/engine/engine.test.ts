@@ -65,6 +65,7 @@ t.test("inspects graphs, and refuses what is none", async (t) => {
     inputs: [{ name: "x", dtype: "float32", shape: [-1, 1, -1, -1], names: ["n", "", "h", "w"] }],
     outputs: [{ name: "y", dtype: "float32", shape: [-1, 1, -1, -1], names: ["n", "", "h", "w"] }],
     float16: false,
+    activations: {},
     metadata: {},
   });
   const half = writeModel(folder, {

@@ -10,14 +10,17 @@ import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.j
 import { createEngine, type Engine } from "../../src/engine/engine.js";
 import type { LoadOptions } from "../../src/engine/types.js";
 import type { Tensor } from "../../src/base/tensor.js";
+import { endlessGraph } from "../support/endless.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
+  anySize,
   heavy,
   input,
   loadOptions,
   neverLoaded,
   plane,
+  untilRunning,
   writeModel,
   HEAVY_SIDE,
 } from "../support/tiny-models.js";
@@ -290,22 +293,33 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
       await Promise.all(asked),
       asked.map((_, i) => i + 10 * ((i % 3) + 1)),
     );
-    // Whoever waits for another model has its turn next, however many want the one that is there
-    const clients = 16;
-    let others = 0;
-    let answered = false;
-    const pestering = Array.from({ length: clients }, async () => {
-      while (!answered) {
-        await ask(ids[0]!);
-        others += 1;
-      }
+    // Whoever waits for another model has its turn next, however many want the one that is there:
+    // while a run holds that one, all that come for it after the other's request have to wait.
+    const held = writeModel(folder, {
+      name: "held",
+      ...endlessGraph(anySize("x"), anySize("y"), 99),
     });
-    await until("all ask for one", () => others > clients, setImmediate);
-    const before = others;
-    t.equal(await ask(ids[1]!), 21);
-    answered = true;
-    t.ok(others - before <= 3 * clients, `${others - before} others went before`);
+    const { id: there } = await stays.load({
+      ...loadOptions(held),
+      ...pinned(held),
+      mayLeave: true,
+    });
+    t.equal(await ask(there), 1);
+    const holding = failure(engine.infer(there, [plane(1, 1, [100])], { cancelId: 79 }));
+    await untilRunning(engine);
+    const wanted = ask(ids[1]!);
+    const clients = 16;
+    let allWait = false;
+    const pestering = Array.from({ length: clients }, async () => {
+      while (!allWait) await ask(there);
+    });
+    await until("they all wait", () => engine.stats().parked === clients + 1, setImmediate);
+    allWait = true;
+    engine.cancel(79);
+    t.equal((await holding).code, "cancelled");
+    t.equal(await wanted, 21);
     await Promise.all(pestering);
+    await stays.unload(there);
     unlimited();
     for (const id of ids) await ask(id);
     t.strictSame(states(ids), ["loaded", "loaded", "loaded"]);

@@ -218,6 +218,7 @@ t.test("a window that the graph does not take is named", (t) => {
       },
     ],
     float16: false,
+    activations: {},
     metadata: {},
   });
   t.strictSame(checkGraph(manifest, side(96)), []);

@@ -3,7 +3,7 @@ import t from "tap";
 import { formatInspection, dumpFrame, inspectImage } from "../../src/inference/inspection.js";
 import { readImage } from "../../src/images/read-image.js";
 import { folderOf, readFolder, slice } from "../support/series.js";
-import { attributesOf, CT, dicomFile, EXPLICIT, picture } from "../support/dicom.js";
+import { attributesOf, CT, dicomFile, EXPLICIT, picture, Typed } from "../support/dicom.js";
 
 const layout = { rows: 4, columns: 6, samples: 1, bitsAllocated: 16, bitsStored: 12, signed: true };
 const frames = [picture(layout, 1), picture(layout, 2)];
@@ -59,6 +59,7 @@ t.test("the JSON form", async (t) => {
 
 t.test("the form for people", async (t) => {
   const found = await inspectImage(await readImage(file));
+  const [least = NaN, greatest = NaN] = [found.first_frame.min, found.first_frame.max].map(Number);
   const text = formatInspection(found);
   for (const expected of [
     "6 x 4, 2 frames",
@@ -68,12 +69,38 @@ t.test("the form for people", async (t) => {
     "0.5 x 0.5 mm",
     "Explicit VR Little Endian (1.2.840.10008.1.2.1)",
     "CT Image Storage (1.2.840.10008.5.1.4.1.1.2)",
-    `${found.first_frame.min - 1024} to ${found.first_frame.max - 1024} HU`,
+    `${least - 1024} to ${greatest - 1024} HU`,
     "rescale: slope 1, intercept -1024, units HU",
     "window: function LINEAR, center 40, width 400, index 0",
   ])
     t.ok(text.includes(expected), expected);
   t.notMatch(text, /Nobody/);
+});
+
+t.test("floating-point values that are not numbers are counted", async (t) => {
+  const read = async (...values: number[]) => {
+    const pixels = Buffer.from(Float32Array.from(values).buffer);
+    const attributes = {
+      ...attributesOf({ ...frames[0]!, rows: 2, columns: 2, bitsAllocated: 32, bitsStored: 32 }),
+      FloatPixelData: new Typed("OF", pixels),
+      RescaleSlope: "1",
+      RescaleIntercept: "-1024",
+    };
+    return inspectImage(await readImage(dicomFile({ attributes })));
+  };
+  const some = await read(1, NaN, Infinity, 3);
+  t.match(some.first_frame, { min: 1, max: 3, mean: 2, not_numbers: 2 });
+  t.match(formatInspection(some), /First frame {2}1 to 3, mean 2\.000, 2 not numbers/);
+  const none = await read(NaN, NaN, NaN, -Infinity);
+  t.match(none.first_frame, { min: null, max: null, mean: null, not_numbers: 4 });
+  t.match(formatInspection(none), /First frame {2}no numbers, 4 not numbers/);
+  t.notMatch(formatInspection(none), /^Values/m);
+});
+
+t.test("a SOP class has its name", async (t) => {
+  const attributes = attributesOf(frames[0]!, { SOPClassUID: "1.2.840.10008.5.1.4.1.1.1" });
+  const image = await readImage(dicomFile({ attributes, pixels: frames[0]!.data }));
+  t.equal((await inspectImage(image)).sop_class_name, "Computed Radiography Image Storage");
 });
 
 t.test("a folder", async (t) => {

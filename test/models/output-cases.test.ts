@@ -111,7 +111,7 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
     const cut = { op: "Slice", inputs: ["x", "starts", "ends", "axes"] };
     const middle = [
       { ...cut, outputs: ["part"] },
-      { op: "Sigmoid", inputs: ["part"], outputs: ["y"] },
+      { op: "Identity", inputs: ["part"], outputs: ["y"] },
     ];
     t.match(await checked(middle), {
       exitCode: 1,
@@ -121,12 +121,12 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
     const sides = { kernel_shape: ints([2, 2]), strides: ints([2, 2]) };
     const coarse = [
       { op: "AveragePool", inputs: ["x"], outputs: ["part"], attributes: sides },
-      { op: "Sigmoid", inputs: ["part"], outputs: ["y"] },
+      { op: "Identity", inputs: ["part"], outputs: ["y"] },
     ];
     t.match(await checked(coarse), { exitCode: 0 });
   });
 
-  await t.test("a softmax after that of the graph is named", async (t) => {
+  await t.test("a softmax or sigmoid after that of the graph is named", async (t) => {
     const folder = caseOf(t, "valid-convolution", "unet");
     const manifest = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as Manifest;
     const checked = async (last: string, output: object) => {
@@ -162,6 +162,22 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
     });
     t.match(await checked("Softmax", { activation: "argmax", covers: "all" }), { exitCode: 0 });
     t.match(await checked("Identity", { activation: "softmax", covers: "all" }), { exitCode: 0 });
+    const labels = Array.from({ length: 16 }, (_, i) => ({ label: `label ${i}`, threshold: 0.5 }));
+    const each = { labels, covers: "all" };
+    t.match(await checked("Sigmoid", { ...each, activation: "sigmoid" }), {
+      exitCode: 1,
+      text: /outputs\[0\]\.activation: "y" is a sigmoid in the graph already: .*Expected "none"/,
+    });
+    t.match(await checked("Softmax", { ...each, activation: "sigmoid" }), {
+      exitCode: 1,
+      text: /"y" is a softmax in the graph already: a sigmoid after it makes .*Expected "none"/,
+    });
+    t.match(await checked("Sigmoid", { activation: "softmax", covers: "all" }), {
+      exitCode: 1,
+      text: /"y" is a sigmoid in the graph already: a softmax after it .*Expected "argmax"/,
+    });
+    t.match(await checked("Sigmoid", { ...each, activation: "none" }), { exitCode: 0 });
+    t.match(await checked("Identity", { ...each, activation: "sigmoid" }), { exitCode: 0 });
   });
 
   await t.test("a draft asks which part a map covers", async (t) => {

@@ -2,6 +2,7 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { ModelTrials } from "../../src/models/trial.js";
 import { withDurations } from "../support/durations.js";
@@ -10,6 +11,42 @@ import { copyModel, shippedModels } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
 
 const MIB = 2 ** 20;
+
+/** Each function calls the one before twice. */
+const multiplying = (functions: number): ModelDescription => {
+  const x = { name: "x", dtype: "float32", shape: ["n"] } as const;
+  const call = (op: string, domain: string, from: string, to: string) => ({
+    op,
+    domain,
+    inputs: [from],
+    outputs: [to],
+  });
+  const name = (i: number) => `f${i}`;
+  return {
+    name: "multiplying",
+    inputs: [x],
+    outputs: [{ ...x, name: "y" }],
+    nodes: [call(name(functions - 1), "own", "x", "y")],
+    functions: Array.from({ length: functions }, (_, i) => {
+      const [op, domain] = i === 0 ? ["Neg", ""] : [name(i - 1), "own"];
+      return {
+        name: name(i),
+        domain: "own",
+        inputs: ["a"],
+        outputs: ["c"],
+        nodes: [call(op, domain, "a", "b"), call(op, domain, "b", "c")],
+      };
+    }),
+  };
+};
+
+/** Processes that are started from now on have other lengths, until the test has ended. */
+function shorten(t: Test, others: Parameters<typeof withDurations>[0]): void {
+  const before = { ...process.env };
+  Object.assign(process.env, withDurations(others));
+  t.teardown(() => Object.assign(process.env, { NODE_OPTIONS: "" }, before));
+}
+
 /** 4 GiB, beside what is made of them. */
 const NUMBERS = 2 ** 30;
 
@@ -61,14 +98,26 @@ t.test("models are tried by a process of their own", { skip: needs(ADDON) }, asy
     endless(models);
     // The next process begins with these
     trials.rest();
-    const before = { ...process.env };
-    Object.assign(process.env, withDurations({ firstRun: 6_000 }));
-    t.teardown(() => Object.assign(process.env, { NODE_OPTIONS: "" }, before));
+    shorten(t, { firstRun: 6_000 });
     const folder = join(models, "endless");
     t.match((await of(folder))?.refused?.message, /a run of its graph did not end within 6 s/);
     t.match(remembered().tried, { 1: { failed: { with_bytes: 512 * MIB } } });
     const again = await of(folder);
     t.match(again?.refused?.message, /did not end.*models reload tries it again\.$/);
+  });
+
+  await t.test("a graph whose functions multiply without end", async (t) => {
+    trials.rest();
+    shorten(t, { graphLook: 1 });
+    const file = join(stateDir, "multiplying.onnx");
+    writeFileSync(file, onnxModel(multiplying(60)));
+    await t.rejects(trials.within(512 * MIB).inspectGraph(file), {
+      code: "model_unavailable",
+      message: /^The graph multiplying\.onnx: it was tried in a process .* did not end in time/,
+    });
+    writeFileSync(file, onnxModel(multiplying(2)));
+    const { inputs } = await trials.within(512 * MIB).inspectGraph(file);
+    t.equal(inputs[0]?.name, "x", "the next is looked at");
   });
 
   await t.test("one that is off, broken, or for a GPU alone is not tried", async (t) => {

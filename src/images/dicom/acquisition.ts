@@ -43,11 +43,15 @@ const OF_PHASES = (
 /** How near values of a phase lie, as a part of the distance of phases. */
 const WITHIN_PHASE = 0.2;
 
-/** What is another for each turn of the tube or each bed: stacks are made of blocks of it. */
-const OF_BLOCKS: readonly (readonly [modality: string, keyword: string])[] = [
+/**
+ * What is another for each turn of the tube, each bed or each slab: stacks are made of blocks of
+ * it. Of one modality, or of any.
+ */
+const OF_BLOCKS: readonly (readonly [modality: string | undefined, keyword: string])[] = [
   ["CT", "AcquisitionNumber"],
   ["CT", "FrameAcquisitionNumber"],
   ["PT", "FrameReferenceTime"],
+  [undefined, "StackID"],
 ];
 
 /** The longest pause within one acquisition, seconds: of a CT, and of beds and breath-holds. */
@@ -71,11 +75,8 @@ export function acquisitionCaveats(slices: readonly AcquiredSlice[], what: strin
     ),
     ...OF_BLOCKS.filter(
       ([modality, keyword]) =>
-        slices[0]?.attributes.string("Modality") === modality &&
-        isInterleaved(
-          slices,
-          slices.map((slice) => holderOf(slice, keyword)?.number(keyword)),
-        ),
+        (modality === undefined || slices[0]?.attributes.string("Modality") === modality) &&
+        isInterleaved(slices, textsOf(slices, keyword)),
     ).map(([, keyword]) => keyword),
     ...(isOfSeveralTimes(slices) ? ["AcquisitionTime"] : []),
     ...privateDifferences(slices),

@@ -23,12 +23,13 @@ export const REFUSED: readonly string[] = words(
   "RegionSpatialFormat RegionFlags RegionLocationMinX0 RegionLocationMinY0 RegionLocationMaxX1 RegionLocationMaxY1",
   "PhysicalUnitsXDirection PhysicalUnitsYDirection PhysicalDeltaX PhysicalDeltaY",
   "ConcatenationUID InConcatenationNumber InConcatenationTotalNumber ConcatenationFrameOffsetNumber",
-  "ImageOrientationSlide TotalPixelMatrixRows TotalPixelMatrixColumns TotalPixelMatrixFocalPlanes NumberOfOpticalPaths",
+  "ImageOrientationSlide TotalPixelMatrixRows TotalPixelMatrixColumns TotalPixelMatrixFocalPlanes NumberOfOpticalPaths OpticalPathIdentifier",
   "XOffsetInSlideCoordinateSystem YOffsetInSlideCoordinateSystem ZOffsetInSlideCoordinateSystem",
   "RowPositionInTotalImagePixelMatrix ColumnPositionInTotalImagePixelMatrix DimensionOrganizationType",
   "PerFrameFunctionalGroupsSequence SharedFunctionalGroupsSequence PixelMeasuresSequence PlanePositionSequence",
   "PlaneOrientationSequence PixelValueTransformationSequence CTImageFrameTypeSequence ModalityLUTSequence",
   "SequenceOfUltrasoundRegions TotalPixelMatrixOriginSequence PlanePositionSlideSequence OpticalPathSequence",
+  "OpticalPathIdentificationSequence",
 );
 
 /** Which are read as absent where their values are wrong. */

@@ -444,7 +444,7 @@ export class DataSetAttributes implements Attributes {
     if (!SINGLE_VALUE_VRS.has(vr))
       requireFew(element.tag, raw.length > MOST_VALUES ? valuesIn(raw) : 0);
     const hasCharset = CHARSET_VRS.has(vr) || CHARSET_VRS.has(dictionaryVr(element.tag));
-    const decoded = (hasCharset ? this.#context.decode : plainText)(raw);
+    const decoded = (hasCharset ? this.#context.decode : plainText)(raw, vr);
     if (SINGLE_VALUE_VRS.has(vr)) return [decoded.replace(/[\0 ]+$/, "")];
     return decoded.includes("\\") ? decoded.split("\\").map(unpadded) : [unpadded(decoded)];
   }

@@ -3,6 +3,7 @@
  */
 import { TextDecoder } from "node:util";
 import { warn, type Warning } from "../image.js";
+import { SINGLE_VALUE_VRS } from "./dictionary.js";
 
 /**
  * The decoder of the bytes that are not ASCII, by the number of the repertoire in ISO_IR; 6 is
@@ -83,14 +84,21 @@ const ESCAPES: readonly { bytes: string; g0?: CharacterSet; g1?: string }[] = [
 ];
 
 const ESC = 0x1b;
+const SPACE = 0x20;
+const EQUALS = 0x3d;
+const BACKSLASH = 0x5c;
+const CARET = 0x5e;
 /** The character that stands for bytes that no declared set explains. */
 export const UNEXPLAINED = "\ufffd";
 
-export type TextDecode = (bytes: Uint8Array) => string;
+/** The value representation says which characters are delimiters, at which sets are reset. */
+export type TextDecode = (bytes: Uint8Array, vr: string) => string;
 
-const decoders = new Map<string | undefined, TextDecode>();
+type RunDecode = (bytes: Uint8Array) => string;
 
-function decoder(encoding: string | undefined): TextDecode {
+const decoders = new Map<string | undefined, RunDecode>();
+
+function decoder(encoding: string | undefined): RunDecode {
   let found = decoders.get(encoding);
   if (found === undefined) {
     found =
@@ -102,7 +110,7 @@ function decoder(encoding: string | undefined): TextDecode {
   return found;
 }
 
-function multiByte(encoding: string): TextDecode {
+function multiByte(encoding: string): RunDecode {
   const decoding = new TextDecoder(encoding);
   return (bytes) => decoding.decode(bytes);
 }
@@ -113,7 +121,7 @@ const BEYOND_ASCII = /[\x80-\xff]/;
  * ASCII, and what the encoding has for the bytes of G1: C1 is in no repertoire of DICOM, and JIS X
  * 0201 ends early.
  */
-function singleByte(encoding: string | undefined): TextDecode {
+function singleByte(encoding: string | undefined): RunDecode {
   const decoding = new TextDecoder(encoding);
   const [first, last] =
     encoding === undefined ? [0x80, 0x7f] : encoding === "shift_jis" ? [0xa1, 0xdf] : [0xa0, 0xff];
@@ -196,7 +204,7 @@ export function textDecoder(terms: readonly string[], warnings: Warning[] = []):
   const decode = decoder(initial);
   const extended = several || /2022/.test(terms[0] ?? "");
   if (!extended || alone !== undefined) return decode;
-  return (bytes) => (bytes.includes(ESC) ? decodeExtended(bytes, initial) : decode(bytes));
+  return (bytes, vr) => (bytes.includes(ESC) ? decodeExtended(bytes, initial, vr) : decode(bytes));
 }
 
 /** Two-byte JIS codes to what the EUC-JP decoder takes: high bits set, JIS X 0212 behind 0x8F. */
@@ -209,7 +217,17 @@ function eucJp(codes: Uint8Array, set: CharacterSet): string {
   return decoder("euc-jp")(Uint8Array.from(out)) + (codes.length % 2 === 0 ? "" : UNEXPLAINED);
 }
 
-function decodeExtended(bytes: Uint8Array, initial: string | undefined): string {
+/**
+ * Whether the set of the first value is in force again from here on (PS3.5 section 6.1.2.5.3): at
+ * control characters, between values, and between the components of a name. In other texts "^" and
+ * "=" are characters as any.
+ */
+function resetsSets(byte: number, vr: string): boolean {
+  if (byte === BACKSLASH) return !SINGLE_VALUE_VRS.has(vr);
+  return byte < SPACE || (vr === "PN" && (byte === CARET || byte === EQUALS));
+}
+
+function decodeExtended(bytes: Uint8Array, initial: string | undefined, vr: string): string {
   let g0: CharacterSet = "ascii";
   let g1 = initial;
   let text = "";
@@ -220,7 +238,7 @@ function decodeExtended(bytes: Uint8Array, initial: string | undefined): string 
     start = stop;
   };
   for (let i = 0; i < bytes.length; i++) {
-    const byte = bytes[i];
+    const byte = bytes[i] ?? 0;
     if (byte === ESC) {
       const found = ESCAPES.find((e) =>
         Buffer.from(e.bytes, "latin1").every((byte, j) => bytes[i + 1 + j] === byte),
@@ -231,12 +249,8 @@ function decodeExtended(bytes: Uint8Array, initial: string | undefined): string 
       g1 = found.g1 ?? g1;
       i += found.bytes.length;
       start = i + 1;
-    } else if (
-      g0 === "ascii" &&
-      (byte === 0x5c || byte === 0x5e || byte === 0x3d || byte === 10 || byte === 13)
-    ) {
-      // Delimiters reset the sets (PS3.5 section 6.1.2.5.3); in a multi-byte G0 the same byte is
-      // half a character
+    } else if (g0 === "ascii" && resetsSets(byte, vr)) {
+      // In a multi-byte G0 the same byte is half a character
       if (g1 !== initial && !multiByteTail(bytes, start, i, g1)) {
         flush(i);
         g1 = initial;

@@ -81,6 +81,7 @@ export function tagOf(keyword: string): Tag | undefined {
  */
 const OTHER_SOP_CLASSES: Readonly<Record<string, string>> = {
   "1.2.840.10008.1.3.10": "Media Storage Directory (DICOMDIR)",
+  "1.2.840.10008.5.1.4.1.1.1": "Computed Radiography Image Storage",
   "1.2.840.10008.5.1.4.1.1.1.1": "Digital X-Ray Image Storage - For Presentation",
   "1.2.840.10008.5.1.4.1.1.1.1.1": "Digital X-Ray Image Storage - For Processing",
   "1.2.840.10008.5.1.4.1.1.1.2": "Digital Mammography X-Ray Image Storage - For Presentation",

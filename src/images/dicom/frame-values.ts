@@ -22,6 +22,7 @@ const MACROS: Readonly<Record<string, readonly string[]>> = {
   ContrastBolusAgentPhase: ["ContrastBolusUsageSequence"],
   TemporalPositionIndex: ["FrameContentSequence"],
   FrameAcquisitionNumber: ["FrameContentSequence"],
+  StackID: ["FrameContentSequence"],
   FrameAcquisitionDateTime: ["FrameContentSequence"],
   NominalPercentageOfCardiacPhase: ["CardiacSynchronizationSequence"],
   NominalCardiacTriggerDelayTime: ["CardiacSynchronizationSequence"],

@@ -74,6 +74,7 @@ const TAG = {
   photometric: 262,
   orientation: 274,
   samples: 277,
+  stripBytes: 279,
   planar: 284,
   tileWidth: 322,
   subDirectories: 330,
@@ -258,6 +259,8 @@ function readEntry(form: TagForm, at: number, directory: Directory): void {
   const code = view.getUint16(at + 2, littleEndian);
   const type = code === RATIONAL && !FRACTIONS.has(tag) ? undefined : TYPES[code];
   const count = number(form, at + 4, word);
+  // Of several strips the decoder looks at each
+  if (tag === TAG.stripBytes && count > 1) return;
   if (type === undefined || count === 0)
     throw corrupt(`The TIFF file's tag ${tag} holds no number of a type that it may have.`);
   if (count > MOST_VALUES)
@@ -311,6 +314,7 @@ function pageOf(directory: Directory): TiffPage {
     throw unsupported(
       "The TIFF image has its colours in separate planes (PlanarConfiguration 2) of tiles, which cannot be read; in strips they can. Convert it.",
     );
+  checkStrip(directory, bits);
   const format = shared(directory, TAG.format);
   // 4 is "undefined", which baseline readers take as unsigned integers
   if (format !== 1 && format !== 4)
@@ -367,6 +371,22 @@ function checkSamples(directory: Directory, photometric: TiffPage["photometric"]
   if (samples > colours && directory.get(TAG.extra)?.[0] === 1)
     throw unsupported(
       "The TIFF image's colours are multiplied by its alpha channel (ExtraSamples 1), so the values that were are lost. Save it without alpha.",
+    );
+}
+
+/**
+ * The decoder takes a lone strip without compression to be as long as its pixels, whatever the file
+ * says, and would read what follows it (the directory, for example) as pixels.
+ */
+function checkStrip(directory: Directory, bits: number): void {
+  const said = directory.get(TAG.stripBytes)?.[0];
+  if (said === undefined || one(directory, TAG.compression, 1) !== 1) return;
+  const samples = one(directory, TAG.samples, 1);
+  const row = Math.ceil((one(directory, TAG.width) * samples * bits) / 8);
+  const needed = row * one(directory, TAG.height);
+  if (!directory.has(TAG.tileWidth) && said < needed)
+    throw errors.truncated_image(
+      `The only strip of the TIFF image has ${said} bytes (StripByteCounts), and its pixels need ${needed}. Send it again from its source.`,
     );
 }
 

@@ -6,7 +6,7 @@
  * deletes the folder and the old result stays.
  *
  *     .NAME.radserve/receipt.json    the mark; moves to NAME.json
- *     .NAME.radserve/files/          new files not yet in place
+ *     .NAME.radserve/NAME.*          new files not yet in place; of 0.6, in a folder files/
  *     .NAME.radserve/previous/       the old result's files, if there are any: to be deleted, or to
  *                                    go back if this one fails
  *     .NAME.radserve/previous.json   the old result's receipt
@@ -220,20 +220,20 @@ async function stage(
   staging: Staging,
   result: Pick<Result, "files" | "allowed" | "delivery"> & { text: Buffer },
 ): Promise<void> {
-  await target.step("make its folder");
-  await staging.makeFolder("files");
   await allOf([
     ...result.files.map(async ({ name, bytes }) => {
       await target.step(`write ${name}`);
-      await writeAndReadBack(staging.at(`files/${name}`), bytes);
+      await writeAndReadBack(staging.fileAt(name), bytes);
     }),
     (async () => {
       await target.step("write the receipt");
       await writeAndReadBack(staging.at(`${MARK}.part`), result.text);
     })(),
     ...(result.delivery === undefined ? [] : [stageDelivery(target, staging, result.delivery)]),
+    // The staging folder's own entry
+    syncFolder(target.dir),
   ]);
-  await allOf([syncFolder(staging.at("files")), syncFolder(target.dir)]);
+  await staging.sync();
   // From the mark on the result is decided: whoever finds it will publish it
   await result.allowed;
   await target.step("mark it complete");

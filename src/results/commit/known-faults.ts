@@ -265,8 +265,8 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
       evidence.image !== undefined &&
       phasesIn(evidence.image, undefined) !== undefined,
     text:
-      "ImagePositionPatient is the same in several frames (times, echoes, b-values): the RTSTRUCT has their contours in one " +
-      "region, and programs that read the SEG by its places unite their masks.",
+      "ImagePositionPatient is the same in several frames (times, echoes, b-values), or tiles of several optical paths show one " +
+      "place: the RTSTRUCT has their contours in one region, and programs that read the SEG by its places unite their masks.",
   },
   {
     before: "0.7.0",

@@ -4,7 +4,7 @@
  */
 import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
-import { lstat, readdir, rename, unlink } from "../../files/disk.js";
+import { anyThere, lstat, readdir, rename, unlink } from "../../files/disk.js";
 import { hashFile, ifMissing, moveIfThere, syncFolder } from "../../files/durable-files.js";
 import {
   deliveryName,
@@ -42,12 +42,14 @@ export async function publish(
   const { dir, name, step } = target;
   const old = await refuseForeign(target, receipt, staging);
   const [place, delivery] = [`${dir}/${receiptName(name)}`, `${dir}/${deliveryName(name)}`];
-  await step("move the old delivery aside");
-  // While the old receipt is in its place, so is the old file of its delivery
-  if (await exists(place))
-    await moveIfThere(delivery, staging.at(PREVIOUS_DELIVERY)).catch(ifTooLong);
-  await step("move the old receipt aside");
-  await moveIfThere(place, staging.at(PREVIOUS));
+  if (old !== undefined) {
+    await step("move the old delivery aside");
+    // While the old receipt is in its place, so is the old file of its delivery
+    if (await exists(place))
+      await moveIfThere(delivery, staging.at(PREVIOUS_DELIVERY)).catch(ifTooLong);
+    await step("move the old receipt aside");
+    await moveIfThere(place, staging.at(PREVIOUS));
+  }
   const fresh = [...filesOf(receipt).keys()];
   const aside = await replaced(target, staging, receipt, old);
   if (aside.length > 0) await staging.makeFolder("previous");
@@ -57,7 +59,7 @@ export async function publish(
   }
   for (const file of fresh) {
     await step(`move ${file} into place`);
-    await moveIfThere(staging.at(`files/${file}`), `${dir}/${file}`);
+    await moveIfThere(staging.fileAt(file), `${dir}/${file}`);
   }
   await step("move the delivery into place");
   await moveIfThere(staging.at(DELIVERY), delivery);
@@ -77,7 +79,7 @@ export async function publish(
 async function leave({ dir, name }: StagingTarget, staging: Staging): Promise<void> {
   // One that is not trusted is kept, too: nothing of it is sent, and whoever knows it can adopt it
   const old = await readDeliveryFile(staging.at(PREVIOUS_DELIVERY), name);
-  if (old?.delivery.open !== true) return staging.remove();
+  if (old === undefined || old.delivery?.open === false) return staging.remove();
   const last = Math.max(
     0,
     ...(await readdir(dir)).map((entry) => undeliveredNumber(entry, name) ?? 0),
@@ -101,7 +103,7 @@ async function replaced(
   for (const [file, hash] of old === undefined ? [] : filesOf(old)) {
     if (!belongsTo(name, file)) continue;
     const mine = fresh.has(file)
-      ? await exists(staging.at(`files/${file}`))
+      ? await exists(staging.fileAt(file))
       : (await hashFile(`${dir}/${file}`)) === hash;
     if (mine) found.push(file);
   }
@@ -118,16 +120,21 @@ async function refuseForeign(
   receipt: Receipt,
   staging: Staging,
 ): Promise<Receipt | undefined> {
-  const found = await readReceipt(`${dir}/${receiptName(name)}`);
+  const place = `${dir}/${receiptName(name)}`;
+  const fresh = [...filesOf(receipt).keys()];
+  // One look for what is the case nearly always
+  const inTheWay = [staging.at(PREVIOUS), ...fresh.map((file) => `${dir}/${file}`)];
+  if (!(await anyThere([place, ...inTheWay]))) return undefined;
+  const found = await readReceipt(place);
   if (found.kind === "foreign") throw nameTaken("a file that is not a receipt of Radserve");
   if (found.kind === "receipt" && !sameImage(found.receipt, receipt.source))
     throw nameTaken("the result of another image");
   const before = found.kind === "receipt" ? found : await readReceipt(staging.at(PREVIOUS), name);
   const old = before.kind === "receipt" ? before.receipt : undefined;
   const ours = new Set(old === undefined ? [] : filesOf(old).keys());
-  for (const file of filesOf(receipt).keys()) {
+  for (const file of fresh) {
     if (ours.has(file) || !(await exists(`${dir}/${file}`))) continue;
-    if (await exists(staging.at(`files/${file}`)))
+    if (await exists(staging.fileAt(file)))
       throw nameTaken("a file that no receipt of this image lists");
   }
   return old;
@@ -146,10 +153,10 @@ export async function rollBack(
   if (await exists(staging.at(MARK))) {
     for (const [file, hash] of filesOf(receipt)) {
       if (!belongsTo(name, file)) continue;
-      const moved = !(await exists(staging.at(`files/${file}`)));
+      const moved = !(await exists(staging.fileAt(file)));
       if (moved && (await hashFile(`${dir}/${file}`)) === hash) {
         await step(`take ${file} back`);
-        await rename(`${dir}/${file}`, staging.at(`files/${file}`));
+        await rename(`${dir}/${file}`, staging.fileAt(file));
       }
     }
     for (const file of await readdir(staging.at("previous")).catch(ifMissing([]))) {
@@ -231,7 +238,7 @@ async function isWhole(
   for (const [file, hash] of filesOf(receipt)) {
     if (!belongsTo(target.name, file)) return false;
     const found =
-      (await hashFile(staging.at(`files/${file}`))) ?? (await hashFile(`${target.dir}/${file}`));
+      (await hashFile(staging.fileAt(file))) ?? (await hashFile(`${target.dir}/${file}`));
     if (found !== hash) return false;
   }
   try {

@@ -18,6 +18,8 @@ export const PREVIOUS = "previous.json";
 /** Names in it of the files that say to where the new and the old result are delivered. */
 export const DELIVERY = "delivery.json";
 export const PREVIOUS_DELIVERY = "previous.delivery.json";
+/** Folder in it where Radserve 0.6 put the new files. */
+const OLDER_FILES = "files";
 /** Opens the folder of that name, and never what a link leads to. */
 const FOLDER_ITSELF = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 /** Retries while a share is busy; each waits a tenth of a second longer than the one before. */
@@ -38,6 +40,8 @@ export class Staging {
   private constructor(
     readonly path: string,
     private readonly fd: number,
+    /** What the names of the new files in it begin with. */
+    private readonly files: "" | `${typeof OLDER_FILES}/`,
   ) {}
 
   /**
@@ -48,17 +52,32 @@ export class Staging {
     const path = `${dir}/${stagingName(name)}`;
     await step("make the staging folder");
     await mkdir(path);
-    return Staging.open(path);
+    return new Staging(path, await openDescriptor(path, FOLDER_ITSELF), "");
   }
 
-  /** Opens the folder itself, never what a link of that name leads to. */
+  /**
+   * Opens one that an earlier holder left: the folder itself, never what a link of that name leads
+   * to.
+   */
   static async open(path: string): Promise<Staging> {
-    return new Staging(path, await openDescriptor(path, FOLDER_ITSELF));
+    const fd = await openDescriptor(path, FOLDER_ITSELF);
+    try {
+      const isOlder = await exists(`${descriptorPath(fd)}/${OLDER_FILES}`);
+      return new Staging(path, fd, isOlder ? `${OLDER_FILES}/` : "");
+    } catch (error) {
+      closeSync(fd);
+      throw error;
+    }
   }
 
   /** Path of an entry, through the open descriptor. */
   at(entry: string): string {
     return `${descriptorPath(this.fd)}/${entry}`;
+  }
+
+  /** Path of a new file that is not yet in place: no other entry ends as its name does. */
+  fileAt(name: string): string {
+    return this.at(`${this.files}${name}`);
   }
 
   /** Makes a folder in it, where there is none yet. */

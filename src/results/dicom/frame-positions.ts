@@ -27,7 +27,8 @@ export function framePositions(
   parts: readonly PhaseSegment[] | undefined,
 ): Dataset {
   const frameOfReference = frameOfReferenceOf(attributes);
-  const isSlide = frameOfReference !== undefined && grid.sources !== undefined;
+  const isSlide =
+    frameOfReference !== undefined && grid.sources !== undefined && typeof phases !== "string";
   const slide = isSlide ? slideGeometry(image, attributes) : undefined;
   if (slide !== undefined)
     return {
@@ -265,7 +266,7 @@ function dimension(organization: string, keyword: string, group: string, label: 
 /**
  * The modules of a segmentation of tiles on a slide (PS3.3 C.8.12.14, A.51.5.1): each frame says
  * which tile it is, and rows and columns of the total pixel matrix are dimensions, unless several
- * frames show one tile.
+ * frames of a segment show one tile: those of several focal planes.
  */
 function tilePositions({
   image,
@@ -280,21 +281,26 @@ function tilePositions({
 }): Dataset {
   const { channels, bySegment, organization: organizationOf } = channelsOf(parts);
   const { tiles, origin, spacing } = slide;
-  const distinct =
-    new Set(tiles.map(({ row, column }) => `${row} ${column}`)).size === tiles.length;
+  const places = tiles.map(({ row, column }) => `${row} ${column}`);
+  const distinct = channels.every((segment) => {
+    const frames = framesOf(segment, grid);
+    return new Set(frames.map((frame) => places[frame])).size === frames.length;
+  });
   const organization = organizationOf(distinct ? "tile" : "stack");
   const ranks = {
     row: rankOf(tiles.map(({ row }) => row)),
     column: rankOf(tiles.map(({ column }) => column)),
   };
   const perFrame = channels.flatMap((segment) =>
-    tiles.map((tile, frame) =>
-      frameItem(grid, segment, frame, {
+    framesOf(segment, grid).map((frame) => {
+      const tile = tiles[frame];
+      if (tile === undefined) throw new Error("Every frame has its tile");
+      return frameItem(grid, segment, frame, {
         place: distinct ? [ranks.row(tile.row), ranks.column(tile.column)] : [frame + 1],
         stack: distinct ? {} : { StackID: "1", InStackPositionNumber: frame + 1 },
         groups: { PlanePositionSlideSequence: [tileItem(tile)] },
-      }),
-    ),
+      });
+    }),
   );
   const thickness = declaredThickness(image, attributes, 0);
   const byTile = [

@@ -15,6 +15,7 @@ import { frameOfReferenceOf, isThicknessAssumed } from "./frame-positions.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
 import { hasOwnPositions, sourceGrid, volumeGrid, type Masks } from "./grid.js";
 import { segmentationForm, type FrameOutputs } from "./segments.js";
+import { opticalPaths } from "./slide.js";
 import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
 import type { Making, Material } from "./objects/kind.js";
 import { segBytesOf, tooLong } from "./objects/seg.js";
@@ -87,7 +88,7 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
     warnings: [
       ...warnings,
       ...made.flatMap((each) => (isWritten(each) ? [] : notWritten(each.kind, each.why))),
-      ...placesLeftOut(written, phases),
+      ...placesLeftOut(written, request, phases),
       ...thicknessAssumed(written, subject, masks),
       ...valuesLeftOut(attributes),
     ],
@@ -105,16 +106,34 @@ const hasSeg = (written: readonly Written[]): boolean => written.some(({ kind })
 export function phasesIn(image: Image, ownGrid: ObjectsRequest["ownGrid"]): Subject["phases"] {
   const { attributes } = image;
   if (attributes === undefined || ownGrid !== undefined || isAdrift(image)) return undefined;
+  const paths = opticalPaths(image, attributes);
+  if (paths !== undefined) return paths;
   if (!hasOwnPositions(image, attributes)) return undefined;
   const phases = phasesOf(image, attributes);
   return typeof phases === "string" || phases.length > 1 ? phases : undefined;
 }
 
-/** A SEG whose frames would lie one in the other for who reads it by geometry has no places. */
-function placesLeftOut(written: readonly Written[], phases: Subject["phases"]): Warning[] {
-  if (typeof phases !== "string" || !hasSeg(written)) return [];
-  const message = `The SEG does not say where its frames lie: ${phases}. It refers to the source's frames.`;
+/**
+ * A SEG says nowhere where its frames lie if they would overlap for programs that read it by
+ * geometry, or if only some frames of the source have a place.
+ */
+function placesLeftOut(
+  written: readonly Written[],
+  { image, ownGrid }: ObjectsRequest,
+  phases: Subject["phases"],
+): Warning[] {
+  const isOfSource = ownGrid === undefined && !isAdrift(image);
+  const why = typeof phases === "string" ? phases : isOfSource ? partlyPlaced(image) : undefined;
+  if (why === undefined || !hasSeg(written)) return [];
+  const message = `The SEG does not say where its frames lie: ${why}. It refers to the source's frames.`;
   return [{ code: "place_left_out", message }];
+}
+
+function partlyPlaced(image: Image): string | undefined {
+  const frames = Array.from({ length: image.frameCount }, (_, frame) => frame);
+  const without = frames.filter((frame) => image.plane(frame) === undefined).length;
+  if (without === 0 || without === frames.length) return undefined;
+  return `${without} of the source's ${frames.length} frames have no position or orientation`;
 }
 
 function thicknessAssumed(
@@ -125,7 +144,7 @@ function thicknessAssumed(
   if (masks === undefined || !hasSeg(written) || !isThicknessAssumed(subject, masks.grid))
     return [];
   const message =
-    "The source does not say how thick its frames are (SliceThickness), and they do not lie evenly: the SEG makes them as thick as a pixel is wide, so that readers place them. Take no volumes from it.";
+    "The source does not say how thick its frames are, neither by SliceThickness nor by an even distance: the SEG makes them as thick as a pixel is wide, so that readers place them. Take no volumes from it.";
   return [{ code: "thickness_assumed", message }];
 }
 

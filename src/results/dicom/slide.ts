@@ -3,6 +3,8 @@
  * C.8.12.14, C.8.12.6.1, C.7.6.17.3). Positions that the source does not give and that do not
  * follow from it are never made up.
  */
+import { groupsBy } from "../../base/groups.js";
+import type { Phase } from "../../images/dicom/shared-places.js";
 import type { Attributes, Image } from "../../images/image.js";
 
 /** Plane Position (Slide) of a frame. */
@@ -53,15 +55,66 @@ export function slideGeometry(image: Image, attributes: Attributes): SlideGeomet
   return tiles === undefined ? undefined : { ...matrix, tiles };
 }
 
-/** The positions that the functional groups give; undefined if a frame has none. */
-function givenTiles({ frameCount }: Image, attributes: Attributes): TilePosition[] | undefined {
+/**
+ * The tiles by their optical path (PS3.3 C.8.12.5), where several show the same place; undefined
+ * where no two do, or the image is no slide. A word instead where the paths do not tell them apart.
+ */
+export function opticalPaths(
+  image: Image,
+  attributes: Attributes,
+): readonly Phase[] | string | undefined {
+  const geometry = slideGeometry(image, attributes);
+  if (geometry === undefined || areApart(geometry.tiles)) return undefined;
+  const pathOf = opticalPathsOf(image, attributes, geometry);
+  const paths = groupsBy(geometry.tiles.keys(), pathOf);
+  const isParted = [...paths].every(
+    ([path, frames]) =>
+      path !== undefined && areApart(frames.flatMap((frame) => geometry.tiles[frame] ?? [])),
+  );
+  if (!isParted)
+    return "several of its tiles show the same place, and OpticalPathIdentifier does not tell them apart";
+  return [...paths].map(([path, frames]) => ({ name: `OpticalPathIdentifier ${path}`, frames }));
+}
+
+const areApart = (tiles: readonly TilePosition[]): boolean =>
+  new Set(tiles.map(({ row, column, z }) => `${row} ${column} ${z}`)).size === tiles.length;
+
+/** OpticalPathIdentifier of frames: TILED_FULL has all tiles of a path one after the other. */
+function opticalPathsOf(
+  image: Image,
+  attributes: Attributes,
+  matrix: Pick<SlideGeometry, "rows" | "columns">,
+): (frame: number) => string | undefined {
+  const itemOf = functionalGroup(attributes, "OpticalPathIdentificationSequence");
+  const described = attributes.sequence("OpticalPathSequence") ?? [];
+  const isFull = attributes.string("DimensionOrganizationType") === "TILED_FULL";
+  const { across, down } = tilesOf(matrix, image);
+  const offset = attributes.number("ConcatenationFrameOffsetNumber") ?? 0;
+  return (frame) => {
+    const item = itemOf(frame);
+    if (item !== undefined) return item.string("OpticalPathIdentifier");
+    if (!isFull) return undefined;
+    const path = Math.floor((offset + frame) / (across * down));
+    return described[path]?.string("OpticalPathIdentifier") ?? String(path + 1);
+  };
+}
+
+/** The item of a functional group that a frame has, or that all frames share. */
+function functionalGroup(
+  attributes: Attributes,
+  keyword: string,
+): (frame: number) => Attributes | undefined {
   const perFrame = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   const shared = attributes.sequence("SharedFunctionalGroupsSequence")?.[0];
+  return (frame) => perFrame[frame]?.sequence(keyword)?.[0] ?? shared?.sequence(keyword)?.[0];
+}
+
+/** The positions that the functional groups give; undefined if a frame has none. */
+function givenTiles({ frameCount }: Image, attributes: Attributes): TilePosition[] | undefined {
+  const itemOf = functionalGroup(attributes, "PlanePositionSlideSequence");
   const tiles: TilePosition[] = [];
   for (let frame = 0; frame < frameCount; frame++) {
-    const group = [perFrame[frame], shared]
-      .map((groups) => groups?.sequence("PlanePositionSlideSequence")?.[0])
-      .find((found) => found !== undefined);
+    const group = itemOf(frame);
     const [row, column, x, y, z] = [
       group?.number("RowPositionInTotalImagePixelMatrix"),
       group?.number("ColumnPositionInTotalImagePixelMatrix"),
@@ -88,8 +141,7 @@ function fullTiles(
   matrix: Omit<SlideGeometry, "tiles">,
 ): TilePosition[] | undefined {
   const { frameCount, format } = image;
-  const across = Math.ceil(matrix.columns / format.columns);
-  const down = Math.ceil(matrix.rows / format.rows);
+  const { across, down } = tilesOf(matrix, image);
   const paths =
     attributes.number("NumberOfOpticalPaths") ??
     attributes.sequence("OpticalPathSequence")?.length ??
@@ -108,6 +160,15 @@ function fullTiles(
     return tileAt(matrix, row, column);
   });
 }
+
+/** How many tiles the total pixel matrix has along its rows and its columns. */
+const tilesOf = (
+  { rows, columns }: Pick<SlideGeometry, "rows" | "columns">,
+  { format }: Image,
+) => ({
+  across: Math.ceil(columns / format.columns),
+  down: Math.ceil(rows / format.rows),
+});
 
 /** @param row and column from 0 */
 function tileAt(

@@ -42,6 +42,15 @@ export function checkSides(claimed: Claimed): Warning[] {
       message:
         "The image calls itself left in one place and right in another; no side is taken from it.",
     });
+  // Computed once for each output, and only where the image does not say its side
+  const middles = new Map<number, readonly (SourcePoint | undefined)[]>();
+  const middle = (o: number, index: number) => {
+    const result = results[o];
+    if (result === undefined) return undefined;
+    const known = middles.get(o) ?? kindOfGiven(result).middles?.(result) ?? [];
+    middles.set(o, known);
+    return known[index];
+  };
   for (const { output, label, o, index } of sidedLabels(outputs)) {
     for (const finding of findings) {
       if (!finding.present || finding.label !== label.label || !resultKindOf(output).isOf(finding))
@@ -54,7 +63,7 @@ export function checkSides(claimed: Claimed): Warning[] {
       if (views && stated.has(label.side)) continue;
       if (stated.has(other)) throw otherSide(label.label, label.side, other);
       if (stated.has(label.side)) continue;
-      const at = pointOf(finding, results[o], index);
+      const at = pointOf(finding) ?? middle(o, index);
       warnings.push(...unconfirmed(image, finding, label, at));
     }
   }
@@ -109,15 +118,9 @@ function unconfirmed(
   return [{ code: "laterality_doubtful", message }];
 }
 
-/** The middle of what a finding marks; undefined if it marks nothing. */
-function pointOf(
-  { box, point }: Finding,
-  result: EngineOutput | undefined,
-  index: number,
-): SourcePoint | undefined {
-  if (box !== undefined) return { x: (box.x0 + box.x1) / 2, y: (box.y0 + box.y1) / 2 };
-  if (point !== undefined) return point;
-  return result === undefined ? undefined : kindOfGiven(result).middle?.(result, index);
+/** Where a finding lies that is a box or a point. */
+function pointOf({ box, point }: Finding): SourcePoint | undefined {
+  return box === undefined ? point : { x: (box.x0 + box.x1) / 2, y: (box.y0 + box.y1) / 2 };
 }
 
 /**

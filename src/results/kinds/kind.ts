@@ -84,8 +84,8 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
   drawnOver?: boolean;
   /** Whether those layers show anything. */
   isMarked?: (result: Result) => boolean;
-  /** The middle of what is marked of a label. */
-  middle?: (result: Result, label: number) => SourcePoint | undefined;
+  /** The middle of what is marked of each label; undefined where nothing is. */
+  middles?: (result: Result) => (SourcePoint | undefined)[];
   /**
    * Lays the output for a part into the whole: outside it nothing is marked. Memory of the part is
    * given back.

@@ -67,7 +67,7 @@ export const segmentation: ResultKind<Segmentation, OutputOfKind<"segmentation">
   row,
   marks,
   isMarked: ({ counts }) => counts.some((pixels) => pixels > 0),
-  middle,
+  middles,
   laidBack: (result, box, whole) => {
     const { mask, fractions } = result;
     const laid = {
@@ -330,18 +330,35 @@ function marks(
   return { masks: planes, heat: [] };
 }
 
-function middle(result: OutputOfKind<"segmentation">, index: number): SourcePoint | undefined {
-  const { mask, rows, columns, overlapping, slices = 1 } = result;
-  const length = rows * columns * slices;
-  const [from, value] = overlapping ? [index * length, 1] : [0, index + 1];
-  let [count, x, y] = [0, 0, 0];
-  for (let i = 0; i < length; i++) {
-    if (mask[from + i] !== value) continue;
-    count++;
-    x += i % columns;
-    y += Math.floor(i / columns) % rows;
+/** In one pass over all labels: a CT of the whole body has 80 million voxels and 117 of them. */
+function middles({
+  mask,
+  rows,
+  columns,
+  slices = 1,
+  overlapping,
+  counts: { length },
+}: OutputOfKind<"segmentation">): (SourcePoint | undefined)[] {
+  // By the number of the label, from 1
+  const counts = new Float64Array(length + 1);
+  const [x, y] = [new Float64Array(length + 1), new Float64Array(length + 1)];
+  for (let at = 0, line = 0; at < mask.length; line++) {
+    const row = line % rows;
+    const before = overlapping ? Math.floor(line / (rows * slices)) : 0;
+    for (let column = 0; column < columns; column++, at++) {
+      const value = mask[at] ?? 0;
+      if (value === 0) continue;
+      const label = before + value;
+      counts[label] = (counts[label] ?? 0) + 1;
+      x[label] = (x[label] ?? 0) + column;
+      y[label] = (y[label] ?? 0) + row;
+    }
   }
-  return count === 0 ? undefined : { x: x / count + 0.5, y: y / count + 0.5 };
+  return Array.from({ length }, (_, i) => {
+    const count = counts[i + 1] ?? 0;
+    if (count === 0) return undefined;
+    return { x: (x[i + 1] ?? 0) / count + 0.5, y: (y[i + 1] ?? 0) / count + 0.5 };
+  });
 }
 
 /** Groups of `box.slices` planes, each laid into a group of `grid.slices` planes of zeros. */

@@ -4,10 +4,11 @@
  * is rewritten when something of it was sent or proven. The receipt does not change: it says what
  * was found, and this what became of it.
  */
+import { lstat } from "node:fs/promises";
 import { z } from "zod";
 import { errors } from "../../base/errors.js";
 import { storedJson } from "../../base/stored-json.js";
-import { withPlain } from "../../files/durable-files.js";
+import { ifMissing, withPlain } from "../../files/durable-files.js";
 import { fillFrom } from "../../files/descriptor.js";
 import { checkSeal, distrust, macSchema, seal, TO_TRUST, type Trust } from "./seal.js";
 import { PLAIN_NAME, uid } from "./uid.js";
@@ -172,23 +173,33 @@ export function deliveryOf(
   return { schema: DELIVERY_SCHEMA, ...asked, open: true, destinations: to };
 }
 
+/** A file in the place of a delivery's; without a delivery where it is none (any more). */
+export type DeliveryFile =
+  | { delivery: Delivery; trust: Trust }
+  | { delivery: undefined; trust: Extract<Trust, { trusted: false }> };
+
+const DAMAGED = { delivery: undefined, trust: { trusted: false, why: "wrong_mac" } } as const;
+
 /**
- * What a file says, and whether it is trusted; undefined where there is none, or something else.
+ * What a file says, and whether it is trusted; undefined where there is none.
  * @param name NAME of the result that it is of
  */
 export async function readDeliveryFile(
   file: string,
   name: string,
-): Promise<{ delivery: Delivery; trust: Trust } | undefined> {
-  return withPlain(file, async (fd, { size }) => {
-    if (size > LONGEST) return undefined;
+): Promise<DeliveryFile | undefined> {
+  const found = await withPlain<DeliveryFile>(file, async (fd, { size }) => {
+    if (size > LONGEST) return DAMAGED;
     const room = Buffer.alloc(size);
     const bytes = room.subarray(0, await fillFrom(fd, room));
     const trust = await checkSeal("delivery", name, bytes);
     const delivery = deliverySchema.safeParse(storedJson(bytes)).data;
     delete delivery?.mac;
-    return delivery && { delivery, trust };
+    return delivery === undefined ? DAMAGED : { delivery, trust };
   });
+  if (found !== undefined) return found;
+  // A link or a folder in its place
+  return lstat(file).then(() => DAMAGED, ifMissing(undefined));
 }
 
 /** The same; undefined, too, where the file is not trusted. */

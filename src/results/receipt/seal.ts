@@ -9,7 +9,7 @@
  * them check. A thread has the keys that were known when it was started, and looks at the folder
  * again before it uses them.
  */
-import { createHmac, timingSafeEqual } from "node:crypto";
+import { createHmac, timingSafeEqual, type KeyObject } from "node:crypto";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
@@ -52,7 +52,7 @@ const WORDS = {
   no_receipt: "it is not a receipt, or is too large",
 };
 /** Why a file is not trusted, in words. */
-export const distrust = ({ why }: Extract<Trust, { trusted: false }>): string => WORDS[why];
+export const distrust = (trust: Trust): string => (trust.trusted ? "" : WORDS[trust.why]);
 export const TO_TRUST =
   "If it is yours, run radserve adopt on it: that computes it again, and signs what is equal.";
 
@@ -164,28 +164,48 @@ export async function resultKeyIds(): Promise<string[]> {
   return ring.keys.map(({ kid }) => kid);
 }
 
-/** A key that was made of one of the keys of results, for one purpose. */
-export interface DerivedKey {
+/** What was made, for one purpose, of a key that was made of one of the keys of results. */
+export interface DerivedKey<T> {
   /** The id of the key that it was made of. */
   id: string;
-  /** 32 bytes. */
-  key: Buffer;
+  key: T;
 }
 
 /**
- * Keys for what all nodes of an installation have to read, and nobody else: the one that is used
- * now first, then those of before. None where there is no key of results.
- * @param purpose keys of two purposes have nothing in common
+ * Keys for what all nodes of an installation have to read, and nobody else. They are made once:
+ * Node.js takes longer to take a key of bytes than to use it.
  */
-export async function derivedKeys(purpose: string): Promise<DerivedKey[]> {
-  await ring.fresh();
-  const signs = signingKey(ring.keys);
-  return [...ring.keys]
-    .sort((a, b) => Number(b === signs) - Number(a === signs))
-    .map(({ kid, verify }) => ({
-      id: kid,
-      key: createHmac("sha256", verify).update(`radserve.derived/1\0${purpose}`).digest(),
-    }));
+export class DerivedKeys<T> {
+  #of: readonly Key[] = [];
+  #made: readonly DerivedKey<T>[] = [];
+
+  /**
+   * @param purpose keys of two purposes have nothing in common
+   * @param take makes of the 32 bytes of a key what it is used as
+   */
+  constructor(
+    private readonly purpose: string,
+    private readonly take: (key: Buffer) => T,
+  ) {}
+
+  /**
+   * The one that is used now first, then those of before. None where there is no key of results.
+   */
+  async all(): Promise<readonly DerivedKey<T>[]> {
+    await ring.fresh();
+    const { keys } = ring;
+    if (keys === this.#of) return this.#made;
+    const signs = signingKey(keys);
+    this.#made = [...keys]
+      .sort((a, b) => Number(b === signs) - Number(a === signs))
+      .map(({ kid, verify }) => ({ id: kid, key: this.take(this.#bytesOf(verify)) }));
+    this.#of = keys;
+    return this.#made;
+  }
+
+  #bytesOf(key: KeyObject): Buffer {
+    return createHmac("sha256", key).update(`radserve.derived/1\0${this.purpose}`).digest();
+  }
 }
 
 function begun(kind: Sealed, name: string, { verify }: Key) {

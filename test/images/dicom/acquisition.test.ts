@@ -273,6 +273,7 @@ t.test("frames of one file", async (t) => {
     ["TemporalPositionIndex", (i) => content({ TemporalPositionIndex: 1 + (i % 2) })],
     ["TemporalPositionIndex", (i) => content({ TemporalPositionIndex: i < 3 ? 1 : 2 })],
     ["FrameAcquisitionNumber", (i) => content({ FrameAcquisitionNumber: 1 + (i % 2) })],
+    ["StackID", (i) => content({ StackID: i % 2 === 0 ? "A" : "B" })],
     [
       "AcquisitionTime",
       (i) => content({ FrameAcquisitionDateTime: i % 2 ? "20260101100030" : "20260101100000" }),
@@ -291,6 +292,8 @@ t.test("frames of one file", async (t) => {
   t.strictSame(await frames(() => sync(75)), []);
   t.strictSame(await frames((i) => content({ TemporalPositionIndex: i })), []);
   t.strictSame(await frames((i) => content({ FrameAcquisitionNumber: i < 3 ? 1 : 2 })), []);
+  t.strictSame(await frames((i) => content({ StackID: i < 3 ? "A" : "B" })), []);
+  t.strictSame(await frames((i) => content({ StackID: String(i) })), [], "a stack for each frame");
 });
 
 t.test("the case", { skip: existsSync(CASE) ? false : `${CASE} is not there` }, async (t) => {

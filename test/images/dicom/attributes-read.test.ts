@@ -18,7 +18,7 @@ import { readInput } from "../../../src/inference/read-input.js";
 import { sha256 } from "../../../src/files/durable-files.js";
 import { lossiness } from "../../../src/results/dicom/modules.js";
 import { statedSides } from "../../../src/results/findings/sides.js";
-import { slideGeometry } from "../../../src/results/dicom/slide.js";
+import { opticalPaths, slideGeometry } from "../../../src/results/dicom/slide.js";
 import {
   anatomyOfSeries,
   leftOut,
@@ -325,6 +325,7 @@ const BASES: Readonly<Record<string, Attributes>> = {
   },
   sparse: {
     ...GREY,
+    NumberOfFrames: "2",
     Modality: "SM",
     ImageOrientationSlide: "0\\-1\\0\\-1\\0\\0",
     TotalPixelMatrixRows: 4,
@@ -334,19 +335,18 @@ const BASES: Readonly<Record<string, Attributes>> = {
       { XOffsetInSlideCoordinateSystem: "20", YOffsetInSlideCoordinateSystem: "40" },
     ],
     SharedFunctionalGroupsSequence: [{ PixelMeasuresSequence: [{ PixelSpacing: "0.001\\0.001" }] }],
-    PerFrameFunctionalGroupsSequence: [
-      {
-        PlanePositionSlideSequence: [
-          {
-            RowPositionInTotalImagePixelMatrix: 1,
-            ColumnPositionInTotalImagePixelMatrix: 1,
-            XOffsetInSlideCoordinateSystem: "20",
-            YOffsetInSlideCoordinateSystem: "40",
-            ZOffsetInSlideCoordinateSystem: "0",
-          },
-        ],
-      },
-    ],
+    PerFrameFunctionalGroupsSequence: ["1", "2"].map((path) => ({
+      PlanePositionSlideSequence: [
+        {
+          RowPositionInTotalImagePixelMatrix: 1,
+          ColumnPositionInTotalImagePixelMatrix: 1,
+          XOffsetInSlideCoordinateSystem: "20",
+          YOffsetInSlideCoordinateSystem: "40",
+          ZOffsetInSlideCoordinateSystem: "0",
+        },
+      ],
+      OpticalPathIdentificationSequence: [{ OpticalPathIdentifier: path }],
+    })),
   },
   part: {
     ...GREY,
@@ -516,6 +516,7 @@ async function facts(attributes: Attributes): Promise<{ facts: string; said: str
     sides: [...statedSides(image, undefined)],
     lossiness: lossiness(image, set),
     tiles: slideGeometry(image, set),
+    paths: opticalPaths(image, set),
     part: partCaveats(set),
     other: [
       "FrameOfReferenceUID",
@@ -643,6 +644,10 @@ const REASONS: readonly [reason: string, keywords: string][] = [
   [
     "without all of them no place on the slide is written (docs/results.md)",
     "ImageOrientationSlide TotalPixelMatrixRows TotalPixelMatrixColumns XOffsetInSlideCoordinateSystem YOffsetInSlideCoordinateSystem ZOffsetInSlideCoordinateSystem RowPositionInTotalImagePixelMatrix ColumnPositionInTotalImagePixelMatrix DimensionOrganizationType OpticalPathSequence TotalPixelMatrixOriginSequence PlanePositionSlideSequence",
+  ],
+  [
+    "a path without a name has its number; tiles of one place without a path have none, with a warning (`place_left_out`)",
+    "OpticalPathIdentificationSequence OpticalPathIdentifier",
   ],
   ["slices lie by SliceVector where nothing points to it, too", "FrameIncrementPointer"],
   [

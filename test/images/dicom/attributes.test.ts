@@ -97,7 +97,23 @@ t.test("character sets (the examples of PS3.5 annexes H to K)", (t) => {
     ["unknown term", ["ISO_IR 999"], Buffer.from("a\xe9", "latin1"), "a\ufffd"],
   ];
   for (const [name, terms, bytes, expected] of cases)
-    t.equal(textDecoder(terms)(bytes), expected, name);
+    t.equal(textDecoder(terms)(bytes, "PN"), expected, name);
+  t.end();
+});
+
+t.test("sets are reset at the delimiters of the VR alone (PS3.5 section 6.1.2.5.3)", (t) => {
+  const cyrillic = textDecoder(["ISO 2022 IR 100", "ISO 2022 IR 144"]);
+  const korean = textDecoder(["", "ISO 2022 IR 149"]);
+  const text = (said: string) => Buffer.from(said, "latin1");
+  for (const vr of ["LO", "SH", "LT", "UT"]) {
+    t.equal(cyrillic(text("\x1b-L\xb6=\xb6^\xb6"), vr), "Ж=Ж^Ж", vr);
+    t.equal(korean(text("\x1b$)C\xfb\xf3^\xfb\xf3"), vr), "洪^洪", vr);
+  }
+  t.equal(cyrillic(text("\x1b-L\xb6=\xb6^\x1b-L\xb6"), "PN"), "Ж=¶^Ж");
+  for (const delimiter of ["\t", "\n", "\f", "\r"])
+    t.equal(cyrillic(text(`\x1b-L\xb6${delimiter}\xb6`), "LT"), `Ж${delimiter}¶`);
+  t.equal(cyrillic(text("\x1b-L\xb6\\\xb6"), "LO"), "Ж\\¶", "between values");
+  t.equal(cyrillic(text("\x1b-L\xb6\\\xb6"), "LT"), "Ж\\Ж", "within the only value");
   t.end();
 });
 

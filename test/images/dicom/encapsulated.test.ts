@@ -2,6 +2,7 @@ import { deflateRawSync } from "node:zlib";
 import t from "tap";
 import { readCodestream } from "../../../src/images/dicom/codestream.js";
 import { constantFrameLimit } from "../../../src/images/dicom/decode-check.js";
+import { decodable, transferSyntax } from "../../../src/images/dicom/transfer-syntax.js";
 import { readImage } from "../../../src/images/read-image.js";
 import {
   attributesOf,
@@ -63,6 +64,24 @@ t.test("lossless codings give back what was coded", async (t) => {
         );
       t.equal(image.format.photometricInterpretation, layout.samples === 3 ? "RGB" : "MONOCHROME2");
     }
+});
+
+t.test("each syntax of compressed frames is read", async (t) => {
+  const raw = picture(LAYOUTS["8-bit grey"]!);
+  for (const { uid, name } of decodable()) {
+    const { codestream } = transferSyntax(uid);
+    if (codestream === undefined) continue;
+    const coder: Coder = codestream === "jpeg" ? "jpeg-lossless" : codestream;
+    const image = await readImage(
+      dicomFile({
+        transferSyntax: uid,
+        attributes: attributesOf(raw),
+        pixels: { fragments: [await compress(coder, raw)] },
+      }),
+    );
+    t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(raw.data), name);
+    t.equal(image.source.transferSyntaxUid, uid);
+  }
 });
 
 /**

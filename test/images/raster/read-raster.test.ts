@@ -368,6 +368,25 @@ t.test("an animated PNG is its first picture, with a warning", async (t) => {
   t.strictSame(warned(await readImage(file)), ["animation_dropped"]);
 });
 
+t.test("a lone strip without compression that is shorter than its pixels", async (t) => {
+  for (const form of [{}, { bigEndian: true }, { bigTiff: true }])
+    for (const values of [[0], [3]])
+      await refuses(
+        t,
+        tiffFile([{ ...greyPage, more: [{ tag: 279, type: 4, values }] }], form),
+        "truncated_image",
+        /only strip .*StripByteCounts.* need 4/,
+        `${values[0]} of 4 bytes`,
+      );
+  // A count beyond the pixels, or none at all, leaves no doubt about them
+  for (const values of [[5], []]) {
+    const image = await readImage(
+      tiffFile([{ ...greyPage, more: [{ tag: 279, type: 4, values }] }]),
+    );
+    t.strictSame([...(await pixels(image))], [...four]);
+  }
+});
+
 t.test("cut and broken files", async (t) => {
   const noise = Uint8Array.from({ length: 64 * 64 }, (_, i) => (i * 7919) % 251);
   const source = sharp(noise, raw(64, 64, 1)).toColourspace("b-w");

@@ -2,7 +2,15 @@
  * kill -9 before every single change that a commit makes on disk: afterwards it is all or nothing.
  */
 import { execFile } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t from "tap";
@@ -111,17 +119,42 @@ for (const [where, base] of [
   });
 }
 
+/** The first step after the mark: its process has decided the result and published nothing. */
+const MARKED = 1 + Object.keys(NEW).length + 1 + 1;
+
 t.test("killed again and again while it recovers", async (t) => {
   const dir = t.testdir({ x: {} }) + "/x";
   const { files, receipt } = sample(NAME, "pixels", OLD);
   await withName(dir, NAME, {}, (held) => held.commit(files, receipt));
   const steps: string[] = [];
-  // The first step after the mark: its process has decided the result and published nothing.
-  const marked = 1 + 1 + Object.keys(NEW).length + 1 + 1;
-  t.equal((await commitIn(dir, marked)).killed, true);
+  t.equal((await commitIn(dir, MARKED)).killed, true);
   t.ok(readdirSync(dir).includes(`.${NAME}.radserve`));
   for (let step = 1; step < 5; step++) t.equal((await commitIn(dir, step)).killed, true);
   await withName(dir, NAME, { onStep: (step) => void steps.push(step) }, () => Promise.resolve());
   t.ok(steps.length > 0, "the last one still had something to do");
   t.equal(await state(dir), "new");
 });
+
+for (const [what, harm, wanted] of [
+  ["is finished", () => undefined, "new"],
+  [
+    "in which a file was harmed is put back",
+    (folder: string) => writeFileSync(`${folder}/${NAME}.c.png`, "harmed"),
+    "old",
+  ],
+] as const)
+  t.test(`what 0.6 left, with its files in a folder of their own, ${what}`, async (t) => {
+    const dir = t.testdir({ x: {} }) + "/x";
+    const { files, receipt } = sample(NAME, "pixels", OLD);
+    await withName(dir, NAME, {}, (held) => held.commit(files, receipt));
+    // Both receipts are aside, and one file of two is in place
+    t.equal((await commitIn(dir, MARKED + 5)).killed, true);
+    const staging = `${dir}/.${NAME}.radserve`;
+    const staged = readdirSync(staging).filter((name) => name.startsWith(NAME));
+    t.equal(staged.length, 1);
+    mkdirSync(`${staging}/files`);
+    for (const name of staged) renameSync(`${staging}/${name}`, `${staging}/files/${name}`);
+    harm(`${staging}/files`);
+    t.same(await recoverFolder(dir), [NAME]);
+    t.equal(await state(dir), wanted);
+  });

@@ -255,6 +255,14 @@ t.test("segments and regions of phases", { skip: needs(ADDON) }, async (t) => {
   t.equal(unknown.rtstruct, undefined);
   t.ok(unknown.codes.includes("output_not_written"));
   t.ok(unknown.codes.includes("place_left_out"));
+
+  const without = { z: 3, group: { PlanePositionSequence: undefined } };
+  const partly = await run(fileOf([{ z: 0 }, without, { z: 6 }], patient, bright));
+  t.ok(partly.codes.includes("place_left_out"), "one frame of three has no position");
+  t.strictSame(
+    places(partly.seg).map(([, z]) => z),
+    Array(6).fill(undefined),
+  );
   t.equal(unknown.seg?.string("FrameOfReferenceUID"), undefined);
   t.strictSame(named(unknown.seg?.sequence("SegmentSequence"), "SegmentLabel").length > 0, true);
 
@@ -266,6 +274,9 @@ t.test("segments and regions of phases", { skip: needs(ADDON) }, async (t) => {
     ),
   );
   t.ok(uneven.codes.includes("thickness_assumed"));
+  const single = await run(fileOf([{ z: 0 }], patient, bright));
+  t.ok(single.codes.includes("thickness_assumed"), "of one frame, too");
+  t.equal(single.seg?.string("FrameOfReferenceUID"), "1.2.3.4");
   t.equal(uneven.seg?.string("FrameOfReferenceUID"), "1.2.3.4");
   const measures = uneven.seg
     ?.sequence("SharedFunctionalGroupsSequence")?.[0]

@@ -100,7 +100,8 @@ t.test("a segmentation of slide tiles", { skip: needs(ADDON) }, async (t) => {
     );
     const paths = answer.models[0]!.outputs.map(({ path }) => path);
     const path = paths.find((each) => each.endsWith(`.${kind}.dcm`))!;
-    return { path, inputPath, seg: openFile(readFileSync(path)).attributes };
+    const { warnings } = answer.models[0]!;
+    return { path, inputPath, warnings, seg: openFile(readFileSync(path)).attributes };
   };
   const isValid = (path: string) =>
     commandsAre("dciodvfy") !== false || objectErrors(path).length === 0;
@@ -182,10 +183,75 @@ t.test("a segmentation of slide tiles", { skip: needs(ADDON) }, async (t) => {
     t.ok(isValid(path));
   });
 
-  await t.test("frames of several optical paths share their places", async (t) => {
-    const { seg, path } = await run(slide({ NumberOfOpticalPaths: 2 }, 2 * TILES));
-    t.strictSame(positionsOf(seg).slice(0, 12), [...PLACES, ...PLACES]);
-    t.strictSame(pointersOf(seg), ["Segment", "Frame"]);
+  const placed = ([row, column, x, y]: (typeof PLACES)[number]): Attributes => ({
+    PlanePositionSlideSequence: [
+      {
+        RowPositionInTotalImagePixelMatrix: row,
+        ColumnPositionInTotalImagePixelMatrix: column,
+        XOffsetInSlideCoordinateSystem: String(x),
+        YOffsetInSlideCoordinateSystem: String(y),
+      },
+    ],
+  });
+  const labelsOf = (seg: Read) =>
+    seg.sequence("SegmentSequence")!.map((item) => item.string("SegmentLabel"));
+  const segmentOfFrames = (seg: Read) =>
+    seg
+      .sequence("PerFrameFunctionalGroupsSequence")!
+      .map((groups) => groups.sequence("SegmentIdentificationSequence")![0]!)
+      .map((item) => item.number("ReferencedSegmentNumber"));
+
+  await t.test("tiles of several optical paths are of segments of their own", async (t) => {
+    const named = [{ OpticalPathIdentifier: "DAPI" }, { OpticalPathIdentifier: "CY5" }];
+    const identified = (path: number): Attributes => ({
+      OpticalPathIdentificationSequence: [named[path]!],
+    });
+    const sparse = [0, 1].flatMap((path) =>
+      PLACES.map((tile) => ({ ...placed(tile), ...identified(path) })),
+    );
+    const cases: [string, Attributes, string[]][] = [
+      ["by their number", { NumberOfOpticalPaths: 2 }, ["1", "2"]],
+      ["by their names", { OpticalPathSequence: named }, ["DAPI", "CY5"]],
+      [
+        "by what each frame says",
+        {
+          DimensionOrganizationType: "TILED_SPARSE",
+          OpticalPathSequence: named,
+          PerFrameFunctionalGroupsSequence: sparse,
+        },
+        ["DAPI", "CY5"],
+      ],
+    ];
+    for (const [what, more, paths] of cases) {
+      const { seg, path, warnings } = await run(slide(more, 2 * TILES));
+      t.strictSame(
+        labelsOf(seg),
+        ["bright", "dark"].flatMap((label) =>
+          paths.map((name) => `${label} (OpticalPathIdentifier ${name})`),
+        ),
+        what,
+      );
+      t.strictSame(positionsOf(seg), Array(4).fill(PLACES).flat(), what);
+      t.strictSame(
+        segmentOfFrames(seg),
+        [1, 2, 3, 4].flatMap((n) => Array<number>(TILES).fill(n)),
+        what,
+      );
+      t.strictSame(pointersOf(seg), ["Segment", "Row", "Column"], what);
+      t.strictSame(warnings, [], what);
+      t.ok(isValid(path), what);
+    }
+  });
+
+  await t.test("tiles of one place that nothing tells apart have none", async (t) => {
+    const twice = [PLACES[0]!, PLACES[0]!].map(placed);
+    const more = {
+      DimensionOrganizationType: "TILED_SPARSE",
+      PerFrameFunctionalGroupsSequence: twice,
+    };
+    const { seg, path, warnings } = await run(slide(more, 2));
+    t.strictSame(positionsOf(seg).flat(), Array(16).fill(undefined));
+    t.match(warnings, [{ code: "place_left_out", message: /OpticalPathIdentifier/ }]);
     t.ok(isValid(path));
   });
 

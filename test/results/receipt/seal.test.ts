@@ -294,6 +294,8 @@ t.test("what readers differ over is no receipt and no delivery", async (t) => {
     writeFileSync(at(dir), edit(written));
     t.same(await trustOf(at(dir)), { kind: "foreign", why: "no_receipt" }, what);
     writeFileSync(`${dir}/delivery`, edit(delivery));
-    t.equal(await readDeliveryFile(`${dir}/delivery`, NAME), undefined, `${what}, of a delivery`);
+    const found = await readDeliveryFile(`${dir}/delivery`, NAME);
+    t.match(found, { delivery: undefined, trust: { trusted: false } }, `${what}, of a delivery`);
   }
+  t.equal(await readDeliveryFile(`${dir}/none`, NAME), undefined);
 });

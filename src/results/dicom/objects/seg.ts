@@ -299,8 +299,8 @@ async function maskFault(
     if (fault !== undefined) return fault;
   }
   const planeAt = segmentPlanes(model, outputs, rows * columns);
-  const isSource = grid.sources !== undefined;
-  const tiles = isSource ? slideGeometry(subject.image, subject.attributes)?.tiles : undefined;
+  const isPlaced = grid.sources !== undefined && typeof subject.phases !== "string";
+  const tiles = isPlaced ? slideGeometry(subject.image, subject.attributes)?.tiles : undefined;
   const seen = new Set<string>();
   for (const [index, groups] of frames.entries()) {
     const number = segmentOfFrame(groups);
