@@ -393,12 +393,14 @@ const EARLIER_NAMES = { doors: "gateway" };
 
 /**
  * The values of one source under the names that settings have now.
+ * @param place what its texts begin with
  * @param nameOf how the source writes a key
  * @param warn gets a text for each earlier name
  * @throws ConfigError where the earlier name and the new one have different values
  */
 function underNewNames(
   values: Readonly<Record<string, unknown>>,
+  place: string,
   nameOf: (key: string) => string,
   warn: (warning: string) => void,
 ): Record<string, unknown> {
@@ -408,12 +410,12 @@ function underNewNames(
     const { [earlier]: value, ...others } = now;
     if (key in others && others[key] !== value)
       throw new ConfigError(
-        `${nameOf(key)}: expected the value of ${nameOf(earlier)}, which is the earlier name of the same setting; ` +
+        `${place}${nameOf(key)}: expected the value of ${nameOf(earlier)}, which is the earlier name of the same setting; ` +
           `found another. Remove ${nameOf(earlier)}.`,
       );
     now = { ...others, [key]: value };
     warn(
-      `${nameOf(earlier)} is now called ${nameOf(key)}. Rename it: the next version will not know the earlier name.`,
+      `${place}${nameOf(earlier)} is now called ${nameOf(key)}. Rename it: the next version will not know the earlier name.`,
     );
   }
   return now;
@@ -595,7 +597,7 @@ function fromEnvironment(
     const text = environment[variableOf(key)];
     return text === undefined ? [] : [[key, text] as const];
   });
-  const values = underNewNames(Object.fromEntries(texts), variableOf, warn);
+  const values = underNewNames(Object.fromEntries(texts), "", variableOf, warn);
   return Object.fromEntries(
     Object.entries(shape).flatMap(([key, type]) => {
       const text = values[key];
@@ -642,8 +644,8 @@ export function loadConfig(options: ConfigOptions = {}): Config {
   const warnings = misspelt(environment, features);
   const warn = (warning: string) => void warnings.push(warning);
   const overrides = fromEnvironment(environment, shape, warn);
-  const inFile = (key: string) => `${file ?? "configuration"}: ${key}`;
-  const merged = { ...underNewNames({ ...values }, inFile, warn), ...overrides };
+  const inFile = `${file ?? "configuration"}: `;
+  const merged = { ...underNewNames({ ...values }, inFile, (key) => key, warn), ...overrides };
   // The core's own are among them
   const whole = z.strictObject(shape) as unknown as z.ZodObject<CoreShape>;
   const parsed = whole.safeParse(merged, AS_IT_IS);
@@ -652,7 +654,7 @@ export function loadConfig(options: ConfigOptions = {}): Config {
       const key = field.split(/[.[]/)[0] ?? field;
       // Within a list of names the name itself is quoted; within objects the place helps.
       const place = field.includes(".") ? field.slice(key.length) : "";
-      const where = key in overrides ? variableOf(key) + place : inFile(field);
+      const where = key in overrides ? variableOf(key) + place : inFile + field;
       return `${where}: ${key === "database_url" ? withoutFound(message) : message}.`;
     });
     throw new ConfigError(lines.join("\n"));

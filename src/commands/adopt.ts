@@ -237,18 +237,18 @@ class Adoption {
       if (now.kind !== "receipt" || receiptText(now.receipt) !== receiptText(receipt))
         return ["refused", "it was replaced while it was verified"];
       if (isDue) await this.#write(this.place.receipt, await signedText(receipt, name));
-      const delivery = await readDeliveryFile(this.place.delivery, name);
-      if (delivery !== undefined) {
-        const { trust } = delivery;
-        if (!isOfReceipt(delivery.delivery, receipt))
+      const found = await readDeliveryFile(this.place.delivery, name);
+      if (found !== undefined) {
+        const { delivery, trust } = found;
+        if (delivery !== undefined && !isOfReceipt(delivery, receipt))
           return [
             "refused",
             "its file .NAME.delivery.json names objects that are not the receipt's",
           ];
-        if (!trust.trusted && trust.why === "wrong_mac")
+        if (!trust.trusted && (delivery === undefined || trust.why === "wrong_mac"))
           return ["refused", `its file .NAME.delivery.json is not trusted: ${distrust(trust)}`];
-        if (!trust.trusted || trust.key_id !== this.key)
-          await this.#write(this.place.delivery, await deliveryText(delivery.delivery, name));
+        if (delivery !== undefined && (!trust.trusted || trust.key_id !== this.key))
+          await this.#write(this.place.delivery, await deliveryText(delivery, name));
       }
       return [isDue ? "signed_again" : "trusted"];
     };
@@ -257,7 +257,7 @@ class Adoption {
 
   async #write(file: string, text: string): Promise<void> {
     if (this.options.dryRun === true) return;
-    await replaceFile(path.dirname(file), path.basename(file), text);
+    await replaceFile(path.dirname(file), path.basename(file), text, { side: "output" });
     giveToOwnerOf(path.dirname(file), file);
   }
 }

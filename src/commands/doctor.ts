@@ -24,7 +24,7 @@ function configuration(config: Config): Diagnosis[] {
     shared(good("work", `role ${role}, models on ${providers.join(" and ")}, ${threads} threads`)),
     good("configuration", config.file ?? "environment and defaults only"),
     ...config.warnings.map((warning) =>
-      bad("environment", warning, "Correct the name or remove it."),
+      bad("settings", warning, "Correct the name, or remove what means nothing."),
     ),
   ];
 }

@@ -70,7 +70,7 @@ export async function whereObjectsAre(receipt: string): Promise<OnTheWay[]> {
   const found = await readDeliveryFile(file, name);
   if (found === undefined) return [];
   const { delivery, trust } = found;
-  if (!trust.trusted)
+  if (delivery === undefined || !trust.trusted)
     return [{ what: `the file ${file}`, outcome: "result_untrusted", message: distrust(trust) }];
   const { destinations, events = [] } = delivery;
   return [

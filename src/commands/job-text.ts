@@ -15,7 +15,7 @@ export function done({ counts }: Job): number {
 }
 
 /** Nothing more will happen to it by itself. */
-export function hasEnded({ state, counts }: Job): boolean {
+export function hasEnded({ state, counts }: Pick<Job, "state" | "counts">): boolean {
   return state === "completed" || (state === "cancelled" && counts.running === 0);
 }
 

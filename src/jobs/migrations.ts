@@ -1,7 +1,11 @@
 /** The bulk tables, in a schema of their own, and their changes from release to release. */
 import type { Pool, PoolClient, QueryConfig } from "pg";
+import { durations } from "../base/durations.js";
 import { transaction, type Queryable } from "./database.js";
 import { BulkUnavailable } from "./database-trouble.js";
+
+/** The first version of the tables in which a node says its release. */
+const NODES_TELL_THEIR_RELEASE = 11;
 
 /** Any fixed number: whoever holds it makes or changes tables, others wait. */
 const MIGRATION_LOCK = 7_233_018;
@@ -181,11 +185,14 @@ export interface Migrated {
 /**
  * Brings the tables up to this release; many nodes may start at once. If some of them are gone,
  * what is left is kept under another name, and all are made anew: jobs without items would end at
- * once as if all were done. Throws if the database is of a newer release.
+ * once as if all were done. Throws if the database is of a newer release, or if other nodes of one
+ * that knows no pins work with it.
+ * @param node this one's number: what it left itself is no other node
  */
-export function migrate(pool: Pool): Promise<Migrated> {
+export function migrate(pool: Pool, node?: string): Promise<Migrated> {
   return inTurn(pool, async (client) => {
     const setAside = await setAsideParts(client);
+    await refuseEarlierNodes(client, node);
     await client.query("create schema if not exists radserve");
     await client.query(
       "create table if not exists radserve.migration (version integer primary key, applied_at timestamptz default now())",
@@ -194,6 +201,25 @@ export function migrate(pool: Pool): Promise<Migrated> {
     const { rows } = await client.query<{ id: string }>("select id from radserve.origin");
     return { origin: rows[0]?.id ?? "", made, ...(setAside === undefined ? {} : { setAside }) };
   });
+}
+
+/**
+ * Releases up to 0.6 would run images of any job, and pass over what they do not know of its
+ * request. Such a node goes on until it is restarted, and is refused then (`knownVersion`).
+ */
+async function refuseEarlierNodes(client: Queryable, node?: string): Promise<void> {
+  if ((await tablesIn(client, "radserve", ["migration", "instance"])).length < 2) return;
+  if ((await versionOf(client)) >= NODES_TELL_THEIR_RELEASE) return;
+  const { rows } = await client.query<{ name: string }>(
+    `select coalesce(to_jsonb(i) ->> 'name', box::text) as name from radserve.instance i
+     where box is distinct from $1 and beat_at > now() - make_interval(secs => $2) order by name`,
+    [node, durations.nodeLease / 1000],
+  );
+  if (rows.length === 0) return;
+  throw new BulkUnavailable(
+    `Nodes of 0.6 or earlier work with this database: ${rows.map(({ name }) => name).join(", ")}.`,
+    "Stop them: this node then takes over by itself (docs/operations.md, upgrading from 0.6).",
+  );
 }
 
 /** Runs work in a transaction while no other node makes or changes tables. */
@@ -299,11 +325,11 @@ async function knownVersion(client: Queryable): Promise<number> {
 }
 
 /**
- * Looks whether this release and this user can use the tables, if there are any. Makes nothing;
- * throws if they cannot.
+ * Looks whether this node can use the tables, if there are any. Makes nothing; throws as `migrate`.
  */
-export async function checkTables(client: Queryable): Promise<void> {
+export async function checkTables(client: Queryable, node?: string): Promise<void> {
   if ((await tablesIn(client, "radserve", ["migration"])).length > 0) await knownVersion(client);
+  await refuseEarlierNodes(client, node);
 }
 
 /** @returns the version that was there before */

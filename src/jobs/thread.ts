@@ -178,7 +178,7 @@ const originFile = path.join(config.state_dir, "bulk-origin");
  * @param jobs of which it is known that they are lost
  */
 async function recognise({ pool }: Database, jobs: readonly string[] = []): Promise<void> {
-  const { origin, made, setAside } = await migrate(pool);
+  const { origin, made, setAside } = await migrate(pool, await nodeId(config.state_dir));
   const known = (await readFile(originFile, "utf8").catch(() => "")).trim();
   if (setAside !== undefined || (known !== "" && known !== origin)) {
     // Whoever reads the log finds it in answers

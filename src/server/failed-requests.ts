@@ -49,9 +49,14 @@ export class FailedRequests {
       this.#bySubject.delete(oldest);
   }
 
+  /** Whether some of a subject are remembered. */
+  has(subject: string): boolean {
+    return (this.#bySubject.get(subject)?.length ?? 0) > 0;
+  }
+
   /** There is a result now. */
   succeeded(of: Named & { subject: string }): void {
-    if (this.#bySubject.has(of.subject)) this.#bySubject.set(of.subject, this.#without(of));
+    if (this.has(of.subject)) this.#bySubject.set(of.subject, this.#without(of));
   }
 
   #without(of: Named & { subject: string }): FailedRequest[] {

@@ -114,8 +114,8 @@ export const upload = endpointByHttp(
         overwrite: query.overwrite === "true",
         mostBytes,
         minimumFreeBytes: config.minimum_free_disk,
-        check: (sha256) => {
-          if (query.sha256 !== undefined && query.sha256 !== sha256)
+        check: (content) => {
+          if (query.sha256 !== undefined && query.sha256 !== content.sha256())
             throw errors.bad_request(
               "Expected the bytes that sha256 names; other bytes came. Nothing was written; send the file again.",
             );

@@ -235,16 +235,21 @@ const namedSchema = singleRequestSchema
 
 /** Remembers what fails, as far as it names an image. */
 const inferAndRemember: Handler = async (ctx, services) => {
-  const { data } = namedSchema.safeParse(ctx.request.body);
-  if (data === undefined) return inferSingle(ctx, services);
-  const named = { request_id: ctx.state.requestId, subject: callerOf(ctx).subject, ...data };
+  const { failed } = services;
+  const { subject } = callerOf(ctx);
+  const named = () => {
+    const { data } = namedSchema.safeParse(ctx.request.body);
+    return data && { request_id: ctx.state.requestId, subject, ...data };
+  };
   try {
     await inferSingle(ctx, services);
   } catch (error) {
-    services.failed.add(named, asRadserveError(error));
+    const request = named();
+    if (request !== undefined) failed.add(request, asRadserveError(error));
     throw error;
   }
-  services.failed.succeeded(named);
+  const request = failed.has(subject) ? named() : undefined;
+  if (request !== undefined) failed.succeeded(request);
 };
 
 export const singleInference: Endpoint = {

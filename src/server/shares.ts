@@ -18,7 +18,7 @@ import { holdsSomething } from "../files/folder-mark.js";
 import { FORBIDDEN } from "../files/path-judgement.js";
 import { replacePrivately } from "../files/private-file.js";
 import { leaveRootMark, ROOT_MARK, rootMark } from "../files/root-mark.js";
-import { patiently } from "../files/usable.js";
+import { faultOfError, patiently, SILENT } from "../files/usable.js";
 import type { BulkFigures } from "../jobs/messages.js";
 import type { SeenRoot } from "../jobs/nodes.js";
 import type { Condition } from "./condition.js";
@@ -137,11 +137,17 @@ export class Shares {
     const number = all.filter((one) => one.name === name).indexOf(needed) + 1;
     const before = this.#roots.find((one) => one.side === side && one.number === number);
     const root = { side, number, folder, needed, contradicted: before?.contradicted ?? 0 } as const;
-    const found = await patiently(`root ${folder}`, () => lookAtRoot(folder)).catch(
-      () => undefined,
+    const found = await patiently(`root ${folder}`, () => lookAtRoot(folder)).then(
+      (answer) => answer ?? SILENT,
+      faultOfError,
     );
-    const looked: LookedRoot = { ...root, ...(found ?? NOTHING_SEEN) };
-    if (needed.fault !== undefined || found === undefined) return looked;
+    if ("condition" in found) {
+      // Its mark is not missing: nobody knows what it is
+      const fault = needed.fault ?? { ...found, condition: "share_unavailable" };
+      return { ...root, ...NOTHING_SEEN, needed: { ...needed, fault } };
+    }
+    const looked: LookedRoot = { ...root, ...found };
+    if (needed.fault !== undefined) return looked;
     const isContradicted = looked.empty && this.#seeing(looked) !== undefined;
     // At the start nobody waits for a second look
     const looks = this.#known ? looked.contradicted + 1 : LOOKS_UNTIL_EMPTY;

@@ -23,6 +23,7 @@ import { TestCa } from "../support/certificates.js";
 import { asNobody, Doctor, set, type Finding, type Planted } from "../support/doctor-faults.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { databaseUrl, sharedDatabase } from "../support/postgres.js";
+import { AS_0_6_LEAVES_THEM } from "../support/tables.js";
 import { expiredToken, freePort, radserve, root, type Place } from "../support/server.js";
 
 const main = path.join(root, "dist/src/main.js");
@@ -456,6 +457,21 @@ const PLANTED: Planted[] = [
     fix: /Upgrade this one/,
   },
   {
+    fault: "a node of 0.6 at work with the database",
+    plant: async (place, t) => {
+      const { pool, url } = await sharedDatabase(t);
+      await pool.query(AS_0_6_LEAVES_THEM);
+      await pool.query(
+        `insert into radserve.instance (id, box, process, works, ready, name)
+         values (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), true, true, 'ct-room')`,
+      );
+      place.environment["DATABASE_URL"] = url;
+    },
+    finding: "bulk database",
+    found: /Nodes of 0\.6 or earlier work with this database: ct-room\./,
+    fix: /Stop them/,
+  },
+  {
     fault: "a CA of PostgreSQL that is not there",
     plant: set(
       "DATABASE_URL",
@@ -594,7 +610,7 @@ const PLANTED: Planted[] = [
   {
     fault: "a misspelt setting",
     plant: set("RADSERVE_OUTPUT_ROOT", "/srv"),
-    finding: "environment",
+    finding: "settings",
     found: /RADSERVE_OUTPUT_ROOT means nothing here; the nearest known is RADSERVE_OUTPUT_ROOTS/,
     fix: /Correct the name/,
   },

@@ -1,8 +1,8 @@
 /** How many jobs one subject may have open. */
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { bulkPlace, startBulk, writeMany } from "../support/bulk.js";
+import { bulkPlace, hold, nameOf, startBulk, writeMany } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { issueToken } from "../support/server.js";
 
@@ -20,14 +20,19 @@ t.test("open jobs of one subject", { skip: needs(ADDON) }, async (t) => {
   t.match(await ended(failed), { counts: { failed: 1 } });
 
   const many = path.join(place.input, "many");
-  writeMany(many, 500);
+  writeMany(many, 8);
   const bodyOf = (n: number) => ({
     input_folder_path: many,
     output_folder_path: path.join(place.output, String(n)),
     idempotency_key: String(n),
   });
+  const all = Array.from({ length: 8 }, (_, n) => n);
+  // No job ends before the test lets it
+  const releases = await Promise.all(
+    all.map((n) => hold(t, bodyOf(n).output_folder_path, [nameOf(0)])),
+  );
   const asked = await Promise.all(
-    Array.from({ length: 8 }, async (_, n) => {
+    all.map(async (n) => {
       const answer = await send("POST", "/bulk_inference", bodyOf(n));
       const id = String(answer.body["job_id"]);
       if (answer.status === 202) await send("POST", `/bulk_inference/${id}/pause`);
@@ -45,8 +50,8 @@ t.test("open jobs of one subject", { skip: needs(ADDON) }, async (t) => {
       details: { limit: most },
     });
     t.equal(headers.get("Retry-After"), "30");
-    const folder = bodyOf(n).output_folder_path;
-    t.strictSame(existsSync(folder) ? readdirSync(folder) : [], [], "no mark of it is left");
+    await releases[n]!();
+    t.strictSame(readdirSync(bodyOf(n).output_folder_path), [], "no mark of it is left");
   }
   const [first, second] = taken;
   t.match(
@@ -64,6 +69,7 @@ t.test("open jobs of one subject", { skip: needs(ADDON) }, async (t) => {
   t.ok(await submit(bodyOf(first!.n), other), "another subject has its own");
 
   t.match(await send("DELETE", `/bulk_inference/${second!.id}`), { status: 200 });
+  await releases[second!.n]!();
   await ended(second!.id);
   t.match(await send("POST", `/bulk_inference/${failed}/retry`), { status: 200 });
 });

@@ -19,6 +19,7 @@ import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
   bulkPlace,
+  hold,
   JOB_PAGES,
   nameOf,
   startBulk,
@@ -32,6 +33,8 @@ import { issueToken, PNG } from "../support/server.js";
 
 /** Images of a job that is still at work when smaller ones have ended. */
 const MANY = 400;
+/** More of them than run at once: where they are held, a job stands. */
+const MIDDLE = Array.from({ length: 16 }, (_, i) => nameOf(MANY / 2 + i));
 const SR = "1.2.840.10008.5.1.4.1.1.88.33";
 
 t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
@@ -349,6 +352,7 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("cancelled half way", async (t) => {
     writeMany(at("many"), MANY);
+    const release = await hold(t, out("many"), MIDDLE);
     const id = await submit({
       input_folder_path: at("many"),
       output_folder_path: out("many"),
@@ -357,6 +361,7 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
     await bulk.until(id, ({ counts }) => counts.succeeded >= 5);
     const cancelled = await send("DELETE", `/bulk_inference/${id}`);
     t.match(cancelled, { status: 200, body: { state: "cancelled", counts: { queued: 0 } } });
+    await release();
     const job = await ended(id);
     t.equal(job.state, "cancelled");
     t.ok(job.counts.cancelled > 0 && job.counts.succeeded >= 5);
@@ -383,6 +388,8 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("paused by hand, and not starved by a larger job", async (t) => {
+    const releaseMiddle = await hold(t, out("large"), MIDDLE);
+    const releaseLast = await hold(t, out("large"), [nameOf(MANY - 1)]);
     const large = await submit({
       input_folder_path: at("many"),
       output_folder_path: out("large"),
@@ -397,6 +404,7 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
       status: 200,
       body: { state: "paused", paused_reason: { code: "paused_by_request" } },
     });
+    await releaseMiddle();
     const still = await bulk.until(large, ({ counts }) => counts.running === 0);
     const small = await submit({ input_folder_path: at("list"), output_folder_path: out("small") });
     await ended(small);
@@ -411,6 +419,7 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
       output_folder_path: out("second"),
     });
     const { finished_at: early } = await ended(second);
+    await releaseLast();
     const last = await ended(large);
     t.match(last, { state: "completed", counts: { succeeded: MANY } });
     t.ok(

@@ -7,7 +7,7 @@ import { migrate } from "../../src/jobs/migrations.js";
 import { bulkPlace, startBulk } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
-import { BEFORE_NODES_ARE_COMPARED } from "../support/tables.js";
+import { AS_0_6_LEAVES_THEM } from "../support/tables.js";
 
 t.test("jobs of the gateway's earlier subject are the gateway's", async (t) => {
   const { pool } = await sharedDatabase(t);
@@ -23,11 +23,7 @@ t.test("jobs of the gateway's earlier subject are the gateway's", async (t) => {
   // A job of the same key that is there already keeps the earlier one from being its twin
   const left = await add("doors", "b");
   await add("alice", "a");
-  // As 0.6 leaves the tables
-  await pool.query(
-    `${BEFORE_NODES_ARE_COMPARED}
-     delete from radserve.migration where version >= 10`,
-  );
+  await pool.query(AS_0_6_LEAVES_THEM);
   for (let starts = 0; starts < 2; starts++) {
     await migrate(pool);
     const { rows } = await pool.query<{ id: string; subject: string }>(
@@ -44,6 +40,37 @@ t.test("jobs of the gateway's earlier subject are the gateway's", async (t) => {
   await migrate(pool);
   const { rows } = await pool.query("select subject from radserve.job where id = $1", [later]);
   t.strictSame(rows, [{ subject: "doors" }], "once: it is a subject like any other now");
+});
+
+t.test("tables of 0.6 are left as they are while another node works with them", async (t) => {
+  const { pool } = await sharedDatabase(t);
+  await pool.query(AS_0_6_LEAVES_THEM);
+  const add = async (name: string, seconds: number) => {
+    const node = randomUUID();
+    await pool.query(
+      `insert into radserve.instance (id, box, process, works, ready, name, beat_at)
+       values (gen_random_uuid(), $1, gen_random_uuid(), true, true, $2, now() - make_interval(secs => $3))`,
+      [node, name, seconds],
+    );
+    return node;
+  };
+  const version = async () =>
+    (
+      await pool.query<{ version: number }>(
+        "select max(version) as version from radserve.migration",
+      )
+    ).rows[0]?.version;
+  await add("killed", 60);
+  const own = await add("own", 0);
+  await add("ct-room", 0);
+  await t.rejects(migrate(pool, own), {
+    code: "bulk_unavailable",
+    message: /of 0\.6 or earlier.*: ct-room\. Stop/,
+  });
+  t.equal(await version(), 9, "and goes on with them");
+  await pool.query("delete from radserve.instance where name = 'ct-room'");
+  await migrate(pool, own);
+  t.ok(((await version()) ?? 0) > 9, "what was killed, and this node's own past, is no other node");
 });
 
 t.test(

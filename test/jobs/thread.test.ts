@@ -124,8 +124,11 @@ t.test("an image that a crashed thread asked for is no image of the next", { ski
   const before = ended();
   writeFileSync(path.join(crashes, "again"), "");
   await server.logged(() => ended() > before);
-  await until("an image is at its second attempt", async () =>
-    (await bulk.items(one)).some(({ attempts }) => attempts === 2),
+  const isAgain = (items: readonly { attempts: number }[]) =>
+    items.some(({ attempts }) => attempts === 2);
+  // Until the next thread is there, the answer is 503
+  await until("an image is at its second attempt", () =>
+    bulk.items(one).then(isAgain, () => false),
   );
   const two = await bulk.submit(next!);
   await bulk.until(two, ({ counts }) => counts.succeeded === 2 && counts.running === 1);

@@ -229,7 +229,13 @@ const outputProblems = (
   const manifest = shipped(layout === "NCDHW" ? "examples/brain-tissue-3d" : "ct-tissue");
   manifest.inputs[0]!.layout = layout;
   manifest.outputs = [{ ...output, tensor: "y" } as ModelOutput];
-  const graph = { inputs: [], outputs: [tensor("y", ...found)], float16: false, metadata: {} };
+  const graph = {
+    inputs: [],
+    outputs: [tensor("y", ...found)],
+    float16: false,
+    activations: {},
+    metadata: {},
+  };
   return checkGraph(manifest, graph).filter(({ path }) => path.startsWith("outputs"));
 };
 
@@ -311,9 +317,13 @@ t.test("an input's type, dimensions, channels and sides are the graph's", (t) =>
   const problems = (change: object, inputs: TensorInfo[] = [tensor("x", [-1, 1, -1, -1])]) => {
     const manifest = shipped("ct-tissue");
     Object.assign(manifest.inputs[0]!, { tensor: "x", size: { kind: "source" }, ...change });
-    return checkGraph(manifest, { inputs, outputs: [], float16: false, metadata: {} }).filter(
-      ({ path }) => path.startsWith("inputs"),
-    );
+    return checkGraph(manifest, {
+      inputs,
+      outputs: [],
+      float16: false,
+      activations: {},
+      metadata: {},
+    }).filter(({ path }) => path.startsWith("inputs"));
   };
   t.strictSame(problems({}), []);
   t.match(problems({ tensor: "image" }), [
@@ -350,6 +360,7 @@ t.test("boxes and scores run box by box", (t) => {
       inputs: [],
       outputs: [tensor(output.boxes.tensor, boxes), tensor(output.scores.tensor, scores)],
       float16: false,
+      activations: {},
       metadata: {},
     }).filter(({ path }) => path.startsWith("outputs"));
   const labels = output.labels.length;
@@ -453,6 +464,7 @@ t.test("a detection table and the graph's axes", (t) => {
       inputs: [],
       outputs: [tensor("output0", shape)],
       float16: false,
+      activations: {},
       metadata: {},
     }).filter(({ path }) => path.startsWith("outputs"));
   for (const shape of [

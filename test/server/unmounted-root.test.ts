@@ -2,13 +2,25 @@
  * A root whose share went away, at a mount point that the server's user may not use: what the node
  * says, and what it does not advise.
  */
-import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, realpathSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { createLog } from "../../src/base/log.js";
 import { folders } from "../../src/commands/doctor/folders.js";
+import type { Config } from "../../src/config.js";
+import { isAbsent, watchRoots } from "../../src/files/absent-roots.js";
+import { patiently } from "../../src/files/usable.js";
 import { Shares } from "../../src/server/shares.js";
 import { configOf, makePlace } from "../support/server.js";
+
+/** What a node without a database sees of its roots. */
+const sharesOf = (config: Config): Shares =>
+  new Shares({
+    config,
+    spool: () => undefined,
+    jobs: () => ({ nodes: [], self: null, trouble: null }),
+    log: createLog("silent"),
+  });
 
 t.test("a mount point is no folder to be opened for writing", async (t) => {
   const place = makePlace();
@@ -19,12 +31,7 @@ t.test("a mount point is no folder to be opened for writing", async (t) => {
   writeFileSync(path.join(config.state_dir, "roots-seen.json"), JSON.stringify(seen));
   // As docs/operations.md advises it; whoever is root may write there all the same
   chmodSync(place.output, 0o555);
-  const shares = new Shares({
-    config,
-    spool: () => undefined,
-    jobs: () => ({ nodes: [], self: null, trouble: null }),
-    log: createLog("silent"),
-  });
+  const shares = sharesOf(config);
   await shares.look();
   t.match(shares.conditions(), [
     {
@@ -38,4 +45,28 @@ t.test("a mount point is no folder to be opened for writing", async (t) => {
   const [found] = (await folders(config)).filter(({ name }) => name === "output root");
   t.match(found, { ok: false, found: /is not mounted/, fix: /^Mount the share/ });
   t.notMatch(JSON.stringify([shares.conditions(), found]), /Let the server's user write/);
+});
+
+t.test("a root that is slow to say what it is has lost no mark", async (t) => {
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  const config = configOf(place);
+  mkdirSync(config.state_dir, { recursive: true, mode: 0o700 });
+  writeFileSync(path.join(place.output, ".radserve-root"), "a-name\n");
+  const output = realpathSync(place.output);
+  watchRoots({ input: [realpathSync(place.input)], output: [output] });
+  const shares = sharesOf(config);
+  await shares.look();
+  t.strictSame(shares.conditions(), []);
+  // A look at it does not end, and the next one is not begun beside it
+  let answer: ((found: object) => void) | undefined;
+  const held = new Promise<object>((resolve) => (answer = resolve));
+  const waited = patiently(`root ${place.output}`, () => held);
+  await shares.look();
+  t.match(shares.conditions(), [{ where: "output root", message: /does not answer/ }]);
+  t.notOk(isAbsent("output", output), "requests are not refused for it");
+  answer?.({ mark: "a-name", empty: false, mounted: false });
+  await waited;
+  await shares.look();
+  t.strictSame(shares.conditions(), []);
 });

@@ -174,10 +174,13 @@ t.test(
       output_folder_path: path.join(place.output, "many"),
     };
     const main = olderProgram(place);
+    const later = Array.from({ length: 60 }, (_, i) => nameOf(60 + i));
+    const release = await hold(t, folders.output_folder_path, later);
     const before = await startServer({ ...place, main });
     const id = await bulkOf(before).submit(folders);
     await bulkOf(before).until(id, ({ counts }) => counts.succeeded > 0);
     t.match(await bulkOf(before).send("POST", `/bulk_inference/${id}/pause`), { status: 200 });
+    await release();
     t.equal(await stop(before), 0);
     await changeTables(place, OLDER_TABLES);
 
@@ -319,12 +322,15 @@ t.test(
     t.teardown(() => to.stop());
     const place = bulkPlace(t, { DATABASE_URL: urlOf(from) });
     writeMany(path.join(place.input, "many"), 40);
+    const names = Array.from({ length: 40 }, (_, i) => nameOf(i));
+    const release = await hold(t, path.join(place.output, "many"), names);
     const first = await startServer(place);
     const id = await bulkOf(first).submit({
       input_folder_path: path.join(place.input, "many"),
       output_folder_path: path.join(place.output, "many"),
     });
     await bulkOf(first).send("POST", `/bulk_inference/${id}/pause`);
+    await release();
     t.equal(await stop(first), 0);
     const dump = execFileSync(path.join(bin, "pg_dump"), ["--no-owner", urlOf(from)], {
       maxBuffer: 1 << 28,

@@ -6,7 +6,8 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import { tried } from "../../base/errno.js";
-import { inspectDatabase } from "../../jobs/database.js";
+import { knownNodeId } from "../../files/node-id.js";
+import { inspectDatabase, type Queryable } from "../../jobs/database.js";
 import { checkTables } from "../../jobs/migrations.js";
 import { BulkUnavailable } from "../../jobs/database-trouble.js";
 import { databasesOf } from "../../jobs/feature.js";
@@ -162,7 +163,9 @@ export async function bulkDatabase(
 ): Promise<Diagnosis[]> {
   const forJobs = await Promise.all(features.flatMap((feature) => feature.jobs?.() ?? []));
   try {
-    const found = await inspectDatabase(config, checkTables, databasesOf(forJobs));
+    const node = await knownNodeId(config.state_dir).catch(() => undefined);
+    const look = (client: Queryable) => checkTables(client, node);
+    const found = await inspectDatabase(config, look, databasesOf(forJobs));
     return [good("bulk database", found)];
   } catch (error) {
     if (!(error instanceof BulkUnavailable)) throw error;

@@ -19,8 +19,9 @@ import {
   type LoadedSession,
 } from "../../models/load.js";
 import { madeUpProblem } from "../../models/made-up-image.js";
-import { rawProblems } from "../../models/raw-outputs.js";
+import { activatedAgain, rawProblems } from "../../models/raw-outputs.js";
 import {
+  graphPaths,
   readModelFolder,
   resolveThresholds,
   type FolderReport,
@@ -132,7 +133,7 @@ async function runProblems(
   try {
     await trials?.require(folder, model);
     const loaded = await loadSession(folder, model, engine, providers);
-    const { message, problems } = await unitProblems(engine, loaded, model);
+    const { message, problems } = await unitProblems(folder, engine, loaded, model);
     unloadSession(engine, loaded);
     return message === undefined
       ? problems
@@ -144,6 +145,7 @@ async function runProblems(
 
 /** Of a model of parts those of the first part that has any. */
 async function unitProblems(
+  folder: string,
   engine: Engine,
   loaded: LoadedSession,
   { manifest, site }: SoundModel,
@@ -152,7 +154,12 @@ async function unitProblems(
     const own = { ...loaded, id: loaded.ids[place] ?? loaded.id };
     const sound = { manifest: unit.manifest, thresholds: resolveThresholds(unit.manifest, site) };
     const message = await madeUpProblem(engine, own, sound);
-    const problems = message === undefined ? await rawProblems(engine, own, unit.manifest) : [];
+    const problems: Problem[] = [];
+    if (message === undefined) {
+      const [path] = await graphPaths(folder, unit.manifest);
+      problems.push(...activatedAgain(unit.manifest, await engine.inspectGraph(path)));
+      problems.push(...(await rawProblems(engine, own, unit.manifest)));
+    }
     if (message !== undefined || problems.length > 0) return { message, problems };
   }
   return { message: undefined, problems: [] };

@@ -1,5 +1,5 @@
 /** `radserve export`: images and masks of results as NIfTI, for those who train networks. */
-import { mkdir, readdir, stat } from "node:fs/promises";
+import { readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { during } from "../../commands/activity.js";
 import { leftOut } from "../../commands/receipt-folders.js";
@@ -10,6 +10,7 @@ import { errno } from "../../base/errno.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
 import { groupsBy } from "../../base/groups.js";
 import { counted } from "../../base/table.js";
+import { makeUsable } from "../../files/folders.js";
 import type { Config } from "../../config.js";
 import { readReceipts } from "../../results/commit/read-receipts.js";
 import { readReceipt } from "../../results/receipt/read-receipt.js";
@@ -125,14 +126,16 @@ function named(results: readonly FoundResult[]): ResultToExport[] {
 
 /** What was there before would be taken for a part of what is written. @throws ConfigError */
 async function requireEmpty(folder: string): Promise<void> {
-  const found = await mkdir(folder, { recursive: true }).then(
-    async () => ((await readdir(folder)).length > 0 ? "files in it" : undefined),
-    (error: unknown) => {
-      const code = errno(error);
-      if (code === "") throw error;
-      return code === "EEXIST" || code === "ENOTDIR" ? "a file in its place" : `none (${code})`;
-    },
-  );
+  let found;
+  try {
+    makeUsable(folder);
+    found = (await readdir(folder)).length > 0 ? "files in it" : undefined;
+  } catch (error) {
+    const code = errno(error);
+    if (code === "") throw error;
+    const isFile = code === "EEXIST" || code === "ENOTDIR";
+    found = isFile ? "a file in its place" : `none that this user may write to (${code})`;
+  }
   if (found !== undefined)
     throw new ConfigError(`${folder}: expected a new or empty folder; found ${found}.`);
 }

@@ -1,7 +1,7 @@
 /** The folder that is exported to: files that appear whole, and go again with their result. */
 import { mkdir, rm } from "node:fs/promises";
 import path from "node:path";
-import { requireRoom } from "../../files/durable-files.js";
+import { explained, requireRoom } from "../../files/durable-files.js";
 import { receiveFile, replaceFile } from "../../files/new-file.js";
 import type { NiftiVolume } from "../../results/nifti/volume.js";
 import { niftiFile } from "../../results/nifti/write.js";
@@ -13,15 +13,19 @@ export class ExportFolder {
   /** The files of the result that is being written. */
   written: string[] = [];
 
+  readonly #kept: { minimumFreeBytes: number; side: "output" };
+
   constructor(
     readonly path: string,
-    private readonly minimumFreeBytes: number,
-  ) {}
+    minimumFreeBytes: number,
+  ) {
+    this.#kept = { minimumFreeBytes, side: "output" };
+  }
 
   /** The next result. @throws RadserveError disk_full */
   async begin(): Promise<void> {
     this.written = [];
-    await requireRoom(this.path, this.minimumFreeBytes, "output");
+    await requireRoom(this.path, this.#kept.minimumFreeBytes, "output");
   }
 
   /**
@@ -31,9 +35,9 @@ export class ExportFolder {
   async writeVolume(name: string, volume: NiftiVolume): Promise<void> {
     const { dir, base } = await this.#placeOf(name);
     const { outcome } = await receiveFile(dir, base, niftiFile(volume), {
+      ...this.#kept,
       overwrite: false,
       mostBytes: Infinity,
-      minimumFreeBytes: this.minimumFreeBytes,
     });
     // What another result wrote stays where this one is undone
     if (outcome === "created") this.written.push(name);
@@ -41,7 +45,7 @@ export class ExportFolder {
 
   async writeJson(name: string, value: unknown): Promise<void> {
     const { dir, base } = await this.#placeOf(name);
-    await replaceFile(dir, base, `${JSON.stringify(value, null, 2)}\n`, this.minimumFreeBytes);
+    await replaceFile(dir, base, `${JSON.stringify(value, null, 2)}\n`, this.#kept);
     this.written.push(name);
   }
 
@@ -51,9 +55,10 @@ export class ExportFolder {
     this.written = [];
   }
 
+  /** @throws RadserveError where its folder cannot be made */
   async #placeOf(name: string): Promise<{ dir: string; base: string }> {
     const at = path.join(this.path, name);
-    await mkdir(path.dirname(at), { recursive: true });
+    await explained(() => mkdir(path.dirname(at), { recursive: true }));
     return { dir: path.dirname(at), base: path.basename(at) };
   }
 }

@@ -22,7 +22,7 @@ const REMEDIES = {
     "Find out which of the objects is right. Correct PatientID or the UIDs at the source and send again; remove what is wrong from series, marks and again in the spool (docs/gateway.md); the condition ends then.",
   received_share_full: ERRORS.spool_share_full.remedy,
   sender_refused:
-    "The log (a sender is refused again and again) and the page's view Gateway name it. Correct its settings, or peers and dicom.ae_title in the file of RADSERVE_GATEWAY, and run radserve models reload. The warning ends when the sender is let in, or an hour after its last try.",
+    "The log (a sender is refused again and again) and the page's view Gateway name it. Correct its settings or its token, or peers and dicom.ae_title in the file of RADSERVE_GATEWAY, and run radserve models reload. The warning ends when the sender is let in, or an hour after its last try.",
   destination_away:
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
@@ -31,7 +31,10 @@ const REMEDIES = {
     "Check that it runs, can be reached from this server, and has the same secret (radserve gateway echo). Radserve tries again by itself; results are delivered all the same.",
   webhook_given_up:
     "radserve deliver list says which. When the webhook takes messages, run radserve deliver retry --all, or radserve deliver drop ID where nobody needs them.",
-  result_untrusted: ERRORS.result_untrusted.remedy,
+  delivery_unreadable:
+    "The log names each file, which lies in the folder deliveries. Put it back from a backup, or remove it and run radserve deliver scan, which makes the queue again from the results' own files.",
+  result_untrusted:
+    "If they are yours, run radserve adopt on their folders: that computes them again and signs what is equal. Results of 0.6 need radserve adopt --without-replay (docs/operations.md, upgrading from 0.6). Remove the others.",
   gateway_file_refused:
     "Correct the file of RADSERVE_GATEWAY, and run radserve models reload (SIGHUP). The file of before stays in force until then.",
 } as const;
@@ -146,7 +149,7 @@ const isWrongHere = ({ condition }: Condition): boolean => condition !== "sender
 
 function undelivered(deliveries: DeliveryService | undefined): Condition[] {
   if (deliveries === undefined) return [];
-  const { destinations, webhooks, untrusted } = deliveries.figures;
+  const { destinations, webhooks, untrusted, unreadable } = deliveries.figures;
   const untold = Object.entries(webhooks).flatMap(([name, { due, given_up, away_since }]) => {
     const where = `webhook ${name}`;
     const found: Condition[] = [];
@@ -177,7 +180,18 @@ function undelivered(deliveries: DeliveryService | undefined): Condition[] {
     }
     return found;
   });
-  if (untrusted === 0) return [...waits, ...untold];
-  const message = `Results that wait to be delivered and are not trusted: ${untrusted}.`;
-  return [...waits, ...untold, of("result_untrusted", "deliveries", message)];
+  const ofQueue: Condition[] = [];
+  const tell = (condition: "result_untrusted" | "delivery_unreadable", message: string) =>
+    ofQueue.push(of(condition, "deliveries", message));
+  if (untrusted > 0)
+    tell(
+      "result_untrusted",
+      `Results that wait to be delivered and are not trusted: ${untrusted}.`,
+    );
+  if (unreadable > 0)
+    tell(
+      "delivery_unreadable",
+      `Files of the queue of deliveries that cannot be read: ${unreadable}. What they name is not sent.`,
+    );
+  return [...waits, ...untold, ...ofQueue];
 }

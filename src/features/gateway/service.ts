@@ -7,7 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Action } from "../../audit/action.js";
 import type { Audit } from "../../audit/audit.js";
 import { durations } from "../../base/durations.js";
-import { errors } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { moved, ThreadEnded, type Calls } from "../../base/remote.js";
 import { ServiceThread } from "../../base/service-thread.js";
@@ -104,19 +104,27 @@ export class ReceptionService {
    * Refuses a token that does not reach what becomes of the images that it sends.
    * @throws RadserveError path_not_allowed
    */
-  async requireReach(subject: string, reach: Reach): Promise<void> {
-    const settings = this.#settings;
+  async requireReach(subject: string, address: string | undefined, reach: Reach): Promise<void> {
+    const peer = stowPeer(subject);
+    const refusal = await this.#beyondReach(peer, reach);
+    if (refusal === undefined) return;
+    this.#thread.note.beyondReach(peer, address);
+    throw refusal;
+  }
+
+  async #beyondReach(peer: string, reach: Reach): Promise<RadserveError | undefined> {
     if (!isInside(this.spool, reach.input))
-      throw errors.path_not_allowed(
+      return errors.path_not_allowed(
         "Expected a token whose input roots hold the spool; this one's do not. Ask the administrator for one.",
         { side: "input" },
       );
-    const rule = await ruleBeyond(reach, settings, stowPeer(subject));
-    if (rule !== undefined)
-      throw errors.path_not_allowed(
-        `Expected a token whose output roots hold the results of the rule ${rule}; this one's do not. Ask the administrator for one.`,
-        { side: "output" },
-      );
+    const rule = await ruleBeyond(reach, this.#settings, peer);
+    return rule === undefined
+      ? undefined
+      : errors.path_not_allowed(
+          `Expected a token whose output roots hold the results of the rule ${rule}; this one's do not. Ask the administrator for one.`,
+          { side: "output" },
+        );
   }
 
   /**

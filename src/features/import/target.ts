@@ -1,8 +1,9 @@
 /** The folder that an import writes a model into: what is refused, written and said of it. */
 import { existsSync } from "node:fs";
-import { copyFile, mkdir, writeFile } from "node:fs/promises";
+import { copyFile, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { errors } from "../../base/errors.js";
+import { makeWithParents } from "../../files/folders.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import { modelNameOf } from "../../models/draft.js";
 import type { Problem } from "../../models/explain.js";
@@ -53,7 +54,7 @@ export async function requireRight(gaps: Gaps, mistakes: () => Promise<Problem[]
 /** Copies the files of a graph, by their paths beside it. */
 export async function copyFiles(from: string, to: string, files: Manifest["files"]): Promise<void> {
   for (const { path } of files) {
-    await mkdir(dirname(join(to, path)), { recursive: true });
+    makeWithParents(dirname(join(to, path)));
     await copyFile(join(from, path), join(to, path));
   }
 }
@@ -64,7 +65,7 @@ export async function writeManifest(
   manifest: Record<string, unknown>,
 ): Promise<string> {
   const path = join(target, "model.json");
-  await mkdir(target, { recursive: true });
+  makeWithParents(target);
   await writeFile(path, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   return path;
 }

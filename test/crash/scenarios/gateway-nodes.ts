@@ -11,7 +11,6 @@ import { Client } from "../../../src/commands/client.js";
 import { GATEWAY_SUBJECT } from "../../../src/features/gateway/subject.js";
 import { deliveryName } from "../../../src/files/helper-names.js";
 import { readDeliveryFile } from "../../../src/results/receipt/delivery.js";
-import { filesBelow } from "../../support/gateway.js";
 import { commandsAre, needs } from "../../support/needs.js";
 import { DICOM_WEB_PLUGIN } from "../../support/pacs.js";
 import { freePort, issueToken, type Place } from "../../support/server.js";
@@ -20,7 +19,7 @@ import { Killer, processesOf } from "../lib/killing.js";
 import { CrashOrthanc } from "../lib/orthanc.js";
 import { SharedPostgres } from "../lib/postgres.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
-import { jobsOfAll, objectsIn, sendUntilKept, slicesOf } from "./gateway.js";
+import { jobsOfAll, objectsIn, receiptsBelow, sendUntilKept, slicesOf } from "./gateway.js";
 import { secondNode } from "./kills.js";
 
 const SERIES = 2;
@@ -127,11 +126,13 @@ async function bothWays(options: Options): Promise<Outcome> {
 /**
  * What is not as it was promised, once the queue is empty or the time is over.
  * @param queue the folder of the deliveries in the spool
+ * @param clocks milliseconds by which the clocks of nodes are wrong, at most
  */
 export async function notDelivered(
   results: string,
   queue: string,
   pacs: { sentAt: ReadonlyMap<string, number>; instances: () => Promise<ReadonlySet<string>> },
+  clocks = 0,
 ): Promise<string[]> {
   const waiting = () => readdirSync(queue).filter((name) => name.endsWith(".json"));
   for (const end = Date.now() + LONGEST_MS; waiting().length > 0 && Date.now() < end;)
@@ -142,10 +143,7 @@ export async function notDelivered(
     if (!kept.has(uid)) faults.push(`${uid}: sent, and not in the PACS`);
   if (kept.size !== pacs.sentAt.size)
     faults.push(`${kept.size} objects in the PACS of ${pacs.sentAt.size}`);
-  const receipts = filesBelow(results).filter(
-    (file) => file.endsWith(".json") && !/(^|\/)\./.test(file),
-  );
-  for (const receipt of receipts) {
+  for (const receipt of receiptsBelow(results)) {
     const { dir, name } = path.parse(path.join(results, receipt));
     const file = path.join(dir, deliveryName(name));
     const delivery = existsSync(file) ? (await readDeliveryFile(file, name))?.delivery : undefined;
@@ -153,7 +151,7 @@ export async function notDelivered(
     if (objects.length === 0) faults.push(`${receipt}: not asked for`);
     for (const { state, sop_instance_uid: uid, at } of objects) {
       if (state !== "proven") faults.push(`${receipt}: ${state}`);
-      if ((pacs.sentAt.get(uid) ?? 0) > Date.parse(at))
+      if ((pacs.sentAt.get(uid) ?? 0) > Date.parse(at) + clocks)
         faults.push(`${receipt}: sent after it was proven`);
     }
   }

@@ -29,6 +29,7 @@ export async function sendUntilKept(
   study: string,
   series: string,
   slices: Iterable<number>,
+  attributes: Record<string, string> = {},
 ): Promise<void> {
   const left = new Set(slices);
   while (left.size > 0) {
@@ -39,6 +40,7 @@ export async function sendUntilKept(
           StudyInstanceUID: study,
           SeriesInstanceUID: series,
           SOPInstanceUID: `${series}.${z}`,
+          ...attributes,
         };
         if ((await caller.store(object(z, uids))).status === 0) left.delete(z);
       }
@@ -114,6 +116,10 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
 export const objectsIn = (spool: string): number =>
   filesBelow(path.join(spool, "series")).filter((name) => name.endsWith(".dcm")).length;
 
+/** Paths of the receipts below a folder, in it: not of files and folders that are hidden. */
+export const receiptsBelow = (results: string): string[] =>
+  filesBelow(results).filter((name) => name.endsWith(".json") && !/(^|\/)\./.test(name));
+
 /**
  * Slices in the receipts of series, each once: what came of a series before the rest of its study
  * has a receipt by the name of the study beside it, and a slice that was alone for a while one of
@@ -121,8 +127,7 @@ export const objectsIn = (spool: string): number =>
  */
 export const slicesOf = (results: string): number =>
   new Set(
-    filesBelow(results)
-      .filter((name) => name.endsWith(".json") && !path.basename(name).startsWith("."))
+    receiptsBelow(results)
       .map((name) =>
         receiptSchema.parse(JSON.parse(readFileSync(path.join(results, name), "utf8"))),
       )

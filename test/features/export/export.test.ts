@@ -1,7 +1,9 @@
 /** `radserve export`: what is written, what is refused, and that equal input is equal bytes. */
+import { execFileSync } from "node:child_process";
 import {
   appendFileSync,
   existsSync,
+  mkdirSync,
   readdirSync,
   readFileSync,
   symlinkSync,
@@ -96,12 +98,38 @@ t.test("two results of one image, and places that are no folder", { skip }, asyn
   const file = join(folder, "file");
   writeFileSync(file, "");
   symlinkSync("/nowhere/at/all", join(folder, "link"));
+  const pipe = join(folder, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  const closed = join(folder, "closed");
+  mkdirSync(closed, { mode: 0o555 });
   for (const [at, found] of [
     [file, /found a file in its place/],
     [join(file, "below"), /found a file in its place/],
     [join(folder, "link"), /expected a new or empty folder/],
+    [pipe, /found a file in its place/],
+    [join(pipe, "below"), /found a file in its place/],
+    ["/dev/null/x", /found a file in its place/],
+    // Where Node's own way to make folders never ends
+    ["/proc/x", /found none that this user may write to \(ENOENT\)/],
+    ["/proc/x/y", /found none that this user may write to \(ENOENT\)/],
+    ["/sys/x", /found none that this user may write to \(E[A-Z]+\)/],
+    [closed, /found none that this user may write to \(EACCES\)/],
+    [join(closed, "below"), /found none that this user may write to \(EACCES\)/],
   ] as const)
     t.match(runExport(folder, ...words, at, "--nifti"), { status: 2, text: found }, at);
+});
+
+t.test("a name that becomes too long is refused, and nothing of it stays", { skip }, async (t) => {
+  const { engine, folder } = engineWithFolder(t, "long");
+  // A result's names are shorter than that of a segment's file
+  const input = writeFiles(join(folder, "in", "n".repeat(235)), stackFiles());
+  await resultOf(engine, input, join(folder, "out"));
+  const words = [join(folder, "out"), "--input", input, "--to", join(folder, "to")];
+  t.match(runExport(folder, ...words, "--nifti", "--separate"), {
+    status: 1,
+    text: /Not written: .*The output folder's file system cannot hold file names as long/,
+  });
+  t.strictSame(below(join(folder, "to")), []);
 });
 
 t.test("what NIfTI cannot say is refused, each by its name", { skip }, async (t) => {

@@ -17,6 +17,8 @@ import {
   startGateway,
   STUDY,
 } from "../../support/gateway.js";
+import { issueToken } from "../../support/server.js";
+import { bodyOf, STOW_TYPE } from "../../support/stow.js";
 import { until } from "../../support/until.js";
 
 await t.test("what comes again and again does not wait for ever", async (t) => {
@@ -192,6 +194,51 @@ await t.test("a sender that is refused again and again is told until it is let i
   gateway.server.process.kill("SIGHUP");
   await until("other settings hold", async () => (await told()).length === 0);
   await (await associate(gateway.port(), { callingAe: "FAR" })).release();
+});
+
+await t.test("a token that STOW-RS refuses again and again is told until it reaches", async (t) => {
+  const durations = withDurations({ gatewayFigures: 20, refusalsApart: 0 });
+  const { place } = gatewayPlace(t, { dicom: undefined }, durations);
+  const gateway = await startGateway(t, place, false);
+  const warned = async () => {
+    const { body } = await gateway.send("GET", "/health/ready");
+    const { warnings = [] } = (body["details"] ?? body) as Told;
+    return warnings;
+  };
+  const post = async (...claims: string[]) => {
+    const { status } = await fetch(`${gateway.server.url}/dicomweb/studies`, {
+      method: "POST",
+      headers: {
+        Authorization: await issueToken(place, "--subject", "viewer", ...claims),
+        "Content-Type": STOW_TYPE,
+      },
+      body: bodyOf([object(1).file]),
+    });
+    return status;
+  };
+  const elsewhere = ["--input-root", path.join(place.input, "elsewhere")];
+  for (let i = 0; i < 3; i++) t.equal(await post(...elsewhere), 403);
+  const told = await until("it is told", async () => {
+    const warnings = await warned();
+    return warnings.length > 0 && warnings;
+  });
+  t.match(told, [
+    {
+      condition: "sender_refused",
+      where: "STOW-RS",
+      message:
+        "Refused again and again: stow-viewer (with a token that does not reach the spool, or the results of a rule).",
+    },
+  ]);
+  const { body } = await gateway.send("GET", "/gateway/senders");
+  t.match(body["senders"], [
+    { peer: "ct1" },
+    { peer: "stow-viewer", refused: { path_not_allowed: 3 } },
+  ]);
+  const metrics = await (await fetch(`${gateway.server.url}/metrics`)).text();
+  t.match(metrics, /^radserve_gateway_refused_total\{reason="path_not_allowed"\} 3$/m);
+  t.equal(await post(), 200);
+  await until("it is let in", async () => (await warned()).length === 0);
 });
 
 await t.test("refusals at one moment are one", async (t) => {

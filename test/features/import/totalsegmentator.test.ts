@@ -36,7 +36,7 @@ const TASKS: [string, TaskOptions, number[], number, "CT" | "MR", number][] = [
 
 for (const [name, form, datasets, spacing, modality, overlap] of TASKS) {
   const title = [name, ...Object.keys(form)].join(" ");
-  t.test(title, { skip }, async (t) => {
+  t.test(`the task ${title} becomes a model`, { skip }, async (t) => {
     const folder = t.testdir();
     const channel = modality === "CT" ? "CT" : "MRI";
     for (const dataset of datasets) writeWeights(folder, dataset, { spacing, channel });

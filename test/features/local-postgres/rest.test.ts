@@ -6,7 +6,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { databaseFolders } from "../../../src/features/local-postgres/folders.js";
 import { postmasterOf } from "../../../src/features/local-postgres/process.js";
-import { startBulk, writeMany, writeSlice, type Bulk } from "../../support/bulk.js";
+import { hold, nameOf, startBulk, writeMany, writeSlice, type Bulk } from "../../support/bulk.js";
 import { privatePlace } from "../../support/private-postgres.js";
 import { withDurations } from "../../support/durations.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -33,8 +33,11 @@ async function start(t: Test): Promise<Bulk & { postmaster: () => number | undef
 t.test("a private database rests while no job is open", { skip: needs(ADDON) }, async (t) => {
   const [waiting, idle] = [await start(t), await start(t)];
   writeMany(path.join(waiting.place.input, "many"), MANY);
+  const names = Array.from({ length: MANY }, (_, i) => nameOf(i));
+  const release = await hold(t, path.join(waiting.place.output, "many"), names);
   const paused = await submit(waiting, "many");
   await waiting.send("POST", `/bulk_inference/${paused}/pause`);
+  await release();
   await waiting.until(paused, ({ state, counts }) => state === "paused" && counts.running === 0);
 
   for (const name of ["one", "two"]) writeSlice(path.join(idle.place.input, name, `${name}.dcm`));

@@ -8,7 +8,7 @@ import path from "node:path";
 import type { Page } from "playwright-core";
 import t from "tap";
 import { ctSeries, samples } from "../../../scripts/demo/samples.js";
-import { bulkOf, writeMany, writeSlice } from "../../support/bulk.js";
+import { bulkOf, hold, nameOf, writeMany, writeSlice } from "../../support/bulk.js";
 import { privatePlace } from "../../support/private-postgres.js";
 import { useResultKeys } from "../../../src/results/receipt/seal.js";
 import { receiptOf, writeReceipt } from "../../support/receipts.js";
@@ -18,7 +18,7 @@ import { freePort, PNG, issueToken, startServer } from "../../support/server.js"
 import { until } from "../../support/until.js";
 
 /** Images of the job that is looked at while it runs. */
-const MANY = 3_000;
+const MANY = 1_000;
 
 const heading = (page: Page, name: string | RegExp) =>
   page.getByRole("heading", { level: 1, name });
@@ -420,10 +420,11 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
 
   await t.test("a job is paused, resumed and cancelled", async (t) => {
     writeMany(at("many"), MANY);
-    const id = await bulk.submit({
-      input_folder_path: at("many"),
-      output_folder_path: path.join(place.output, "many"),
-    });
+    const output = path.join(place.output, "many");
+    // More of them than run at once: the job stands there until it is cancelled
+    const from = (first: number) => Array.from({ length: 16 }, (_, i) => nameOf(first + i));
+    const release = await hold(t, output, from(MANY / 2));
+    const id = await bulk.submit({ input_folder_path: at("many"), output_folder_path: output });
     await page.getByRole("link", { name: "Jobs", exact: true }).click();
     await page.getByRole("link", { name: at("many") }).click();
     await page.getByRole("button", { name: "Pause" }).click();
@@ -449,6 +450,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("link", { name: at("many") }).click();
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("button", { name: "Yes, cancel the rest" }).click();
+    await release();
     await page.getByText("Cancelled").first().waitFor();
     const { counts } = await bulk.until(
       id,
@@ -469,6 +471,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       "neither Pause nor Resume",
     );
     await look(t, page, "cancelled");
+    const releaseLast = await hold(t, output, from(MANY - 16));
     await page.getByRole("button", { name: "Run the other" }).click();
     await page.getByRole("button", { name: "Pause" }).waitFor();
     t.match(await bulk.until(id, (job) => job.counts.succeeded > counts.succeeded), {
@@ -476,6 +479,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     });
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("button", { name: "Yes, cancel the rest" }).click();
+    await releaseLast();
     await bulk.until(id, (job) => job.state === "cancelled" && job.counts.running === 0);
   });
 

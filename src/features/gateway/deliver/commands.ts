@@ -26,10 +26,10 @@ import {
   readDeliveryFile,
   type AttributeChange,
   type Delivered,
-  type Delivery,
+  type DeliveryFile,
 } from "../../../results/receipt/delivery.js";
 import { receiptName } from "../../../results/receipt/names.js";
-import { distrust, TO_TRUST, type Trust } from "../../../results/receipt/seal.js";
+import { distrust, TO_TRUST } from "../../../results/receipt/seal.js";
 import { droppedSchema, retriedSchema } from "./endpoints.js";
 import { deliveryListSchema, objectsIn, type Changed } from "./messages.js";
 import { clientWithToken, queryOf } from "../../../commands/client.js";
@@ -72,11 +72,16 @@ export async function deliverList(
       ]),
     );
   else if (hidden === 0) remark("Nothing is waiting or set aside.");
-  if (hidden > 0 && json !== true)
-    remark(
-      `${counted(hidden, "result")} more ${hidden === 1 ? "waits or was" : "wait or were"} set aside, of other subjects or in folders that this token does not reach. A token with the claim admin sees all of its folders.`,
-    );
+  if (json !== true) tellHidden(hidden);
   return 0;
+}
+
+/** What a token does not see is not there for it, and yet may be what somebody looks for. */
+function tellHidden(hidden: number): void {
+  if (hidden === 0) return;
+  remark(
+    `${counted(hidden, "result")} more ${hidden === 1 ? "waits or was" : "wait or were"} set aside, of other subjects or in folders that this token does not reach. A token with the claim admin sees all of its folders.`,
+  );
 }
 
 /** Results of which a line is printed. */
@@ -84,7 +89,7 @@ const MOST_LINES = 50;
 
 /** Which objects a command has changed; where there are none, why. */
 function tellChanged(changed: Omit<Changed, "chosen">, became: string): void {
-  const { results, waiting, without_destination: left, messages } = changed;
+  const { results, waiting, without_destination: left, messages, hidden } = changed;
   if (messages > 0) print(`${counted(messages, "message")} to webhooks ${became}.`);
   if (left > 0)
     remark(
@@ -92,8 +97,10 @@ function tellChanged(changed: Omit<Changed, "chosen">, became: string): void {
     );
   if (results.length === 0) {
     const onTheWay = `${counted(waiting, "object")} on the way, which Radserve sends by itself`;
+    const nothing = hidden === 0 ? "Nothing" : "Nothing of yours";
     if (left === 0 && messages === 0)
-      print(`Nothing is set aside there${waiting === 0 ? "." : `: ${onTheWay}.`}`);
+      print(`${nothing} is set aside there${waiting === 0 ? "." : `: ${onTheWay}.`}`);
+    tellHidden(hidden);
     return;
   }
   const lines = results
@@ -103,6 +110,7 @@ function tellChanged(changed: Omit<Changed, "chosen">, became: string): void {
   if (results.length > MOST_LINES)
     print(`and ${counted(results.length - MOST_LINES, "more result")}`);
   print(`${counted(objectsIn(changed), "set-aside object")} ${became}.`);
+  tellHidden(hidden);
 }
 
 export async function deliverRetry(
@@ -143,23 +151,17 @@ async function gatewayOf(config: Config): Promise<GatewaySettings> {
 }
 
 /** A result with a delivery file beside its receipt. */
-interface DeliveredResult {
+type DeliveredResult = DeliveryFile & {
   folder: string;
   name: string;
-  delivery: Delivery;
-  trust: Trust;
   /**
    * The receipt, and where the objects lie: elsewhere of a result that a newer one has replaced.
    */
   receipt: string;
   place: string;
-}
+};
 
-const beside = (
-  folder: string,
-  name: string,
-  found: Pick<DeliveredResult, "delivery" | "trust">,
-): DeliveredResult => ({
+const beside = (folder: string, name: string, found: DeliveryFile): DeliveredResult => ({
   folder,
   name,
   ...found,
@@ -239,9 +241,9 @@ export async function deliverVerify(
   try {
     for await (const { name, delivery, trust, place, receipt: file } of deliveriesIn(paths)) {
       const receipt = await readReceipt(file, name);
-      if (!trust.trusted || (receipt.kind === "receipt" && !receipt.trust.trusted)) {
-        const why = !trust.trusted ? trust : receipt.kind === "receipt" ? receipt.trust : trust;
-        const reason = why.trusted ? "" : distrust(why);
+      const ofReceipt = receipt.kind === "receipt" ? receipt.trust : trust;
+      if (delivery === undefined || !trust.trusted || !ofReceipt.trusted) {
+        const reason = distrust(trust.trusted ? ofReceipt : trust);
         read.push({ destination: "", path: file, state: "untrusted", reason });
         continue;
       }
@@ -302,8 +304,8 @@ export async function deliverScan(
   for await (const { folder, name, delivery, trust } of deliveriesIn(
     folders.length > 0 ? folders : outputRoots,
   )) {
-    if (!delivery.open) continue;
-    if (!trust.trusted) {
+    if (delivery?.open === false) continue;
+    if (delivery === undefined || !trust.trusted) {
       untrusted += 1;
       remark(`${path.join(folder, receiptName(name))} is not delivered: ${distrust(trust)}.`);
       continue;

@@ -5,8 +5,7 @@
 
 import { errno } from "../../../base/errno.js";
 import { Gathering } from "../../../base/gathering.js";
-import { readWholeHere } from "../../../files/descriptor.js";
-import { sha256, withPlain } from "../../../files/durable-files.js";
+import { readHashed } from "../../../files/durable-files.js";
 import type { AttributeChange } from "../../../results/receipt/delivery.js";
 
 export interface ObjectToSend {
@@ -127,9 +126,10 @@ export interface Destination {
 export class ReusedBuffer {
   #bytes = Buffer.alloc(0);
 
+  /** All of it: at least so many bytes. */
   of(size: number): Buffer {
     if (size > this.#bytes.length) this.#bytes = Buffer.allocUnsafeSlow(size);
-    return this.#bytes.subarray(0, size);
+    return this.#bytes;
   }
 }
 
@@ -143,14 +143,14 @@ export async function bytesToSend(
   room = new ReusedBuffer(),
 ): Promise<Buffer | Unsent> {
   try {
-    const bytes = await withPlain(path, (fd) => readWholeHere(fd, (size) => room.of(size)));
-    if (bytes === undefined)
+    const found = await readHashed(path, (size) => room.of(size));
+    if (found === undefined)
       return {
         state: "away",
         reason: "The file of the object is not there, or is not a plain file.",
         local: true,
       };
-    if (sha256(bytes) === expected) return bytes;
+    if (found.sha256 === expected) return found.bytes;
     return {
       state: "refused",
       reason: "The file of the object has other bytes than were committed.",

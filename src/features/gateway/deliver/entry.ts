@@ -34,7 +34,9 @@ export async function keepEntry(
     if (await isUnmountedNow(holder)) throw new Error("its share is not mounted");
     if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined)
       await syncFolder(holder);
-    await replaceFile(folder, `${entry.delivery.id}.json`, JSON.stringify(entry), minimumFreeBytes);
+    await replaceFile(folder, `${entry.delivery.id}.json`, JSON.stringify(entry), {
+      minimumFreeBytes,
+    });
   } catch (error) {
     const why =
       error instanceof RadserveError ? error.code : errno(error) || "its share is not mounted";

@@ -46,15 +46,14 @@ export const undeliveredSchema = z.object({
 });
 export type Undelivered = z.infer<typeof undeliveredSchema>;
 
-export const deliveryListSchema = z.object({
-  deliveries: z.array(undeliveredSchema),
-  hidden: z
-    .int()
-    .min(0)
-    .describe(
-      "Results that wait or were set aside beside these, of other subjects or in folders that this token does not reach",
-    ),
-});
+const hidden = z
+  .int()
+  .min(0)
+  .describe(
+    "Results that wait or were set aside beside these, of other subjects or in folders that this token does not reach",
+  );
+
+export const deliveryListSchema = z.object({ deliveries: z.array(undeliveredSchema), hidden });
 export type DeliveryList = z.infer<typeof deliveryListSchema>;
 
 /** What became of set-aside objects that somebody chose. */
@@ -83,6 +82,7 @@ export const changedSchema = z.object({
     .int()
     .min(0)
     .describe("Messages to webhooks that were given up, of which the same becomes"),
+  hidden,
 });
 /** `chosen`: how many results of the queue the filter has. */
 export type Changed = z.infer<typeof changedSchema> & { chosen: number };
@@ -151,6 +151,8 @@ export interface OutgoingFigures {
   webhooks: Record<string, WebhookFigures>;
   /** Results that wait because they are not trusted. */
   untrusted: number;
+  /** Files of the queue that cannot be read. */
+  unreadable: number;
 }
 
 /** What the thread that delivers tells the one that serves HTTP. */

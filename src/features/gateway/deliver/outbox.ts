@@ -41,6 +41,7 @@ import {
 import { receiptName } from "../../../results/receipt/names.js";
 import { isOfReceipt } from "../../../results/receipt/of-receipt.js";
 import { objectsOf, type Receipt } from "../../../results/receipt/receipt.js";
+import type { Trust } from "../../../results/receipt/seal.js";
 import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
@@ -166,16 +167,21 @@ const besideReceipt = (name: string, delivery: Delivery): Located => ({
 /**
  * Finds a delivery by its id, beside the receipt or set aside by a newer result.
  * @param dir any path of the folder
- * @throws RadserveError result_untrusted where a file says that it is this one, and is not trusted
+ * @throws RadserveError result_untrusted where a file says that it is this one, and is not trusted;
+ * where none says it, and one that was changed or damaged may have been it
  */
 async function locate(dir: string, name: string, id: string): Promise<Located | undefined> {
-  const trusted = async (file: string) => {
+  let lost: Trust | undefined;
+  const trusted = async (file: string, isCurrent = false) => {
     const found = await readDeliveryFile(file, name);
-    if (found?.delivery.id !== id) return undefined;
-    if (!found.trust.trusted) throw notTrusted("delivery", found.trust);
-    return found.delivery;
+    if (found === undefined) return undefined;
+    const { delivery, trust } = found;
+    if (delivery?.id === id && trust.trusted) return delivery;
+    if (delivery?.id === id) throw notTrusted("delivery", trust);
+    if (delivery === undefined || (isCurrent && !trust.trusted)) lost ??= trust;
+    return undefined;
   };
-  const current = await trusted(`${dir}/${deliveryName(name)}`);
+  const current = await trusted(`${dir}/${deliveryName(name)}`, true);
   if (current !== undefined) return besideReceipt(name, current);
   for (const folder of await readdir(dir)) {
     const order = undeliveredNumber(folder, name);
@@ -190,6 +196,7 @@ async function locate(dir: string, name: string, id: string): Promise<Located | 
         receipt: `${folder}/${PREVIOUS}`,
       };
   }
+  if (lost !== undefined) throw notTrusted("delivery", lost);
   return undefined;
 }
 
@@ -220,6 +227,8 @@ export class Outbox {
   readonly #told = new Set<string>();
   /** Entries of results that are not trusted. They wait until somebody adopts or removes these. */
   readonly #untrusted = new Set<string>();
+  /** Entries whose files cannot be read: nobody knows which results they are of. */
+  readonly #unreadable = new Set<string>();
   #closed = false;
 
   constructor(private readonly options: OutboxOptions) {}
@@ -231,6 +240,11 @@ export class Outbox {
   /** How many results are not delivered because they are not trusted. */
   get untrusted(): number {
     return this.#untrusted.size;
+  }
+
+  /** How many files of the queue cannot be read. */
+  get unreadable(): number {
+    return this.#unreadable.size;
   }
 
   close(): void {
@@ -270,6 +284,8 @@ export class Outbox {
       (name) => NAME_OF_ENTRY.exec(name)?.[1] ?? [],
     );
     const known = (id: string) => this.#entries.has(id) || this.#pending.has(id);
+    const there = new Set(ids);
+    for (const id of this.#unreadable) if (!there.has(id)) this.#unreadable.delete(id);
     for (const id of ids.filter((one) => !known(one))) {
       const entry = await this.#read(id);
       if (entry !== undefined && !known(id)) this.#entries.set(id, entry);
@@ -279,7 +295,6 @@ export class Outbox {
       await Promise.all(
         waiting.slice(i, i + AT_ONCE).map((id) => this.adopt(id).catch(() => undefined)),
       );
-    const there = new Set(ids);
     for (const pending of this.#pending.values()) {
       if (pending.busy.size > 0) continue;
       // Another node may have gone on with it
@@ -295,11 +310,15 @@ export class Outbox {
 
   async #read(id: string): Promise<OutboxEntry | undefined> {
     try {
-      return entrySchema.parse(
+      const entry = entrySchema.parse(
         storedJson(await textOfRegular(`${this.options.folder}/${id}.json`)),
       );
+      this.#unreadable.delete(id);
+      return entry;
     } catch (error) {
-      if (errno(error) !== "ENOENT" && !this.#told.has(id))
+      if (errno(error) === "ENOENT") return undefined;
+      this.#unreadable.add(id);
+      if (!this.#told.has(id))
         this.options.log.error({ entry: id }, "an entry of the queue of deliveries cannot be read");
       this.#told.add(id);
       return undefined;
@@ -372,7 +391,11 @@ export class Outbox {
     entry: OutboxEntry,
   ): Promise<(Located & { study: string }) | undefined> {
     const { name } = entry;
-    let found = await locate(dir, name, entry.delivery.id);
+    // Who has asked again makes a new file in the place of one that is not trusted
+    let found = await locate(dir, name, entry.delivery.id).catch((error: unknown) => {
+      if (entry.reused && isUntrusted(error)) return undefined;
+      throw error;
+    });
     if (found === undefined && entry.reused) {
       const current = await readDelivery(`${dir}/${deliveryName(name)}`, name);
       const delivery = current ?? entry.delivery;
@@ -382,12 +405,16 @@ export class Outbox {
     }
     if (found === undefined) return undefined;
     const receipt = await readReceipt(`${dir}/${found.receipt}`, name);
-    if (receipt.kind !== "receipt") return undefined;
+    if (receipt.kind === "none") return undefined;
+    if (receipt.kind === "foreign")
+      throw notTrusted("receipt", { trusted: false, why: "no_receipt" });
     if (!receipt.trust.trusted) throw notTrusted("receipt", receipt.trust);
     if (!isOfReceipt(found.delivery, receipt.receipt)) throw notTrusted("delivery", receipt.trust);
     const expand = () => this.#expand(found.delivery, receipt.receipt);
     if (this.#edited(found.delivery, expand))
-      await replaceFile(dir, found.file, await deliveryText(found.delivery, name));
+      await replaceFile(dir, found.file, await deliveryText(found.delivery, name), {
+        side: "output",
+      });
     return { ...found, study: receipt.receipt.source.study_instance_uid ?? "" };
   }
 
@@ -497,6 +524,7 @@ export class Outbox {
             path.dirname(`${dir}/${file}`),
             path.basename(file),
             await deliveryText(delivery, pending.name),
+            { side: "output" },
           );
         // Nobody needs a replaced result any more that has arrived
         if (isFinished(delivery) && place !== "")

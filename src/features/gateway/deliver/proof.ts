@@ -264,7 +264,7 @@ function textsIn(
 ): string[] {
   if (element === undefined) return [""];
   const bytes = bytesOf(file, element);
-  const text = IN_CHARSET.has(vr) ? decode(bytes) : Buffer.from(bytes).toString("latin1");
+  const text = IN_CHARSET.has(vr) ? decode(bytes, vr) : Buffer.from(bytes).toString("latin1");
   // Blanks at the beginning mean something in text of one value (PS3.5 table 6.2-1)
   if (SINGLE_VALUE_VRS.has(vr)) return [text.replace(/[\0 ]+$/, "")];
   const values = text.split("\\").map((value) => value.replace(/^[\0 ]+|[\0 ]+$/g, ""));

@@ -60,7 +60,7 @@ export class DeliveryService implements Sending {
   /** Where the queue is, if not in the state directory. */
   readonly spool: string | undefined;
   readonly #thread: ServiceThread<DeliverThread, DeliverOwner>;
-  #figures: OutgoingFigures = { destinations: {}, webhooks: {}, untrusted: 0 };
+  #figures: OutgoingFigures = { destinations: {}, webhooks: {}, untrusted: 0, unreadable: 0 };
 
   constructor(private readonly options: DeliveriesOptions) {
     const { config, settings, outputRoots, log } = options;

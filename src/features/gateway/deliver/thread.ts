@@ -166,11 +166,14 @@ function chosen({ id, destination, subject, within }: DeliveryFilter): Pending[]
     .sort((a, b) => b.delivery.asked_at.localeCompare(a.delivery.asked_at));
 }
 
+/** How many results there are beside those that a caller may see. */
+const hiddenBeside = (all: readonly Pending[], { id, destination }: DeliveryFilter) =>
+  chosen({ id, destination, within: outputRoots }).length - all.length;
+
 async function list(filter: DeliveryFilter, most: number): Promise<DeliveryList> {
-  const { id, destination } = filter;
   const all = chosen(filter);
   // Of the same moment: looking at them again takes its time, and some end meanwhile
-  const hidden = chosen({ id, destination, within: outputRoots }).length - all.length;
+  const hidden = hiddenBeside(all, filter);
   const some = all.slice(0, most);
   // Another node, or a newer result, may have changed them
   await Promise.all(some.map((one) => outbox.refresh(one).catch(() => false)));
@@ -209,6 +212,7 @@ async function eachSetAside(
     waiting: 0,
     without_destination: 0,
     messages: 0,
+    hidden: hiddenBeside(all, filter),
     chosen: all.length,
   };
   for (const pending of all) {
@@ -311,8 +315,8 @@ function tellFigures(): void {
         else if (isSetAside(object)) figuresOf(name).set_aside += 1;
       }
   }
-  const { untrusted } = outbox;
-  const all = { destinations: figures, webhooks: messages, untrusted };
+  const { untrusted, unreadable } = outbox;
+  const all = { destinations: figures, webhooks: messages, untrusted, unreadable };
   const text = JSON.stringify(all);
   if (text !== figuresTold) owner.note.figures(all);
   figuresTold = text;

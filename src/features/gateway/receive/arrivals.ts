@@ -136,7 +136,7 @@ export class Arrivals {
   constructor(private readonly options: ArrivalsOptions) {
     const { folder, spool, reception, rules, keep } = options;
     this.#keep = keep;
-    this.#marks = new Marks(folder, (...names) => spool.made(...names));
+    this.#marks = new Marks(folder, (names, work) => spool.within(names, work));
     this.#removal = new Removal(options);
     this.#reader = new SeriesReader(folder, reception, this.#marks, rules);
     this.#jobs = new ReceivedJobs({ ...options, reader: this.#reader, marks: this.#marks });

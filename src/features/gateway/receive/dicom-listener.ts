@@ -95,7 +95,7 @@ export interface DicomListenerOptions extends PduLimits {
   /** Told of whoever was refused by name: titles, or what is wrong with a certificate. */
   callerRefused: (caller: RefusedCaller) => void;
   /** Told of whoever is refused as a whole, and of who is not any more. */
-  senders: Pick<RefusedSenders, "note" | "admitted" | "kept">;
+  senders: Pick<RefusedSenders, "note" | "admitted" | "mended">;
   /** Told when an association is over over which objects came. */
   ended: (visit: EndedAssociation) => void;
   log: Logger;
@@ -376,7 +376,7 @@ class Visit implements AcceptorHandlers {
           await Promise.all([audited, transfer?.brings(place, this.#called)]);
         },
       });
-      if (this.told.objects === 0) this.options.senders.kept(peer);
+      if (this.told.objects === 0) this.options.senders.mended("nothing_kept", peer);
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
       count(this.series, peer, kept);

@@ -77,10 +77,11 @@ export const stow: Endpoint = {
   handler: async (ctx, services) => {
     const reception = receptionOf(services);
     const caller = callerOf(ctx);
-    await reception.requireReach(caller.subject, await reachOf(caller, services));
+    const { address } = ctx.state;
+    await reception.requireReach(caller.subject, address, await reachOf(caller, services));
     const { status, body } = await reception.store(
       caller.subject,
-      ctx.state.address,
+      address,
       boundaryOf(ctx),
       piecesOf(ctx.req),
     );

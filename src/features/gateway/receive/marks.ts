@@ -51,7 +51,7 @@ const anySchema = z.union([markSchema, earlierSchema]);
 export class Marks {
   constructor(
     private readonly folder: string,
-    private readonly made: Spool["made"],
+    private readonly within: Spool["within"],
   ) {}
 
   /** Undefined where there is none; where it is damaged, the key of the job finds it again. */
@@ -60,7 +60,8 @@ export class Marks {
   }
 
   async write({ peer, study, series }: SeriesPlace, mark: SeriesMark): Promise<void> {
-    const folder = await this.made("marks", peer, study);
-    await replaceFile(folder, `${series}.json`, JSON.stringify(mark));
+    await this.within(["marks", peer, study], (folder) =>
+      replaceFile(folder, `${series}.json`, JSON.stringify(mark)),
+    );
   }
 }

@@ -20,6 +20,8 @@ export interface ReceptionThreadOptions {
 export interface ReceptionThread {
   /** Keeps the objects of one request. */
   store(request: StowRequest, body: ReadableStream<Uint8Array>): Promise<StowAnswer>;
+  /** A sender by STOW-RS is refused: its token does not reach what becomes of its images. */
+  beyondReach(peer: string, address: string | undefined): void;
   /** What becomes of a study that is complete. */
   complete(study: string, reach: Reach): Promise<Completed[]>;
   /** What lies there, as far as somebody reaches it. */

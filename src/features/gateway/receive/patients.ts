@@ -16,14 +16,13 @@
  */
 import { randomUUID } from "node:crypto";
 import { closeSync, type BigIntStats } from "node:fs";
-import { lstat } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { errno } from "../../../base/errno.js";
 import { DISK_FAULTS, RadserveError } from "../../../base/errors.js";
 import { headOf } from "../../../jobs/classify.js";
 import { readStart } from "../../../files/descriptor.js";
-import { openPlain } from "../../../files/disk.js";
+import { exactFacts, openPlain } from "../../../files/disk.js";
 import { ifMissing, sha256 } from "../../../files/durable-files.js";
 import { receiveFile } from "../../../files/new-file.js";
 import type { Attributes } from "../../../images/image.js";
@@ -244,7 +243,7 @@ export class Patients {
 
   async #facts(peer: string, study: string): Promise<Known["file"]> {
     const claim = path.join(this.#claims(peer), `${study}.json`);
-    return lstat(claim, { bigint: true }).catch(ifMissing(undefined));
+    return exactFacts(claim).catch(ifMissing(undefined));
   }
 
   #claimed(peer: string, study: string): Promise<z.infer<typeof claimSchema> | undefined> {

@@ -69,7 +69,7 @@ export interface SeriesReception {
 export interface ReceptionOptions {
   /** The spool. */
   folder: string;
-  made: Spool["made"];
+  within: Spool["within"];
   /** Resolves to the number of this node. */
   node: Promise<string>;
   /** A series was interrupted that may have its job already. */
@@ -241,10 +241,11 @@ export class Reception {
 
   /** For transfers. */
   async write({ peer, study, series }: SeriesPlace, kind: NoteKind, id: string): Promise<void> {
-    const folder = await this.options.made(RECEPTION, peer, study);
-    const file = path.join(folder, nameOf({ series, kind, id }));
-    await openDescriptor(file, "wx", 0o640).then(closeSync, ifThere);
-    await syncFolder(folder);
+    await this.options.within([RECEPTION, peer, study], async (folder) => {
+      const file = path.join(folder, nameOf({ series, kind, id }));
+      await openDescriptor(file, "wx", 0o640).then(closeSync, ifThere);
+      await syncFolder(folder);
+    });
   }
 
   /** For transfers: an object was begun and is not kept. */

@@ -10,14 +10,20 @@ import { counted } from "../../../base/table.js";
 import { limitedAs } from "../../../server/client-address.js";
 import type { ReceptionTrouble } from "./trouble.js";
 
-/** Why all of a sender is refused, and how people read it. */
+const DICOM = "port for DICOM";
+
+/** Why all of a sender is refused: how people read it, and where it came. */
 const WHY = {
-  elsewhere: "with its AE title, from outside its networks",
-  nothing_kept: "each object, or the contexts for them",
-  network: "from outside the networks of all peers",
-  certificate: "without a valid client certificate",
-  called_title: "for a called AE title that is not in dicom.ae_title",
-  calling_title: "for a calling AE title that no peer has",
+  elsewhere: { text: "with its AE title, from outside its networks", where: DICOM },
+  nothing_kept: { text: "each object, or the contexts for them", where: DICOM },
+  network: { text: "from outside the networks of all peers", where: DICOM },
+  certificate: { text: "without a valid client certificate", where: DICOM },
+  called_title: { text: "for a called AE title that is not in dicom.ae_title", where: DICOM },
+  calling_title: { text: "for a calling AE title that no peer has", where: DICOM },
+  roots: {
+    text: "with a token that does not reach the spool, or the results of a rule",
+    where: "STOW-RS",
+  },
 } as const;
 
 export interface RefusedSender {
@@ -79,9 +85,9 @@ export class RefusedSenders {
     );
   }
 
-  /** An object of a peer is kept. */
-  kept(peer: string): void {
-    this.#forget(({ sender }) => sender.why === "nothing_kept" && sender.peer === peer);
+  /** An object of a peer is kept, or its token reaches what it has to. */
+  mended(why: "nothing_kept" | "roots", peer: string): void {
+    this.#forget(({ sender }) => sender.why === why && sender.peer === peer);
   }
 
   /** Other settings hold from now on. */
@@ -92,18 +98,19 @@ export class RefusedSenders {
   troubles(): ReceptionTrouble[] {
     this.#forgetOld();
     const often = [...this.#seen.values()].filter(({ times }) => times >= OFTEN);
-    if (often.length === 0) return [];
-    const told = [...groupsBy(often, ({ sender }) => sender.why)].map(([why, all]) => {
-      const names = [...new Set(all.flatMap(({ sender }) => sender.peer ?? []))];
-      const more = names.length > MOST_NAMED ? ["others"] : [];
-      const who =
-        names.length === 0
-          ? counted(all.length, "sender")
-          : [...names.slice(0, MOST_NAMED), ...more].join(", ");
-      return `${who} (${WHY[why]})`;
+    return [...groupsBy(often, ({ sender }) => WHY[sender.why].where)].map(([where, here]) => {
+      const told = [...groupsBy(here, ({ sender }) => sender.why)].map(([why, all]) => {
+        const names = [...new Set(all.flatMap(({ sender }) => sender.peer ?? []))];
+        const more = names.length > MOST_NAMED ? ["others"] : [];
+        const who =
+          names.length === 0
+            ? counted(all.length, "sender")
+            : [...names.slice(0, MOST_NAMED), ...more].join(", ");
+        return `${who} (${WHY[why].text})`;
+      });
+      const message = `Refused again and again: ${told.join("; ")}.`;
+      return { condition: "sender_refused", where, message };
     });
-    const message = `Refused again and again: ${told.join("; ")}.`;
-    return [{ condition: "sender_refused", where: "port for DICOM", message }];
   }
 
   /** Makes room by forgetting who was not refused often; of one address, none of the others. */

@@ -30,7 +30,7 @@ const ANY_RULE = "=";
 export interface RemovalOptions {
   /** The spool. */
   folder: string;
-  spool: Pick<Spool, "made" | "patients">;
+  spool: Pick<Spool, "within" | "patients">;
   reception: Pick<Reception, "forget">;
   /** Writes down what is removed next. @throws RadserveError audit_failed */
   removing: (removal: { peer: string; study: string; objects: number }) => Promise<void>;
@@ -53,7 +53,9 @@ export class Removal {
       // What is removed makes room; nothing comes meanwhile on a full disk
       if (!(error instanceof RadserveError) || error.code !== "disk_full") throw error;
     });
-    await rename(folder, path.join(await spool.made(REMOVING, ANY_RULE, peer, study), series));
+    await spool.within([REMOVING, ANY_RULE, peer, study], (removed) =>
+      rename(folder, path.join(removed, series)),
+    );
     await this.end(ANY_RULE, place, names);
   }
 
@@ -120,11 +122,12 @@ export class Removal {
       (name) => name.endsWith(".dcm") && !going.has(name),
     );
     if (late.length === 0) return;
-    const to = await this.options.spool.made(...seriesPath(peer, study, series));
-    // One that came again since is there already
-    for (const name of late)
-      await link(path.join(leaving, name), path.join(to, name)).catch(ifThere);
-    await syncFolder(to);
+    await this.options.spool.within(seriesPath(peer, study, series), async (to) => {
+      // One that came again since is there already
+      for (const name of late)
+        await link(path.join(leaving, name), path.join(to, name)).catch(ifThere);
+      await syncFolder(to);
+    });
     for (const name of late) await removeFile(leaving, name);
   }
 

@@ -9,7 +9,7 @@ import { durations } from "../../../base/durations.js";
 import { errors } from "../../../base/errors.js";
 import { monotonic } from "../../../base/monotonic.js";
 import { count, counted } from "../../../base/table.js";
-import { freeBytes, statfs } from "../../../files/disk.js";
+import { freeBytes, statfsOf } from "../../../files/disk.js";
 import { explained, requireRoom } from "../../../files/durable-files.js";
 import { isUnmountedNow } from "../../../files/roots.js";
 import { namesIn } from "./spool-folders.js";
@@ -73,8 +73,12 @@ export interface PeerHolds {
 
 /** An object on its way into the share of its peer. */
 export interface Coming {
-  /** Counts bytes before they are written. @throws RadserveError spool_share_full, disk_full */
-  add: (bytes: number) => Promise<void>;
+  /**
+   * Counts bytes before they are written.
+   * @returns what has to be waited for where the room is looked at; it is rejected with
+   * RadserveError spool_share_full, disk_full
+   */
+  add: (bytes: number) => Promise<void> | undefined;
   /** @param fresh it lies there now, and did not before */
   end: (fresh: boolean) => void;
 }
@@ -109,15 +113,17 @@ export class Shares {
       share.held.files += 1;
       share.held.bytes += onDisk(bytes);
     };
-    const add = async (more: number) => {
-      bytes += more;
-      share.coming.bytes += more;
-      if (more > 0 && all(share).bytes <= share.looksAt) return;
+    const look = async () => {
       const left = await this.#room(peer, share, bytes);
       share.looksAt = all(share).bytes + Math.min(BETWEEN_LOOKS, left);
     };
+    const add = (more: number) => {
+      bytes += more;
+      share.coming.bytes += more;
+      return all(share).bytes <= share.looksAt ? undefined : look();
+    };
     try {
-      await add(0);
+      await look();
     } catch (error) {
       end(false);
       throw error;
@@ -149,7 +155,7 @@ export class Shares {
    */
   async #leftOf(share: PeerShare): Promise<number> {
     const { folder, part, minimumFreeBytes } = this.options;
-    const room = await explained(() => statfs(folder), "input");
+    const room = await explained(() => statfsOf(folder), "input");
     const free = freeBytes(room) - minimumFreeBytes;
     if (free < 0) await requireRoom(folder, minimumFreeBytes, "input");
     if (part >= 1) return Infinity;

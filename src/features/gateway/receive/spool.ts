@@ -14,20 +14,14 @@
  */
 import { createHash } from "node:crypto";
 import { closeSync, constants, readlinkSync } from "node:fs";
-import { link, lstat, mkdir, rm, stat, writeFile } from "node:fs/promises";
+import { link, lstat, mkdir, rm, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../../base/errno.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { Gathering } from "../../../base/gathering.js";
 import { descriptorPath } from "../../../files/descriptor.js";
-import { noteDevice, onBlockDevice, openDescriptor } from "../../../files/disk.js";
-import {
-  explainedFault,
-  hashFile,
-  ifMissing,
-  syncFolder,
-  syncFolderOf,
-} from "../../../files/durable-files.js";
+import { deviceOf, onBlockDevice, openDescriptor } from "../../../files/disk.js";
+import { explainedFault, hashFile, ifMissing, syncFolder } from "../../../files/durable-files.js";
 import { receiveFile, replaceFile } from "../../../files/new-file.js";
 import { isUnmounted } from "../../../files/roots.js";
 import { readHead, type DicomHead } from "../../../images/dicom/dicom-file.js";
@@ -44,6 +38,9 @@ const MOST_HEAD_BYTES = 16 * 1024 * 1024;
 const USUAL_HEAD_BYTES = 64 * 1024;
 /** A slow sender is known by fewer. */
 const FIRST_HEAD_BYTES = 4 * 1024;
+
+/** How often a folder is made, at most, that others remove as empty. */
+const MOST_TRIES = 10;
 
 /** An object on its way into the spool. */
 export interface Arriving {
@@ -137,13 +134,6 @@ export const seriesPath = (peer: string, study: string, series: string): string[
   series,
 ];
 
-interface Folder {
-  path: string;
-  /** Open. */
-  fd: number;
-  fdPath: string;
-}
-
 export class Spool {
   #judging: Promise<unknown> = Promise.resolve();
   /** Folders that were made, and that the disk may not have: one whose fault was met, say. */
@@ -171,7 +161,7 @@ export class Spool {
    * body_too_large, disk_full, share_unavailable, spool_share_full, corrupt_image, truncated_image
    */
   async keep(peer: string, object: Arriving): Promise<KeptObject> {
-    const { dev } = await stat(this.folder).catch((error: unknown) => {
+    const dev = await deviceOf(this.folder).catch((error: unknown) => {
       throw faultOfSpool(error);
     });
     if (isUnmounted(this.folder, dev))
@@ -231,48 +221,45 @@ export class Spool {
     const { sopInstanceUid } = object;
     const file = `${sopInstanceUid}.dcm`;
     const names = [peer, study, seriesInstanceUid] as const;
-    const weighed = weighing(begun, pieces, coming);
-    const series = await this.#open(dev, ...seriesPath(...names));
-    try {
-      const isImage = isImageClass(object.sopClassUid);
-      const walk = new WholeObject(object.transferSyntax, isImage);
-      // By its path: a folder that was taken away for removal is made again
-      const written = await receiveFile(series.path, file, walked(weighed, headBytes, walk), {
-        ...this.limits,
-        overwrite: (there, sha256) => this.#givesWay(there, sopInstanceUid, names, sha256),
-        check: async (_, fd) => {
-          if (walk.isOdd) await this.#oneAtATime(() => checkOdd(fd, isImage));
-          const place = { peer, study, series: seriesInstanceUid };
-          await object.appears?.(place, studyInstanceUid);
-        },
-        dev,
-        leaveFolder: true,
-        makeFolder: () => this.made(...seriesPath(...names)),
-      });
-      await syncOpen(series);
-      const { bytes, sha256, outcome } = written;
-      const settled =
-        study === studyInstanceUid
-          ? await this.patients.settled(peer, study, [seriesInstanceUid, file], head.attributes)
-          : study;
-      const folder =
-        settled === study
-          ? series.path
-          : await this.#moved(series.path, file, peer, settled, seriesInstanceUid);
-      if (settled !== studyInstanceUid) await this.#noteApart(peer, settled);
-      return {
-        sopInstanceUid,
-        studyInstanceUid,
-        study: settled,
-        seriesInstanceUid,
-        folder,
-        fresh: outcome === "created",
-        bytes,
-        sha256,
-      };
-    } finally {
-      closeSync(series.fd);
-    }
+    const series = await this.#folder(dev, ...seriesPath(...names));
+    const isImage = isImageClass(object.sopClassUid);
+    const walk = new WholeObject(object.transferSyntax, isImage);
+    const walked = walking([...begun], pieces, headBytes, walk, coming);
+    // By its path: a folder that was taken away for removal is made again
+    const written = await receiveFile(series, file, walked, {
+      ...this.limits,
+      overwrite: (there, sha256) => this.#givesWay(there, sopInstanceUid, names, sha256),
+      check: async (content) => {
+        if (walk.isOdd) {
+          const fd = await content.written();
+          await this.#oneAtATime(() => checkOdd(fd, isImage));
+        }
+        const place = { peer, study, series: seriesInstanceUid };
+        await object.appears?.(place, studyInstanceUid);
+      },
+      dev,
+      makeFolder: () => this.made(...seriesPath(...names)),
+    });
+    const { bytes, sha256, outcome } = written;
+    const settled =
+      study === studyInstanceUid
+        ? await this.patients.settled(peer, study, [seriesInstanceUid, file], head.attributes)
+        : study;
+    const folder =
+      settled === study
+        ? series
+        : await this.#moved(series, file, peer, settled, seriesInstanceUid);
+    if (settled !== studyInstanceUid) await this.#noteApart(peer, settled);
+    return {
+      sopInstanceUid,
+      studyInstanceUid,
+      study: settled,
+      seriesInstanceUid,
+      folder,
+      fresh: outcome === "created",
+      bytes,
+      sha256,
+    };
   }
 
   /**
@@ -281,18 +268,21 @@ export class Spool {
    * @throws RadserveError file_exists where it lies there with other bytes
    */
   async #moved(from: string, file: string, ...names: [string, string, string]): Promise<string> {
-    const to = await this.made(...seriesPath(...names));
-    const [here, there] = [from, to].map((folder) => path.join(folder, file)) as [string, string];
-    try {
-      await link(here, there);
-    } catch (error) {
-      if (errno(error) !== "EEXIST") throw error;
-      if ((await hashFile(here)) !== (await hashFile(there))) {
-        await rm(here, { force: true });
-        throw await this.#otherBytes(names);
+    const here = path.join(from, file);
+    const to = await this.within(seriesPath(...names), async (folder) => {
+      const there = path.join(folder, file);
+      try {
+        await link(here, there);
+      } catch (error) {
+        if (errno(error) !== "EEXIST") throw error;
+        if ((await hashFile(here)) !== (await hashFile(there))) {
+          await rm(here, { force: true });
+          throw await this.#otherBytes(names);
+        }
       }
-    }
-    await syncFolder(to);
+      await syncFolder(folder);
+      return folder;
+    });
     await rm(here, { force: true });
     await syncFolder(from);
     return to;
@@ -318,8 +308,7 @@ export class Spool {
    * place of those that lie there.
    */
   async replaceable({ peer, study, series }: SeriesPlace): Promise<void> {
-    const folder = await this.made(REPLACE, peer, study);
-    await replaceFile(folder, series, "");
+    await this.within([REPLACE, peer, study], (folder) => replaceFile(folder, series, ""));
     await this.conflicts.settle(peer, study);
   }
 
@@ -343,9 +332,10 @@ export class Spool {
     const givesWay =
       (await this.#oneAtATime(() => isDamaged(there))) || (await this.#isReplaceable(names));
     if (!givesWay) throw await this.#otherBytes(names);
-    const again = await this.made(...againPath(...names));
-    await writeFile(path.join(again, `${sopInstanceUid}.${sha256.slice(0, 16)}`), "");
-    await syncFolder(again);
+    await this.within(againPath(...names), async (again) => {
+      await writeFile(path.join(again, `${sopInstanceUid}.${sha256.slice(0, 16)}`), "");
+      await syncFolder(again);
+    });
     // The second name of version 0.6
     const second = path.join(this.folder, ...objectPath(sopInstanceUid));
     const [one, other] = await Promise.all(
@@ -363,10 +353,10 @@ export class Spool {
   }
 
   /**
-   * Opens the folder below the spool, and makes it where it is not there.
+   * The folder below the spool, which is made where it is not there.
    * @param dev the spool's device
    */
-  async #open(dev: number, ...names: readonly string[]): Promise<Folder> {
+  async #folder(dev: number, ...names: readonly string[]): Promise<string> {
     const folder = path.join(this.folder, ...names);
     const flags = constants.O_RDONLY | constants.O_DIRECTORY;
     // At once where it is this machine's disk: a folder that is there is found in memory
@@ -379,12 +369,25 @@ export class Spool {
         return make();
       },
     );
-    noteDevice(fd, { dev });
-    const fdPath = descriptorPath(fd);
-    // A link would lead out of the spool
-    if (readlinkSync(fdPath) === folder) return { path: folder, fd, fdPath };
+    const opened = readlinkSync(descriptorPath(fd));
     closeSync(fd);
-    throw noFolder();
+    // A link would lead out of the spool
+    if (opened !== folder) throw noFolder();
+    return folder;
+  }
+
+  /**
+   * Works in a folder below the spool, which is made where it is not there. Another association or
+   * node may remove it as empty before the work has put something into it: then the folder is made
+   * and the work is done once more, so the work may be repeated.
+   */
+  async within<T>(names: readonly string[], work: (folder: string) => Promise<T>): Promise<T> {
+    for (let tries = 1; ; tries += 1)
+      try {
+        return await work(await this.made(...names));
+      } catch (error) {
+        if (tries === MOST_TRIES || !isGone(error)) throw error;
+      }
   }
 
   /** The folder below the spool; each one that is made is synced into the one that holds it. */
@@ -409,10 +412,10 @@ export class Spool {
   }
 }
 
-/** Has the disk write the folder that the path names now, by the one that is open if it is that. */
-async function syncOpen({ path, fd, fdPath }: Folder): Promise<void> {
-  if (readlinkSync(fdPath) === path) await syncFolderOf(fd);
-  else await syncFolder(path);
+/** Whether a file or folder on the way was not there. */
+function isGone(error: unknown): boolean {
+  const explained = error instanceof RadserveError ? error.details?.["errno"] : undefined;
+  return (explained ?? errno(error)) === "ENOENT";
 }
 
 /** Faults of the system are the spool's, and not the object's: it is sent again later. */
@@ -509,30 +512,28 @@ function checkAnnounced(
       );
 }
 
-/** What was read to find the head, and then the rest, as far as there is room for it. */
-async function* weighing(
-  begun: readonly Buffer[],
+/**
+ * What was read to find the head, and then the rest, as far as there is room for it; the walk has
+ * seen each piece.
+ * @param skipped bytes before the data set
+ */
+async function* walking(
+  begun: Buffer[],
   pieces: AsyncIterator<Buffer>,
-  coming: Coming,
-): AsyncGenerator<Buffer, void, undefined> {
-  for (const piece of begun) {
-    await coming.add(piece.length);
-    yield piece;
-  }
-  for (let next = await pieces.next(); next.done !== true; next = await pieces.next()) {
-    await coming.add(next.value.length);
-    yield next.value;
-  }
-}
-
-/** The same pieces, which the walk has seen, too. @param skipped bytes before the data set */
-async function* walked(
-  pieces: AsyncIterable<Buffer>,
   skipped: number,
   walk: WholeObject,
-): AsyncGenerator<Buffer> {
+  coming: Coming,
+): AsyncGenerator<Buffer, void, undefined> {
   let left = skipped;
-  for await (const piece of pieces) {
+  const following = async () => {
+    const next = await pieces.next();
+    return next.done === true ? undefined : next.value;
+  };
+  for (;;) {
+    const piece = begun.shift() ?? (await following());
+    if (piece === undefined) break;
+    const looked = coming.add(piece.length);
+    if (looked !== undefined) await looked;
     walk.add(piece.subarray(left));
     left = Math.max(0, left - piece.length);
     yield piece;

@@ -77,6 +77,10 @@ const methods: ReceptionThread = {
     }
     return all;
   },
+  beyondReach(peer, address) {
+    refused("path_not_allowed", peer);
+    refusedSenders.note({ why: "roots", peer, address });
+  },
   reload(next) {
     settings = next;
     arrivals.reload(new RuleBook(next.rules), next.keep);
@@ -134,7 +138,7 @@ const spool = new Spool(settings.spool, {
 const clock = new RunningClock(runningClockOf(config));
 const reception = new Reception({
   folder: settings.spool,
-  made: (...names) => spool.made(...names),
+  within: (names, work) => spool.within(names, work),
   node: nodeId(config.state_dir),
   interrupted: (place) => arrivals.interrupted(place),
 });
@@ -326,6 +330,7 @@ async function store(
   body: ReadableStream<Uint8Array>,
 ): Promise<StowAnswer> {
   const start = performance.now();
+  refusedSenders.mended("roots", peer);
   const series = new Map<string, CameOfSeries>();
   const kept = (object: KeptObject) => {
     count(series, peer, object);

@@ -11,8 +11,10 @@ import {
   createCipheriv,
   createDecipheriv,
   createHmac,
+  createSecretKey,
   randomBytes,
   timingSafeEqual,
+  type KeyObject,
 } from "node:crypto";
 import { mkdir, open, writeFile } from "node:fs/promises";
 import path from "node:path";
@@ -36,24 +38,29 @@ export const opaqueName = z
 /** What a name stands for: one of each never reads as one of the other. */
 type NamedThing = "receipt" | "input" | "whose";
 
-function keysOf(key: string, of: NamedThing) {
-  const both = createHmac("sha512", Buffer.from(key, "hex")).update(of).digest();
-  return { mac: both.subarray(0, 32), cipher: both.subarray(32) };
+/** The two keys that things of one kind are sealed with. */
+export interface SealingKeys {
+  mac: KeyObject;
+  cipher: KeyObject;
 }
-const vectorOf = (mac: Buffer, text: Buffer) =>
+
+export function sealingKeys(key: Buffer, of: NamedThing): SealingKeys {
+  const both = createHmac("sha512", key).update(of).digest();
+  const [mac, cipher] = [both.subarray(0, 32), both.subarray(32)];
+  return { mac: createSecretKey(mac), cipher: createSecretKey(cipher) };
+}
+const vectorOf = (mac: KeyObject, text: Buffer) =>
   createHmac("sha256", mac).update(text).digest().subarray(0, IV_BYTES);
 
-export function sealed(key: string, of: NamedThing, text: string): string {
-  const { mac, cipher } = keysOf(key, of);
+export function sealed({ mac, cipher }: SealingKeys, text: string): string {
   const bytes = Buffer.from(text);
   const iv = vectorOf(mac, bytes);
   const encrypted = createCipheriv("aes-256-ctr", cipher, iv).update(bytes);
   return Buffer.concat([iv, encrypted]).toString("base64url");
 }
 
-/** Undefined where another key made the name, or nobody did. */
-export function unsealed(key: string, of: NamedThing, name: string): string | undefined {
-  const { mac, cipher } = keysOf(key, of);
+/** Undefined where other keys made the name, or nobody did. */
+export function unsealed({ mac, cipher }: SealingKeys, name: string): string | undefined {
   const all = Buffer.from(name, "base64url");
   const iv = all.subarray(0, IV_BYTES);
   if (iv.length < IV_BYTES || all.toString("base64url") !== name) return undefined;
@@ -64,14 +71,14 @@ export function unsealed(key: string, of: NamedThing, name: string): string | un
 const keyFile = (root: string) => path.join(root, LIST_FOLDER, KEY_FILE);
 
 /** The key of a root; undefined where there is none, or something else has its place. */
-async function keyOf(root: string): Promise<string | undefined> {
+async function keyOf(root: string): Promise<Buffer | undefined> {
   let handle;
   try {
     handle = await open(keyFile(root), PLAIN);
     const found = await handle.stat();
     if (!found.isFile() || found.size > LONGEST_KEY_FILE) return undefined;
     const text = await handle.readFile("utf8");
-    return KEY.test(text) ? text.trim() : undefined;
+    return KEY.test(text) ? Buffer.from(text.trim(), "hex") : undefined;
   } catch {
     return undefined;
   } finally {
@@ -83,7 +90,7 @@ async function keyOf(root: string): Promise<string | undefined> {
  * The key of a root in which results lie, made where there is none. An empty root is left alone: it
  * may be the mount point of a share that is away.
  */
-async function keyToBe(root: string): Promise<string | undefined> {
+async function keyToBe(root: string): Promise<Buffer | undefined> {
   const known = await keyOf(root);
   if (known !== undefined || !(await holdsSomething(root))) return known;
   const text = `${randomBytes(32).toString("hex")}\n`;
@@ -102,13 +109,19 @@ async function keyToBe(root: string): Promise<string | undefined> {
   return keyOf(root);
 }
 
+async function keysToBe(root: string) {
+  const key = await keyToBe(root);
+  if (key === undefined) return undefined;
+  return { receipt: sealingKeys(key, "receipt"), input: sealingKeys(key, "input") };
+}
+
 /** The innermost root, as the list has it. */
 const rootOf = (receipt: string, roots: readonly string[]): string | undefined =>
   roots.filter((root) => isInside(receipt, [root])).sort((a, b) => b.length - a.length)[0];
 
 /** Gives names to results of some roots (real paths); each key is read once. */
 export class ResultNames {
-  readonly #keys = new Map<string, Promise<string | undefined>>();
+  readonly #keys = new Map<string, Promise<Record<"receipt" | "input", SealingKeys> | undefined>>();
 
   constructor(private readonly roots: readonly string[]) {}
 
@@ -116,13 +129,13 @@ export class ResultNames {
   async of(receipt: string, input: string | undefined) {
     const root = rootOf(receipt, this.roots);
     if (root === undefined) return undefined;
-    const reading = this.#keys.get(root) ?? keyToBe(root);
+    const reading = this.#keys.get(root) ?? keysToBe(root);
     this.#keys.set(root, reading);
-    const key = await reading;
-    if (key === undefined) return undefined;
+    const keys = await reading;
+    if (keys === undefined) return undefined;
     return {
-      id: sealed(key, "receipt", path.relative(root, receipt)),
-      ...(input === undefined ? {} : { input_id: sealed(key, "input", input) }),
+      id: sealed(keys.receipt, path.relative(root, receipt)),
+      ...(input === undefined ? {} : { input_id: sealed(keys.input, input) }),
     };
   }
 
@@ -130,7 +143,7 @@ export class ResultNames {
   async find(of: NamedThing, name: string): Promise<string | undefined> {
     for (const root of this.roots) {
       const key = await keyOf(root);
-      const text = key === undefined ? undefined : unsealed(key, of, name);
+      const text = key === undefined ? undefined : unsealed(sealingKeys(key, of), name);
       if (text !== undefined) return of === "receipt" ? path.join(root, text) : text;
     }
     return undefined;

@@ -4,13 +4,13 @@
  * installation have, so that each finds and tells what another wrote, and who only reads the share
  * learns nothing.
  */
-import { createHmac } from "node:crypto";
+import { createHmac, createSecretKey, type KeyObject } from "node:crypto";
 import { z } from "zod";
 import { storedJson } from "../../../base/stored-json.js";
 import type { Attributes } from "../../../images/image.js";
-import { derivedKeys, type DerivedKey } from "../../../results/receipt/seal.js";
+import { DerivedKeys } from "../../../results/receipt/seal.js";
 import type { Receipt } from "../../../results/receipt/receipt.js";
-import { sealed, unsealed } from "./result-name.js";
+import { sealed, sealingKeys, unsealed, type SealingKeys } from "./result-name.js";
 
 const text = z.string().optional();
 
@@ -61,17 +61,24 @@ const comparable = (id: string): string => id.trim().normalize().toLowerCase();
 
 type Identifier = "patient" | "accession";
 
-const hashOf = ({ key }: DerivedKey, what: Identifier, id: string): string =>
-  createHmac("sha256", key)
+interface ListKey {
+  hashing: KeyObject;
+  sealing: SealingKeys;
+}
+const keys = new DerivedKeys<ListKey>("viewer-list", (key) => ({
+  hashing: createSecretKey(key),
+  sealing: sealingKeys(key, "whose"),
+}));
+
+const hashOf = ({ hashing }: ListKey, what: Identifier, id: string): string =>
+  createHmac("sha256", hashing)
     .update(`${what}\0${comparable(id)}`)
     .digest("hex")
     .slice(0, 32);
 
-const keys = () => derivedKeys("viewer-list");
-
 /** The hashes that lines may have of an id, one for each key. */
 export async function hashesOf(what: Identifier, id: string): Promise<string[]> {
-  return (await keys()).map((key) => hashOf(key, what, id));
+  return (await keys.all()).map(({ key }) => hashOf(key, what, id));
 }
 
 /** The image that it is said of: a line that was made for another result says nothing of this. */
@@ -83,21 +90,18 @@ export async function sealWhose(
   receipt: Receipt,
 ): Promise<SealedWhose | undefined> {
   const whose = attributes === undefined ? {} : whoseOf(attributes);
-  const [key] = await keys();
-  if (key === undefined || Object.values(whose).every((value) => value === undefined))
+  const [signs] = await keys.all();
+  if (signs === undefined || Object.values(whose).every((value) => value === undefined))
     return undefined;
+  const { id, key } = signs;
   return {
-    key: key.id,
+    key: id,
     ...hashed(key, whose),
-    sealed: sealed(
-      key.key.toString("hex"),
-      "whose",
-      JSON.stringify({ ...whose, image: imageOf(receipt) }),
-    ),
+    sealed: sealed(key.sealing, JSON.stringify({ ...whose, image: imageOf(receipt) })),
   };
 }
 
-function hashed(key: DerivedKey, { patient_id: patient, accession }: Whose) {
+function hashed(key: ListKey, { patient_id: patient, accession }: Whose) {
   return {
     ...(patient === undefined ? {} : { patient: hashOf(key, "patient", patient) }),
     ...(accession === undefined ? {} : { accession: hashOf(key, "accession", accession) }),
@@ -111,8 +115,8 @@ export async function openWhose(
   { key: id, patient, accession, sealed: secret }: SealedWhose,
   receipt: Receipt,
 ): Promise<Whose | undefined> {
-  const key = (await keys()).find((one) => one.id === id);
-  const opened = key === undefined ? undefined : unsealed(key.key.toString("hex"), "whose", secret);
+  const key = (await keys.all()).find((one) => one.id === id)?.key;
+  const opened = key === undefined ? undefined : unsealed(key.sealing, secret);
   if (key === undefined || opened === undefined) return undefined;
   const { data } = openedSchema.safeParse(storedJson(opened));
   if (data === undefined) return undefined;

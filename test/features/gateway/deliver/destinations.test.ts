@@ -82,6 +82,12 @@ await t.test("a list says that others wait that its token may not see", async (t
     deliveries: [],
     hidden: 1,
   });
+  for (const command of ["retry", "drop"])
+    t.match(await radserve(other, "deliver", command, "--destination", "pacs"), {
+      status: 0,
+      stdout: /^Nothing of yours is set aside there\./,
+      stderr: /^1 result more waits or was set aside, of other subjects/,
+    });
   // The result itself says where it goes, to those alone who see it in the list
   const shownTo = async (token: string) => {
     const query = new URLSearchParams({ path: String(body["receipt_path"]) });

@@ -1,6 +1,15 @@
 /** What becomes of results that wait: they are forged, replaced, of an older version or away. */
 import { createHash } from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t from "tap";
 import {
@@ -12,7 +21,8 @@ import {
   proven,
   startDelivering,
 } from "../../../support/deliveries.js";
-import { radserve, type Place } from "../../../support/server.js";
+import { writeSlice } from "../../../support/bulk.js";
+import { radserve, type Place, type TestServer } from "../../../support/server.js";
 import { webPacs } from "../../../support/web-pacs.js";
 import { until } from "../../../support/until.js";
 
@@ -69,6 +79,66 @@ await t.test("a forged SR whose hash stands in the receipt is not delivered", as
     // Somebody has to look at the forged one
     t.match(await conditions(again), [{ condition: "result_untrusted" }]);
   });
+});
+
+await t.test("a file of a delivery that was changed or damaged loses no result", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  const of = (name: string) => path.join(place.output, `.${name}.delivery.json`);
+  const changed = (pattern: RegExp, by: string) => (file: string) => {
+    writeFileSync(file, readFileSync(file, "utf8").replace(pattern, by));
+  };
+  const damages: Record<string, (file: string) => void> = {
+    "uid.dcm": changed(/("series_instance_uid": ")[^"]*/g, "$1x/../../admin/reset?all=1#"),
+    "id.dcm": changed(/("id": ")[^"]*/, "$1none"),
+    "cut.dcm": (file) => truncateSync(file, 100),
+    "empty.dcm": (file) => truncateSync(file, 0),
+    "link.dcm": (file) => {
+      rmSync(file);
+      symlinkSync("/nowhere", file);
+    },
+  };
+  const names = Object.keys(damages);
+  const asked = (name: string) => ({
+    input_image_path: path.join(place.input, name),
+    outputs: ["sr"],
+  });
+  const first = await startDelivering(t, { ...place, remove: () => undefined });
+  for (const [i, name] of [...names, "receipt.dcm"].entries()) {
+    writeSlice(path.join(place.input, name), i);
+    t.equal((await infer(first, asked(name))).status, 200);
+  }
+  const before = new Map(names.map((name) => [name, readFileSync(of(name))]));
+  for (const name of names) damages[name]!(of(name));
+  const untrusted = async (server: TestServer) =>
+    (await conditions(server)).find(({ condition }) => condition === "result_untrusted")?.message;
+  await until("the running server tells of them", async () =>
+    untrusted(first).then((message) => message?.endsWith(": 5.")),
+  );
+  await first.stop();
+  const receipt = path.join(place.output, "receipt.dcm.json");
+  const text = readFileSync(receipt);
+  writeFileSync(receipt, text.subarray(0, -100));
+  await pacs.start();
+  const server = await startDelivering(t, place);
+  await until("so does the next one, and of a damaged receipt", async () =>
+    untrusted(server).then((message) => message?.endsWith(": 6.")),
+  );
+  t.equal(pacs.kept.size, 0);
+  t.match(await radserve(place, "deliver", "scan"), { status: 1, stderr: /cut\.dcm\.json is not/ });
+  t.match(await radserve(place, "explain", path.join(place.output, "cut.dcm.json")), {
+    stdout: /result_untrusted/,
+  });
+  const again = await infer(server, { ...asked("cut.dcm"), deliver: "wait" });
+  t.match(again.body, { reused: true, deliveries: [{ state: "proven" }] });
+  for (const name of names.filter((one) => one !== "cut.dcm")) {
+    rmSync(of(name));
+    writeFileSync(of(name), before.get(name)!);
+  }
+  writeFileSync(receipt, text);
+  await until("what was put back is delivered", () => pacs.kept.size === 6);
+  await until("the condition has ended", async () => (await conditions(server)).length === 0);
 });
 
 await t.test("what waited under version 0.6 is delivered once it is adopted", async (t) => {
@@ -154,4 +224,27 @@ await t.test("a newer result waits for the one that it has replaced, which is na
     "the files of the delivery have gone",
     () => !readdirSync(place.output).some((name) => name.includes(".delivery.1")),
   );
+});
+
+await t.test("a file of the queue that is damaged is a condition until it is away", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  const before = await startDelivering(t, { ...place, remove: () => undefined });
+  await infer(before);
+  await before.stop();
+  const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
+  const [name] = readdirSync(queue).filter((one) => one.endsWith(".json"));
+  const entry = path.join(queue, name!);
+  truncateSync(entry, 20);
+  await pacs.start();
+  const server = await startDelivering(t, place);
+  const isTold = async () =>
+    (await conditions(server)).some(({ condition }) => condition === "delivery_unreadable");
+  await until("the condition is told", isTold);
+  t.equal(pacs.kept.size, 0);
+  rmSync(entry);
+  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^1 undelivered result/ });
+  await until("the object is proven", () => proven(place));
+  await until("the condition has ended", async () => !(await isTold()));
 });

@@ -3,7 +3,7 @@
  * and by rules whose answer depends neither on the order nor on a restart.
  */
 import { once } from "node:events";
-import { existsSync, readFileSync, readdirSync } from "node:fs";
+import { existsSync, readFileSync, readdirSync, rmdirSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -255,14 +255,36 @@ await t.test("an association of a process that was killed has broken off", async
   caller.abort();
 });
 
+await t.test(
+  "an object comes while another association's end removes the empty folder",
+  async (t) => {
+    const folder = t.testdir();
+    const spool = new Spool(folder, { mostBytes: 1e7, minimumFreeBytes: 0, peerShare: 1 });
+    let removed = 0;
+    const reception = receptionIn(folder, {
+      within: (names, work) =>
+        spool.within(names, (made) => {
+          if ((removed += 1) <= 2) rmdirSync(made);
+          return work(made);
+        }),
+    });
+    const place = { peer: "ct1", study: STUDY, series: "1.2.3.4" };
+    const transfer = reception.open(place.peer);
+    transfer.begins();
+    await transfer.brings(place);
+    t.equal((await reception.notesOf(place.peer, STUDY)).get(place.series)?.length, 1);
+    await transfer.end(true);
+  },
+);
+
 await t.test("what a full disk takes no note of is remembered over a kill", async (t) => {
   const folder = t.testdir();
   const spool = new Spool(folder, { mostBytes: 1e7, minimumFreeBytes: 0, peerShare: 1 });
   let isFull = false;
   const open = () =>
     receptionIn(folder, {
-      made: (...names) =>
-        isFull ? Promise.reject(errors.disk_full("No room.")) : spool.made(...names),
+      within: (names, work) =>
+        isFull ? Promise.reject(errors.disk_full("No room.")) : spool.within(names, work),
     });
   const place = { peer: "ct1", study: STUDY, series: "1.2.3.4" };
   const before = open();

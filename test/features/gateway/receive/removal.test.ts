@@ -24,10 +24,10 @@ function placeIn(t: Test) {
       folder,
       spool: {
         patients: spool.patients,
-        made(...names) {
+        within(names, work) {
           // What comes late is to lie here again
           if (isKilled() && names[0] === "series") throw new Error("killed");
-          return spool.made(...names);
+          return spool.within(names, work);
         },
       },
       reception: receptionIn(folder, spool),

@@ -2,7 +2,13 @@
 import { cpSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { ResultNames, sealed, unsealed } from "../../../../src/features/viewer/list/result-name.js";
+import {
+  ResultNames,
+  sealed,
+  sealingKeys,
+  unsealed,
+  type SealingKeys,
+} from "../../../../src/features/viewer/list/result-name.js";
 
 const root = t.testdir({ one: { patient: { "a.json": "{}" } }, empty: {} });
 const [one, other, empty] = ["one", "other", "empty"].map((name) => path.join(root, name)) as [
@@ -35,18 +41,20 @@ t.test("a result has one name on every node, which leads back to it", async (t) 
 });
 
 t.test("a name that nobody gave fits no key", (t) => {
-  const key = "ab".repeat(32);
-  const name = sealed(key, "receipt", RECEIPT);
-  t.equal(unsealed(key, "receipt", name), RECEIPT);
-  t.equal(unsealed("cd".repeat(32), "receipt", name), undefined);
+  const [keys, others] = ["ab", "cd"].map((byte) =>
+    sealingKeys(Buffer.from(byte.repeat(32), "hex"), "receipt"),
+  ) as [SealingKeys, SealingKeys];
+  const name = sealed(keys, RECEIPT);
+  t.equal(unsealed(keys, name), RECEIPT);
+  t.equal(unsealed(others, name), undefined);
   const bytes = Buffer.from(name, "base64url");
   for (let bit = 0; bit < bytes.length * 8; bit++) {
     const changed = Buffer.from(bytes);
     changed[bit >> 3]! ^= 1 << (bit & 7);
-    t.equal(unsealed(key, "receipt", changed.toString("base64url")), undefined, `bit ${bit}`);
+    t.equal(unsealed(keys, changed.toString("base64url")), undefined, `bit ${bit}`);
   }
   for (const made of ["", "a", "aaaaaaaaaaaaaaaaaaaaaaaa", `${name}=`, `${name}A`])
-    t.equal(unsealed(key, "receipt", made), undefined, made);
+    t.equal(unsealed(keys, made), undefined, made);
   t.end();
 });
 
