@@ -20,6 +20,7 @@ import torch
 from nnunetv2.inference import predict_from_raw_data
 from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+from torch.nn import functional
 
 PARTS = {
     291: "Dataset291_TotalSegmentator_part1_organs_1559subj", 292: "Dataset292_TotalSegmentator_part2_vertebrae_1532subj",
@@ -133,11 +134,11 @@ def predict(task, folder, to):
     return dict(wall=wall, cpu=cpu, stages=dict(network=nnunet.SECONDS.get("network", 0)), peak=peak)
 
 
-def in_float32(work):
-    """Has nnU-Net sum its windows in float32 instead of float16, as it does by itself."""
+def summed_in(numbers, work):
+    """Has nnU-Net sum its windows in `numbers` instead of float16, as it does by itself."""
     half, gaussian = torch.half, predict_from_raw_data.compute_gaussian
-    torch.half = torch.float32
-    exact = functools.wraps(gaussian)(lambda *a, **o: gaussian(*a, **dict(o, dtype=torch.float32)))
+    torch.half = numbers
+    exact = functools.wraps(gaussian)(lambda *a, **o: gaussian(*a, **dict(o, dtype=numbers)))
     exact.cache_clear = gaussian.cache_clear
     predict_from_raw_data.compute_gaussian = exact
     try:
@@ -146,11 +147,40 @@ def in_float32(work):
         torch.half, predict_from_raw_data.compute_gaussian = half, gaussian
 
 
+def convolve_by_slabs(self, x):
+    """Conv3d in slabs of eight output planes: in float64 PyTorch unfolds all that it is given at once."""
+    x = functional.pad(x, [side for padding in reversed(self.padding) for side in (padding, padding)])
+    kernel, stride = self.kernel_size[0], self.stride[0]
+    planes = (x.shape[2] - kernel) // stride + 1
+    slabs = [x[:, :, first * stride : (min(first + 8, planes) - 1) * stride + kernel] for first in range(0, planes, 8)]
+    return torch.cat([functional.conv3d(slab, self.weight, self.bias, self.stride) for slab in slabs], 2)
+
+
+def in_float64(work):
+    """Has the networks themselves compute in float64, too: what both pipelines round."""
+    made, convolve = predict_from_raw_data.nnUNetPredictor.initialize_from_trained_model_folder, torch.nn.Conv3d.forward
+
+    def initialize(self, *arguments, **options):
+        made(self, *arguments, **options)
+        forward = self.network.double().forward
+        self.network.forward = lambda x: forward(x.double())
+
+    predict_from_raw_data.nnUNetPredictor.initialize_from_trained_model_folder = initialize
+    torch.nn.Conv3d.forward = convolve_by_slabs
+    try:
+        return summed_in(torch.float64, work)
+    finally:
+        predict_from_raw_data.nnUNetPredictor.initialize_from_trained_model_folder = made
+        torch.nn.Conv3d.forward = convolve
+
+
 def answer(request, task, place):
     if request["command"] == "predict":
         return predict(task, place, "theirs.nii.gz")
     if request["command"] == "predict_float32":
-        return in_float32(lambda: predict(task, place, "theirs-float32.nii.gz"))
+        return summed_in(torch.float32, lambda: predict(task, place, "theirs-float32.nii.gz"))
+    if request["command"] == "predict_float64":
+        return in_float64(lambda: predict(task, place, "theirs-float64.nii.gz"))
     return {"torch": torch.__version__}
 
 

@@ -1,10 +1,14 @@
 /**
- * `npm run bench -- body [--only fast,total,trained] [--rounds 3] [--side 1] [--slices 300]`:
- * TotalSegmentator's own pipeline (totalsegmentator and nnunetv2, PyTorch on the CPU) from an image
- * file to the file of a label map, beside Radserve from a DICOM series to a SEG over HTTP: networks
- * of random weights, or trained on phantoms, which come to Radserve as those that its users have,
- * the same cores, by turns. RADSERVE_PYTHON names a Python with totalsegmentator; without one
- * nothing is measured. `--side 0.5` is a smaller CT, below that with smaller networks.
+ * `npm run bench -- body [--only fast,total,trained] [--rounds 3] [--side 1] [--slices 300]
+ * [--exact] [--as-shipped]`: TotalSegmentator's own pipeline (totalsegmentator and nnunetv2,
+ * PyTorch on the CPU) from an image file to the file of a label map, beside Radserve from a DICOM
+ * series to a SEG over HTTP: networks of random weights, or trained on phantoms, which come to
+ * Radserve as those that its users have, the same cores, by turns. RADSERVE_PYTHON names a Python
+ * with totalsegmentator; without one nothing is measured. `--side 0.5` is a smaller CT, below that
+ * with smaller networks. `--exact` has the networks compute in float64 as well, which takes minutes
+ * and gigabytes a window, and counts how many labels of each side are others than those.
+ * `--as-shipped` leaves out TotalSegmentator with windows summed in float32, which takes as long as
+ * a round of its own.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -34,8 +38,12 @@ const { values } = parseArgs({
     rounds: { type: "string", default: "3" },
     side: { type: "string", default: "1" },
     slices: { type: "string", default: "300" },
+    exact: { type: "boolean", default: false },
+    "as-shipped": { type: "boolean", default: false },
   },
 });
+if (values.exact && values["as-shipped"])
+  throw new Error("Expected --exact or --as-shipped; found both.");
 const PYTHON = process.env["RADSERVE_PYTHON"] ?? "python3";
 const SCRIPT = "bench/body.py";
 /** Radserve's time and memory in those of TotalSegmentator, at most. */
@@ -51,7 +59,7 @@ function importTask(scratch: string, name: string): void {
   const weights = join(scratch, "weights");
   const datasets = readdirSync(weights).map((name) => String(parseInt(name.slice(7))));
   const args = [script, weights, "--datasets", ...datasets, "--folds", "0"];
-  execFileSync(PYTHON, args, { stdio: "ignore" });
+  execFileSync(PYTHON, args, { stdio: ["ignore", "ignore", "inherit"] });
   const to = join(scratch, "models", "body");
   const form = name === "fast" ? ["--fast"] : [];
   const print = "import totalsegmentator; print(totalsegmentator.__path__[0])";
@@ -112,10 +120,20 @@ async function measure(name: string): Promise<object> {
       ourTurn(server, "body", series, join(server.output, String(round))),
     );
     const ours = labelsOfSeg(join(server.output, "0/series.body.seg.dcm"), drawn.numbers);
-    await rival.ask({ command: "predict_float32" });
     const half = labelsOfNifti(join(scratch, "theirs.nii.gz"));
-    const whole = labelsOfNifti(join(scratch, "theirs-float32.nii.gz"));
-    const differFloat32 = differing(ours, whole);
+    const summed = async (bits: 32 | 64) => {
+      await rival.ask({ command: `predict_float${bits}` });
+      return labelsOfNifti(join(scratch, `theirs-float${bits}.nii.gz`));
+    };
+    const float32 = async () => {
+      const whole = await summed(32);
+      const differFloat32 = differing(ours, whole);
+      const equal = 1 - differFloat32 / ours.length;
+      if (!values.exact) return { differFloat32, equal };
+      const exact = await summed(64);
+      const differFloat64 = { ours: differing(ours, exact), theirs: differing(whole, exact) };
+      return { differFloat32, equal, differFloat64 };
+    };
     const { sides, spacing } = drawn;
     return {
       name,
@@ -125,8 +143,7 @@ async function measure(name: string): Promise<object> {
       ours: us,
       ratios: ratiosOf(us, them, 3),
       differ: differing(ours, half),
-      differFloat32,
-      equal: 1 - differFloat32 / ours.length,
+      ...(!values["as-shipped"] && (await float32())),
       ...(name === "trained" && { labels: dicesBeside(scratch, drawn.names, { ours, half }) }),
     };
   } finally {

@@ -3,17 +3,15 @@
  * and random weights, in windows of 64 x 128 x 128, from a DICOM series to a SEG over HTTP, on ONNX
  * Runtime and on OpenVINO: two servers of the same cores, by turns. Needs npm run setup:openvino.
  */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import dcmjs from "dcmjs";
-import { sha256 } from "../src/files/durable-files.js";
 import type { Provider } from "../src/manifest/providers.js";
-import { shipped } from "../test/support/manifests.js";
-import { unet3d } from "./lib/models.js";
 import { makeFinal, ourTurn, ratiosOf, writeSeries, type Turn } from "./lib/network-turns.js";
 import { machine, startServer } from "./lib/server.js";
+import { UNET_WINDOW, writeUnet } from "./lib/unet.js";
 
 const { values } = parseArgs({
   options: {
@@ -24,8 +22,6 @@ const { values } = parseArgs({
 });
 const GOALS = { whole: 0.6, memory: 1.3 };
 const COMPARED = ["cpu", "openvino"] as const satisfies readonly Provider[];
-/** A canary fills it: where most of a window is padding, each library's rounding shows larger. */
-const WINDOW: [number, number, number] = [64, 128, 128];
 /**
  * InstanceNormalization sums a million values in float32: OpenVINO in one way, ONNX Runtime in
  * another that is ten times as near to what float64 gives, and random weights carry it on.
@@ -34,55 +30,8 @@ const TOLERANCE = { precision: "float32", absolute: 0.1, relative: 0.1 };
 const slices = Number(values.slices);
 const width = Number(values.side);
 
-/** ct-tissue's labels, decided by the network. */
 function writeNetwork(folder: string, series: string): void {
-  mkdirSync(folder, { recursive: true });
-  const base = shipped("ct-tissue");
-  const [output] = base.outputs;
-  if (output?.kind !== "segmentation") throw new Error("Expected ct-tissue to segment");
-  const graph = unet3d(output.labels.length + 1);
-  writeFileSync(join(folder, "model.onnx"), graph);
-  const { canary: _, ...rest } = base;
-  const manifest = {
-    ...rest,
-    name: "unet",
-    stage: "draft",
-    release: "active",
-    required: true,
-    files: [{ path: "model.onnx", sha256: sha256(graph) }],
-    accepts: { ...base.accepts, dimensions: "series" },
-    envelope: [],
-    inputs: [
-      {
-        ...base.inputs[0],
-        tensor: "x",
-        layout: "NCDHW",
-        orientation: "LPS",
-        interpolation: "linear",
-        normalisation: { kind: "z_score", over: "volume" },
-      },
-    ],
-    outputs: [
-      {
-        ...output,
-        tensor: "y",
-        activation: "argmax",
-        postprocess: [],
-        measurements: ["volume"],
-      },
-    ],
-    tiling: {
-      window: WINDOW,
-      overlap: 0.5,
-      steps: "even",
-      padding: 0,
-      weights: { kind: "gaussian", sigma: 0.125, centre: "half", least: 1e-12 },
-    },
-    batching: { max: 1 },
-    execution: { providers: [...COMPARED], precision: "float32" },
-    results: { outputs: ["json"] },
-  };
-  writeFileSync(join(folder, "model.json"), JSON.stringify(manifest));
+  writeUnet(folder, COMPARED);
   makeFinal(folder, series);
   const path = join(folder, "model.json");
   const made = JSON.parse(readFileSync(path, "utf8")) as { canary: { tolerance: object[] } };
@@ -112,8 +61,9 @@ const scratch = mkdtempSync(join(os.tmpdir(), "radserve-openvino-"));
 try {
   const models = join(scratch, "models");
   const spacing: [number, number, number] = [3, 1.5, 1.5];
-  const [depth, , side] = WINDOW;
-  writeSeries(join(scratch, "canary"), voxels(depth, side), { sides: WINDOW, spacing });
+  const [depth, , side] = UNET_WINDOW;
+  // It fills the window: where most of one is padding, each library's rounding shows larger
+  writeSeries(join(scratch, "canary"), voxels(depth, side), { sides: [...UNET_WINDOW], spacing });
   writeNetwork(join(models, "unet"), join(scratch, "canary"));
   const servers = [];
   for (const provider of COMPARED) {

@@ -8,7 +8,7 @@ import numpy as np
 from highdicom.sr.coding import CodedConcept
 from pydicom.sr.codedict import codes
 
-from work import LABELS, SETTINGS
+from settings import LABELS, SETTINGS
 
 NAME = SETTINGS["name"]
 MAKER = "Bench"

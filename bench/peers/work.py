@@ -1,9 +1,4 @@
-"""What the script that a user would write does with one image: read, infer, write. `service.py` and `folder.py` use it.
-
-The settings come as JSON in PEER: `model` (path of the ONNX file), `kind` ("tissue", "scores", "frames" of a cine, or
-"volume", whose path is the folder of a series), `labels` (with codes and colours), `side` (of the network's input, for
-scores and frames), `all` (write PNG, SR, SEG and SC too) and `same` (hash, sync and rename as Radserve does).
-"""
+"""What the script that a user would write does with one image: read, infer, write. `service.py` and `folder.py` use it."""
 
 import hashlib
 import json
@@ -14,8 +9,8 @@ import numpy as np
 import onnxruntime as ort
 from pydicom import dcmread
 
-SETTINGS = json.loads(os.environ["PEER"])
-LABELS = SETTINGS["labels"]
+from settings import LABELS, SETTINGS
+
 SAME = SETTINGS["same"]
 ALL = SETTINGS["all"]
 
@@ -191,6 +186,7 @@ def infer(path, folder):
     name = os.path.basename(path)
     made = {}
     if ALL:
+        # highdicom takes memory, which a script that writes no objects does not have
         from objects import objects
 
         made = objects(dataset, stored, mask, findings, name)
