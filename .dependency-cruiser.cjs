@@ -1,6 +1,6 @@
 /**
- * The direction of imports, checked by `npm run lint` on the sources, with imports of types: no
- * cycle of any kind, and each floor imports only what lies below it.
+ * The direction of imports, checked by `npm run lint` on the server and the page, with imports of
+ * types: no cycle of any kind, and each floor of src/ imports only what lies below it.
  */
 
 /** The folders of src/, the lowest first. A floor knows those before it, and none behind it. */

@@ -105,6 +105,12 @@ async function compile() {
   return new Map(outputFiles.map(({ path: file, contents }) => [file, contents]));
 }
 
+/** Whether this is the feature.ts of a feature that has such a file beside it. */
+const isPartOf = (file, part) =>
+  /\/feature\.ts$/.test(file) &&
+  OF_A_FEATURE.test(file) &&
+  existsSync(path.resolve(path.dirname(file), part.replace(/\.js$/, ".ts")));
+
 /** Changes of modules in a bundle. */
 const inBundle = (entry) => ({
   name: "in-bundle",
@@ -126,7 +132,8 @@ const inBundle = (entry) => ({
       const own = path.relative(path.join(root, "src"), file).replace(/\.ts$/, ".js");
       const source = readFileSync(file, "utf8");
       const part = `await import("${ofFeatures}")`;
-      const isOfFeature = OF_A_FEATURE.test(file) && source.includes(part);
+      const isOfFeature = ofFeatures !== undefined && isPartOf(file, ofFeatures);
+      if (isOfFeature && !source.includes(part)) throw new Error(`${file}: expected "${part}".`);
       const contents = `${isOfFeature ? `import * as part from "${ofFeatures}";` : ""}${source}`
         .replace(part, "part")
         .replaceAll("import.meta.url", `new URL("../${own}", import.meta.url).href`)

@@ -3,7 +3,6 @@
  * packages in /opt/radserve, a Node.js of its own, the unit, a configuration, and a user who owns
  * the state directory.
  */
-import { spawnSync } from "node:child_process";
 import {
   chmodSync,
   cpSync,
@@ -21,21 +20,15 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { pack } from "./pack.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
+import { runProgram } from "./run.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const { version, description, bugs } = JSON.parse(
   readFileSync(path.join(root, "package.json"), "utf8"),
 );
 
-function run(program, parameters, cwd) {
-  const { status, stdout, stderr } = spawnSync(program, parameters, {
-    cwd,
-    encoding: "utf8",
-    maxBuffer: 1 << 28,
-    env: { ...process.env, CXX: "no-compiler" },
-  });
-  if (status !== 0) throw new Error(`${program} ${parameters[0]}: ${stdout}${stderr}`);
-}
+const runIn = (cwd, program, parameters) =>
+  runProgram(program, parameters, { cwd, env: { ...process.env, CXX: "no-compiler" } });
 
 const control = (kilobytes) => `Package: radserve
 Version: ${version}
@@ -125,10 +118,10 @@ async function fill(stage, work) {
   const tarball = await pack(work);
   const opt = path.join(stage, "opt/radserve");
   mkdirSync(path.dirname(opt), { recursive: true });
-  run("tar", ["-xzf", tarball, "-C", work], work);
+  runIn(work, "tar", ["-xzf", tarball, "-C", work]);
   renameSync(path.join(work, "package"), opt);
   // With its packages beside it, in exactly the versions of the lock.
-  run("npm", ["ci", "--omit=dev", "--no-audit", "--no-fund"], opt);
+  runIn(opt, "npm", ["ci", "--omit=dev", "--no-audit", "--no-fund"]);
   // ONNX Runtime for other systems, of which nothing is used here.
   const plugins = path.join(opt, "node_modules/com.github.asus4.onnxruntime/Plugins");
   for (const name of readdirSync(plugins))
@@ -155,7 +148,7 @@ async function fill(stage, work) {
   );
   mkdirSync(path.join(stage, "usr/share/doc/radserve"), { recursive: true });
   cpSync(path.join(root, "LICENSE"), path.join(stage, "usr/share/doc/radserve/copyright"));
-  const { stdout } = spawnSync("du", ["-sk", stage], { encoding: "utf8" });
+  const stdout = runProgram("du", ["-sk", stage]);
   at("DEBIAN/control", control(stdout.split("\t")[0]));
   at("DEBIAN/conffiles", "/etc/radserve/radserve.config.json\n");
   at("DEBIAN/postinst", POSTINST, 0o755);
@@ -172,7 +165,7 @@ export async function packDebian(target) {
     await fill(stage, work);
     mkdirSync(target, { recursive: true });
     const file = path.join(target, `radserve_${version}_amd64.deb`);
-    run("dpkg-deb", ["--root-owner-group", "-Zgzip", "-z1", "--build", stage, file], work);
+    runIn(work, "dpkg-deb", ["--root-owner-group", "-Zgzip", "-z1", "--build", stage, file]);
     return file;
   } finally {
     rmSync(work, { recursive: true, force: true });
@@ -183,7 +176,7 @@ export async function packDebian(target) {
 export function olderPackage(file, older, target) {
   const work = mkdtempSync(path.join(os.tmpdir(), "radserve-older-"));
   try {
-    run("dpkg-deb", ["--raw-extract", file, work], target);
+    runIn(target, "dpkg-deb", ["--raw-extract", file, work]);
     for (const name of ["DEBIAN/control", "opt/radserve/package.json"]) {
       const text = readFileSync(path.join(work, name), "utf8");
       writeFileSync(
@@ -192,7 +185,7 @@ export function olderPackage(file, older, target) {
       );
     }
     const made = path.join(target, `radserve_${older}_amd64.deb`);
-    run("dpkg-deb", ["--root-owner-group", "-Znone", "--build", work, made], target);
+    runIn(target, "dpkg-deb", ["--root-owner-group", "-Znone", "--build", work, made]);
     return made;
   } finally {
     rmSync(work, { recursive: true, force: true });

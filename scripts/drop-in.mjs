@@ -2,13 +2,13 @@
  * Programs over onnxruntime-node (test/drop-in-project), once over that and once over the package
  * that npm puts in its place, both from the registry of npm: whether they give the same.
  */
-import { spawnSync } from "node:child_process";
 import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { smallCnn } from "../dist/bench/lib/models.js";
 import { writeTinyTransformer } from "../dist/test/support/tiny-transformer.js";
+import { runProgram } from "./run.mjs";
 import { check } from "./trial.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
@@ -16,15 +16,8 @@ const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const TRANSFORMERS = "4.3.2";
 const MOST_DIFFERENCE = 1e-6;
 
-function run(cwd, program, parameters) {
-  const { status, stdout, stderr, error } = spawnSync(program, parameters, {
-    cwd,
-    encoding: "utf8",
-    timeout: 300_000,
-  });
-  if (status !== 0) throw new Error(`${program}: ${stdout}${stderr}${error?.message ?? ""}`);
-  return stdout;
-}
+const runIn = (cwd, program, parameters) =>
+  runProgram(program, parameters, { cwd, timeout: 300_000 });
 
 /** A project of its own, in which `inPlace` has the name onnxruntime-node. */
 function install(folder, name, inPlace, dependencies = {}) {
@@ -37,7 +30,7 @@ function install(folder, name, inPlace, dependencies = {}) {
     overrides: { "onnxruntime-node": inPlace },
   };
   writeFileSync(file, JSON.stringify(described));
-  run(project, "npm", ["install", "--ignore-scripts", "--no-audit", "--no-fund"]);
+  runIn(project, "npm", ["install", "--ignore-scripts", "--no-audit", "--no-fund"]);
   return project;
 }
 
@@ -76,7 +69,7 @@ export function compareDropIn(folder, { engine, dropIn }) {
     ["transformers.mjs", folder],
   ]) {
     const [our, their] = [ours, theirs].map((project) =>
-      JSON.parse(run(project, process.execPath, [program, model])),
+      JSON.parse(runIn(project, process.execPath, [program, model])),
     );
     const difference = differenceOf(our.outputs, their.outputs);
     check(

@@ -6,7 +6,6 @@
  * radserve-engine-onnxruntime-VERSION.tgz, which npm can put in the place of onnxruntime-node. With
  * --built the addon is that of build/Release, for this machine's C library and newer ones.
  */
-import { spawnSync } from "node:child_process";
 import console from "node:console";
 import {
   copyFileSync,
@@ -26,6 +25,7 @@ import { parseArgs } from "node:util";
 import { build } from "esbuild";
 import { buildPortable } from "./portable.mjs";
 import { npmRuntime } from "./prebuilt.mjs";
+import { runProgram } from "./run.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 /** How deep the file lies that opens the addon decides where it looks for that. */
@@ -35,12 +35,6 @@ const DROP_IN = "dist/src/graph/onnxruntime/index.js";
 const COMMON = "onnxruntime-common";
 const ADDON = "engine.node";
 
-function run(program, parameters) {
-  const { status, stdout, stderr } = spawnSync(program, parameters, { encoding: "utf8" });
-  if (status !== 0) throw new Error(`${program} failed.\n${stdout}${stderr}`);
-  return stdout;
-}
-
 /** The types of the face, and of what they mention. */
 function writeTypes(folder) {
   const words =
@@ -49,7 +43,7 @@ function writeTypes(folder) {
   const faces = ["index.ts", "onnxruntime/index.ts"].map((file) =>
     path.join(root, "src/graph", file),
   );
-  run(path.join(root, "node_modules/.bin/tsgo"), [...faces, ...words.split(" "), ...places]);
+  runProgram(path.join(root, "node_modules/.bin/tsgo"), [...faces, ...words.split(" "), ...places]);
   for (const other of readdirSync(path.join(folder, "dist/src")))
     if (other !== "graph") rmSync(path.join(folder, "dist/src", other), { recursive: true });
 }
@@ -158,7 +152,9 @@ async function stage(folder, release) {
 function pack(folder, target) {
   mkdirSync(target, { recursive: true });
   const options = ["--ignore-scripts", "--json", "--pack-destination", target];
-  const [{ filename, size, entryCount }] = JSON.parse(run("npm", ["pack", ...options, folder]));
+  const [{ filename, size, entryCount }] = JSON.parse(
+    runProgram("npm", ["pack", ...options, folder]),
+  );
   const file = path.join(target, filename);
   console.error(`${file}: ${entryCount} files, ${(size / 2 ** 20).toFixed(1)} MiB`);
   return file;

@@ -4,7 +4,6 @@
  * by SHA-256 and kept in ~/.cache/radserve/sysroot. `node scripts/portable.mjs` prints the folder
  * of the binaries.
  */
-import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   existsSync,
@@ -25,6 +24,7 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { BINARIES } from "./prebuilt.mjs";
+import { runProgram, tryProgram } from "./run.mjs";
 import { highestSymbols, isNewer } from "./symbols.mjs";
 
 /** The oldest glibc that packages are for: that of Debian 11 and Ubuntu 20.04. */
@@ -38,10 +38,8 @@ const cache = path.join(
 
 /** Where this machine gets Debian's packages from: the mirrors of its own apt. */
 function pools() {
-  const { stdout } = spawnSync("apt-get", ["indextargets", "--format", "$(SITE)"], {
-    encoding: "utf8",
-  });
-  const sites = new Set((stdout ?? "").split("\n").filter((site) => /^https?:/.test(site)));
+  const { stdout } = tryProgram("apt-get", ["indextargets", "--format", "$(SITE)"]);
+  const sites = new Set(stdout.split("\n").filter((site) => /^https?:/.test(site)));
   return [...sites].map((site) => `${site.replace(/\/$/, "")}/pool/main`);
 }
 
@@ -59,20 +57,6 @@ const PACKAGES = [
     "e3be603bd12377bb90fcfb0f2048ca3a81c886e49d6f09945b82159d1c54f7b2",
   ],
 ];
-
-/** A compiler may say much; the end tells what failed. */
-const LONGEST_MESSAGE = 8_000;
-
-function run(program, parameters, more = {}) {
-  const { status, stdout, stderr, error } = spawnSync(program, parameters, {
-    encoding: "utf8",
-    maxBuffer: 1 << 28,
-    ...more,
-  });
-  if (status === 0) return;
-  const said = `${stdout ?? ""}${stderr ?? ""}${error?.message ?? ""}`;
-  throw new Error(`${program} failed.\n${said.slice(-LONGEST_MESSAGE)}`);
-}
 
 /** A package by its hash, from the first pool that has it. */
 async function fetchPackage(name, sha256) {
@@ -118,7 +102,7 @@ async function fetchSysroot() {
     for (const [name, sha256] of PACKAGES) {
       const file = path.join(work, "package.deb");
       writeFileSync(file, await fetchPackage(name, sha256));
-      run("dpkg-deb", ["-x", file, path.join(work, "root")]);
+      runProgram("dpkg-deb", ["-x", file, path.join(work, "root")]);
     }
     keepLinksInside(path.join(work, "root"));
     renameSync(path.join(work, "root"), sysroot);
@@ -153,7 +137,7 @@ export async function buildPortable(binaries = BINARIES) {
   const environment = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => name !== "ONNXRUNTIME_ROOT"),
   );
-  run(process.execPath, [cli, ...words], { cwd: root, env: environment });
+  runProgram(process.execPath, [cli, ...words], { cwd: root, env: environment });
   const release = path.join(out, "Release");
   for (const name of binaries) {
     const { GLIBC, GLIBCXX } = highestSymbols(path.join(release, name));

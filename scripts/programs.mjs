@@ -29,6 +29,7 @@ export const PROGRAMS = {
     cuda: [script("test-cuda"), script("test", "--group", "cuda")],
     deb: [script("test-deb")],
     "engine-package": [script("test-engine-package")],
+    green: [script("test-green")],
     node: [script("test-node")],
     package: [script("test-package")],
     schemathesis: [built("test/schemathesis/main")],

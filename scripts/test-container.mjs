@@ -28,6 +28,7 @@ import { parseArgs } from "node:util";
 import { parse } from "yaml";
 import { samples } from "../dist/scripts/demo/samples.js";
 import { packDebian } from "./deb.mjs";
+import { runProgram } from "./run.mjs";
 import { nodeBinary } from "./runtime.mjs";
 import { freePort } from "../dist/test/support/server.js";
 import { ask, check, jobEnded, pageFault, ready, until } from "./trial.mjs";
@@ -53,21 +54,13 @@ const containers = [];
 const children = [];
 const logs = [];
 
-function run(program, parameters, more = {}) {
-  const { status, stdout, stderr, error } = spawnSync(program, parameters, {
+const run = (program, parameters, more = {}) =>
+  runProgram(program, parameters, {
     cwd: folder,
-    encoding: "utf8",
     env: environment,
     timeout: 600_000,
-    maxBuffer: 1 << 28,
     ...more,
-  });
-  if (status !== 0)
-    throw new Error(
-      `${program} ${parameters.join(" ")}\n${stdout}${stderr}${error?.message ?? ""}`,
-    );
-  return stdout.trim();
-}
+  }).trim();
 
 /**
  * Layers over each other where the kernel does that in this folder; else whole copies, which take

@@ -4,7 +4,6 @@
  * the middle of a job, goes back to it, and removes it again. Needs root, as dpkg does. Ends with 1
  * where something is not as it should be.
  */
-import { spawnSync } from "node:child_process";
 import {
   chmodSync,
   chownSync,
@@ -25,6 +24,7 @@ import { fileURLToPath } from "node:url";
 import { samples } from "../dist/scripts/demo/samples.js";
 import { olderPackage, packDebian } from "./deb.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
+import { tryProgram } from "./run.mjs";
 import { check, jobEnded, pageFault, startInstalled, until } from "./trial.mjs";
 
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-deb-test-"));
@@ -37,16 +37,12 @@ chmodSync(folder, 0o755);
 const NOBODY = 65_534;
 
 /** The machine's own Node.js is not on the path, so that only the package's can be found. */
-function run(program, parameters, more = {}) {
-  const { status, stdout, stderr } = spawnSync(program, parameters, {
+const run = (program, parameters, more = {}) =>
+  tryProgram(program, parameters, {
     cwd: folder,
-    encoding: "utf8",
     timeout: 240_000,
-    maxBuffer: 1 << 28,
     env: { PATH: "/usr/sbin:/sbin:/bin", HOME: folder, LC_ALL: "C.UTF-8", ...more },
   });
-  return { status, text: `${stdout}${stderr}` };
-}
 
 const dpkg = (...words) =>
   run("dpkg", [

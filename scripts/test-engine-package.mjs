@@ -5,7 +5,6 @@
  * (test/drop-in-project), run over it and over the package in its place: what comes out must be the
  * same. --built as in pack-engine.mjs. Ends with 1 where something is not as it should be.
  */
-import { spawnSync } from "node:child_process";
 import {
   cpSync,
   existsSync,
@@ -25,6 +24,7 @@ import { fetchNode, VERSIONS } from "./node-versions.mjs";
 import { compareDropIn } from "./drop-in.mjs";
 import { packEngine } from "./pack-engine.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
+import { tryProgram } from "./run.mjs";
 import { highestSymbols, isNewer } from "./symbols.mjs";
 import { check } from "./trial.mjs";
 
@@ -44,17 +44,8 @@ const env = {
   npm_config_registry: "http://127.0.0.1:9",
 };
 
-function run(program, parameters) {
-  const began = Date.now();
-  const { status, stdout, stderr, error } = spawnSync(program, parameters, {
-    cwd: project,
-    env,
-    encoding: "utf8",
-    timeout: 120_000,
-  });
-  const text = `${stdout}${stderr}${error?.message ?? ""}`;
-  return { status, text, seconds: (Date.now() - began) / 1000 };
-}
+const run = (program, parameters) =>
+  tryProgram(program, parameters, { cwd: project, env, timeout: 120_000 });
 
 const value = (name) => ({ name, dtype: "float32", shape: ["n", 2] });
 

@@ -3,7 +3,6 @@
  * without a compiler (as far as it can be told here: none is found), and runs the demo from there.
  * Ends with 1 where something is not as it should be.
  */
-import { spawnSync } from "node:child_process";
 import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -11,6 +10,7 @@ import process from "node:process";
 import { pack } from "./pack.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
 import { BINARIES } from "./prebuilt.mjs";
+import { tryProgram } from "./run.mjs";
 import { highestSymbols, isNewer } from "./symbols.mjs";
 import { check, pageFault, startInstalled } from "./trial.mjs";
 
@@ -21,18 +21,8 @@ const home = path.join(prefix, "node_modules/radserve");
 // Whatever asks for a compiler finds a name that is none.
 const env = { ...process.env, CXX: "no-compiler", CC: "no-compiler", npm_command: "" };
 
-function run(program, parameters, options = {}) {
-  const began = Date.now();
-  const { status, stdout, stderr } = spawnSync(program, parameters, {
-    cwd: folder,
-    env,
-    encoding: "utf8",
-    timeout: 300_000,
-    maxBuffer: 1 << 28,
-    ...options,
-  });
-  return { status, text: `${stdout}${stderr}`, seconds: (Date.now() - began) / 1000 };
-}
+const run = (program, parameters, options = {}) =>
+  tryProgram(program, parameters, { cwd: folder, env, timeout: 300_000, ...options });
 
 function place(name) {
   const made = path.join(folder, name);

@@ -455,15 +455,18 @@ function tell(name, { seconds, processor, counts = {} }, faults) {
 
 /**
  * Runs a check, a test file or several in one process, and tells of each; if it failed, everything
- * that it said.
+ * that it said. Where a process of several ends before its last file, those after the one that
+ * ended it run in another.
  */
-async function judge({ name, files = [], ...job }) {
+async function judge({ name, files: meant = [], ...job }) {
   const { status, left, text, ...took } = await run(job);
   const faults = [];
   if (status !== 0) faults.push(`ended with ${status}`);
   if (left.length > 0) faults.push(`left running: ${left.join("; ")}`);
-  const alone = files.length === 1;
+  const alone = meant.length === 1;
   const told = alone ? new Map([[name, { ...took, counts: countsOf(text) }]]) : toldOf(text);
+  const [, ...unrun] = meant.filter((file) => !told.has(file));
+  const files = meant.filter((file) => !unrun.includes(file));
   for (const file of files) {
     const found = told.get(file) ?? { seconds: 0, processor: 0 };
     const own = alone ? faults : [];
@@ -474,9 +477,11 @@ async function judge({ name, files = [], ...job }) {
     tell(file, { ...found, counts }, own);
   }
   if (!alone) tell(name, took, faults);
-  if (faults.length === 0) return;
-  console.log(text);
-  first ??= [name, ...firstFailure(text)];
+  if (faults.length > 0) {
+    console.log(text);
+    first ??= [name, ...firstFailure(text)];
+  }
+  if (unrun.length > 0) await judge(jobOf(unrun));
 }
 
 async function runAll(jobs, atOnce) {
@@ -559,7 +564,8 @@ const node = nodeBinary();
 const tried = await tryModel();
 const postgres = await startPostgres();
 const secondsOf = (file) => remembered[file] ?? UNKNOWN_SECONDS;
-const jobs = inProcesses(files).map((files) => ({
+/** The process of these files. */
+const jobOf = (files) => ({
   name: files.length === 1 ? files[0] : `${files.length} files together`,
   files,
   seconds: files.reduce((sum, file) => sum + secondsOf(file), 0),
@@ -580,7 +586,8 @@ const jobs = inProcesses(files).map((files) => ({
     ...tried,
     ...GROUPS[groupOf(files[0])]?.environment,
   },
-}));
+});
+const jobs = inProcesses(files).map(jobOf);
 const ordered = [...chosenChecks(), ...jobs].sort((a, b) => b.seconds - a.seconds);
 try {
   await runAll(ordered, Number(values.jobs));

@@ -324,17 +324,23 @@ export interface Polled<T> {
   again: () => void;
 }
 
+interface PollOptions {
+  /** Asked in a body, as JSON; absent: with GET. */
+  question?: string;
+  /** Asked also while the session is over: who is signed in. */
+  always?: boolean;
+}
+
 /**
  * Asks for a page now, and again that long after each answer, while the tab is looked at; and
  * whatever `pause` says while nobody answers. What was shown stays meanwhile.
  * @param page null: nothing is asked
  * @param pause milliseconds by what came last; null: it is not asked again
- * @param question asked in a body, as JSON; absent: with GET
  */
 export function usePoll<T>(
   page: string | null,
   pause: (data: T | undefined) => number | null,
-  question?: string,
+  { question, always = false }: PollOptions = {},
 ): Polled<T> {
   const key = page === null ? null : `${page} ${question ?? ""}`;
   const [state, setState] = useState<{ key: string | null; data?: T; fault?: Fault }>({ key });
@@ -351,7 +357,7 @@ export function usePoll<T>(
     const pauseNow = () => paused.current(last) ?? (failed ? AGAIN_MS : null);
     const ask = async (isWanted = false) => {
       if (asking || (document.hidden && !isWanted)) return;
-      if (session.isOver && page !== WHO) return;
+      if (session.isOver && !always) return;
       asking = true;
       window.clearTimeout(timer);
       try {
@@ -366,7 +372,7 @@ export function usePoll<T>(
         if (end.signal.aborted) return;
         const fault = judge(thrown);
         failed = session.isOver || isPassing(fault);
-        if (session.isOver && page !== WHO) return;
+        if (session.isOver && !always) return;
         fault.isAskedAgain = failed;
         setState((before) => ({ ...(before.key === key ? before : { key }), fault }));
       } finally {

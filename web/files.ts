@@ -3,26 +3,8 @@
  * that lies below them, and ZIP files, which are unpacked here.
  */
 import { Fault, faultOfPage, unreadable } from "./api.js";
+import type { Given, GivenFile } from "./given.js";
 import { zipped } from "./zip.js";
-
-/** A file with its path below what was given, with slashes. */
-export interface GivenFile {
-  path: string;
-  bytes: number;
-  /** @throws Fault where it cannot be unpacked */
-  read: () => Promise<Blob>;
-}
-
-export interface Given {
-  files: GivenFile[];
-  /** What cannot be sent, with a sentence why. */
-  refused: Refusal[];
-}
-
-export interface Refusal {
-  path: string;
-  why: string;
-}
 
 const MOST_FILES = 20_000;
 

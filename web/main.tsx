@@ -19,8 +19,9 @@ import {
   type Person,
 } from "./api.js";
 import { DriftPage } from "./drift.js";
+import { droppedFiles } from "./files.js";
 import { GatewayView } from "./gateway.js";
-import { droppedFiles, type Given } from "./files.js";
+import type { Given } from "./given.js";
 import { ItemView, JobsView, JobView } from "./jobs.js";
 import { OverviewView } from "./overview.js";
 import { Allowed } from "./parts.js";
@@ -212,6 +213,7 @@ function useSame(person: Person | undefined, back: () => void, left: () => void)
   const { data, fault, again } = usePoll<Person>(
     person === undefined ? null : WHO,
     () => PERSON_MS,
+    { always: true },
   );
   useEffect(() => {
     if (person === undefined || (data === undefined && fault === undefined)) return;

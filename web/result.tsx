@@ -1,10 +1,8 @@
 /** The results of the models for one image: findings, measurements, warnings and files. */
 import type { Answer } from "../src/results/receipt/receipt.js";
 import type { ComponentChildren } from "preact";
-import { useContext } from "preact/hooks";
-import { LookAt } from "./look.js";
-import { baseName, bytes, counted, figure, grouped, milliseconds, words } from "./format.js";
-import { Allowed, Badge, Card, Copy, Deliveries, NoPictures, Table } from "./parts.js";
+import { baseName, bytes, counted, figure, grouped } from "./format.js";
+import { Badge, Card, Copy, Table } from "./parts.js";
 
 type Model = Answer["models"][number];
 type ShownFinding = Model["findings"][number];
@@ -362,44 +360,5 @@ export function ModelResult({
         </ul>
       )}
     </Card>
-  );
-}
-
-export function Result({ answer }: { answer: Answer }) {
-  const { total } = answer.timings_ms;
-  const looks = useContext(Allowed).includes("view");
-  return (
-    <section class="grid result" aria-label="Result">
-      <Card title={baseName(answer.input_image_path)} aside={<Badge state={answer.status} />} wide>
-        <p>
-          {answer.reused ? "This result existed already and was reused." : "The result is written."}
-          {total !== undefined && ` It took ${milliseconds(total)}.`}
-        </p>
-        {answer.warnings.map(({ code, message }) => (
-          <p key={code + message} class="note warn">
-            <strong>{words(code)}</strong> {message}
-          </p>
-        ))}
-        {!looks && <Deliveries deliveries={answer.deliveries} />}
-        <p>
-          Receipt <code>{answer.receipt_path}</code>{" "}
-          <Copy text={answer.receipt_path} what="the path of the receipt" />
-        </p>
-      </Card>
-      {looks ? (
-        <LookAt
-          key={answer.request_id}
-          receiptPath={answer.receipt_path}
-          inputPath={answer.input_image_path}
-        />
-      ) : (
-        <>
-          <NoPictures />
-          {answer.models.map((model) => (
-            <ModelResult key={model.name} model={model} />
-          ))}
-        </>
-      )}
-    </section>
   );
 }

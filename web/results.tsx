@@ -255,7 +255,7 @@ function List({ overview, first }: { overview: Overview; first: Partial<Filters>
   const { filters, cursors } = place;
   const question = JSON.stringify(questionOf(place));
   const pause = () => (cursors.length === 0 ? LOOK_MS : null);
-  const { data, fault, again } = usePoll<ResultList>("/results/search", pause, question);
+  const { data, fault, again } = usePoll<ResultList>("/results/search", pause, { question });
   const list = useSteady(question, data?.results, ({ receipt }) => receipt);
   if (list !== undefined) shown.rows = list.rows;
   return (

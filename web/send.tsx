@@ -5,10 +5,11 @@ import type { Answer } from "../src/results/receipt/receipt.js";
 import type { Overview } from "../src/server/overview.js";
 import type { PathList } from "../src/features/viewer/endpoints.js";
 import { call, faultOfPage, isPassing, judge, sendFile, session, type Fault } from "./api.js";
-import { chosenFiles, type Given, type GivenFile, type Refusal } from "./files.js";
+import { chosenFiles } from "./files.js";
+import type { Given, GivenFile, Refusal } from "./given.js";
 import { bytes, counted } from "./format.js";
 import { Allowed, FaultNote } from "./parts.js";
-import { Result } from "./result.js";
+import { Result } from "./answer.js";
 
 const KINDS = [
   ["png", "Picture"],

@@ -3,7 +3,7 @@
  * by length and CRC-32: half an image must not look like one.
  */
 import { faultOfPage } from "./api.js";
-import type { Given, GivenFile } from "./files.js";
+import type { Given, GivenFile } from "./given.js";
 
 const END = 0x06054b50;
 const ENTRY = 0x02014b50;

@@ -112,7 +112,17 @@ export interface GraphDescription {
   initializers?: readonly TensorValue[];
 }
 
+/** Nodes with a name of their own, which nodes of its domain call as an operator. */
+export interface FunctionDescription {
+  name: string;
+  domain: string;
+  inputs: readonly string[];
+  outputs: readonly string[];
+  nodes: readonly Node[];
+}
+
 export interface ModelDescription extends GraphDescription {
+  functions?: readonly FunctionDescription[];
   /** Version of ONNX's own operators; 17 where absent. */
   opset?: number;
   /** Version of the file format, 8 to 10; 8 where absent. */
@@ -140,6 +150,17 @@ const root = protobuf.Root.fromJSON({
         graph: field("Graph", 7),
         opsets: repeated("OperatorSet", 8),
         metadata: repeated("Entry", 14),
+        functions: repeated("Function", 25),
+      },
+    },
+    Function: {
+      fields: {
+        name: field("string", 1),
+        inputs: repeated("string", 4),
+        outputs: repeated("string", 5),
+        nodes: repeated("Node", 7),
+        opsets: repeated("OperatorSet", 9),
+        domain: field("string", 10),
       },
     },
     OperatorSet: { fields: { domain: field("string", 1), version: field("int64", 2) } },
@@ -299,17 +320,20 @@ function byName<T>(entries: Readonly<Record<string, T>> | undefined): [string, T
   return Object.entries(entries ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
+const nodeMessages = (nodes: readonly Node[]): object[] =>
+  nodes.map((node, i) => ({
+    inputs: [...node.inputs],
+    outputs: [...node.outputs],
+    name: node.name ?? `${node.op}_${i}`,
+    op: node.op,
+    ...(node.domain === undefined ? {} : { domain: node.domain }),
+    attributes: byName(node.attributes).map(([key, a]) => attributeMessage(key, a)),
+  }));
+
 function graphMessage({ name, nodes, initializers, inputs, outputs }: GraphDescription): object {
   return {
     name,
-    nodes: nodes.map((node, i) => ({
-      inputs: [...node.inputs],
-      outputs: [...node.outputs],
-      name: node.name ?? `${node.op}_${i}`,
-      op: node.op,
-      ...(node.domain === undefined ? {} : { domain: node.domain }),
-      attributes: byName(node.attributes).map(([key, a]) => attributeMessage(key, a)),
-    })),
+    nodes: nodeMessages(nodes),
     initializers: (initializers ?? []).map(tensorMessage),
     inputs: inputs.map(valueMessage),
     outputs: outputs.map(valueMessage),
@@ -323,15 +347,24 @@ function graphMessage({ name, nodes, initializers, inputs, outputs }: GraphDescr
  */
 export function onnxModel(model: ModelDescription): Uint8Array {
   const domains = new Set(model.nodes.map((n) => n.domain ?? "").filter((d) => d !== ""));
+  const opsets = [
+    { domain: "", version: model.opset ?? 17 },
+    ...[...domains].sort().map((domain) => ({ domain, version: 1 })),
+  ];
   const message = {
     irVersion: model.irVersion ?? 8,
     producer: model.producer ?? "radserve",
     ...(model.doc === undefined ? {} : { doc: model.doc }),
     graph: graphMessage(model),
-    opsets: [
-      { domain: "", version: model.opset ?? 17 },
-      ...[...domains].sort().map((domain) => ({ domain, version: 1 })),
-    ],
+    opsets,
+    functions: (model.functions ?? []).map(({ name, domain, inputs, outputs, nodes }) => ({
+      name,
+      domain,
+      inputs: [...inputs],
+      outputs: [...outputs],
+      nodes: nodeMessages(nodes),
+      opsets,
+    })),
     metadata: byName(model.metadata).map(([key, value]) => ({ key, value })),
   };
   return new Uint8Array(modelMessage.encode(modelMessage.create(message)).finish());

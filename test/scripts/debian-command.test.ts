@@ -3,7 +3,16 @@
  * started.
  */
 import { spawnSync } from "node:child_process";
-import { chmodSync, chownSync, copyFileSync, mkdirSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import t from "tap";
 import { root } from "../support/server.js";
@@ -26,13 +35,12 @@ t.test(
   "the command of the Debian package",
   { skip: process.geteuid?.() !== 0 && "needs root" },
   (t) => {
-    const folder = t.testdir({
-      opt: { radserve: { bin: {} } },
-      usr: { bin: {} },
-      state: {},
-      here: {},
-    });
+    // Another user reaches it, wherever the clone is
+    const folder = mkdtempSync(path.join(tmpdir(), "radserve-command-"));
+    t.teardown(() => rmSync(folder, { recursive: true }));
     chmodSync(folder, 0o755);
+    for (const below of ["opt/radserve/bin", "usr/bin", "state", "here"])
+      mkdirSync(path.join(folder, below), { recursive: true });
     const command = path.join(folder, "usr/bin/radserve");
     copyFileSync(path.join(root, "deploy/debian/radserve"), command);
     writeFileSync(path.join(folder, "opt/radserve/bin/radserve"), PROGRAM);

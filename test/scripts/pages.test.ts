@@ -13,6 +13,7 @@ import { singleRequestSchema } from "../../src/inference/request.js";
 import { FILE_WARNINGS, MODEL_WARNINGS } from "../../src/base/warnings.js";
 import {
   allPages,
+  anchorOf,
   anchorsOf,
   blocksOf,
   COMMAND_PAGES,
@@ -51,13 +52,15 @@ t.test(
   },
 );
 
-t.test("every relative link and anchor leads somewhere", (t) => {
+t.test("every relative link leads somewhere, and one to a test names a subtest of it", (t) => {
   for (const page of allPages())
     for (const link of linksOf(page).filter((target) => !/^\w+:/.test(target))) {
       const [file = "", anchor] = link.split("#");
       const target = file === "" ? page : path.posix.join(path.posix.dirname(page), file);
-      t.ok(existsSync(path.join(root, target)), `${page}: ${link}`);
-      if (anchor !== undefined) t.ok(anchorsOf(target).has(anchor), `${page}: ${link}`);
+      const isThere = existsSync(path.join(root, target));
+      t.ok(isThere, `${page}: ${link}`);
+      if (isThere && (anchor !== undefined || /\.test\.ts$|_test\.cc$/.test(target)))
+        t.ok(anchorsOf(target).has(anchor ?? ""), `${page}: ${link}`);
     }
   t.end();
 });
@@ -89,8 +92,8 @@ const PROMISES = [
   ["SECURITY.md", "What the server promises"],
 ] as const;
 
-/** A link to a test, or to measured figures. */
-const EVIDENCE = /\]\((\.\.\/)?(native\/test|test\/|bench\/RESULTS\.md#)[^)]*\)/;
+/** A link to a subtest, or to measured figures. */
+const EVIDENCE = /\]\((\.\.\/)?((native\/)?test\/|bench\/RESULTS\.md)[^)]*#/;
 const partOf = (page: string, heading: string, level: string): string =>
   pageText(page)
     .split(`\n${level} ${heading}\n`)[1]
@@ -105,6 +108,63 @@ t.test("each promise leads to a test or to figures", (t) => {
   const rows = pageText("README.md").match(/^\| \w.*\|$/gm) ?? [];
   t.ok(rows.length >= 6, "the README compares");
   for (const row of rows.filter((text) => !text.startsWith("| Used by |"))) t.match(row, EVIDENCE);
+  t.end();
+});
+
+/** A link to figures: to a section of one of the two pages that benches write. */
+const FIGURES = /\]\(((?:[\w./]*\/)?(?:RESULTS|benchmarks)\.md)#([\w-]+)\)/;
+
+/** Cells and sentences with such a link; where the head of a table has it, its rows. */
+function figuresOf(page: string): { text: string; file: string; anchor: string }[] {
+  return proseOf(page)
+    .split("\n\n")
+    .flatMap((block) => {
+      const rows = block.startsWith("|") ? block.split("\n") : [];
+      const head = FIGURES.exec(rows[0] ?? "");
+      const parts =
+        rows.length > 0
+          ? rows.flatMap((row) => (FIGURES.test(row) ? row.split(" | ") : row))
+          : block.split(/(?<=[.:;])\s/);
+      return parts.flatMap((text) => {
+        const [, target, anchor] = FIGURES.exec(text) ?? head ?? [];
+        if (target === undefined || anchor === undefined) return [];
+        return [{ text, file: path.posix.join(path.posix.dirname(page), target), anchor }];
+      });
+    });
+}
+
+/** The numbers of a text as they are written, without those in the targets of its links. */
+const numbersOf = (text: string): string[] =>
+  text.replaceAll(/\]\([^)]*\)/g, "").match(/\d+(?:[.,]\d+)*/g) ?? [];
+
+t.test("figures stand as they were measured where their links lead", (t) => {
+  const pages = allPages().filter((name) => /^(docs\/|README|SECURITY)/.test(name));
+  for (const { text, file, anchor } of pages.flatMap(figuresOf)) {
+    const section = pageText(file)
+      .split("\n## ")
+      .find((part) => anchorOf(part.split("\n")[0] ?? "") === anchor);
+    const measured = new Set(numbersOf(section ?? ""));
+    for (const number of numbersOf(text)) t.ok(measured.has(number), `${number} of ${text}`);
+  }
+  const page = "docs/benchmarks.md";
+  const rows = (pageText(page).split("\n## ")[0] ?? "").match(/^\| .*\d.*\|$/gm) ?? [];
+  t.ok(rows.length > 10, page);
+  const found = figuresOf(page);
+  for (const row of rows)
+    t.ok(
+      found.some(({ text }) => row.includes(text)),
+      row,
+    );
+  t.end();
+});
+
+t.test("each attack that was tried leads to a test, or to a command", (t) => {
+  const [, after = ""] = pageText("docs/security.md").split("\n## What was tried\n");
+  const [, ...tables] = (after.split("\n## ")[0] ?? "").split("| --- |\n");
+  const rows = tables.flatMap((table) => table.split("\n\n")[0]?.match(/^\|.*$/gm) ?? []);
+  t.ok(rows.length > 80);
+  for (const row of rows)
+    t.ok(EVIDENCE.test(row) || /`(npm run (trial|bench) -- .*|\.ci\/run)` \|$/.test(row), row);
   t.end();
 });
 
@@ -204,22 +264,6 @@ t.test("the page of the architecture has a row for every room", (t) => {
     t.ok(
       rows.some((row) => row.includes(`\`${room}\``)),
       room,
-    );
-  t.end();
-});
-
-t.test("tests that the page of security names are there", (t) => {
-  const folders = readdirSync(path.join(root, "test"), { withFileTypes: true }).map(
-    ({ name }) => name,
-  );
-  const tests = namedIn("docs/security.md").filter((text) =>
-    folders.includes(text.split("/")[0] ?? ""),
-  );
-  t.ok(tests.length > 0);
-  for (const name of tests)
-    t.ok(
-      [name, `${name}.test.ts`].some((file) => existsSync(path.join(root, "test", file))),
-      name,
     );
   t.end();
 });

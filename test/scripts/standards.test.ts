@@ -7,6 +7,7 @@ import { WRITTEN } from "../../scripts/documents.js";
 import { OWN_SCHEME } from "../../src/manifest/texts.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
 import { bulkPlace } from "../support/bulk.js";
+import { IMPLEMENTATION_CLASS_UID } from "../../src/results/dicom/elements.js";
 import { ADDON, needs } from "../support/needs.js";
 import { pageText } from "../support/pages.js";
 import { radserve } from "../support/server.js";
@@ -32,10 +33,8 @@ t.test(
       t.equal(ran.status, 0, ran.stderr);
       for (const kind of outputs) {
         const bytes = readFileSync(path.join(output, `chest.dcm.ct-tissue.${kind}.dcm`));
-        t.ok(
-          bytes.subarray(0, MOST_META_BYTES).includes(`RADSERVE_${version}`),
-          "the version name of the implementation",
-        );
+        for (const name of [IMPLEMENTATION_CLASS_UID, `RADSERVE_${version}`])
+          t.ok(bytes.subarray(0, MOST_META_BYTES).includes(name), "the implementation's names");
         const file = openFile(bytes);
         const name = kind === "seg" && type === "labelmap" ? "seg, as label map" : kind;
         const row = WRITTEN.find(([of]) => of === name);

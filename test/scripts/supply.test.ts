@@ -178,6 +178,22 @@ t.test("npm ci --ignore-scripts leaves out nothing that npm run setup does not d
   t.end();
 });
 
+t.test("every package is pinned by version and hash", (t) => {
+  for (const folder of ["", "gpu/"]) {
+    const { dependencies = {}, devDependencies = {} } = JSON.parse(
+      text(`${folder}package.json`),
+    ) as Record<string, Record<string, string>>;
+    for (const [name, version] of Object.entries({ ...dependencies, ...devDependencies }))
+      t.equal(semver.valid(version), version, name);
+    const { packages } = z
+      .object({ packages: z.record(z.string(), z.object({ integrity: z.string().optional() })) })
+      .parse(JSON.parse(text(`${folder}package-lock.json`)));
+    for (const [place, { integrity }] of Object.entries(packages))
+      if (place !== "") t.match(integrity, /^sha512-/, place);
+  }
+  t.end();
+});
+
 /** Packages whose own range is narrower than ours, and why they are used all the same. */
 const NARROWER: Readonly<Record<string, string>> = {
   "@img/sharp-win32-ia32": "for Windows",

@@ -40,11 +40,14 @@ import { writeHostile } from "./hostile.js";
 import { Ledger } from "./ledger.js";
 import {
   bulkBySeries,
+  clocks,
   neverReading,
   Received,
   Share,
   shareAway,
+  viewer,
   volumes,
+  writeBodyModel,
   writeGateway,
   type Soak,
 } from "./together.js";
@@ -66,7 +69,7 @@ const RELOAD_MS = 15_000;
  * Share of the time in which processes are killed; then the server has time to settle before it is
  * measured.
  */
-const KILLING = 0.45;
+const KILLING = 0.5;
 const MEASURED_FROM = 0.6;
 /**
  * Growth from the first to the last quarter of the measured time that is still flat. A short run
@@ -430,11 +433,14 @@ async function startNodes(): Promise<{
   postgres: SharedPostgres;
   received: Received;
   share: Share | undefined;
+  /** What is added to the second node's clock, in milliseconds. */
+  clock: string;
 }> {
   const models = mkdtempSync(path.join(os.tmpdir(), "radserve-soak-models-"));
   ends.push(() => rmSync(models, { recursive: true }));
   cpSync(path.join(root, "models"), models, { recursive: true });
   writeVolumeModel(models, "bright");
+  writeBodyModel(models);
   const pacs = await webPacs({ teardown: (end) => ends.push(end) });
   const postgres = await SharedPostgres.start();
   ends.push(() => postgres.stop());
@@ -445,20 +451,27 @@ async function startNodes(): Promise<{
   });
   let shared: Place | undefined;
   let share: Share | undefined;
+  const clock = `${models}-clock`;
+  writeFileSync(clock, "0");
+  ends.push(() => rmSync(clock));
+  const shifted = path.join(root, "dist/test/support/shifted-clock.js");
+  const wrong = { TEST_CLOCK: clock, NODE_OPTIONS: `--import=${shifted}` };
   const prepare = (place: Place) => {
-    const port = shared === undefined ? ports[0] : ports[1];
-    if (shared === undefined && isRoot) {
+    const isFirst = shared === undefined;
+    const port = isFirst ? ports[0] : ports[1];
+    if (isFirst && isRoot) {
       share = new Share(place);
       ends.push(() => share?.end());
     }
     shared ??= place;
     const gateway = writeGateway(place, shared, port, pacs.url);
     const roots = [shared.output, ...(share === undefined ? [] : [share.root])].join(":");
-    return { ...gateway, RADSERVE_OUTPUT_ROOTS: roots };
+    return { ...gateway, ...(isFirst ? {} : wrong), RADSERVE_OUTPUT_ROOTS: roots };
   };
   const settings = {
     RADSERVE_MINIMUM_FREE_DISK: String(RESERVE),
     RADSERVE_MODELS_DIR: models,
+    RADSERVE_FILES_BY_HTTP: "view",
     DATABASE_URL: postgres.url,
   };
   const kept = (node: ServingNode) => {
@@ -469,12 +482,12 @@ async function startNodes(): Promise<{
   const first = kept(await ServingNode.start({ prepare, settings }));
   const second = kept(await secondNode(first, postgres.url, { role: "both", prepare, settings }));
   const nodes: [ServingNode, ServingNode] = [first, second];
-  return { nodes, models, postgres, received: new Received(nodes, ports, pacs), share };
+  return { nodes, models, postgres, received: new Received(nodes, ports, pacs), share, clock };
 }
 
 async function soak(): Promise<readonly string[]> {
   try {
-    const { nodes, models, postgres, received, share } = await startNodes();
+    const { nodes, models, postgres, received, share, clock } = await startNodes();
     began = performance.now();
     const [node, other] = nodes;
     const disk = path.join(node.output, "small-disk");
@@ -509,6 +522,8 @@ async function soak(): Promise<readonly string[]> {
       bulk: () => bulk(all),
       series: () => bulkBySeries(second),
       received: () => received.send(all),
+      viewer: () => viewer(all),
+      clocks: () => clocks(all, clock),
       looks: () => looks(all),
       health: () => health(all, waits),
       tokens: () => refusedTokens(all),

@@ -46,12 +46,12 @@ export function arrivingOf(
 /** How series come into a spool. */
 export const receptionIn = (
   folder: string,
-  spool: Pick<Spool, "made">,
+  spool: Pick<Spool, "within">,
   interrupted: (place: SeriesPlace) => void = () => undefined,
 ): Reception =>
   new Reception({
     folder,
-    made: (...names) => spool.made(...names),
+    within: (names, work) => spool.within(names, work),
     node: Promise.resolve("node"),
     interrupted,
   });

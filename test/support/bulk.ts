@@ -219,7 +219,8 @@ export function bulkOf(server: TestServer): Bulk {
       let cursor: string | null = "";
       while (cursor !== null) {
         const page: string = `?limit=500${cursor === "" ? "" : `&cursor=${cursor}`}${query}`;
-        const { body } = await send("GET", `/bulk_inference/${id}/items${page}`);
+        const { status, body } = await send("GET", `/bulk_inference/${id}/items${page}`);
+        if (status !== 200) throw new Error(`${status}: ${JSON.stringify(body)}`);
         const list = itemListSchema.strict().parse(body);
         found.push(...list.items);
         cursor = list.next_cursor;

@@ -76,12 +76,16 @@ export async function infer(server: Pick<TestServer, "post" | "place">, more: ob
   return { status: response.status, body };
 }
 
+interface ToldCondition {
+  condition: string;
+  where: string;
+  message: string;
+}
+
 /** What the server says is wrong. */
-export async function conditions({
-  url,
-}: TestServer): Promise<{ condition: string; where: string }[]> {
+export async function conditions({ url }: TestServer): Promise<ToldCondition[]> {
   const { conditions = [] } = (await (await fetch(`${url}/health/ready`)).json()) as {
-    conditions?: { condition: string; where: string }[];
+    conditions?: ToldCondition[];
   };
   return conditions;
 }

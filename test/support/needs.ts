@@ -3,8 +3,8 @@
  * failing without it.
  */
 import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
-import { resolve } from "node:path";
+import { existsSync, statSync } from "node:fs";
+import { dirname, resolve } from "node:path";
 
 /**
  * Why a test is skipped. If RADSERVE_REQUIRE_SHARED is set, as in continuous integration, it fails
@@ -23,6 +23,17 @@ export function without(missing: string | undefined): string | false {
  */
 export function needs(...paths: string[]): string | false {
   return without(paths.find((path) => !existsSync(resolve(path))));
+}
+
+/**
+ * Why tests that run programs of the clone as an ordinary user are skipped: a folder above it keeps
+ * that user out, as /root does.
+ */
+export function reachedByAll(): string | false {
+  const isClosed = (folder: string): boolean =>
+    (statSync(folder).mode & 0o001) === 0 ||
+    (folder !== dirname(folder) && isClosed(dirname(folder)));
+  return without(isClosed(resolve(".")) ? "a clone that every user can reach" : undefined);
 }
 
 export const ADDON = "build/Release/addon.node";

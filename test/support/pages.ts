@@ -35,6 +35,7 @@ export function allPages(): string[] {
     "models/burned-in-text",
     "models/ct-tissue",
     "models/examples",
+    "test",
   ];
   return folders.flatMap((folder) =>
     readdirSync(path.join(root, folder))
@@ -159,17 +160,28 @@ export function stepsOf(
 export const commandsOf = (page: string): DocumentedCommand[] =>
   stepsOf(page).filter((step) => "output" in step);
 
-/** The anchors that GitHub gives to the headings of a page. */
-export function anchorsOf(page: string): Set<string> {
-  const headings = proseOf(page).matchAll(/^#+ (.*)$/gm);
-  return new Set(
-    [...headings].map(([, heading = ""]) =>
-      heading
-        .toLowerCase()
-        .replace(/[^\w\- ]/g, "")
-        .replaceAll(" ", "-"),
-    ),
-  );
+/** A heading as GitHub writes it behind "#". */
+export const anchorOf = (heading: string): string =>
+  heading
+    .toLowerCase()
+    .replace(/[^\w\- ]/g, "")
+    .replaceAll(" ", "-");
+
+/** The name of a subtest as it is written, in TypeScript or in C++. */
+const SUBTEST = /\btest\(\s*(["'`])((?:\\.|(?!\1).)*)\1/gi;
+
+const anchors = new Map<string, Set<string>>();
+
+/** What a link to a part of a file may end with: the headings of a page, the subtests of a test. */
+export function anchorsOf(file: string): Set<string> {
+  const known = anchors.get(file);
+  if (known !== undefined) return known;
+  const names = file.endsWith(".md")
+    ? [...proseOf(file).matchAll(/^#+ (.*)$/gm)].map(([, heading = ""]) => heading)
+    : [...pageText(file).matchAll(SUBTEST)].map(([, , name = ""]) => name);
+  const found = new Set(names.map(anchorOf));
+  anchors.set(file, found);
+  return found;
 }
 
 /** The targets of the links and pictures of a page. */

@@ -24,7 +24,9 @@ export const identity: ModelDescription = {
   nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
 };
 
-const anySize = (name: string) => ({ name, dtype: "float32", shape: ["n", 1, "h", "w"] }) as const;
+/** A tensor of one channel and of any size. */
+export const anySize = (name: string) =>
+  ({ name, dtype: "float32", shape: ["n", 1, "h", "w"] }) as const;
 
 /** Its runs never end by themselves: somebody ends them. */
 export const neverEnds: ModelDescription = {
