@@ -221,7 +221,7 @@ t.test(
     );
     t.notMatch(figures, /model="nobody"/);
     t.match(
-      server.log.find(({ error }) => error === "model_unavailable"),
+      (await server.told(({ error }) => error === "model_unavailable"))[0],
       { models: [{ name: "broken", status: "failed", error: "model_unavailable" }] },
     );
   },

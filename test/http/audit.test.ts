@@ -195,7 +195,7 @@ t.test("who did what", { skip }, async (t) => {
   t.match(await verified(place), { ok: true, notes: [] });
 
   server.process.kill("SIGTERM");
-  await once(server.process, "exit");
+  await once(server.process, "close");
   t.match(linesOf(place).at(-1), { kind: "stop" });
   const heads = server.log
     .filter(({ msg }) => msg === "audit head")

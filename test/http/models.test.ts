@@ -50,7 +50,7 @@ t.test(
     await server.logged(({ msg }) => msg === "models loaded");
     const why = "model.json: Cannot be read: ELOOP";
     t.match(
-      server.log.find(({ msg }) => msg === "Model lost does not serve"),
+      (await server.told(({ msg }) => msg === "Model lost does not serve"))[0],
       {
         required: true,
         error: { message: new RegExp(why) },

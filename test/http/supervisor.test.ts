@@ -86,7 +86,7 @@ t.test("what is wrong at a restart does not end the service", async (t) => {
   renameSync(`${server.place.input}-away`, server.place.input);
   t.equal((await models()).status, 200, "it serves when the share is back");
   t.match(
-    server.log.filter(({ msg }) => msg.includes("bad.json")).map(({ level }) => level),
+    (await server.told(({ msg }) => msg.includes("bad.json"))).map(({ level }) => level),
     ["error"],
   );
   t.notMatch(JSON.stringify(server.log), /hunter2/);

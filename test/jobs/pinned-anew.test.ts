@@ -70,7 +70,7 @@ t.test("a version is replaced before a job has begun", { skip: needs(ADDON) }, a
     });
     t.strictSame(versionsIn(out(name)), { "ct-tissue 1.2.0": IMAGES });
     t.match(
-      worker.server.log.filter(({ job, msg }) => job === id && /goes on with/.test(msg)),
+      await worker.server.told(({ job, msg }) => job === id && /goes on with/.test(msg)),
       [{ with: /ct-tissue 1\.2\.0/, before: /ct-tissue 1\.0\.0/ }],
       "the log says so once",
     );

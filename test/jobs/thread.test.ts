@@ -75,7 +75,7 @@ t.test("the bulk thread crashes again and again", { skip }, async (t) => {
     t.equal((await fetch(`${server.url}/health/ready`)).status, 200);
   }
   t.match(
-    server.log.filter(({ msg }) => msg === "the bulk thread failed"),
+    await server.told(({ msg }) => msg === "the bulk thread failed", CRASHES),
     Array.from({ length: CRASHES }, () => ({ level: "error", fault: {} })),
   );
 

@@ -214,7 +214,8 @@ t.test(
     );
     for (const { error } of models)
       t.match(error.message, /process ended while it loaded this model/);
-    t.equal(server.log.filter(({ msg }) => /ended while it loaded this model/.test(msg)).length, 2);
+    const told = await server.told(({ msg }) => /ended while it loaded this model/.test(msg), 2);
+    t.equal(told.length, 2);
     t.equal(await server.stop(), 0);
   },
 );

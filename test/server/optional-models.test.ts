@@ -24,10 +24,10 @@ t.test("an optional model whose first run does not end", { skip: needs(ADDON) },
   const ask = async (page: string) =>
     fetch(server.url + page, { headers: { Authorization: server.token } });
   await until("it is ready", async () => (await ask("/health/ready")).status === 200);
-  const said = (name: string) => server.log.filter((line) => line["model"] === name);
-  t.match(said("needed"), [{ msg: "Model needed is ready" }]);
+  const said = async (name: string) => server.told((line) => line["model"] === name);
+  t.match(await said("needed"), [{ msg: "Model needed is ready" }]);
   for (const name of ["endless", "late"])
-    t.match(said(name)[0], { error: { message: /^Model \w+: .* is tried beside the others now/ } });
+    t.match((await said(name))[0], { error: { message: /^Model \w+: .* is tried beside the others now/ } });
 
   const listed = async (name: string) =>
     modelListSchema

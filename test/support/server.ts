@@ -230,6 +230,11 @@ export interface TestServer {
   log: LogLine[];
   /** Resolves with the first line, past or coming, that fits. */
   logged(fits: (line: LogLine) => boolean): Promise<LogLine>;
+  /**
+   * All lines that fit, once there are so many: an answer by HTTP may be here before the lines that
+   * were logged before it, which come through a pipe.
+   */
+  told(fits: (line: LogLine) => boolean, least?: number): Promise<LogLine[]>;
   /** The process that serves now. */
   servingPid(): number;
   post(page: string, body: unknown, headers?: Record<string, string>): Promise<Response>;
@@ -306,6 +311,11 @@ export async function startServer(place = makePlace(), keys = place): Promise<Te
     token,
     log,
     logged,
+    told: (fits, least = 1) =>
+      until(`${least} lines of the log with ${String(fits)}`, () => {
+        const lines = log.filter(fits);
+        return lines.length >= least && lines;
+      }),
     servingPid: () =>
       Number(
         readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8").trim().split(" ")[0],

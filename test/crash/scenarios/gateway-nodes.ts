@@ -48,6 +48,7 @@ async function bothWays(options: Options): Promise<Outcome> {
       name: "all",
       group: "study",
       quiet: "2s",
+      resend: "6s",
       models: ["ct-tissue"],
       outputs: ["sr"],
       output_folder: path.join(shared.output, "received"),

@@ -61,6 +61,8 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
     const rule = {
       name: "all",
       quiet: "2s",
+      // A kill between the last object and the release: nobody sends such a series again
+      resend: "6s",
       models: ["ct-tissue"],
       outputs: ["json"],
       output_folder: path.join(output, "received"),

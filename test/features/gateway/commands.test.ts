@@ -123,7 +123,7 @@ await t.test("a changed file counts after SIGHUP, and a wrong one is told", asyn
   t.notMatch(await conditions(), /gateway_file_refused/);
   await send(gateway.port(), [object(2)]);
   await jobsOnce(gateway, 2);
-  const ended = gateway.server.log.filter(({ msg }) => msg === "association ended");
+  const ended = await gateway.server.told(({ msg }) => msg === "association ended", 2);
   t.match(
     ended.map(({ peer }) => String(peer)),
     ["ct1", "ct2"],

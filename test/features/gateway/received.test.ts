@@ -247,7 +247,7 @@ await t.test(
     t.notOk(existsSync(path.join(spool, "series/ct1", STUDY, "1.2.3.8")));
     const removed = linesOf(place).filter(({ kind }) => kind === "removed");
     t.match(removed, [{ count: 2, subject: "ct1" }]);
-    const told = started.server.log.filter(({ msg }) => msg.startsWith("no rule takes"));
+    const told = await started.server.told(({ msg }) => msg.startsWith("no rule takes"));
     t.match(told, [{ peer: "ct1" }]);
   },
 );
