@@ -175,6 +175,7 @@ export function writeGateway(
     name: "all",
     group: "study",
     quiet: "2s",
+    resend: "20s",
     models: ["ct-tissue"],
     outputs: ["sr"],
     deliver: ["pacs"],
