@@ -220,9 +220,8 @@ t.test(
       'radserve_model_answers_total{model="broken",status="failed",error="model_unavailable"} 2',
     );
     t.notMatch(figures, /model="nobody"/);
-    t.match(
-      (await server.told(({ error }) => error === "model_unavailable"))[0],
-      { models: [{ name: "broken", status: "failed", error: "model_unavailable" }] },
-    );
+    t.match((await server.told(({ error }) => error === "model_unavailable"))[0], {
+      models: [{ name: "broken", status: "failed", error: "model_unavailable" }],
+    });
   },
 );

@@ -49,13 +49,10 @@ t.test(
     t.teardown(() => server.stop());
     await server.logged(({ msg }) => msg === "models loaded");
     const why = "model.json: Cannot be read: ELOOP";
-    t.match(
-      (await server.told(({ msg }) => msg === "Model lost does not serve"))[0],
-      {
-        required: true,
-        error: { message: new RegExp(why) },
-      },
-    );
+    t.match((await server.told(({ msg }) => msg === "Model lost does not serve"))[0], {
+      required: true,
+      error: { message: new RegExp(why) },
+    });
     const get = async (page: string) => {
       const answer = await fetch(`${server.url}${page}`, {
         headers: { Authorization: server.token },

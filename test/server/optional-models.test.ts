@@ -27,7 +27,9 @@ t.test("an optional model whose first run does not end", { skip: needs(ADDON) },
   const said = async (name: string) => server.told((line) => line["model"] === name);
   t.match(await said("needed"), [{ msg: "Model needed is ready" }]);
   for (const name of ["endless", "late"])
-    t.match((await said(name))[0], { error: { message: /^Model \w+: .* is tried beside the others now/ } });
+    t.match((await said(name))[0], {
+      error: { message: /^Model \w+: .* is tried beside the others now/ },
+    });
 
   const listed = async (name: string) =>
     modelListSchema
