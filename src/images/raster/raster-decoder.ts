@@ -1,5 +1,6 @@
 /** PNG, JPEG and TIFF through sharp (libvips), inside the decoder process. */
 import sharp, { type Sharp } from "sharp";
+import { withWhitePalette } from "./png-palette.js";
 import {
   PIXEL_LIMIT,
   type Layout,
@@ -58,17 +59,21 @@ async function pixelsOf(
   { page, layout, width, height, hasAlpha }: Extract<RasterOrder, { do: "pixels" }>,
 ): Promise<DecodedRaster> {
   const depth = layout.bits === 8 ? "uchar" : "ushort";
-  const { data, info } = await open(file, page)
-    .autoOrient()
-    .removeAlpha()
-    .toColourspace(layout.colourspace)
-    .raw({ depth })
-    .toBuffer({ resolveWithObject: true });
+  const decoded = async (picture: Uint8Array) =>
+    open(picture, page)
+      .autoOrient()
+      .removeAlpha()
+      .toColourspace(layout.colourspace)
+      .raw({ depth })
+      .toBuffer({ resolveWithObject: true });
+  const { data, info } = await decoded(file);
   const said = { width: info.width, height: info.height, channels: info.channels };
   if (info.width !== width || info.height !== height || info.channels !== layout.samples)
-    return { done: { ...said, opaque: true }, pixels: NOTHING };
+    return { done: { ...said, opaque: true, inPalette: true }, pixels: NOTHING };
+  const white = withWhitePalette(file);
+  const inPalette = white === undefined || data.equals((await decoded(white)).data);
   return {
-    done: { ...said, opaque: !hasAlpha || (await isOpaque(open(file, page), depth)) },
+    done: { ...said, inPalette, opaque: !hasAlpha || (await isOpaque(open(file, page), depth)) },
     pixels: data,
   };
 }

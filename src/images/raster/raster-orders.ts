@@ -44,4 +44,6 @@ export interface PixelsSaid {
   channels: number;
   /** True if there is no alpha, or every pixel's is full. */
   opaque: boolean;
+  /** False where a pixel's index is beyond the palette. */
+  inPalette: boolean;
 }

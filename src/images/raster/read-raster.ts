@@ -77,6 +77,7 @@ const pixelsSchema: z.ZodType<PixelsSaid> = z.object({
   height: z.int().positive(),
   channels: z.int().positive(),
   opaque: z.boolean(),
+  inPalette: z.boolean(),
 });
 
 /** How samples of fewer bits than eight, and indices, became eight-bit samples. */
@@ -260,6 +261,10 @@ class RasterImage implements Image {
       if (!same(said))
         throw errors.unsupported_format(
           `Page ${index + 1} differs from the first in size or colour. Split the file into single pages.`,
+        );
+      if (!said.inPalette)
+        throw errors.corrupt_image(
+          "The PNG has pixels whose index is beyond its palette, so that they have no colour. It is damaged.",
         );
       if (!said.opaque)
         warn(

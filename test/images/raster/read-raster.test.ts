@@ -201,6 +201,37 @@ t.test("palettes are applied, and said to be", async (t) => {
   t.strictSame((await readImage(png)).transforms, tiff.transforms);
 });
 
+t.test("a PNG whose pixels have an index beyond its palette", async (t) => {
+  const file = (colours: number, indices: number[], bits = 8, more: Buffer[] = []) =>
+    pngFile({
+      width: indices.length,
+      height: 1,
+      bits,
+      colour: 3,
+      pixels: bits === 8 ? Uint8Array.from(indices) : Uint8Array.of(0b00_01_10_11),
+      before: [
+        pngChunk(
+          "PLTE",
+          Uint8Array.from({ length: 3 * colours }, (_, i) => 7 * i),
+        ),
+        ...more,
+      ],
+    });
+  const why = /index is beyond its palette/;
+  await refuses(t, file(3, [0, 2, 3]), "corrupt_image", why, "the first beyond");
+  await refuses(t, file(3, [0, 255, 1]), "corrupt_image", why, "the last there can be");
+  await refuses(t, file(3, [0, 1, 2, 3], 2), "corrupt_image", why, "of two bits");
+  const clear = pngChunk("tRNS", Uint8Array.of(0));
+  await refuses(
+    t,
+    file(3, [0, 3], 8, [clear]),
+    "corrupt_image",
+    why,
+    "with a colour that is clear",
+  );
+  t.strictSame([...(await pixels(await readImage(file(3, [2, 0, 1]))))].slice(0, 3), [42, 49, 56]);
+});
+
 t.test("TIFF that would be read wrongly or not at all", async (t) => {
   const three = (photometric: number, more: TiffPage["more"] = []) => ({
     ...rgbPage,
