@@ -222,7 +222,7 @@ async function loadOne(
   const files = (report.model?.stamps ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
   let giveBack = options.hold?.(trials === undefined ? LOADING_FACTOR * files : most, 0);
   try {
-    const limits = { bytes: most, again: besideOthers, stop };
+    const limits = { bytes: most, besideOthers, stop };
     const tried = await trials?.of(report, limits);
     if (tried?.refused !== undefined)
       return await loadReport(report, engine, providers, { refused: tried.refused });

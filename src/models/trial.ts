@@ -26,7 +26,7 @@ import type { LookAnswer, LookOrder, TrialAnswer, TrialOrder } from "./trial-mes
 const RUNS = 3;
 /** Beyond the time of loading and running, how long it may take to start and to tell. */
 const MARGIN_MS = 60_000;
-/** A trial takes cores from nobody who works (setpriority(2)). */
+/** Beside models that serve, a trial takes cores from nobody who works (setpriority(2)). */
 const NICENESS = 10;
 /** One that failed after so long is not tried again at each start. */
 const LONG_MS = 5_000;
@@ -62,8 +62,11 @@ export interface TrialOptions {
 export interface TrialLimits {
   /** Bytes that the model may take to be loaded and run. */
   bytes: number;
-  /** A failure of before does not count. */
-  again: boolean;
+  /**
+   * Other models may serve meanwhile, and somebody asked for this one now: it takes cores from
+   * nobody, and a failure of before does not count.
+   */
+  besideOthers: boolean;
   stop: AbortSignal | undefined;
   /** It is tried by the report's manifest, and even where its release is off. */
   asGiven?: boolean;
@@ -102,6 +105,11 @@ interface Ended<Answer> {
   ended?: string;
 }
 
+const lower = (): number =>
+  Math.min(os.getPriority() + NICENESS, os.constants.priority.PRIORITY_LOW);
+
+type HowAsked = Pick<TrialLimits, "besideOthers"> & { stop?: AbortSignal | undefined };
+
 export class ModelTrials {
   #child: ChildProcess | undefined;
   /** The process does one thing after the other. */
@@ -133,7 +141,7 @@ export class ModelTrials {
       weights: this.options.weights,
       ...manifest,
     };
-    const { answer, ended } = await this.#ask<TrialAnswer>(order, limits.stop);
+    const { answer, ended } = await this.#ask<TrialAnswer>(order, limits);
     // Nobody wants it any more, and whoever loads it next says so
     if (limits.stop?.aborted === true) return undefined;
     const { bytes, runs, error } = answer ?? {
@@ -158,14 +166,17 @@ export class ModelTrials {
     const tried = async (directory: string, model: SoundModel) => {
       const name = path.basename(directory);
       const report = { name, directory, model, required: false, problems: [] };
-      const limits = { bytes, again: true, stop: undefined, asGiven: true };
+      const limits = { bytes, besideOthers: true, stop: undefined, asGiven: true };
       const result = await this.of(report, limits);
       if (result?.refused !== undefined) throw result.refused;
       return result;
     };
     return {
       inspectGraph: async (graph) => {
-        const { answer, ended } = await this.#ask<LookAnswer>({ graph, bytes });
+        const { answer, ended } = await this.#ask<LookAnswer>(
+          { graph, bytes },
+          { besideOthers: true },
+        );
         if (answer === undefined) throw endedBy(`The graph ${path.basename(graph)}`, ended, bytes);
         if ("error" in answer) throw RadserveError.fromObject(answer.error);
         return answer.graph;
@@ -190,17 +201,17 @@ export class ModelTrials {
     return [sha256, VERSION, version, threads, ...by].join(" ");
   }
 
-  #ask<Answer>(order: TrialOrder | LookOrder, stop?: AbortSignal): Promise<Ended<Answer>> {
-    const asked = this.#before.then(() => this.#askNow<Answer>(order, stop));
+  #ask<Answer>(order: TrialOrder | LookOrder, how: HowAsked): Promise<Ended<Answer>> {
+    const asked = this.#before.then(() => this.#askNow<Answer>(order, how));
     this.#before = asked;
     return asked;
   }
 
   #askNow<Answer>(
     order: TrialOrder | LookOrder,
-    stop: AbortSignal | undefined,
+    { stop, besideOthers }: HowAsked,
   ): Promise<Ended<Answer>> {
-    const child = (this.#child ??= this.#start());
+    const child = (this.#child ??= this.#start(besideOthers));
     return new Promise((resolve) => {
       const most = durations.modelLoad + RUNS * durations.firstRun + MARGIN_MS;
       const late = setTimeout(() => end("time"), most);
@@ -226,13 +237,14 @@ export class ModelTrials {
     });
   }
 
-  #start(): ChildProcess {
+  /** @param besideOthers until `rest`, all that it is asked is */
+  #start(besideOthers: boolean): ChildProcess {
     const child = fork(fileURLToPath(new URL("./trial-process.js", import.meta.url)), {
       execArgv: process.execArgv,
       stdio: ["ignore", "ignore", "ignore", "ipc"],
     });
     const { pid } = child;
-    if (pid !== undefined) tried(() => os.setPriority(pid, NICENESS));
+    if (pid !== undefined && besideOthers) tried(() => os.setPriority(pid, lower()));
     return child;
   }
 
@@ -263,7 +275,7 @@ function resultOf(
     return bytes <= limits.bytes
       ? { bytes, runs }
       : { bytes, runs, refused: tooLarge(name, bytes, limits) };
-  if (limits.again || failed.with_bytes < limits.bytes) return undefined;
+  if (limits.besideOthers || failed.with_bytes < limits.bytes) return undefined;
   const { error } = failed;
   const message = `${error.message} That was when it was tried before; radserve models reload tries it again.`;
   return { bytes, runs, refused: RadserveError.fromObject({ ...error, message }) };

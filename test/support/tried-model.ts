@@ -28,7 +28,7 @@ export async function triedModel(): Promise<Record<string, string>> {
   const trials = trialsOf(config, started, { weights: Number.MAX_SAFE_INTEGER });
   try {
     const report = await readModelFolder(path.join(shippedModels, "ct-tissue"));
-    await trials.of(report, { bytes: 2 ** 30, again: true, stop: undefined });
+    await trials.of(report, { bytes: 2 ** 30, besideOthers: true, stop: undefined });
     return { [TRIED]: readFileSync(path.join(state, FILE), "utf8") };
   } finally {
     trials.rest();
