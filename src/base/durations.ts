@@ -99,6 +99,8 @@ export const durations = {
   threadPing: 1_000,
   /** How long a task may go on after it was told to stop. Then its thread is ended. */
   lastMoment: 1_000,
+  /** How long a commit may go on on such a thread, where it was cancelled after it had begun. */
+  lastCommit: 30_000,
   /** How long work waits for room in memory before it is refused. */
   memoryRoom: 10_000,
   /** A worker thread that has had no work for so long gives memory back. */

@@ -118,6 +118,8 @@ interface RunningTask extends Admitted {
    * clock.
    */
   late: boolean;
+  /** Its result is being committed: it does not look any more whether it is to stop. */
+  commits: boolean;
 }
 
 const PRIORITIES = ["stat", "routine", "bulk"] as const;
@@ -200,6 +202,7 @@ export class InferencePool {
   ): Promise<string | undefined> {
     const entry = this.#running.get(cancelId);
     if (entry === undefined) throw new Error("A task that does not run wants to commit something");
+    entry.commits = true;
     const { delivery } = entry.task;
     if (delivery !== undefined && place !== undefined) await this.#send(delivery, place);
     return entry.trail?.willCommit(verdict);
@@ -334,21 +337,35 @@ export class InferencePool {
     setSign(entry.signs, "stop");
     this.options.cancelRunning(cancelId);
     entry.stopper ??= setInterval(() => this.options.cancelRunning(cancelId), STOP_AGAIN_MS);
-    entry.ender ??= setTimeout(() => this.#endThreadOf(entry), durations.lastMoment);
+    const latest = monotonic() + durations.lastCommit;
+    entry.ender ??= setTimeout(() => this.#endThreadOf(entry, latest), durations.lastMoment);
   }
 
   /**
    * A task that has not begun on a busy thread is no reason: it ends as soon as the thread comes to
-   * it.
+   * it. What was cancelled while its result was committed tells soon whether that is there, which
+   * nobody would know if the thread ended now.
+   * @param latest (ms of `monotonic`) when no commit is waited for any longer
    */
-  #endThreadOf({ task, thread, signs }: RunningTask): void {
+  #endThreadOf(entry: RunningTask, latest: number): void {
+    const { task, thread, signs } = entry;
     if (!isSet(signs, "begun")) return;
+    if (monotonic() < latest && this.#isToTell(thread)) {
+      entry.ender = setTimeout(() => this.#endThreadOf(entry, latest), durations.lastMoment);
+      return;
+    }
     this.#threadsEnded += 1;
     this.options.log.warn(
       { request_id: task.requestId, neighbours: thread.tasks - 1 },
       "a worker thread was ended, because its task did not stop; its neighbours run again",
     );
     thread.end();
+  }
+
+  #isToTell(thread: WorkerThread): boolean {
+    return [...this.#running.values()].some(
+      (one) => one.thread === thread && one.cancelled && one.commits,
+    );
   }
 
   /** Takes no more work; resolves when everything admitted is answered. */
@@ -447,7 +464,7 @@ export class InferencePool {
     const deadline = entry.task.deadline ?? monotonic() + this.options.itemMs;
     const task = { ...entry.task, deadline };
     const signs = newSigns();
-    const running: RunningTask = Object.assign(entry, { signs, thread, late: false });
+    const running: RunningTask = Object.assign(entry, { signs, thread, late: false, commits: false });
     this.#running.set(task.cancelId, running);
     Atomics.store(this.#runningCount, 0, this.#running.size);
     this.#limit(running, deadline);
