@@ -464,7 +464,12 @@ export class InferencePool {
     const deadline = entry.task.deadline ?? monotonic() + this.options.itemMs;
     const task = { ...entry.task, deadline };
     const signs = newSigns();
-    const running: RunningTask = Object.assign(entry, { signs, thread, late: false, commits: false });
+    const running: RunningTask = Object.assign(entry, {
+      signs,
+      thread,
+      late: false,
+      commits: false,
+    });
     this.#running.set(task.cancelId, running);
     Atomics.store(this.#runningCount, 0, this.#running.size);
     this.#limit(running, deadline);
