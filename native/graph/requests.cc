@@ -43,12 +43,14 @@ void CheckFlags(const Tensor& feed) {
                                        std::to_string(std::to_integer<int>(*other)) + ".");
 }
 
-/// What a file is known by: where it lies, and when it was last written.
-std::string FileKey(const std::string& path) {
+/// What a file is known by: where it lies, and when it was last written. Throws model_unavailable
+/// if it is no regular one: to open a pipe waits for its writer, and no deadline ends that.
+std::string FileKey(const std::string& what, const std::string& path) {
   struct stat about = {};
-  if (stat(path.c_str(), &about) != 0) {
-    throw EngineError("model_unavailable",
-                      "Expected a model at " + path + "; found no file there.");
+  const bool there = stat(path.c_str(), &about) == 0;
+  if (!there || !S_ISREG(about.st_mode)) {
+    throw EngineError("model_unavailable", "Expected " + what + " at " + path + "; found no " +
+                                               (there ? "regular " : "") + "file there.");
   }
   const auto number = [](auto value) { return std::to_string(value) + ":"; };
   return number(about.st_dev) + number(about.st_ino) + number(about.st_size) +
@@ -82,14 +84,21 @@ std::string LoadRequest::Key(const std::stop_token& stop) const {
     return key + "/bytes:" + std::string(reinterpret_cast<const char*>(hash.data()), hash.size());
   }
   for (const std::string& path : paths) {
-    key += "/" + FileKey(path);
+    key += "/" + FileKey("a model", path);
     for (const std::string& name : ExternalLocations(path).value_or(std::set<std::string>()))
-      key += FileKey(std::filesystem::path(path).parent_path() / name);
+      key += FileKey("the model's weights", std::filesystem::path(path).parent_path() / name);
   }
   return key;
 }
 
 void LoadRequest::WriteBytes() {
+  const auto beside = ExternalLocations(bytes).value_or(std::set<std::string>());
+  if (!beside.empty()) {
+    throw EngineError("model_unavailable", "The model has weights in a file beside it (\"" +
+                                               *beside.begin() +
+                                               "\"), which its bytes do not bring. Load it by its "
+                                               "path, or with all weights inside.");
+  }
   try {
     const auto file = std::make_shared<NamelessFile>();
     file->Write(bytes);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -201,6 +203,24 @@ void ThrowRunFailure(const Ort::Exception& e, int gpu) {
   throw EngineError(of_input ? "output_invalid" : "internal", "The model could not run: " + what);
 }
 
+namespace {
+
+/// A graph whose output is an input gives the memory that was fed: the caller's, which he may write
+/// into or let go of when the run has ended. Of that the result has a copy.
+void OwnIfFed(Tensor& result, std::span<const Tensor> feeds) {
+  if (result.dtype == Dtype::kString || result.Bytes() == 0) return;
+  const auto is_fed = [&](const Tensor& feed) {
+    return std::less_equal()(feed.data, result.data) &&
+           std::less()(result.data, feed.data + feed.Bytes());
+  };
+  if (std::ranges::none_of(feeds, is_fed)) return;
+  Tensor own = MakeTensorForOverwrite(result.name, result.dtype, result.shape);
+  std::memcpy(own.data, result.data, result.Bytes());
+  result = std::move(own);
+}
+
+}  // namespace
+
 std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run,
                             std::span<const Tensor> feeds, std::span<const std::string> outputs,
                             const RunPlace& place) {
@@ -220,8 +240,10 @@ std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run,
         session.Run(run, input_names.data(), inputs.data(), inputs.size(), output_names.data(),
                     output_names.size());
     std::vector<Tensor> results;
-    for (size_t i = 0; i < values.size(); ++i)
+    for (size_t i = 0; i < values.size(); ++i) {
       results.push_back(FromValue(outputs[i], std::move(values[i])));
+      OwnIfFed(results.back(), feeds);
+    }
     return results;
   } catch (const Ort::Exception& e) {
     ThrowRunFailure(e, place.gpu);

@@ -4,7 +4,7 @@
  */
 import { basename, resolve } from "node:path";
 import { EngineError, unlike } from "./errors.js";
-import { kindOf, refusalOf } from "./feeds.js";
+import { checkObject, isList, kindOf, refusalOf } from "./feeds.js";
 import { Model } from "./model.js";
 import { checkTimeout, GraphRuntime, isProvider, untilAborted } from "./runtime.js";
 import { modelStatsOf } from "./stats.js";
@@ -22,7 +22,9 @@ export class Engine {
    * Engines come from createEngine.
    * @internal
    */
-  constructor({ threads }: EngineOptions) {
+  constructor(options: EngineOptions) {
+    checkObject("The options", options);
+    const { threads } = options;
     checkThreads(threads);
     this.#runtime = new GraphRuntime(threads);
     if (threads !== undefined && threads !== this.threads)
@@ -61,6 +63,7 @@ export class Engine {
    * cannot be used; deadline_exceeded, cancelled, shutting_down
    */
   async load(source: string | Uint8Array, options: LoadOptions = {}): Promise<Model> {
+    checkObject("The options", options);
     const {
       provider = "cpu",
       batching = { max: 1 },
@@ -74,15 +77,17 @@ export class Engine {
     checkSource(source);
     if (!isProvider(provider))
       throw unlike("provider", '"cpu", "cuda" or "openvino"', String(provider));
+    checkObject("batching", batching);
     if (!(Number.isInteger(batching.max) && batching.max >= 1 && batching.max <= 1024))
       throw unlike("batching.max", "a whole number from 1 to 1024", String(batching.max));
     if (!PRECISIONS.includes(precision))
       throw unlike("precision", PRECISIONS.join(", "), precision);
     checkThreads(threads);
+    if (!isList(gpus)) throw unlike("gpus", "a list of numbers of GPUs", kindOf(gpus));
     if (gpus.length === 0 || !gpus.every((gpu) => Number.isInteger(gpu) && gpu >= 0))
-      throw unlike("gpus", "numbers of GPUs from 0", `[${gpus.join(",")}]`);
+      throw unlike("gpus", "numbers of GPUs from 0", `[${gpus.map(String).join(",")}]`);
     if (!Number.isSafeInteger(gpuMemory) || gpuMemory < 0)
-      throw unlike("gpuMemory", "bytes", String(gpuMemory));
+      throw unlike("gpuMemory", "a whole number of bytes", String(gpuMemory));
     checkTimeout(timeoutMs);
     const problem = provider === "cuda" ? this.#runtime.cudaProblem(gpus) : undefined;
     if (problem !== undefined)
@@ -91,6 +96,7 @@ export class Engine {
       throw unlike("precision", "another than bfloat16, which openvino alone has", precision);
     const isPath = typeof source === "string";
     const name = options.name ?? (isPath ? basename(source) : "model");
+    if (typeof name !== "string") throw unlike("name", "text", kindOf(name));
     const loaded = await untilAborted(this.#runtime.addon, signal, (cancelId) =>
       this.#runtime.call(() =>
         this.#runtime.addon.loadGraph({
@@ -125,7 +131,8 @@ export class Engine {
    * that needs more by itself fails with memory_exceeded.
    */
   limitRuns(bytes: number): void {
-    if (!Number.isSafeInteger(bytes) || bytes < 0) throw unlike("bytes", "bytes", String(bytes));
+    if (!Number.isSafeInteger(bytes) || bytes < 0)
+      throw unlike("The limit", "a whole number of bytes", String(bytes));
     this.#runtime.addon.limitRuns(bytes);
   }
 

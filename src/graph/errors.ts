@@ -4,7 +4,7 @@
 export const ENGINE_ERRORS = {
   bad_request: "A call that cannot be meant so: the message says what was expected and found.",
   model_unavailable: "The model cannot be loaded, or is not there any more.",
-  output_invalid: "The graph gave something that is no tensor, or not as it says itself.",
+  output_invalid: "The graph failed on these feeds, or gave what is no tensor.",
   overloaded: "Other runs have the memory now: the same call may succeed later.",
   memory_exceeded: "The run needs more memory than there is, also by itself.",
   deadline_exceeded: "It did not end within `timeoutMs`.",
@@ -23,14 +23,19 @@ export class EngineError extends Error {
   readonly expected: string | undefined;
   readonly found: string | undefined;
 
-  /** For a value that is not what was expected. @internal */
+  /** For a value that is not what was expected, were it even a symbol. @internal */
   static readonly unlike = (
     what: string,
     expected: string,
-    found: string,
+    given: unknown,
     code: EngineErrorCode = "bad_request",
-  ): EngineError =>
-    new EngineError(code, `${what}: expected ${expected}, found ${found}.`, { expected, found });
+  ): EngineError => {
+    const found = String(given);
+    return new EngineError(code, `${what}: expected ${expected}, found ${found}.`, {
+      expected,
+      found,
+    });
+  };
 
   constructor(
     code: EngineErrorCode,

@@ -12,7 +12,7 @@ export interface CheckedFeeds {
   shapes: (readonly number[])[];
 }
 
-const shapeText = (shape: readonly unknown[]): string => `[${shape.join(",")}]`;
+const shapeText = (shape: readonly unknown[]): string => `[${shape.map(String).join(",")}]`;
 const namesOf = (infos: readonly TensorInfo[]): string =>
   infos.map(({ name }) => `"${name}"`).join(", ");
 
@@ -25,13 +25,14 @@ export function checkedFeeds(
   feeds: Feeds,
   anyShape = false,
 ): CheckedFeeds {
-  if (!isObject(feeds))
-    throw unlike("The feeds", `an object with ${namesOf(inputs)}`, kindOf(feeds));
+  checkObject("The feeds", feeds, `an object with ${namesOf(inputs)}`);
   const checked: CheckedFeeds = { data: [], shapes: [] };
   for (const input of inputs) {
-    const feed = feeds[input.name];
+    // An input may be called "constructor", which every object has
+    const feed = Object.hasOwn(feeds, input.name) ? feeds[input.name] : undefined;
     if (feed === undefined)
       throw unlike("The feeds", `the input "${input.name}"`, foundNames(feeds));
+    checkObject(`The feed "${input.name}"`, feed);
     checkShape(input, feed, anyShape);
     checked.data.push(checkedData(input, feed));
     checked.shapes.push(feed.shape);
@@ -44,7 +45,12 @@ export function checkedFeeds(
   return checked;
 }
 
-const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
+/** @throws EngineError bad_request for what has no members, which JavaScript would only trip over */
+export function checkObject(what: string, value: unknown, expected = "an object"): void {
+  if (typeof value !== "object" || value === null) throw unlike(what, expected, kindOf(value));
+}
+
+export const isList = (value: unknown): boolean => Array.isArray(value);
 
 const foundNames = (feeds: Feeds): string =>
   Object.keys(feeds)

@@ -1,7 +1,7 @@
 /** A loaded graph, and tensors through it. */
 import { DATA_TYPES, type TensorData } from "./data-types.js";
 import { EngineError, unlike } from "./errors.js";
-import { checkedFeeds, kindOf, wasTransferred } from "./feeds.js";
+import { checkedFeeds, checkObject, isList, kindOf, wasTransferred } from "./feeds.js";
 import type { LoadedGraph, NativeOutputs } from "./graph-addon.js";
 import { checkTimeout, untilAborted, type GraphRuntime } from "./runtime.js";
 import { modelStatsOf } from "./stats.js";
@@ -12,6 +12,7 @@ import type {
   Priority,
   Provider,
   RunOptions,
+  Tensor,
   TensorInfo,
 } from "./types.js";
 
@@ -26,8 +27,6 @@ export interface RunLimits {
   cancelId: number;
   subject: number;
 }
-
-const isList = (value: unknown): boolean => Array.isArray(value);
 
 /** A loaded graph. `await using` unloads it. */
 export class Model {
@@ -75,9 +74,10 @@ export class Model {
    * @returns the outputs that are wanted, by their names
    * @throws EngineError: bad_request before anything has run, for feeds and options that do not
    * fit; model_unavailable after unload; deadline_exceeded, cancelled, overloaded,
-   * memory_exceeded, shutting_down; internal where ONNX Runtime fails
+   * memory_exceeded, shutting_down; output_invalid, or internal, where ONNX Runtime fails
    */
   async run(feeds: Feeds, options: RunOptions = {}): Promise<Outputs> {
+    checkObject("The options", options);
     const { signal, timeoutMs, priority = "normal", outputs } = options;
     if (!PRIORITIES.includes(priority)) throw unlike("priority", PRIORITIES.join(", "), priority);
     return untilAborted(this.#runtime.addon, signal, (cancelId) =>
@@ -157,7 +157,7 @@ export class Model {
 
 /** What the addon gave for these outputs, in their order. */
 function outputsOf(given: NativeOutputs, infos: readonly (TensorInfo | undefined)[]): Outputs {
-  const outputs: Outputs = {};
+  const outputs: [string, Tensor][] = [];
   let at = 0;
   for (const info of infos) {
     const [shape, memory] = [given[at++], given[at++]];
@@ -165,7 +165,8 @@ function outputsOf(given: NativeOutputs, infos: readonly (TensorInfo | undefined
     const { name, dtype } = info;
     const data: TensorData =
       dtype === "string" ? (memory as string[]) : DATA_TYPES[dtype].make(memory as ArrayBuffer);
-    outputs[name] = { dtype, shape: shape as number[], data };
+    outputs.push([name, { dtype, shape: shape as number[], data }]);
   }
-  return outputs;
+  // Which an output called "__proto__" comes through, too
+  return Object.fromEntries(outputs);
 }

@@ -5,6 +5,7 @@
 import os from "node:os";
 import { openAddon } from "../addon/open-addon.js";
 import { EngineError, engineErrorOf, unlike } from "./errors.js";
+import { kindOf } from "./feeds.js";
 import type { GraphAddon, LoadedGraph, RuntimeInfo } from "./graph-addon.js";
 import type { Provider } from "./types.js";
 
@@ -56,9 +57,10 @@ export class GraphRuntime {
 
   /**
    * New work of this thread's is refused; when nobody holds the model any more, memory goes back as
-   * soon as what runs is finished.
+   * soon as what runs is finished. An engine that closes lets go of all.
    */
   letGo(id: number): Promise<void> {
+    if (this.#closing !== undefined) return this.#closing;
     const held = this.#held.get(id) ?? 0;
     if (held > 1) this.#held.set(id, held - 1);
     else this.#held.delete(id);
@@ -117,6 +119,7 @@ export async function untilAborted<T>(
   start: (cancelId: number) => Promise<T>,
 ): Promise<T> {
   if (signal === undefined) return start(0).catch(fail);
+  if (!isSignal(signal)) throw unlike("signal", "an AbortSignal", kindOf(signal));
   const cancelled = () =>
     new EngineError("cancelled", "The work was cancelled by its signal.", { cause: signal.reason });
   if (signal.aborted) throw cancelled();
@@ -132,6 +135,10 @@ export async function untilAborted<T>(
     signal.removeEventListener("abort", abort);
   }
 }
+
+/** Of another realm or a library, too, whose class is not the one here. */
+const isSignal = (value: Partial<AbortSignal> | null): boolean =>
+  typeof value?.aborted === "boolean" && typeof value.addEventListener === "function";
 
 /** What may have changed meanwhile. */
 const wasAborted = (signal: AbortSignal): boolean => signal.aborted;

@@ -1,4 +1,5 @@
 /** Models of a process: who loads, shares, runs and ends them. */
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { copyFileSync, utimesSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -30,6 +31,8 @@ t.test("says what it is", (t) => {
   t.match(engine, { threads: 2, onnxRuntimeVersion: /^1\./, providers: { 0: "cpu" } });
   t.throws(() => createEngine({ threads: 3 }), { code: "bad_request", found: "3" });
   t.throws(() => createEngine({ threads: 0 }), { code: "bad_request" });
+  t.throws(() => createEngine(null as unknown as object), { code: "bad_request", found: "null" });
+  t.throws(() => engine.limitRuns(-1), { code: "bad_request", found: "-1" });
   t.equal(createEngine().threads, 2, "without a number it takes what is there");
   t.end();
 });
@@ -165,10 +168,62 @@ t.test("loads that cannot be", async (t) => {
   t.equal(await code(identityPath, { batching: { max: 0 } }), "bad_request");
   t.equal(await code(identityPath, { precision: "int8" }), "bad_request");
   t.equal(await code(identityPath, { gpus: [] }), "bad_request");
+  for (const options of [
+    null,
+    { batching: null },
+    { batching: 5 },
+    { gpus: 0 },
+    { gpus: null },
+    { name: 5 },
+    { precision: Symbol("float32") },
+    { signal: {} },
+  ])
+    t.equal(await code(identityPath, options as object), "bad_request");
   t.equal(await code(identityPath, { gpuMemory: -1 }), "bad_request");
   if (!engine.providers.includes("cuda"))
     t.equal(await code(identityPath, { provider: "cuda" }), "model_unavailable");
   t.equal(loaded(), 0);
+});
+
+t.test("what is no regular file is refused, and not waited for", async (t) => {
+  const pipe = path.join(folder, "pipe.onnx");
+  execFileSync("mkfifo", [pipe]);
+  for (const [file, found] of [
+    [pipe, "no regular file"],
+    ["/dev/zero", "no regular file"],
+    [folder, "no regular file"],
+    [path.join(folder, "none.onnx"), "no file"],
+  ] as const)
+    t.match(await refusedBy(engine.load(file)), {
+      code: "model_unavailable",
+      message: `Expected a model at ${file}; found ${found} there.`,
+    });
+});
+
+t.test("weights beside the graph: by its path alone, and from regular files", async (t) => {
+  const add = onnxModel({
+    name: "beside",
+    inputs: [{ name: "x", dtype: "float32", shape: [2] }],
+    outputs: [{ name: "y", dtype: "float32", shape: [2] }],
+    initializers: [
+      { name: "w", dtype: "float32", shape: [2], data: new Uint8Array(8), location: "w.bin" },
+    ],
+    nodes: [{ op: "Add", inputs: ["x", "w"], outputs: ["y"] }],
+  });
+  t.match(await refusedBy(engine.load(add)), {
+    code: "model_unavailable",
+    message: /has weights in a file beside it \("w.bin"\), which its bytes do not bring/,
+  });
+  const file = path.join(folder, "beside.onnx");
+  const weights = path.join(folder, "w.bin");
+  writeFileSync(file, add);
+  t.match(await refusedBy(engine.load(file)), {
+    message: `Expected the model's weights at ${weights}; found no file there.`,
+  });
+  execFileSync("mkfifo", [weights]);
+  t.match(await refusedBy(engine.load(file)), {
+    message: `Expected the model's weights at ${weights}; found no regular file there.`,
+  });
 });
 
 t.test("more bytes than a file of ONNX holds are refused before they are read", async (t) => {
@@ -184,4 +239,6 @@ t.test("an engine that is closed takes nothing", async (t) => {
   t.equal((await refusedBy(model.run(image))).code, "shutting_down");
   t.equal((await refusedBy(own.load(identityPath))).code, "shutting_down");
   t.equal(loaded(), 0);
+  await model.unload();
+  t.pass("and the end of a scope, which unloads what is gone already, is no error");
 });

@@ -106,6 +106,38 @@ t.test("outputs are whoever's got them, and stay as they are", async (t) => {
   t.equal(theirs[4999], 2);
 });
 
+t.test("an output that is an input is a copy of what was fed", async (t) => {
+  const x = { name: "x", dtype: "float32", shape: ["n"] } as const;
+  await using model = await engine.load(
+    onnxModel({
+      name: "passed",
+      inputs: [x],
+      outputs: [{ ...x, name: "y" }, x],
+      nodes: [{ op: "Neg", inputs: ["x"], outputs: ["y"] }],
+    }),
+  );
+  const data = new Float32Array(5000).fill(1);
+  const { x: passed, y } = await model.run({ x: { shape: [5000], data } });
+  data.fill(2);
+  t.same([passed?.data[0], y?.data[0]], [1, -1], "what is fed may be written into again");
+});
+
+t.test("names that every object of JavaScript has", async (t) => {
+  const value = (name: string) => ({ name, dtype: "float32" as const, shape: [1] });
+  await using model = await engine.load(
+    onnxModel({
+      name: "names",
+      inputs: [value("constructor")],
+      outputs: [value("__proto__")],
+      nodes: [{ op: "Identity", inputs: ["constructor"], outputs: ["__proto__"] }],
+    }),
+  );
+  const feed = { shape: [1], data: Float32Array.of(3) };
+  const outputs = await model.run({ constructor: feed });
+  t.match(Object.entries(outputs), [["__proto__", { data: Float32Array.of(3) }]]);
+  t.match(await refusedBy(model.run({})), { code: "bad_request", found: "no feeds" });
+});
+
 t.test("what does not fit is refused before anything runs, with what was found", async (t) => {
   const model = await engine.load(
     onnxModel({
@@ -130,13 +162,17 @@ t.test("what does not fit is refused before anything runs, with what was found",
   await refuse(null, 'an object with "x", "k"', "null");
   await refuse({}, 'the input "x"', "no feeds");
   await refuse({ x }, 'the input "k"', '"x"');
+  await refuse({ x: null, k }, "an object", "null");
+  await refuse({ x: 5, k }, "an object", "number");
   await refuse({ x, k, z: k, q: k }, 'inputs of the graph ("x", "k")', '"z"');
   await refuse(withX({ shape: undefined }), "a list of whole numbers", "undefined");
   await refuse(withX({ shape: [2] }), "[n,2]", "[2]");
   await refuse(withX({ shape: [1, 3] }), "[n,2]", "[1,3]");
   await refuse(withX({ shape: [-1, 2] }), "whole numbers from 0", "[-1,2]");
   await refuse(withX({ shape: [0.5, 2] }), "whole numbers from 0", "[0.5,2]");
+  await refuse(withX({ shape: [Symbol("side"), 2] }), "whole numbers from 0", "[Symbol(side),2]");
   await refuse(withX({ dtype: "float64" }), "float32", "float64");
+  await refuse(withX({ dtype: Symbol("type") }), "float32", "Symbol(type)");
   await refuse(withX({ data: new Float64Array(2) }), "Float32Array for float32", "Float64Array");
   await refuse(withX({ data: [1, 2] }), "Float32Array for float32", "a list");
   await refuse(withX({ data: undefined }), "Float32Array for float32", "undefined");
@@ -169,7 +205,12 @@ t.test("what does not fit is refused before anything runs, with what was found",
   for (const [options, expected] of [
     [{ outputs: [] }, "names of at least one output"],
     [{ outputs: ["z"] }, '"y"'],
+    [null, "an object"],
+    [5, "an object"],
     [{ priority: "urgent" }, "high, normal, low"],
+    [{ priority: Symbol("high") }, "high, normal, low"],
+    [{ signal: null }, "an AbortSignal"],
+    [{ signal: new AbortController() }, "an AbortSignal"],
     [{ timeoutMs: NaN }, "milliseconds, at most 2^40"],
   ] as const)
     t.match(await refusedBy(model.run({ x, k }, options as object)), {
@@ -202,6 +243,23 @@ t.test("a buffer that is transferred while a run reads it is an error, and no cr
     structuredClone(data.buffer, { transfer: [data.buffer] });
     t.match(await running, { code: "bad_request", found: "one that was transferred meanwhile" });
   }
+});
+
+t.test("a graph that fails on what it is fed", async (t) => {
+  await using model = await engine.load(
+    onnxModel({
+      name: "beyond",
+      inputs: [
+        { name: "x", dtype: "float32", shape: ["n"] },
+        { name: "at", dtype: "int64", shape: [1] },
+      ],
+      outputs: [{ name: "y", dtype: "float32", shape: [1] }],
+      nodes: [{ op: "Gather", inputs: ["x", "at"], outputs: ["y"] }],
+    }),
+  );
+  const x = { shape: [2], data: Float32Array.of(1, 2) };
+  const error = await refusedBy(model.run({ x, at: { shape: [1], data: BigInt64Array.of(5n) } }));
+  t.match(error, { code: "output_invalid", message: /out of data bounds/ });
 });
 
 t.test("graphs whose tensors are none", async (t) => {
