@@ -200,6 +200,8 @@ export class StowDestination implements Destination {
       signal: AbortSignal.any([signal, AbortSignal.timeout(durations.deliveryWhole)]),
       headers: {
         Accept: accept,
+        // Without it a proxy may pack the answer (RFC 9110 section 12.5.3)
+        "Accept-Encoding": "identity",
         ...(type === undefined ? {} : { "Content-Type": type, "Content-Length": length }),
         ...(authorization === undefined ? {} : { Authorization: authorization }),
       },

@@ -270,6 +270,18 @@ await t.test("what is read back by an odd way is no proof", async (t) => {
   }
 });
 
+await t.test("answers are asked for as they are, not packed", async (t) => {
+  const asked: unknown[] = [];
+  const { destination } = await peer(t, {
+    post: (_uids, { headers }) => {
+      asked.push(headers["accept-encoding"]);
+      return undefined;
+    },
+  });
+  await sentTo(destination, slicesToSend(1));
+  t.same(asked, ["identity"]);
+});
+
 await t.test("what is read back between any boundary is a proof", async (t) => {
   const [object] = slicesToSend(1);
   const whole = readFileSync(object!.path);
