@@ -121,7 +121,7 @@ function WaitingCard({ waiting }: { waiting: readonly Received[] }) {
       ) : (
         <Table label="Series that wait" stacks head={[...HEAD, "Waits for"]}>
           {waiting.map((one) => (
-            <tr key={`${one.peer} ${one.series_instance_uid}`}>
+            <tr key={`${one.peer} ${one.study} ${one.series_instance_uid}`}>
               <SeriesCells one={one} />
               <td>
                 {interruption(one) === ""
@@ -154,7 +154,7 @@ function UnusedCard({ unused }: { unused: readonly Received[] }) {
         <>
           <Table label="Series that nothing becomes of" stacks head={[...HEAD, "Why"]}>
             {unused.map((one) => (
-              <tr key={`${one.peer} ${one.series_instance_uid}`}>
+              <tr key={`${one.peer} ${one.study} ${one.series_instance_uid}`}>
                 <SeriesCells one={one} />
                 <td>
                   {one.why !== null && WHY[one.why]}

@@ -19,7 +19,7 @@ const REMEDIES = {
   received_waiting:
     "radserve doctor and the log say more about the code. Radserve tries again by itself.",
   received_conflict:
-    "Find out which of the objects is right. Correct PatientID or the UIDs at the source and send again; remove what is wrong from series, marks and again in the spool (docs/gateway.md); the condition ends then.",
+    "Find out which of the objects is right. Correct PatientID or the UIDs at the source and send again, and remove what is wrong: radserve received list shows the studies, those of another patient as apart, and radserve received remove takes one. The condition ends then.",
   received_share_full: ERRORS.spool_share_full.remedy,
   sender_refused:
     "The log (a sender is refused again and again) and the page's view Gateway name it. Correct its settings or its token, or peers and dicom.ae_title in the file of RADSERVE_GATEWAY, and run radserve models reload. The warning ends when the sender is let in, or an hour after its last try.",

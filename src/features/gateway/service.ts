@@ -251,5 +251,7 @@ export class ReceptionService {
 /** @throws RadserveError not_found */
 function someOf<T>(all: T[]): T[] {
   if (all.length > 0) return all;
-  throw errors.not_found("Expected a StudyInstanceUID of received images; found none of it here.");
+  throw errors.not_found(
+    "Expected the study of received images, as radserve received list shows it; found none of it here.",
+  );
 }

@@ -154,6 +154,25 @@ const schema = z
       list.forEach((one, n) => {
         if (!places.includes(one)) issue([...at, n], "Expected a name of destinations");
       });
+    rules.forEach((one, i) => {
+      for (const [n, to] of (one.deliver ?? []).entries()) {
+        const { outputs, models } = destinations[to] ?? {};
+        if (isApart(one.outputs?.filter(isDelivered), outputs ?? one.outputs))
+          issue(["rules", i, "deliver", n], "Expected a destination that takes some of outputs");
+        if (isApart(one.models, models))
+          issue(["rules", i, "deliver", n], "Expected a destination that takes some of models");
+      }
+    });
+    const listeners = Object.entries(destinations).flatMap(([one, to]) =>
+      to.type === "dicom" && to.listen !== undefined
+        ? [{ at: ["destinations", one, "listen", "port"], whose: one, ...to.listen }]
+        : [],
+    );
+    const ports = dicom === undefined ? [] : [{ whose: "dicom", ...dicom }];
+    listeners.forEach((one, i) => {
+      const other = [...ports, ...listeners.slice(0, i)].find((before) => isOnePort(before, one));
+      if (other !== undefined) issue(one.at, `Expected another port than that of ${other.whose}`);
+    });
     deliver.forEach((one, n) => {
       if (deliver.indexOf(one) < n) issue(["deliver", n], "Expected each destination once");
     });
@@ -161,7 +180,14 @@ const schema = z
       if (one.startsWith(STOW_PREFIX))
         issue(["peers", one], `Expected a name without ${STOW_PREFIX} before it`);
       const { ae_title: title, networks } = peers[one] ?? {};
-      const other = names.slice(0, i).find((before) => peers[before]?.ae_title === title);
+      const named = names.slice(0, i).filter((before) => peers[before]?.ae_title === title);
+      // Whoever calls is the first that fits
+      const first = named.find((before) =>
+        networks?.every((network) => peers[before]?.networks?.includes(network)),
+      );
+      if (first !== undefined)
+        issue(["peers", one, "networks"], `Expected networks that ${first} of that title lacks`);
+      const [other] = named;
       if (other !== undefined && (networks === undefined || peers[other]?.networks === undefined))
         issue(
           ["peers", one, "ae_title"],
@@ -205,6 +231,23 @@ const schema = z
 /** Whether all senders of a rule are among those of another. */
 const isWithin = (from: readonly string[] | undefined, all: readonly string[] | undefined) =>
   all === undefined || from?.every((one) => all.includes(one)) === true;
+
+/** Whether nothing is in both of two lists; all is in one that is absent. */
+const isApart = (some: readonly string[] | undefined, others: readonly string[] | undefined) =>
+  some !== undefined && others !== undefined && !some.some((one) => others.includes(one));
+
+/** JSON and PNG stay in their folder. */
+const isDelivered = (output: string) => output !== "json" && output !== "png";
+
+interface Listens {
+  host: string;
+  port: number;
+}
+/** Whether two cannot listen at the same time; port 0 is any that is free. */
+const isOnePort = (a: Listens, b: Listens): boolean =>
+  a.port !== 0 &&
+  a.port === b.port &&
+  (a.host === b.host || [a.host, b.host].some((host) => host === "0.0.0.0" || host === "::"));
 
 export type GatewaySettings = z.output<typeof schema>;
 /** Where no file of the gateway is named. */

@@ -224,13 +224,14 @@ export const notTrusted = (what: "receipt" | "delivery", trust: Trust) =>
  */
 export function deliveriesOf(delivery: Delivery | undefined, pathOf: (name: string) => string) {
   return Object.entries(delivery?.destinations ?? {}).flatMap(([destination, objects]) =>
-    (objects ?? []).map(({ path, sop_instance_uid, state, how, reason }) => ({
+    (objects ?? []).map(({ path, sop_instance_uid, state, how, reason, warning }) => ({
       destination,
       path: pathOf(path),
       sop_instance_uid,
       state,
       ...(how === undefined ? {} : { how }),
       ...(reason === undefined ? {} : { reason }),
+      ...(warning === undefined ? {} : { warning }),
     })),
   );
 }

@@ -427,7 +427,7 @@ export const receiptSchema = z.object({
 
 /** An object on its way, as answers tell of it. */
 export const deliveryInAnswer = deliveredSchema
-  .pick({ path: true, sop_instance_uid: true, state: true, how: true, reason: true })
+  .pick({ path: true, sop_instance_uid: true, state: true, how: true, reason: true, warning: true })
   .extend({ destination: z.string() });
 
 /** The 200 of POST /single_inference. */

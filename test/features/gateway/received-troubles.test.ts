@@ -126,6 +126,35 @@ await t.test(
   },
 );
 
+await t.test(
+  "of two patients with the same UIDs, the one is removed and replaced that is named",
+  async (t) => {
+    const { place, spool } = gatewayPlace(t);
+    const gateway = await startGateway(t, place);
+    const of = (PatientID: string, StudyID = "1") => object(1, { PatientID, StudyID });
+    await send(gateway.port(), [of("A"), of("B")]);
+    const page = async (method: "GET" | "POST", rest = "") =>
+      (await gateway.send(method, `/gateway/received${rest}`)).body;
+    const listed = (await page("GET")) as { received: { study: string; apart: boolean }[] };
+    const apart = listed.received.find((one) => one.apart)!.study;
+    t.match(apart, /^1\.2\.3=[0-9a-f]{16}$/);
+    t.match(listed.received.find((one) => !one.apart)?.study, STUDY);
+    t.match((await page("GET", `/${STUDY}`))["received"], { length: 2 }, "both are shown");
+    t.match((await page("GET", `/${apart}`))["received"], { length: 1 });
+    const chosen = "?series=1.2.3.4";
+    t.match(await page("POST", `/${STUDY}/replace${chosen}`), { replaceable: { length: 1 } });
+    const caller = await associate(gateway.port());
+    t.match(await caller.store(of("A", "2")), { status: 0 });
+    t.match(await caller.store(of("B", "2")), { status: 0x0111 });
+    await caller.release();
+    t.match(await page("POST", `/${apart}/remove${chosen}`), { removed: [{ study: apart }] });
+    t.match(filesBelow(path.join(spool, "series")), [/^ct1\/1\.2\.3\/1\.2\.3\.4\//]);
+    await send(gateway.port(), [of("B")]);
+    t.match(await page("POST", `/${STUDY}/remove${chosen}`), { removed: [{ study: STUDY }] });
+    t.match(filesBelow(path.join(spool, "series")), [/^ct1\/1\.2\.3=/], "B keeps its image");
+  },
+);
+
 interface Told {
   conditions?: { condition: string }[];
   warnings?: { message: string }[];

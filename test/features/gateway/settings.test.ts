@@ -27,6 +27,14 @@ const conditionOf = (more: object) => ({
   ...more,
 });
 const PACS = { type: "stow", url: "http://127.0.0.1/dicomweb" };
+const COMMITS = {
+  type: "dicom",
+  host: "127.0.0.1",
+  port: 104,
+  called_ae: "PACS",
+  prove: "commitment",
+  listen: { port: 11113 },
+};
 const refusals: [string, object, RegExp][] = [
   [
     "longer than a timer runs",
@@ -56,6 +64,50 @@ const refusals: [string, object, RegExp][] = [
     "two of one title",
     { peers: { a: { ae_title: "A" }, b: { ae_title: "A" } } },
     /peers\.b\.ae_title: Expected another title than that of a/,
+  ],
+  [
+    "two of one title and network",
+    {
+      peers: {
+        a: { ae_title: "A", networks: ["10.0.0.0/8", "10.1.0.1"] },
+        b: { ae_title: "A", networks: ["10.0.0.0/8"] },
+      },
+    },
+    /peers\.b\.networks: Expected networks that a of that title lacks/,
+  ],
+  [
+    "two that are called back at one port",
+    { destinations: { one: COMMITS, two: COMMITS } },
+    /destinations\.two\.listen\.port: Expected another port than that of one/,
+  ],
+  [
+    "a port for DICOM that is one to be called back at",
+    { dicom: { port: 11113 }, destinations: { one: COMMITS } },
+    /destinations\.one\.listen\.port: Expected another port than that of dicom/,
+  ],
+  [
+    "a rule whose outputs no destination of it takes",
+    {
+      rules: [{ ...RULE, outputs: ["json", "seg"], deliver: ["one"] }],
+      destinations: { one: { ...COMMITS, outputs: ["sr"] } },
+    },
+    /rules\[0\]\.deliver\[0\]: Expected a destination that takes some of outputs/,
+  ],
+  [
+    "a rule that writes nothing that is sent",
+    {
+      rules: [{ ...RULE, outputs: ["json", "png"], deliver: ["one"] }],
+      destinations: { one: COMMITS },
+    },
+    /rules\[0\]\.deliver\[0\]: Expected a destination that takes some of outputs/,
+  ],
+  [
+    "a rule of other models than its destination",
+    {
+      rules: [{ ...RULE, models: ["ct-tissue"], deliver: ["one"] }],
+      destinations: { one: { ...COMMITS, models: ["burned-in-text"] } },
+    },
+    /rules\[0\]\.deliver\[0\]: Expected a destination that takes some of models/,
   ],
   [
     "a long title",

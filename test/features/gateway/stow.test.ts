@@ -95,6 +95,22 @@ await t.test("objects are kept, and each that is not is named with its reason", 
   const [job] = await jobsOnce(gateway, 1);
   t.match((await gateway.ended(job!.job_id)).counts, { succeeded: 1 });
 
+  // A parameter before them has what they are found by
+  const start = 'start="<a; type=b; boundary=c>"; type=';
+  t.match(
+    await post(bodyOf([one.file]), { "Content-Type": TYPE.replace("type=", start) }),
+    { status: 200 },
+    "parameters are told apart",
+  );
+  t.match(
+    await post(bodyOf([Buffer.from("no DICOM")])),
+    {
+      status: 409,
+      body: { "0008119A": { Value: [{ "00000902": { Value: [/^Part: no DICOM/] } }] } },
+    },
+    "the comment says what was found",
+  );
+
   const wrong: [string, Uint8Array, Record<string, string>, number, string][] = [
     ["no multipart", one.file, { "Content-Type": "application/dicom" }, 415, "unsupported_format"],
     [

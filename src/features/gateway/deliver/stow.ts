@@ -8,7 +8,7 @@ import { z } from "zod";
 import { durations } from "../../../base/durations.js";
 import { RadserveError } from "../../../base/errors.js";
 import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
-import { Multipart } from "../receive/multipart.js";
+import { boundaryIn, Multipart } from "../receive/multipart.js";
 import {
   bytesToSend,
   gathered,
@@ -200,6 +200,8 @@ export class StowDestination implements Destination {
       signal: AbortSignal.any([signal, AbortSignal.timeout(durations.deliveryWhole)]),
       headers: {
         Accept: accept,
+        // Without it a proxy may pack the answer (RFC 9110 section 12.5.3)
+        "Accept-Encoding": "identity",
         ...(type === undefined ? {} : { "Content-Type": type, "Content-Length": length }),
         ...(authorization === undefined ? {} : { Authorization: authorization }),
       },
@@ -317,7 +319,7 @@ async function onlyObject(
   most: number,
 ): Promise<Buffer> {
   if (/^application\/dicom\s*(?:;|$)/i.test(type)) return gathered(body, most);
-  const boundary = /;\s*boundary="?([^\s";,]{1,70})"?/i.exec(type)?.[1];
+  const boundary = boundaryIn(type);
   if (!/^multipart\/related\s*;/i.test(type) || boundary === undefined)
     throw new Error("The answer is not multipart/related.");
   let found: Buffer | undefined;

@@ -573,9 +573,9 @@ export class Arrivals {
     return all;
   }
 
-  /** All series of the spool, or those of one StudyInstanceUID. */
-  async places(studyInstanceUid?: string): Promise<SeriesPlace[]> {
-    if (studyInstanceUid !== undefined) return this.#reader.placesOf(studyInstanceUid);
+  /** All series of the spool, or those of one StudyInstanceUID, or of one patient with it. */
+  async places(study?: string): Promise<SeriesPlace[]> {
+    if (study !== undefined) return this.#reader.placesOf(study);
     const all = await this.#reader.foldersIn("series", [isPeerFolder, isStudyFolder, isUid]);
     return all.map(([peer = "", study = "", series = ""]) => ({ peer, study, series }));
   }
@@ -594,6 +594,7 @@ export class Arrivals {
     return {
       peer,
       study_instance_uid: studyOf(study),
+      study,
       series_instance_uid: series,
       apart: studyOf(study) !== study,
       objects: names.length,

@@ -19,8 +19,9 @@ interface Choice extends JsonOption {
 const pageOf = (study: string) => `/gateway/received/${encodeURIComponent(study)}`;
 
 /** Why it is so, in words. */
-function stateOf({ state, why, jobs, lost, broken }: Received): string {
+function stateOf({ state, why, jobs, lost, broken, apart }: Received): string {
   const parts = [
+    ...(apart ? ["apart, of another patient"] : []),
     ...(lost === 0 ? [] : [`${counted(lost, "object")} lost`]),
     ...(broken === 0 ? [] : [`${counted(broken, "association")} broken off`]),
   ];
@@ -35,20 +36,23 @@ export async function receivedList(
   const page = `/gateway/received?${queryOf({ peer, state, limit })}`;
   const { received } = await clientWithToken(config).call(receivedListSchema, "GET", page);
   if (json === true) print(JSON.stringify({ received }, null, 2));
-  else if (received.length === 0) remark("Nothing of it lies in the spool.");
+  else if (received.length === 0)
+    remark("Nothing of it lies in the spool, as far as this token reaches.");
   else
     print(
       table([
         ["PEER", "STUDY", "SERIES", "OBJECTS", "STATE"],
         ...received.map((one) => [
           one.peer,
-          one.study_instance_uid,
+          one.study,
           one.series_instance_uid,
           String(one.objects),
           stateOf(one),
         ]),
       ]),
     );
+  if (json !== true && received.length === Number(limit))
+    remark(`These are the first ${received.length} series; --limit shows more, if there are more.`);
   return 0;
 }
 
@@ -65,7 +69,7 @@ export async function receivedShow(
   }
   for (const one of received) {
     print(
-      `${one.series_instance_uid} of ${one.peer}: ${counted(one.objects, "object")}; ${stateOf(one)}`,
+      `${one.series_instance_uid} of ${one.peer}, study ${one.study}: ${counted(one.objects, "object")}; ${stateOf(one)}`,
     );
     for (const { rule, takes, asked, why } of one.rules)
       print(`  ${rule}: ${takes ? (asked ? "takes it" : "not asked") : `no. ${why.join(" ")}`}`);
@@ -76,8 +80,8 @@ export async function receivedShow(
 function tellChanged(all: readonly ReceivedChange[], what: string): void {
   print(
     table([
-      ["PEER", "SERIES", "OBJECTS"],
-      ...all.map((one) => [one.peer, one.series_instance_uid, String(one.objects)]),
+      ["PEER", "STUDY", "SERIES", "OBJECTS"],
+      ...all.map((one) => [one.peer, one.study, one.series_instance_uid, String(one.objects)]),
     ]),
   );
   print(what);

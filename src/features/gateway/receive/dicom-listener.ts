@@ -364,6 +364,14 @@ class Visit implements AcceptorHandlers {
 
   async store(object: Incoming): Promise<{ status: number; comment?: string }> {
     const { peer } = this.told;
+    // The context of C-ECHO is accepted, and is for no objects
+    if (!isTakenClass(object.sopClassUid, this.#peer?.privateClasses)) {
+      this.#refuse("unsupported_format");
+      return {
+        status: STATUS.sopClassNotSupported,
+        comment: "The SOP class is not one for storage.",
+      };
+    }
     const transfer = this.#transfer;
     transfer?.begins();
     try {

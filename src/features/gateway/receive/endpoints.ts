@@ -13,6 +13,7 @@ import { piecesOf } from "../../../server/file-transfer.js";
 import { callerOf, rootsOf } from "../../../server/handlers.js";
 import { type Context, type Endpoint, type Services } from "../../../server/services.js";
 import type { Caller } from "../../../server/tokens.js";
+import { boundaryIn, parametersOf } from "./multipart.js";
 import type { Reach } from "./reach.js";
 import {
   changedSchema,
@@ -39,21 +40,15 @@ const reachOf = async (caller: Caller, services: Services): Promise<Reach> => ({
 /** The boundary of a body of DICOM objects (RFC 2387, PS3.18 section 8.6.1.2). */
 function boundaryOf(ctx: Context): string {
   const given = ctx.get("Content-Type");
-  const parameter = (name: string) => {
-    const [, quoted, plain] =
-      new RegExp(`;\\s*${name}=(?:"([^"]{1,250})"|([^\\s;"]{1,250}))`, "i").exec(given) ?? [];
-    return quoted ?? plain;
-  };
-  const boundary = parameter("boundary");
   if (
     !/^multipart\/related\s*;/i.test(given) ||
-    parameter("type")?.toLowerCase() !== "application/dicom"
+    parametersOf(given).get("type")?.toLowerCase() !== "application/dicom"
   )
     throw errors.unsupported_format(
       'Expected Content-Type multipart/related with type="application/dicom"; found another.',
     );
-  // RFC 2046 has 70 characters at most, and Orthanc sends 73
-  if (boundary === undefined || !/^[\x20-\x7e]{1,200}$/.test(boundary))
+  const boundary = boundaryIn(given);
+  if (boundary === undefined)
     throw errors.bad_request(
       "Expected a boundary of 1 to 200 characters in Content-Type; found none, or a longer one.",
     );

@@ -99,9 +99,13 @@ export class SeriesReader {
     return { peer, titles: reception.titles, objects };
   }
 
-  /** The series of a StudyInstanceUID, whichever peers and patients have it. */
-  async placesOf(studyInstanceUid: string): Promise<SeriesPlace[]> {
-    const isOfStudy = (name: string) => isStudyFolder(name) && studyOf(name) === studyInstanceUid;
+  /**
+   * The series of a StudyInstanceUID, whichever peers and patients have it; of the folder of one
+   * patient where that is named.
+   */
+  async placesOf(study: string): Promise<SeriesPlace[]> {
+    const isOfStudy = (name: string) =>
+      isStudyFolder(name) && (studyOf(name) === study || name === study);
     const found = await this.foldersIn("series", [isPeerFolder, isOfStudy, isUid]);
     return found.map(([peer = "", study = "", series = ""]) => ({ peer, study, series }));
   }

@@ -19,6 +19,11 @@ const count = z.int().min(0);
 export const receivedSchema = z.object({
   peer: z.string(),
   study_instance_uid: z.string(),
+  study: z
+    .string()
+    .describe(
+      "The study as remove and replace take it: its StudyInstanceUID, and of another patient = and a hash behind that",
+    ),
   series_instance_uid: z.string(),
   apart: z
     .boolean()
@@ -52,6 +57,7 @@ export type ReceivedDetails = z.infer<typeof receivedDetailsSchema>;
 
 export const changedSchema = z.object({
   peer: z.string(),
+  study: z.string().describe("As the list has it"),
   series_instance_uid: z.string(),
   objects: count,
 });

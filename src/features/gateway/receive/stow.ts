@@ -195,6 +195,7 @@ async function beginning({ headers, body }: BodyPart) {
   if (meta === undefined || !/^application\/dicom(?:$|[\s;])/i.test(type))
     throw errors.corrupt_image(
       "Expected a DICOM file (PS3.10) in each part; found something else.",
+      { attribute: "Part", found: "no DICOM file with Content-Type application/dicom" },
     );
   const { end, ...rest } = meta;
   async function* dataSet() {

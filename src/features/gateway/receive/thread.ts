@@ -62,18 +62,18 @@ const methods: ReceptionThread = {
   },
   async remove(study, choice, reach) {
     const removed: ReceivedChange[] = [];
-    for (const place of await reached(reach, study, choice)) {
+    for (const place of await ofOnePatient(reach, study, choice)) {
       const objects = await arrivals.remove(place);
-      removed.push({ peer: place.peer, series_instance_uid: place.series, objects });
+      removed.push({ ...changedAt(place), objects });
     }
     return removed;
   },
   async replace(study, choice, reach) {
     const all: ReceivedChange[] = [];
-    for (const place of await reached(reach, study, choice)) {
+    for (const place of await ofOnePatient(reach, study, choice)) {
       const { objects = 0 } = (await arrivals.seen(place)) ?? {};
       await spool.replaceable(place);
-      all.push({ peer: place.peer, series_instance_uid: place.series, objects });
+      all.push({ ...changedAt(place), objects });
     }
     return all;
   },
@@ -201,6 +201,25 @@ async function reached(
       ),
   );
 }
+
+/**
+ * The series that somebody means to change. Two patients may have one StudyInstanceUID, and one
+ * SeriesInstanceUID: what is done to the images of one is not done to those of the other, so that a
+ * StudyInstanceUID alone means the patient who has its folder.
+ */
+async function ofOnePatient(
+  reach: Reach,
+  study: string,
+  choice: ReceivedChoice,
+): Promise<SeriesPlace[]> {
+  return (await reached(reach, study, choice)).filter((place) => place.study === study);
+}
+
+const changedAt = ({ peer, study, series }: SeriesPlace) => ({
+  peer,
+  study,
+  series_instance_uid: series,
+});
 
 async function list({ peer, state, limit }: ReceivedFilter, reach: Reach): Promise<Received[]> {
   const found: Received[] = [];

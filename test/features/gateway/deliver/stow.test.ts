@@ -270,6 +270,38 @@ await t.test("what is read back by an odd way is no proof", async (t) => {
   }
 });
 
+await t.test("answers are asked for as they are, not packed", async (t) => {
+  const asked: unknown[] = [];
+  const { destination } = await peer(t, {
+    post: (_uids, { headers }) => {
+      asked.push(headers["accept-encoding"]);
+      return undefined;
+    },
+  });
+  await sentTo(destination, slicesToSend(1));
+  t.same(asked, ["identity"]);
+});
+
+await t.test("what is read back between any boundary is a proof", async (t) => {
+  const [object] = slicesToSend(1);
+  const whole = readFileSync(object!.path);
+  // 73 characters, as Orthanc has them; and those that have to be quoted
+  for (const boundary of [`${"0123456789ab".repeat(6)}c`, '"a b, c"', '"a;b=c"']) {
+    const line = `--${boundary.replaceAll('"', "")}`;
+    const answer = {
+      status: 200,
+      type: `multipart/related; type="application/dicom"; boundary=${boundary}`,
+      body: Buffer.concat([
+        Buffer.from(`${line}\r\nContent-Type: application/dicom\r\n\r\n`),
+        whole,
+        Buffer.from(`\r\n${line}--`),
+      ]),
+    };
+    const { destination } = await peer(t, { get: () => answer });
+    t.match(await provedBy(destination, object!), { state: "proven" }, boundary);
+  }
+});
+
 await t.test("no bytes of an answer throw or hang", async (t) => {
   const [object] = slicesToSend(1);
   const next = random(7);

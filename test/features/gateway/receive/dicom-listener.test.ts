@@ -1,7 +1,7 @@
 /** The listener for DICOM as peers see it: who comes in, what is kept, and what each is told. */
 import { once } from "node:events";
 import { execFileSync } from "node:child_process";
-import { appendFileSync, mkdtempSync, readdirSync, rmSync, statfsSync } from "node:fs";
+import { appendFileSync, existsSync, mkdtempSync, readdirSync, rmSync, statfsSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { connect, type AddressInfo } from "node:net";
@@ -245,6 +245,25 @@ await t.test("what has no pixels is kept, and private classes of whoever may", a
     t.equal(readdirSync(`${folder}/series/ct1/1.2.3`).length, taken.length);
     while (lines.at(-1)?.["msg"] !== "association ended") await once(sink, "line");
   }
+});
+
+await t.test("nothing is kept that comes over the context of C-ECHO", async (t) => {
+  const { port, folder, lines, sink } = await opened(t);
+  const contexts = [{ abstractSyntax: VERIFICATION, transferSyntaxes: [EXPLICIT] }];
+  const caller = await called(port, { contexts });
+  const names = { SOPClassUID: VERIFICATION, SOPInstanceUID: "1.2.9.1" };
+  const attributes = { ...names, StudyInstanceUID: "1.2.3", SeriesInstanceUID: "1.2.9" };
+  const object = { sopClassUid: VERIFICATION, sopInstanceUid: "1.2.9.1", transferSyntax: EXPLICIT };
+  const dataSet = [dicomFile({ preamble: false, meta: false, attributes })];
+  t.match(await caller.store({ ...object, dataSet }), {
+    status: STATUS.sopClassNotSupported,
+    comment: "The SOP class is not one for storage.",
+  });
+  t.match(await caller.echo(caller.contextOf(VERIFICATION)!), { status: STATUS.success });
+  await caller.release();
+  t.notOk(existsSync(`${folder}/series`));
+  while (lines.at(-1)?.["msg"] !== "association ended") await once(sink, "line");
+  t.match(lines.at(-1), { objects: 0, refused: { unsupported_format: 1 } });
 });
 
 await t.test("a refusal names the attribute, and what was found of it", async (t) => {
