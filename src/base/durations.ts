@@ -175,6 +175,11 @@ export const durations = {
    * hold 100 MiB.
    */
   bulkRest: 30_000,
+  /**
+   * How long an endpoint waits for a database that is being made or started: with what its
+   * statements may take it is less than five seconds.
+   */
+  bulkOpening: 2_500,
   /** How often the bulk thread counts what is open, for /metrics and the rest. */
   bulkFigures: 5_000,
   /** Changes by other nodes are seen after so long; changes by this one, at once. */

@@ -1,4 +1,5 @@
 /** The endpoints of jobs: what each does to the jobs, and how a job and an item are shown. */
+import { durations } from "../base/durations.js";
 import { withInput } from "../files/guarded-paths.js";
 import { deliveryName } from "../files/helper-names.js";
 import { deliveriesOf, readDelivery } from "../results/receipt/delivery.js";
@@ -405,15 +406,10 @@ async function reconciled({ job, query, caller, database, context }: JobCall): P
   };
 }
 
-/**
- * How long an endpoint waits for a database that is being made or started: with what its statements
- * may take it is less than five seconds. A submission waits as long as the database needs.
- */
-const LONGEST_OPENING_MS = 2_500;
-
+/** A submission does not ask this: it waits as long as the database needs. */
 async function openedSoon({ database }: ApiContext): Promise<Database> {
   const opening = database();
-  if (await within(opening, LONGEST_OPENING_MS)) return opening;
+  if (await within(opening, durations.bulkOpening)) return opening;
   // Nobody waits for its fault any more
   opening.catch(() => undefined);
   throw new BulkUnavailable(

@@ -14,8 +14,11 @@ import { until } from "../../support/until.js";
 
 /** Enough to be open when the other server's database rests. */
 const MANY = 20;
-/** In place of half a minute; the bulk thread says what is open often enough within it. */
-const SHORT = withDurations({ bulkRest: 2_000, bulkFigures: 200 });
+/**
+ * In place of half a minute; the bulk thread says what is open often enough within it. However long
+ * a database takes to start, who asks for a job waits for it.
+ */
+const SHORT = withDurations({ bulkRest: 2_000, bulkFigures: 200, bulkOpening: 120_000 });
 
 /** @returns the job's number */
 const submit = ({ place, submit: post }: Bulk, name: string): Promise<string> =>
