@@ -6,7 +6,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { z } from "zod";
-import { readCodestream } from "../../src/images/dicom/codestream.js";
+import { beginsCodestream, readCodestream } from "../../src/images/dicom/codestream.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
 import { findFrames, frameBytes } from "../../src/images/dicom/frame-fragments.js";
 import { readImage } from "../../src/images/read-image.js";
@@ -88,6 +88,7 @@ function frames(
     encapsulated,
     frameCount: count,
     extended: undefined,
+    begins: beginsCodestream,
     warnings: [],
   });
   const parts = sources.map((source) => frameBytes(bytes, source));

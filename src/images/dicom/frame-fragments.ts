@@ -96,6 +96,8 @@ interface Input {
   frameCount: number;
   /** Extended Offset Table (7FE0,0001) and Lengths (7FE0,0002). */
   extended: ExtendedOffsets | undefined;
+  /** Whether a fragment begins a frame. */
+  begins: (fragment: Uint8Array) => boolean;
   warnings: Warning[];
 }
 
@@ -181,11 +183,12 @@ function framesBySignature({
   bytes,
   encapsulated,
   frameCount,
+  begins,
   warnings,
 }: Input): FrameSource[] | undefined {
   const { fragments } = encapsulated;
   const starts = fragments
-    .map((f, i) => (beginsCodestream(bytes.subarray(f.offset, f.offset + f.length)) ? i : -1))
+    .map((f, i) => (begins(bytes.subarray(f.offset, f.offset + f.length)) ? i : -1))
     .filter((i) => i >= 0);
   if (starts[0] !== 0) return undefined;
   if (starts.length === frameCount) return group(fragments, starts);

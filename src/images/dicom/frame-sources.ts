@@ -53,6 +53,7 @@ export function encodedFrames(
     encapsulated,
     frameCount: pixel.frameCount,
     extended: extendedOffsets(file.attributes),
+    begins: (fragment) => beginsCodestream(fragment) || beginsRle(fragment, pixel.format),
     warnings: walk.warnings,
   });
   const bytesOf = (index: number) => frameBytes(walk.bytes, sources[index] ?? { fragments: [] });
@@ -77,11 +78,7 @@ export function encodedFrames(
  * segments' number and place.
  */
 function codingOf(frame: Uint8Array, syntax: TransferSyntax, format: PixelFormat): PixelCoding {
-  const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
-  const isRle =
-    frame.length >= 64 &&
-    view.getUint32(0, true) === (format.samplesPerPixel * format.bitsAllocated) / 8 &&
-    view.getUint32(4, true) === 64;
+  const isRle = beginsRle(frame, format);
   switch (syntax.coding) {
     case "rle":
       return beginsCodestream(frame) ? "codec" : "rle";
@@ -92,6 +89,16 @@ function codingOf(frame: Uint8Array, syntax: TransferSyntax, format: PixelFormat
     case "native":
       return syntax.uid === ENCAPSULATED_UNCOMPRESSED ? "native" : isRle ? "rle" : "codec";
   }
+}
+
+/** The header of an RLE frame (PS3.5 G.5): the number of its segments, and where the first begins. */
+function beginsRle(bytes: Uint8Array, format: PixelFormat): boolean {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return (
+    bytes.length >= 64 &&
+    view.getUint32(0, true) === (format.samplesPerPixel * format.bitsAllocated) / 8 &&
+    view.getUint32(4, true) === 64
+  );
 }
 
 /**

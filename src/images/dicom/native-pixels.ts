@@ -44,9 +44,9 @@ function swapUnit(element: Element, bitsAllocated: number): number {
 }
 
 /**
- * Checks that all frames are there. YBR_FULL_422 of full length is stored without subsampling,
+ * Checks that all frames are there, one behind the other. YBR_FULL_422 of full length is stored without subsampling,
  * whatever it says, and its colours are in doubt (coded-colour.ts). Throws truncated_image, or
- * corrupt_image for 4:2:2 with an odd number of columns.
+ * corrupt_image for 4:2:2 with an odd number of columns and for bits that were padded.
  */
 export function nativePixels(
   bytes: Uint8Array,
@@ -69,6 +69,7 @@ export function nativePixels(
         `${format.rows} x ${format.columns}, ${counted(format.samplesPerPixel, "sample")} of ${pixel.bitsAllocated} bits. Send the file again from its source.`,
       { expected_bytes: expected, found_bytes: bytes.length },
     );
+  checkBitFrames(bytes.length, found, expected);
   if (
     pixel.bitsAllocated === 32 &&
     element.vr === "OW" &&
@@ -100,6 +101,23 @@ export function nativePixels(
       `The pixel data is ${bytes.length - expected} bytes longer than its frames; they were ignored.`,
     );
   return { bytes, swapUnit: swapUnit(element, pixel.bitsAllocated), pixel: found };
+}
+
+/**
+ * Frames of bits follow each other without a gap (PS3.5 section 8.1.1). Some writers begin each on
+ * a byte: read one behind the other, all but the first would be shifted.
+ */
+function checkBitFrames(length: number, pixel: ImagePixel, expected: number): void {
+  const { bitsAllocated, frameCount } = pixel;
+  if (bitsAllocated !== 1) return;
+  const padded = Math.ceil(storedBits(pixel) / 8) * frameCount;
+  if (padded <= expected + (expected % 2) || Math.ceil(length / 2) !== Math.ceil(padded / 2))
+    return;
+  throw errors.corrupt_image(
+    `The pixel data has ${count(length)} bytes, as if each frame of 1-bit pixels began on a byte; without gaps, as PS3.5 ` +
+      `section 8.1.1 has it, the frames take ${count(expected)}. Correct the object at the source.`,
+    { expected_bytes: expected, found_bytes: length },
+  );
 }
 
 function subsampled({ format, planarConfiguration }: ImagePixel, isFull: boolean): PixelFormat {

@@ -232,7 +232,9 @@ function reconstructedSlices(
   if (agree && first.plane !== undefined && frames === 1) return [first];
   // Frames of one slice are told apart by another attribute that the pointer names
   const isDoubled = pointers.length === 1 && new Set(numbers).size < numbers.length;
-  const isTold = numbers.length === frames && spacing !== 0 && !isDoubled;
+  // Slices count from 1 (C.8.4.8): by numbers from 0 all would lie one slice beside their place
+  const areNumbers = numbers.length === frames && numbers.every((slice) => slice >= 1);
+  const isTold = areNumbers && spacing !== 0 && !isDoubled;
   if (agree && first.plane !== undefined && isTold)
     return stacked(
       first.plane,
@@ -242,7 +244,7 @@ function reconstructedSlices(
     reason: "missing_geometry",
     message:
       "Expected one position and orientation (of DetectorInformationSequence, if it has them), SpacingBetweenSlices, and a " +
-      `SliceVector of ${frames} values, by which slices of nuclear medicine lie; one of them is absent or differs; ${NOWHERE}. ` +
+      `SliceVector of ${frames} values from 1 on, by which slices of nuclear medicine lie; one of them is absent or differs; ${NOWHERE}. ` +
       "Correct the object at the source.",
   };
   return Array.from({ length: frames }, () => ({ fault }));

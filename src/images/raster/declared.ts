@@ -138,7 +138,9 @@ const SAYS_TRUNCATED =
  */
 export function isCutShort(bytes: Uint8Array, format: RasterFormat, said: string): boolean {
   if (format === "png") return !pngIsEnded(bytes);
-  if (format === "tiff") return SAYS_TRUNCATED.test(said);
+  // A JPEG may have its end marker before the end of its pixels
+  if (SAYS_TRUNCATED.test(said)) return true;
+  if (format === "tiff") return false;
   try {
     return !readCodestream(bytes).ended;
   } catch (error) {

@@ -21,9 +21,16 @@ export interface DecodedRaster {
 const NOTHING = new Uint8Array(0);
 const OPAQUE = Buffer.alloc(1 << 20, 0xff);
 
-function open(file: Uint8Array, page: number): Sharp {
+/**
+ * What decoders say as a warning alone although pixels are missing: they fill those with grey, with
+ * black or with what they decoded last.
+ */
+const LACKS_PIXELS =
+  /premature end|not enough (image )?data|corrupt jpeg data: (?!\d+ extraneous)|bad huffman|inconsistent progression|improper jpeg strip/i;
+
+function open(file: Uint8Array, page: number, failOn: "error" | "warning" = "error"): Sharp {
   return sharp(file, {
-    failOn: "error",
+    failOn,
     limitInputPixels: PIXEL_LIMIT,
     // The values of the file, not what a profile makes of them
     ignoreIcc: true,
@@ -59,14 +66,18 @@ async function pixelsOf(
   { page, layout, width, height, hasAlpha }: Extract<RasterOrder, { do: "pixels" }>,
 ): Promise<DecodedRaster> {
   const depth = layout.bits === 8 ? "uchar" : "ushort";
-  const decoded = async (picture: Uint8Array) =>
-    open(picture, page)
+  const decoded = async (picture: Uint8Array, failOn?: "warning") =>
+    open(picture, page, failOn)
       .autoOrient()
       .removeAlpha()
       .toColourspace(layout.colourspace)
       .raw({ depth })
       .toBuffer({ resolveWithObject: true });
-  const { data, info } = await decoded(file);
+  // Most warnings are of profiles or unknown tags, and the pixels are whole
+  const { data, info } = await decoded(file, "warning").catch((error: unknown) => {
+    if (error instanceof Error && LACKS_PIXELS.test(error.message)) throw error;
+    return decoded(file);
+  });
   const said = { width: info.width, height: info.height, channels: info.channels };
   if (info.width !== width || info.height !== height || info.channels !== layout.samples)
     return { done: { ...said, opaque: true, inPalette: true }, pixels: NOTHING };

@@ -12,6 +12,8 @@ export interface TiffPage {
   photometric: 0 | 1 | 2 | 3 | 6;
   /** Depth of each sample: 1, 2, 4, 8 or 16. */
   bits: number;
+  /** With the alpha channel. */
+  samples: number;
   orientation: number;
 }
 
@@ -74,9 +76,13 @@ const TAG = {
   photometric: 262,
   orientation: 274,
   samples: 277,
+  rowsPerStrip: 278,
   stripBytes: 279,
   planar: 284,
+  colorMap: 320,
   tileWidth: 322,
+  tileLength: 323,
+  tileBytes: 325,
   subDirectories: 330,
   extra: 338,
   format: 339,
@@ -104,6 +110,9 @@ const TYPES: Readonly<
   16: { size: 8, read: (v, at, le) => Number(v.getBigUint64(at, le)) },
 };
 
+/** Tags with a value for each strip or tile, or for each colour of a palette. */
+const LISTS: ReadonlySet<number> = new Set([TAG.stripBytes, TAG.tileBytes, TAG.colorMap]);
+
 type Directory = Map<number, number[]>;
 
 interface TagForm {
@@ -112,6 +121,8 @@ interface TagForm {
   big: boolean;
   /** Where an Orientation stands that is none, and how many bytes it has. */
   odd: { at: number; size: number }[];
+  /** Bytes of the lists of strips and tiles that were read. */
+  listed: number;
 }
 
 function cut(): RadserveError {
@@ -123,7 +134,7 @@ function cut(): RadserveError {
 const { corrupt_image: corrupt, unsupported_format: unsupported } = errors;
 
 /**
- * The pages of a TIFF, which are alike in size, photometric, depth and orientation.
+ * The pages of a TIFF, which are alike in size, photometric, samples, depth and orientation.
  * Throws unsupported_format for whatever is not on the list, truncated_image and corrupt_image.
  */
 export function readTiffPages(bytes: Uint8Array): TiffPage[] {
@@ -137,7 +148,7 @@ export function readTiffPages(bytes: Uint8Array): TiffPage[] {
   first.forEach((page, i) => {
     if (JSON.stringify(page) !== JSON.stringify(model))
       throw unsupported(
-        `Page ${i + 1} of the TIFF file differs from the first in size, photometric, depth or orientation. Split the file into single pages.`,
+        `Page ${i + 1} of the TIFF file differs from the first in size, photometric, samples, depth or orientation. Split the file into single pages.`,
       );
   });
   return first;
@@ -149,6 +160,7 @@ function formOf(bytes: Uint8Array): TagForm {
     littleEndian: bytes[0] === 0x49,
     big: bytes[2] === 43 || bytes[3] === 43,
     odd: [],
+    listed: 0,
   };
 }
 
@@ -259,17 +271,20 @@ function readEntry(form: TagForm, at: number, directory: Directory): void {
   const code = view.getUint16(at + 2, littleEndian);
   const type = code === RATIONAL && !FRACTIONS.has(tag) ? undefined : TYPES[code];
   const count = number(form, at + 4, word);
-  // Of several strips the decoder looks at each
-  if (tag === TAG.stripBytes && count > 1) return;
   if (type === undefined || count === 0)
     throw corrupt(`The TIFF file's tag ${tag} holds no number of a type that it may have.`);
-  if (count > MOST_VALUES)
+  const isList = LISTS.has(tag);
+  if (count > MOST_VALUES && !isList)
     throw unsupported(
       `The TIFF file's tag ${tag} has ${count} values; at most ${MOST_VALUES} are read.`,
     );
   const length = count * type.size;
   const from = length <= word ? at + 4 + word : number(form, at + 4 + word, word);
   if (from + length > view.byteLength) throw cut();
+  // Directories of a hostile file might all point to one long list
+  form.listed += isList ? length : 0;
+  if (form.listed > view.byteLength)
+    throw corrupt("The lists of strips or tiles of the TIFF file lie over each other.");
   const values = Array.from({ length: count }, (_, i) =>
     type.read(view, from + i * type.size, littleEndian),
   );
@@ -309,12 +324,18 @@ function pageOf(directory: Directory): TiffPage {
     );
   if (photometric === 6) checkYcc(directory, compression);
   const bits = depthOf(directory, photometric);
-  checkSamples(directory, photometric);
+  const samples = samplesOf(directory, photometric);
   if (one(directory, TAG.planar, 1) === 2 && directory.has(TAG.tileWidth))
     throw unsupported(
       "The TIFF image has its colours in separate planes (PlanarConfiguration 2) of tiles, which cannot be read; in strips they can. Convert it.",
     );
-  checkStrip(directory, bits);
+  // The decoder reads them as if they alternated
+  if (one(directory, TAG.planar, 1) === 2 && samples === 2)
+    throw unsupported(
+      "The TIFF image has grey and alpha in separate planes (PlanarConfiguration 2), which cannot be read. Save it without alpha.",
+    );
+  if (photometric === 3) checkPalette(directory, bits);
+  checkParts(directory, bits);
   const format = shared(directory, TAG.format);
   // 4 is "undefined", which baseline readers take as unsigned integers
   if (format !== 1 && format !== 4)
@@ -326,6 +347,7 @@ function pageOf(directory: Directory): TiffPage {
     height: one(directory, TAG.height),
     photometric,
     bits,
+    samples,
     orientation: one(directory, TAG.orientation, 1),
   };
 }
@@ -356,7 +378,7 @@ function depthOf(directory: Directory, photometric: TiffPage["photometric"]): nu
  * One grey, index or three colour samples, and at most one more: an alpha channel that the colours
  * are not multiplied by.
  */
-function checkSamples(directory: Directory, photometric: TiffPage["photometric"]): void {
+function samplesOf(directory: Directory, photometric: TiffPage["photometric"]): number {
   const colours = photometric === 2 || photometric === 6 ? 3 : 1;
   const samples = one(directory, TAG.samples, 1);
   if (samples < colours)
@@ -372,22 +394,47 @@ function checkSamples(directory: Directory, photometric: TiffPage["photometric"]
     throw unsupported(
       "The TIFF image's colours are multiplied by its alpha channel (ExtraSamples 1), so the values that were are lost. Save it without alpha.",
     );
+  return samples;
+}
+
+/** Without a whole palette the decoder gives indices as if they were grey. */
+function checkPalette(directory: Directory, bits: number): void {
+  const found = directory.get(TAG.colorMap)?.length ?? 0;
+  const needed = 3 * 2 ** bits;
+  if (found !== needed)
+    throw corrupt(
+      `The TIFF image's palette (ColorMap) has ${found} values where ${needed} are needed for indices of ${bits} bits. It is damaged.`,
+    );
 }
 
 /**
- * The decoder takes a lone strip without compression to be as long as its pixels, whatever the file
- * says, and would read what follows it (the directory, for example) as pixels.
+ * Strips and tiles have to be there, and without compression to be as long as their pixels. The
+ * decoder shows a tile without bytes as black, takes the rest of a short one from what it decoded
+ * last, and reads what follows a short strip (the directory, for example) as pixels.
  */
-function checkStrip(directory: Directory, bits: number): void {
-  const said = directory.get(TAG.stripBytes)?.[0];
-  if (said === undefined || one(directory, TAG.compression, 1) !== 1) return;
-  const samples = one(directory, TAG.samples, 1);
-  const row = Math.ceil((one(directory, TAG.width) * samples * bits) / 8);
-  const needed = row * one(directory, TAG.height);
-  if (!directory.has(TAG.tileWidth) && said < needed)
+function checkParts(directory: Directory, bits: number): void {
+  const isTiled = directory.has(TAG.tileWidth);
+  const counts = directory.get(isTiled ? TAG.tileBytes : TAG.stripBytes) ?? [];
+  const isCompressed = one(directory, TAG.compression, 1) !== 1;
+  const height = one(directory, TAG.height);
+  const rows = isTiled ? one(directory, TAG.tileLength) : one(directory, TAG.rowsPerStrip, height);
+  const inPart = Math.max(1, isTiled ? rows : Math.min(rows, height));
+  const partsOfPlane = Math.ceil(height / inPart);
+  const samples = one(directory, TAG.planar, 1) === 2 ? 1 : one(directory, TAG.samples, 1);
+  const width = one(directory, isTiled ? TAG.tileWidth : TAG.width);
+  const row = Math.ceil((width * samples * bits) / 8);
+  for (const [i, said] of counts.entries()) {
+    // The last strip of a plane has the rows that are left; tiles are always whole
+    const left = isTiled ? inPart : Math.min(inPart, height - (i % partsOfPlane) * inPart);
+    const needed = isCompressed ? 1 : row * left;
+    if (said >= needed) continue;
+    const [part, tag] = isTiled ? ["tile", "TileByteCounts"] : ["strip", "StripByteCounts"];
+    const which = counts.length === 1 ? `only ${part}` : `${part} ${i + 1} of ${counts.length}`;
     throw errors.truncated_image(
-      `The only strip of the TIFF image has ${said} bytes (StripByteCounts), and its pixels need ${needed}. Send it again from its source.`,
+      `In the TIFF image, the ${which} has ${said} bytes (${tag}), and its pixels need ${isCompressed ? "more" : needed}. ` +
+        "Send it again from its source.",
     );
+  }
 }
 
 /**

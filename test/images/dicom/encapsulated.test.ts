@@ -417,6 +417,26 @@ t.test("frames that are not there, and frames too many", async (t) => {
   t.strictSame(Buffer.from(await extra.frame(0)), Buffer.from(raw.data));
 });
 
+t.test("RLE frames begin with their header", async (t) => {
+  const raws = [1, 2, 3].map((seed) => picture(LAYOUTS["16-bit grey"]!, seed));
+  const frames = await Promise.all(raws.map(async (raw) => compress("rle", raw)));
+  const read = async (count: number, fragments: Uint8Array[]) => {
+    const attributes = attributesOf(raws[0]!, { NumberOfFrames: String(count) });
+    return readImage(dicomFile({ transferSyntax: RLE, attributes, pixels: { fragments } }));
+  };
+  const parts = frames.flatMap((frame) => [frame.subarray(0, 100), frame.subarray(100)]);
+  for (const [name, count, fragments, codes] of [
+    ["one of three", 1, frames, ["extra_frames"]],
+    ["two of three", 2, frames, ["extra_frames"]],
+    ["in several fragments", 3, parts, []],
+  ] as const) {
+    const image = await read(count, [...fragments]);
+    t.strictSame(warned(image), codes, name);
+    for (let i = 0; i < count; i++)
+      t.strictSame(Buffer.from(await image.frame(i)), Buffer.from(raws[i]!.data), `${name}, ${i}`);
+  }
+});
+
 t.test("a codestream cut short or damaged never becomes pixels", async (t) => {
   const coders: Coder[] = [
     "jpeg",

@@ -181,6 +181,15 @@ t.test("a little-endian frame is a view of the file", async (t) => {
   t.equal(frame.byteOffset % 2, 0);
 });
 
+t.test("frames of bits that each begin on a byte", async (t) => {
+  const attributes = imageAttributes({ Rows: 3, Columns: 3, ...bits(1), NumberOfFrames: "5" });
+  const file = (length: number) => dicomFile({ attributes, pixels: Buffer.alloc(length, 0x55) });
+  // 45 bits take 6 bytes; frames of 9 bits that begin on bytes take 10
+  await refuses(t, file(10), "corrupt_image", /10 bytes, as if each frame.* take 6/, "padded");
+  t.strictSame(warned(await readImage(file(6))), []);
+  t.strictSame(warned(await readImage(file(20))), ["extra_pixel_data"]);
+});
+
 t.test("short and long pixel data", async (t) => {
   const attributes = imageAttributes({ NumberOfFrames: "2" });
   await refuses(

@@ -277,6 +277,7 @@ t.test("reconstructions of nuclear medicine", async (t) => {
     ["the distance 0", { SpacingBetweenSlices: "0" }, "missing_geometry"],
     ["no numbers", { SliceVector: undefined }, "missing_geometry"],
     ["too few numbers", { SliceVector: new Typed("US", [1, 2, 3]) }, "missing_geometry"],
+    ["numbers from 0", { SliceVector: new Typed("US", [0, 1, 2, 3]) }, "missing_geometry"],
     [
       "several places",
       { DetectorInformationSequence: [detector, { ...detector, ImagePositionPatient: "0\\0\\0" }] },

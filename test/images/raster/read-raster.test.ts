@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { deflateSync } from "node:zlib";
 import sharp from "sharp";
 import t from "tap";
 import type { Image } from "../../../src/images/image.js";
@@ -201,6 +202,22 @@ t.test("palettes are applied, and said to be", async (t) => {
   t.strictSame((await readImage(png)).transforms, tiff.transforms);
 });
 
+t.test("a TIFF without a whole palette", async (t) => {
+  const indices = { ...greyPage, photometric: 3 };
+  for (const count of [0, 300, 767])
+    for (const form of FORMS)
+      await refuses(
+        t,
+        tiffFile(
+          [{ ...indices, more: [{ tag: 320, values: Array.from({ length: count }, () => 7) }] }],
+          form,
+        ),
+        "corrupt_image",
+        new RegExp(`ColorMap.* ${count} values where 768`),
+        `${count} values`,
+      );
+});
+
 t.test("a PNG whose pixels have an index beyond its palette", async (t) => {
   const file = (colours: number, indices: number[], bits = 8, more: Buffer[] = []) =>
     pngFile({
@@ -269,6 +286,11 @@ t.test("TIFF that would be read wrongly or not at all", async (t) => {
       },
       /separate planes/,
     ],
+    [
+      "grey and alpha in separate planes",
+      { ...greyPage, width: 2, bits: [8, 8], more: [{ tag: 284, values: [2] }] },
+      /grey and alpha in separate planes/,
+    ],
     ["two extra samples", { ...greyPage, width: 1, bits: [8, 8, 8], pixels: six }, /at most 2/],
   ];
   for (const form of FORMS)
@@ -301,6 +323,12 @@ t.test("TIFF that would be read wrongly or not at all", async (t) => {
     /Page 2.*differs/,
     "another size",
   );
+  const withAlpha = { ...greyPage, bits: [8, 8], pixels: Uint8Array.of(...four, ...four) };
+  for (const pages of [
+    [greyPage, withAlpha],
+    [withAlpha, greyPage],
+  ])
+    await refuses(t, tiffFile(pages), "unsupported_format", /Page 2.*samples/, "alpha in one page");
   const twice = { ...greyPage, more: [1, 2].map(() => ({ tag: 262, values: [1] })) };
   await refuses(t, tiffFile([twice]), "corrupt_image", /twice/, "photometric twice");
   const round = tiffFile([greyPage]);
@@ -416,6 +444,81 @@ t.test("a lone strip without compression that is shorter than its pixels", async
     );
     t.strictSame([...(await pixels(image))], [...four]);
   }
+});
+
+t.test("strips and tiles without bytes, or with fewer than their pixels", async (t) => {
+  // The pixels of the first page follow the header of 8 bytes
+  const parts = (tags: readonly [number, number], offsets: number[], counts: number[]) => [
+    { tag: tags[0], type: 4 as const, values: offsets },
+    { tag: tags[1], type: 4 as const, values: counts },
+  ];
+  const strips = (counts: number[]): TiffPage => ({
+    width: 4,
+    height: 3,
+    photometric: 1,
+    pixels: Uint8Array.from({ length: 12 }, (_, i) => i),
+    more: [{ tag: 278, values: [2] }, ...parts([273, 279], [8, 16], counts)],
+  });
+  t.strictSame(
+    [...(await pixels(await readImage(tiffFile([strips([8, 4])]))))],
+    Array.from({ length: 12 }, (_, i) => i),
+    "the last strip has the rows that are left",
+  );
+  for (const [counts, message] of [
+    [[7, 4], /strip 1 of 2 .* 7 bytes \(StripByteCounts\).* need 8/],
+    [[8, 3], /strip 2 of 2 .* 3 bytes .* need 4/],
+    [[8, 0], /strip 2 of 2 .* 0 bytes/],
+  ] as const)
+    await refuses(t, tiffFile([strips([...counts])]), "truncated_image", message, counts.join());
+
+  const noise = Uint8Array.from({ length: 256 }, (_, i) => (i * 7919) % 251);
+  const tiles = (compression: number, data: Uint8Array, length: number, second: number) =>
+    tiffFile([
+      {
+        width: 32,
+        height: 16,
+        photometric: 1,
+        compression,
+        pixels: Buffer.concat([data, data]),
+        more: [
+          { tag: 322, values: [16] },
+          { tag: 323, values: [16] },
+          ...[273, 278, 279].map((tag) => ({ tag, values: [] })),
+          ...parts([324, 325], [8, 8 + length], [length, second]),
+        ],
+      },
+    ]);
+  const packed = deflateSync(noise);
+  const short = deflateSync(noise.subarray(0, 100));
+  const whole = await readImage(tiles(8, packed, packed.length, packed.length));
+  t.strictSame((await pixels(whole)).subarray(16, 32), Buffer.from(noise.subarray(0, 16)));
+  const cases: [string, Buffer, RegExp][] = [
+    ["short", tiles(1, noise, 256, 100), /tile 2 of 2 .* 100 bytes \(TileByteCounts\).* need 256/],
+    ["empty", tiles(1, noise, 256, 0), /tile 2 of 2 .* 0 bytes/],
+    ["empty, Deflate", tiles(8, packed, packed.length, 0), /tile 2 of 2 .* 0 bytes/],
+    ["short, Deflate", tiles(8, short, short.length, short.length), /ends before its pixels/],
+  ];
+  for (const [name, file, message] of cases)
+    await refuses(t, file, "truncated_image", message, `tile: ${name}`);
+});
+
+t.test("pixels that a decoder fills up with a warning alone", async (t) => {
+  const noise = Uint8Array.from({ length: 64 * 64 }, (_, i) => (i * 7919) % 251);
+  const jpeg = await sharp(noise, raw(64, 64, 1))
+    .toColourspace("b-w")
+    .jpeg()
+    .toBuffer();
+  const half = Buffer.concat([jpeg.subarray(0, jpeg.length >> 1), Buffer.from([0xff, 0xd9])]);
+  const page = (data: Buffer, height: number) =>
+    tiffFile([{ width: 64, height, photometric: 1, compression: 7, pixels: data }]);
+  t.equal((await readImage(page(jpeg, 64))).frameCount, 1);
+  await refuses(t, half, "truncated_image", /ends before/, "an end marker before the end");
+  await refuses(t, page(half, 64), "truncated_image", /ends before/, "the same in TIFF");
+  await refuses(t, page(jpeg, 80), "corrupt_image", /damaged/, "a JPEG smaller than its strip");
+  // The decoder warns of the tag, too
+  const more: TiffPage["more"] = [{ tag: 65000, values: [1] }];
+  const odd = await readImage(tiffFile([{ ...greyPage, more }]));
+  t.strictSame([...(await pixels(odd))], [...four], "a private tag");
 });
 
 t.test("cut and broken files", async (t) => {
