@@ -23,8 +23,15 @@ const IMAGES = 24;
 
 const { pool, url } = await sharedDatabase(t);
 const place = bulkPlace(t, {
-  // No node is silent, or loses its lease, before the test says how long ago its last sign was
-  ...withDurations({ nodeBeat: 500, nodeSilent: HOUR_MS, nodeLease: 2 * HOUR_MS, itemName: 1_000 }),
+  // No node is silent, or loses its lease, before the test says how long ago its last sign was, and
+  // however long that takes the job does not wait for any worker
+  ...withDurations({
+    nodeBeat: 500,
+    nodeSilent: HOUR_MS,
+    nodeLease: 2 * HOUR_MS,
+    jobLonely: HOUR_MS,
+    itemName: 1_000,
+  }),
   DATABASE_URL: url,
   RADSERVE_ROLE: "api",
 });

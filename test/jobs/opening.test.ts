@@ -16,7 +16,7 @@ t.test(
   async (t) => {
     const { bin, open } = gatedInitdb(t, "before");
     const place = privatePlace(t, { RADSERVE_POSTGRES_BIN: bin });
-    const { send, ended } = await startBulk(t, place);
+    const { once, send, ended } = await startBulk(t, place);
     t.teardown(open);
     writeSlice(path.join(place.input, "folder", "1.dcm"));
     const submitted = send("POST", "/bulk_inference", {
@@ -29,7 +29,7 @@ t.test(
     ];
     await Promise.all(
       pages.map(async ([method = "", page = ""]) => {
-        const { status, headers, body } = await send(method, page);
+        const { status, headers, body } = await once(method, page);
         t.match(
           { status, body },
           {

@@ -177,7 +177,7 @@ t.test(
     const failures = () =>
       bulk.server.log.filter(({ msg }) => msg.startsWith("the bulk queue cannot be opened"));
     await bulk.server.logged(() => failures().length === 3);
-    const refused = await bulk.send("GET", "/bulk_inference");
+    const refused = await bulk.once("GET", "/bulk_inference");
     t.match(refused, { status: 503, body: { error: "bulk_unavailable" } });
     rmdirSync(inTheWay);
     await until(

@@ -135,20 +135,24 @@ export const unmarked = (folder: string): Promise<unknown> =>
 
 export const nameOf = (i: number) => `${String(i).padStart(5, "0")}.dcm`;
 
+type Send = (
+  method: string,
+  page: string,
+  body?: unknown,
+  token?: string,
+) => Promise<{
+  status: number;
+  headers: Headers;
+  body: Record<string, unknown> & { message?: string };
+}>;
+
 export interface Bulk {
   server: TestServer;
   place: Place;
   /** Sends a request and gives the answer's status and body. */
-  send: (
-    method: string,
-    page: string,
-    body?: unknown,
-    token?: string,
-  ) => Promise<{
-    status: number;
-    headers: Headers;
-    body: Record<string, unknown> & { message?: string };
-  }>;
+  once: Send;
+  /** The same again, as long as the database is being made or started. */
+  send: Send;
   /** Submits a job and gives its id; the request must be taken. */
   submit: (body: object, token?: string) => Promise<string>;
   job: (id: string, token?: string) => Promise<JobDetails>;
@@ -160,7 +164,7 @@ export interface Bulk {
 }
 
 export function bulkOf(server: TestServer): Bulk {
-  const send: Bulk["send"] = async (method, page, body, token = server.token) => {
+  const once: Send = async (method, page, body, token = server.token) => {
     const response = await fetch(server.url + page, {
       method,
       headers: {
@@ -176,6 +180,15 @@ export function bulkOf(server: TestServer): Bulk {
       headers: response.headers,
       body: (await response.json()) as Record<string, unknown>,
     };
+  };
+  const send: Send = async (...question) => {
+    const wait = new Wait("the database is made and started");
+    for (;;) {
+      const answer = await once(...question);
+      if (!/is being made or started/.test(String(answer.body["message"]))) return answer;
+      wait.check();
+      await delay(wait.pauseMs);
+    }
   };
   const job: Bulk["job"] = async (id, token) => {
     const { status, body } = await send("GET", `/bulk_inference/${id}`, undefined, token);
@@ -205,6 +218,7 @@ export function bulkOf(server: TestServer): Bulk {
   return {
     server,
     place: server.place,
+    once,
     send,
     job,
     until,
