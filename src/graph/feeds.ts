@@ -45,7 +45,9 @@ export function checkedFeeds(
   return checked;
 }
 
-/** @throws EngineError bad_request for what has no members, which JavaScript would only trip over */
+/**
+ * @throws EngineError bad_request for what has no members, over which JavaScript would only trip
+ */
 export function checkObject(what: string, value: unknown, expected = "an object"): void {
   if (typeof value !== "object" || value === null) throw unlike(what, expected, kindOf(value));
 }

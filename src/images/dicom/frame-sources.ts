@@ -91,7 +91,10 @@ function codingOf(frame: Uint8Array, syntax: TransferSyntax, format: PixelFormat
   }
 }
 
-/** The header of an RLE frame (PS3.5 G.5): the number of its segments, and where the first begins. */
+/**
+ * Whether it begins with the header of an RLE frame (PS3.5 G.5): the number of its segments, and
+ * where the first begins.
+ */
 function beginsRle(bytes: Uint8Array, format: PixelFormat): boolean {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   return (

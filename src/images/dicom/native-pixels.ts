@@ -44,9 +44,10 @@ function swapUnit(element: Element, bitsAllocated: number): number {
 }
 
 /**
- * Checks that all frames are there, one behind the other. YBR_FULL_422 of full length is stored without subsampling,
- * whatever it says, and its colours are in doubt (coded-colour.ts). Throws truncated_image, or
- * corrupt_image for 4:2:2 with an odd number of columns and for bits that were padded.
+ * Checks that all frames are there, one behind the other. YBR_FULL_422 of full length is stored
+ * without subsampling, whatever it says, and its colours are in doubt (coded-colour.ts). Throws
+ * truncated_image, or corrupt_image for 4:2:2 with an odd number of columns and for bits that were
+ * padded.
  */
 export function nativePixels(
   bytes: Uint8Array,
