@@ -10,16 +10,17 @@ import { ADDON, needs } from "../support/needs.js";
 import { makePlace, openBelow, PNG, startServer } from "../support/server.js";
 import { until } from "../support/until.js";
 
-const DRAIN_SECONDS = 4;
+/** Beyond all that is asked while it drains, however long that takes. */
+const LONG_DRAIN_SECONDS = 300;
+const SHORT_DRAIN_SECONDS = 1;
 
-t.test("it drains", { skip: needs(ADDON) }, async (t) => {
-  const place = ctPlace({ RADSERVE_DRAIN_SECONDS: String(DRAIN_SECONDS) });
+t.test("while it drains it answers", { skip: needs(ADDON) }, async (t) => {
+  const place = ctPlace({ RADSERVE_DRAIN_SECONDS: String(LONG_DRAIN_SECONDS) });
   const image = path.join(place.input, "image.dcm");
   writeSlice(image);
   const server = await startServer(place);
   const ready = () => fetch(`${server.url}/health/ready`);
   await until("it is ready", async () => (await ready()).status === 200);
-  const began = monotonic();
   server.process.kill("SIGTERM");
   const refused = await until("it is not ready", async () => {
     const answer = await ready();
@@ -37,9 +38,17 @@ t.test("it drains", { skip: needs(ADDON) }, async (t) => {
   const page = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
   t.equal(page.status, 200);
   const ended = new Promise((resolve) => server.process.once("exit", resolve));
-  t.equal(await ended, 0);
-  t.ok(monotonic() - began >= DRAIN_SECONDS * 1000, "not before its drain time was over");
+  server.process.kill("SIGKILL");
+  await ended;
   place.remove();
+});
+
+t.test("it ends when its drain time is over", async (t) => {
+  const place = makePlace({ RADSERVE_DRAIN_SECONDS: String(SHORT_DRAIN_SECONDS) });
+  const server = await startServer(place);
+  const began = monotonic();
+  t.equal(await server.stop(), 0);
+  t.ok(monotonic() - began >= SHORT_DRAIN_SECONDS * 1000, "not before");
 });
 
 /** Longer than answers have at the end. */
