@@ -14,6 +14,7 @@ import {
   EXPLICIT,
   imageAttributes,
   IMPLICIT,
+  RLE,
   SYNTAXES,
 } from "../support/dicom.js";
 import { refuses } from "../support/expect.js";
@@ -135,6 +136,16 @@ t.test("what cannot be read", async (t) => {
       message,
       SOPClassUID,
     );
+});
+
+t.test("native pixels of undefined length are damage, not an object without pixels", async (t) => {
+  const whole = dicomFile({ pixels });
+  const endless = Buffer.from(whole);
+  // The length stands before the pixels, which are last in the file
+  endless.writeUInt32LE(0xffffffff, whole.length - pixels.length - 4);
+  await refuses(t, endless, "corrupt_image", /PixelData has an undefined length/, "explicit");
+  const items = dicomFile({ transferSyntax: RLE, pixels: { fragments: [] } });
+  await refuses(t, items, "corrupt_image", /./, "no fragments");
 });
 
 t.test("identity of the source", async (t) => {

@@ -302,6 +302,12 @@ function inflated(walk: Walk, offset: number, most: number): Walk {
 
 const TOO_LARGE = "ERR_BUFFER_TOO_LARGE";
 
+/** What zlib gives with `info`: the engine knows how many bytes it took. */
+interface WithInfo {
+  buffer: Uint8Array;
+  engine: { bytesWritten: number };
+}
+
 /**
  * Inflates into one buffer that is as large as the limit from the start: zlib would gather small
  * ones and join them, at twice the memory. The system gives pages only to what is written. One byte
@@ -312,8 +318,13 @@ function inflateWhole(
   deflated: Uint8Array,
   most: number,
 ): Uint8Array {
-  const within = (limit: number) =>
-    inflate(deflated, { maxOutputLength: limit, chunkSize: limit + 1 });
+  const within = (limit: number) => {
+    const options = { maxOutputLength: limit, chunkSize: limit + 1, info: true };
+    // The types of Node.js do not know what `info` changes
+    const { buffer, engine } = inflate(deflated, options) as unknown as WithInfo;
+    checkBehind(deflated.subarray(engine.bytesWritten));
+    return buffer;
+  };
   try {
     return within(Math.min(USUAL_INFLATED_BYTES, most));
   } catch (error) {
@@ -322,7 +333,16 @@ function inflateWhole(
   return within(most);
 }
 
+/** Bytes behind the stream: zeros fill a file up, others mean that it ended too early by damage. */
+function checkBehind(rest: Uint8Array): void {
+  if (rest.some((byte) => byte !== 0))
+    throw errors.corrupt_image(
+      `The deflated data set ends ${rest.length} bytes before the file does: it was damaged, and what it holds may be wrong. Send the file again from its source.`,
+    );
+}
+
 function notInflated(cause: unknown): RadserveError {
+  if (cause instanceof RadserveError) return cause;
   const refusal = (code: ErrorCode, message: string) =>
     new RadserveError(code, message, undefined, { cause });
   switch (errno(cause)) {

@@ -266,6 +266,11 @@ function pixelElement(file: DicomFile): [PixelElement, Element] {
       { attribute: second[0] },
     );
   if (first !== undefined) return first;
+  if (file.attributes.element("PixelData")?.encapsulated !== undefined)
+    throw errors.corrupt_image(
+      "PixelData has an undefined length and does not begin with an item (PS3.5 A.4), so nothing says where the pixels end. Send the object again from its source.",
+      { attribute: "PixelData" },
+    );
   const hidden = privateCompression(file.attributes);
   if (hidden !== undefined)
     throw errors.unsupported_format(

@@ -32,10 +32,19 @@ export interface Declared {
   bits: number;
   palette: boolean;
   animated: boolean;
+  /** Height of a stored pixel divided by its width. */
+  pixelAspect: number;
 }
 
 export function declaredBy(bytes: Uint8Array, format: RasterFormat): Declared {
-  const plain = { pages: undefined, inverted: false, bits: 8, palette: false, animated: false };
+  const plain = {
+    pages: undefined,
+    inverted: false,
+    bits: 8,
+    palette: false,
+    animated: false,
+    pixelAspect: 1,
+  };
   if (format === "png") return { ...plain, ...readPngHeader(bytes) };
   if (format === "jpeg") {
     checkJpeg(bytes);
@@ -156,19 +165,27 @@ const HEADER_AT = 8;
  * Reads what a PNG declares before its pixels (PNG third edition, W3C 2025). It checks nothing: the
  * decoder does.
  */
-function readPngHeader(bytes: Uint8Array): Pick<Declared, "bits" | "palette" | "animated"> {
+function readPngHeader(bytes: Uint8Array): Omit<Declared, "pages" | "inverted"> {
   const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let animated = false;
+  let pixelAspect = 1;
   let at = HEADER_AT;
   for (let i = 0; i < MOST_CHUNKS && at + 8 <= data.length; i++) {
     const type = data.toString("latin1", at + 4, at + 8);
     animated ||= type === "acTL";
+    if (type === "pHYs" && at + 16 <= data.length)
+      pixelAspect = aspectOf(data.readUInt32BE(at + 8), data.readUInt32BE(at + 12));
     if (type === "IDAT") break;
     // Length, type and check sum surround the data
     at += 12 + data.readUInt32BE(at);
   }
-  return { bits: data[HEADER_AT + 16] ?? 8, palette: data[HEADER_AT + 17] === 3, animated };
+  const [bits = 8, colour] = data.subarray(HEADER_AT + 16);
+  return { bits, palette: colour === 3, animated, pixelAspect };
 }
+
+/** Of pixels for each unit across and down, whatever the unit is; 1 where they say nothing. */
+const aspectOf = (across: number, down: number): number =>
+  across > 0 && down > 0 ? across / down : 1;
 
 /** True if the end is there: the IEND chunk with its check sum, wherever it stands. */
 function pngIsEnded(bytes: Uint8Array): boolean {

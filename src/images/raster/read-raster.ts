@@ -181,7 +181,7 @@ class RasterImage implements Image {
   readonly interpretation = () => NO_MEANING;
   readonly spacing = () => undefined;
   readonly plane = () => undefined;
-  readonly pixelAspect = () => 1;
+  readonly pixelAspect: () => number;
   readonly warnings: Warning[] = [];
   readonly transforms: TransformStep[] = [];
   readonly #layout: Layout;
@@ -217,6 +217,9 @@ class RasterImage implements Image {
       );
     const orientation = metadata.orientation ?? 1;
     if (orientation !== 1) this.transforms.push({ step: "exif_orientation", orientation });
+    // From 5 on the picture was turned by a quarter, and its pixels with it
+    const aspect = orientation < 5 ? declared.pixelAspect : 1 / declared.pixelAspect;
+    this.pixelAspect = () => aspect;
     this.source = {
       format: kind,
       fileSha256: createHash("sha256").update(bytes).digest("hex"),

@@ -4,6 +4,7 @@
  * So the tags decide here, from a closed list, what is read and what its values mean.
  */
 import { errors, type RadserveError } from "../../base/errors.js";
+import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
 
 export interface TiffPage {
   width: number;
@@ -74,6 +75,7 @@ const TAG = {
   bits: 258,
   compression: 259,
   photometric: 262,
+  strips: 273,
   orientation: 274,
   samples: 277,
   rowsPerStrip: 278,
@@ -82,6 +84,7 @@ const TAG = {
   colorMap: 320,
   tileWidth: 322,
   tileLength: 323,
+  tiles: 324,
   tileBytes: 325,
   subDirectories: 330,
   extra: 338,
@@ -111,7 +114,13 @@ const TYPES: Readonly<
 };
 
 /** Tags with a value for each strip or tile, or for each colour of a palette. */
-const LISTS: ReadonlySet<number> = new Set([TAG.stripBytes, TAG.tileBytes, TAG.colorMap]);
+const LISTS: ReadonlySet<number> = new Set([
+  TAG.strips,
+  TAG.stripBytes,
+  TAG.tiles,
+  TAG.tileBytes,
+  TAG.colorMap,
+]);
 
 type Directory = Map<number, number[]>;
 
@@ -143,6 +152,7 @@ export function readTiffPages(bytes: Uint8Array): TiffPage[] {
   const found = directories(form);
   checkPictures(form, found);
   const first = found.map(pageOf);
+  for (const page of found) checkJpegColours(bytes, page);
   const [model] = first;
   if (model === undefined) throw corrupt("The TIFF file has no page.");
   first.forEach((page, i) => {
@@ -455,4 +465,34 @@ function checkYcc(directory: Directory, compression: number): void {
     throw unsupported(
       "The TIFF image is YCbCr with coefficients, a range or a layout that differ from JPEG's own. Convert it to RGB.",
     );
+}
+
+/**
+ * The decoder takes the colours of JPEG from the tag alone. Where the markers of a strip or tile
+ * name other ones (JFIF, Adobe, component names), nobody knows which is true.
+ */
+function checkJpegColours(bytes: Uint8Array, directory: Directory): void {
+  const photometric = one(directory, TAG.photometric);
+  if (one(directory, TAG.compression, 1) !== JPEG || (photometric !== 2 && photometric !== 6))
+    return;
+  const isTiled = directory.has(TAG.tileWidth);
+  const counts = directory.get(isTiled ? TAG.tileBytes : TAG.stripBytes) ?? [];
+  const starts = directory.get(isTiled ? TAG.tiles : TAG.strips) ?? [];
+  for (const [i, start] of starts.entries()) {
+    const colour = jpegColour(bytes.subarray(start, start + (counts[i] ?? 0)));
+    if (colour === undefined || colour === (photometric === 2 ? "RGB" : "YBR")) continue;
+    throw unsupported(
+      `The TIFF image is ${PHOTOMETRIC[photometric] ?? ""} (PhotometricInterpretation ${photometric}), and the markers of its JPEG ` +
+        `${isTiled ? "tile" : "strip"} ${i + 1} say ${colour === "YBR" ? "YCbCr" : colour}: its colours are unknown. Convert it at its source.`,
+    );
+  }
+}
+
+function jpegColour(part: Uint8Array): CodestreamHeader["colour"] {
+  try {
+    return readCodestream(part).colour;
+  } catch {
+    // The decoder judges what is damaged
+    return undefined;
+  }
 }

@@ -403,6 +403,8 @@ function lackingIn(attributes: Attributes, keywords: readonly string[]): string[
  */
 export function leftOut(attributes: Attributes): { identity: string[]; others: string[] } {
   const lacking = lackingIn(attributes, [...PATIENT, ...STUDY]);
+  if (attributes.string(ZONE_NAME) !== undefined && zoneOf(attributes) === undefined)
+    lacking.push(ZONE_NAME);
   return {
     identity: lacking.filter((keyword) => IDENTITY.includes(keyword)),
     others: lacking.filter((keyword) => !IDENTITY.includes(keyword)),
@@ -506,11 +508,12 @@ export function sideOfPicture(image: Image, attributes: Attributes): Dataset {
   return side === undefined ? {} : { Laterality: undefined, ImageLaterality: side };
 }
 
+const ZONE_NAME = "TimezoneOffsetFromUTC";
 const ZONE = /^[+-](?:0\d|1[0-4])[0-5]\d$/;
 
 /** Offset from UTC of the source's dates and times; undefined if it gives none. */
 export function zoneOf(attributes: Attributes): string | undefined {
-  const own = attributes.string("TimezoneOffsetFromUTC");
+  const own = attributes.string(ZONE_NAME);
   return own !== undefined && ZONE.test(own) ? own : undefined;
 }
 

@@ -53,3 +53,18 @@ t.test("a zlib header is read, with a warning", async (t) => {
   t.strictSame(Buffer.from(await image.frame(0)), pixels);
   t.strictSame(warned(image), ["zlib_header"]);
 });
+
+t.test("bytes behind a deflated data set are damage, unless they fill up", async (t) => {
+  const pixels = Buffer.alloc(16, 5);
+  const file = dicomFile({ transferSyntax: DEFLATED, pixels });
+  const body = inflateRawSync(file.subarray(start));
+  const wrapped = Buffer.concat([file.subarray(0, start), deflateSync(body)]);
+  for (const whole of [file, wrapped]) {
+    const stray = Buffer.concat([whole, Buffer.from("stray")]);
+    await refuses(t, stray, "corrupt_image", /ends 5 bytes before the file/, "letters");
+    for (const zeros of [1, 511]) {
+      const image = await readImage(Buffer.concat([whole, Buffer.alloc(zeros)]));
+      t.strictSame(Buffer.from(await image.frame(0)), pixels, `${zeros} zeros`);
+    }
+  }
+});

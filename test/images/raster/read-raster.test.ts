@@ -380,6 +380,89 @@ t.test("YCbCr in JPEG compression becomes RGB", async (t) => {
   t.strictSame(await pixels(tiles), await pixels(image), "in tiles");
 });
 
+t.test("JPEG in TIFF whose markers contradict the tag is refused", async (t) => {
+  // The writer names no colours
+  const bare = await sharp(rgb8, raw(4, 3, 3))
+    .jpeg({ chromaSubsampling: "4:4:4", quality: 100 })
+    .toBuffer();
+  const marked = (marker: string) =>
+    Buffer.concat([bare.subarray(0, 2), Buffer.from(marker, "hex"), bare.subarray(2)]);
+  const jfif = marked("ffe000104a46494600010100000100010000");
+  const adobe = (transform: number) =>
+    `ffee000e41646f6265006400000000${transform.toString(16).padStart(2, "0")}`;
+  const page = (photometric: number, data: Uint8Array): TiffPage => ({
+    width: 4,
+    height: 3,
+    bits: [8, 8, 8],
+    photometric,
+    compression: 7,
+    pixels: data,
+  });
+  for (const form of [{}, { bigEndian: true }, { bigTiff: true }]) {
+    const told = (photometric: number, data: Uint8Array, message: RegExp, name: string) =>
+      refuses(t, tiffFile([page(photometric, data)], form), "unsupported_format", message, name);
+    await told(2, jfif, /is RGB.*strip 1 say YCbCr/, "JFIF");
+    await told(2, marked(adobe(1)), /is RGB.*say YCbCr/, "Adobe, YCbCr");
+    await told(6, marked(adobe(0)), /is YCbCr.*say RGB/, "Adobe, RGB");
+    await refuses(
+      t,
+      tiffFile([page(6, jfif), page(6, marked(adobe(0)))], form),
+      "unsupported_format",
+      /say RGB/,
+      "on the second page",
+    );
+  }
+  const told = await sharp(jfif).raw().toBuffer();
+  for (const data of [jfif, marked(adobe(1)), bare])
+    t.strictSame(await pixels(await readImage(tiffFile([page(6, data)]))), told);
+  const stored = await pixels(await readImage(tiffFile([page(2, marked(adobe(0)))])));
+  t.strictSame(
+    stored,
+    await sharp(marked(adobe(0)))
+      .raw()
+      .toBuffer(),
+  );
+  t.strictSame(await pixels(await readImage(tiffFile([page(2, bare)]))), stored);
+});
+
+t.test("pixels of a PNG that are not square have their aspect", async (t) => {
+  const file = (across: number, down: number, unit: number, ...more: Buffer[]) => {
+    const physical = Buffer.alloc(9);
+    physical.writeUInt32BE(across, 0);
+    physical.writeUInt32BE(down, 4);
+    physical[8] = unit;
+    const before = [pngChunk("pHYs", physical), ...more];
+    return pngFile({ width: 4, height: 3, bits: 8, colour: 0, pixels: grey8, before });
+  };
+  const aspect = async (png: Buffer) => (await readImage(png)).pixelAspect(0);
+  t.equal(await aspect(file(2, 1, 0)), 2, "twice as high as wide");
+  t.equal(await aspect(file(1000, 4000, 1)), 0.25, "by the metre");
+  t.equal(await aspect(file(2835, 2835, 1)), 1);
+  t.equal(await aspect(file(0, 5, 0)), 1, "nothing is said");
+  const turned = await sharp(file(2, 1, 0))
+    .withMetadata({ orientation: 6 })
+    .png()
+    .toBuffer();
+  const upright = await readImage(turned);
+  t.strictSame(upright.transforms, [{ step: "exif_orientation", orientation: 6 }]);
+  // The writer keeps a density alone, so the chunk is put back before what tells the turn
+  const header = turned.subarray(0, 33);
+  const chunk = file(2, 1, 0).subarray(33, 33 + 21);
+  const rest = withoutChunk(turned.subarray(33), "pHYs");
+  t.equal(await aspect(Buffer.concat([header, chunk, rest])), 0.5, "turned by a quarter");
+});
+
+/** The chunks of a PNG without those of a type. */
+function withoutChunk(chunks: Buffer, type: string): Buffer {
+  const kept: Buffer[] = [];
+  for (let at = 0; at < chunks.length;) {
+    const end = at + 12 + chunks.readUInt32BE(at);
+    if (chunks.toString("latin1", at + 4, at + 8) !== type) kept.push(chunks.subarray(at, end));
+    at = end;
+  }
+  return Buffer.concat(kept);
+}
+
 t.test("transparency is said to be dropped", async (t) => {
   const two = (alpha: number) => Uint8Array.of(10, 255, 30, alpha);
   const trns = (...data: number[]) => [pngChunk("tRNS", Uint8Array.from(data))];

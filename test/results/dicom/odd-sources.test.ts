@@ -166,6 +166,19 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
         for (const path of paths) t.strictSame(objectErrors(path), [], basename(path));
     });
 
+  await t.test("an offset from UTC that is none is left out, and told", async (t) => {
+    for (const [offset, expected] of [
+      ["+0530", undefined],
+      ["0530", /lack the source's TimezoneOffsetFromUTC:/],
+    ] as const) {
+      const { warnings, sr } = await run(radiograph({ TimezoneOffsetFromUTC: offset }));
+      const told = warnings.find(({ code }) => code === "value_left_out")?.message;
+      t.equal(sr.string("TimezoneOffsetFromUTC"), expected === undefined ? offset : undefined);
+      if (expected === undefined) t.equal(told, undefined);
+      else t.match(told, expected);
+    }
+  });
+
   await t.test(
     "the side of a picture is the source's, and empty where it has to be and is not known",
     async (t) => {
