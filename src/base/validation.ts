@@ -77,7 +77,9 @@ export function unitOf(origin: string, count: number | bigint): string {
 function limit(issue: z.core.$ZodIssueTooBig | z.core.$ZodIssueTooSmall): string {
   const big = issue.code === "too_big";
   const bound = Number(big ? issue.maximum : issue.minimum);
-  const word = big ? "at most" : "at least";
+  const [within, beyond] = big ? ["at most", "less than"] : ["at least", "more than"];
+  // Of a bound that is not one of the values itself
+  const word = issue.inclusive === false ? beyond : within;
   return `${word} ${bound}${unitOf(issue.origin, bound)}`;
 }
 

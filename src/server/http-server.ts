@@ -305,10 +305,22 @@ function refusedModels({ code, details }: RadserveError): RequestState["models"]
   }));
 }
 
+/** The endpoint of a method that a longer path begins with: clients add ids that it does not take. */
+function endpointAbove({ path, method }: Context, router: Router<RequestState>) {
+  for (let at = path.lastIndexOf("/"); at > 0; at = path.lastIndexOf("/", at - 1)) {
+    const [found] = router.match(path.slice(0, at), method).pathAndMethod;
+    if (found !== undefined) return String(found.path);
+  }
+  return undefined;
+}
+
 function noSuchPage(ctx: Context, router: Router<RequestState>): RadserveError {
   const allowed = router.match(ctx.path, ctx.method).path.flatMap((layer) => layer.methods);
-  if (allowed.length === 0)
-    return errors.not_found("There is no such endpoint; GET /openapi.json lists all.");
+  if (allowed.length === 0) {
+    const above = endpointAbove(ctx, router);
+    const nearest = above === undefined ? "" : `the nearest is ${ctx.method} ${above}. `;
+    return errors.not_found(`There is no such endpoint; ${nearest}GET /openapi.json lists all.`);
+  }
   const methods = [...new Set(allowed)].join(", ");
   return errors.method_not_allowed(`Expected ${methods} for this endpoint; found ${ctx.method}.`, {
     allowed: methods,

@@ -319,7 +319,11 @@ export interface HttpFaults {
     uids: readonly string[],
     request: IncomingMessage,
     syntaxes: readonly string[],
-  ) => { status: number; body?: unknown; location?: string } | "hang" | "break" | undefined;
+  ) =>
+    | { status: number; body?: unknown; headers?: Record<string, string> }
+    | "hang"
+    | "break"
+    | undefined;
   /** Instead of giving an object. */
   get?: (uid: string) => { status: number; type?: string; body?: Buffer } | "hang" | undefined;
   spoil?: (file: Buffer) => Buffer;
@@ -363,8 +367,7 @@ export function webPeer(t: Test, faults: HttpFaults = {}, tls?: ServerOptions): 
       fault === undefined
         ? { "00081199": { vr: "SQ", Value: uids.map((uid) => named(uid)) } }
         : fault.body;
-    const headers = fault?.location === undefined ? {} : { Location: fault.location };
-    response.writeHead(fault?.status ?? 200, headers);
+    response.writeHead(fault?.status ?? 200, fault?.headers);
     response.end(typeof body === "string" ? body : JSON.stringify(body));
   }
   function give(url: string, response: ServerResponse): void {

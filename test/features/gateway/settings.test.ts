@@ -120,6 +120,7 @@ const refusals: [string, object, RegExp][] = [
     /peers\.stow-x: Expected a name without stow-/,
   ],
   ["a port and no rule", { rules: [] }, /rules: Expected at least one rule/],
+  ["no share", { peer_share: 0 }, /peer_share: Expected more than 0; found 0/],
   ["rules and no spool", { spool: undefined }, /spool: Expected a folder, because there are rules/],
   [
     "a usual destination that there is not",

@@ -200,6 +200,24 @@ await t.test("a subject that has its share is refused, and another is not", asyn
   });
 });
 
+await t.test("a store to one study is told where objects are taken", async (t) => {
+  const server = await startServer(makePlace());
+  t.teardown(() => server.stop());
+  const post = async (page: string) => {
+    const headers = { Authorization: server.token, "Content-Type": TYPE };
+    const body = bodyOf([object(1).file]);
+    const answer = await fetch(server.url + page, { method: "POST", headers, body });
+    return { status: answer.status, body: await answer.json() };
+  };
+  const message = /^There is no such endpoint; the nearest is POST \/dicomweb\/studies\. /;
+  t.match(await post(`/dicomweb/studies/${STUDY}`), { status: 404, body: { message } });
+  t.match(await post("/dicomweb/studies/1.2.3/series/1.2"), { status: 404, body: { message } });
+  t.match(await post("/nothing/at/all"), {
+    status: 404,
+    body: { message: /^There is no such endpoint; GET \/openapi\.json lists all\.$/ },
+  });
+});
+
 await t.test("without a gateway there is no such endpoint", async (t) => {
   const { place } = gatewayPlace(t);
   delete place.environment["RADSERVE_GATEWAY"];

@@ -72,6 +72,10 @@ export async function deliverList(
       ]),
     );
   else if (hidden === 0) remark("Nothing is waiting or set aside.");
+  if (json !== true && deliveries.length === Number(limit))
+    remark(
+      `Shown: the newest ${counted(deliveries.length, "result")}; --limit shows more, if there are more.`,
+    );
   if (json !== true) tellHidden(hidden);
   return 0;
 }
@@ -174,14 +178,22 @@ const beside = (folder: string, name: string, found: DeliveryFile): DeliveredRes
  * is neither
  */
 async function* deliveriesIn(paths: readonly string[]): AsyncGenerator<DeliveredResult> {
-  for (const given of paths.map((one) => path.resolve(one))) {
-    const { dir, name } = path.parse(given);
-    const one = given.endsWith(".json")
-      ? await readDeliveryFile(path.join(dir, deliveryName(name)), name)
-      : undefined;
-    if (one !== undefined) yield beside(dir, name, one);
-    else yield* deliveriesBelow(given);
-  }
+  // Folders that lie in each other, or are named twice, have each result once
+  const seen = new Set<string>();
+  for (const given of paths.map((one) => path.resolve(one)))
+    for await (const one of deliveriesAt(given)) {
+      if (!seen.has(one.receipt)) yield one;
+      seen.add(one.receipt);
+    }
+}
+
+async function* deliveriesAt(given: string): AsyncGenerator<DeliveredResult> {
+  const { dir, name } = path.parse(given);
+  const one = given.endsWith(".json")
+    ? await readDeliveryFile(path.join(dir, deliveryName(name)), name)
+    : undefined;
+  if (one !== undefined) yield beside(dir, name, one);
+  else yield* deliveriesBelow(given);
 }
 
 async function* deliveriesBelow(folder: string): AsyncGenerator<DeliveredResult> {

@@ -23,7 +23,7 @@ export const client = z
   })
   .describe("Client certificate of this server");
 export const ca = absolute.describe(
-  "CA certificates in PEM of the peer; those of the system if absent",
+  "CA certificates in PEM of the peer; those of Node.js if absent",
 );
 const timeout = duration
   .refine((seconds) => seconds <= 86_400, "Expected at most 1d")

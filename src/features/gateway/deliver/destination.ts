@@ -75,8 +75,12 @@ export type Proved =
   | { state: "changed"; reason: string; changed_by?: AttributeChange[] }
   /** The peer does not commit to it: never, or not yet. */
   | { state: "refused" | "failed"; reason: string }
-  /** @property local true where its own file is the cause, and the destination was not asked */
-  | { state: "away"; reason: string; local?: true }
+  /**
+   * It may show it later.
+   * @property answered true where the peer was there and failed with this object
+   * @property local true where its own file is the cause, and the destination was not asked
+   */
+  | { state: "away"; reason: string; answered?: true; local?: true }
   | { state: "not_provable"; reason: string };
 
 /** What a report of a commitment says of each object that it names (PS3.4 section J.3.3). */

@@ -369,7 +369,7 @@ async function retrieved(
   const isLasting = [0xa801, STATUS.dataSetDoesNotMatch, STATUS.sopClassNotSupported].includes(
     status,
   );
-  return { state: isLasting ? "not_provable" : "away", reason };
+  return isLasting ? { state: "not_provable", reason } : { state: "away", reason, answered: true };
 }
 
 const faultText = (error: unknown): string =>

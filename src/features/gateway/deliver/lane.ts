@@ -280,7 +280,8 @@ export class DestinationLane {
 
   /** Notes whether the destination is there. @returns whether it is */
   #heard(answer: Proved | "asked"): boolean {
-    const isAway = answer !== "asked" && answer.state === "away";
+    // One object that it always fails with says nothing of the others
+    const isAway = answer !== "asked" && answer.state === "away" && answer.answered !== true;
     const isLocal = isAway && answer.local === true;
     if (!isAway) this.#proving.reached();
     else if (!isLocal) this.#proving.away();

@@ -186,6 +186,10 @@ export function afterProof(
     case "not_provable":
       return { state: "accepted", reason: proved.reason };
     case "away":
+      if (proved.answered === true) {
+        const isSpent = object.tries + 1 >= MOST_TRIES && isLate(object, policy);
+        return { state: isSpent ? "unproven" : "sent", reason: proved.reason, failed: true, vain };
+      }
       // Others have their turns before it has another one
       return { state: "sent", reason: proved.reason, vain };
   }

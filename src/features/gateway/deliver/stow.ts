@@ -63,6 +63,14 @@ const answerSchema = z.object({ "00081198": items, "00081199": items });
 /** Text of a file in a path of the peer: digits and dots, also where a component begins with 0. */
 const NAMED = /^\d[\d.]{0,63}$/;
 
+interface HttpAnswer {
+  status: number;
+  /** Content-Type, and Content-Encoding; empty where the peer names none. */
+  type: string;
+  coding: string;
+  body: IncomingMessage;
+}
+
 interface LoadedObject {
   object: ObjectToSend;
   bytes: Buffer;
@@ -118,6 +126,7 @@ export class StowDestination implements Destination {
     const all = (sent: Sent) =>
       batch.map(({ object }): [string, Sent] => [object.sop_instance_uid, sent]);
     let status: number;
+    let format: string;
     let told: Map<string, Sent>;
     try {
       const boundary = `radserve-${batch[0]?.object.sha256.slice(0, 32)}`;
@@ -132,6 +141,7 @@ export class StowDestination implements Destination {
           .concat(Buffer.from(`\r\n--${boundary}--\r\n`)),
       });
       ({ status } = answer);
+      format = otherFormat(answer);
       told = toldIn((await gathered(answer.body, MOST_ANSWER_BYTES)).toString("utf8"));
     } catch (error) {
       yield* all({ state: "away", reason: faultText(error) });
@@ -139,7 +149,7 @@ export class StowDestination implements Destination {
     }
     const isAboutContent = OF_CONTENT.includes(status) || status === 500;
     if ((status >= 200 && status < 300) || told.size > 0) {
-      const silent = `The answer (${status}) does not name the object.`;
+      const silent = `The answer (${status}) does not name the object${format}.`;
       const storedSome = [...told.values()].some((sent) => sent.state === "stored");
       for (const [uid, unnamed] of all({ state: "away", reason: silent, answered: true })) {
         const sent = told.get(uid) ?? unnamed;
@@ -165,6 +175,7 @@ export class StowDestination implements Destination {
     if (![study, series, instance].every((uid) => NAMED.test(uid)))
       return { state: "not_provable", reason: "A UID of the object is none (PS3.5 9.1)." };
     const [ofStudy, ofSeries, ofInstance] = [study, series, instance].map(encodeURIComponent);
+    let isShown = false;
     try {
       const { status, type, body } = await this.#request(
         `/studies/${ofStudy}/series/${ofSeries}/instances/${ofInstance}`,
@@ -172,16 +183,20 @@ export class StowDestination implements Destination {
         { accept: 'multipart/related; type="application/dicom"; transfer-syntax=*' },
       );
       if (status === 200) {
+        isShown = true;
         const found = await onlyObject(type, body, mostReadBack(sent));
         return await proofBy("wado-rs", sent, found, this.settings.may_change);
       }
       body.resume();
       if (status === 404 || status === 410)
         return { state: "missing", reason: `The peer has no such object (${status}).` };
-      const state = OF_CONTENT.includes(status) ? "not_provable" : "away";
-      return { state, reason: `Reading it back was answered with ${status}.` };
+      const reason = `Reading it back was answered with ${status}.`;
+      if (OF_CONTENT.includes(status)) return { state: "not_provable", reason };
+      return { state: "away", reason, ...(status === 500 ? { answered: true } : {}) };
     } catch (error) {
-      return { state: "away", reason: faultText(error) };
+      // What it began to show, it has failed to show whole
+      const isOwn = isShown && !signal.aborted;
+      return { state: "away", reason: faultText(error), ...(isOwn ? { answered: true } : {}) };
     }
   }
 
@@ -190,7 +205,7 @@ export class StowDestination implements Destination {
     path: string,
     signal: AbortSignal,
     { accept, type, body = [] }: { accept: string; type?: string; body?: Buffer[] },
-  ): Promise<{ status: number; type: string; body: IncomingMessage }> {
+  ): Promise<HttpAnswer> {
     const { tls, authorization } = await readCredentials(this.name, this.settings);
     const length = body.reduce((sum, { length }) => sum + length, 0);
     const options: RequestOptions = {
@@ -212,6 +227,7 @@ export class StowDestination implements Destination {
         resolve({
           status: response.statusCode ?? 0,
           type: response.headers["content-type"] ?? "",
+          coding: response.headers["content-encoding"] ?? "",
           body: response,
         });
       });
@@ -282,6 +298,18 @@ function toldIn(text: string): Map<string, Sent> {
     if (failed !== undefined)
       told.set(failed["00081155"].Value[0], failure(failed["00081197"]?.Value[0]));
   return told;
+}
+
+/** Why an answer cannot be read, where its headers say that; without the peer's own words. */
+function otherFormat({ type, coding }: Pick<HttpAnswer, "type" | "coding">): string {
+  if (!["", "identity"].includes(coding.toLowerCase())) {
+    const how = /^[a-z-]{1,16}$/i.test(coding) ? ` (${coding})` : "";
+    return `: it is packed${how}, where the encoding identity was asked for`;
+  }
+  const found =
+    /^(?:application|text|multipart)\/[\w.+-]{1,40}/i.exec(type)?.[0] ?? "of another type";
+  if (type === "" || /[/+]json$/i.test(found)) return "";
+  return `: it is ${found}, where application/dicom+json was asked for`;
 }
 
 function failure(reason = 0x0110): Sent {

@@ -30,8 +30,11 @@ export type Posted =
   /** It takes none, as far as is known. */
   | { state: "away"; reason: string };
 
-/** Statuses of HTTP by which a receiver says something about this message. */
-const OF_MESSAGE = [400, 406, 409, 410, 411, 413, 415, 422];
+/**
+ * Statuses of HTTP by which a receiver says something about this message. 410 is none: Standard
+ * Webhooks has it for an address that takes no message any more.
+ */
+const OF_MESSAGE = [400, 406, 409, 411, 413, 415, 422];
 
 /**
  * The value of the header `webhook-signature`: one signature for each secret.

@@ -75,6 +75,11 @@ await t.test("a list says that others wait that its token may not see", async (t
     /pacs +waiting/.test((await radserve(own, "deliver", "list")).stdout),
   );
   t.notMatch((await radserve(own, "deliver", "list")).stderr, /more/);
+  t.match(
+    await radserve(own, "deliver", "list", "--limit", "1"),
+    { stdout: /pacs +waiting/, stderr: /^Shown: the newest 1 result; --limit shows more/ },
+    "a list that may have been cut says so",
+  );
   const { stdout, stderr } = await radserve(other, "deliver", "list");
   t.equal(stdout, "");
   t.match(stderr, /^1 result more waits or was set aside, of other subjects/);

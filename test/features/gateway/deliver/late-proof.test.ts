@@ -5,6 +5,7 @@ import path from "node:path";
 import t from "tap";
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
 import {
+  conditions,
   deliveringPlace,
   deliveryOf,
   infer,
@@ -13,7 +14,7 @@ import {
   statesOf,
 } from "../../../support/deliveries.js";
 import { freePort, type Place } from "../../../support/server.js";
-import { dicomPeer, type Faults } from "../../../support/store-peer.js";
+import { dicomPeer, webPeer, type Faults } from "../../../support/store-peer.js";
 import { until } from "../../../support/until.js";
 import { webPacs } from "../../../support/web-pacs.js";
 
@@ -55,6 +56,49 @@ await t.test("a PACS that shows objects later is looked at again, and sent nothi
     [],
   );
 });
+
+await t.test(
+  "a PACS that fails to show one object is not away, and proves the others",
+  async (t) => {
+    const shown: string[] = [];
+    const failing = new Set<string>();
+    const pacs = await webPeer(t, {
+      get: (uid) => {
+        shown.push(uid);
+        return failing.has(uid) ? { status: 500 } : undefined;
+      },
+      post: (uids) => {
+        if (failing.size === 0) failing.add(uids[0] ?? "");
+        return undefined;
+      },
+    });
+    const to = { type: "stow", url: `http://127.0.0.1:${pacs.port}/dicom-web` };
+    const place = deliveringPlace(
+      {},
+      { destinations: { pacs: to }, deliver: ["pacs"] },
+      undefined,
+      {
+        proofWithin: 3_000,
+      },
+    );
+    const server = await startDelivering(t, place);
+    await infer(server);
+    const states = () => statesOf(deliveryOf(place))?.toSorted();
+    await until("the other object is proven", () => states()?.includes("proven"));
+    await until(
+      "it was tried several times",
+      () => shown.filter((uid) => failing.has(uid)).length > 3,
+    );
+    t.same(states(), ["proven", "sent"]);
+    t.same(await conditions(server), []);
+    await until("it is set aside", () => states()?.includes("unproven"));
+    t.same(states(), ["proven", "unproven"]);
+    await until("that is told", async () =>
+      (await conditions(server)).some(({ condition }) => condition === "delivery_set_aside"),
+    );
+    t.equal(failing.size, 1);
+  },
+);
 
 await t.test("a commitment that is reported late counts, also over a restart", async (t) => {
   const listen = { port: await freePort() };

@@ -101,6 +101,21 @@ t.test("sends, commitments and repetitions are counted for themselves", (t) => {
   t.end();
 });
 
+t.test("what a destination fails to show, while it is there, is set aside in the end", (t) => {
+  const failed = { ...away, answered: true } as const;
+  const one = object({ state: "sent" });
+  for (let i = 0; i < 10; i++) proving(one, failed);
+  t.match(one, { state: "sent", tries: 10 }, "it has its time");
+  one.at = ago(2 * HOUR);
+  t.match(proving(one, failed), { state: "unproven", reason: away.reason });
+  // A single fault after hours without a server
+  const late = object({ state: "sent", at: ago(2 * HOUR) });
+  t.match(proving(late, failed), { state: "sent", tries: 1 });
+  for (let i = 0; i < 10; i++) proving(late, away);
+  t.match(late, { state: "sent", tries: 1 }, "who is away has failed with nothing");
+  t.end();
+});
+
 t.test("a request that is older than the process is made once more", (t) => {
   const one = object({ state: "sent", at: ago(2 * HOUR) });
   ask(one);

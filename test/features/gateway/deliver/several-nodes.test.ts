@@ -178,6 +178,8 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
     status: 0,
     stdout: /pacs +proven/,
   });
+  const once = await radserve(place, "deliver", "verify", receipt, place.output, `${receipt}/..`);
+  t.equal(once.stdout.match(/proven/g)?.length, 1, "what several paths name is read once");
   pacs.kept.clear();
   t.match(await radserve(place, "deliver", "verify", place.output), {
     status: 1,

@@ -121,6 +121,39 @@ await t.test("an answer without names stores nothing", async (t) => {
   }
 });
 
+await t.test("an answer in another format than was asked for is told by it", async (t) => {
+  const answers: [Record<string, string>, RegExp][] = [
+    [{ "Content-Encoding": "gzip" }, /name the object: it is packed \(gzip\), .* identity/],
+    [
+      { "Content-Type": "application/dicom+xml; charset=utf-8" },
+      /: it is application\/dicom\+xml,/,
+    ],
+    [{ "Content-Type": "Mr. Nobody" }, /: it is of another type, where application\/dicom\+json/],
+    [{ "Content-Type": "application/json" }, /does not name the object\.$/],
+  ];
+  for (const [headers, reason] of answers) {
+    const { destination } = await peer(t, { post: () => ({ status: 200, body: "?", headers }) });
+    const [sent] = (await sentTo(destination, slicesToSend(1))).values();
+    t.match(sent, { state: "away", answered: true, reason }, JSON.stringify(headers));
+    t.notMatch(JSON.stringify(sent), /Nobody/);
+  }
+});
+
+await t.test("what a peer fails with in reading back is of the object", async (t) => {
+  const [object] = slicesToSend(1);
+  const answers = [
+    { status: 500 },
+    { status: 200, type: "text/html", body: Buffer.from("Mr. Nobody") },
+    { status: 200, type: 'multipart/related; type="application/dicom"; boundary=b1' },
+  ];
+  for (const answer of answers) {
+    const { destination } = await peer(t, { get: () => answer });
+    t.match(await provedBy(destination, object!), { state: "away", answered: true });
+  }
+  const { destination } = await peer(t, { get: () => ({ status: 503 }) });
+  t.notMatch(await provedBy(destination, object!), { answered: true }, "of the peer");
+});
+
 await t.test("a status of HTTP is about the object, or about the peer", async (t) => {
   const expected: Record<number, object> = {
     400: { state: "refused", reason: "HTTP 400" },
@@ -188,7 +221,7 @@ await t.test("a redirect is not followed: the settings name who is called", asyn
   });
   const location = `${other.url}/`;
   const { destination } = await peer(t, {
-    post: () => ({ status: 307, location }),
+    post: () => ({ status: 307, headers: { Location: location } }),
     get: () => ({ status: 307, type: "text/plain" }),
   });
   const [object] = slicesToSend(1);

@@ -203,6 +203,17 @@ await t.test("a message that is not taken holds up no other one", async (t) => {
   await until("it is told", () => told(place)?.[0] === "proven told");
 });
 
+await t.test("an address that is gone is away: no message goes there", async (t) => {
+  const { ris, place } = await tellingPlace(t);
+  ris.behave(410);
+  const server = await startDelivering(t, place);
+  await infer(server, { deliver: "wait" });
+  await until("there is a condition", async () => (await conditions(server)).length > 0);
+  t.match(await conditions(server), [{ condition: "webhook_away", where: "webhook ris" }]);
+  ris.behave(200);
+  await until("it is told", () => told(place)?.[0] === "proven told");
+});
+
 await t.test("a redirect is not followed", async (t) => {
   let called = 0;
   const other = await httpPeer(t, (_, response) => {
