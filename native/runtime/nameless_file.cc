@@ -23,6 +23,8 @@ void NamelessFile::Write(std::span<const std::byte> bytes) {
   }
 }
 
-std::string NamelessFile::path() const { return "/proc/self/fd/" + std::to_string(file_); }
+std::string NamelessFile::path() const {
+  return std::string(kNamelessFolder) + std::to_string(file_);
+}
 
 }  // namespace radserve

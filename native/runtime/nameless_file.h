@@ -3,8 +3,12 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace radserve {
+
+/// Where all paths of nameless files lie.
+constexpr std::string_view kNamelessFolder = "/proc/self/fd/";
 
 /// A file without a name, in memory: for what is read by a path alone.
 class NamelessFile {

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "runtime/cuda.h"
+#include "runtime/nameless_file.h"
 #include "runtime/run_memory.h"
 
 namespace radserve {
@@ -178,6 +179,87 @@ RuntimeFailure ClassifyFailure(std::string_view message) {
   return memory ? RuntimeFailure::kMemory : RuntimeFailure::kRun;
 }
 
+namespace {
+
+/// Where the path of a place in the source begins that ends this word ("failed:/src/a.cc:5",
+/// "a.h:5"); npos if none does.
+size_t PlaceIn(std::string_view word) {
+  constexpr std::array<std::string_view, 5> kSources = {".cc", ".h", ".cu", ".cuh", ".cpp"};
+  const size_t colon = word.rfind(':');
+  if (colon == std::string_view::npos || colon + 1 == word.size()) return std::string_view::npos;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (!std::ranges::all_of(word.substr(colon + 1), is_digit)) return std::string_view::npos;
+  const std::string_view path = word.substr(0, colon);
+  const auto ends_path = [&](std::string_view ending) { return path.ends_with(ending); };
+  if (!std::ranges::any_of(kSources, ends_path)) return std::string_view::npos;
+  const size_t slash = path.find('/');
+  return slash == std::string_view::npos ? 0 : slash;
+}
+
+/// The length of the bracketed part that `text` begins with; its own if it does not end.
+size_t BracketLength(std::string_view text) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '[') ++depth;
+    if (text[i] == ']' && --depth == 0) return i + 1;
+  }
+  return text.size();
+}
+
+/// The length of the declaration of a function as compilers print it ("void F<int>(int) const [with
+/// T = int]"), which `text` begins with; 0 if that is not seen.
+size_t SignatureLength(std::string_view text) {
+  constexpr std::string_view kConst = " const";
+  int depth = 0;
+  size_t opened = 0;
+  for (size_t i = 0; i < text.size() && text[i] != '\n'; ++i) {
+    const char c = text[i];
+    if ((c == '(' || c == '<') && depth++ == 0) opened = i;
+    if ((c != ')' && c != '>') || depth == 0 || --depth > 0) continue;
+    const std::string_view rest = text.substr(i + 1);
+    const bool lambda = text.substr(opened).starts_with("<lambda");
+    if ((c != ')' && !lambda) || (!rest.empty() && rest.front() != ' ')) continue;
+    size_t length = i + 1;
+    if (rest.starts_with(kConst)) length += kConst.size();
+    if (text.substr(length).starts_with(" [with "))
+      length += 1 + BracketLength(text.substr(length + 1));
+    return length;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string HelpfulText(std::string_view message) {
+  constexpr std::string_view kLoad = "Load model from ";
+  constexpr std::string_view kFailed = " failed:";
+  if (message.starts_with(kLoad) && message.substr(kLoad.size()).starts_with(kNamelessFolder)) {
+    const size_t failed = message.find(kFailed);
+    if (failed != std::string_view::npos) message.remove_prefix(failed + kFailed.size());
+  }
+  // What CUDA's failures end with: the machine's name, file, line and call.
+  message = message.substr(0, message.find(" ; hostname="));
+  std::string text;
+  size_t end = 0;
+  while ((end = message.find(' ')) != std::string_view::npos) {
+    const std::string_view word = message.substr(0, end);
+    const size_t place = PlaceIn(word);
+    message.remove_prefix(end + 1);
+    if (place == std::string_view::npos) {
+      text.append(word).append(" ");
+      continue;
+    }
+    // After a whole path stands the function's declaration, after a file's name its name alone
+    const size_t function = word[place] == '/' ? SignatureLength(message) : message.find(' ');
+    text += word.substr(0, place);
+    if (function < message.size()) message.remove_prefix(function);
+    if (message.starts_with(' ')) message.remove_prefix(1);
+  }
+  text += message;
+  text.erase(text.find_last_not_of(" \n") + 1);
+  return text;
+}
+
 void CheckGpu(int gpu) {
   if (gpu == kNoGpu || !GpuLost(gpu)) return;
   throw EngineError("model_unavailable", "GPU " + std::to_string(gpu) +
@@ -192,7 +274,7 @@ void ThrowRunFailure(const Ort::Exception& e, int gpu) {
       break;
     case RuntimeFailure::kMemory:
       if (gpu != kNoGpu)
-        throw OutOfMemory("The memory did not suffice to run the model: " + what, 0);
+        throw OutOfMemory("The memory did not suffice to run the model: " + HelpfulText(what), 0);
       ThrowRefused(RefusedInLastRun());
     case RuntimeFailure::kRun:
       break;
@@ -200,7 +282,8 @@ void ThrowRunFailure(const Ort::Exception& e, int gpu) {
   CheckGpu(gpu);
   // On a CPU a node fails for the same input each time; a GPU may have its own reasons
   const bool of_input = gpu == kNoGpu && what.find(kNodeFailed) != std::string::npos;
-  throw EngineError(of_input ? "output_invalid" : "internal", "The model could not run: " + what);
+  throw EngineError(of_input ? "output_invalid" : "internal",
+                    "The model could not run: " + HelpfulText(what));
 }
 
 namespace {

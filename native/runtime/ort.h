@@ -59,6 +59,10 @@ enum class RuntimeFailure {
 /// decides: its own words for the arena, and "CUDA failure NUMBER" with the numbers of cudaError_t.
 RuntimeFailure ClassifyFailure(std::string_view message);
 
+/// A message of ONNX Runtime without the places in its source, and without the path of a
+/// NamelessFile: neither helps who made the model.
+std::string HelpfulText(std::string_view message);
+
 /// The number that ThrowRunFailure takes for what ran on the CPU.
 constexpr int kNoGpu = -1;
 

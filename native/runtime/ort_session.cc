@@ -279,11 +279,12 @@ void CheckNodes(const Ort::Session& session, const std::string& path, const std:
       CheckGpu(gpu);
       break;
     case RuntimeFailure::kMemory:
-      throw NoRoomToLoad(code, "The memory did not suffice to load the model: " + what);
+      throw NoRoomToLoad(code,
+                         "The memory did not suffice to load the model: " + HelpfulText(what));
     case RuntimeFailure::kRun:
       break;
   }
-  throw EngineError(code, "ONNX Runtime cannot use the model: " + what);
+  throw EngineError(code, "ONNX Runtime cannot use the model: " + HelpfulText(what));
 }
 
 /// x [1,1,1,1] -> Conv with one weight -> y: what a machine must be able to run before it takes
@@ -326,7 +327,7 @@ std::string FindCudaProblem(int device) {
     RunOnce(session, Ort::RunOptions(), std::span(&feed, 1), outputs, {kNoGpu, nullptr});
     return "";
   } catch (const std::exception& e) {
-    return e.what();
+    return HelpfulText(e.what());
   }
 }
 
@@ -691,7 +692,7 @@ GraphInfo DescribeGraph(const std::string& path, const std::string& code, bool e
       return describe(ORT_ENABLE_BASIC);
     }
   } catch (const Ort::Exception& e) {
-    throw EngineError(code, std::string("Expected an ONNX model: ") + e.what());
+    throw EngineError(code, "Expected an ONNX model: " + HelpfulText(e.what()));
   }
 }
 

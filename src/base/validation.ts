@@ -121,9 +121,24 @@ export function nearestName(name: string, names: readonly string[]): string | un
   return distance(name, nearest) <= Math.max(name.length, nearest.length) / 2 ? nearest : undefined;
 }
 
+/**
+ * Issues without what follows of the one before: of a text where a list is expected zod also counts
+ * the characters.
+ */
+export const withoutSequels = (issues: readonly z.core.$ZodIssue[]): z.core.$ZodIssue[] =>
+  issues.filter(({ code, path }, i) => {
+    const before = issues[i - 1];
+    return !(
+      (code === "too_small" || code === "too_big") &&
+      before?.code === "invalid_type" &&
+      before.path.length === path.length &&
+      before.path.every((key, at) => key === path[at])
+    );
+  });
+
 /** How many problems a failed parse found. */
 export function problemCount({ issues }: z.ZodError): number {
-  return issues.reduce(
+  return withoutSequels(issues).reduce(
     (sum, issue) => sum + (issue.code === "unrecognized_keys" ? issue.keys.length : 1),
     0,
   );
@@ -140,7 +155,7 @@ export function problemsOf(
   most = Number.POSITIVE_INFINITY,
 ): FieldProblem[] {
   const problems: FieldProblem[] = [];
-  for (const issue of error.issues) {
+  for (const issue of withoutSequels(error.issues)) {
     if (problems.length >= most) break;
     problems.push(...problemsOfIssue(schema, value, issue, most - problems.length));
   }

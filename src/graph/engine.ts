@@ -3,7 +3,7 @@
  * of their own. It knows nothing of images.
  */
 import { basename, resolve } from "node:path";
-import { EngineError, unlike } from "./errors.js";
+import { EngineError, textOf, unlike } from "./errors.js";
 import { checkObject, isList, kindOf, refusalOf } from "./feeds.js";
 import { Model } from "./model.js";
 import { checkTimeout, GraphRuntime, isProvider, untilAborted } from "./runtime.js";
@@ -75,19 +75,18 @@ export class Engine {
       timeoutMs,
     } = options;
     checkSource(source);
-    if (!isProvider(provider))
-      throw unlike("provider", '"cpu", "cuda" or "openvino"', String(provider));
+    if (!isProvider(provider)) throw unlike("provider", '"cpu", "cuda" or "openvino"', provider);
     checkObject("batching", batching);
     if (!(Number.isInteger(batching.max) && batching.max >= 1 && batching.max <= 1024))
-      throw unlike("batching.max", "a whole number from 1 to 1024", String(batching.max));
+      throw unlike("batching.max", "a whole number from 1 to 1024", batching.max);
     if (!PRECISIONS.includes(precision))
       throw unlike("precision", PRECISIONS.join(", "), precision);
     checkThreads(threads);
     if (!isList(gpus)) throw unlike("gpus", "a list of numbers of GPUs", kindOf(gpus));
     if (gpus.length === 0 || !gpus.every((gpu) => Number.isInteger(gpu) && gpu >= 0))
-      throw unlike("gpus", "numbers of GPUs from 0", `[${gpus.map(String).join(",")}]`);
+      throw unlike("gpus", "numbers of GPUs from 0", `[${gpus.map(textOf).join(",")}]`);
     if (!Number.isSafeInteger(gpuMemory) || gpuMemory < 0)
-      throw unlike("gpuMemory", "a whole number of bytes", String(gpuMemory));
+      throw unlike("gpuMemory", "a whole number of bytes", gpuMemory);
     checkTimeout(timeoutMs);
     const problem = provider === "cuda" ? this.#runtime.cudaProblem(gpus) : undefined;
     if (problem !== undefined)
@@ -132,7 +131,7 @@ export class Engine {
    */
   limitRuns(bytes: number): void {
     if (!Number.isSafeInteger(bytes) || bytes < 0)
-      throw unlike("The limit", "a whole number of bytes", String(bytes));
+      throw unlike("The limit", "a whole number of bytes", bytes);
     this.#runtime.addon.limitRuns(bytes);
   }
 
@@ -148,7 +147,7 @@ export class Engine {
 
 function checkThreads(threads: number | undefined): void {
   if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= 1024))
-    throw unlike("threads", "a whole number from 1 to 1024", String(threads));
+    throw unlike("threads", "a whole number from 1 to 1024", threads);
 }
 
 function checkSource(source: unknown): void {

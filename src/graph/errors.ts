@@ -23,14 +23,14 @@ export class EngineError extends Error {
   readonly expected: string | undefined;
   readonly found: string | undefined;
 
-  /** For a value that is not what was expected, were it even a symbol. @internal */
+  /** For a value that is not what was expected, were it even one without a text. @internal */
   static readonly unlike = (
     what: string,
     expected: string,
     given: unknown,
     code: EngineErrorCode = "bad_request",
   ): EngineError => {
-    const found = String(given);
+    const found = textOf(given);
     return new EngineError(code, `${what}: expected ${expected}, found ${found}.`, {
       expected,
       found,
@@ -50,6 +50,11 @@ export class EngineError extends Error {
 }
 
 export const { unlike } = EngineError;
+
+/** Whatever a caller without types gives: of some objects String() makes no text, but throws. */
+export function textOf(value: unknown): string {
+  return typeof value === "object" && value !== null ? "an object" : String(value);
+}
 
 /** Native errors carry one of the codes; anything else is a fault of ours. */
 export function engineErrorOf(thrown: unknown): EngineError {

@@ -3,7 +3,7 @@
  * allocated or runs.
  */
 import { DATA_TYPES, lengthOf, type DataType, type NumberData } from "./data-types.js";
-import { unlike } from "./errors.js";
+import { textOf, unlike } from "./errors.js";
 import type { Feed, Feeds, TensorInfo } from "./types.js";
 
 /** The data and the shape of each input, in the graph's order, as the addon takes them. */
@@ -12,7 +12,7 @@ export interface CheckedFeeds {
   shapes: (readonly number[])[];
 }
 
-const shapeText = (shape: readonly unknown[]): string => `[${shape.map(String).join(",")}]`;
+const shapeText = (shape: readonly unknown[]): string => `[${shape.map(textOf).join(",")}]`;
 const namesOf = (infos: readonly TensorInfo[]): string =>
   infos.map(({ name }) => `"${name}"`).join(", ");
 

@@ -146,8 +146,9 @@ export class Model {
     return wanted.map((name) => {
       const number = this.#numbers.get(name);
       if (number !== undefined) return number;
-      const left = this.#loaded.leftOut.includes(name);
       const names = this.outputs.map((output) => `"${output.name}"`).join(", ");
+      if (typeof name !== "string") throw unlike("outputs", names, name);
+      const left = this.#loaded.leftOut.includes(name);
       throw unlike("outputs", names, left ? `"${name}", which is no tensor` : `"${name}"`);
     });
   }

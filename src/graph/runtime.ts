@@ -104,7 +104,7 @@ export class GraphRuntime {
 export function checkTimeout(timeoutMs: number | undefined): void {
   if (timeoutMs === undefined) return;
   if (typeof timeoutMs !== "number" || Number.isNaN(timeoutMs) || timeoutMs > 2 ** 40)
-    throw unlike("timeoutMs", "milliseconds, at most 2^40", String(timeoutMs));
+    throw unlike("timeoutMs", "milliseconds, at most 2^40", timeoutMs);
   if (timeoutMs <= 0)
     throw new EngineError("deadline_exceeded", "The work came after its deadline.");
 }

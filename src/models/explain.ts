@@ -4,7 +4,7 @@
  */
 import { closest } from "fastest-levenshtein";
 import { z } from "zod";
-import { unitOf } from "../base/validation.js";
+import { unitOf, withoutSequels } from "../base/validation.js";
 
 /** One mistake: `path` names the field ("inputs[0].dtype") or the file. */
 export interface Problem {
@@ -49,7 +49,7 @@ export function explainIssues(
   issues: readonly Issue[],
 ): Problem[] {
   const json = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" }) as JsonSchema;
-  const problems = issues.flatMap((issue) => explainIssue(json, value, issue));
+  const problems = withoutSequels(issues).flatMap((issue) => explainIssue(json, value, issue));
   const seen = new Set<string>();
   return problems.filter(({ path, message }) => {
     const key = `${path}\n${message}`;

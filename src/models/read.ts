@@ -143,8 +143,14 @@ async function readJson(
  */
 function manifestProblems(value: unknown, issues: readonly z.core.$ZodIssue[]): Problem[] {
   const cross: z.core.$ZodIssue[] = [];
+  // A text has no members, either, but JavaScript finds "undefined" there: null ends the rules
+  const wrong = issues.filter(({ code, path }) => code === "invalid_type" && path.length === 1);
+  const judged: unknown = {
+    ...(value as object),
+    ...Object.fromEntries(wrong.map(({ path: [field] }) => [String(field), null])),
+  };
   try {
-    manifestCrossChecks(value as Manifest, (path, message) =>
+    manifestCrossChecks(judged as Manifest, (path, message) =>
       cross.push({ code: "custom", path, message, input: undefined }),
     );
   } catch (error) {

@@ -176,12 +176,16 @@ t.test("loads that cannot be", async (t) => {
     { gpus: null },
     { name: 5 },
     { precision: Symbol("float32") },
+    { provider: Object.create(null) as unknown },
+    { gpus: [Object.create(null) as unknown] },
     { signal: {} },
   ])
     t.equal(await code(identityPath, options as object), "bad_request");
   t.equal(await code(identityPath, { gpuMemory: -1 }), "bad_request");
   if (!engine.providers.includes("cuda"))
     t.equal(await code(identityPath, { provider: "cuda" }), "model_unavailable");
+  const noModel = await refusedBy(engine.load(new TextEncoder().encode("no model")));
+  t.notMatch(noModel.message, "/proc/", "bytes have no path that anybody knows");
   t.equal(loaded(), 0);
 });
 

@@ -153,6 +153,7 @@ t.test("what does not fit is refused before anything runs, with what was found",
   const k = { shape: [1], data: Uint8Array.of(1) };
   const x = { shape: [1, 2], data: Float32Array.of(1, 2) };
   const before = model.stats()!;
+  const textless: unknown = Object.create(null);
   const refuse = async (feeds: unknown, expected: string, found: string) => {
     const error = await refusedBy(model.run(feeds as Feeds));
     t.match(error, { code: "bad_request", expected, found }, error.message);
@@ -171,6 +172,8 @@ t.test("what does not fit is refused before anything runs, with what was found",
   await refuse(withX({ shape: [-1, 2] }), "whole numbers from 0", "[-1,2]");
   await refuse(withX({ shape: [0.5, 2] }), "whole numbers from 0", "[0.5,2]");
   await refuse(withX({ shape: [Symbol("side"), 2] }), "whole numbers from 0", "[Symbol(side),2]");
+  await refuse(withX({ shape: [textless, 2] }), "whole numbers from 0", "[an object,2]");
+  await refuse(withX({ dtype: textless }), "float32", "an object");
   await refuse(withX({ dtype: "float64" }), "float32", "float64");
   await refuse(withX({ dtype: Symbol("type") }), "float32", "Symbol(type)");
   await refuse(withX({ data: new Float64Array(2) }), "Float32Array for float32", "Float64Array");
@@ -205,6 +208,9 @@ t.test("what does not fit is refused before anything runs, with what was found",
   for (const [options, expected] of [
     [{ outputs: [] }, "names of at least one output"],
     [{ outputs: ["z"] }, '"y"'],
+    [{ outputs: [Symbol("y")] }, '"y"'],
+    [{ outputs: [textless] }, '"y"'],
+    [{ timeoutMs: textless }, "milliseconds, at most 2^40"],
     [null, "an object"],
     [5, "an object"],
     [{ priority: "urgent" }, "high, normal, low"],
@@ -260,6 +266,7 @@ t.test("a graph that fails on what it is fed", async (t) => {
   const x = { shape: [2], data: Float32Array.of(1, 2) };
   const error = await refusedBy(model.run({ x, at: { shape: [1], data: BigInt64Array.of(5n) } }));
   t.match(error, { code: "output_invalid", message: /out of data bounds/ });
+  t.notMatch(error.message, /onnxruntime|\.(cc|h):\d/, "and where in ONNX Runtime helps nobody");
 });
 
 t.test("graphs whose tensors are none", async (t) => {

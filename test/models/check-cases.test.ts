@@ -7,6 +7,7 @@ import { manifestSchema } from "../../src/manifest/rules.js";
 import { conceptsLike, conceptsNamed, readConcepts } from "../../src/models/codes.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsInit } from "../../src/commands/models/init.js";
+import { judgeManifest } from "../../src/models/read.js";
 import { graphFiles } from "../../src/models/graph-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -25,6 +26,24 @@ function caseOf(t: Test, name: string): string {
   cpSync(join(CASES, name), folder, { recursive: true });
   return folder;
 }
+
+t.test("what is of the wrong type is one mistake", async (t) => {
+  const directory = writeTestModel(t.testdir(), "classifier");
+  const base = manifestOf("classifier");
+  for (const [field, given] of [
+    ["files", ""],
+    ["inputs", "x".repeat(40)],
+    ["outputs", "x".repeat(40)],
+    ["accepts", "series"],
+    ["accepts", 5],
+  ] as const) {
+    const { problems } = await judgeManifest(directory, { ...base, [field]: given });
+    const own = problems.filter(({ path }) => path === field);
+    t.equal(own.length, 1, `${field} once`);
+    t.match(own, [{ message: /^Expected an? (array|object)/ }]);
+    t.notMatch(problems.map(({ message }) => message).join(), /"undefined"/);
+  }
+});
 
 /** The paths of the mistakes that a manifest has, changed as said. */
 function mistakes(manifest: object): string[] {

@@ -4,6 +4,7 @@
 namespace {
 
 using radserve::ClassifyFailure;
+using radserve::HelpfulText;
 using radserve::RuntimeFailure;
 
 /// The form that ONNX Runtime gives failures of CUDA calls.
@@ -42,6 +43,31 @@ TEST("a broken context is told from a failed run") {
         RuntimeFailure::kRun);
   CHECK(ClassifyFailure("") == RuntimeFailure::kRun);
   CHECK(ClassifyFailure("CUDA failure ") == RuntimeFailure::kRun);
+}
+END;
+
+TEST("places in the runtime's source are left out") {
+  const std::string ort = "/onnxruntime_src/onnxruntime/core/";
+  EQUAL(HelpfulText("Load model from /m/a.onnx failed:" + ort +
+                    "graph/model.cc:177 onnxruntime::Model::Model(onnx::ModelProto&&, const "
+                    "std::function<void(int)>&) ModelProto does not have a graph.\n"),
+        "Load model from /m/a.onnx failed:ModelProto does not have a graph.");
+  EQUAL(HelpfulText("Load model from /proc/self/fd/21 failed:Protobuf parsing failed."),
+        "Protobuf parsing failed.");
+  EQUAL(
+      HelpfulText("Message: " + ort + "a.h:5 bool F(T) const [with T = char [4]] a (b) failed (c)"),
+      "Message: a (b) failed (c)");
+  EQUAL(HelpfulText(ort + "a.cc:5 int F(X)::<lambda(int)> a (b) c"), "a (b) c");
+  EQUAL(HelpfulText("Message: " + ort + "a.cc:5 F"), "Message: F");
+  EQUAL(HelpfulText("Message: matmul_helper.h:59 Compute MatMul dimension mismatch"),
+        "Message: MatMul dimension mismatch");
+  EQUAL(HelpfulText(Cuda(9, "invalid argument")),
+        "Non-zero status code returned while running Conv node. Name:'c' Status Message: "
+        "CUDA failure 9: invalid argument ; GPU=0");
+  for (const std::string plain :
+       {"", "In Node, (\"Conv_0\", Conv, \"\", -1) : (\"x\": tensor(float),) -> a ratio of 3:4",
+        "a.cc:5", "/net/a.cc: b"})
+    EQUAL(HelpfulText(plain), plain);
 }
 END;
 

@@ -2,6 +2,7 @@
 import { isMap, isScalar, parseDocument } from "yaml";
 import type { z } from "zod";
 import { errors } from "../../base/errors.js";
+import { jsonFault } from "../../base/json-fault.js";
 import { textOfRegular } from "../../files/regular-file.js";
 import { fault } from "../../models/files.js";
 
@@ -20,14 +21,26 @@ export const readJson = async (path: string): Promise<unknown> =>
 
 /**
  * @param path names the file in messages
- * @throws RadserveError bad_request if it is not JSON
+ * @throws RadserveError bad_request if it is not JSON, and for a name that would be lost: one that
+ * stands again in its object, and `__proto__`
  */
 export function jsonOf(text: string, path: string): unknown {
+  let value: unknown;
   try {
-    return JSON.parse(text) as unknown;
+    value = JSON.parse(text);
   } catch {
     throw errors.bad_request(`Expected JSON in ${path}; it cannot be read as that.`);
   }
+  const lost = jsonFault(text);
+  if (lost?.kind === "repeated" || lost?.kind === "prototype") {
+    const at = `line ${lost.line}, column ${lost.column}`;
+    throw errors.bad_request(
+      lost.kind === "repeated"
+        ? `Expected each name once in ${path}, found "${lost.field.slice(0, 64)}" again at ${at}.`
+        : `Expected no "${lost.field}" in ${path}, found it at ${at}.`,
+    );
+  }
+  return value;
 }
 
 /**

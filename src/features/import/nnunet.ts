@@ -7,7 +7,7 @@ import { ownValue } from "../../base/own-value.js";
 import { z } from "zod";
 import { jsonOf, namesInOrder, parsedAs } from "./json.js";
 import { rolesOf } from "./channels.js";
-import { isOrientation, type Gaps, type ImportChoices, type Imported } from "./gaps.js";
+import { Gaps, isOrientation, type ImportChoices, type Imported } from "./gaps.js";
 
 /** nnunetv2.configuration.ANISO_THRESHOLD */
 const ANISOTROPIC = 3;
@@ -160,7 +160,10 @@ export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gap
   const [, trainer, , folderConfiguration] =
     /^(nnUNetTrainer\w*?)__(\w+?)__(\w+)$/.exec(files.folder) ?? [];
   const name = choices.configuration ?? folderConfiguration;
-  const chosen = chosenConfiguration(plans.configurations, name, gaps);
+  const configured = chosenConfiguration(plans.configurations, name, gaps);
+  const chosen = configured ?? {};
+  // What a configuration lacks that cannot be read need not be said too
+  const ofChosen = configured === undefined ? new Gaps() : gaps;
   const names = Object.values(dataset.channel_names ?? dataset.modality ?? {});
   if (names.length === 0)
     gaps.refuse("dataset.json: channel_names", "Expected at least one channel");
@@ -186,7 +189,7 @@ export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gap
       plans.foreground_intensity_properties_per_channel,
       chosen,
       pictures ? "image" : "volume",
-      gaps,
+      ofChosen,
     ),
   }));
   const accepts = pictures
@@ -214,7 +217,7 @@ export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gap
           plans.transpose_forward,
           channels.map((one) => one.prepared),
           chosen,
-          gaps,
+          ofChosen,
         ),
         ...prepared,
       }
@@ -226,7 +229,7 @@ export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gap
           gaps,
         ),
         ...prepared,
-        resampling: resamplingOf(chosen, gaps),
+        resampling: resamplingOf(chosen, ofChosen),
       };
   if (choices.single === true) {
     if (reader !== "SimpleITKIO" || channels.length > 1 || chosen.patch_size?.length !== 2)
@@ -254,7 +257,7 @@ export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gap
     ...(several === undefined ? {} : { roles: several.roles }),
     input: { ...input, ...cascade },
     output,
-    tiling: tilingOf(chosen, trainer, choices.mirror, gaps),
+    tiling: tilingOf(chosen, trainer, choices.mirror, ofChosen),
     about: {
       version: /^[0-9A-Za-z.+-]{1,64}$/.test(dataset.release ?? "")
         ? (dataset.release ?? "1")
@@ -268,11 +271,12 @@ export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gap
   };
 }
 
+/** Undefined if it cannot be read. */
 function chosenConfiguration(
   all: Record<string, Configuration>,
   name: string | undefined,
   gaps: Gaps,
-): Configuration {
+): Configuration | undefined {
   const names = Object.keys(all);
   const chosen = name ?? (names.length === 1 ? names[0] : undefined);
   const whole = chosen === undefined ? undefined : ownValue(all, chosen);
@@ -281,14 +285,24 @@ function chosenConfiguration(
       "plans.json: configurations",
       `${chosen === undefined ? "Several" : `No "${chosen}"`}: choose one of ${names.join(", ")} with --configuration`,
     );
-    return {};
+    return undefined;
   }
   // As nnU-Net resolves it: what a configuration lacks is its parent's.
   let merged = whole;
-  const seen = new Set([chosen]);
-  for (let parent = merged.inherits_from; parent !== undefined && !seen.has(parent);) {
-    seen.add(parent);
-    const from = ownValue(all, parent) ?? {};
+  const seen = [chosen];
+  for (let parent = whole.inherits_from; parent !== undefined;) {
+    const child = seen.at(-1) ?? "";
+    const from = ownValue(all, parent);
+    if (from === undefined || seen.includes(parent)) {
+      gaps.refuse(
+        `plans.json: configurations.${child}.inherits_from`,
+        from === undefined
+          ? `Expected one of ${names.join(", ")}, found "${parent}"`
+          : `"${parent}" inherits from "${child}" itself`,
+      );
+      return undefined;
+    }
+    seen.push(parent);
     merged = { ...from, ...merged };
     parent = from.inherits_from;
   }
@@ -425,6 +439,12 @@ function valuesOf(
         return {};
       }
       const { mean, std, percentile_00_5: low, percentile_99_5: high } = intensity;
+      // nnU-Net divides by 1e-8 then, and no network can have learnt from that
+      if (std <= 0)
+        gaps.refuse(
+          `plans.json: foreground_intensity_properties_per_channel.${place}.std`,
+          `Expected more than 0, found ${std}`,
+        );
       return {
         clip: [low, high],
         normalisation: { kind: "mean_std", mean: [mean], std: [Math.max(std, 1e-8)] },
@@ -589,6 +609,11 @@ function outputOf(
   if (regions) {
     if (order === undefined)
       gaps.refuse("dataset.json: regions_class_order", "Expected it, because labels are regions");
+    else if (order.length !== foreground.length)
+      gaps.refuse(
+        "dataset.json: regions_class_order",
+        `Expected ${foreground.length} numbers, one for each region, found ${order.length}`,
+      );
     gaps.note(
       "dataset.json: regions_class_order",
       "Each region is a label of its own here, and regions may overlap; nnU-Net also lays them over each other, in this order, as one map",

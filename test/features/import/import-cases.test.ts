@@ -443,13 +443,27 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
     configurations: Record<string, Fields>;
     [name: string]: unknown;
   }
-  const planned = async (t: Test, change: (configuration: Fields, plans: Plans) => void) => {
+  const planned = async (
+    t: Test,
+    change: (configuration: Fields, plans: Plans) => void,
+    more: { labels?: string; configuration?: string } = {},
+  ) => {
     const folder = join(t.testdir(), "nnunet");
     cpSync(join(VOLUMES, "nnunet-anisotropic"), folder, { recursive: true });
     const plans = JSON.parse(readFileSync(join(folder, "plans.json"), "utf8")) as Plans;
     change(plans.configurations["3d_fullres"]!, plans);
     writeFileSync(join(folder, "plans.json"), JSON.stringify(plans));
-    const done = modelsImport(folder, engine(), { orientation: "SPL", mirror: "none" });
+    const { labels, ...choices } = more;
+    if (labels !== undefined)
+      writeFileSync(
+        join(folder, "dataset.json"),
+        `{"channel_names": {"0": "CT"}, "labels": ${labels}, "regions_class_order": [1]}`,
+      );
+    const done = modelsImport(folder, engine(), {
+      orientation: "SPL",
+      mirror: "none",
+      ...choices,
+    });
     return done.then(
       ({ data, text }) => ({
         refused: "",
@@ -496,6 +510,53 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
     ],
   ] as [(configuration: Fields, plans: Plans) => void, RegExp][])
     t.match((await planned(t, change)).refused, named);
+
+  await t.test("where no configuration can be read, nothing else is said of it", async (t) => {
+    const parent = (of: unknown) => (configuration: Fields, plans: Plans) => {
+      plans.configurations["mine"] = { inherits_from: of };
+      configuration["inherits_from"] = "mine";
+    };
+    for (const [change, configuration, named] of [
+      [
+        parent("3d_fullres"),
+        "3d_fullres",
+        'configurations.mine.inherits_from: "3d_fullres" inherits from "mine" itself',
+      ],
+      [
+        parent("none"),
+        "3d_fullres",
+        'configurations.mine.inherits_from: Expected one of 3d_fullres, mine, found "none"',
+      ],
+      [parent("none"), "other", 'configurations: No "other": choose one of 3d_fullres, mine'],
+    ] as const) {
+      const { refused } = await planned(t, change, { configuration });
+      t.equal(refused.split("plans.json: ").length, 2, "one mistake");
+      t.match(refused, `plans.json: ${named}`);
+    }
+  });
+
+  await t.test("labels by names that stand once, and an order for each region", async (t) => {
+    const nothing = () => undefined;
+    for (const [labels, named] of [
+      ['{"background": 0, "a": 1, "a": 2}', /each name once in dataset\.json, found "a" again at/],
+      ['{"background": 0, "__proto__": 1, "a": 2}', /no "__proto__" in dataset\.json, found it at/],
+      [
+        '{"background": 0, "a": [1, 2], "b": [2]}',
+        /dataset\.json: regions_class_order: Expected 2 numbers, one for each region, found 1/,
+      ],
+    ] as const)
+      t.match((await planned(t, nothing, { labels })).refused, named);
+  });
+
+  await t.test("a spread of 0 divides nothing", async (t) => {
+    const { refused } = await planned(t, (_, plans) => {
+      const [first] = Object.values(
+        plans["foreground_intensity_properties_per_channel"] as Record<string, Fields>,
+      );
+      first!["std"] = 0;
+    });
+    t.match(refused, /per_channel\.0\.std: Expected more than 0, found 0/);
+  });
 
   const NUMBERED = resolve("../shared/cases/2026-11-28/models/nnunet-regions-numeric-names/e");
   await t.test("labels are in the order of the text", { skip: needs(NUMBERED) }, async (t) => {
