@@ -305,7 +305,9 @@ function refusedModels({ code, details }: RadserveError): RequestState["models"]
   }));
 }
 
-/** The endpoint of a method that a longer path begins with: clients add ids that it does not take. */
+/**
+ * The endpoint of a method that a longer path begins with: clients add ids that it does not take.
+ */
 function endpointAbove({ path, method }: Context, router: Router<RequestState>) {
   for (let at = path.lastIndexOf("/"); at > 0; at = path.lastIndexOf("/", at - 1)) {
     const [found] = router.match(path.slice(0, at), method).pathAndMethod;
