@@ -14,10 +14,11 @@ import { sharedDatabase } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
 
 const IMAGES = 3;
+/** Before it is cut off, the node has signs of life in time, however busy the machine is. */
 const SHORT = {
   nodeBeat: 300,
-  nodeSilent: 1_000,
-  nodeLease: 2_000,
+  nodeSilent: 4_000,
+  nodeLease: 8_000,
   bulkFigures: 200,
   itemsAhead: 0,
   jobPinAnew: 1_000,

@@ -44,6 +44,7 @@ t.test(
   async (t) => {
     const loaded = await loadedWith("src/features/gateway/serving.ts");
     t.strictSame(loaded, [
+      "src/features/gateway/content-type.ts",
       "src/features/gateway/deliver/endpoints.ts",
       "src/features/gateway/deliver/messages.ts",
       "src/features/gateway/gateway.ts",

@@ -8,7 +8,8 @@ import { z } from "zod";
 import { durations } from "../../../base/durations.js";
 import { RadserveError } from "../../../base/errors.js";
 import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
-import { boundaryIn, Multipart } from "../receive/multipart.js";
+import { boundaryIn } from "../content-type.js";
+import { Multipart } from "../receive/multipart.js";
 import {
   bytesToSend,
   gathered,

@@ -13,7 +13,7 @@ import { piecesOf } from "../../../server/file-transfer.js";
 import { callerOf, rootsOf } from "../../../server/handlers.js";
 import { type Context, type Endpoint, type Services } from "../../../server/services.js";
 import type { Caller } from "../../../server/tokens.js";
-import { boundaryIn, parametersOf } from "./multipart.js";
+import { boundaryIn, parametersOf } from "../content-type.js";
 import type { Reach } from "./reach.js";
 import {
   changedSchema,
