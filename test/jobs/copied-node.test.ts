@@ -10,7 +10,7 @@ import { startServer } from "../support/server.js";
 import { until } from "../support/until.js";
 
 const IMAGES = 24;
-const SHORT = { nodeBeat: 300, nodeLease: 3_000, bulkFigures: 200, conditionsLook: 200 };
+const SHORT = { nodeBeat: 300, bulkFigures: 200, conditionsLook: 200 };
 
 t.test("two nodes with one identity", { skip: needs(ADDON) }, async (t) => {
   const { pool, url } = await sharedDatabase(t);
