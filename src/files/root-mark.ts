@@ -5,8 +5,12 @@
  * have one only where somebody made it.
  */
 import { randomBytes, randomUUID } from "node:crypto";
+import { closeSync, constants, fstat } from "node:fs";
 import { link, unlink, writeFile } from "node:fs/promises";
+import { promisify } from "node:util";
 import { errno, ifThere } from "../base/errno.js";
+import { descriptorPath } from "./descriptor.js";
+import { openDescriptor } from "./disk.js";
 import { textOfRegular } from "./regular-file.js";
 
 export const ROOT_MARK = ".radserve-root";
@@ -32,10 +36,23 @@ export async function rootMark(root: string): Promise<string | null> {
 
 /**
  * Gives a root its mark; of several nodes that do so at once, one does.
- * @throws errors of the system but EEXIST
+ * @param dev its device when it was looked at: of a share that has gone since, the mount point is
+ * on another one, and a mark there would make a root of it
+ * @throws errors of the system but EEXIST; an Error where it lies on another device by now
  */
-export async function leaveRootMark(root: string): Promise<void> {
-  const whole = `${root}/${ROOT_MARK}`;
+export async function leaveRootMark(root: string, dev: number): Promise<void> {
+  const fd = await openDescriptor(root, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    if ((await promisify(fstat)(fd)).dev !== dev)
+      throw new Error("Expected the root on the device that it was on; it is on another.");
+    await markIn(descriptorPath(fd));
+  } finally {
+    closeSync(fd);
+  }
+}
+
+async function markIn(folder: string): Promise<void> {
+  const whole = `${folder}/${ROOT_MARK}`;
   const part = `${whole}.${randomBytes(6).toString("hex")}`;
   const text = `${randomUUID()}\n`;
   const file = { flag: "wx", mode: 0o644, flush: true } as const;

@@ -26,7 +26,7 @@ import { folderCondition, neededFolders, type NeededFolder } from "./conditions.
 import { peersOf, type FleetNode } from "./fleet.js";
 
 /** Of a root that does not answer. */
-const NOTHING_SEEN = { mark: null, empty: false, mounted: false };
+const NOTHING_SEEN = { mark: null, empty: false, mounted: false, dev: 0 };
 /** A node that cannot reach its database in time is ready without it. */
 const LONGEST_UNKNOWN_MS = 10_000;
 /** An input root that is empty here, and not elsewhere, may have got its first file this moment. */
@@ -67,6 +67,8 @@ interface LookedRoot extends Root {
   mark: string | null;
   empty: boolean;
   mounted: boolean;
+  /** The device that it lies on. */
+  dev: number;
   /** How often in a row it was empty while another node saw something in it. */
   contradicted: number;
 }
@@ -203,7 +205,7 @@ export class Shares {
       if (side === "input" || root.mark !== null || needed.fault !== undefined) continue;
       if (this.#ownFault(root) !== undefined || this.#unmarked.has(folder)) continue;
       try {
-        await leaveRootMark(folder);
+        await leaveRootMark(folder, root.dev);
         const mark = await rootMark(folder);
         // The folder may be a root of inputs, too
         for (const one of this.#roots) if (one.folder === folder) one.mark = mark;
@@ -354,12 +356,14 @@ function noneWhereForbidden(error: unknown): null {
   throw error;
 }
 
-async function lookAtRoot(folder: string): Promise<Pick<LookedRoot, "mark" | "empty" | "mounted">> {
+async function lookAtRoot(
+  folder: string,
+): Promise<Pick<LookedRoot, "mark" | "empty" | "mounted" | "dev">> {
   const [own, above, mark, holds] = await Promise.all([
     stat(folder),
     stat(path.dirname(folder)),
     rootMark(folder).catch(noneWhereForbidden),
     holdsSomething(folder),
   ]);
-  return { mark, empty: !holds, mounted: own.dev !== above.dev };
+  return { mark, empty: !holds, mounted: own.dev !== above.dev, dev: own.dev };
 }

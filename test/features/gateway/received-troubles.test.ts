@@ -192,10 +192,12 @@ await t.test("a sender that is refused again and again is told until it is let i
   const expected =
     "Refused again and again: far (with its AE title, from outside its networks); 1 sender (for a calling AE title that no peer has); ct1 (for a called AE title that is not in dicom.ae_title).";
   await until("all are told, in one", async () => (await told()).join() === expected);
+  const named = await gateway.server.told(
+    ({ msg }) => msg === "a sender is refused again and again",
+    3,
+  );
   t.same(
-    gateway.server.log
-      .filter(({ msg }) => msg === "a sender is refused again and again")
-      .map(({ calling, address }) => [calling, address]),
+    named.map(({ calling, address }) => [calling, address]),
     [
       ["FAR", "127.0.0.1"],
       ["DOE^JANE", "127.0.0.1"],
