@@ -3,7 +3,7 @@
  * syntax.
  */
 import type { Transform } from "node:stream";
-import { createInflate, createInflateRaw, inflateRawSync, inflateSync } from "node:zlib";
+import { crc32, createInflate, createInflateRaw, inflateRawSync, inflateSync } from "node:zlib";
 import { errno } from "../../base/errno.js";
 import { errors, RadserveError, type ErrorCode } from "../../base/errors.js";
 import { DataSetAttributes } from "./attributes.js";
@@ -322,7 +322,7 @@ function inflateWhole(
     const options = { maxOutputLength: limit, chunkSize: limit + 1, info: true };
     // The types of Node.js do not know what `info` changes
     const { buffer, engine } = inflate(deflated, options) as unknown as WithInfo;
-    checkBehind(deflated.subarray(engine.bytesWritten));
+    checkBehind(deflated.subarray(engine.bytesWritten), buffer);
     return buffer;
   };
   try {
@@ -333,12 +333,25 @@ function inflateWhole(
   return within(most);
 }
 
-/** Bytes behind the stream: zeros fill a file up, others mean that it ended too early by damage. */
-function checkBehind(rest: Uint8Array): void {
-  if (rest.some((byte) => byte !== 0))
-    throw errors.corrupt_image(
-      `The deflated data set ends ${rest.length} bytes before the file does: it was damaged, and what it holds may be wrong. Send the file again from its source.`,
-    );
+/** Check sum and length of what was deflated, by which gzip streams end (RFC 1952). */
+const GZIP_END_BYTES = 8;
+
+/**
+ * Bytes behind the stream: zeros fill a file up, and writers that make a gzip stream and leave its
+ * header out leave its end. Others mean that the stream ended too early by damage.
+ */
+function checkBehind(rest: Uint8Array, inflatedBytes: Uint8Array): void {
+  const isZero = (bytes: Uint8Array) => bytes.every((byte) => byte === 0);
+  if (isZero(rest)) return;
+  const end = new Uint8Array(GZIP_END_BYTES);
+  const view = new DataView(end.buffer);
+  view.setUint32(0, crc32(inflatedBytes), true);
+  view.setUint32(4, inflatedBytes.length, true);
+  const isEnd = end.every((byte, i) => byte === rest[i]);
+  if (isEnd && isZero(rest.subarray(GZIP_END_BYTES))) return;
+  throw errors.corrupt_image(
+    `The deflated data set ends ${rest.length} bytes before the file does: it was damaged, and what it holds may be wrong. Send the file again from its source.`,
+  );
 }
 
 function notInflated(cause: unknown): RadserveError {

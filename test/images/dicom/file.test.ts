@@ -1,4 +1,4 @@
-import { constants, deflateRawSync, deflateSync, inflateRawSync } from "node:zlib";
+import { constants, crc32, deflateRawSync, deflateSync, inflateRawSync } from "node:zlib";
 import t from "tap";
 import { MAX_INFLATED_BYTES } from "../../../src/images/dicom/dicom-file.js";
 import { readImage } from "../../../src/images/read-image.js";
@@ -62,6 +62,13 @@ t.test("bytes behind a deflated data set are damage, unless they fill up", async
   for (const whole of [file, wrapped]) {
     const stray = Buffer.concat([whole, Buffer.from("stray")]);
     await refuses(t, stray, "corrupt_image", /ends 5 bytes before the file/, "letters");
+    const end = Buffer.alloc(8);
+    end.writeUInt32LE(crc32(body));
+    end.writeUInt32LE(body.length, 4);
+    const image = await readImage(Buffer.concat([whole, end]));
+    t.strictSame(Buffer.from(await image.frame(0)), pixels, "the end of a gzip stream");
+    end.writeUInt32LE((crc32(body) ^ 1) >>> 0);
+    await refuses(t, Buffer.concat([whole, end]), "corrupt_image", /ends 8 bytes/, "another sum");
     for (const zeros of [1, 511]) {
       const image = await readImage(Buffer.concat([whole, Buffer.alloc(zeros)]));
       t.strictSame(Buffer.from(await image.frame(0)), pixels, `${zeros} zeros`);
