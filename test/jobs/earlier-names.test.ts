@@ -8,6 +8,7 @@ import { bulkPlace, startBulk } from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { AS_0_6_LEAVES_THEM } from "../support/tables.js";
+import { until } from "../support/until.js";
 
 t.test("jobs of the gateway's earlier subject are the gateway's", async (t) => {
   const { pool } = await sharedDatabase(t);
@@ -85,7 +86,10 @@ t.test(
     writeFileSync(path.join(state, "box"), `${number}\n`);
     const bulk = await startBulk(t, place);
     t.equal((await bulk.send("GET", "/bulk_inference")).status, 200);
-    const { rows } = await pool.query("select box from radserve.instance");
+    const rows = await until("the node is known", async () => {
+      const found = await pool.query("select box from radserve.instance");
+      return found.rows.length > 0 && found.rows;
+    });
     t.strictSame(rows, [{ box: number }]);
     for (const name of ["box", "node-id"])
       t.equal(readFileSync(path.join(state, name), "utf8"), `${number}\n`);
