@@ -19,6 +19,7 @@ import {
   type ImageInput,
   type Manifest,
 } from "./manifest.js";
+import { isDicomKind } from "./output-kinds.js";
 import type { Around, Report } from "./outputs/kind.js";
 import { kindOf, kindsThat, labelPath, labelsOf, type ModelOutput } from "./outputs/outputs.js";
 import { coversPart } from "./outputs/map-cover.js";
@@ -76,7 +77,7 @@ function checkWhole(m: Manifest, issue: Report): void {
     issue(["outputs"], "Expected one segment_type: all segments are in one SEG object");
   if (m.stage === "final" && m.canary === undefined && m.parts === undefined)
     issue(["canary"], "Required in stage final: `radserve models canary` makes one");
-  if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
+  if (m.stage === "draft" && m.results.outputs.some(isDicomKind))
     issue(["results", "outputs"], "A draft writes json and png only");
   // These come last, because they look into objects that may be missing beside other mistakes.
   eachOutput((output, at) => {

@@ -105,7 +105,8 @@ interface Ended<Answer> {
   ended?: string;
 }
 
-const lower = (): number =>
+/** What is lower than this process's own priority by `NICENESS`, as far as there is such a one. */
+const lowerPriority = (): number =>
   Math.min(os.getPriority() + NICENESS, os.constants.priority.PRIORITY_LOW);
 
 type HowAsked = Pick<TrialLimits, "besideOthers"> & { stop?: AbortSignal | undefined };
@@ -244,7 +245,7 @@ export class ModelTrials {
       stdio: ["ignore", "ignore", "ignore", "ipc"],
     });
     const { pid } = child;
-    if (pid !== undefined && besideOthers) tried(() => os.setPriority(pid, lower()));
+    if (pid !== undefined && besideOthers) tried(() => os.setPriority(pid, lowerPriority()));
     return child;
   }
 

@@ -23,6 +23,7 @@ import { isInSpool } from "../../files/folder-mark.js";
 import { stagingName } from "../../files/helper-names.js";
 import { isInside, realPathToBe } from "../../files/roots.js";
 import { readCertificates, refuseOutOfDate, type TlsNames } from "../../files/certificates.js";
+import { isDicomKind } from "../../manifest/output-kinds.js";
 import type { ModelEntry } from "../../models/entry.js";
 import { destinationSchema, readCredentials } from "./deliver/destination-settings.js";
 import { readWebhookFiles, webhookSchema } from "./deliver/webhook-settings.js";
@@ -157,7 +158,8 @@ const schema = z
     rules.forEach((one, i) => {
       for (const [n, to] of (one.deliver ?? []).entries()) {
         const { outputs, models } = destinations[to] ?? {};
-        if (isApart(one.outputs?.filter(isDelivered), outputs ?? one.outputs))
+        // JSON and PNG stay in their folder
+        if (isApart(one.outputs?.filter(isDicomKind), outputs ?? one.outputs))
           issue(["rules", i, "deliver", n], "Expected a destination that takes some of outputs");
         if (isApart(one.models, models))
           issue(["rules", i, "deliver", n], "Expected a destination that takes some of models");
@@ -235,9 +237,6 @@ const isWithin = (from: readonly string[] | undefined, all: readonly string[] | 
 /** Whether nothing is in both of two lists; all is in one that is absent. */
 const isApart = (some: readonly string[] | undefined, others: readonly string[] | undefined) =>
   some !== undefined && others !== undefined && !some.some((one) => others.includes(one));
-
-/** JSON and PNG stay in their folder. */
-const isDelivered = (output: string) => output !== "json" && output !== "png";
 
 interface Listens {
   host: string;

@@ -4,6 +4,7 @@
  */
 import { errors, RadserveError } from "../../base/errors.js";
 import { endsInZeros, readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
+import { chunksBeforePixels, HEADER_AT, INDEXED, pngHead } from "./png-chunks.js";
 import { PIXEL_LIMIT } from "./raster-orders.js";
 import { readTiffPages } from "./tiff-tags.js";
 
@@ -159,7 +160,6 @@ export function isCutShort(bytes: Uint8Array, format: RasterFormat, said: string
 
 /** An acTL chunk stands among the few chunks before the pixels. */
 const MOST_CHUNKS = 1000;
-const HEADER_AT = 8;
 
 /**
  * Reads what a PNG declares before its pixels (PNG third edition, W3C 2025). It checks nothing: the
@@ -169,18 +169,16 @@ function readPngHeader(bytes: Uint8Array): Omit<Declared, "pages" | "inverted"> 
   const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let animated = false;
   let pixelAspect = 1;
-  let at = HEADER_AT;
-  for (let i = 0; i < MOST_CHUNKS && at + 8 <= data.length; i++) {
-    const type = data.toString("latin1", at + 4, at + 8);
+  let chunks = 0;
+  for (const { type, from } of chunksBeforePixels(data)) {
     animated ||= type === "acTL";
-    if (type === "pHYs" && at + 16 <= data.length)
-      pixelAspect = aspectOf(data.readUInt32BE(at + 8), data.readUInt32BE(at + 12));
-    if (type === "IDAT") break;
-    // Length, type and check sum surround the data
-    at += 12 + data.readUInt32BE(at);
+    if (type === "pHYs" && from + 8 <= data.length)
+      pixelAspect = aspectOf(data.readUInt32BE(from), data.readUInt32BE(from + 4));
+    chunks += 1;
+    if (chunks === MOST_CHUNKS) break;
   }
-  const [bits = 8, colour] = data.subarray(HEADER_AT + 16);
-  return { bits, palette: colour === 3, animated, pixelAspect };
+  const { bits = 8, colourType } = pngHead(data) ?? {};
+  return { bits, palette: colourType === INDEXED, animated, pixelAspect };
 }
 
 /** Of pixels for each unit across and down, whatever the unit is; 1 where they say nothing. */
