@@ -117,8 +117,11 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
         t.match(await radserve(place, "doctor"), {
           stdout: new RegExp(`problem {2}(?:output root|disk): .*${name}`),
         });
+      // Each time that the job tries again it is not paused for a moment
       if (code === "share_unavailable")
-        t.match(JSON.stringify(await bulk.send("GET", "/health/ready")), /share_unavailable/);
+        await until("the condition is told", async () =>
+          JSON.stringify(await bulk.send("GET", "/health/ready")).includes("share_unavailable"),
+        );
       end();
       t.match(await bulk.ended(id), {
         state: "completed",
