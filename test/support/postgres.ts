@@ -1,10 +1,11 @@
 /** Databases for tests, fresh ones in the PostgreSQL that all test files of a run share. */
 import { randomBytes } from "node:crypto";
 import { MessageChannel, receiveMessageOnPort, Worker } from "node:worker_threads";
+import pg from "pg";
 import { pino } from "pino";
 import type { Test } from "tap";
-import { openSharedDatabase, type Database } from "../../src/jobs/database.js";
 import type { Logger } from "../../src/base/log.js";
+import { within } from "../../src/base/waiting.js";
 import { urlOf, type MakerAnswer, type MakerData, type MakerTask } from "./run-database.js";
 
 export const silent: Logger = pino({ level: "silent" });
@@ -52,13 +53,22 @@ export function databaseUrl(t: Test, { empty = false } = {}): string {
   return urlOf(socket, name);
 }
 
-/** A database of the test's own for one or several nodes, by the URL that they are given. */
+/** The end of a pool waits for clients that a test has not given back. */
+const LONGEST_CLOSE_MS = 5_000;
+
+/**
+ * A database of the test's own for one or several nodes, by the URL that they are given.
+ * @returns `pool` has no limits of time as a server's has: where a test stands still for seconds,
+ * while one of its statements waits for another's lock, that is no failure
+ */
 export async function sharedDatabase(
   t: Test,
   options?: { empty?: boolean },
-): Promise<{ pool: Database["pool"]; url: string }> {
+): Promise<{ pool: pg.Pool; url: string }> {
   const url = databaseUrl(t, options);
-  const database = await openSharedDatabase(url, silent);
-  t.teardown(() => database.close());
-  return { pool: database.pool, url };
+  const pool = new pg.Pool({ connectionString: url });
+  pool.on("error", () => undefined);
+  await pool.query("select");
+  t.teardown(() => within(pool.end(), LONGEST_CLOSE_MS));
+  return { pool, url };
 }
