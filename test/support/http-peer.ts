@@ -1,7 +1,7 @@
 /** An HTTP server of somebody else, in this process, which goes away and comes back at its port. */
 import { once } from "node:events";
 import { createServer, type RequestListener } from "node:http";
-import type { AddressInfo } from "node:net";
+import { freePort } from "./server.js";
 
 export interface HttpPeer {
   /** Without a path. */
@@ -19,8 +19,9 @@ export async function httpPeer(
     await once(server, "listening");
     return server;
   };
-  let server = await listening(0);
-  const { port } = server.address() as AddressInfo;
+  // Nobody else gets the port while it is away
+  const port = await freePort();
+  let server = await listening(port);
   const stop = async () => {
     if (!server.listening) return;
     server.closeAllConnections();

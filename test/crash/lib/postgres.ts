@@ -3,12 +3,12 @@
  */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { findBinaries } from "../../../src/features/local-postgres/binaries.js";
+import { freePort } from "../../support/server.js";
 import { slay } from "./processes.js";
 
 /** PostgreSQL refuses root: the user that owns it then. */
@@ -52,11 +52,8 @@ export class SharedPostgres {
     execFileSync(`${folder}/initdb`, options, { ...user, cwd: directory, stdio: "ignore" });
     // Radserve's nodes come from any address of the test's own networks
     writeFileSync(path.join(data, "pg_hba.conf"), "host all all all scram-sha-256\n");
-    const probe = net.createServer().listen(0, address);
-    await new Promise((resolve) => probe.once("listening", resolve));
-    const { port } = probe.address() as net.AddressInfo;
-    await new Promise((resolve) => probe.close(resolve));
-    const postgres = new SharedPostgres(folder, directory, address, port);
+    // It keeps its port while it is down
+    const postgres = new SharedPostgres(folder, directory, address, await freePort());
     postgres.#run();
     await postgres.untilUp();
     return postgres;
@@ -77,11 +74,14 @@ export class SharedPostgres {
     return file;
   }
 
-  /** Puts it back in the place of the database, which nobody uses now. */
+  /**
+   * Puts it back in the place of the database, which nobody uses now: a session of a client that has
+   * gone may still be ending.
+   */
   restore(file: string): void {
     const other = this.url.replace(/\/postgres$/, "/template1");
     const create = "create database postgres encoding 'UTF8' template template0";
-    this.#client("psql", "-d", other, "-c", "drop database postgres", "-c", create);
+    this.#client("psql", "-d", other, "-c", "drop database postgres with (force)", "-c", create);
     this.#client("pg_restore", "--no-owner", "-d", this.url, file);
   }
 

@@ -31,12 +31,20 @@ import { secondNode } from "./kills.js";
 const LONGEST_MS = 600_000;
 const AWAY_MS = 1_000;
 
-/** The PACS takes nothing for a moment, and breaks off what it was sent. */
+const away = new WeakSet<WebPacs>();
+
+/**
+ * The PACS takes nothing for a moment, and breaks off what it was sent. @returns false while it is
+ * away
+ */
 export function leave(pacs: WebPacs): boolean {
+  if (away.has(pacs)) return false;
+  away.add(pacs);
   void (async () => {
     await pacs.stop();
     await delay(AWAY_MS);
     await pacs.start();
+    away.delete(pacs);
   })();
   return true;
 }
