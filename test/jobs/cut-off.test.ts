@@ -12,6 +12,7 @@ import { setVersion, versionsIn } from "../support/model-versions.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const IMAGES = 3;
 /** Before it is cut off, the node has signs of life in time, however busy the machine is. */
@@ -86,6 +87,11 @@ t.test("a node that is cut off from the database", { skip: needs(ADDON) }, async
   setVersion(beside, "1.2.0");
   const other = bulkOf(await startServer(beside));
   await cut.server.logged(({ msg }) => /cut off from the database for so long/.test(msg));
+  await until("what it had begun has ended", async () =>
+    /^radserve_inferences_running 0$/m.test(
+      await (await fetch(`${cut.server.url}/metrics`)).text(),
+    ),
+  );
   await api.until(id, ({ pinned_anew }) => pinned_anew.length === 1);
   await release();
   t.match(await api.ended(id), {

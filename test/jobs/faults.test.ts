@@ -14,6 +14,7 @@ import {
 import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { TASKS_PER_THREAD } from "../../src/inference/thread-pool.js";
 import { ROOT_MARK } from "../../src/files/root-mark.js";
 import { LIST_FOLDER } from "../../src/files/helper-names.js";
 import { CT_SLICE } from "../support/dicom.js";
@@ -39,6 +40,8 @@ const skip = needs(ADDON);
 const IMAGES = 24;
 /** The results that a job comes to first. */
 const BEFORE = 4;
+/** Images that the two threads of a server work on at once. */
+const AT_ONCE = 2 * TASKS_PER_THREAD;
 const HELD = Array.from({ length: IMAGES - BEFORE }, (_, i) => nameOf(BEFORE + i));
 
 const probe = mkdtempSync(path.join(os.tmpdir(), "radserve-mount-"));
@@ -49,8 +52,9 @@ const skipMount = skip || (mounts ? false : "this user may not mount");
 
 // One server for all: each fault ends, and the next job finds nothing of it
 const place = bulkPlace(t, {
-  // However fast images were before, a node takes no more of a job than its threads work on
-  ...withDurations({ jobPause: 500, itemRetry: 500, itemsAhead: 0 }),
+  // However fast images were before, a node takes no more of a job than its threads work on.
+  // A node that stands still for some seconds is told as one that lives
+  ...withDurations({ jobPause: 500, itemRetry: 500, itemsAhead: 0, nodeSilent: 11_000 }),
   RADSERVE_MINIMUM_FREE_DISK: "0",
   RADSERVE_PAUSE_AFTER_FAILURES: "5",
 });
@@ -85,16 +89,18 @@ t.test("shares that go away and come back", { skip }, async (t) => {
       output_folder_path: output,
       outputs: ["json"],
     });
-    await bulk.until(id, ({ counts }) => counts.succeeded === BEFORE);
+    // The end of its scan would end a pause
+    await bulk.until(id, ({ counts, total }) => total === IMAGES && counts.succeeded === BEFORE);
     renameSync(input, away);
     // As a mount point looks whose share is not mounted.
     mkdirSync(input);
     await release();
-    // What other threads had begun is given back when they meet the share, too
+    // What other threads had begun has ended: an image that was open before would end the pause
     const waiting = await bulk.until(
       id,
-      ({ state, counts }) => state === "paused" && counts.queued > 0,
+      ({ state, counts }) => state === "paused" && counts.running === 0,
     );
+    t.ok(waiting.counts.queued > 0);
     t.match(waiting, {
       paused_reason: { code: "share_unavailable", message: /input folder/ },
       estimated_end: null,
@@ -139,7 +145,11 @@ t.test("shares that go away and come back", { skip }, async (t) => {
       output_folder_path: path.join(output, "b"),
       outputs: ["json"],
     });
-    await bulk.until(held, ({ counts }) => counts.running > 0);
+    // From then on the threads have held names alone, and nothing of another job is begun
+    await bulk.until(
+      held,
+      ({ counts }) => counts.succeeded === BEFORE - 1 && counts.running >= AT_ONCE,
+    );
     const id = await bulk.submit({
       items: ["1.dcm", "2.dcm"].map((name) => ({
         input_image_path: path.join(place.input, "few", name),
@@ -161,7 +171,7 @@ t.test("output folders that others take the place of", { skip }, async (t) => {
   const away = path.join(place.directory, "away");
 
   const replaced = async (t: Test, id: string, output: string, release: () => Promise<void>) => {
-    await bulk.until(id, ({ counts }) => counts.succeeded === BEFORE);
+    await bulk.until(id, ({ counts, total }) => total === IMAGES && counts.succeeded === BEFORE);
     renameSync(output, away);
     mkdirSync(output);
     await release();
@@ -169,7 +179,7 @@ t.test("output folders that others take the place of", { skip }, async (t) => {
     const waiting = await bulk.until(
       id,
       ({ state, counts, nodes }) =>
-        state !== "running" && counts.running === 0 && nodes.every(({ running }) => running === 0),
+        state === "paused" && counts.running === 0 && nodes.every(({ running }) => running === 0),
     );
     t.match(waiting, {
       paused_reason: {
@@ -301,7 +311,11 @@ t.test("an output folder that may not be written to", { skip: skipMount }, async
   t.match(await bulk.send("POST", `/bulk_inference/${id}/pause`), { status: 200 });
   await release();
   await bulk.until(id, ({ counts }) => counts.running === 0);
-  execFileSync("mount", ["-o", "remount,ro", shut]);
+  // A look at the roots makes a file in each, too
+  await until(
+    "nothing is open for writing there",
+    () => spawnSync("mount", ["-o", "remount,ro", shut]).status === 0,
+  );
   await bulk.send("POST", `/bulk_inference/${id}/resume`);
   const waiting = await bulk.until(
     id,
@@ -326,12 +340,12 @@ t.test(
      * @param reason why the job waits meanwhile
      */
     const outage = async (t: Test, id: string, reason: object, release: () => Promise<void>) => {
-      await bulk.until(id, ({ counts }) => counts.succeeded >= BEFORE);
+      await bulk.until(id, ({ counts, total }) => total === IMAGES && counts.succeeded >= BEFORE);
       execFileSync("mount", ["--bind", bare, kept]);
       execFileSync("umount", ["-l", bare]);
       await release();
       const paused = () =>
-        bulk.until(id, ({ state, counts }) => state !== "running" && counts.running === 0);
+        bulk.until(id, ({ state, counts }) => state === "paused" && counts.running === 0);
       t.match(await paused(), { paused_reason: reason });
       t.match(await bulk.send("POST", `/bulk_inference/${id}/resume`), { status: 200 });
       t.match(await paused(), { state: "paused", counts: { failed: 0 } });

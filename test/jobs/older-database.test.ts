@@ -36,25 +36,33 @@ async function backUp(pool: Pool): Promise<void> {
   );
 }
 
-/** All at once, so that no node sees it half done. */
+/**
+ * All at once, so that no node sees it half done. Beside nodes at work, of which one may be ended
+ * by the locks of this, or this by its locks (40P01).
+ */
 async function putBack(pool: Pool): Promise<void> {
   const tables = TABLES.map((name) => `radserve.${name}`).join(", ");
-  await pool.query(
-    [
-      "begin",
-      `truncate ${tables}, radserve.hindrance`,
-      ...TABLES.map(
-        (name) =>
-          `insert into radserve.${name} overriding system value select * from backup.${name}`,
-      ),
-      "commit",
-    ].join(";"),
+  // Statements that are sent together are one transaction
+  const statements = [
+    `truncate ${tables}, radserve.hindrance`,
+    ...TABLES.map(
+      (name) => `insert into radserve.${name} overriding system value select * from backup.${name}`,
+    ),
+  ].join(";");
+  await until("the backup is put back", () =>
+    pool.query(statements).then(
+      () => true,
+      (error: unknown) => {
+        if ((error as { code?: string }).code !== "40P01") throw error;
+        return false;
+      },
+    ),
   );
 }
 
 async function lostAsTold(url: string): Promise<string | undefined> {
-  const { conditions } = (await (await fetch(`${url}/health/ready`)).json()) as {
-    conditions: { condition: string; message: string }[];
+  const { conditions = [] } = (await (await fetch(`${url}/health/ready`)).json()) as {
+    conditions?: { condition: string; message: string }[];
   };
   return conditions.find(({ condition }) => condition === "jobs_lost")?.message;
 }
@@ -124,13 +132,12 @@ t.test("a backup that is put back while two nodes work", { skip: needs(ADDON) },
   await bulk.until(second, ({ counts }) => counts.succeeded === IMAGES - 1);
   await putBack(pool);
 
-  await bulk.until(first, ({ state }) => state === "running" || state === "paused");
   const again = await bulk.ended(first);
   t.match(again, { state: "completed", counts: { succeeded: IMAGES, failed: 0 } });
   const reused = (await bulk.items(first)).filter((item) => item.reused === true);
   t.equal(reused.length, IMAGES - BEFORE, "what lay there was not computed again");
   t.ok(
-    worker.log.some(({ msg }) => msg.startsWith("an output folder had no mark")),
+    await worker.told(({ msg }) => msg.startsWith("an output folder had no mark")),
     "nobody made the mark by hand",
   );
   await unmarked(folder);
@@ -138,11 +145,10 @@ t.test("a backup that is put back while two nodes work", { skip: needs(ADDON) },
   const told = () => lostAsTold(bulk.server.url);
   await until("it is a condition", async () => (await told())?.includes(second) === true);
   t.notMatch(await told(), first);
-  t.ok(
+  await until("the log names the job", () =>
     [bulk.server, worker].some(({ log }) =>
       log.some(({ lost_jobs }) => Array.isArray(lost_jobs) && lost_jobs.includes(second)),
     ),
-    "the log names the job",
   );
   const answer = { status: 404, body: { error: "job_not_found", message: /It was lost: since/ } };
   t.match(await bulk.send("GET", `/bulk_inference/${second}`), answer);

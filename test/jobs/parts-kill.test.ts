@@ -83,6 +83,8 @@ t.test("killed in part three", { skip: needs(ADDON) }, async (t) => {
   t.match(job, { state: "completed", total: 2, counts: { succeeded: 1, failed: 1 } });
   t.match(await poison(), { state: "failed", attempts: 3, error: { error: "engine_crash" } });
   await unmarked(output);
+  // What the dead process had taken is cleared away beside the end of the job
+  await until("only the other's result lies there", () => resultsIn(output).length === 1);
   t.strictSame(resultsIn(output), ["sound.json"], "nothing of it lies there");
   const receipt = receiptSchema.parse(
     JSON.parse(readFileSync(path.join(output, "sound.json"), "utf8")),

@@ -197,21 +197,19 @@ async function foldersAway(api: Bulk) {
     t.match(await api.ended(empty), { state: "completed", total: 0 });
     for (const id of waiting)
       t.match(
-        await api.until(
-          id,
-          ({ state, paused_reason }) => state === "paused" && paused_reason?.code !== "no_worker",
-        ),
-        { total: null, paused_reason: { code: "share_unavailable", message: /input folder/ } },
+        await api.until(id, ({ paused_reason }) => paused_reason?.code === "share_unavailable"),
+        { state: "paused", total: null, paused_reason: { message: /input folder/ } },
       );
-    const said = () =>
-      worker.log.filter(({ msg }) => msg === "a folder cannot be scanned now").length;
-    t.equal(said(), AWAY.length, "said once of each");
+    const said = async () =>
+      (await worker.told(({ msg }) => msg === "a folder cannot be scanned now", AWAY.length))
+        .length;
+    t.equal(await said(), AWAY.length, "said once of each");
     for (const name of AWAY.slice(0, 2)) rmdirSync(at("share", name));
     rmdirSync(at("share"));
     renameSync(at("away"), at("share"));
     for (const id of waiting)
       t.match(await api.ended(id), { state: "completed", total: 1, counts: { succeeded: 1 } });
-    t.equal(said(), AWAY.length);
+    t.equal(await said(), AWAY.length);
   };
   return { waitFor };
 }

@@ -6,6 +6,7 @@ import { mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Pool } from "pg";
 import t from "tap";
+import { transaction } from "../../src/jobs/database.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
@@ -92,15 +93,19 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
       outputs: ["json"],
     });
     await bulk.ended(id);
-    // What the database keeps where the connection ends between its commit and its answer
-    await pool.query("update radserve.job set finished_at = null, counts = null where id = $1", [
-      id,
-    ]);
-    await pool.query(
-      `update radserve.item set state = 'running', finished_at = null, result = null, lease = lease + 1,
-         attempts = attempts + 1, owner = (select id from radserve.instance) where job_id = $1`,
-      [id],
-    );
+    // What the database keeps where the connection ends between its commit and its answer. At
+    // once: the node ends a job that has no open items
+    await transaction(pool, async (client) => {
+      await client.query(
+        "update radserve.job set finished_at = null, counts = null where id = $1",
+        [id],
+      );
+      await client.query(
+        `update radserve.item set state = 'running', finished_at = null, result = null, lease = lease + 1,
+           attempts = attempts + 1, owner = (select id from radserve.instance) where job_id = $1`,
+        [id],
+      );
+    });
     t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 1 } });
     t.match(await bulk.items(id), [{ attempts: 2 }], "what was not heard of is no attempt");
   });
@@ -174,9 +179,7 @@ t.test(
     const inTheWay = path.join(place.environment["RADSERVE_STATE_DIR"]!, "node-id");
     mkdirSync(inTheWay, { recursive: true });
     const bulk = await startBulk(t, place);
-    const failures = () =>
-      bulk.server.log.filter(({ msg }) => msg.startsWith("the bulk queue cannot be opened"));
-    await bulk.server.logged(() => failures().length === 3);
+    await bulk.server.told(({ msg }) => msg.startsWith("the bulk queue cannot be opened"), 3);
     const refused = await bulk.once("GET", "/bulk_inference");
     t.match(refused, { status: 503, body: { error: "bulk_unavailable" } });
     rmdirSync(inTheWay);
