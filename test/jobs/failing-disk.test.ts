@@ -9,6 +9,7 @@ import t from "tap";
 import { bulkPlace, hold, nameOf, resultsIn, startBulk, writeSlices } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { failingDisk } from "../support/failing-disk.js";
+import { HOUR_MS } from "../support/held.js";
 import { ADDON, needs } from "../support/needs.js";
 import { makePlace, radserve } from "../support/server.js";
 import { until } from "../support/until.js";
@@ -17,9 +18,18 @@ const IMAGES = 12;
 const BEFORE = 4;
 
 t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t, withDurations({ jobPause: 500, itemRetry: 500 }));
+  // A look at the roots that met a fault would answer requests until the next one: the server looks
+  // at them when it starts, and then requests alone meet what fails
+  const place = bulkPlace(
+    t,
+    withDurations({ jobPause: 500, itemRetry: 500, conditionsLook: HOUR_MS }),
+  );
   const { fault } = failingDisk(place, place.output);
   const bulk = await startBulk(t, place);
+  await until(
+    "the roots were looked at",
+    async () => (await bulk.send("GET", "/health/ready")).status === 200,
+  );
   const many = path.join(place.input, "many");
   writeSlices(many, IMAGES);
   const begin = (name: "EDQUOT" | "EROFS" | "EFBIG" | "EIO", sign = 1) =>
@@ -65,7 +75,6 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("a disk that fails, for single requests and a new job", async (t) => {
     const before = resultsIn(place.output);
-    // Whether the request meets the fault itself, or a look at the roots has met it before
     const refused = { status: 503, body: { error: "share_unavailable" } };
     for (const sign of [1, -1]) {
       begin("EIO", sign);

@@ -13,6 +13,7 @@ import {
   type Bulk,
 } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
+import { HOUR_MS } from "../support/held.js";
 import { copyModel } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
 import { sharedDatabase } from "../support/postgres.js";
@@ -108,7 +109,14 @@ t.test("a node without the model", { skip }, async (t) => {
 t.test("a folder that one node cannot see is scanned and read by another", { skip }, async (t) => {
   const { url } = await sharedDatabase(t);
   const place = bulkPlace(t, {
-    ...withDurations({ jobPause: 300, jobPauseMost: 600, itemsAhead: 0, nodeBeat: 300 }),
+    // However long nodes take to start, the jobs do not wait for them
+    ...withDurations({
+      jobPause: 300,
+      jobPauseMost: 600,
+      itemsAhead: 0,
+      nodeBeat: 300,
+      jobLonely: HOUR_MS,
+    }),
     DATABASE_URL: url,
     RADSERVE_ROLE: "api",
   });
@@ -160,7 +168,7 @@ t.test(
   async (t) => {
     const { url } = await sharedDatabase(t);
     const place = bulkPlace(t, {
-      ...withDurations({ jobPause: 300, itemsAhead: 0, nodeBeat: 300 }),
+      ...withDurations({ jobPause: 300, itemsAhead: 0, nodeBeat: 300, jobLonely: HOUR_MS }),
       DATABASE_URL: url,
       RADSERVE_ROLE: "api",
     });

@@ -30,6 +30,8 @@ const SHORT = {
   bulkFigures: 200,
   conditionsLook: 200,
   itemsAhead: 0,
+  // A node that stands still for a moment is told as one that lives
+  nodeSilent: 11_000,
 };
 
 async function conditionsOf({ server }: Bulk): Promise<Condition[]> {
@@ -63,6 +65,8 @@ t.test("nodes with different models", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("a job has the version of the node that took it", async (t) => {
     const models = { models: ["ct-tissue"] };
+    // Of a job that has ended nothing is told that waits
+    const release = await hold(t, path.join(first.output, "a"), names);
     const ofA = await submit(a, "a", models);
     const ofB = await submit(b, "b", models);
     const seen = await a.until(ofA, ({ waiting }) =>
@@ -79,6 +83,7 @@ t.test("nodes with different models", { skip: needs(ADDON) }, async (t) => {
         },
       ],
     });
+    await release();
     for (const [id, version] of [
       [ofA, "1.0.0"],
       [ofB, "1.1.0"],

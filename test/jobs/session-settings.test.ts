@@ -13,7 +13,8 @@ const OTHERWISE = {
   search_path: "'nowhere'",
   client_encoding: "'LATIN1'",
   default_transaction_isolation: "'serializable'",
-  statement_timeout: "'250ms'",
+  // The first statement of a session, which sets it otherwise, has to be through by then
+  statement_timeout: "'5s'",
   lock_timeout: "'1ms'",
   idle_in_transaction_session_timeout: "'10ms'",
   standard_conforming_strings: "'off'",
