@@ -229,7 +229,7 @@ const RESTORED = 5;
 /** Jobs that the backup lacks are so many times as large: they are open still when nodes stop. */
 const LARGER = 3;
 /** The conditions are looked at every five seconds. */
-const TOLD_MS = 60_000;
+const TOLD_MS = 180_000;
 
 /** The jobs that are not named as lost, once the nodes had time to find out. */
 async function notNamed({ client }: Asked, lost: readonly Sent[]): Promise<string[]> {
