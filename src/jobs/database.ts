@@ -52,6 +52,11 @@ const LONGEST_READ_MS = 1_900;
 const LONGEST_LOCK_MS = 1_900;
 /** The server ends a statement of an endpoint before that, and says why. */
 const LONGEST_READ_STATEMENT_MS = 1_800;
+/**
+ * One that waits for a lock, so much before that whoever asks is told of the lock also where the
+ * answer takes a while to come.
+ */
+const LONGEST_READ_LOCK_MS = 1_400;
 /** The longest statement, ten thousand items in one insert, takes a quarter of a second. */
 const LONGEST_QUERY_MS = 60_000;
 /** The pool's end waits for clients that are in use. */
@@ -416,7 +421,10 @@ async function opened(
     connection,
     log,
     { max: MOST_READING, query_timeout: LONGEST_READ_MS },
-    { statement_timeout: String(LONGEST_READ_STATEMENT_MS) },
+    {
+      statement_timeout: String(LONGEST_READ_STATEMENT_MS),
+      lock_timeout: String(LONGEST_READ_LOCK_MS),
+    },
   );
   let closed: Promise<void> | undefined;
   return {

@@ -100,7 +100,11 @@ t.test("locked by another session", { skip }, async (t) => {
   await admin.query("lock table radserve.job in access exclusive mode");
   const refused = {
     status: 503,
-    body: { error: "bulk_unavailable", details: { reason: "database_locked" } },
+    body: {
+      error: "bulk_unavailable",
+      message: /\(55P03\)/,
+      details: { reason: "database_locked" },
+    },
   };
   for (const [method, page] of [
     ["GET", `/bulk_inference/${id}`],
