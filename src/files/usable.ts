@@ -4,6 +4,7 @@
  */
 import { constants, type StatsFs } from "node:fs";
 import { access, stat } from "node:fs/promises";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { within } from "../base/waiting.js";
 import { freeBytes, statfs } from "./disk.js";
@@ -18,7 +19,8 @@ export interface FolderFault {
   silent?: true;
 }
 
-const LONGEST_LOOK_MS = 2_000;
+/** Of a time in which this process itself stood still only one of so many parts counts. */
+const PARTS_OF_LOOK = 10;
 export const SILENT: FolderFault = {
   condition: "share_unavailable",
   found: "its share or disk does not answer",
@@ -50,7 +52,9 @@ export async function patiently<T>(key: string, look: () => Promise<T>): Promise
   // Nobody may wait for it any more when it fails
   answer.catch(() => undefined);
   asked.set(key, answer);
-  return (await within(answer, LONGEST_LOOK_MS)) ? answer : undefined;
+  for (let part = 0; part < PARTS_OF_LOOK; part++)
+    if (await within(answer, durations.folderLook / PARTS_OF_LOOK)) return answer;
+  return undefined;
 }
 
 /**
