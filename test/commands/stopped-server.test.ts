@@ -4,7 +4,7 @@ import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { makePlace, radserve, startServer } from "../support/server.js";
 
-t.setTimeout(120_000);
+t.setTimeout(300_000);
 
 t.test("a server that does not answer is told of in time", { skip: needs(ADDON) }, async (t) => {
   const place = makePlace(withDurations({ commandAnswer: 4_000 }));

@@ -24,7 +24,7 @@ import { until } from "../support/until.js";
 const folder = t.testdir();
 const engine = createEngine({ threads: 2 });
 t.teardown(() => engine.close());
-t.setTimeout(120_000);
+t.setTimeout(300_000);
 
 const CHANNELS = 16;
 
