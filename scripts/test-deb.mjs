@@ -41,7 +41,7 @@ const NOBODY = 65_534;
 const run = (program, parameters, more = {}) =>
   tryProgram(program, parameters, {
     cwd: folder,
-    timeout: 240_000,
+    timeout: 600_000,
     env: { PATH: "/usr/sbin:/sbin:/bin", HOME: folder, LC_ALL: "C.UTF-8", ...more },
   });
 

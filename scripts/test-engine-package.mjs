@@ -46,7 +46,7 @@ const env = {
 };
 
 const run = (program, parameters) =>
-  tryProgram(program, parameters, { cwd: project, env, timeout: 120_000 });
+  tryProgram(program, parameters, { cwd: project, env, timeout: 600_000 });
 
 const value = (name) => ({ name, dtype: "float32", shape: ["n", 2] });
 

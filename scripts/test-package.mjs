@@ -23,7 +23,7 @@ const home = path.join(prefix, "node_modules/radserve");
 const env = { ...process.env, CXX: "no-compiler", CC: "no-compiler", npm_command: "" };
 
 const run = (program, parameters, options = {}) =>
-  tryProgram(program, parameters, { cwd: folder, env, timeout: 300_000, ...options });
+  tryProgram(program, parameters, { cwd: folder, env, timeout: 600_000, ...options });
 
 function place(name) {
   const made = path.join(folder, name);
