@@ -6,7 +6,7 @@ import { constants, type StatsFs } from "node:fs";
 import { access, stat } from "node:fs/promises";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { within } from "../base/waiting.js";
+import { answersWithin } from "../base/waiting.js";
 import { freeBytes, statfs } from "./disk.js";
 import { tryMakingLater } from "./durable-files.js";
 import { REFUSED } from "./path-judgement.js";
@@ -19,8 +19,6 @@ export interface FolderFault {
   silent?: true;
 }
 
-/** Of a time in which this process itself stood still only one of so many parts counts. */
-const PARTS_OF_LOOK = 10;
 export const SILENT: FolderFault = {
   condition: "share_unavailable",
   found: "its share or disk does not answer",
@@ -52,9 +50,7 @@ export async function patiently<T>(key: string, look: () => Promise<T>): Promise
   // Nobody may wait for it any more when it fails
   answer.catch(() => undefined);
   asked.set(key, answer);
-  for (let part = 0; part < PARTS_OF_LOOK; part++)
-    if (await within(answer, durations.folderLook / PARTS_OF_LOOK)) return answer;
-  return undefined;
+  return (await answersWithin(answer, durations.folderLook)) ? answer : undefined;
 }
 
 /**
