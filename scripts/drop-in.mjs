@@ -17,7 +17,7 @@ const TRANSFORMERS = "4.3.2";
 const MOST_DIFFERENCE = 1e-6;
 
 const runIn = (cwd, program, parameters) =>
-  runProgram(program, parameters, { cwd, timeout: 300_000 });
+  runProgram(program, parameters, { cwd, timeout: 600_000 });
 
 /** A project of its own, in which `inPlace` has the name onnxruntime-node. */
 function install(folder, name, inPlace, dependencies = {}) {

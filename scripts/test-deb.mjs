@@ -22,6 +22,7 @@ import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { samples } from "../dist/scripts/demo/samples.js";
+import { hold } from "../dist/test/support/bulk.js";
 import { olderPackage, packDebian } from "./deb.mjs";
 import { OLDEST_GLIBC } from "./portable.mjs";
 import { tryProgram } from "./run.mjs";
@@ -40,7 +41,7 @@ const NOBODY = 65_534;
 const run = (program, parameters, more = {}) =>
   tryProgram(program, parameters, {
     cwd: folder,
-    timeout: 240_000,
+    timeout: 600_000,
     env: { PATH: "/usr/sbin:/sbin:/bin", HOME: folder, LC_ALL: "C.UTF-8", ...more },
   });
 
@@ -98,9 +99,20 @@ async function start() {
   return server;
 }
 
-async function stopped(server) {
+/** @param release lets go what is held, once the server takes nothing more */
+async function stopped(server, release) {
   running.delete(server);
-  const { status, text } = await server.stop();
+  const ended = server.stop();
+  if (release !== undefined) {
+    await until("it takes nothing more", () =>
+      fetch(`${server.url}/health/ready`).then(
+        ({ ok }) => !ok,
+        () => true,
+      ),
+    );
+    await release();
+  }
+  const { status, text } = await ended;
   check("SIGTERM ends it with status 0", status === 0, text);
 }
 
@@ -137,9 +149,15 @@ async function upgradeAndBack(older, newer, version) {
     "as the service's user, though root started it",
     statSync(path.join(state, "audit")).uid === NOBODY,
   );
+  const results = place("results/job");
+  // The job comes to these and no further, however long this process stands still meanwhile
+  const later = readdirSync(path.join(folder, "images"))
+    .sort()
+    .slice(IMAGES / 2);
+  const release = await hold({ teardown: () => undefined }, results, later);
   const sent = await server.ask("POST", "/bulk_inference", {
     input_folder_path: path.join(folder, "images"),
-    output_folder_path: place("results/job"),
+    output_folder_path: results,
   });
   const id = sent.body.job_id;
   await until("an image of the job is done", async () => {
@@ -147,7 +165,7 @@ async function upgradeAndBack(older, newer, version) {
     return body.counts?.succeeded > 0;
   });
   check("its job has begun", true);
-  await stopped(server);
+  await stopped(server, release);
   const before = receiptsBy(OLDER);
   check(
     `${before.length} of ${IMAGES} images are done`,

@@ -14,6 +14,7 @@ import { tryProgram } from "./run.mjs";
 import { highestSymbols, isNewer } from "./symbols.mjs";
 import { check, pageFault, startInstalled } from "./trial.mjs";
 
+/** Of a processor: how long it takes by the clock depends on the network and the machine. */
 const LONGEST_INSTALL_S = 60;
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-package-"));
 const prefix = path.join(folder, "prefix");
@@ -22,7 +23,7 @@ const home = path.join(prefix, "node_modules/radserve");
 const env = { ...process.env, CXX: "no-compiler", CC: "no-compiler", npm_command: "" };
 
 const run = (program, parameters, options = {}) =>
-  tryProgram(program, parameters, { cwd: folder, env, timeout: 300_000, ...options });
+  tryProgram(program, parameters, { cwd: folder, env, timeout: 600_000, ...options });
 
 function place(name) {
   const made = path.join(folder, name);
@@ -76,7 +77,10 @@ try {
     installed.status === 0,
     installed.text,
   );
-  check(`in less than ${LONGEST_INSTALL_S} s`, installed.seconds < LONGEST_INSTALL_S);
+  check(
+    `in less than ${LONGEST_INSTALL_S} s of a processor: ${installed.processor.toFixed(1)} s`,
+    installed.processor < LONGEST_INSTALL_S,
+  );
   const files = readdirSync(home, { recursive: true, encoding: "utf8" }).filter(
     (name) => !name.startsWith("node_modules"),
   );

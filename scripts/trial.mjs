@@ -32,7 +32,9 @@ export function check(what, holds, text = "") {
 export async function until(what, asked) {
   const end = Date.now() + WAIT_MS;
   for (;;) {
-    const answer = await asked().catch((error) => void error);
+    const answer = await Promise.resolve()
+      .then(asked)
+      .catch((error) => void error);
     if (answer) return answer;
     if (Date.now() > end) throw new Error(`Waited too long: ${what}.`);
     await delay(LOOK_MS);
@@ -116,5 +118,6 @@ export async function startInstalled([program, ...words], { env, cwd }) {
 export const jobEnded = (asked, id) =>
   until("the job has ended", async () => {
     const { body } = await asked("GET", `/bulk_inference/${id}`);
-    return body.finished_at !== null && body;
+    // Whose database is starting answers with an error, which has no such field
+    return typeof body.finished_at === "string" && body;
   });

@@ -57,6 +57,8 @@ export const durations = {
   certificatesLook: 1_000,
   /** How often folders, disks and all that may be wrong are looked at. */
   conditionsLook: 5_000,
+  /** A folder that does not answer a look within this counts as silent. */
+  folderLook: 2_000,
 
   /** How often the running time is written down, by which things are old enough to be removed. */
   clockTick: 60_000,
@@ -225,6 +227,10 @@ export const durations = {
   reportClaim: 20_000,
   /** How often it is renewed. */
   reportRenew: 4_000,
+
+  // Commands
+  /** How long a command at a terminal waits for all of its answers together. */
+  commandAnswer: 4_000,
 };
 
 export type Durations = typeof durations;

@@ -4,8 +4,9 @@
  */
 import { constants, type StatsFs } from "node:fs";
 import { access, stat } from "node:fs/promises";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { within } from "../base/waiting.js";
+import { answersWithin } from "../base/waiting.js";
 import { freeBytes, statfs } from "./disk.js";
 import { tryMakingLater } from "./durable-files.js";
 import { REFUSED } from "./path-judgement.js";
@@ -18,7 +19,6 @@ export interface FolderFault {
   silent?: true;
 }
 
-const LONGEST_LOOK_MS = 2_000;
 export const SILENT: FolderFault = {
   condition: "share_unavailable",
   found: "its share or disk does not answer",
@@ -50,7 +50,7 @@ export async function patiently<T>(key: string, look: () => Promise<T>): Promise
   // Nobody may wait for it any more when it fails
   answer.catch(() => undefined);
   asked.set(key, answer);
-  return (await within(answer, LONGEST_LOOK_MS)) ? answer : undefined;
+  return (await answersWithin(answer, durations.folderLook)) ? answer : undefined;
 }
 
 /**

@@ -106,7 +106,10 @@ t.test("without a call it ends after a while, and does not keep the process", as
   thread.start();
   await exited;
   t.equal(thread.isRunning, false);
+  // While it ends again it keeps the process
+  const exitedAgain = once(exits, "exit");
   t.ok(await thread.call.id());
+  await exitedAgain;
   const stays = threadOf(t, { stays: true });
   t.ok(await stays.call.id());
   const ports = process.getActiveResourcesInfo().filter((name) => name === "MessagePort");

@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { deadMount } from "../support/dead-mount.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { makePlace, radserve } from "../support/server.js";
 
@@ -12,7 +13,7 @@ const skip = needs(ADDON) || (canMount ? false : "a file system of its own needs
 t.setTimeout(300_000);
 
 t.test("doctor and status beside a dead share", { skip }, async (t) => {
-  const place = makePlace();
+  const place = makePlace(withDurations({ commandAnswer: 4_000 }));
   const dead = path.join(place.directory, "dead");
   const refused = await deadMount(t, place.directory, dead);
   if (refused !== undefined) {

@@ -1,12 +1,13 @@
 /** What commands say of a server whose process is there and does nothing. */
 import t from "tap";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { makePlace, radserve, startServer } from "../support/server.js";
 
-t.setTimeout(120_000);
+t.setTimeout(300_000);
 
 t.test("a server that does not answer is told of in time", { skip: needs(ADDON) }, async (t) => {
-  const place = makePlace();
+  const place = makePlace(withDurations({ commandAnswer: 4_000 }));
   const server = await startServer(place);
   t.teardown(() => server.stop());
   Object.assign(place.environment, { RADSERVE_URL: server.url, RADSERVE_TOKEN: server.token });

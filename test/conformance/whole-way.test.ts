@@ -20,7 +20,7 @@ import { gatewayPlace, filesBelow, startGateway } from "../support/gateway.js";
 import { ADDON, commandsAre, DICOM_FILES, needs, without } from "../support/needs.js";
 import { DICOM_WEB_PLUGIN } from "../support/pacs.js";
 import { freePort } from "../support/server.js";
-import { until } from "../support/until.js";
+import { LONGEST_WAIT_MS, until } from "../support/until.js";
 
 const OHIF = process.env["RADSERVE_OHIF"];
 const PICTURES = process.env["RADSERVE_PICTURES"];
@@ -94,6 +94,7 @@ await t.test("a CT is sent, and OHIF shows the segmentation", { skip }, async (t
 
   const browser = await startBrowser(t);
   const viewer = await browser.newPage({ viewport: { width: 1400, height: 900 } });
+  viewer.setDefaultTimeout(LONGEST_WAIT_MS);
   const studies = await fetch(`http://localhost:${http}/dicom-web/studies`);
   const [study] = (await studies.json()) as Record<string, { Value: string[] }>[];
   await viewer.goto(

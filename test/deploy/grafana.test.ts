@@ -65,7 +65,8 @@ async function ask(prometheus: string, query: string): Promise<Record<string, st
   const response = await fetch(
     `${prometheus}/api/v1/query?${new URLSearchParams({ query }).toString()}`,
   ).catch(() => undefined);
-  if (response === undefined) return "Prometheus does not answer";
+  // While it starts it answers with a text
+  if (response === undefined || response.status === 503) return "Prometheus does not answer";
   const body: unknown = await response.json();
   const parsed = answered.safeParse(body);
   return parsed.success

@@ -29,6 +29,11 @@ const voxels = Uint16Array.from(
 const planes = slicesOf(voxels, [SLICES, SIDE, SIDE]);
 /** What all of the output takes in float32. */
 const WHOLE = voxels.length * CLASSES * 4;
+/**
+ * Allocators, V8 and ONNX Runtime's arena take some on top of a plan: 1.37 times as much on a quiet
+ * machine, and 1.57 beside six busy processes.
+ */
+const MORE = 1.75;
 
 t.test("a volume of 105 labels takes a part of what its blended output would", async (t) => {
   const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));
@@ -46,9 +51,7 @@ t.test("a volume of 105 labels takes a part of what its blended output would", a
       output?.kind === "segmentation" && output.mask.every((label, i) => label === voxels[i]),
       letters,
     );
-    // Allocators, V8 and ONNX Runtime's arena take some on top: 1.37 on a quiet machine, and 1.57
-    // beside six busy processes
-    t.ok(took < plan * 1.75, `it took ${took}, planned were ${plan}`);
+    t.ok(took < plan * MORE, `it took ${took}, planned were ${plan}`);
   }
 });
 
@@ -79,7 +82,7 @@ t.test("a mask in the model's grid is planned too, and made in the same pass", a
     mask?.every((label, i) => label === voxels[i]),
     "the network's grid is the source's here",
   );
-  t.ok(took < plan * 1.5, `it took ${took}, planned were ${plan}`);
+  t.ok(took < plan * MORE, `it took ${took}, planned were ${plan}`);
 });
 
 t.test("the plan grows by the input where only the number of slices does", async (t) => {

@@ -31,7 +31,7 @@ const doubled = (keyword: string, value: Typed): Attributes => ({
   [(tagOf(keyword) ?? 0).toString(16).padStart(8, "0")]: value,
 });
 
-t.setTimeout(120_000);
+t.setTimeout(300_000);
 t.test("cases", { skip: needs(ADDON) }, async (t) => {
   const { engine, folder } = engineWithFolder(t, "cases");
   const model = await loadTestModel(engine, folder, "overlapping", (manifest) => {

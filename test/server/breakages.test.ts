@@ -16,10 +16,16 @@ import { associate } from "../support/gateway.js";
 import { ADDON, needs } from "../support/needs.js";
 import { pageText } from "../support/pages.js";
 import { freePort, radserve, startServer, type Place, type TestServer } from "../support/server.js";
-import { until } from "../support/until.js";
+import { LONGEST_WAIT_MS, until } from "../support/until.js";
 import { webPacs } from "../support/web-pacs.js";
 
-const SOON = { conditionsLook: 50, gatewayFigures: 50, refusalsApart: 0 };
+const SOON = {
+  conditionsLook: 50,
+  gatewayFigures: 50,
+  refusalsApart: 0,
+  // However slow the disk is, what this process itself breaks is all that is wrong
+  folderLook: LONGEST_WAIT_MS,
+};
 
 /** What the places say: the status of ready, and the words of all. */
 interface Said {
@@ -289,9 +295,10 @@ await t.test(
     one.environment["RADSERVE_URL"] = server.url;
     const stuck = server.servingPid();
     process.kill(stuck, "SIGSTOP");
+    const hasty = { ...one.environment, ...withDurations({ ...SOON, commandAnswer: 4_000 }) };
     const [status, doctor] = await Promise.all([
-      radserve(one, "status"),
-      radserve(one, "doctor", "--json"),
+      radserve({ ...one, environment: hasty }, "status"),
+      radserve({ ...one, environment: hasty }, "doctor", "--json"),
     ]);
     t.equal(status.status, 1);
     t.match(status.stderr, /Expected an answer .* within 4 s/, "status says that nobody answers");
@@ -307,9 +314,6 @@ await t.test(
       return answer?.ok === true && server.servingPid() !== stuck;
     });
     t.equal((await radserve(one, "status")).status, 0, "ready again, by itself");
-    t.ok(
-      server.log.some(({ level }) => level === "error"),
-      "the log has an error",
-    );
+    t.not((await server.told(({ level }) => level === "error")).length, 0, "the log has an error");
   },
 );

@@ -10,6 +10,7 @@ import { loadConfig } from "../../src/config.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { freePort, makePlace, radserve, startServer } from "../support/server.js";
+import { LONGEST_WAIT_MS, until } from "../support/until.js";
 
 t.test(
   "a root that is away, a disk without room, and what all four say",
@@ -17,7 +18,7 @@ t.test(
   async (t) => {
     const port = await freePort();
     const place = makePlace({
-      ...withDurations({ conditionsLook: 20 }),
+      ...withDurations({ conditionsLook: 20, folderLook: LONGEST_WAIT_MS }),
       RADSERVE_PORT: String(port),
       RADSERVE_MINIMUM_FREE_DISK: "900000GiB",
     });
@@ -37,10 +38,13 @@ t.test(
     // The folder of models is empty
     const words = ["disk_full", "disk_full", "no_models", "share_unavailable"];
     const wordsOf = (all: Condition[]) => all.map(({ condition }) => condition).sort();
-    const ready = (await (await fetch(`${server.url}/health/ready`)).json()) as {
-      status: string;
-      conditions: Condition[];
+    const asked = async () => {
+      const answer = await fetch(`${server.url}/health/ready`);
+      return (await answer.json()) as { status?: string; conditions: Condition[] };
     };
+    // Before it has looked for models it is not ready, and says nothing of them
+    await until("it is ready", async () => (await asked()).status === "ready");
+    const ready = await asked();
     t.equal(ready.status, "ready");
     t.strictSame(wordsOf(ready.conditions), words);
     t.notMatch(JSON.stringify(ready), place.directory, "anybody may ask: no path");

@@ -193,6 +193,8 @@ t.test("a running server sees new keys, lost keys and revocations", async (t) =>
   t.teardown(() => setDurations({ keysFresh, keysAnswer }));
   // What was seen last is old at once, and however slow the disk is, its answer is waited for
   setDurations({ keysFresh: 0, keysAnswer: LONGEST_WAIT_MS });
+  // A look that the timer has begun before the revocation ends first
+  await watched.fresh();
   await watched.fresh();
   t.ok(
     watched.isRevoked("j1"),

@@ -4,7 +4,9 @@
  */
 import { chmodSync, mkdirSync, realpathSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
+import { durations, setDurations } from "../../src/base/durations.js";
 import { createLog } from "../../src/base/log.js";
 import { folders } from "../../src/commands/doctor/folders.js";
 import type { Config } from "../../src/config.js";
@@ -45,6 +47,19 @@ t.test("a mount point is no folder to be opened for writing", async (t) => {
   const [found] = (await folders(config)).filter(({ name }) => name === "output root");
   t.match(found, { ok: false, found: /is not mounted/, fix: /^Mount the share/ });
   t.notMatch(JSON.stringify([shares.conditions(), found]), /Let the server's user write/);
+});
+
+t.test("a process that stood still itself takes no folder for silent", async (t) => {
+  const { folderLook } = durations;
+  t.teardown(() => setDurations({ folderLook }));
+  setDurations({ folderLook: 500 });
+  // The answer takes some turns of the event loop, and comes after the pause
+  const answer = patiently(`root ${t.testdir()}`, async () => {
+    for (let i = 0; i < 5; i++) await turn();
+    return "an answer";
+  });
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2 * durations.folderLook);
+  t.equal(await answer, "an answer");
 });
 
 t.test("a root that is slow to say what it is has lost no mark", async (t) => {

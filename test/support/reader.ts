@@ -17,6 +17,7 @@ import {
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { withDurations } from "./durations.js";
 import { freePort, root } from "./server.js";
 
 const LONGEST_COMMAND_MS = 180_000;
@@ -55,6 +56,8 @@ export class Reader {
         RADSERVE_PORT: String(this.#port),
         RADSERVE_HOST: "127.0.0.1",
         RADSERVE_LOG_LEVEL: "warn",
+        // A busy machine's server may stand still for some seconds
+        ...withDurations({ commandAnswer: LONGEST_COMMAND_MS }),
       },
       stdio: ["pipe", "ignore", "inherit"],
     });

@@ -21,14 +21,16 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs, promisify } from "node:util";
 import jwt from "jsonwebtoken";
+import { withDurations } from "./durations.js";
 import { endsWithTest } from "./ends-with-test.js";
 import { newToken } from "../../src/commands/token.js";
+import type { Durations } from "../../src/base/durations.js";
 import { ConfigError } from "../../src/base/errors.js";
 import { loadConfig, type Config } from "../../src/config.js";
 import { checks, settingTopics } from "../../src/features.js";
 import { supervise } from "../../src/server/supervisor.js";
 import { rememberTried } from "./tried-model.js";
-import { inTime, until } from "./until.js";
+import { inTime, LONGEST_WAIT_MS, until } from "./until.js";
 
 export const root = fileURLToPath(new URL("../../../", import.meta.url));
 const main = path.join(root, "dist/src/main.js");
@@ -117,6 +119,20 @@ export interface Ran {
   stderr: string;
 }
 
+/** Commands that wait for seconds alone until a server answers, and tell that it does not. */
+const ASKING = new Set(["status", "doctor"]);
+
+/**
+ * The environment in which such a command waits as long as its test does: on a busy machine a server
+ * may stand still for some seconds. A place that says how long it waits has its way.
+ */
+function waiting({ environment }: Place): Record<string, string> {
+  const said = JSON.parse(environment["TEST_DURATIONS"] ?? "{}") as Partial<Durations>;
+  const lengths = withDurations({ commandAnswer: LONGEST_WAIT_MS, ...said });
+  const options = `${environment["NODE_OPTIONS"] ?? ""} ${lengths["NODE_OPTIONS"]}`.trim();
+  return { ...environment, ...lengths, NODE_OPTIONS: options };
+}
+
 /**
  * Runs a command to its end.
  * @throws Error where that does not come
@@ -124,7 +140,7 @@ export interface Ran {
 export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
   const late = new AbortController();
   const ran = promisify(execFile)(process.execPath, [place.main ?? main, ...args], {
-    env: place.environment,
+    env: ASKING.has(args[0] ?? "") ? waiting(place) : place.environment,
     cwd: place.directory,
     signal: late.signal,
     killSignal: "SIGKILL",

@@ -221,6 +221,15 @@ const deadLock = (change: object) =>
     ...change,
   });
 
+/**
+ * Another machine takes a name. Its file is another one: whoever had the name before writes signs of
+ * life into that which is gone.
+ */
+function takenElsewhere(file: string): void {
+  rmSync(file, { force: true });
+  writeFileSync(file, deadLock({ boot_id: "another machine" }));
+}
+
 t.test("a lock is taken over where its owner is gone, and only there", async (t) => {
   const take = (dir: string) =>
     refusal(
@@ -346,8 +355,8 @@ t.test(
       const mine = sample("x", "pixels", { m: "mine" });
       const onStep = (step: string) => {
         if (step !== at) return;
-        // Another machine takes the name, and a file operation of this one fails
-        writeFileSync(`${dir}/.x.lock`, deadLock({ boot_id: "another machine" }));
+        // And a file operation of this one fails
+        takenElsewhere(`${dir}/.x.lock`);
         throw Object.assign(new Error("The share stood still"), { code: "EIO" });
       };
       await t.rejects(
@@ -366,8 +375,7 @@ t.test("the receipt is not moved by who lost the lock", async (t) => {
   const dir = t.testdir();
   const mine = sample("x", "pixels", { m: "mine" });
   const onStep = (step: string) => {
-    if (step === "move the receipt into place")
-      writeFileSync(`${dir}/.x.lock`, deadLock({ boot_id: "another machine" }));
+    if (step === "move the receipt into place") takenElsewhere(`${dir}/.x.lock`);
   };
   const work = withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt));
   t.equal(await refusal(work), "overloaded");
@@ -388,8 +396,7 @@ t.test("nor is a receipt without files, or over a file that appeared", async (t)
   ] as const) {
     const dir = mkdtempSync(`${base}/x-`);
     const onStep = (step: string) => {
-      if (step === "move the receipt into place")
-        writeFileSync(`${dir}/${there}`, deadLock({ boot_id: "another machine" }));
+      if (step === "move the receipt into place") takenElsewhere(`${dir}/${there}`);
     };
     const work = withName(dir, "x", { onStep }, (held) => held.commit(alone.files, alone.receipt));
     t.equal(await refusal(work), code);
@@ -422,7 +429,8 @@ t.test("a lock names its owner from the moment that it is there", async (t) => {
   const seen: string[] = [];
   const watcher = watch(dir, (change, name) => seen.push(`${change} ${name}`));
   t.teardown(() => watcher.close());
-  await withName(dir, "x", {}, () => Promise.resolve());
+  // However long this process stands still, no sign of life is due meanwhile
+  await withName(dir, "x", { leaseMs: 3_600_000 }, () => Promise.resolve());
   writeFileSync(`${dir}/end`, "");
   await until("the last change is seen", () => seen.includes("rename end"));
   t.same(
