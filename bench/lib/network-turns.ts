@@ -40,10 +40,16 @@ export const readJson = (path: string): Record<string, unknown> =>
 export const radserve = (...args: string[]): string =>
   execFileSync(process.execPath, [join(root, "dist/src/main.js"), ...args], { encoding: "utf8" });
 
-/** Has a model that was imported serve, and write a SEG; the canary is of a series. */
+/**
+ * Has a model that was imported serve, and write a SEG; the canary is of a series. A start waits
+ * for it however long its trial takes.
+ */
 export function makeFinal(folder: string, series: string, changes: object = {}): void {
   const path = join(folder, "model.json");
-  writeFileSync(path, JSON.stringify({ ...readJson(path), ...changes, release: "active" }));
+  writeFileSync(
+    path,
+    JSON.stringify({ ...readJson(path), ...changes, release: "active", required: true }),
+  );
   radserve("models", "canary", folder, series);
   writeFileSync(path, JSON.stringify({ ...readJson(path), stage: "final" }));
 }
