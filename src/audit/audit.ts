@@ -132,10 +132,11 @@ export class Audit {
       isRetry = false;
       const group = this.#waiting.splice(0, MOST_TOGETHER);
       const outage = this.#outage;
-      const late = setTimeout(
-        () => this.#fail([...group, ...this.#waiting.splice(0)], undefined),
-        durations.auditLine,
-      );
+      let isLate = false;
+      const late = setTimeout(() => {
+        isLate = true;
+        this.#fail([...group, ...this.#waiting.splice(0)], undefined);
+      }, durations.auditLine);
       try {
         const trouble = outage && {
           kind: "trouble" as const,
@@ -151,7 +152,8 @@ export class Audit {
         isRetry = this.#outage !== undefined;
         for (const { resolve } of group) resolve();
       } catch (error) {
-        this.#fail(group, error);
+        // What took too long was refused then
+        this.#fail(isLate ? [] : group, error);
       } finally {
         clearTimeout(late);
       }

@@ -16,6 +16,7 @@ import { rename, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { monotonic } from "../base/monotonic.js";
 import { VERSION } from "../base/version.js";
@@ -48,7 +49,6 @@ const FLAGS =
   constants.O_NOFOLLOW;
 
 const LOCK_TRY_MS = 2;
-const LONGEST_LOCK_MS = 5_000;
 
 /** How much of a file's end is read at first to find its last line. */
 const TAIL_BYTES = 64 * 1024;
@@ -160,7 +160,7 @@ export class AuditChain {
 
   async #lock(): Promise<() => void> {
     const fd = this.#openLock();
-    const end = monotonic() + LONGEST_LOCK_MS;
+    const end = monotonic() + durations.auditLock;
     try {
       while (!lockDescriptor(fd)) {
         if (monotonic() > end) throw new Error("Another process holds the lock of the audit.");

@@ -21,6 +21,8 @@ export const durations = {
    * answer.
    */
   connectionLinger: 300,
+  /** On stop, what stood still for so long, of a body or an answer, is given up. */
+  stoppingPause: 5_000,
   /**
    * A connection that has been quiet for less is not closed for another: its request may be on the
    * way.
@@ -66,6 +68,8 @@ export const durations = {
   // The audit
   /** How long a line may take to be on the disk. Then what waits for it is refused. */
   auditLine: 10_000,
+  /** How long somebody waits for the lock of the audit, which others hold while they write. */
+  auditLock: 5_000,
   /** How often writing is tried while it fails and nobody asks for it. */
   auditRetry: 2_000,
   /**

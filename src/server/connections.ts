@@ -25,9 +25,6 @@ const LONGEST_UNREAD_MS = 30_000;
 /** Bytes of answers that may wait for their readers, over all connections. */
 const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
 
-/** While the server stops, what stood still for so long, of a body or an answer, is given up. */
-const LONGEST_PAUSE_MS = 5_000;
-
 interface ClientConnection {
   socket: Socket;
   /**
@@ -255,7 +252,7 @@ export class Connections {
         const bytes = bytesOf(connection);
         const movedAt = bytes === before.bytes ? before.movedAt : now;
         seen.set(connection, { bytes, movedAt });
-        return connection.active > 0 && now - movedAt < LONGEST_PAUSE_MS;
+        return connection.active > 0 && now - movedAt < durations.stoppingPause;
       });
       return moving.includes(true);
     };
@@ -267,7 +264,8 @@ export class Connections {
       for (const { socket, active, quietSince } of this.#open.values())
         if (active === 0 && monotonic() - Math.max(start, quietSince) >= durations.connectionLinger)
           socket.destroy();
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      // What came while this thread stood still is read before anybody is judged
+      await new Promise((resolve) => setTimeout(() => setImmediate(resolve), 20));
     }
   }
 }

@@ -29,10 +29,12 @@ import { durations, setDurations } from "../../src/base/durations.js";
 import { createLog } from "../../src/base/log.js";
 import { lockDescriptor } from "../../src/files/descriptor-lock.js";
 import { ADDON, needs } from "../support/needs.js";
-import { until } from "../support/until.js";
+import { LONGEST_WAIT_MS, until } from "../support/until.js";
 
 const skip = needs(ADDON);
 const log = createLog("silent");
+// Writers in one process wait for each other as long as a disk takes
+setDurations({ auditLock: LONGEST_WAIT_MS });
 const time = () => new Date().toISOString();
 const page = (subject: string) => ({ kind: "page" as const, subject, time: time() });
 
@@ -84,7 +86,8 @@ t.test("a chain", { skip }, async (t) => {
   await t.test("lines that waited over midnight stand in the file of their day", async (t) => {
     const place = await placeOf(t);
     const chain = chainOf(place);
-    const day = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString();
+    const now = Date.now();
+    const day = (days: number) => new Date(now - days * 86_400_000).toISOString();
     await chain.append([{ ...page("first"), time: day(3) }]);
     const waited = [3, 2, 2, 3, 1].map((days, i) => ({ ...page(`waited ${i}`), time: day(days) }));
     await chain.append(waited);
@@ -210,6 +213,25 @@ t.test("the audit", { skip }, async (t) => {
     await audit.close();
     t.match(lines(place).slice(-2), [{ subject: "late" }, { kind: "trouble", count: 1 }]);
     t.strictSame((await verified(place)).faults, []);
+  });
+
+  await t.test("counts once what took too long and then could not be written", async (t) => {
+    const place = await placeOf(t);
+    const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
+    const { auditLine, auditLock, auditRetry } = durations;
+    const short = 20;
+    setDurations({ auditLine: short, auditLock: 2 * short, auditRetry: short });
+    const lock = openSync(place.lock, constants.O_RDWR);
+    t.ok(lockDescriptor(lock));
+    await t.rejects(audit.record({ kind: "page", subject: "late" }), { code: "audit_failed" });
+    // Its writing has ended by then, and others have been tried
+    await delay(8 * short);
+    setDurations({ auditLine, auditLock, auditRetry });
+    closeSync(lock);
+    await until("the audit is whole", () => !audit.isFailing);
+    await audit.record({ kind: "page", subject: "kept" });
+    await audit.close();
+    t.match(lines(place).slice(-2), [{ kind: "trouble", count: 1 }, { subject: "kept" }]);
   });
 
   await t.test(

@@ -9,7 +9,7 @@ import { contractOf, routesOf } from "../../src/server/routes.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { ADDON, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { root, startServer, type TestServer } from "../support/server.js";
-import { LONGEST_WAIT_MS } from "../support/until.js";
+import { LONGEST_WAIT_MS, until } from "../support/until.js";
 
 const run = (program: string, words: string[], options: { env?: NodeJS.ProcessEnv } = {}) =>
   promisify(execFile)(program, words, { ...options, timeout: LONGEST_WAIT_MS });
@@ -28,6 +28,11 @@ async function served(
   const server = await startServer(place);
   t.teardown(() => server.stop());
   await server.logged(({ msg }) => msg === "models loaded");
+  // The programs ask once, and what other nodes see may be known a moment after a job has ended
+  await until(
+    "the server is ready",
+    async () => (await fetch(`${server.url}/health/ready`)).status === 200,
+  );
   return { server, given: [server.url, server.token, place.input, place.output] };
 }
 

@@ -28,7 +28,8 @@ t.test("decoder processes end with their server", { skip: needs(CONFINE) }, asyn
   await until("the decoder process has gone", () =>
     Promise.resolve(commandOf(decoder) === undefined),
   );
-  await until("another process serves", () => Promise.resolve(server.servingPid() !== first));
+  // By then the client knows, too, that the connection of before has ended
+  await server.logged(({ msg }) => /the serving process ended/.test(msg));
 
   t.match(await (await ask()).json(), { error: "no_model_accepts" });
   const [second = 0] = decodersOf(server.servingPid());

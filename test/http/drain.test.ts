@@ -6,7 +6,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { monotonic } from "../../src/base/monotonic.js";
 import { ctPlace, writeSlice } from "../support/bulk.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
+import { commandOf } from "../support/processes.js";
 import { makePlace, openBelow, PNG, startServer } from "../support/server.js";
 import { until } from "../support/until.js";
 
@@ -38,8 +40,11 @@ t.test("while it drains it answers", { skip: needs(ADDON) }, async (t) => {
   const page = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
   t.equal(page.status, 200);
   const ended = new Promise((resolve) => server.process.once("exit", resolve));
+  const serving = server.servingPid();
   server.process.kill("SIGKILL");
   await ended;
+  // It may write to the folders until it notices
+  await until("the serving process has gone", () => (commandOf(serving) ?? "") === "");
   place.remove();
 });
 
@@ -56,7 +61,12 @@ const UPLOAD_MS = 4_000;
 const PIECE_MS = 200;
 
 t.test("an upload that goes on is whole before it ends", { skip: needs(ADDON) }, async (t) => {
-  const place = makePlace({ RADSERVE_FILES_BY_HTTP: "upload", RADSERVE_MINIMUM_FREE_DISK: "0" });
+  const place = makePlace({
+    // Longer than the client ever stands still
+    ...withDurations({ stoppingPause: 60_000 }),
+    RADSERVE_FILES_BY_HTTP: "upload",
+    RADSERVE_MINIMUM_FREE_DISK: "0",
+  });
   const server = await startServer(place);
   const file = path.join(place.input, "late.png");
   const page = `${server.url}/files?${new URLSearchParams({ path: file }).toString()}`;

@@ -36,8 +36,14 @@ import {
 } from "../support/server.js";
 import { LONGEST_WAIT_MS, until } from "../support/until.js";
 
-const isAlive = (pid: number) =>
-  existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
+function isAlive(pid: number): boolean {
+  try {
+    return !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
+  } catch {
+    // It has gone, maybe while it was read
+    return false;
+  }
+}
 
 /** "" of a thread that has ended. */
 function nameOfThread(pid: number, thread: string): string {
@@ -149,8 +155,8 @@ async function reloadByCommand(t: Test, server: TestServer): Promise<void> {
   );
   const again = await radserve(place, "models", "reload", "--json");
   t.match(JSON.parse(again.stdout), {
-    added: [],
-    unchanged: [],
+    added: { length: 0 },
+    unchanged: { length: 0 },
     failed: [{ name: "tissue", kept: true }],
   });
   rmSync(path.join(models, "tissue"), { recursive: true });

@@ -192,11 +192,15 @@ t.test("certificates are replaced while requests flow", async (t) => {
   await until("the second certificate is shown", async () => (await shown(server)) === "second");
   const wrong = async () => {
     const { body } = await ask(server.port, "/health/ready", { tls: trusting });
-    const all = body["conditions"] as { condition: string }[];
+    const all = body["conditions"] as { condition: string; message: string }[];
     // The place has no models, which is one too
     return all.filter(({ condition }) => condition.startsWith("certificate"));
   };
   const refused = async (why: RegExp) => {
+    // A look may come between the two files of a pair, and the log may have said the same then
+    await until("they are refused", async () =>
+      (await wrong()).some(({ message }) => why.test(message)),
+    );
     const line = await server.logged((line) => why.test(String(line["reason"])));
     t.match(line, { level: "error", msg: /the previous ones stay in use/ });
     t.match(await wrong(), [{ condition: "certificate_refused", message: why }]);
@@ -217,7 +221,8 @@ t.test("certificates are replaced while requests flow", async (t) => {
   put(place, ca.issue("fourth"));
   server.process.kill("SIGHUP");
   await until("the fourth certificate is shown", async () => (await shown(server)) === "fourth");
-  t.strictSame(await wrong(), [], "what is in use is what lies there again");
+  // A look of before may end after the reload
+  await until("what is in use is what lies there again", async () => (await wrong()).length === 0);
   await until("enough was asked meanwhile", () => statuses.length > 20);
   flowing = false;
   await flows;
@@ -239,13 +244,13 @@ t.test("mTLS: every client shows a certificate", async (t) => {
   for (const maxVersion of ["TLSv1.2", "TLSv1.3"] as const) {
     await t.rejects(
       live({ maxVersion }),
-      /certificate required|handshake failure|ECONNRESET/i,
+      /certificate required|handshake failure|ECONNRESET|EPIPE|socket hang up|disconnected/i,
       "none",
     );
     const other = strangers.issue("client").pem;
     await t.rejects(
       live({ ...other, maxVersion }),
-      /ECONNRESET|socket hang up|disconnected|unknown ca/,
+      /ECONNRESET|EPIPE|socket hang up|disconnected|unknown ca/,
       "of another CA",
     );
     await t.rejects(live({ ...ca.issue("client", -1).pem, maxVersion }), /./, "expired");
