@@ -48,10 +48,12 @@ export const receptionIn = (
   folder: string,
   spool: Pick<Spool, "within">,
   interrupted: (place: SeriesPlace) => void = () => undefined,
+  closed: (place: SeriesPlace) => void = () => undefined,
 ): Reception =>
   new Reception({
     folder,
     within: (names, work) => spool.within(names, work),
     node: Promise.resolve("node"),
     interrupted,
+    closed,
   });

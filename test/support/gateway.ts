@@ -16,13 +16,12 @@ import { withDurations } from "./durations.js";
 import { CT, EXPLICIT } from "./dicom.js";
 import { slice } from "./series.js";
 import { issueToken, startServer, type Place } from "./server.js";
-import { until } from "./until.js";
+import { LONGEST_WAIT_MS, until } from "./until.js";
 
 export const STUDY = "1.2.3";
 
 /** Short enough that nobody waits. Objects of one association may come later on a busy machine. */
-export const QUIET_MS = 1_000;
-export const QUIET = `${QUIET_MS / 1_000}s`;
+export const QUIET = "1s";
 
 /**
  * A place whose server has a gateway, and the folders of its spool and results. @param change of
@@ -79,8 +78,8 @@ export const associate = (
     { host: "127.0.0.1", port, ...(tls === undefined ? {} : { tls }) },
     {
       mostData: 16_384,
-      pduTimeout: 20_000,
-      idleTimeout: 20_000,
+      pduTimeout: LONGEST_WAIT_MS,
+      idleTimeout: LONGEST_WAIT_MS,
       callingAe: "CT ONE",
       calledAe: "RADSERVE",
       contexts: [{ abstractSyntax: CT, transferSyntaxes: [EXPLICIT] }],
@@ -103,25 +102,17 @@ export function object(z: number, attributes: Record<string, string> = {}) {
 /** As `slice` names it. */
 export const instanceAt = (z: number) => `1.2.3.4.${Math.round(z * 1000) + 100_000}`;
 
-/**
- * Sends slices over one association, each of which must be kept.
- * @returns the longest time between the beginning of one and the end of the next, in milliseconds
- */
+/** Sends slices over one association, each of which must be kept. */
 export async function send(
   port: number,
   slices: readonly ReturnType<typeof object>[],
-): Promise<number> {
+): Promise<void> {
   const caller = await associate(port);
-  let [before, longest] = [Infinity, 0];
   for (const one of slices) {
-    const began = performance.now();
     const { status } = await caller.store(one);
     if (status !== 0) throw new Error(`The status is ${status}`);
-    longest = Math.max(longest, performance.now() - before);
-    before = began;
   }
   await caller.release();
-  return longest;
 }
 
 /** The jobs of received images, once there are so many; the newest first. */

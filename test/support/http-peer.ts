@@ -15,7 +15,8 @@ export async function httpPeer(
   answer: RequestListener,
 ): Promise<HttpPeer> {
   const listening = async (port: number) => {
-    const server = createServer(answer).listen(port, "127.0.0.1");
+    // A connection that it closes by itself may have the next request on the way
+    const server = createServer({ keepAliveTimeout: 0 }, answer).listen(port, "127.0.0.1");
     await once(server, "listening");
     return server;
   };

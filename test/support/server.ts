@@ -12,6 +12,7 @@ import {
   readFileSync,
   readlinkSync,
   realpathSync,
+  renameSync,
   rmSync,
   writeFileSync,
 } from "node:fs";
@@ -84,6 +85,23 @@ export function makePlace(extra: Record<string, string> = {}): Place {
     },
     remove: () => rmSync(directory, { recursive: true, force: true }),
   };
+}
+
+/**
+ * The clock of what is started of a place is one of its own. @returns sets it so many milliseconds
+ * before the machine's
+ */
+export function shiftClock({ directory, environment }: Place): (ms: number) => void {
+  const shift = path.join(directory, "shift");
+  const set = (ms: number) => {
+    writeFileSync(`${shift}.new`, String(ms));
+    renameSync(`${shift}.new`, shift);
+  };
+  set(0);
+  const clock = fileURLToPath(new URL("./shifted-clock.js", import.meta.url));
+  environment["TEST_CLOCK"] = shift;
+  environment["NODE_OPTIONS"] = `${environment["NODE_OPTIONS"] ?? ""} --import ${clock}`;
+  return set;
 }
 
 /** Ports that the kernel gives to nobody by itself: neither to clients, nor to who listens on 0. */

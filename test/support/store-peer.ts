@@ -313,6 +313,8 @@ async function calledBack(
   );
 }
 
+type Instead = { status: number; type?: string; body?: Buffer } | "hang" | undefined;
+
 export interface HttpFaults {
   /** Instead of storing: the status and the body of its answer. */
   post?: (
@@ -325,7 +327,7 @@ export interface HttpFaults {
     | "break"
     | undefined;
   /** Instead of giving an object. */
-  get?: (uid: string) => { status: number; type?: string; body?: Buffer } | "hang" | undefined;
+  get?: (uid: string) => Instead | Promise<Instead>;
   spoil?: (file: Buffer) => Buffer;
   lies?: boolean;
 }
@@ -344,7 +346,7 @@ export function webPeer(t: Test, faults: HttpFaults = {}, tls?: ServerOptions): 
   const serve = (request: IncomingMessage, response: ServerResponse) => {
     visits += 1;
     if (request.method === "POST") store(request, response).catch(() => response.destroy());
-    else give(request.url ?? "", response);
+    else void give(request.url ?? "", response);
   };
   async function store(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const boundary = /boundary=(\S+)/.exec(request.headers["content-type"] ?? "")?.[1] ?? "";
@@ -370,9 +372,9 @@ export function webPeer(t: Test, faults: HttpFaults = {}, tls?: ServerOptions): 
     response.writeHead(fault?.status ?? 200, fault?.headers);
     response.end(typeof body === "string" ? body : JSON.stringify(body));
   }
-  function give(url: string, response: ServerResponse): void {
+  async function give(url: string, response: ServerResponse): Promise<void> {
     const uid = url.split("/").at(-1) ?? "";
-    const fault = faults.get?.(uid);
+    const fault = await faults.get?.(uid);
     if (fault === "hang") return;
     if (fault !== undefined) {
       response
@@ -391,10 +393,8 @@ export function webPeer(t: Test, faults: HttpFaults = {}, tls?: ServerOptions): 
       response.end("\r\n--b1--\r\n");
     }
   }
-  return listening(
-    t,
-    tls === undefined ? createHttpServer(serve) : createHttpsServer(tls, serve),
-    objects,
-    () => visits,
-  );
+  const server = tls === undefined ? createHttpServer(serve) : createHttpsServer(tls, serve);
+  // A connection that it closes by itself may have the next request on the way
+  server.keepAliveTimeout = 0;
+  return listening(t, server, objects, () => visits);
 }

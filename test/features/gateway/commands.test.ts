@@ -120,7 +120,7 @@ await t.test("a changed file counts after SIGHUP, and a wrong one is told", asyn
   hangUp();
   const [job] = await jobsOnce(gateway, 1);
   t.match((await gateway.ended(job!.job_id)).counts, { succeeded: 1 });
-  t.notMatch(await conditions(), /gateway_file_refused/);
+  await until("no file is refused", async () => !/gateway_file_refused/.test(await conditions()));
   await send(gateway.port(), [object(2)]);
   await jobsOnce(gateway, 2);
   const ended = await gateway.server.told(({ msg }) => msg === "association ended", 2);

@@ -14,6 +14,7 @@ import {
   gatewayPlace,
   jobsOnce,
   object,
+  QUIET,
   startGateway,
 } from "../../support/gateway.js";
 import { HOUR_MS } from "../../support/held.js";
@@ -53,9 +54,11 @@ t.test(
   "a disk that fails while the spool is first looked at",
   { skip: needs(ADDON) },
   async (t) => {
+    // What is open keeps its series from being complete before the process is killed
+    const rule = { name: "all", quiet: QUIET, resend: QUIET, pause: "1h", output_folder: "OUT" };
     const { place, spool } = gatewayPlace(
       t,
-      {},
+      { rules: [rule] },
       withDurations({ gatewayRetry: 200, gatewayRetryMost: 500, spoolLook: HOUR_MS }),
     );
     const { fault } = failingDisk(place, spool);

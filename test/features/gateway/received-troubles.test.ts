@@ -1,12 +1,13 @@
 /** What is received while something is in the way: the audit, the port, another patient. */
 import { once } from "node:events";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer, type AddressInfo } from "node:net";
+import { createServer } from "node:net";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { linesOf, onSmallDisk } from "../../support/audit.js";
 import { withDurations } from "../../support/durations.js";
+import { HOUR_MS } from "../../support/held.js";
 import {
   associate,
   gatewayPlace,
@@ -17,7 +18,7 @@ import {
   startGateway,
   STUDY,
 } from "../../support/gateway.js";
-import { issueToken } from "../../support/server.js";
+import { freePort, issueToken } from "../../support/server.js";
 import { bodyOf, STOW_TYPE } from "../../support/stow.js";
 import { until } from "../../support/until.js";
 
@@ -73,9 +74,10 @@ await t.test(
 await t.test(
   "a port that another program has is a condition, and opens when it is free",
   async (t) => {
-    const other = createServer().listen(0, "127.0.0.1");
+    // One that no other program is given when it is free
+    const port = await freePort();
+    const other = createServer().listen(port, "127.0.0.1");
     await once(other, "listening");
-    const { port } = other.address() as AddressInfo;
     const { place } = gatewayPlace(t, { dicom: { port } });
     const gateway = await startGateway(t, place, false);
     const conditions = async () => {
@@ -118,7 +120,12 @@ await t.test(
     t.match(told, [{ where: /^ct1: study [0-9a-f]{16}$/, message: /1 object, .*PatientIDs/ }]);
     t.notMatch(JSON.stringify(told), STUDY);
     for (const folder of ["series", "marks", "again"])
-      rmSync(path.join(spool, folder, "ct1", STUDY), { recursive: true, force: true });
+      // The server may write into them meanwhile
+      rmSync(path.join(spool, folder, "ct1", STUDY), {
+        recursive: true,
+        force: true,
+        maxRetries: 10,
+      });
     await until("the condition has ended", async () => (await conflicts()).length === 0);
     t.match(await caller.store(series(3, "B")), { status: 0 });
     await caller.release();
@@ -273,7 +280,8 @@ await t.test("a token that STOW-RS refuses again and again is told until it reac
 });
 
 await t.test("refusals at one moment are one", async (t) => {
-  const { place } = gatewayPlace(t, {}, withDurations({ gatewayFigures: 20 }));
+  const lengths = { gatewayFigures: 20, refusalsApart: HOUR_MS };
+  const { place } = gatewayPlace(t, {}, withDurations(lengths));
   const gateway = await startGateway(t, place);
   for (let i = 0; i < 20; i++)
     await t.rejects(associate(gateway.port(), { callingAe: "OTHER" }), { message: /AE title/ });

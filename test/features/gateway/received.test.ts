@@ -14,7 +14,6 @@ import {
   jobsOnce,
   object,
   QUIET,
-  QUIET_MS,
   send,
   startGateway,
   STUDY,
@@ -25,18 +24,19 @@ import { until } from "../../support/until.js";
 const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.endsWith(".json"));
 
 /**
- * A server that three slices have come to, one soon after the other: where the machine stood still
- * between two, the series was quiet before it was whole, and another server gets another.
+ * A server that three slices have come to over one association, which keeps their series from being
+ * complete where the machine stands still between two.
  */
 async function withSeries(t: Test) {
-  for (let tries = 1; ; tries++) {
-    const { place, spool, results } = gatewayPlace(t);
-    const gateway = await startGateway(t, place);
-    const slices = [1, 2, 3].map((z) => object(z));
-    const longest = await send(gateway.port(), slices);
-    if (longest < QUIET_MS || tries === 5) return { gateway, place, spool, results };
-    await gateway.server.stop();
-  }
+  const { place, spool, results } = gatewayPlace(t, {
+    rules: [{ name: "all", quiet: QUIET, pause: "1h", output_folder: "OUT" }],
+  });
+  const gateway = await startGateway(t, place);
+  await send(
+    gateway.port(),
+    [1, 2, 3].map((z) => object(z)),
+  );
+  return { gateway, place, spool, results };
 }
 
 await t.test(
@@ -197,14 +197,21 @@ await t.test(
     const all = await grown();
     t.match(all, { series, objects: 4 });
     t.match((await started.ended(all!.job_id)).counts, { succeeded: 3 });
-    rmSync(path.join(spool, "marks/ct1", STUDY), { recursive: true });
+    const marks = path.join(spool, "marks/ct1", STUDY);
+    await until("nothing is written into the marks any more", () =>
+      [...series, "1.2.3.7"].every((one) =>
+        readFileSync(path.join(marks, `${one}.json`), "utf8").includes('"ended":true'),
+      ),
+    );
+    rmSync(marks, { recursive: true });
     for (const one of series.toReversed()) await send(started.port(), [of(1, one, "HEAD")]);
     t.equal((await grown())?.job_id, all!.job_id);
     for (const study of ["1.2.4", "..", "1.2.3%2F1.2.3.5"])
       t.match(await complete(study), { status: 404 }, study);
-    t.match(
-      await (await fetch(`${started.server.url}/metrics`)).text(),
-      /radserve_received_waiting\{for="rule"\} 1/,
+    await until("one series waits for a rule", async () =>
+      /radserve_received_waiting\{for="rule"\} 1/.test(
+        await (await fetch(`${started.server.url}/metrics`)).text(),
+      ),
     );
     // What nothing becomes of is seen, may be corrected, and goes as somebody asks
     const page = (method: "GET" | "POST", rest: string, token = started.server.token) =>

@@ -197,6 +197,12 @@ export class Arrivals {
     void add().catch(() => undefined);
   }
 
+  /** What has brought a series is over, and keeps it open no longer. */
+  closed(place: SeriesPlace): void {
+    if (this.#waits(place) === undefined) return;
+    this.#askAt(this.#studyOf(place), this.#quiet(place.peer));
+  }
+
   #waits({ peer, study, series }: SeriesPlace): WaitingSeries | undefined {
     return this.#studies.get(`${peer}/${study}`)?.series.get(series);
   }
@@ -431,15 +437,16 @@ export class Arrivals {
   }
 
   /** When (ms of `monotonic`) a series is complete for a rule. */
-  #readyAt({ one, looked: { reception } }: AskedSeries, rule: Rule): number {
+  #readyAt({ one, looked }: AskedSeries, rule: Rule): number {
     const [quiet, resend] = [rule.quiet * 1000, rule.resend * 1000];
     const pause = rule.pause === undefined ? QUIETS_OF_PAUSE * quiet : rule.pause * 1000;
     const open = this.options.reception.openUntil(one.place, pause);
-    // An object on its way comes later, and says so: until then it is looked at again and again
-    const isComing = open === Infinity || reception.elsewhere > 0;
+    // An object on its way comes later, and says so: until then it is looked at again and again.
+    // What was on its way when the series was looked at may have been lost since
+    const isComing = open === Infinity || looked.isComing;
     const quietAt = Math.max(one.last + quiet, isComing ? monotonic() + quiet : open);
     const most = this.#mostOf(one, quiet);
-    const { interruptedAt } = reception;
+    const { interruptedAt } = looked.reception;
     const resentAt = interruptedAt === undefined ? 0 : interruptedAt + resend;
     return Math.max(Math.min(quietAt, most), Math.min(resentAt, most + resend));
   }
@@ -769,12 +776,19 @@ export class Arrivals {
             "received images could not be removed; it is tried again",
           ),
         );
-      } else if (mark.jobs.some((job) => !job.ended))
-        await this.#marks.write(place, {
-          ...mark,
-          jobs: mark.jobs.map((job) => ({ ...job, ended: true })),
-        });
+      } else if (mark.jobs.some((job) => !job.ended)) await this.#noteEnd(place, mark.jobs);
     }
+  }
+
+  /** Notes that jobs have ended; the series may have become another job meanwhile. */
+  async #noteEnd(place: SeriesPlace, ended: readonly MarkedJob[]): Promise<void> {
+    const ids = new Set(ended.map(({ job_id }) => job_id));
+    await this.#inTurn(this.#studyOf(place), async () => {
+      const mark = await this.#marks.read(place);
+      if (mark === undefined) return;
+      const jobs = mark.jobs.map((job) => (ids.has(job.job_id) ? { ...job, ended: true } : job));
+      await this.#marks.write(place, { ...mark, jobs });
+    });
   }
 
   async #remove(place: SeriesPlace, names: readonly string[], why: string): Promise<void> {
@@ -786,6 +800,8 @@ export class Arrivals {
       { peer: place.peer, objects: names.length },
       `received images were removed: ${why}`,
     );
+    // What came meanwhile is another series
+    if ((await this.#reader.objects(place)).length > 0) this.#await(place);
   }
 }
 

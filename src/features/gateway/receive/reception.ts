@@ -74,6 +74,8 @@ export interface ReceptionOptions {
   node: Promise<string>;
   /** A series was interrupted that may have its job already. */
   interrupted: (place: SeriesPlace) => void;
+  /** What has brought a series is over. */
+  closed: (place: SeriesPlace) => void;
 }
 
 /** What one association or request has brought of a series. */
@@ -95,6 +97,8 @@ export class Reception {
   readonly #seen = new Map<string, number>();
   /** Notes that the disk could not take, by the folders of their studies. */
   readonly #unwritten = new Map<string, Set<string>>();
+  /** Transfers that are over, and whose notes the disk did not let go. */
+  readonly #left = new Set<string>();
   #hasBegun = false;
   /** How many transfers have begun. */
   #begun = 0;
@@ -128,19 +132,23 @@ export class Reception {
   }
 
   /**
-   * Forgets series of which nothing was kept, and nothing has come since.
+   * Forgets series of which nothing was kept, and nothing has come since; and notes that a disk did
+   * not let go before.
    * @param isOld of a time in milliseconds since 1970
    */
   async sweep(isOld: (at: number) => boolean): Promise<void> {
     for (const [peer, study] of await this.#studies())
       for (const [series, notes] of await this.notesOf(peer, study)) {
+        const left = notes.filter(({ kind, id }) => kind === "coming" && this.#left.has(id));
+        await this.#drop({ peer, study, series }, left.map(nameOf)).catch(() => undefined);
         const lies = path.join(this.options.folder, ...seriesPath(peer, study, series));
         if ((await namesIn(lies)).length > 0) continue;
         const times = notes.map(async (note) => {
           const found = await lstat(this.#path(peer, study, nameOf(note))).catch(
             ifMissing(undefined),
           );
-          return found?.mtimeMs ?? 0;
+          // What has gone meanwhile was no old one
+          return found?.mtimeMs ?? Infinity;
         });
         if (isOld(Math.max(...(await Promise.all(times)))))
           await this.forget({ peer, study, series });
@@ -262,21 +270,26 @@ export class Reception {
     this.options.interrupted(place);
   }
 
-  /** For transfers: one has ended. */
+  /** For transfers: one has ended. @throws what the disk says, once all of it is noted */
   async ended(transfer: Transfer, brought: readonly Brought[], isWhole: boolean): Promise<void> {
     this.#transfers.delete(transfer);
+    const drops: Promise<void>[] = [];
     for (const { place, fresh, before } of brought) {
       const { peer, study, series } = place;
       const coming: Note = { series, kind: "coming", id: transfer.id };
       // A kill now would forget what the disk could not take a note of
-      if (!this.#isUnwritten(place) && (isWhole || !fresh))
-        await this.#drop(place, [nameOf(coming), ...(isWhole ? before : [])]);
-      else {
+      if (!this.#isUnwritten(place) && (isWhole || !fresh)) {
+        this.options.closed(place);
+        const drop = this.#drop(place, [nameOf(coming), ...(isWhole ? before : [])]);
+        drops.push(drop);
+        await drop.catch(() => this.#left.add(transfer.id));
+      } else {
         const name = nameOf({ ...coming, kind: "broken" });
         await this.#change(peer, study, coming, "broken").catch(() => this.#remember(place, name));
         this.options.interrupted(place);
       }
     }
+    await Promise.all(drops);
   }
 
   /** Notes of what broke off of a series. */

@@ -141,6 +141,7 @@ const reception = new Reception({
   within: (names, work) => spool.within(names, work),
   node: nodeId(config.state_dir),
   interrupted: (place) => arrivals.interrupted(place),
+  closed: (place) => arrivals.closed(place),
 });
 const arrivals = new Arrivals({
   folder: settings.spool,

@@ -157,6 +157,7 @@ await t.test(
     );
     // As a share that is away, for whoever may write everywhere
     const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
+    await until("nothing is written there", () => readdirSync(queue).length === 0);
     rmSync(queue, { recursive: true });
     writeFileSync(queue, "");
     const output = path.join(place.output, "other");

@@ -199,6 +199,7 @@ await t.test("whoever stops listening ends the sending", async (t) => {
 
 await t.test("a rejected association is told in words", async (t) => {
   const server = createServer((socket) => {
+    socket.on("error", () => undefined);
     socket.once("data", () => socket.end(Buffer.from([3, 0, 0, 0, 0, 4, 0, 1, 1, 7])));
   }).listen(0, "127.0.0.1");
   t.teardown(() => server.close());

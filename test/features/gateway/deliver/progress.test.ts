@@ -73,6 +73,7 @@ t.test("what was not sent has failed in nothing", (t) => {
 });
 
 t.test("what connections are lost with lets others have a turn first", (t) => {
+  setDurations({ gatewayRetry: HOUR, gatewayRetryMost: 10 * HOUR });
   const one = sending(object(), { ...away, lost: true });
   t.match(one, { state: "waiting", tries: 0 });
   t.ok(pauseLeft(one) > durations.gatewayRetry, "longer than the pause of its destination");
@@ -121,7 +122,7 @@ t.test("a request that is older than the process is made once more", (t) => {
   ask(one);
   const { transactions } = one;
   t.equal(afterSilence(one, POLICY, Date.now() + 1000), undefined);
-  const late = afterSilence(one, POLICY, Date.now() - 1000);
+  const late = afterSilence(one, POLICY, Date.now() - HOUR);
   t.match(late, { state: "unproven" });
   apply(one, late!);
   t.same(one.transactions, transactions, "a report that comes later counts");

@@ -10,7 +10,14 @@ import {
   startWorker,
   writeSlices,
 } from "../../../support/bulk.js";
-import { deliveringPlace, deliveryOf, infer, listed, proven } from "../../../support/deliveries.js";
+import {
+  conditions,
+  deliveringPlace,
+  deliveryOf,
+  infer,
+  listed,
+  proven,
+} from "../../../support/deliveries.js";
 import { freePort, radserve } from "../../../support/server.js";
 import { webPacs } from "../../../support/web-pacs.js";
 import { until } from "../../../support/until.js";
@@ -58,7 +65,10 @@ await t.test(
         how: "wado-rs",
       })),
     );
-    t.same(readdirSync(path.join(place.input, "spool/deliveries")), []);
+    await until(
+      "the queue is empty, and nobody has a turn",
+      () => readdirSync(path.join(place.input, "spool/deliveries")).length === 0,
+    );
     // A queue that was lost is made again from what lies beside the receipts
     await pacs.stop();
     const again = await bulk.submit({
@@ -69,7 +79,7 @@ await t.test(
     });
     await bulk.ended(again);
     process.kill(bulk.server.servingPid(), "SIGKILL");
-    rmSync(path.join(place.input, "spool/deliveries"), { recursive: true });
+    rmSync(path.join(place.input, "spool/deliveries"), { recursive: true, maxRetries: 10 });
     t.match(await radserve(place, "deliver", "scan"), {
       status: 0,
       stdout: /^6 undelivered results/,
@@ -165,6 +175,7 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
     status: 0,
     stdout: /pacs +refused .*image\.dcm\.ct-tissue\.sr\.dcm +.*0122/,
   });
+  await until("it is a condition", async () => (await conditions(server)).length > 0);
   t.match(await radserve(place, "status"), { stdout: /delivery_set_aside/ });
   pacs.behave("keep");
   t.match(await radserve(place, "deliver", "retry", "--all"), {
@@ -172,6 +183,7 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
     stdout: /^1 set-aside object /m,
   });
   await until("the object is proven", () => proven(place));
+  await until("no delivery is listed", async () => (await listed(server)).length === 0);
   t.match(await radserve(place, "deliver", "list"), { status: 0, stderr: /Nothing is waiting/ });
   const receipt = path.join(place.output, "image.dcm.json");
   t.match(await radserve(place, "deliver", "verify", receipt), {

@@ -24,7 +24,7 @@ import { associate, instanceAt, object, STUDY } from "../../../support/gateway.j
 import { until } from "../../../support/until.js";
 
 const SR = "1.2.840.10008.5.1.4.1.1.88.33";
-/** Seconds: short, and longer than a step of a busy machine between two objects takes. */
+/** Seconds: short. What has to come together is held open meanwhile, however slow the machine is. */
 const QUIET = 0.3;
 const CONTEXTS = [
   { abstractSyntax: CT, transferSyntaxes: [EXPLICIT] },
@@ -48,7 +48,12 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
   const jobs: (Submission & { note: unknown; files: number })[] = [];
   /** Jobs that have no result. */
   const failed = new Set<string>();
-  const reception = receptionIn(folder, spool, (place) => arrivals.interrupted(place));
+  const reception = receptionIn(
+    folder,
+    spool,
+    (place) => arrivals.interrupted(place),
+    (place) => arrivals.closed(place),
+  );
   const book = new RuleBook(
     rules.map((one, i) => {
       const { pause, ...given } = one;
@@ -116,19 +121,51 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
   const { port } = listener.server.address() as AddressInfo;
   const called = (calledAe = "RADSERVE", more: { callingAe?: string } = {}) =>
     associate(port, { contexts: CONTEXTS, calledAe, ...more });
+  /**
+   * Nothing of a peer is complete before this has ended, as if it were sending something more: the
+   * process may stand still longer than QUIET between two objects.
+   */
+  const together = async <T>(work: () => Promise<T>, peer = "ct1"): Promise<T> => {
+    const more = reception.open(peer);
+    more.begins();
+    try {
+      return await work();
+    } finally {
+      await more.end(true);
+    }
+  };
   /** Objects over one association that is released. */
   const send = async (
     objects: readonly ReturnType<typeof object>[],
     title?: string,
     callingAe?: string,
-  ) => {
-    const caller = await called(title, callingAe === undefined ? {} : { callingAe });
-    for (const one of objects) {
-      const { status } = await caller.store(one);
-      if (status !== 0) throw new Error(`The status is ${status}`);
-    }
-    await caller.release();
-  };
+  ) =>
+    together(
+      async () => {
+        const caller = await called(title, callingAe === undefined ? {} : { callingAe });
+        for (const one of objects) {
+          const { status } = await caller.store(one);
+          if (status !== 0) throw new Error(`The status is ${status}`);
+        }
+        await caller.release();
+      },
+      callingAe === undefined ? "ct1" : "pacs",
+    );
+  /** Objects over an association that breaks off, once that is known. */
+  const sendPart = async (
+    objects: readonly ReturnType<typeof object>[],
+    over?: Awaited<ReturnType<typeof called>>,
+  ) =>
+    together(async () => {
+      const caller = over ?? (await called());
+      for (const one of objects) await caller.store(one);
+      caller.abort();
+      const place = { peer: "ct1", study: STUDY, series: "1.2.3.4" };
+      await until(
+        "it is known to have broken off",
+        async () => (await reception.broken(place)).length > 0,
+      );
+    });
   const made = (count: number) =>
     until(`${count} jobs are made`, () => jobs.length >= count && arrivals.figures.waiting === 0);
   const unmade = (count: number) =>
@@ -136,34 +173,43 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
       const { unmade: all, waiting } = arrivals.figures;
       return waiting === 0 && all.length >= count && all.map(({ why }) => why);
     });
-  return { folder, arrivals, jobs, failed, removed, called, send, made, unmade, close };
+  const ways = { called, send, sendPart, together };
+  return { folder, arrivals, jobs, failed, removed, ...ways, made, unmade, close };
 }
 
 const inSeries = (series: string, z: number, more: Record<string, string> = {}) =>
   object(z, { SeriesInstanceUID: series, SOPInstanceUID: `${series}.${z}`, ...more });
 
 await t.test("an object on its way keeps its series open, however slowly it comes", async (t) => {
-  const { called, send, jobs, made } = await opened(t, { rules: [{ pause: 0 }] });
+  const { called, send, together, jobs, made } = await opened(t, { rules: [{ pause: 0 }] });
   const caller = await called();
   const series = { StudyInstanceUID: STUDY, SeriesInstanceUID: "1.2.3.4" };
-  t.match(await caller.store(arrivingOf(1, 200, { attributes: series })), { status: 0 });
-  const gate: { open?: () => void } = {};
+  const gate: { open?: () => void; begins?: () => void } = {};
   const isOpen = new Promise<void>((resolve) => (gate.open = resolve));
+  const hasBegun = new Promise<void>((resolve) => (gate.begins = resolve));
   const slow = arrivingOf(2, 2_000_000, { attributes: series });
   async function* pieces() {
     let sent = 0;
     for await (const piece of slow.dataSet) {
-      if ((sent += piece.length) > 1_500_000) await isOpen;
+      if ((sent += piece.length) > 1_500_000) {
+        gate.begins?.();
+        await isOpen;
+      }
       yield piece;
     }
   }
-  const stored = caller.store({ ...slow, dataSet: pieces() });
+  const stored = await together(async () => {
+    t.match(await caller.store(arrivingOf(1, 200, { attributes: series })), { status: 0 });
+    const answer = caller.store({ ...slow, dataSet: pieces() });
+    await hasBegun;
+    return { answer };
+  });
   // Another peer's series would be quiet as long; this one comes later, and has its job before
   await send([inSeries("1.2.9", 1, { StudyInstanceUID: "1.2.4" })]);
   await until("the later series is a job", () => jobs.length > 0);
   t.match(jobs, [{ study: "1.2.4" }]);
   gate.open?.();
-  t.match(await stored, { status: 0 });
+  t.match(await stored.answer, { status: 0 });
   await caller.release();
   await made(2);
   t.match(jobs[1], { study: STUDY, files: 2, note: undefined });
@@ -177,16 +223,18 @@ await t.test("an association that is open keeps what it brought for its pause", 
   await until("the later series is a job", () => jobs.length > 0);
   t.match(jobs, [{ study: "1.2.4" }]);
   await caller.store(object(2));
+  // As the later series is a job, the pause of the other one was looked at again
+  await send([inSeries("1.2.9", 1, { StudyInstanceUID: "1.2.5" })]);
+  await until("the next series is a job", () => jobs.length > 1);
+  t.match(jobs[1], { study: "1.2.5" });
   await caller.release();
-  await made(2);
-  t.match(jobs[1], { files: 2, note: undefined });
+  await made(3);
+  t.match(jobs[2], { study: STUDY, files: 2, note: undefined });
 });
 
 await t.test("a part of a series is marked, until the rest of it has come", async (t) => {
-  const { called, send, jobs, made } = await opened(t, { rules: [{}] });
-  const first = await called();
-  for (const z of [1, 2, 3]) await first.store(object(z));
-  first.abort();
+  const { sendPart, send, jobs, made } = await opened(t, { rules: [{}] });
+  await sendPart([1, 2, 3].map((z) => object(z)));
   await made(1);
   const series = { "1.2.3.4": { objects: 0, associations: 1 } };
   t.match(jobs, [{ files: 3, note: { series } }]);
@@ -198,29 +246,28 @@ await t.test("a part of a series is marked, until the rest of it has come", asyn
 });
 
 await t.test("what was sent again whole within the time is no part", async (t) => {
-  const { called, send, jobs, made } = await opened(t, { rules: [{}] });
-  const first = await called();
-  await first.store(object(1));
-  first.abort();
-  await send([object(1), object(2)]);
+  const { sendPart, send, together, jobs, made } = await opened(t, { rules: [{}] });
+  await together(async () => {
+    await sendPart([object(1)]);
+    await send([object(1), object(2)]);
+  });
   await made(1);
   t.match(jobs, [{ files: 2, note: undefined }]);
 });
 
 await t.test("an association that goes on after a job is looked after again", async (t) => {
-  const { called, jobs, made } = await opened(t, { rules: [{ pause: 0 }] });
+  const { called, sendPart, jobs, made } = await opened(t, { rules: [{ pause: 0 }] });
   const caller = await called();
   await caller.store(object(1));
   await made(1);
   t.match(jobs, [{ files: 1, note: undefined }]);
-  await caller.store(object(2));
-  caller.abort();
+  await sendPart([object(2)], caller);
   await made(2);
   t.match(jobs[1], { files: 2, note: { series: { "1.2.3.4": { associations: 1 } } } });
 });
 
 await t.test("objects that were refused are remembered by their series", async (t) => {
-  const { called, send, jobs, made, folder } = await opened(t, {
+  const { called, send, together, jobs, made, folder } = await opened(t, {
     rules: [{}],
     mostBytes: 20_000,
   });
@@ -229,11 +276,13 @@ await t.test("objects that were refused are remembered by their series", async (
     PatientComments: "y".repeat(9_000),
     AdditionalPatientHistory: "z".repeat(9_000),
   });
-  const caller = await called();
-  t.match(await caller.store(object(1)), { status: 0 });
-  t.match(await caller.store(large), { status: 0xa700 });
-  t.match(await caller.store(object(1, { Manufacturer: "other" })), { status: 0x0111 });
-  await caller.release();
+  await together(async () => {
+    const caller = await called();
+    t.match(await caller.store(object(1)), { status: 0 });
+    t.match(await caller.store(large), { status: 0xa700 });
+    t.match(await caller.store(object(1, { Manufacturer: "other" })), { status: 0x0111 });
+    await caller.release();
+  });
   await made(1);
   t.match(jobs, [{ files: 1, note: { series: { "1.2.3.4": { objects: 1, associations: 0 } } } }]);
   await send([object(2)]);
@@ -314,10 +363,8 @@ await t.test("what a full disk takes no note of is remembered over a kill", asyn
 });
 
 await t.test("a rule may require that a series has come whole", async (t) => {
-  const { called, send, jobs, made, unmade } = await opened(t, { rules: [{ require: "whole" }] });
-  const first = await called();
-  await first.store(object(1));
-  first.abort();
+  const { sendPart, send, jobs, made, unmade } = await opened(t, { rules: [{ require: "whole" }] });
+  await sendPart([object(1)]);
   t.same(await unmade(1), ["not_whole"]);
   t.same(jobs, []);
   await send([object(1), object(2)]);
@@ -400,8 +447,10 @@ await t.test("the largest series of a study, and studies that lack one", async (
     when: [{ tag: "SeriesDescription", contains: [name], if_absent: "refuse" }],
   });
   const largest = await opened(t, { rules: [{ series: "largest" }] });
-  await largest.send([inSeries("1.2.3.1", 1)]);
-  await largest.send([1, 2].map((z) => inSeries("1.2.3.2", z)));
+  await largest.together(async () => {
+    await largest.send([inSeries("1.2.3.1", 1)]);
+    await largest.send([1, 2].map((z) => inSeries("1.2.3.2", z)));
+  });
   await largest.made(1);
   t.match(largest.jobs, [{ objects: 2, files: 2 }]);
   t.same(await largest.unmade(1), ["not_largest"]);
