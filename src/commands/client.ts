@@ -9,6 +9,7 @@ import type tls from "node:tls";
 import type { z } from "zod";
 import { clientSettings, type ClientSettings, type Config } from "../config.js";
 import { backOff, type BackOff } from "../base/back-off.js";
+import { durations } from "../base/durations.js";
 import { ConfigError, errorObjectSchema, errors, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 
@@ -58,9 +59,6 @@ function readPem(setting: "ca" | "cert" | "key", file: string | undefined): Reco
 /** Loaded only for a server that speaks TLS: it takes a tenth of the time of `radserve status`. */
 const tlsOfNode = () => process.getBuiltinModule("node:tls");
 const httpsOfNode = () => process.getBuiltinModule("node:https");
-
-/** How long a command at a terminal waits for all of its answers together. */
-export const LONGEST_ANSWER_MS = 4_000;
 
 export class Client {
   readonly #agent: http.Agent | https.Agent;
@@ -238,7 +236,7 @@ export class Client {
   #silent(): RadserveError {
     return new Unreachable(
       "model_unavailable",
-      `Expected an answer of the Radserve at ${this.url} within ${LONGEST_ANSWER_MS / 1000} s; it takes connections and does not answer, or the network loses them. Its process may be stopped, swapped out, or held by a share that is dead: look at it with ps (state T or D) and at dmesg, and restart it.`,
+      `Expected an answer of the Radserve at ${this.url} within ${durations.commandAnswer / 1000} s; it takes connections and does not answer, or the network loses them. Its process may be stopped, swapped out, or held by a share that is dead: look at it with ps (state T or D) and at dmesg, and restart it.`,
     );
   }
 

@@ -3,10 +3,10 @@
  * fix.
  */
 import type { Config } from "../config.js";
+import { durations } from "../base/durations.js";
 import { ConfigError } from "../base/errors.js";
 import { groupsBy } from "../base/groups.js";
 import { VERSION } from "../base/version.js";
-import { LONGEST_ANSWER_MS } from "./client.js";
 import { bad, checked, good, inTime, shared, type Diagnosis } from "./doctor/finding.js";
 import { folders, keys } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory, openFiles } from "./doctor/machine.js";
@@ -46,7 +46,7 @@ async function everything(given: Config, features: readonly Feature[]): Promise<
     look: () => Diagnosis[] | Promise<Diagnosis[]>,
     { needed = [state_dir, keys_dir], fix = report }: { needed?: string[]; fix?: string } = {},
   ) =>
-    reading(needed, () => inTime(name, checked(name, look, fix), LONGEST_ANSWER_MS), [
+    reading(needed, () => inTime(name, checked(name, look, fix), durations.commandAnswer), [
       bad(name, "not looked at, because a folder does not answer", "Mend the folder first."),
     ]);
   const [ofFolders, ofToken, ofCertificate, ofFeature, ofPort, ofDatabase, ofServer] =

@@ -1,10 +1,11 @@
 /** `radserve status`: the status of a running server. */
 import { z } from "zod";
+import { durations } from "../base/durations.js";
 import { asRadserveError } from "../base/errors.js";
 import type { Config } from "../config.js";
 import { conditionSchema, type Condition } from "../server/condition.js";
 import { modelListSchema } from "../server/model-list.js";
-import { LONGEST_ANSWER_MS, openClient } from "./client.js";
+import { openClient } from "./client.js";
 import { fleetStatus } from "./fleet.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
@@ -56,7 +57,7 @@ export async function status(
   { json = false, fleet = false }: JsonOption & { fleet?: boolean },
 ): Promise<ExitStatus> {
   if (fleet) return fleetStatus(config, { json });
-  const client = openClient(config, LONGEST_ANSWER_MS);
+  const client = openClient(config, durations.commandAnswer);
   const { url } = client;
   const health = await client.send("GET", "/health/ready");
   const ready = health.status === 200;

@@ -5,6 +5,7 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
+import { durations } from "../../base/durations.js";
 import { tried } from "../../base/errno.js";
 import { knownNodeId } from "../../files/node-id.js";
 import { inspectDatabase, type Queryable } from "../../jobs/database.js";
@@ -19,7 +20,7 @@ import type { Key } from "../../files/key-file.js";
 import { listen, type ListenAddress } from "../../server/listening.js";
 import { isRevoked } from "../../server/token-records.js";
 import { authenticate } from "../../server/tokens.js";
-import { LONGEST_ANSWER_MS, openClient } from "../client.js";
+import { openClient } from "../client.js";
 import type { Feature } from "../feature.js";
 import { conditionsOf, warningsOf } from "../status.js";
 import { advice, bad, good, type Diagnosis } from "./finding.js";
@@ -176,7 +177,7 @@ export async function bulkDatabase(
 /** The conditions that the running server of this state directory tells; none if no server runs. */
 export async function runningServer(config: Config): Promise<Diagnosis[]> {
   if (holderHere(config.state_dir) === undefined) return [];
-  const client = openClient(config, LONGEST_ANSWER_MS);
+  const client = openClient(config, durations.commandAnswer);
   try {
     const { body } = await client.send("GET", "/health/ready");
     const found = conditionsOf(body);
