@@ -13,7 +13,7 @@ import { HEADER, issuerKey, PATIENT, startIssuer, writeSignIn } from "../../supp
 import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { freePort, startServer } from "../../support/server.js";
-import { until } from "../../support/until.js";
+import { LONGEST_WAIT_MS, until } from "../../support/until.js";
 
 t.setTimeout(600_000);
 
@@ -111,7 +111,7 @@ t.test("a session that ends", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   const browser = await startBrowser(t);
   const open = async () => {
     const context = await browser.newContext();
-    context.setDefaultTimeout(60_000);
+    context.setDefaultTimeout(LONGEST_WAIT_MS);
     const page = await context.newPage();
     await page.goto(proxy.url);
     await page.getByRole("link", { name: "alice" }).click();

@@ -15,7 +15,7 @@ import { receiptOf, writeReceipt } from "../../support/receipts.js";
 import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { freePort, PNG, issueToken, root, startServer } from "../../support/server.js";
-import { until } from "../../support/until.js";
+import { LONGEST_WAIT_MS, until } from "../../support/until.js";
 
 /** Images of the job that is looked at while it runs. */
 const MANY = 1_000;
@@ -92,7 +92,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
 
   const browser = await startBrowser(t);
   const context = await browser.newContext();
-  context.setDefaultTimeout(60_000);
+  context.setDefaultTimeout(LONGEST_WAIT_MS);
   const page = await context.newPage();
   const complaints: string[] = [];
   page.on("pageerror", (error) => complaints.push(String(error)));
