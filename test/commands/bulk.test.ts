@@ -2,8 +2,9 @@
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { itemListSchema, jobListSchema, jobSchema } from "../../src/jobs/schema.js";
+import { hold } from "../support/bulk.js";
 import { ServingNode } from "../crash/lib/node.js";
 import { writeImages } from "../crash/lib/images.js";
 import { slay } from "../crash/lib/processes.js";
@@ -48,6 +49,20 @@ function breakSlice(input: string): () => void {
   return () => writeFileSync(file, whole);
 }
 
+/**
+ * A folder whose job stands until it is let go, however long whoever orders something about it
+ * takes.
+ */
+async function heldFolder(t: Test, count: number) {
+  const { input, output } = folder(count);
+  const release = await hold(
+    t,
+    path.join(output, "series-0"),
+    readdirSync(path.join(input, "series-0")),
+  );
+  return { input, output, release };
+}
+
 /** Resolves with the match as soon as a program has said what fits. */
 function said(child: ChildProcess, fits: RegExp): Promise<RegExpExecArray> {
   return new Promise((resolve, reject) => {
@@ -59,7 +74,8 @@ function said(child: ChildProcess, fits: RegExp): Promise<RegExpExecArray> {
     };
     child.stdout?.on("data", hear);
     child.stderr?.on("data", hear);
-    child.once("exit", () => reject(new Error(`It ended before it said ${fits}: ${text}`)));
+    // Not its exit: what it said last may still be in the pipe then
+    child.once("close", () => reject(new Error(`It ended before it said ${fits}: ${text}`)));
   });
 }
 
@@ -174,7 +190,7 @@ t.test("jobs: pages, states and what can be done to one", async (t) => {
 });
 
 t.test("jobs: pause, resume, cancel, retry", async (t) => {
-  const { input, output } = folder(200);
+  const { input, output, release } = await heldFolder(t, 60);
   const id = (await run("bulk", input, output, "--detach")).stdout.trim();
   t.match(JSON.parse((await run("jobs", "pause", id, "--json")).stdout), {
     state: "paused",
@@ -185,6 +201,7 @@ t.test("jobs: pause, resume, cancel, retry", async (t) => {
   t.match(await run("jobs", "cancel", id), { status: 0, stdout: /cancelled/ });
   const { counts } = await jobOf(id);
   t.ok(counts.cancelled > 0);
+  await release();
 
   const few = folder(2);
   const mend = breakSlice(few.input);
@@ -210,7 +227,7 @@ t.test("it waits for a server that starts again", async (t) => {
 });
 
 t.test("Ctrl-C without a terminal leaves the job alone", async (t) => {
-  const { input, output } = folder(100);
+  const { input, output, release } = await heldFolder(t, 60);
   const child = spawn(process.execPath, [main, "bulk", input, output], {
     env: client.environment,
     stdio: ["ignore", "pipe", "pipe"],
@@ -222,13 +239,14 @@ t.test("Ctrl-C without a terminal leaves the job alone", async (t) => {
   t.equal(await exit, 130);
   t.match(await jobOf(id), { state: "paused" });
   await run("jobs", "cancel", id);
+  await release();
 });
 
 t.test(
   "Ctrl-C on a terminal leaves the job alone, too",
   { skip: commandsAre("script") },
   async (t) => {
-    const { input, output } = folder(100);
+    const { input, output, release } = await heldFolder(t, 60);
     // exec: a shell in between would end by the signal too, and its status be told
     const words = [process.execPath, main, "bulk", input, output].map((word) => `'${word}'`);
     const child = spawn("script", ["-qec", ["exec", ...words].join(" "), "/dev/null"], {
@@ -244,6 +262,7 @@ t.test(
     t.equal(await exit, 130);
     t.match(await jobOf(id), { state: "paused" });
     await run("jobs", "cancel", id);
+    await release();
   },
 );
 

@@ -13,6 +13,8 @@ t.test("what passes is asked again, and what does not is told at once", async (t
     response.end(JSON.stringify({ error: "bad_request", message: "It came too slowly." }));
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
+  // One that ends a quiet connection just as the client asks again is another reason to wait
+  server.keepAliveTimeout = 0;
   t.teardown(() => server.close());
   const client = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, "token");
   const tried: string[] = [];
@@ -32,6 +34,8 @@ t.test("a proxy whose servers are away for a moment is asked again", async (t) =
     response.writeHead(status).end(text);
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
+  // One that ends a quiet connection just as the client asks again is another reason to wait
+  server.keepAliveTimeout = 0;
   t.teardown(() => server.close());
   const client = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, "token");
   await t.rejects(client.call(z.looseObject({}), "GET", "/"), {

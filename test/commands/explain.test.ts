@@ -5,6 +5,7 @@ import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { ERRORS, type ErrorCode } from "../../src/base/errors.js";
+import { linesOf } from "../support/audit.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { attributesOf, CT_SLICE, dicomFile, picture } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -108,6 +109,10 @@ t.test(
     ];
     for (const [code, image, more, headers] of single) {
       const id = await fails(code, image, more, headers);
+      // A refused token is answered before its line is on the disk
+      await until("the audit knows the request", () =>
+        linesOf(place).some(({ request_id }) => request_id === id),
+      );
       const [one] = await told(id);
       const { cause, remedy } = ERRORS[code];
       t.match(one, {

@@ -4,6 +4,7 @@
  * findings. It ends with its channel.
  */
 import { doctorFindings, statusOf } from "../../src/commands/doctor.js";
+import { setDurations } from "../../src/base/durations.js";
 import { FEATURES, readSettings } from "../../src/features.js";
 
 export interface DoctorTask {
@@ -11,6 +12,9 @@ export interface DoctorTask {
   /** The working directory. */
   directory: string;
 }
+
+// A database, or a program of one, may be slow to answer on a machine with much other work
+setDurations({ commandAnswer: 60_000 });
 
 process.on("message", ({ environment, directory }: DoctorTask) => {
   for (const name of Object.keys(process.env)) Reflect.deleteProperty(process.env, name);

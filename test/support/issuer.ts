@@ -4,6 +4,7 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import jwt from "jsonwebtoken";
 import type { Test } from "tap";
+import { withDurations } from "./durations.js";
 import { httpPeer } from "./http-peer.js";
 import { makePlace, type Place } from "./server.js";
 
@@ -75,13 +76,20 @@ export async function startIssuer(t: Test, ...keys: IssuerKey[]): Promise<Issuer
   return issuer;
 }
 
+/** The issuer is this process, or one beside it, and either may stand still for seconds. */
+export const PATIENT = { signInAnswer: 60_000 };
+
 /** A file of sign-in, and the settings that go with it. */
 export function signInPlace(
   issuer: Issuer,
   more: object = {},
   extra: Record<string, string> = {},
 ): Place {
-  const place = makePlace({ RADSERVE_TRUSTED_PROXIES: "127.0.0.2", ...extra });
+  const place = makePlace({
+    RADSERVE_TRUSTED_PROXIES: "127.0.0.2",
+    ...withDurations(PATIENT),
+    ...extra,
+  });
   const file = path.join(place.directory, "sign-in.json");
   place.environment["RADSERVE_SIGN_IN"] = file;
   writeSignIn(place, issuer, more);

@@ -4,6 +4,7 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { chromium, type Browser, type Page } from "playwright-core";
 import type { Test } from "tap";
+import { LONGEST_WAIT_MS } from "./until.js";
 
 export const CHROMIUM = "/usr/bin/chromium";
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -73,7 +74,7 @@ export async function signIn(
   { url, token }: { url: string; token: string },
   address = "",
 ): Promise<void> {
-  page.setDefaultTimeout(60_000);
+  page.setDefaultTimeout(LONGEST_WAIT_MS);
   await page.goto(`${url}/${address}`);
   await page.getByLabel("Token").fill(token);
   await page.getByRole("button", { name: "Sign in" }).click();

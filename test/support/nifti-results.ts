@@ -10,6 +10,7 @@ import { attributesOf, CT, dicomFile, type Attributes } from "./dicom.js";
 import { cross, plus, times, type Vector } from "./oblique.js";
 import { isRoot } from "./postgres.js";
 import { loadTestModel, type TestModel } from "./test-models.js";
+import { LONGEST_WAIT_MS } from "./until.js";
 
 export interface StackOptions {
   /** Direction cosines of a row and of a column; axial, where absent. */
@@ -126,7 +127,7 @@ export function runExport(state: string, ...words: string[]) {
   const { status, stdout, stderr } = spawnSync("setpriv", all, {
     encoding: "utf8",
     env,
-    timeout: 30_000,
+    timeout: LONGEST_WAIT_MS,
   });
   return { status, stdout, text: stdout + stderr };
 }

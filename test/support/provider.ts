@@ -9,6 +9,7 @@ import { TestCa } from "./certificates.js";
 import { startBrowser } from "./looks.js";
 import { blocksOf } from "./pages.js";
 import { freePort, startServer, type Place, type TestServer } from "./server.js";
+import { LONGEST_WAIT_MS } from "./until.js";
 
 const PAGE = "docs/page.md";
 /** A block of the page, with other places in it. */
@@ -87,7 +88,7 @@ export async function openBrowser(
 ): Promise<{ browser: Browser; context: BrowserContext; page: Page }> {
   const browser = await startBrowser(t);
   const context = await browser.newContext({ ignoreHTTPSErrors: true });
-  context.setDefaultTimeout(60_000);
+  context.setDefaultTimeout(LONGEST_WAIT_MS);
   return { browser, context, page: await context.newPage() };
 }
 

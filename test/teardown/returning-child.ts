@@ -49,7 +49,6 @@ function poolOf(): ThreadPool {
   });
 }
 
-const median = (times: number[]) => times.sort((a, b) => a - b)[times.length >> 1]!;
 const since = (start: number) => performance.now() - start;
 
 const loading: number[] = [];
@@ -73,4 +72,5 @@ for (let i = 0; i < Number(count); i++) {
   closing.push(since(stop) + i * Number(step));
   await again;
 }
-console.log((median(closing) / median(loading)).toFixed(2));
+// The shortest: a machine that stands still makes times longer alone
+console.log((Math.min(...closing) / Math.min(...loading)).toFixed(2));

@@ -216,8 +216,10 @@ t.test("one state directory, several things that happen", async (t) => {
     t.match(readFileSync(file, "utf8"), /ready to accept connections/);
     t.notMatch(readFileSync(file, "utf8"), /DOE/i);
 
-    appendFileSync(file, Buffer.alloc(9 * 1024 * 1024, "line\n"));
-    await until("the log is emptied", () => statSync(file).size === 0);
+    const many = 9 * 1024 * 1024;
+    appendFileSync(file, Buffer.alloc(many, "line\n"));
+    // Empty for a moment alone: a checkpoint is told there, for one
+    await until("the log is emptied", () => statSync(file).size < many);
     await postgres.stop();
     t.match(
       readFileSync(file, "utf8"),

@@ -10,6 +10,8 @@ import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { linesOf } from "../../support/audit.js";
+import { withDurations } from "../../support/durations.js";
+import { PATIENT } from "../../support/issuer.js";
 import { CHROMIUM } from "../../support/looks.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 import {
@@ -71,7 +73,10 @@ t.test("signed in by Apache and mod_auth_openidc", { skip }, async (t) => {
   const front = await freePort();
   const origin = `https://127.0.0.1:${front}`;
   const issuer = await startProvider(t, origin);
-  const place = makePlace({ RADSERVE_TRUSTED_PROXIES: "127.0.0.1" });
+  const place = makePlace({
+    RADSERVE_TRUSTED_PROXIES: "127.0.0.1",
+    ...withDurations(PATIENT),
+  });
   const places = {
     "https://login.hospital.example": issuer,
     "https://radserve.hospital.example": origin,

@@ -11,6 +11,8 @@ import path from "node:path";
 import type { BrowserContext, Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { linesOf } from "../../support/audit.js";
+import { withDurations } from "../../support/durations.js";
+import { PATIENT } from "../../support/issuer.js";
 import { CHROMIUM, look } from "../../support/looks.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 import { blocksOf } from "../../support/pages.js";
@@ -73,7 +75,10 @@ t.test("signed in by nginx and oauth2-proxy", { skip }, async (t) => {
   const origin = `https://127.0.0.1:${front}`;
   const issuer = await startProvider(t, origin);
   const host = new URL(issuer).host;
-  const place = makePlace({ RADSERVE_TRUSTED_PROXIES: "127.0.0.1" });
+  const place = makePlace({
+    RADSERVE_TRUSTED_PROXIES: "127.0.0.1",
+    ...withDurations(PATIENT),
+  });
   const places = {
     "https://login.hospital.example": issuer,
     "https%3A%2F%2Flogin.hospital.example": encodeURIComponent(issuer),

@@ -7,12 +7,13 @@ import path from "node:path";
 import type { Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { ctPlace, writeSlice } from "../../support/bulk.js";
+import { withDurations } from "../../support/durations.js";
 import { httpPeer } from "../../support/http-peer.js";
-import { HEADER, issuerKey, startIssuer, writeSignIn } from "../../support/issuer.js";
+import { HEADER, issuerKey, PATIENT, startIssuer, writeSignIn } from "../../support/issuer.js";
 import { CHROMIUM, look, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { freePort, startServer } from "../../support/server.js";
-import { until } from "../../support/until.js";
+import { LONGEST_WAIT_MS, until } from "../../support/until.js";
 
 t.setTimeout(600_000);
 
@@ -41,7 +42,9 @@ async function startProxy(t: Test, behind: number, sign: (name: string) => strin
     if (name !== undefined) {
       const headers = { ...request.headers, [HEADER]: sign(name) };
       const { method, url: at } = request;
-      const onward = http.request({ port: behind, path: at, method, headers }, (answer) => {
+      // Each over a connection of its own, which nobody ends while the next request is on its way
+      const to = { port: behind, path: at, method, headers, agent: false };
+      const onward = http.request(to, (answer) => {
         response.writeHead(answer.statusCode ?? 502, answer.headers);
         answer.pipe(response);
       });
@@ -87,6 +90,7 @@ t.test("a session that ends", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     RADSERVE_FILES_BY_HTTP: "view,upload",
     RADSERVE_TRUSTED_PROXIES: "127.0.0.1",
     RADSERVE_SIGN_IN: "",
+    ...withDurations(PATIENT),
     RADSERVE_PORT: String(await freePort()),
   });
   place.environment["RADSERVE_SIGN_IN"] = path.join(place.directory, "sign-in.json");
@@ -107,7 +111,7 @@ t.test("a session that ends", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   const browser = await startBrowser(t);
   const open = async () => {
     const context = await browser.newContext();
-    context.setDefaultTimeout(60_000);
+    context.setDefaultTimeout(LONGEST_WAIT_MS);
     const page = await context.newPage();
     await page.goto(proxy.url);
     await page.getByRole("link", { name: "alice" }).click();

@@ -5,6 +5,7 @@ import http from "node:http";
 import { text } from "node:stream/consumers";
 import t from "tap";
 import { schemaPath, signInSchemaText } from "../../../scripts/build-sign-in-schema.js";
+import { durations, setDurations, type Durations } from "../../../src/base/durations.js";
 import { doctor } from "../../../src/features/sign-in/doctor.js";
 import { linesOf } from "../../support/audit.js";
 import { withDurations } from "../../support/durations.js";
@@ -12,6 +13,7 @@ import {
   HEADER,
   issuerKey,
   ORIGIN,
+  PATIENT,
   signInPlace,
   startIssuer,
   writeSignIn,
@@ -75,6 +77,11 @@ t.test("who is signed in", async (t) => {
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const signed = (token: string, more: Headers = OWN) => ({ [HEADER]: token, ...more });
+  /** Its line in the audit, which comes after the answer. */
+  const refusalOf = (why: string, whose: string) =>
+    until(`the audit has the refusal ${why}`, () =>
+      linesOf(place).find(({ reason, subject }) => reason === why && subject === whose),
+    );
 
   await t.test("a person needs no token, and the audit says how they signed in", async (t) => {
     for (const one of [key, second]) {
@@ -186,10 +193,7 @@ t.test("who is signed in", async (t) => {
     const old = issuer.token(key, { exp: now() - 1 });
     t.match(await ask(server, "/models", signed(old)), refused("Token expired"));
     t.match(await ask(server, "/sign-in", signed(old)), refused("Token expired"));
-    t.match(
-      linesOf(place).find(({ reason, address }) => reason === "expired" && address === "127.0.0.2"),
-      { kind: "refused" },
-    );
+    t.match(await refusalOf("expired", "oidc:alice"), { kind: "refused", address: "127.0.0.2" });
     t.match(await ask(server, "/models", signed(issuer.token(key, { nbf: now() + 20 }))), {
       status: 200,
     });
@@ -221,10 +225,7 @@ t.test("who is signed in", async (t) => {
         { status: 403, body: { error: "role_missing", message: /in the claim groups/ } },
         JSON.stringify(groups),
       );
-    t.match(
-      linesOf(place).find(({ reason }) => reason === "role_missing"),
-      { kind: "refused", subject: "oidc:alice" },
-    );
+    t.match(await refusalOf("role_missing", "oidc:alice"), { kind: "refused" });
     t.match(await ask(server, "/models", as("readers")), { status: 200 }, "one as a text");
     const image = (groups: unknown) =>
       ask(server, "/single_inference", as(groups), {
@@ -290,10 +291,7 @@ t.test("who is signed in", async (t) => {
       t.equal(await seen("DELETE", `/bulk_inference/${id}`), changes, `DELETE, ${what}`);
       if (!loads) t.match(await ask(server, "/models", sent), forged, what);
     }
-    t.match(
-      linesOf(place).find(({ reason }) => reason === "other_site"),
-      { kind: "refused", subject: "oidc:alice" },
-    );
+    t.match(await refusalOf("other_site", "oidc:alice"), { kind: "refused" });
     const program = { Authorization: server.token, "Sec-Fetch-Site": "cross-site" };
     t.match(await ask(server, "/models", program), { status: 200 }, "no site can send a token");
   });
@@ -302,26 +300,32 @@ t.test("who is signed in", async (t) => {
 t.test("keys change, and are away", async (t) => {
   const [first, next] = [issuerKey("first"), issuerKey("next")];
   const issuer = await startIssuer(t, first);
-  const short = { signInAgain: 1, signInKeys: 50, signInAnswer: 500, signInKeysLast: 3_600_000 };
-  const place = signInPlace(issuer, {}, withDurations({ ...short, conditionsLook: 50 }));
-  const server = await startServer(place);
-  t.teardown(() => server.stop());
-  const asked = async (key: typeof first) =>
-    (await ask(server, "/models", { [HEADER]: issuer.token(key), ...OWN })).status;
-  t.equal(await asked(first), 200);
-  t.equal(await asked(next), 401);
+  const started = async (lengths: Partial<Durations>) => {
+    const more = { ...PATIENT, signInAgain: 0, conditionsLook: 50, ...lengths };
+    const server = await startServer(signInPlace(issuer, {}, withDurations(more)));
+    t.teardown(() => server.stop());
+    const asked = async (key: typeof first) =>
+      (await ask(server, "/models", { [HEADER]: issuer.token(key), ...OWN })).status;
+    const ready = async () =>
+      JSON.stringify((await ask(server, "/health/ready", {})).body["conditions"] ?? []);
+    return { asked, ready };
+  };
+  // Here keys are looked for by nobody but who has a token
+  const { asked: askedOnce } = await started({ signInKeys: 3_600_000 });
+  t.equal(await askedOnce(first), 200);
+  t.equal(await askedOnce(next), 401);
   issuer.shows = [first, next];
-  t.equal(await asked(next), 200, "a new key is looked for when a token names it");
+  t.equal(await askedOnce(next), 200, "a new key is looked for when a token names it");
+
+  const { asked, ready } = await started({ signInKeys: 50 });
+  t.equal(await asked(first), 200);
   issuer.shows = [next];
   await until("the old key holds no more", async () => (await asked(first)) === 401);
   issuer.shows = 500;
-  const ready = async () => (await ask(server, "/health/ready", {})).body["conditions"];
-  await until("ready says so", async () =>
-    JSON.stringify(await ready()).includes("sign_in_unavailable"),
-  );
+  await until("ready says so", async () => (await ready()).includes("sign_in_unavailable"));
   t.equal(await asked(next), 200, "known keys hold meanwhile");
   issuer.shows = [next];
-  await until("it is over", async () => !JSON.stringify(await ready()).includes("sign_in_"));
+  await until("it is over", async () => !(await ready()).includes("sign_in_"));
 });
 
 t.test("keys that nobody has seen", async (t) => {
@@ -346,7 +350,8 @@ t.test("keys that nobody has seen", async (t) => {
 t.test("one that is asked for too often is not asked again", async (t) => {
   const key = issuerKey("one");
   const issuer = await startIssuer(t, key);
-  const server = await startServer(signInPlace(issuer));
+  const place = signInPlace(issuer, {}, withDurations({ ...PATIENT, signInAgain: 3_600_000 }));
+  const server = await startServer(place);
   t.teardown(() => server.stop());
   for (const kid of ["a", "b", "c", "d", "e"]) {
     const headers = { [HEADER]: issuer.token(key, {}, { kid }), ...OWN };
@@ -388,6 +393,9 @@ t.test("without the setting nothing is believed", async (t) => {
 });
 
 t.test("doctor looks at the file and at the keys, of an address or of a file", async (t) => {
+  const before = { ...durations };
+  t.teardown(() => setDurations(before));
+  setDurations(PATIENT);
   const key = issuerKey("one");
   const issuer = await startIssuer(t, key);
   const place = signInPlace(issuer);

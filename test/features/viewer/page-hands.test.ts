@@ -118,7 +118,7 @@ t.test("hands and eyes", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
         { x: right.x, y: right.y + 40 },
       ],
     );
-    t.not(await moved(), was, "two fingers move it");
+    await until("two fingers move it", async () => (await moved()) !== was);
     t.match(await corner(page).innerText(), /W 400 L 40/, "and the window is as it was");
     await page.getByRole("button", { name: "Fit" }).tap();
     await page.getByRole("button", { name: "Zoom in" }).tap();
