@@ -78,10 +78,6 @@ export const durations = {
    */
   auditWindow: 60_000,
 
-  // Commands
-  /** How long a command at a terminal waits for all that it asks outside of its own process. */
-  commandAnswer: 4_000,
-
   // Models
   /**
    * Processor time in which the process that tries a model may look at its graphs, which takes

@@ -6,7 +6,7 @@ import { constants, type StatsFs } from "node:fs";
 import { access, stat } from "node:fs/promises";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { answersWithin } from "../base/waiting.js";
+import { within } from "../base/waiting.js";
 import { freeBytes, statfs } from "./disk.js";
 import { tryMakingLater } from "./durable-files.js";
 import { REFUSED } from "./path-judgement.js";
@@ -50,7 +50,7 @@ export async function patiently<T>(key: string, look: () => Promise<T>): Promise
   // Nobody may wait for it any more when it fails
   answer.catch(() => undefined);
   asked.set(key, answer);
-  return (await answersWithin(answer, durations.folderLook)) ? answer : undefined;
+  return (await within(answer, durations.folderLook)) ? answer : undefined;
 }
 
 /**

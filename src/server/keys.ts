@@ -20,7 +20,7 @@ import { REFUSED } from "../files/path-judgement.js";
 import { resultKeysIn } from "../results/receipt/seal.js";
 import { Revocations } from "./revocations.js";
 import { revokedIn } from "./token-records.js";
-import { answersWithin } from "../base/waiting.js";
+import { within } from "../base/waiting.js";
 
 /** Refuses a folder that has no usable key, saying what is wrong with each file. */
 function firstOf(folder: string, { keys: [first], problems }: FoundKeys): Key {
@@ -145,7 +145,7 @@ export class WatchedKeys implements Keyring {
    */
   async fresh(): Promise<void> {
     if (this.#slow || performance.now() - this.#lookedAt < durations.keysFresh) return;
-    const isAnswered = await answersWithin(this.#lookOnce(), durations.keysAnswer);
+    const isAnswered = await within(this.#lookOnce(), durations.keysAnswer);
     this.#slow = !isAnswered && this.#looking !== undefined;
   }
 
