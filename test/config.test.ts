@@ -38,7 +38,7 @@ t.test("defaults", (t) => {
   t.match(config, {
     port: 8500,
     host: "0.0.0.0",
-    input_roots: [],
+    input_roots: { length: 0 },
     providers: ["cpu"],
     grace_seconds: 30,
   });

@@ -169,7 +169,7 @@ t.test("models of parts", { skip: needs(ADDON) }, async (t) => {
     t.match(some.model("other"), {
       status: "not_accepted",
       reasons: [{ code: "labels_not_held" }],
-      labels: [],
+      labels: { length: 0 },
     });
     const found = (of: typeof body, label: string) =>
       of.findings.find((one) => one.label === label)?.volume?.voxels;

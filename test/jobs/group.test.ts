@@ -171,7 +171,7 @@ t.test("jobs and single requests", { skip: needs(ADDON) }, async (t) => {
     items: [{ error: { error: "series_invalid", details: { reason: "unreadable_slices" } } }],
   });
 
-  t.match(await bulk.ended(broken), { warnings: [] });
+  t.match(await bulk.ended(broken), { warnings: { length: 0 } });
   const notes = path.join(place.input, "notes");
   mkdirSync(notes);
   writeFileSync(path.join(notes, "README"), "no image");

@@ -74,7 +74,7 @@ t.test("a job of which nothing was done gets what the node has", async (t) => {
   t.match(await look(other), [{ id, subject: "x", pins: pinsOf("2.0"), before: pinsOf("1.0") }]);
   t.match(await shown(id), {
     pins: pinsOf("2.0"),
-    pinned_before: [],
+    pinned_before: { length: 0 },
     pinned_anew: [{ node: "has 2.0", before: pinsOf("1.0") }],
   });
   t.equal((await lease(pool, other, 2, false)).length, 2);
@@ -105,7 +105,7 @@ t.test("a job of which something was done, or runs, keeps what it has", async (t
   for (const ending of [DONE, FAILED, undefined]) {
     const { id, other } = await replacedAfter(ending);
     t.strictSame(await look(other), []);
-    t.match(await shown(id), { pins: pinsOf("1.0"), pinned_anew: [], begun: true });
+    t.match(await shown(id), { pins: pinsOf("1.0"), pinned_anew: { length: 0 }, begun: true });
   }
 });
 
@@ -180,13 +180,13 @@ t.test("whoever resumes a job has it go on, with what was done kept", async (t) 
   t.match(await shown(id), {
     pins: pinsOf("2.0"),
     pinned_before: [pinsOf("1.0")],
-    pinned_anew: [],
+    pinned_anew: { length: 0 },
   });
   const fresh = await job();
   await node("2.0");
   await pinAnew(pool, fresh, "asked", () => Promise.resolve(pinsOf("2.0")));
   t.match(await shown(fresh), {
-    pinned_before: [],
+    pinned_before: { length: 0 },
     pinned_anew: [{ node: "asked", before: pinsOf("1.0") }],
   });
 });

@@ -64,7 +64,7 @@ t.test("a version is replaced before a job has begun", { skip: needs(ADDON) }, a
       state: "completed",
       counts: { succeeded: IMAGES, failed: 0 },
       pinned: { models: { "ct-tissue": { version: "1.2.0" } } },
-      pinned_before: [],
+      pinned_before: { length: 0 },
       pinned_anew: [{ node: "works", before: { models: { "ct-tissue": { version: "1.0.0" } } } }],
       warnings: [{ code: "pinned_anew", message: /node works/ }],
     });
@@ -84,7 +84,7 @@ t.test("a version is replaced before a job has begun", { skip: needs(ADDON) }, a
     state: "paused",
     paused_reason: { code: "no_node_can_run", message: /^Images of the job are done/ },
     pinned: { models: { "ct-tissue": { version: "1.0.0" } } },
-    pinned_anew: [],
+    pinned_anew: { length: 0 },
     counts: { succeeded: waits.counts.succeeded },
   });
   t.strictSame(versionsIn(out("begun")), { "ct-tissue 1.0.0": waits.counts.succeeded });

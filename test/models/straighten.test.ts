@@ -298,7 +298,7 @@ t.test("through the whole use-case", { skip: needs(ADDON) }, async (t) => {
     writeFileSync(expected, encodeNpy({ dtype: "uint8", shape: [4, 4, 6], data: labels }));
     const tried = await command("models", "try", model, series, "--expect", expected);
     t.match(tried, {
-      reasons: [],
+      reasons: { length: 0 },
       comparison: { what: "labels", equal: true },
     });
     // A receipt's is over those of all runs of the model; here there was one.

@@ -111,8 +111,8 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
         name: "test-detector",
         status: "failed",
         error: { error: "output_invalid" },
-        findings: [],
-        outputs: [],
+        findings: { length: 0 },
+        outputs: { length: 0 },
       },
     ]);
     t.strictSame(readdirSync(folder).sort(), ["scan.json", "scan.test-classifier.sr.dcm"]);

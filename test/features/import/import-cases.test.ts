@@ -605,7 +605,7 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
       const { data } = await modelsImport(folder, engine(), { to });
       const { transpose_forward: axes } = plans as unknown as { transpose_forward: number[] };
       const orientation = axes.map((axis) => "SAR"[axis]).join("");
-      t.match(data, { gaps: [], manifest: { inputs: [{ orientation }] } }, reader);
+      t.match(data, { gaps: { length: 0 }, manifest: { inputs: [{ orientation }] } }, reader);
       await t.rejects(modelsImport(folder, engine(), { to: `${to}-2`, orientation: "SPL" }), {
         message: /--orientation: \w+ turns images to SAR: expected no other, found SPL/,
       });
@@ -620,7 +620,7 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
       mirror: "all",
     });
     t.match(data, {
-      gaps: [],
+      gaps: { length: 0 },
       manifest: {
         accepts: { formats: ["png"], photometric: ["MONOCHROME2"], dimensions: "2d" },
         inputs: [

@@ -211,7 +211,7 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
       const choices = { ...SPL, mirror: "0,2" };
       const { data } = await modelsImport(folder, engine(), { ...choices, to });
       t.match(data, {
-        gaps: [],
+        gaps: { length: 0 },
         manifest: {
           files: [{ path: "fold_0/model.onnx" }, { path: "fold_1/model.onnx" }],
           ensemble: {

@@ -59,7 +59,7 @@ t.test("a result that is not trusted", { skip: needs(ADDON) }, async (t) => {
       body: { trust: { trusted: false, why: "wrong_mac" } },
     });
     t.match((await get("/results/list")).body, {
-      results: [{ trust: { trusted: false }, models: [{ found: [] }] }],
+      results: [{ trust: { trusted: false }, models: [{ found: { length: 0 } }] }],
     });
     const explained = await radserve(place, "explain", receipt);
     t.match(explained.stdout, /result_untrusted/);

@@ -133,14 +133,18 @@ t.test("regions of ultrasound and PixelSpacing", async (t) => {
   const byRegion = { source: "SequenceOfUltrasoundRegions", patient: true };
   t.match(
     await of("0.5\\0.5", region(0.05)),
-    { spacing: pixel, regions: undefined, codes: [] },
+    { spacing: pixel, regions: undefined, codes: { length: 0 } },
     "they agree",
   );
-  t.match(await of("0.5\\0.5", region(0.05004)), { spacing: pixel, codes: [] }, "but for rounding");
+  t.match(
+    await of("0.5\\0.5", region(0.05004)),
+    { spacing: pixel, codes: { length: 0 } },
+    "but for rounding",
+  );
   t.match(await of("0.5\\0.5", region(0.0501)), { spacing: byRegion, codes: ["spacing_mismatch"] });
   t.match(
     await of("0.5\\0.5", region(0.05), region(0.05, { PhysicalUnitsXDirection: 4 })),
-    { spacing: undefined, regions: 2, codes: [] },
+    { spacing: undefined, regions: 2, codes: { length: 0 } },
     "one beside them is of time",
   );
   t.match(await of("0.5\\0.5", region(0.05), region(0.04)), {
@@ -150,7 +154,7 @@ t.test("regions of ultrasound and PixelSpacing", async (t) => {
   });
   t.match(await of("0.5\\0.5", region(0.05, { PhysicalUnitsXDirection: 4 })), {
     spacing: pixel,
-    codes: [],
+    codes: { length: 0 },
   });
   t.match(
     await of("0.5\\0.5", region(0.05, { RegionLocationMaxX1: 9 })),
@@ -187,7 +191,7 @@ t.test("regions of ultrasound and PixelSpacing", async (t) => {
   const spectrum = region(0.05, { RegionSpatialFormat: 3 });
   t.match(
     await of("0.5\\0.5", region(0.05), spectrum),
-    { spacing: byRegion, regions: 2, codes: [] },
+    { spacing: byRegion, regions: 2, codes: { length: 0 } },
     "PixelSpacing is not that of a spectrum",
   );
   t.match(
@@ -197,7 +201,7 @@ t.test("regions of ultrasound and PixelSpacing", async (t) => {
   );
   t.match(
     await of("0.5\\0.5", region(0.05), region(1, { RegionSpatialFormat: 5 })),
-    { spacing: pixel, regions: undefined, codes: [] },
+    { spacing: pixel, regions: undefined, codes: { length: 0 } },
     "graphics lie over the picture",
   );
 });

@@ -265,7 +265,7 @@ t.test("each label is measured by the region of the ultrasound image that holds 
     t.equal(got.measurements.length, areas.filter((area) => area !== undefined).length, name);
     t.match(
       got.warnings,
-      warning === undefined ? [] : [{ code: "partly_unmeasured", message: warning }],
+      warning === undefined ? { length: 0 } : [{ code: "partly_unmeasured", message: warning }],
       name,
     );
     t.equal(got.warnings.length, warning === undefined ? 0 : 1, name);
@@ -343,7 +343,7 @@ t.test("one finding a box, and one for each label that has none", (t) => {
 t.test("values are measurements; a heat map is neither", (t) => {
   const value: EngineOutput = { kind: "regression", tensor: "r", values: Float32Array.of(0.5) };
   t.match(one(regression, [], value), {
-    findings: [],
+    findings: { length: 0 },
     measurements: [{ name: "Ratio", value: 0.5 }],
   });
   const heat: EngineOutput = {

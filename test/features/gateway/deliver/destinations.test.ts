@@ -84,7 +84,7 @@ await t.test("a list says that others wait that its token may not see", async (t
   t.equal(stdout, "");
   t.match(stderr, /^1 result more waits or was set aside, of other subjects/);
   t.match(JSON.parse((await radserve(other, "deliver", "list", "--json")).stdout), {
-    deliveries: [],
+    deliveries: { length: 0 },
     hidden: 1,
   });
   for (const command of ["retry", "drop"])
@@ -212,7 +212,7 @@ await t.test(
     t.match(await asked("/deliveries/retry?destination=none"), { status: 404 });
     t.match(await asked("/deliveries/retry?destination=tmp&to=none&all=true"), { status: 404 });
     t.match(await asked("/deliveries/retry?destination=tmp"), {
-      body: { retried: 0, without_destination: 2, results: [] },
+      body: { retried: 0, without_destination: 2, results: { length: 0 } },
     });
     t.match(await asked("/deliveries/retry?destination=tmp&to=pacs"), {
       status: 400,
