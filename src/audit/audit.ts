@@ -144,9 +144,10 @@ export class Audit {
           ...outage,
         };
         await this.chain.append([...(trouble ? [trouble] : []), ...group.map(({ line }) => line)]);
-        if (outage !== undefined) {
-          this.#outage = undefined;
-          this.log.info({ count: outage.count }, "the audit is written again");
+        if (outage !== undefined && trouble !== undefined) {
+          const count = outage.count - trouble.count;
+          this.#outage = count > 0 ? { since: new Date().toISOString(), count } : undefined;
+          this.log.info({ count: trouble.count }, "the audit is written again");
         }
         // Their time was over before the disk had them: the next line says so
         isRetry = this.#outage !== undefined;

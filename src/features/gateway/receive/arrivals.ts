@@ -57,7 +57,7 @@ interface WaitingSeries {
   place: SeriesPlace;
   /** Objects that are known here; where there are more, another node receives, too. */
   known: number | undefined;
-  /** How often something came. */
+  /** How often something came, was interrupted, or ended. */
   arrivals: number;
   /** Since when, and when the last object came (ms of `monotonic`). */
   since: number;
@@ -186,6 +186,7 @@ export class Arrivals {
   interrupted(place: SeriesPlace): void {
     const known = this.#waits(place);
     if (known !== undefined) {
+      known.arrivals += 1;
       known.held = undefined;
       this.#await(place);
       return;
@@ -199,7 +200,9 @@ export class Arrivals {
 
   /** What has brought a series is over, and keeps it open no longer. */
   closed(place: SeriesPlace): void {
-    if (this.#waits(place) === undefined) return;
+    const known = this.#waits(place);
+    if (known === undefined) return;
+    known.arrivals += 1;
     this.#askAt(this.#studyOf(place), this.#quiet(place.peer));
   }
 
@@ -377,9 +380,10 @@ export class Arrivals {
     const quiet = this.#quiet(peer);
     const asked: AskedSeries[] = [];
     let next = Infinity;
+    // Of before the notes are read: what is interrupted after that stands in none of them
+    const waiting = [...study.series.values()].map((one) => ({ one, arrivals: one.arrivals }));
     const notes = await this.options.reception.notesOf(peer, study.study);
-    for (const one of study.series.values()) {
-      const { arrivals } = one;
+    for (const { one, arrivals } of waiting) {
       const looked = await this.#reader.looked(one.place, notes);
       const { length } = looked.names;
       if (length === 0) {
@@ -437,13 +441,14 @@ export class Arrivals {
   }
 
   /** When (ms of `monotonic`) a series is complete for a rule. */
-  #readyAt({ one, looked }: AskedSeries, rule: Rule): number {
+  #readyAt({ one, looked, arrivals }: AskedSeries, rule: Rule): number {
     const [quiet, resend] = [rule.quiet * 1000, rule.resend * 1000];
     const pause = rule.pause === undefined ? QUIETS_OF_PAUSE * quiet : rule.pause * 1000;
     const open = this.options.reception.openUntil(one.place, pause);
     // An object on its way comes later, and says so: until then it is looked at again and again.
-    // What was on its way when the series was looked at may have been lost since
-    const isComing = open === Infinity || looked.isComing;
+    // What has come, was lost or broke off since the series was looked at is seen by the next look
+    const wasComing = looked.interruption?.coming === true || one.arrivals !== arrivals;
+    const isComing = open === Infinity || wasComing;
     const quietAt = Math.max(one.last + quiet, isComing ? monotonic() + quiet : open);
     const most = this.#mostOf(one, quiet);
     const { interruptedAt } = looked.reception;
@@ -658,7 +663,9 @@ export class Arrivals {
       const leaving = await this.#reader.foldersIn(REMOVING, [() => true, ...ofSeries]);
       for (const [rule = "", peer = "", study = "", series = ""] of leaving) {
         const place = { peer, study, series };
-        await this.#alone(place, () => this.#removal.end(rule, place));
+        await this.#alone(place, () =>
+          this.#inTurn(this.#studyOf(place), () => this.#removal.end(rule, place)),
+        );
       }
       await this.#forgetRemoved();
       await reception.sweep((at) => this.options.clock.isOlder(at, this.#keep * 1000));
@@ -755,9 +762,9 @@ export class Arrivals {
   /** What becomes of series after their jobs were made, or none was. */
   async #lookAfter(settled: readonly Settled[]): Promise<void> {
     let removed = 0;
-    for (const { place, names, mark } of settled) {
-      const waits = this.#waits(place);
-      if (this.#closed || (waits !== undefined && waits.held === undefined)) continue;
+    for (const one of settled) {
+      const { place, names, mark } = one;
+      if (this.#closed || this.#isOpen(place)) continue;
       const states = await Promise.all(
         mark.jobs.map(async ({ ended, job_id }): Promise<JobEnd> =>
           ended ? "ended" : this.options.jobState(job_id),
@@ -770,7 +777,7 @@ export class Arrivals {
         // The others go with the next looks
         if (removed > 0 && removed + names.length > MOST_REMOVED) continue;
         removed += names.length;
-        await this.#remove(place, names, "their time is over").catch((error: unknown) =>
+        await this.#removeOld(one).catch((error: unknown) =>
           this.options.log.warn(
             { peer: place.peer, fault: faultForLog(error) },
             "received images could not be removed; it is tried again",
@@ -780,13 +787,29 @@ export class Arrivals {
     }
   }
 
+  /** More is to become of a series. */
+  #isOpen(place: SeriesPlace): boolean {
+    const waits = this.#waits(place);
+    return waits !== undefined && waits.held === undefined;
+  }
+
+  /** Removes a series whose time is over, unless it has become another job since it was looked at. */
+  async #removeOld({ place, names, mark }: Settled): Promise<void> {
+    await this.#inTurn(this.#studyOf(place), async () => {
+      const now = await this.#marks.read(place);
+      if (this.#isOpen(place) || JSON.stringify(now) !== JSON.stringify(mark)) return;
+      await this.#remove(place, names, "their time is over");
+    });
+  }
+
   /** Notes that jobs have ended; the series may have become another job meanwhile. */
   async #noteEnd(place: SeriesPlace, ended: readonly MarkedJob[]): Promise<void> {
     const ids = new Set(ended.map(({ job_id }) => job_id));
     await this.#inTurn(this.#studyOf(place), async () => {
       const mark = await this.#marks.read(place);
-      if (mark === undefined) return;
-      const jobs = mark.jobs.map((job) => (ids.has(job.job_id) ? { ...job, ended: true } : job));
+      const isNews = ({ job_id, ended }: MarkedJob) => ids.has(job_id) && !ended;
+      if (mark?.jobs.some(isNews) !== true) return;
+      const jobs = mark.jobs.map((job) => (isNews(job) ? { ...job, ended: true } : job));
       await this.#marks.write(place, { ...mark, jobs });
     });
   }
@@ -800,8 +823,9 @@ export class Arrivals {
       { peer: place.peer, objects: names.length },
       `received images were removed: ${why}`,
     );
-    // What came meanwhile is another series
-    if ((await this.#reader.objects(place)).length > 0) this.#await(place);
+    // What came meanwhile is another series; where it cannot be seen, the next look finds it
+    const left = await this.#reader.objects(place).catch(() => []);
+    if (left.length > 0) this.#await(place);
   }
 }
 

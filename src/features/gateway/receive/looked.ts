@@ -20,8 +20,6 @@ export interface Looked {
   /** Of those that took the place of damaged ones. */
   again: string[];
   reception: SeriesReception;
-  /** Some of it was on its way when it was looked at. */
-  isComing: boolean;
   notes: Parameters<Reception["of"]>[2];
   /** What its job's note says; undefined where it came whole. */
   interruption: Interruption | undefined;
@@ -77,18 +75,7 @@ export class SeriesReader {
         : undefined;
     const how = [...reception.notes, ...(isComing ? ["coming"] : [])];
     const objects = hashOf([...names, ...again, ...how]);
-    return {
-      place,
-      names,
-      again,
-      notes,
-      reception,
-      isComing,
-      interruption,
-      how,
-      objects,
-      mark,
-    };
+    return { place, names, again, notes, reception, interruption, how, objects, mark };
   }
 
   /** The facts of a series, of which most are known from when it was asked before. */

@@ -97,8 +97,6 @@ export class Reception {
   readonly #seen = new Map<string, number>();
   /** Notes that the disk could not take, by the folders of their studies. */
   readonly #unwritten = new Map<string, Set<string>>();
-  /** Transfers that are over, and whose notes the disk did not let go. */
-  readonly #left = new Set<string>();
   #hasBegun = false;
   /** How many transfers have begun. */
   #begun = 0;
@@ -139,8 +137,8 @@ export class Reception {
   async sweep(isOld: (at: number) => boolean): Promise<void> {
     for (const [peer, study] of await this.#studies())
       for (const [series, notes] of await this.notesOf(peer, study)) {
-        const left = notes.filter(({ kind, id }) => kind === "coming" && this.#left.has(id));
-        await this.#drop({ peer, study, series }, left.map(nameOf)).catch(() => undefined);
+        const place = { peer, study, series };
+        await this.#drop(place, this.#leftOf(place, notes)).catch(() => undefined);
         const lies = path.join(this.options.folder, ...seriesPath(peer, study, series));
         if ((await namesIn(lies)).length > 0) continue;
         const times = notes.map(async (note) => {
@@ -150,9 +148,18 @@ export class Reception {
           // What has gone meanwhile was no old one
           return found?.mtimeMs ?? Infinity;
         });
-        if (isOld(Math.max(...(await Promise.all(times)))))
-          await this.forget({ peer, study, series });
+        if (isOld(Math.max(...(await Promise.all(times))))) await this.forget(place);
       }
+  }
+
+  /** Notes of transfers of this process that are over, which the disk did not let go. */
+  #leftOf(place: SeriesPlace, notes: readonly Note[]): string[] {
+    // Until it can be noted that one broke off, its note is all that a process after this one has
+    if (this.#isUnwritten(place)) return [];
+    const open = new Set([...this.#transfers].map(({ id }) => id));
+    return notes
+      .filter(({ kind, id }) => kind === "coming" && this.#isOwn(id) && !open.has(id))
+      .map(nameOf);
   }
 
   /** An association or a request begins. */
@@ -272,24 +279,28 @@ export class Reception {
 
   /** For transfers: one has ended. @throws what the disk says, once all of it is noted */
   async ended(transfer: Transfer, brought: readonly Brought[], isWhole: boolean): Promise<void> {
-    this.#transfers.delete(transfer);
-    const drops: Promise<void>[] = [];
-    for (const { place, fresh, before } of brought) {
+    const faults: unknown[] = [];
+    const broken = new Set<Brought>();
+    for (const one of brought) {
+      const { place, fresh, before } = one;
       const { peer, study, series } = place;
       const coming: Note = { series, kind: "coming", id: transfer.id };
       // A kill now would forget what the disk could not take a note of
       if (!this.#isUnwritten(place) && (isWhole || !fresh)) {
-        this.options.closed(place);
-        const drop = this.#drop(place, [nameOf(coming), ...(isWhole ? before : [])]);
-        drops.push(drop);
-        await drop.catch(() => this.#left.add(transfer.id));
+        const names = [nameOf(coming), ...(isWhole ? before : [])];
+        await this.#drop(place, names).catch((fault: unknown) => faults.push(fault));
       } else {
         const name = nameOf({ ...coming, kind: "broken" });
         await this.#change(peer, study, coming, "broken").catch(() => this.#remember(place, name));
-        this.options.interrupted(place);
+        broken.add(one);
       }
     }
-    await Promise.all(drops);
+    // Until here what broke off counts as coming; only from here on does it keep nothing open
+    this.#transfers.delete(transfer);
+    for (const one of brought)
+      if (broken.has(one)) this.options.interrupted(one.place);
+      else this.options.closed(one.place);
+    if (faults.length > 0) throw faults[0];
   }
 
   /** Notes of what broke off of a series. */
@@ -301,11 +312,16 @@ export class Reception {
   async #drop({ peer, study }: SeriesPlace, names: readonly string[]): Promise<void> {
     if (names.length === 0) return;
     const folder = this.#path(peer, study);
-    for (const name of names) {
-      await removeFile(folder, name);
-      this.#seen.delete(`${peer}/${study}/${name}`);
-      this.#unwritten.get(`${peer}/${study}`)?.delete(name);
-    }
+    const faults: unknown[] = [];
+    for (const name of names)
+      try {
+        await removeFile(folder, name);
+        this.#seen.delete(`${peer}/${study}/${name}`);
+        this.#unwritten.get(`${peer}/${study}`)?.delete(name);
+      } catch (fault) {
+        faults.push(fault);
+      }
+    if (faults.length > 0) throw faults[0];
     await syncFolder(folder).catch(ifMissing(undefined));
     await removeEmpty(folder);
   }
@@ -354,6 +370,8 @@ export class Transfer {
   #last: SeriesPlace | undefined;
   /** The object that comes: undefined where none does, `place` where its head has not come. */
   #coming: { place?: SeriesPlace } | undefined;
+  /** It broke off, and is there until that is noted. */
+  #isBroken = false;
 
   constructor(
     readonly peer: string,
@@ -411,10 +429,11 @@ export class Transfer {
     // What has no head that can be read is of the series that came last; what names no series, of
     // none
     const place = this.#coming?.place ?? (code === "bad_request" ? undefined : this.#last);
-    this.#coming = undefined;
     // Another object of that UID lies there, and nothing is missing
     if (place !== undefined && sopInstanceUid !== undefined && code !== "file_exists")
       await this.reception.lost(place, sopInstanceUid);
+    // Until it is noted that it was lost, it is coming
+    this.#coming = undefined;
   }
 
   /** As `openUntil` of the reception says. */
@@ -425,7 +444,8 @@ export class Transfer {
       if (coming === undefined || keyOfPlace(coming) === keyOfPlace(place)) return Infinity;
     }
     const known = this.#brought.get(keyOfPlace(place));
-    return known === undefined ? 0 : known.at + pause;
+    if (known === undefined) return 0;
+    return this.#isBroken ? Infinity : known.at + pause;
   }
 
   forget(place: SeriesPlace): void {
@@ -435,6 +455,7 @@ export class Transfer {
   /** @param isWhole its peer ended it in order */
   async end(isWhole: boolean): Promise<void> {
     this.#coming = undefined;
+    this.#isBroken = !isWhole;
     await this.reception.ended(this, [...this.#brought.values()], isWhole);
   }
 }
