@@ -20,7 +20,6 @@ import { shared } from "../../src/commands/doctor/finding.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { TestCa } from "../support/certificates.js";
-import { withDurations } from "../support/durations.js";
 import { asNobody, Doctor, set, type Finding, type Planted } from "../support/doctor-faults.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { databaseUrl, sharedDatabase } from "../support/postgres.js";
@@ -645,7 +644,6 @@ t.test("the ports of the server itself are not taken", { skip: needs(ADDON) }, a
   await server.logged(({ msg }) => msg === "models loaded");
   await server.logged(({ msg }) => msg === "the port for DICOM is open");
   server.place.environment["RADSERVE_PORT"] = String(server.port);
-  Object.assign(server.place.environment, withDurations({ commandAnswer: 60_000 }));
   const { stdout, status } = await radserve(server.place, "doctor");
   t.match(stdout, `port: 127.0.0.1:${server.port}: this server runs there`);
   t.match(stdout, /gateway: port for DICOM, 127\.0\.0\.1:\d+: this server runs there/);

@@ -74,7 +74,7 @@ t.test("networks that take too much", { skip: needs(ADDON) }, async (t) => {
       return models.find(({ name }) => name === "endless-over")!.work!.started.routine;
     };
     const before = await begun();
-    const timeout = { timeout_ms: 1_500 };
+    const timeout = { timeout_ms: 5_000 };
     const endless = [1, 2, 3].map(() => ask("endless-over", "bright.dcm", server.token, timeout));
     // What runs may have ended at the next look, and what has begun stays counted
     await until("two of them run", async () => (await begun()) >= before + 2);

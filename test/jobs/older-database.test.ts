@@ -61,9 +61,14 @@ async function putBack(pool: Pool): Promise<void> {
 }
 
 async function lostAsTold(url: string): Promise<string | undefined> {
-  const { conditions = [] } = (await (await fetch(`${url}/health/ready`)).json()) as {
-    conditions?: { condition: string; message: string }[];
-  };
+  // Whoever is not asked about its conditions answers without them
+  const conditions = await until("the server tells its conditions", async () => {
+    const answer = (await (await fetch(`${url}/health/ready`)).json()) as {
+      conditions?: { condition: string; message: string }[];
+      details?: { conditions?: { condition: string; message: string }[] };
+    };
+    return answer.conditions ?? answer.details?.conditions;
+  });
   return conditions.find(({ condition }) => condition === "jobs_lost")?.message;
 }
 

@@ -51,7 +51,11 @@ t.test("an empty list or object, as a part of a pattern, matches every other", (
         (line) => `test/${name}:${line}`,
       ),
     );
-  t.strictSame(found, [], "Expected { length: 0 } for a list, and strictSame for an object.");
+  t.strictSame(
+    found,
+    [],
+    "Expected { length: 0 } for an empty list, Object for any object, strictSame for an empty one.",
+  );
   t.end();
 });
 

@@ -49,6 +49,6 @@ t.test("every operation has a name of its own and a tag, and no schema is false"
     return Object.values(properties).includes(false) || Object.values(value).some(forbidden);
   };
   t.notOk(forbidden(document));
-  t.match(document.paths["/bulk_inference"]?.["post"]?.responses, { 200: {}, 202: {} });
+  t.match(document.paths["/bulk_inference"]?.["post"]?.responses, { 200: Object, 202: Object });
   t.end();
 });

@@ -6,6 +6,7 @@ import { pino } from "pino";
 import type { Test } from "tap";
 import type { Logger } from "../../src/base/log.js";
 import { within } from "../../src/base/waiting.js";
+import { LONGEST_WAIT_MS } from "./until.js";
 import { urlOf, type MakerAnswer, type MakerData, type MakerTask } from "./run-database.js";
 
 export const silent: Logger = pino({ level: "silent" });
@@ -58,16 +59,17 @@ const LONGEST_CLOSE_MS = 5_000;
 
 /**
  * A database of the test's own for one or several nodes, by the URL that they are given.
- * @returns `pool` has no limits of time as a server's has: where a test stands still for seconds,
- * while one of its statements waits for another's lock, that is no failure
+ * @returns `pool` has none of a server's short limits of time: where a test stands still for
+ * seconds, while one of its statements waits for another's lock, that is no failure
  */
 export async function sharedDatabase(
   t: Test,
   options?: { empty?: boolean },
 ): Promise<{ pool: pg.Pool; url: string }> {
   const url = databaseUrl(t, options);
-  const pool = new pg.Pool({ connectionString: url });
+  const pool = new pg.Pool({ connectionString: url, query_timeout: LONGEST_WAIT_MS });
   pool.on("error", () => undefined);
+  pool.on("connect", (client) => client.on("error", () => undefined));
   await pool.query("select");
   t.teardown(() => within(pool.end(), LONGEST_CLOSE_MS));
   return { pool, url };

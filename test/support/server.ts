@@ -89,7 +89,7 @@ export function makePlace(extra: Record<string, string> = {}): Place {
 
 /**
  * The clock of what is started of a place is one of its own. @returns sets it so many milliseconds
- * before the machine's
+ * ahead of the machine's
  */
 export function shiftClock({ directory, environment }: Place): (ms: number) => void {
   const shift = path.join(directory, "shift");
@@ -141,8 +141,8 @@ export interface Ran {
 const ASKING = new Set(["status", "doctor"]);
 
 /**
- * The environment in which such a command waits as long as its test does: on a busy machine a server
- * may stand still for some seconds. A place that says how long it waits has its way.
+ * The environment in which such a command waits as long as its test does: on a busy machine a
+ * server may stand still for some seconds. A place that says how long it waits has its way.
  */
 function waiting({ environment }: Place): Record<string, string> {
   const said = JSON.parse(environment["TEST_DURATIONS"] ?? "{}") as Partial<Durations>;

@@ -75,8 +75,8 @@ export class SharedPostgres {
   }
 
   /**
-   * Puts it back in the place of the database, which nobody uses now: a session of a client that has
-   * gone may still be ending.
+   * Puts it back in the place of the database, which nobody uses now: a session of a client that
+   * has gone may still be ending.
    */
   restore(file: string): void {
     const other = this.url.replace(/\/postgres$/, "/template1");

@@ -18,7 +18,7 @@ import { holdHours } from "../../support/held.js";
 import { shiftClock } from "../../support/server.js";
 import { until } from "../../support/until.js";
 
-/** The mark of a series says that its job has ended; a fast job may have ended before it is there. */
+/** The mark of a series says that its job has ended; a fast job may have ended before it. */
 const saysEnded = (mark: string) =>
   existsSync(mark) && readFileSync(mark, "utf8").includes('"ended":true');
 

@@ -14,7 +14,7 @@ import { useResultKeys } from "../../../src/results/receipt/seal.js";
 import { receiptOf, writeReceipt } from "../../support/receipts.js";
 import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
-import { freePort, PNG, issueToken, root, startServer } from "../../support/server.js";
+import { freePort, PNG, issueToken, shiftClock, startServer } from "../../support/server.js";
 import { LONGEST_WAIT_MS, until } from "../../support/until.js";
 
 /** Images of the job that is looked at while it runs. */
@@ -79,12 +79,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     RADSERVE_JOB_REPORTS: "pictures",
   });
   // The clock of the server alone: a token that ends soon may end before somebody signs in with it
-  const clock = path.join(place.directory, "clock");
-  writeFileSync(clock, "0");
-  Object.assign(place.environment, {
-    TEST_CLOCK: clock,
-    NODE_OPTIONS: `--import ${path.join(root, "dist/test/support/shifted-clock.js")}`,
-  });
+  const setClock = shiftClock(place);
   let server = await startServer(place);
   t.teardown(() => server.stop());
   const at = (...parts: string[]) => path.join(place.input, ...parts);
@@ -561,7 +556,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await heading(other, /well|Ready/).waitFor();
     await other.getByRole("link", { name: "Over time" }).click();
     await other.getByText(/receipts\. The last week is compared/).waitFor();
-    writeFileSync(clock, String(2 * 3_600_000));
+    setClock(2 * 3_600_000);
     await other.getByRole("alert").getByText("Token expired").waitFor();
     t.ok(await other.getByLabel("Token", { exact: true }).isVisible(), "another can be given");
     t.equal(await other.evaluate("sessionStorage.length"), 0);

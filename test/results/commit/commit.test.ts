@@ -222,8 +222,8 @@ const deadLock = (change: object) =>
   });
 
 /**
- * Another machine takes a name. Its file is another one: whoever had the name before writes signs of
- * life into that which is gone.
+ * Another machine takes a name. Its file is another one: whoever had the name before writes signs
+ * of life into that which is gone.
  */
 function takenElsewhere(file: string): void {
   rmSync(file, { force: true });

@@ -793,7 +793,7 @@ export class Arrivals {
     return waits !== undefined && waits.held === undefined;
   }
 
-  /** Removes a series whose time is over, unless it has become another job since it was looked at. */
+  /** Removes a series whose time is over, unless it has become another job since that was seen. */
   async #removeOld({ place, names, mark }: Settled): Promise<void> {
     await this.#inTurn(this.#studyOf(place), async () => {
       const now = await this.#marks.read(place);

@@ -24,7 +24,7 @@ import { associate, instanceAt, object, STUDY } from "../../../support/gateway.j
 import { until } from "../../../support/until.js";
 
 const SR = "1.2.840.10008.5.1.4.1.1.88.33";
-/** Seconds: short. What has to come together is held open meanwhile, however slow the machine is. */
+/** Seconds: short. What has to come together is held open meanwhile, on slow machines too. */
 const QUIET = 0.3;
 const CONTEXTS = [
   { abstractSyntax: CT, transferSyntaxes: [EXPLICIT] },
