@@ -8,8 +8,10 @@ import {
 } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { request, type IncomingMessage } from "node:http";
 import { availableParallelism, cpus, tmpdir } from "node:os";
 import { join } from "node:path";
+import { json } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
 
@@ -161,12 +163,14 @@ export async function startServer(
     },
     postmaster: () => postmasterOf(databaseFolders(state).data),
     async post(body) {
-      const response = await fetch(`${url}/single_inference`, {
+      // fetch waits five minutes for an answer; all networks of a body take longer
+      const asked = request(`${url}/single_inference`, {
         method: "POST",
         headers: { Authorization: token, "Content-Type": "application/json" },
-        body: JSON.stringify(body),
       });
-      return { status: response.status, body: await response.json() };
+      asked.end(JSON.stringify(body));
+      const [answer] = (await once(asked, "response")) as [IncomingMessage];
+      return { status: answer.statusCode ?? 0, body: await json(answer) };
     },
     async restart() {
       await end();
