@@ -132,11 +132,11 @@ export class Audit {
       isRetry = false;
       const group = this.#waiting.splice(0, MOST_TOGETHER);
       const outage = this.#outage;
-      let isLate = false;
-      const late = setTimeout(() => {
-        isLate = true;
-        this.#fail([...group, ...this.#waiting.splice(0)], undefined);
-      }, durations.auditLine);
+      // What takes too long is refused, whatever becomes of its lines
+      const late = setTimeout(
+        () => this.#fail([...group.splice(0), ...this.#waiting.splice(0)], undefined),
+        durations.auditLine,
+      );
       try {
         const trouble = outage && {
           kind: "trouble" as const,
@@ -153,8 +153,7 @@ export class Audit {
         isRetry = this.#outage !== undefined;
         for (const { resolve } of group) resolve();
       } catch (error) {
-        // What took too long was refused then
-        this.#fail(isLate ? [] : group, error);
+        this.#fail(group, error);
       } finally {
         clearTimeout(late);
       }
