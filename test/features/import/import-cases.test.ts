@@ -601,7 +601,7 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
     for (const reader of ["NibabelIOWithReorient", "SimpleITKIOWithReorient"]) {
       const changed = { ...plans, image_reader_writer: reader };
       writeFileSync(join(folder, "plans.json"), JSON.stringify(changed));
-      const to = join(folder, reader);
+      const to = join(folder, reader.toLowerCase());
       const { data } = await modelsImport(folder, engine(), { to });
       const { transpose_forward: axes } = plans as unknown as { transpose_forward: number[] };
       const orientation = axes.map((axis) => "SAR"[axis]).join("");
