@@ -215,6 +215,36 @@ t.test("the audit", { skip }, async (t) => {
     t.strictSame((await verified(place)).faults, []);
   });
 
+  await t.test("tells of what took too long while the end of an outage was written", async (t) => {
+    const place = await placeOf(t);
+    const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
+    const { auditLine, auditRetry } = durations;
+    // Nothing but what is recorded here is written
+    setDurations({ auditRetry: LONGEST_WAIT_MS });
+    rmSync(place.folder, { recursive: true });
+    await t.rejects(audit.record({ kind: "page", subject: "lost" }), { code: "audit_failed" });
+    mkdirSync(place.folder);
+    const lock = openSync(place.lock, constants.O_RDWR);
+    t.ok(lockDescriptor(lock));
+    setDurations({ auditLine: 20 });
+    await Promise.all(
+      ["late", "later"].map((subject) =>
+        t.rejects(audit.record({ kind: "page", subject }), { code: "audit_failed" }),
+      ),
+    );
+    setDurations({ auditLine, auditRetry });
+    closeSync(lock);
+    await until("the audit is whole", () => !audit.isFailing);
+    await audit.close();
+    t.match(lines(place).slice(-4), [
+      { kind: "trouble", count: 1 },
+      { subject: "late" },
+      { subject: "later" },
+      { kind: "trouble", count: 2 },
+    ]);
+    t.strictSame((await verified(place)).faults, []);
+  });
+
   await t.test("counts once what took too long and then could not be written", async (t) => {
     const place = await placeOf(t);
     const audit = await Audit.open(place.stateDir, { kind: "start" }, log);

@@ -102,8 +102,8 @@ interface Settled {
 interface AskedSeries {
   one: WaitingSeries;
   looked: Looked;
-  /** Of when it was looked at. */
-  arrivals: number;
+  /** Of before it was looked at; undefined where it came only then. */
+  arrivals: number | undefined;
   /** Undefined where it is not quiet yet. */
   taking: readonly Rule[] | undefined;
 }
@@ -381,9 +381,10 @@ export class Arrivals {
     const asked: AskedSeries[] = [];
     let next = Infinity;
     // Of before the notes are read: what is interrupted after that stands in none of them
-    const waiting = [...study.series.values()].map((one) => ({ one, arrivals: one.arrivals }));
+    const before = new Map([...study.series.values()].map((one) => [one, one.arrivals]));
     const notes = await this.options.reception.notesOf(peer, study.study);
-    for (const { one, arrivals } of waiting) {
+    // With those that come meanwhile: a rule for studies waits for them
+    for (const one of study.series.values()) {
       const looked = await this.#reader.looked(one.place, notes);
       const { length } = looked.names;
       if (length === 0) {
@@ -400,7 +401,7 @@ export class Arrivals {
       const taking = isQuiet
         ? this.#reader.rules.taking(await this.#reader.factsOf(looked, one.facts))
         : undefined;
-      asked.push({ one, looked, arrivals, taking });
+      asked.push({ one, looked, arrivals: before.get(one), taking });
     }
     return { asked, next };
   }

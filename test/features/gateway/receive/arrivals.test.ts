@@ -3,7 +3,7 @@
  * and by rules whose answer depends neither on the order nor on a restart.
  */
 import { once } from "node:events";
-import { existsSync, readFileSync, readdirSync, rmdirSync } from "node:fs";
+import { existsSync, readFileSync, readdirSync, renameSync, rmdirSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -41,6 +41,18 @@ interface Options {
   mostBytes?: number;
 }
 
+/** What comes to it goes on when the test opens it. */
+class Gate {
+  isReached = false;
+  open: () => void = () => undefined;
+  readonly #isOpen = new Promise<void>((resolve) => (this.open = resolve));
+
+  async pass(): Promise<void> {
+    this.isReached = true;
+    await this.#isOpen;
+  }
+}
+
 /** A port for DICOM, the spool behind it, and the jobs that are made of what comes. */
 async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 1e7 }: Options) {
   const folder = known ?? t.testdir();
@@ -48,9 +60,24 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
   const jobs: (Submission & { note: unknown; files: number })[] = [];
   /** Jobs that have no result. */
   const failed = new Set<string>();
+  const gates = new Map<string, Gate>();
+  /**
+   * Holds the reading of an object's file for the rules, by its name; the question for the state of
+   * a job, by its id; or the writing of notes of a study, by their folder in the spool.
+   */
+  const hold = (what: string): Gate => {
+    const made = new Gate();
+    gates.set(what, made);
+    return made;
+  };
   const reception = receptionIn(
     folder,
-    spool,
+    {
+      within: async (names, work) => {
+        await gates.get(names.join("/"))?.pass();
+        return spool.within(names, work);
+      },
+    },
     (place) => arrivals.interrupted(place),
     (place) => arrivals.closed(place),
   );
@@ -62,6 +89,11 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
       return { ...parsed, quiet: QUIET, resend: 2 * QUIET, pause };
     }),
   );
+  const read = book.read.bind(book);
+  book.read = async (file) => {
+    await gates.get(path.basename(file))?.pass();
+    return read(file);
+  };
   const removed: number[] = [];
   const arrivals = new Arrivals({
     folder,
@@ -81,7 +113,10 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
       });
       return Promise.resolve(`job${jobs.length}`);
     },
-    jobState: (id) => Promise.resolve(failed.has(id) ? "failed" : "ended"),
+    jobState: async (id) => {
+      await gates.get(id)?.pass();
+      return failed.has(id) ? "failed" : "ended";
+    },
     removing: ({ objects }) => {
       removed.push(objects);
       return Promise.resolve();
@@ -174,11 +209,18 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
       return waiting === 0 && all.length >= count && all.map(({ why }) => why);
     });
   const ways = { called, send, sendPart, together };
-  return { folder, arrivals, jobs, failed, removed, ...ways, made, unmade, close };
+  const parts = { folder, arrivals, reception, jobs, failed, removed, hold };
+  return { ...parts, ...ways, made, unmade, close };
 }
 
 const inSeries = (series: string, z: number, more: Record<string, string> = {}) =>
   object(z, { SeriesInstanceUID: series, SOPInstanceUID: `${series}.${z}`, ...more });
+
+/**
+ * Two series of a study, of which the first is asked about first, and has the last object: once
+ * that is quiet, both are.
+ */
+const interleaved = () => [inSeries("1.2.3.4", 1), inSeries("1.2.3.5", 1), inSeries("1.2.3.4", 2)];
 
 await t.test("an object on its way keeps its series open, however slowly it comes", async (t) => {
   const { called, send, together, jobs, made } = await opened(t, { rules: [{ pause: 0 }] });
@@ -253,6 +295,65 @@ await t.test("what was sent again whole within the time is no part", async (t) =
   });
   await made(1);
   t.match(jobs, [{ files: 2, note: undefined }]);
+});
+
+await t.test("what breaks off while it is asked about is no whole series", async (t) => {
+  const { called, sendPart, hold, jobs, made } = await opened(t, { rules: [{ pause: 3600 }] });
+  const reading = hold("1.2.3.4.2.dcm");
+  const caller = await called();
+  for (const one of interleaved()) t.match(await caller.store(one), { status: 0 });
+  await until("the first series is asked about", () => reading.isReached);
+  await sendPart([], caller);
+  reading.open();
+  await made(2);
+  t.same(
+    jobs.map(({ note }) => note),
+    ["1.2.3.4", "1.2.3.5"].map((one) => ({ series: { [one]: { objects: 0, associations: 1 } } })),
+  );
+});
+
+await t.test("what is lost while it is asked about is missed", async (t) => {
+  const { send, reception, hold, jobs, made } = await opened(t, { rules: [{ pause: 0 }] });
+  const reading = hold("1.2.3.4.2.dcm");
+  const coming = reception.open("ct1");
+  coming.begins();
+  coming.named({ peer: "ct1", study: STUDY, series: "1.2.3.5" });
+  await send(interleaved());
+  await until("the first series is asked about", () => reading.isReached);
+  await coming.notKept("1.2.3.5.2", errors.disk_full("No room."));
+  await coming.end(true);
+  reading.open();
+  await made(2);
+  t.same(
+    jobs.map(({ note }) => note),
+    [undefined, { series: { "1.2.3.5": { objects: 1, associations: 0 } } }],
+  );
+});
+
+await t.test("what was lost is on its way until that is noted", async (t) => {
+  const { send, reception, hold, jobs, made } = await opened(t, { rules: [{ pause: 0 }] });
+  const coming = reception.open("ct1");
+  coming.begins();
+  coming.named({ peer: "ct1", study: STUDY, series: "1.2.3.4" });
+  await send([object(1)]);
+  const noting = hold(`reception/ct1/${STUDY}`);
+  const noted = coming.notKept(instanceAt(2), errors.disk_full("No room."));
+  await until("the note is being written", () => noting.isReached);
+  // As the first of them is a job, the series was looked at again
+  for (const [n, study] of ["1.2.4", "1.2.5"].entries()) {
+    const later = inSeries(`1.2.9.${n}`, 1, { StudyInstanceUID: study });
+    await send([later], undefined, "PACS");
+    await until(`${n + 1} later series are jobs`, () => jobs.length > n);
+  }
+  t.same(
+    jobs.map(({ study }) => study),
+    ["1.2.4", "1.2.5"],
+  );
+  noting.open();
+  await noted;
+  await coming.end(true);
+  await made(3);
+  t.same(jobs[2]?.note, { series: { "1.2.3.4": { objects: 1, associations: 0 } } });
 });
 
 await t.test("an association that goes on after a job is looked after again", async (t) => {
@@ -362,6 +463,39 @@ await t.test("what a full disk takes no note of is remembered over a kill", asyn
   t.match(await known(after), { broken: 0 }, "sent again whole");
 });
 
+await t.test("notes that a share did not let go are swept, each in its time", async (t) => {
+  const folder = t.testdir();
+  const spool = new Spool(folder, { mostBytes: 1e7, minimumFreeBytes: 0, peerShare: 1 });
+  let isFull = false;
+  const reception = receptionIn(folder, {
+    within: (names, work) =>
+      isFull ? Promise.reject(errors.disk_full("No room.")) : spool.within(names, work),
+  });
+  const transfer = reception.open("ct1");
+  for (const [series, fresh] of [
+    ["1.2.3.4", false],
+    ["1.2.3.5", true],
+  ] as const) {
+    const place = { peer: "ct1", study: STUDY, series };
+    transfer.begins();
+    await transfer.brings(place);
+    transfer.kept(place, fresh);
+  }
+  const notes = path.join(folder, "reception");
+  const kinds = () =>
+    readdirSync(path.join(notes, "ct1", STUDY)).map((name) => name.slice(0, name.lastIndexOf("+")));
+  renameSync(notes, `${notes}-away`);
+  await transfer.end(false);
+  renameSync(`${notes}-away`, notes);
+  t.same(kinds(), ["1.2.3.4+coming", "1.2.3.5+coming"]);
+  isFull = true;
+  await reception.sweep(() => false);
+  t.same(kinds(), ["1.2.3.5+coming"], "a process after this one sees that it broke off");
+  isFull = false;
+  await reception.sweep(() => false);
+  t.same(kinds(), ["1.2.3.5+broken"]);
+});
+
 await t.test("a rule may require that a series has come whole", async (t) => {
   const { sendPart, send, jobs, made, unmade } = await opened(t, { rules: [{ require: "whole" }] });
   await sendPart([object(1)]);
@@ -469,6 +603,20 @@ await t.test("the largest series of a study, and studies that lack one", async (
   t.match(study.jobs, [{ objects: 2, files: 2 }]);
 });
 
+await t.test("a series that begins while its study is asked about is of its job", async (t) => {
+  const { send, hold, jobs, made } = await opened(t, { rules: [{ group: "study" }] });
+  const reading = hold("1.2.3.1.1.dcm");
+  await send([inSeries("1.2.3.1", 1)]);
+  await until("the study is asked about", () => reading.isReached);
+  await send([inSeries("1.2.3.2", 1)]);
+  reading.open();
+  await made(1);
+  t.same(
+    jobs.map(({ objects }) => objects),
+    [2],
+  );
+});
+
 await t.test("what has no images is kept, and discarded only where a rule says so", async (t) => {
   const report = (n: number) =>
     inSeries(`1.2.3.${n}`, n, { SOPClassUID: SR, Modality: "SR", ConceptNameCodeSequence: "" });
@@ -511,6 +659,26 @@ await t.test("what nothing becomes of goes after its time", async (t) => {
     return removed.length > 0;
   });
   t.same(removed, [1]);
+});
+
+await t.test("what becomes another job while old series are removed stays", async (t) => {
+  const { send, arrivals, hold, removed, made, folder } = await opened(t, {
+    rules: [{}],
+    keep: 0,
+  });
+  await send(["1.2.3.4", "1.2.3.5"].map((series) => inSeries(series, 1)));
+  await made(2);
+  const asking = hold("job1");
+  const look = arrivals.look();
+  await until("the look asks about the first job", () => asking.isReached);
+  await send([inSeries("1.2.3.5", 2)]);
+  await made(3);
+  asking.open();
+  await look;
+  t.same(removed, [1]);
+  const left = path.join(folder, "series/ct1", STUDY);
+  t.same(readdirSync(left), ["1.2.3.5"]);
+  t.same(readdirSync(path.join(left, "1.2.3.5")), ["1.2.3.5.1.dcm", "1.2.3.5.2.dcm"]);
 });
 
 await t.test("the same series of a modality and of a PACS is one job", async (t) => {
