@@ -184,6 +184,18 @@ export async function insertJob(
   return true;
 }
 
+/** A job with fewer items changes no plan. */
+const ANALYZED_FROM = 1_000;
+
+/**
+ * After a job was kept with so many items: until the next autovacuum the planner would believe the
+ * table to be as small as before. That it could not be looked at, for a lock say, is no failure of
+ * the job.
+ */
+export async function analyzeItems(pool: Pool, items: number): Promise<void> {
+  if (items >= ANALYZED_FROM) await pool.query("analyze radserve.item").catch(() => undefined);
+}
+
 export type KeyedJob = Pick<JobRow, "id"> & { request_sha256: string };
 
 export async function jobOfKey(

@@ -29,7 +29,7 @@ import {
   transaction,
   type Queryable,
 } from "./database.js";
-import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
+import { analyzeItems, finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { hinderJob, isHindered, unhinderJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
 import { lackingOf, someNodeRuns, type Pins } from "./pins.js";
@@ -52,7 +52,6 @@ const REST_MS = AGAIN.retryDelayMax * 1000 + 2 * POLLING_MS;
 const BATCH = 500;
 /** The first items of a large folder need not wait for the others. */
 const LONGEST_BATCH_MS = 1_000;
-const ANALYZED_FROM = 1_000;
 /** Jobs of which not every item is known. */
 const SCANNING = "total is null and finished_at is null";
 /** All that wait in a queue; pg-boss gives at most so many. */
@@ -449,7 +448,6 @@ async function endScan(pool: Pool, jobId: string): Promise<void> {
     [jobId],
   );
   await pool.query(`update radserve.job set ${PAUSE_ENDS} where id = $1 and not held`, [jobId]);
-  // Until the next autovacuum the planner would believe the table to be as small as before.
-  if ((rows[0]?.total ?? 0) >= ANALYZED_FROM) await pool.query("analyze radserve.item");
+  await analyzeItems(pool, rows[0]?.total ?? 0);
   await finishJobs(pool, [jobId]);
 }
