@@ -469,7 +469,8 @@ async function requeue(
     );
     const items = rowCount ?? 0;
     if (items === 0) return 0;
-    if (row.finished_at !== null) await mark(row, client);
+    // Also where its marks may still be there: they may have gone with an end that was not kept
+    if (row.over) await mark(row, client);
     await client.query(
       `update radserve.job set finished_at = null, cancelled_at = null, counts = null, marked = marked or finished_at is not null,
          streak = 0, streak_reason = null, report = null, report_until = null where id = $1`,
