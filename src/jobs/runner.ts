@@ -123,6 +123,8 @@ export class Runner {
   #writeSoon: NodeJS.Timeout | undefined;
   #failures = 0;
   #beatAt = 0;
+  /** When this node could reach the database again, after it had been silent itself. */
+  #backAt = -Infinity;
   /** The facts that the database has. */
   #told: NodeFacts | undefined;
   #toldReady = false;
@@ -276,7 +278,9 @@ export class Runner {
     if (this.#checkCancelled || isTidyDue) await this.#stopCancelled();
     if (isTidyDue) {
       this.#tidyAt = monotonic();
-      this.#clearEnded(await freeSilent(database.pool, instance));
+      // What cut this node off may have cut off the others: they have time to come back, too
+      if (monotonic() - this.#backAt > durations.nodeLease)
+        this.#clearEnded(await freeSilent(database.pool, instance));
       if (instance.works) await this.#pinAnew(instance);
       await tidy(database.pool);
       const left = await lookAgain(database.pool, instance, [...this.#jobsLeftToOthers]);
@@ -314,6 +318,9 @@ export class Runner {
       const same = now === this.#told && this.#isReady === this.#toldReady;
       if (same && at - this.#beatAt < durations.nodeBeat) return this.#instance;
       if (await this.#beat(this.#instance, now)) {
+        const back = monotonic();
+        // The last sign of another may be older by the time between two
+        if (back - this.#beatAt > durations.nodeLease - durations.nodeBeat) this.#backAt = back;
         this.#beatAt = at;
         await this.#look(this.#instance);
         return this.#instance;
@@ -329,6 +336,7 @@ export class Runner {
     }
     const instance = this.options.instance();
     this.#beatAt = monotonic();
+    if (this.#failures > 0) this.#backAt = this.#beatAt;
     const ready = this.#isReady;
     const freed = await enter(database.pool, instance, ready, now);
     [this.#told, this.#toldReady] = [now, ready];

@@ -4,14 +4,23 @@
 import { randomUUID } from "node:crypto";
 import { mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import type { Pool } from "pg";
-import t from "tap";
-import { transaction } from "../../src/jobs/database.js";
+import t, { type Test } from "tap";
+import { setDurations } from "../../src/base/durations.js";
+import { monotonic } from "../../src/base/monotonic.js";
+import { loadConfig } from "../../src/config.js";
+import { DatabaseTroubles } from "../../src/jobs/database-trouble.js";
+import { transaction, type Database } from "../../src/jobs/database.js";
+import { KnownJobs } from "../../src/jobs/known-jobs.js";
+import { enter } from "../../src/jobs/nodes.js";
+import { Runner } from "../../src/jobs/runner.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
-import { sharedDatabase } from "../support/postgres.js";
+import { sharedDatabase, silent } from "../support/postgres.js";
 import { queueCares } from "../support/queue-cares.js";
+import { newInstance } from "../support/tables.js";
 import { until } from "../support/until.js";
 
 // One waits for the care of the queue of scans meanwhile
@@ -136,6 +145,105 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
     await release();
     t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 4 } });
   });
+});
+
+/** Lengths of time of a runner in the test's own process. */
+const OWN = { nodeBeat: 100, nodeLease: 2_000, bulkPoll: 100, jobPinAnew: 0 };
+
+/** A way to a database on which each question fails, or gets no answer, until it is mended. */
+function wayTo(pool: Pool) {
+  let how: "fail" | "hang" | undefined;
+  let mended: () => void = () => undefined;
+  let mending = Promise.resolve();
+  const passed = async () => {
+    if (how === "fail") throw new Error("Connection terminated");
+    if (how === "hang") await mending;
+  };
+  const way = {
+    options: {},
+    query: async (text: string, values?: unknown[]) => {
+      await passed();
+      return pool.query(text, values);
+    },
+    connect: async () => {
+      await passed();
+      return pool.connect();
+    },
+  };
+  return {
+    pool: way as unknown as Pool,
+    cut(as: "fail" | "hang") {
+      how = as;
+      mending = new Promise((resolve) => (mended = resolve));
+    },
+    mend() {
+      how = undefined;
+      mended();
+    },
+  };
+}
+
+/** A node's runner, without a server, whose database can be cut off; and what it gives threads. */
+async function ownRunner(t: Test) {
+  setDurations(OWN);
+  const { pool } = await sharedDatabase(t);
+  const directory = t.testdir({ input: {}, output: {} });
+  const [input, output] = [path.join(directory, "input"), path.join(directory, "output")];
+  const way = wayTo(pool);
+  const given: number[] = [];
+  const cancelled: number[] = [];
+  const instance = newInstance();
+  const facts = { models: {}, keys: [], result_keys: [], roots: [] };
+  const runner = new Runner({
+    config: { ...loadConfig({ directory, environment: {} }), database_url: "a shared one" },
+    roots: { input: [input], output: [output] },
+    database: { pool: way.pool, connection: {}, problem: () => undefined } as unknown as Database,
+    log: silent,
+    troubles: new DatabaseTroubles(),
+    window: 4,
+    instance: () => instance,
+    owner: {
+      run: (items) => given.push(...items.map(({ id }) => id)),
+      cancel: (id) => cancelled.push(id),
+      pinned: () => undefined,
+    },
+    known: new KnownJobs(path.join(directory, "jobs.json")),
+    ready: () => true,
+    facts: () => facts,
+    pinsOf: () => Promise.reject(new Error("no job is pinned anew")),
+    repair: () => Promise.resolve(),
+    recognise: () => Promise.resolve(),
+    entered: () => undefined,
+    writeReport: undefined,
+  });
+  t.teardown(() => {
+    way.mend();
+    return runner.close();
+  });
+  runner.start();
+  await until("the node is known", () => runner.instance !== undefined);
+  return { pool, way, input, output, given, cancelled };
+}
+
+t.test("a node that comes back first leaves the others time to come back", async (t) => {
+  const { pool, way } = await ownRunner(t);
+  way.cut("fail");
+  await delay(OWN.nodeLease);
+  // It worked before, and was cut off as well
+  const other = newInstance();
+  await enter(pool, other, true);
+  await pool.query("update radserve.instance set beat_at = now() - interval '1 h' where id = $1", [
+    other.id,
+  ]);
+  const back = monotonic();
+  way.mend();
+  await until("the other, which stays away, is taken for dead", async () => {
+    const { rowCount } = await pool.query("select from radserve.instance where id = $1", [
+      other.id,
+    ]);
+    return rowCount === 0;
+  });
+  t.ok(monotonic() - back >= OWN.nodeLease, "and not before it could have come back");
 });
 
 const OLD = "old";
