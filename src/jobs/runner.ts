@@ -69,6 +69,9 @@ const STOPPED = new Set(["cancelled", "deadline_exceeded"]);
 /** How long the node waits, when it stops, until a report that was begun is given up. */
 const LAST_REPORT_MS = 1_000;
 
+/** How often it is looked whether the node is cut off: a question may hang for a minute. */
+const CUT_OFF_LOOK_MS = 1_000;
+
 const LEFT_TO_OTHERS = { ...NOT_RUN, why: MISSING_HERE } as const;
 
 export interface RunnerOptions extends NodeContext {
@@ -135,6 +138,7 @@ export class Runner {
   #concluding: Promise<void> | undefined;
   #marking = false;
   #loop: Promise<void> | undefined;
+  #cutOffLook: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: RunnerOptions) {
     this.#lookAhead = new LookAhead(options.window);
@@ -142,6 +146,7 @@ export class Runner {
 
   start(): void {
     this.#loop ??= this.#run();
+    this.#cutOffLook ??= setInterval(() => this.#endIfCutOff(), CUT_OFF_LOOK_MS).unref();
   }
 
   /**
@@ -176,6 +181,7 @@ export class Runner {
     this.#closing.abort();
     this.stop();
     await this.#loop;
+    clearInterval(this.#cutOffLook);
   }
 
   /** A worker thread is done with an item. */
@@ -229,7 +235,6 @@ export class Runner {
     log.warn({ fault: faultForLog(error) }, "the database of the bulk queue failed; trying again");
     const known = asUnavailable(error, database.connection);
     if (known instanceof BulkUnavailable) troubles.failed(database.problem() ?? known);
-    this.#endIfCutOff();
     if (!isTableLoss(error)) return;
     await repair([...this.#jobs()]).catch((fault: unknown) =>
       log.error({ fault: faultForLog(fault) }, "the bulk tables could not be made again"),
@@ -530,7 +535,10 @@ export class Runner {
       log.info({ job, subject, ...traced(traceparent) }, "a bulk job began");
     const bounds = new Map<string, Promise<RunnerBounds>>();
     const prepared = await Promise.all(items.map((item) => this.#prepare(item, bounds)));
-    const toRun = prepared.filter((one) => one !== undefined);
+    // One may have been ended meanwhile, with all others
+    const toRun = prepared
+      .filter((one) => one !== undefined)
+      .filter(({ id }) => this.#inFlight.has(id));
     if (toRun.length > 0) owner.run(toRun);
   }
 

@@ -12,6 +12,7 @@ import { monotonic } from "../../src/base/monotonic.js";
 import { loadConfig } from "../../src/config.js";
 import { DatabaseTroubles } from "../../src/jobs/database-trouble.js";
 import { transaction, type Database } from "../../src/jobs/database.js";
+import { insertJob } from "../../src/jobs/jobs.js";
 import { KnownJobs } from "../../src/jobs/known-jobs.js";
 import { enter } from "../../src/jobs/nodes.js";
 import { Runner } from "../../src/jobs/runner.js";
@@ -20,7 +21,7 @@ import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
 import { sharedDatabase, silent } from "../support/postgres.js";
 import { queueCares } from "../support/queue-cares.js";
-import { newInstance } from "../support/tables.js";
+import { newInstance, newJob } from "../support/tables.js";
 import { until } from "../support/until.js";
 
 // One waits for the care of the queue of scans meanwhile
@@ -244,6 +245,16 @@ t.test("a node that comes back first leaves the others time to come back", async
     return rowCount === 0;
   });
   t.ok(monotonic() - back >= OWN.nodeLease, "and not before it could have come back");
+});
+
+t.test("a node whose database never answers ends its work, too", async (t) => {
+  const { pool, way, input, output, given, cancelled } = await ownRunner(t);
+  const items = [{ id: randomUUID(), input: path.join(input, "1.dcm"), output }];
+  await transaction(pool, (client) => insertJob(client, newJob({ items }), 1));
+  await until("a thread has the image", () => given.length === 1);
+  way.cut("hang");
+  await until("its work is ended", () => cancelled.length === 1);
+  t.equal(cancelled[0], given[0]);
 });
 
 const OLD = "old";
