@@ -255,13 +255,14 @@ export class Scanner {
   /**
    * What began to wait, or gave a sign of life, while the database's clock was far ahead goes on,
    * or is over, now. pg-boss cannot list the scans that run: they are those of jobs that are being
-   * scanned and have none in the queue.
+   * scanned and have none in the queue. What is known of all other jobs is forgotten.
    */
   async #forgetFarTimes(): Promise<void> {
     const { rows } = await this.options.database.pool.query<{ now: Date; scanning: string[] }>(
       `select now() as now, array(select id::text from radserve.job where ${SCANNING}) as scanning`,
     );
     const [{ now, scanning } = { now: new Date(), scanning: [] }] = rows;
+    this.#forgetScanned(new Set(scanning));
     const boss = this.#boss;
     const queued = new Set<string | undefined>();
     for (const name of [SCAN, SWEEP])
@@ -273,6 +274,13 @@ export class Scanner {
     for (const key of scanning.filter((job) => !queued.has(job)))
       for (const { id, state, heartbeatOn } of await boss.findJobs(SCAN, { key }))
         if (state === "active" && isFarAfter(heartbeatOn, now)) await boss.touch(SCAN, id);
+  }
+
+  /** Where another node scanned a folder in the end, or nobody has to, no success is seen here. */
+  #forgetScanned(scanning: ReadonlySet<string>): void {
+    this.options.troubles.keep(scanning);
+    for (const job of Array.from(this.#hindered))
+      if (!scanning.has(job)) this.#hindered.delete(job);
   }
 
   async stop(): Promise<void> {
