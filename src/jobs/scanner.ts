@@ -89,7 +89,10 @@ const HINDERED = {
     "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan continues by itself when it is back.",
 };
 
-/** This node has not what the job was submitted with: what an item is depends on the models. */
+/**
+ * This node has not what the job was submitted with, or goes on with by now: what an item is
+ * depends on the models.
+ */
 class OtherVersions extends Error {}
 
 const OF_MODELS = new Set<string>(["model_unavailable", "model_not_found"]);
@@ -368,31 +371,37 @@ export class Scanner {
       signal.throwIfAborted();
       batch.push(one);
       if (batch.length < BATCH && monotonic() - since < LONGEST_BATCH_MS) continue;
-      if (!(await insertFound(database.pool, jobId, batch))) return;
+      if (!(await insertFound(database.pool, jobId, batch, job.pins))) return;
       onFound();
       batch = [];
       since = monotonic();
     }
-    if (await insertFound(database.pool, jobId, batch)) await endScan(database.pool, jobId);
+    if (await insertFound(database.pool, jobId, batch, job.pins))
+      await endScan(database.pool, jobId);
     onFound();
   }
 }
 
 /**
  * Adds items that are not there yet.
+ * @param pins those of the job when it was scanned
  * @returns false if the job takes none any more
+ * @throws OtherVersions if it has other pins by now
  */
 export function insertFound(
   pool: Pool,
   jobId: string,
   found: readonly ScanResult[],
+  pins: Pins | null,
 ): Promise<boolean> {
   return transaction(pool, async (client) => {
-    const { rows } = await client.query<{ open: boolean }>(
-      "select cancelled_at is null and total is null as open from radserve.job where id = $1 for update",
-      [jobId],
+    const { rows } = await client.query<{ open: boolean; same: boolean }>(
+      `select cancelled_at is null and total is null as open, pins is not distinct from $2::jsonb as same
+       from radserve.job where id = $1 for update`,
+      [jobId, pins],
     );
     if (rows[0]?.open !== true) return false;
+    if (!rows[0].same) throw new OtherVersions();
     if (found.length === 0) return true;
     const byPath = new Map(found.map((one) => [one.path, one]));
     const given = [...byPath.values()].map((one) => ({
