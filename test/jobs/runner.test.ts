@@ -311,3 +311,32 @@ t.test(
     t.notOk(bulk.server.log.some(({ msg }) => msg === "the queue of scans reports a fault"));
   },
 );
+
+t.test(
+  "a queue that cannot be made again at once is made later",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const { pool, url } = await sharedDatabase(t);
+    const bulk = await startBulk(t, bulkPlace(t, { DATABASE_URL: url }));
+    const { input, output } = bulk.place;
+    writeSlice(path.join(input, "folder", "1.dcm"));
+    await bulk.send("GET", "/bulk_inference");
+    // In the way of what the queue makes
+    await pool.query(`
+      drop schema radserve_queue cascade;
+      create schema radserve_queue;
+      create type radserve_queue.job_state as enum ('other');`);
+    await bulk.server.told(({ msg }) => msg.startsWith("the queue of scans cannot be started"), 2);
+    await pool.query("drop schema radserve_queue cascade");
+    let id = "";
+    await until("a folder is taken", async () => {
+      const { status, body } = await bulk.send("POST", "/bulk_inference", {
+        input_folder_path: path.join(input, "folder"),
+        output_folder_path: path.join(output, "folder"),
+      });
+      id = String(body["job_id"]);
+      return status === 202;
+    });
+    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 1 } });
+  },
+);
