@@ -343,8 +343,8 @@ export class InferencePool {
 
   /**
    * A task that has not begun on a busy thread is no reason: it ends as soon as the thread comes to
-   * it. What was cancelled while its result was committed tells soon whether that is there, which
-   * nobody would know if the thread ended now.
+   * it. What was cancelled while its result was committed, and an item of a job that is late with
+   * that, tells soon whether the result is there, which nobody would know if the thread ended now.
    * @param latest (ms of `monotonic`) when no commit is waited for any longer
    */
   #endThreadOf(entry: RunningTask, latest: number): void {
@@ -364,7 +364,8 @@ export class InferencePool {
 
   #isToTell(thread: WorkerThread): boolean {
     return [...this.#running.values()].some(
-      (one) => one.thread === thread && one.cancelled && one.commits,
+      ({ thread: its, commits, cancelled, late, task }) =>
+        its === thread && commits && (cancelled || (late && task.priority === "bulk")),
     );
   }
 
@@ -423,7 +424,8 @@ export class InferencePool {
       () => {
         entry.late = true;
         this.#stop(entry);
-        if (mayRunAgain(entry)) return;
+        // Nobody waits for an item: what is told of it is what became of it
+        if (entry.task.priority === "bulk") return;
         entry.timer = setTimeout(() => entry.reject(tooLate("finish")), LAST_WORD_MS);
       },
       Math.max(0, deadline - monotonic()),
@@ -473,13 +475,13 @@ export class InferencePool {
     this.#running.set(task.cancelId, running);
     Atomics.store(this.#runningCount, 0, this.#running.size);
     this.#limit(running, deadline);
-    // Results may have been committed at the last moment: a repeat of the request finds and reuses
-    // them.
     const isLate = () => running.late || isPastDeadline(task);
     try {
       const models = this.#models.share(this.options.models());
       const answer = await thread.run({ task, models, signs }, alone, subject);
-      if (isLate()) this.#tooLate(entry);
+      // Results may have been committed at the last moment: a repeat of the request finds and
+      // reuses them. An item of a job is told with its result.
+      if (isLate() && task.priority !== "bulk") this.#tooLate(entry);
       else entry.resolve(answer);
     } catch (error) {
       const cause = error instanceof RadserveError ? error.cause : undefined;

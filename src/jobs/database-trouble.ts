@@ -66,6 +66,12 @@ export class DatabaseTroubles {
     this.#known.delete(job);
   }
 
+  /** Forgets what is known of other jobs than these. */
+  keep(jobs: ReadonlySet<string>): void {
+    for (const job of Array.from(this.#known.keys()))
+      if (job !== ALL && !jobs.has(job)) this.#known.delete(job);
+  }
+
   /** The trouble that keeps every job from going on. */
   get ofAll(): Trouble | undefined {
     return this.#known.get(ALL);

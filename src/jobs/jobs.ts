@@ -184,6 +184,18 @@ export async function insertJob(
   return true;
 }
 
+/** A job with fewer items changes no plan. */
+const ANALYZED_FROM = 1_000;
+
+/**
+ * After a job was kept with so many items: until the next autovacuum the planner would believe the
+ * table to be as small as before. That it could not be looked at, for a lock say, is no failure of
+ * the job.
+ */
+export async function analyzeItems(pool: Pool, items: number): Promise<void> {
+  if (items >= ANALYZED_FROM) await pool.query("analyze radserve.item").catch(() => undefined);
+}
+
 export type KeyedJob = Pick<JobRow, "id"> & { request_sha256: string };
 
 export async function jobOfKey(
@@ -457,7 +469,8 @@ async function requeue(
     );
     const items = rowCount ?? 0;
     if (items === 0) return 0;
-    if (row.finished_at !== null) await mark(row, client);
+    // Also where its marks may still be there: they may have gone with an end that was not kept
+    if (row.over) await mark(row, client);
     await client.query(
       `update radserve.job set finished_at = null, cancelled_at = null, counts = null, marked = marked or finished_at is not null,
          streak = 0, streak_reason = null, report = null, report_until = null where id = $1`,

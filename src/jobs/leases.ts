@@ -240,7 +240,12 @@ export async function settle(
   const rows = settled.map(rowOf);
   const jobs = [...new Set(rows.map(({ job_id }) => job_id))];
   // The job first, as everybody does, so that no cancelling comes between.
-  const { rows: found } = await pool.query<{ id: string; pause_over: boolean; failing: boolean }>(
+  const { rows: found } = await pool.query<{
+    id: string;
+    pause_over: boolean;
+    failing: boolean;
+    written: number[];
+  }>(
     `with j as materialized (
        select id, cancelled_at, pause_count, pause_until, streak from radserve.job where id = any($3) order by id for update
      ), written as (
@@ -258,21 +263,27 @@ export async function settle(
            why text, uncounted int, result jsonb, error jsonb), j
        where i.job_id = r.job_id and i.index = r.index and i.owner = $1 and i.lease = r.lease
          and i.state = 'running' and j.id = i.job_id
+       returning i.job_id, i.index
      )
-     select id, ${PAUSE_OVER} as pause_over, streak > 0 as failing from j`,
+     select id, ${PAUSE_OVER} as pause_over, streak > 0 as failing,
+       array(select index from written where job_id = j.id) as written from j`,
     [instance.id, jsonb(rows), jobs, instance.name],
   );
+  // What was written before, when a later statement failed, has been counted
+  const written = new Map(found.map((job) => [job.id, new Set(job.written)]));
+  const counting = settled.filter(({ item }) => written.get(item.job_id)?.has(item.index));
   if (
     limit > 0 &&
-    (found.some(({ failing }) => failing) || rows.some(({ state }) => state === "failed"))
+    (found.some(({ failing }) => failing) ||
+      counting.some(({ ending }) => ending.state === "failed"))
   )
-    await countFailures(pool, instance, streaksOf(settled), limit);
+    await countFailures(pool, instance, streaksOf(counting), limit);
   // Images that were under way when the pause began say nothing about its end: only those that
   // tried it after.
   const well = new Set(
-    rows
-      .filter(({ state }) => state === "succeeded" || state === "partial")
-      .map((row) => row.job_id),
+    counting
+      .filter(({ ending: { state } }) => state === "succeeded" || state === "partial")
+      .map(({ item }) => item.job_id),
   );
   const resumed = found
     .filter(({ id, pause_over }) => pause_over && well.has(id))

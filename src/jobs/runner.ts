@@ -69,6 +69,9 @@ const STOPPED = new Set(["cancelled", "deadline_exceeded"]);
 /** How long the node waits, when it stops, until a report that was begun is given up. */
 const LAST_REPORT_MS = 1_000;
 
+/** How often it is looked whether the node is cut off: a question may hang for a minute. */
+const CUT_OFF_LOOK_MS = 1_000;
+
 const LEFT_TO_OTHERS = { ...NOT_RUN, why: MISSING_HERE } as const;
 
 export interface RunnerOptions extends NodeContext {
@@ -123,6 +126,8 @@ export class Runner {
   #writeSoon: NodeJS.Timeout | undefined;
   #failures = 0;
   #beatAt = 0;
+  /** When this node could reach the database again, after it had been silent itself. */
+  #backAt = -Infinity;
   /** The facts that the database has. */
   #told: NodeFacts | undefined;
   #toldReady = false;
@@ -133,6 +138,7 @@ export class Runner {
   #concluding: Promise<void> | undefined;
   #marking = false;
   #loop: Promise<void> | undefined;
+  #cutOffLook: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: RunnerOptions) {
     this.#lookAhead = new LookAhead(options.window);
@@ -140,6 +146,7 @@ export class Runner {
 
   start(): void {
     this.#loop ??= this.#run();
+    this.#cutOffLook ??= setInterval(() => this.#endIfCutOff(), CUT_OFF_LOOK_MS).unref();
   }
 
   /**
@@ -174,6 +181,7 @@ export class Runner {
     this.#closing.abort();
     this.stop();
     await this.#loop;
+    clearInterval(this.#cutOffLook);
   }
 
   /** A worker thread is done with an item. */
@@ -227,7 +235,6 @@ export class Runner {
     log.warn({ fault: faultForLog(error) }, "the database of the bulk queue failed; trying again");
     const known = asUnavailable(error, database.connection);
     if (known instanceof BulkUnavailable) troubles.failed(database.problem() ?? known);
-    this.#endIfCutOff();
     if (!isTableLoss(error)) return;
     await repair([...this.#jobs()]).catch((fault: unknown) =>
       log.error({ fault: faultForLog(fault) }, "the bulk tables could not be made again"),
@@ -276,7 +283,9 @@ export class Runner {
     if (this.#checkCancelled || isTidyDue) await this.#stopCancelled();
     if (isTidyDue) {
       this.#tidyAt = monotonic();
-      this.#clearEnded(await freeSilent(database.pool, instance));
+      // What cut this node off may have cut off the others: they have time to come back, too
+      if (monotonic() - this.#backAt > durations.nodeLease)
+        this.#clearEnded(await freeSilent(database.pool, instance));
       if (instance.works) await this.#pinAnew(instance);
       await tidy(database.pool);
       const left = await lookAgain(database.pool, instance, [...this.#jobsLeftToOthers]);
@@ -314,6 +323,9 @@ export class Runner {
       const same = now === this.#told && this.#isReady === this.#toldReady;
       if (same && at - this.#beatAt < durations.nodeBeat) return this.#instance;
       if (await this.#beat(this.#instance, now)) {
+        const back = monotonic();
+        // The last sign of another may be older by the time between two
+        if (back - this.#beatAt > durations.nodeLease - durations.nodeBeat) this.#backAt = back;
         this.#beatAt = at;
         await this.#look(this.#instance);
         return this.#instance;
@@ -329,6 +341,7 @@ export class Runner {
     }
     const instance = this.options.instance();
     this.#beatAt = monotonic();
+    if (this.#failures > 0) this.#backAt = this.#beatAt;
     const ready = this.#isReady;
     const freed = await enter(database.pool, instance, ready, now);
     [this.#told, this.#toldReady] = [now, ready];
@@ -522,7 +535,10 @@ export class Runner {
       log.info({ job, subject, ...traced(traceparent) }, "a bulk job began");
     const bounds = new Map<string, Promise<RunnerBounds>>();
     const prepared = await Promise.all(items.map((item) => this.#prepare(item, bounds)));
-    const toRun = prepared.filter((one) => one !== undefined);
+    // One may have been ended meanwhile, with all others
+    const toRun = prepared
+      .filter((one) => one !== undefined)
+      .filter(({ id }) => this.#inFlight.has(id));
     if (toRun.length > 0) owner.run(toRun);
   }
 

@@ -29,7 +29,7 @@ import {
   transaction,
   type Queryable,
 } from "./database.js";
-import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
+import { analyzeItems, finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { hinderJob, isHindered, unhinderJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
 import { lackingOf, someNodeRuns, type Pins } from "./pins.js";
@@ -52,7 +52,6 @@ const REST_MS = AGAIN.retryDelayMax * 1000 + 2 * POLLING_MS;
 const BATCH = 500;
 /** The first items of a large folder need not wait for the others. */
 const LONGEST_BATCH_MS = 1_000;
-const ANALYZED_FROM = 1_000;
 /** Jobs of which not every item is known. */
 const SCANNING = "total is null and finished_at is null";
 /** All that wait in a queue; pg-boss gives at most so many. */
@@ -90,7 +89,10 @@ const HINDERED = {
     "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan continues by itself when it is back.",
 };
 
-/** This node has not what the job was submitted with: what an item is depends on the models. */
+/**
+ * This node has not what the job was submitted with, or goes on with by now: what an item is
+ * depends on the models.
+ */
 class OtherVersions extends Error {}
 
 const OF_MODELS = new Set<string>(["model_unavailable", "model_not_found"]);
@@ -256,13 +258,14 @@ export class Scanner {
   /**
    * What began to wait, or gave a sign of life, while the database's clock was far ahead goes on,
    * or is over, now. pg-boss cannot list the scans that run: they are those of jobs that are being
-   * scanned and have none in the queue.
+   * scanned and have none in the queue. What is known of all other jobs is forgotten.
    */
   async #forgetFarTimes(): Promise<void> {
     const { rows } = await this.options.database.pool.query<{ now: Date; scanning: string[] }>(
       `select now() as now, array(select id::text from radserve.job where ${SCANNING}) as scanning`,
     );
     const [{ now, scanning } = { now: new Date(), scanning: [] }] = rows;
+    this.#forgetScanned(new Set(scanning));
     const boss = this.#boss;
     const queued = new Set<string | undefined>();
     for (const name of [SCAN, SWEEP])
@@ -274,6 +277,13 @@ export class Scanner {
     for (const key of scanning.filter((job) => !queued.has(job)))
       for (const { id, state, heartbeatOn } of await boss.findJobs(SCAN, { key }))
         if (state === "active" && isFarAfter(heartbeatOn, now)) await boss.touch(SCAN, id);
+  }
+
+  /** Where another node scanned a folder in the end, or nobody has to, no success is seen here. */
+  #forgetScanned(scanning: ReadonlySet<string>): void {
+    this.options.troubles.keep(scanning);
+    for (const job of Array.from(this.#hindered))
+      if (!scanning.has(job)) this.#hindered.delete(job);
   }
 
   async stop(): Promise<void> {
@@ -361,31 +371,37 @@ export class Scanner {
       signal.throwIfAborted();
       batch.push(one);
       if (batch.length < BATCH && monotonic() - since < LONGEST_BATCH_MS) continue;
-      if (!(await insertFound(database.pool, jobId, batch))) return;
+      if (!(await insertFound(database.pool, jobId, batch, job.pins))) return;
       onFound();
       batch = [];
       since = monotonic();
     }
-    if (await insertFound(database.pool, jobId, batch)) await endScan(database.pool, jobId);
+    if (await insertFound(database.pool, jobId, batch, job.pins))
+      await endScan(database.pool, jobId);
     onFound();
   }
 }
 
 /**
  * Adds items that are not there yet.
+ * @param pins those of the job when it was scanned
  * @returns false if the job takes none any more
+ * @throws OtherVersions if it has other pins by now
  */
 export function insertFound(
   pool: Pool,
   jobId: string,
   found: readonly ScanResult[],
+  pins: Pins | null,
 ): Promise<boolean> {
   return transaction(pool, async (client) => {
-    const { rows } = await client.query<{ open: boolean }>(
-      "select cancelled_at is null and total is null as open from radserve.job where id = $1 for update",
-      [jobId],
+    const { rows } = await client.query<{ open: boolean; same: boolean }>(
+      `select cancelled_at is null and total is null as open, pins is not distinct from $2::jsonb as same
+       from radserve.job where id = $1 for update`,
+      [jobId, pins],
     );
     if (rows[0]?.open !== true) return false;
+    if (!rows[0].same) throw new OtherVersions();
     if (found.length === 0) return true;
     const byPath = new Map(found.map((one) => [one.path, one]));
     const given = [...byPath.values()].map((one) => ({
@@ -449,7 +465,6 @@ async function endScan(pool: Pool, jobId: string): Promise<void> {
     [jobId],
   );
   await pool.query(`update radserve.job set ${PAUSE_ENDS} where id = $1 and not held`, [jobId]);
-  // Until the next autovacuum the planner would believe the table to be as small as before.
-  if ((rows[0]?.total ?? 0) >= ANALYZED_FROM) await pool.query("analyze radserve.item");
+  await analyzeItems(pool, rows[0]?.total ?? 0);
   await finishJobs(pool, [jobId]);
 }

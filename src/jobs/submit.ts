@@ -20,14 +20,21 @@ import { holdsSomething } from "../files/folder-mark.js";
 import type { KnownJobs } from "./known-jobs.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
-import { findJob, insertJob, jobOfKey, refuseMany, type KeyedJob, type NewJob } from "./jobs.js";
+import {
+  analyzeItems,
+  findJob,
+  insertJob,
+  jobOfKey,
+  refuseMany,
+  type KeyedJob,
+  type NewJob,
+} from "./jobs.js";
 import type { Caller } from "./call.js";
 import { pinsFor } from "./pins.js";
 import type { Scanner } from "./scanner.js";
 import { visibleTo } from "./visible-jobs.js";
 
 const CHECKED_AT_ONCE = 16;
-const ANALYZED_FROM = 1_000;
 
 export interface SubmitContext {
   config: Config;
@@ -129,7 +136,7 @@ async function keep(job: NewJob, wasEmpty: boolean, context: SubmitContext): Pro
     await scanner?.enqueue({ job_id: job.id, ...(wasEmpty ? { was_empty: true } : {}) }, client);
     return true;
   });
-  if ((job.items?.length ?? 0) >= ANALYZED_FROM) await pool.query("analyze radserve.item");
+  await analyzeItems(pool, job.items?.length ?? 0);
   return kept;
 }
 

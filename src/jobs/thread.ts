@@ -207,7 +207,31 @@ async function makeAgain(jobs: readonly string[]): Promise<void> {
   if (parts === undefined || closing.signal.aborted) return;
   const { database, scanner } = parts;
   await recognise(database, jobs);
-  await scanner.restart();
+  restarting ??= restartPatiently(scanner).finally(() => (restarting = undefined));
+}
+
+let restarting: Promise<void> | undefined;
+
+/** Starts the scans again, as often as that fails. Images go on meanwhile. */
+async function restartPatiently(scanner: Scanner): Promise<void> {
+  for (let failures = 1; !closing.signal.aborted; failures++) {
+    try {
+      await scanner.restart();
+      return;
+    } catch (error) {
+      log.error(
+        { fault: faultForLog(error) },
+        "the queue of scans cannot be started again; trying again",
+      );
+    }
+    await rest(failures);
+  }
+}
+
+/** Until something is tried again that has failed so often, or this thread is to end. */
+async function rest(failures: number): Promise<void> {
+  const wait = spread(backOff(failures, OPENING));
+  await delay(wait, undefined, { signal: closing.signal }).catch(() => undefined);
 }
 
 let attempt = open();
@@ -225,8 +249,7 @@ async function openPatiently(): Promise<BulkParts> {
     } catch (error) {
       state.fault = error;
       log.error({ fault: faultForLog(error) }, "the bulk queue cannot be opened; trying again");
-      const wait = spread(backOff(failures, OPENING));
-      await delay(wait, undefined, { signal: closing.signal }).catch(() => undefined);
+      await rest(failures);
     }
     if (closing.signal.aborted) throw unavailable();
     attempt = open();

@@ -219,6 +219,35 @@ t.test("failures in a row for one reason pause a job, once for each reason", asy
   t.match(await ends(other), { held: true, pause_message: /output_invalid \(model other\)/ });
 });
 
+t.test("failures that are written down a second time count once", async (t) => {
+  const { id, instance, taken } = await leased(4);
+  // A database that fails after the images were written, and before the job was
+  await pool.query(`
+    create function radserve.refuse() returns trigger language plpgsql as $$
+      begin raise exception 'out of memory' using errcode = '53200'; end $$;
+    create trigger refuse before update of held on radserve.job for each row execute function radserve.refuse();`);
+  const ends = (some: readonly LeasedItem[]) =>
+    settle(
+      pool,
+      instance,
+      some.map((item) => ({ item, ending: FAILED })),
+      new Set([id]),
+      3,
+    );
+  await t.rejects(ends(taken.slice(0, 3)), { code: "53200" });
+  await pool.query("drop function radserve.refuse cascade");
+  const look = async () => {
+    const { rows } = await pool.query<{ held: boolean; streak: number }>(
+      "select held, streak from radserve.job",
+    );
+    return rows;
+  };
+  await ends(taken.slice(0, 3));
+  t.strictSame(await look(), [{ held: false, streak: 3 }]);
+  await ends(taken.slice(3));
+  t.strictSame(await look(), [{ held: true, streak: 4 }]);
+});
+
 t.test("a node that was taken for dead while it stood still takes nothing more", async (t) => {
   const { instance, taken, end, look } = await leased(2);
   await end(taken, AGAIN);

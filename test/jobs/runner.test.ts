@@ -4,14 +4,24 @@
 import { randomUUID } from "node:crypto";
 import { mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import type { Pool } from "pg";
-import t from "tap";
-import { transaction } from "../../src/jobs/database.js";
+import t, { type Test } from "tap";
+import { setDurations } from "../../src/base/durations.js";
+import { monotonic } from "../../src/base/monotonic.js";
+import { loadConfig } from "../../src/config.js";
+import { DatabaseTroubles } from "../../src/jobs/database-trouble.js";
+import { transaction, type Database } from "../../src/jobs/database.js";
+import { insertJob } from "../../src/jobs/jobs.js";
+import { KnownJobs } from "../../src/jobs/known-jobs.js";
+import { enter } from "../../src/jobs/nodes.js";
+import { Runner } from "../../src/jobs/runner.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
-import { sharedDatabase } from "../support/postgres.js";
+import { sharedDatabase, silent } from "../support/postgres.js";
 import { queueCares } from "../support/queue-cares.js";
+import { newInstance, newJob } from "../support/tables.js";
 import { until } from "../support/until.js";
 
 // One waits for the care of the queue of scans meanwhile
@@ -138,6 +148,115 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
   });
 });
 
+/** Lengths of time of a runner in the test's own process. */
+const OWN = { nodeBeat: 100, nodeLease: 2_000, bulkPoll: 100, jobPinAnew: 0 };
+
+/** A way to a database on which each question fails, or gets no answer, until it is mended. */
+function wayTo(pool: Pool) {
+  let how: "fail" | "hang" | undefined;
+  let mended: () => void = () => undefined;
+  let mending = Promise.resolve();
+  const passed = async () => {
+    if (how === "fail") throw new Error("Connection terminated");
+    if (how === "hang") await mending;
+  };
+  const way = {
+    options: {},
+    query: async (text: string, values?: unknown[]) => {
+      await passed();
+      return pool.query(text, values);
+    },
+    connect: async () => {
+      await passed();
+      return pool.connect();
+    },
+  };
+  return {
+    pool: way as unknown as Pool,
+    cut(as: "fail" | "hang") {
+      how = as;
+      mending = new Promise((resolve) => (mended = resolve));
+    },
+    mend() {
+      how = undefined;
+      mended();
+    },
+  };
+}
+
+/** A node's runner, without a server, whose database can be cut off; and what it gives threads. */
+async function ownRunner(t: Test) {
+  setDurations(OWN);
+  const { pool } = await sharedDatabase(t);
+  const directory = t.testdir({ input: {}, output: {} });
+  const [input, output] = [path.join(directory, "input"), path.join(directory, "output")];
+  const way = wayTo(pool);
+  const given: number[] = [];
+  const cancelled: number[] = [];
+  const instance = newInstance();
+  const facts = { models: {}, keys: [], result_keys: [], roots: [] };
+  const runner = new Runner({
+    config: { ...loadConfig({ directory, environment: {} }), database_url: "a shared one" },
+    roots: { input: [input], output: [output] },
+    database: { pool: way.pool, connection: {}, problem: () => undefined } as unknown as Database,
+    log: silent,
+    troubles: new DatabaseTroubles(),
+    window: 4,
+    instance: () => instance,
+    owner: {
+      run: (items) => given.push(...items.map(({ id }) => id)),
+      cancel: (id) => cancelled.push(id),
+      pinned: () => undefined,
+    },
+    known: new KnownJobs(path.join(directory, "jobs.json")),
+    ready: () => true,
+    facts: () => facts,
+    pinsOf: () => Promise.reject(new Error("no job is pinned anew")),
+    repair: () => Promise.resolve(),
+    recognise: () => Promise.resolve(),
+    entered: () => undefined,
+    writeReport: undefined,
+  });
+  t.teardown(() => {
+    way.mend();
+    return runner.close();
+  });
+  runner.start();
+  await until("the node is known", () => runner.instance !== undefined);
+  return { pool, way, input, output, given, cancelled };
+}
+
+t.test("a node that comes back first leaves the others time to come back", async (t) => {
+  const { pool, way } = await ownRunner(t);
+  way.cut("fail");
+  await delay(OWN.nodeLease);
+  // It worked before, and was cut off as well
+  const other = newInstance();
+  await enter(pool, other, true);
+  await pool.query("update radserve.instance set beat_at = now() - interval '1 h' where id = $1", [
+    other.id,
+  ]);
+  const back = monotonic();
+  way.mend();
+  await until("the other, which stays away, is taken for dead", async () => {
+    const { rowCount } = await pool.query("select from radserve.instance where id = $1", [
+      other.id,
+    ]);
+    return rowCount === 0;
+  });
+  t.ok(monotonic() - back >= OWN.nodeLease, "and not before it could have come back");
+});
+
+t.test("a node whose database never answers ends its work, too", async (t) => {
+  const { pool, way, input, output, given, cancelled } = await ownRunner(t);
+  const items = [{ id: randomUUID(), input: path.join(input, "1.dcm"), output }];
+  await transaction(pool, (client) => insertJob(client, newJob({ items }), 1));
+  await until("a thread has the image", () => given.length === 1);
+  way.cut("hang");
+  await until("its work is ended", () => cancelled.length === 1);
+  t.equal(cancelled[0], given[0]);
+});
+
 const OLD = "old";
 
 /**
@@ -190,5 +309,34 @@ t.test(
     // What was left of an earlier one would have cared by then, too, and in vain
     await queueCares(pool, 2);
     t.notOk(bulk.server.log.some(({ msg }) => msg === "the queue of scans reports a fault"));
+  },
+);
+
+t.test(
+  "a queue that cannot be made again at once is made later",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const { pool, url } = await sharedDatabase(t);
+    const bulk = await startBulk(t, bulkPlace(t, { DATABASE_URL: url }));
+    const { input, output } = bulk.place;
+    writeSlice(path.join(input, "folder", "1.dcm"));
+    await bulk.send("GET", "/bulk_inference");
+    // In the way of what the queue makes
+    await pool.query(`
+      drop schema radserve_queue cascade;
+      create schema radserve_queue;
+      create type radserve_queue.job_state as enum ('other');`);
+    await bulk.server.told(({ msg }) => msg.startsWith("the queue of scans cannot be started"), 2);
+    await pool.query("drop schema radserve_queue cascade");
+    let id = "";
+    await until("a folder is taken", async () => {
+      const { status, body } = await bulk.send("POST", "/bulk_inference", {
+        input_folder_path: path.join(input, "folder"),
+        output_folder_path: path.join(output, "folder"),
+      });
+      id = String(body["job_id"]);
+      return status === 202;
+    });
+    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 1 } });
   },
 );

@@ -1,5 +1,6 @@
 /** What a scan finds in a folder, what it leaves out, and that it repeats itself. */
 import { execFileSync } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { linkSync, mkdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { gzipSync } from "node:zlib";
@@ -7,10 +8,12 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import t, { type Test } from "tap";
 import { scanFolder, type ScanResult } from "../../src/jobs/scan.js";
-import { retryJob } from "../../src/jobs/jobs.js";
+import { transaction } from "../../src/jobs/database.js";
+import { insertJob, retryJob } from "../../src/jobs/jobs.js";
 import { pathsOf, seriesPath } from "../../src/jobs/item-paths.js";
 import { insertFound } from "../../src/jobs/scanner.js";
 import { migrate } from "../../src/jobs/migrations.js";
+import type { Pins } from "../../src/jobs/pins.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { markName } from "../../src/files/folder-mark.js";
 import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
@@ -21,6 +24,7 @@ import { DEFLATED, dicomFile, imageAttributes } from "../support/dicom.js";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { PNG } from "../support/server.js";
+import { newJob } from "../support/tables.js";
 
 async function scan(
   folder: string,
@@ -339,21 +343,28 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
   };
   writeFileSync(at("b.png"), PNG);
   writeFileSync(at("c.txt"), "x");
-  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]));
+  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()], null));
   const first = await rows();
   t.match(first, [
     { index: 0, input: "b.png", state: "queued" },
     { index: 1, input: "c.txt", state: "skipped" },
   ]);
   writeFileSync(at("a.png"), PNG);
-  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]));
+  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()], null));
   const second = [...first, { index: 2, input: "a.png", state: "queued" }];
   t.strictSame(await rows(), second);
-  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]), "nothing is new");
+  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()], null), "nothing is new");
   const twice: ScanResult = { path: "twice.png", is: "input" };
   const strange = { code: "no_image", message: "found C\0T" };
-  t.ok(await insertFound(pool, id, [twice, twice, { path: "x", is: "skipped", reason: strange }]));
-  t.ok(await insertFound(pool, id, [{ path: "y.png", is: "input" }]));
+  t.ok(
+    await insertFound(
+      pool,
+      id,
+      [twice, twice, { path: "x", is: "skipped", reason: strange }],
+      null,
+    ),
+  );
+  t.ok(await insertFound(pool, id, [{ path: "y.png", is: "input" }], null));
   t.match((await rows()).slice(3), [
     { index: 3, input: "twice.png" },
     { index: 4, input: "x", state: "skipped" },
@@ -364,7 +375,7 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
 
   symlinkSync("nowhere", at("dead.png"));
   mkdirSync(Buffer.from(at("\xe4"), "latin1"));
-  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()]));
+  t.ok(await insertFound(pool, id, [...(await scan(folder)).values()], null));
   await retryJob(pool, { subject: "x", admin: false }, id, () => Promise.resolve());
   t.match(
     new Map((await rows()).slice(3).map(({ input, state }) => [input, state])),
@@ -377,10 +388,37 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
   await pool.query("delete from radserve.item where index > 2");
   await pool.query("update radserve.job set cancelled_at = now()");
   t.notOk(
-    await insertFound(pool, id, [{ path: "d.png", is: "input" }]),
+    await insertFound(pool, id, [{ path: "d.png", is: "input" }], null),
     "a cancelled job takes none",
   );
   t.equal((await rows()).length, 3);
+});
+
+t.test("what was found with other models than a job has by now is not added", async (t) => {
+  const { pool } = await sharedDatabase(t);
+  const id = randomUUID();
+  const pinsOf = (version: string): Pins => ({
+    release: "1",
+    every: true,
+    models: {
+      ct: { version, sha256: "0".repeat(64), thresholds: null, state: "ready" },
+    },
+  });
+  await transaction(pool, (client) => insertJob(client, newJob({ id, pins: pinsOf("1.0") }), 1));
+  const add = (name: string, version: string) =>
+    insertFound(pool, id, [{ path: name, is: "input" }], pinsOf(version));
+  t.ok(await add("1.png", "1.0"));
+  await pool.query("update radserve.job set pins = $1", [pinsOf("2.0")]);
+  await t.rejects(add("2.png", "1.0"));
+  await t.rejects(insertFound(pool, id, [], pinsOf("1.0")), "nor does its scan end");
+  t.ok(await add("3.png", "2.0"));
+  const { rows } = await pool.query<{ input: string }>(
+    "select input from radserve.item order by index",
+  );
+  t.strictSame(
+    rows.map(({ input }) => input),
+    ["1.png", "3.png"],
+  );
 });
 
 t.test("memory stays flat over many files", async (t) => {

@@ -10,7 +10,7 @@ import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { openSharedDatabase } from "../../src/jobs/database.js";
 import { migrate } from "../../src/jobs/migrations.js";
 import { Scanner } from "../../src/jobs/scanner.js";
-import { DatabaseTroubles } from "../../src/jobs/database-trouble.js";
+import { BulkUnavailable, DatabaseTroubles } from "../../src/jobs/database-trouble.js";
 import { loadConfig } from "../../src/config.js";
 import { databaseUrl } from "../support/postgres.js";
 import { until } from "../support/until.js";
@@ -20,7 +20,7 @@ function nodes(t: Test) {
   const url = databaseUrl(t, { empty: true });
   const said: unknown[] = [];
   const log = pino({ level: "error" }, { write: (line) => said.push(line) });
-  const open = async (works: boolean) => {
+  const open = async (works: boolean, troubles = new DatabaseTroubles()) => {
     const database = await openSharedDatabase(url, log);
     t.teardown(() => database.close());
     const scanner = new Scanner({
@@ -31,7 +31,7 @@ function nodes(t: Test) {
       log,
       works,
       instance: () => undefined,
-      troubles: new DatabaseTroubles(),
+      troubles,
       onLost: () => said.push("lost"),
       models: () => Promise.resolve({ entries: [], problems: [] }),
       memory: new ProcessMemory(new MemoryPlaces(1, 2 ** 30).take()),
@@ -47,7 +47,7 @@ function nodes(t: Test) {
 
 t.test("nodes that open a fresh database at one moment", async (t) => {
   const { open, said } = nodes(t);
-  await Promise.all([true, false, true, false].map(open));
+  await Promise.all([true, false, true, false].map((works) => open(works)));
   t.strictSame(said, []);
 });
 
@@ -84,3 +84,17 @@ t.test(
     await until("no scan is left", async () => (await left()) === 0);
   },
 );
+
+t.test("what kept a node from a folder is over once another has scanned that", async (t) => {
+  const { open } = nodes(t);
+  const { pool } = await open(false);
+  const scanned = randomUUID();
+  await pool.query(
+    "insert into radserve.job (id, subject, request, request_sha256, total, held) values ($1, 'x', '{}', '', 1, true)",
+    [scanned],
+  );
+  const troubles = new DatabaseTroubles();
+  troubles.failed(new BulkUnavailable("It is full.", "Make room."), scanned);
+  await open(true, troubles);
+  t.equal(troubles.of(scanned), undefined);
+});

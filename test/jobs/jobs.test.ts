@@ -1,0 +1,29 @@
+/** What a client may do to a job, in the database. */
+import { randomUUID } from "node:crypto";
+import t from "tap";
+import { transaction } from "../../src/jobs/database.js";
+import { insertJob, retryJob } from "../../src/jobs/jobs.js";
+import { sharedDatabase } from "../support/postgres.js";
+import { newItems, newJob } from "../support/tables.js";
+
+t.test("a job that is over has its marks made anew, whether they are gone or not", async (t) => {
+  const { pool } = await sharedDatabase(t);
+  const id = randomUUID();
+  const job = newJob({ id, items: newItems([1]), marked: true });
+  await transaction(pool, (client) => insertJob(client, job, 1));
+  const fail = () => pool.query("update radserve.item set state = 'failed', error = '{}'");
+  await fail();
+  const marked: string[] = [];
+  const retry = () =>
+    retryJob(pool, { subject: "x", admin: false }, id, (row) => {
+      marked.push(row.id);
+      return Promise.resolve();
+    });
+  t.equal(await retry(), 1);
+  t.strictSame(marked, [], "it goes on, and has its marks");
+  await fail();
+  // Whoever took its marks out of its folders died before that was kept
+  await pool.query("update radserve.job set finished_at = now(), counts = '{}'");
+  t.equal(await retry(), 1);
+  t.strictSame(marked, [id]);
+});
