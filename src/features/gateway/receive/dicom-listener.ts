@@ -388,7 +388,7 @@ class Visit implements AcceptorHandlers {
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
       count(this.series, peer, kept);
-      transfer?.kept(placeOf(peer, kept), kept.fresh);
+      transfer?.kept(placeOf(peer, kept), kept.changed);
       this.options.kept(kept, this.told.peer);
       return { status: STATUS.success };
     } catch (error) {

@@ -83,8 +83,8 @@ interface Brought {
   place: SeriesPlace;
   /** When (ms of `monotonic`) its last object came. */
   at: number;
-  /** Some of it was not there before. */
-  fresh: boolean;
+  /** Some of it was not there before, or with other bytes. */
+  changed: boolean;
   /** The disk has the note that it is brought. */
   isNoted: boolean;
   /** Notes of what broke off before: a whole association after it makes up for that. */
@@ -282,11 +282,11 @@ export class Reception {
     const faults: unknown[] = [];
     const broken = new Set<Brought>();
     for (const one of brought) {
-      const { place, fresh, before } = one;
+      const { place, changed, before } = one;
       const { peer, study, series } = place;
       const coming: Note = { series, kind: "coming", id: transfer.id };
       // A kill now would forget what the disk could not take a note of
-      if (!this.#isUnwritten(place) && (isWhole || !fresh)) {
+      if (!this.#isUnwritten(place) && (isWhole || !changed)) {
         const names = [nameOf(coming), ...(isWhole ? before : [])];
         await this.#drop(place, names).catch((fault: unknown) => faults.push(fault));
       } else {
@@ -398,7 +398,7 @@ export class Transfer {
     if (known?.isNoted === true) return;
     if (this.id === "") this.id = await this.name();
     const before = known?.before ?? (await this.reception.broken(place));
-    const brought = { fresh: false, isNoted: false, ...known, place, at: monotonic(), before };
+    const brought = { changed: false, isNoted: false, ...known, place, at: monotonic(), before };
     this.#brought.set(keyOfPlace(place), brought);
     // Where the disk does not take it, the next object of the series tries again
     await this.reception.write(place, "coming", this.id);
@@ -408,15 +408,15 @@ export class Transfer {
   }
 
   /** It lies there. */
-  kept(place: SeriesPlace, fresh: boolean): void {
+  kept(place: SeriesPlace, changed: boolean): void {
     this.#coming = undefined;
     this.#last = place;
-    const nothing = { place, before: [], fresh: false, isNoted: false };
+    const nothing = { place, before: [], changed: false, isNoted: false };
     const known = this.#brought.get(keyOfPlace(place)) ?? nothing;
     this.#brought.set(keyOfPlace(place), {
       ...known,
       at: monotonic(),
-      fresh: known.fresh || fresh,
+      changed: known.changed || changed,
     });
   }
 

@@ -82,8 +82,10 @@ export interface KeptObject {
   seriesInstanceUid: string;
   /** The folder of its series. */
   folder: string;
-  /** False where the same bytes were there before. */
+  /** Nothing of that name was there before. */
   fresh: boolean;
+  /** Other bytes lie there than before, or some where none did. */
+  changed: boolean;
   bytes: number;
   /** Hex, of the whole file. */
   sha256: string;
@@ -257,6 +259,7 @@ export class Spool {
       seriesInstanceUid,
       folder,
       fresh: outcome === "created",
+      changed: outcome !== "same",
       bytes,
       sha256,
     };

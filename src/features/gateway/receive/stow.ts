@@ -90,7 +90,7 @@ export async function storeParts(
           series.add(keyOfPlace(place));
         },
       });
-      transfer.kept(placeOf(options.peer, kept), kept.fresh);
+      transfer.kept(placeOf(options.peer, kept), kept.changed);
       await options.kept(kept);
       stored.push(object);
     } catch (error) {

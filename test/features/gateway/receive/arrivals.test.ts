@@ -546,3 +546,14 @@ await t.test("the same series of a modality and of a PACS is one job", async (t)
     ["ct1", "ct1", "pacs", "ct1", "pacs", "ct1", "pacs"],
   );
 });
+
+await t.test("a part of what takes the place of other objects is no whole series", async (t) => {
+  const { folder, send, sendPart, jobs, made } = await opened(t, { rules: [{}] });
+  await send([object(1), object(2)]);
+  await made(1);
+  const spool = new Spool(folder, { mostBytes: 1e7, minimumFreeBytes: 0, peerShare: 1 });
+  await spool.replaceable({ peer: "ct1", study: STUDY, series: "1.2.3.4" });
+  await sendPart([object(1, { Manufacturer: "other" })]);
+  await made(2);
+  t.match(jobs[1], { files: 2, note: { series: { "1.2.3.4": { associations: 1 } } } });
+});
