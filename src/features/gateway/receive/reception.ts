@@ -87,7 +87,7 @@ interface Brought {
   changed: boolean;
   /** The disk has the note that it is brought. */
   isNoted: boolean;
-  /** Notes of what broke off before: a whole association after it makes up for that. */
+  /** Notes of what broke off before: one that its peer releases makes up for that. */
   before: readonly string[];
 }
 
@@ -278,7 +278,11 @@ export class Reception {
   }
 
   /** For transfers: one has ended. @throws what the disk says, once all of it is noted */
-  async ended(transfer: Transfer, brought: readonly Brought[], isWhole: boolean): Promise<void> {
+  async ended(
+    transfer: Transfer,
+    brought: readonly Brought[],
+    { isWhole, makesUp }: { isWhole: boolean; makesUp: boolean },
+  ): Promise<void> {
     const faults: unknown[] = [];
     const broken = new Set<Brought>();
     for (const one of brought) {
@@ -287,7 +291,7 @@ export class Reception {
       const coming: Note = { series, kind: "coming", id: transfer.id };
       // A kill now would forget what the disk could not take a note of
       if (!this.#isUnwritten(place) && (isWhole || !changed)) {
-        const names = [nameOf(coming), ...(isWhole ? before : [])];
+        const names = [nameOf(coming), ...(makesUp ? before : [])];
         await this.#drop(place, names).catch((fault: unknown) => faults.push(fault));
       } else {
         const name = nameOf({ ...coming, kind: "broken" });
@@ -452,10 +456,13 @@ export class Transfer {
     this.#brought.delete(keyOfPlace(place));
   }
 
-  /** @param isWhole its peer ended it in order */
-  async end(isWhole: boolean): Promise<void> {
+  /**
+   * @param isWhole nothing of it is missing
+   * @param makesUp its peer said that it is done: what broke off before is not missing either
+   */
+  async end(isWhole: boolean, makesUp = isWhole): Promise<void> {
     this.#coming = undefined;
     this.#isBroken = !isWhole;
-    await this.reception.ended(this, [...this.#brought.values()], isWhole);
+    await this.reception.ended(this, [...this.#brought.values()], { isWhole, makesUp });
   }
 }
