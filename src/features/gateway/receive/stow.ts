@@ -76,10 +76,10 @@ export async function storeParts(
       );
     let object: StoredObject | undefined;
     try {
+      transfer.begins();
       const arriving = await beginning(part);
       object = arriving;
       refuseOthers(arriving);
-      transfer.begins();
       const kept = await options.spool.keep(options.peer, {
         ...arriving,
         named: (place) => transfer.named(place),
