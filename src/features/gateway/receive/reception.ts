@@ -139,8 +139,7 @@ export class Reception {
       for (const [series, notes] of await this.notesOf(peer, study)) {
         const place = { peer, study, series };
         await this.#drop(place, this.#leftOf(place, notes)).catch(() => undefined);
-        const lies = path.join(this.options.folder, ...seriesPath(peer, study, series));
-        if ((await namesIn(lies)).length > 0) continue;
+        if (await this.#lies(place)) continue;
         const times = notes.map(async (note) => {
           const found = await lstat(this.#path(peer, study, nameOf(note))).catch(
             ifMissing(undefined),
@@ -148,8 +147,13 @@ export class Reception {
           // What has gone meanwhile was no old one
           return found?.mtimeMs ?? Infinity;
         });
-        if (isOld(Math.max(...(await Promise.all(times))))) await this.forget(place);
+        if (isOld(Math.max(...(await Promise.all(times))))) await this.#forget(place, notes);
       }
+  }
+
+  async #lies({ peer, study, series }: SeriesPlace): Promise<boolean> {
+    const folder = path.join(this.options.folder, ...seriesPath(peer, study, series));
+    return (await namesIn(folder)).length > 0;
   }
 
   /** Notes of transfers of this process that are over, which the disk did not let go. */
@@ -245,13 +249,21 @@ export class Reception {
     await this.#drop(place, notes.filter(isOver).map(nameOf));
   }
 
-  /** A series has left the spool. */
+  /** A series has left the spool. Where it comes again by now, its notes are of what comes. */
   async forget(place: SeriesPlace): Promise<void> {
     const { peer, study, series } = place;
     const notes = (await this.notesOf(peer, study)).get(series) ?? [];
+    const isElsewhere = notes.some(({ kind, id }) => kind === "coming" && !this.#isOwn(id));
+    const comes = isElsewhere || this.openUntil(place, 0) === Infinity;
+    // In this order: what is not on its way any more lies there
+    if (comes || (await this.#lies(place))) return;
+    await this.#forget(place, notes);
+  }
+
+  async #forget(place: SeriesPlace, notes: readonly Note[]): Promise<void> {
     await this.#drop(place, notes.map(nameOf));
     for (const transfer of this.#transfers) transfer.forget(place);
-    await removeEmpty(this.#path(peer, study));
+    await removeEmpty(this.#path(place.peer, place.study));
   }
 
   /** For transfers. */
