@@ -369,6 +369,19 @@ await t.test("a whole object takes the place of a damaged one", async (t) => {
   }
 });
 
+await t.test("each object that takes another's place is another one, in turns too", async (t) => {
+  const { folder, spool } = spoolIn(t);
+  await spool.keep("ct1", arriving());
+  await spool.replaceable({ peer: "ct1", study: STUDY, series: SERIES });
+  const again = path.join(folder, "again/ct1", STUDY, SERIES);
+  for (const [i, Manufacturer] of ["one", "two", "one", "two"].entries()) {
+    t.match(await spool.keep("ct1", arriving({ Manufacturer })), { changed: true });
+    t.equal(readdirSync(again).length, i + 1, "another job is made");
+    t.match(await spool.keep("ct1", arriving({ Manufacturer })), { changed: false });
+    t.equal(readdirSync(again).length, i + 1, "and none of the same bytes");
+  }
+});
+
 await t.test("what the audit does not take does not appear", async (t) => {
   const { folder, spool } = spoolIn(t);
   const appears = () => Promise.reject(new Error("no room for the line"));
