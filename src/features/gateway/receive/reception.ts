@@ -28,7 +28,7 @@ const KINDS = ["coming", "broken", "lost", "called"] as const;
 type NoteKind = (typeof KINDS)[number];
 const BETWEEN = "+";
 const RECEPTION = "reception";
-/** Objects that were not kept of which one process writes notes. */
+/** Notes of objects that were not kept: whoever sends so much that is refused fills no disk. */
 const MOST_LOST = 100_000;
 
 interface Note {
@@ -76,6 +76,8 @@ export interface ReceptionOptions {
   interrupted: (place: SeriesPlace) => void;
   /** What has brought a series is over. */
   closed: (place: SeriesPlace) => void;
+  /** Objects that were not kept of which there are notes, about. */
+  mostLost?: number;
 }
 
 /** What one association or request has brought of a series. */
@@ -100,6 +102,7 @@ export class Reception {
   #hasBegun = false;
   /** How many transfers have begun. */
   #begun = 0;
+  /** Notes of objects that were not kept: what the last sweep counted, and those since. */
   #lost = 0;
   readonly #started = randomUUID().slice(0, 8);
 
@@ -135,9 +138,11 @@ export class Reception {
    * @param isOld of a time in milliseconds since 1970
    */
   async sweep(isOld: (at: number) => boolean): Promise<void> {
+    let lost = 0;
     for (const [peer, study] of await this.#studies())
       for (const [series, notes] of await this.notesOf(peer, study)) {
         const place = { peer, study, series };
+        lost += notes.filter(({ kind }) => kind === "lost").length;
         await this.#drop(place, this.#leftOf(place, notes)).catch(() => undefined);
         if (await this.#lies(place)) continue;
         const times = notes.map(async (note) => {
@@ -149,6 +154,7 @@ export class Reception {
         });
         if (isOld(Math.max(...(await Promise.all(times))))) await this.#forget(place, notes);
       }
+    this.#lost = lost;
   }
 
   async #lies({ peer, study, series }: SeriesPlace): Promise<boolean> {
@@ -275,18 +281,24 @@ export class Reception {
     });
   }
 
-  /** For transfers: an object was begun and is not kept. */
-  async lost(place: SeriesPlace, sopInstanceUid: string): Promise<void> {
-    // Whoever sends so much that is refused fills no disk with notes of it
-    if ((this.#lost += 1) > MOST_LOST) return;
-    const id = hashOf(sopInstanceUid);
-    const { peer, study, series } = place;
-    // It may be lost again after a time, and is waited for again
-    this.#seen.set(`${peer}/${study}/${nameOf({ series, kind: "lost", id })}`, monotonic());
-    await this.write(place, "lost", id).catch(() =>
-      this.#remember(place, nameOf({ series, kind: "lost", id })),
-    );
+  /**
+   * For transfers: an object was begun and is not kept.
+   * @returns whether that is noted
+   */
+  async lost(place: SeriesPlace, sopInstanceUid: string): Promise<boolean> {
+    const isNoted = this.#lost < (this.options.mostLost ?? MOST_LOST);
+    if (isNoted) {
+      this.#lost += 1;
+      const id = hashOf(sopInstanceUid);
+      const { peer, study, series } = place;
+      // It may be lost again after a time, and is waited for again
+      this.#seen.set(`${peer}/${study}/${nameOf({ series, kind: "lost", id })}`, monotonic());
+      await this.write(place, "lost", id).catch(() =>
+        this.#remember(place, nameOf({ series, kind: "lost", id })),
+      );
+    }
     this.options.interrupted(place);
+    return isNoted;
   }
 
   /** For transfers: one has ended. @throws what the disk says, once all of it is noted */
@@ -388,6 +400,8 @@ export class Transfer {
   #coming: { place?: SeriesPlace } | undefined;
   /** It broke off, and is there until that is noted. */
   #isBroken = false;
+  /** Something of it was lost of which there is no note: it counts as one that broke off. */
+  #isShort = false;
 
   constructor(
     readonly peer: string,
@@ -447,7 +461,7 @@ export class Transfer {
     const place = this.#coming?.place ?? (code === "bad_request" ? undefined : this.#last);
     // Another object of that UID lies there, and nothing is missing
     if (place !== undefined && sopInstanceUid !== undefined && code !== "file_exists")
-      await this.reception.lost(place, sopInstanceUid);
+      this.#isShort = !(await this.reception.lost(place, sopInstanceUid)) || this.#isShort;
     // Until it is noted that it was lost, it is coming
     this.#coming = undefined;
   }
@@ -474,7 +488,8 @@ export class Transfer {
    */
   async end(isWhole: boolean, makesUp = isWhole): Promise<void> {
     this.#coming = undefined;
-    this.#isBroken = !isWhole;
-    await this.reception.ended(this, [...this.#brought.values()], { isWhole, makesUp });
+    this.#isBroken = !isWhole || this.#isShort;
+    const how = { isWhole: !this.#isBroken, makesUp: makesUp && !this.#isShort };
+    await this.reception.ended(this, [...this.#brought.values()], how);
   }
 }
