@@ -314,12 +314,13 @@ async function publish(
 ): Promise<NewFile["outcome"]> {
   if (draft.linkTo(path) || (await draft.rename(path))) return "created";
   const there = await lstat(path).catch(makeFolder && ifMissing(undefined));
-  if (there === undefined) {
-    await makeFolder?.();
+  if (there?.isFile() === false) throw taken("something that is not a plain file");
+  const found = there && (await hashFile(path));
+  if (found === undefined && makeFolder !== undefined) {
+    await makeFolder();
     return publish(draft, path, sha256, { overwrite });
   }
-  if (!there.isFile()) throw taken("something that is not a plain file");
-  if ((await hashFile(path)) === sha256) return "same";
+  if (found === sha256) return "same";
   const replaces = typeof overwrite === "function" ? await overwrite(path, sha256) : overwrite;
   if (!replaces) throw taken("a file with other bytes");
   await draft.replace(path);

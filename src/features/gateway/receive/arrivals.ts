@@ -92,9 +92,7 @@ export interface UnmadeSeries {
 }
 
 /** A series whose objects are all of jobs, or of none. */
-interface Settled {
-  place: SeriesPlace;
-  names: string[];
+interface Settled extends Pick<Looked, "place" | "names" | "objects"> {
   mark: SeriesMark;
 }
 
@@ -747,14 +745,14 @@ export class Arrivals {
     );
     const { names, objects, mark } = looked;
     if (names.length === 0) return [];
-    if (waits !== undefined) return mark === undefined ? [] : [{ place, names, mark }];
+    if (waits !== undefined) return mark === undefined ? [] : [{ place, names, objects, mark }];
     const { jobs = [], rules, unmade } = mark ?? {};
     // Other rules may take what none of before has
     const isAsked = jobs.length > 0 || rules === this.#reader.rules.version;
     if (mark?.objects === objects && isAsked) {
       if (unmade !== undefined && !this.#unmade.has(keyOfPlace(place)))
         this.#unmade.set(keyOfPlace(place), { place, why: unmade, classes: mark.classes ?? {} });
-      return [{ place, names, mark }];
+      return [{ place, names, objects, mark }];
     }
     this.#await(place);
     return [];
@@ -794,11 +792,17 @@ export class Arrivals {
     return waits !== undefined && waits.held === undefined;
   }
 
-  /** Removes a series whose time is over, unless it has become another job since that was seen. */
-  async #removeOld({ place, names, mark }: Settled): Promise<void> {
+  /**
+   * Removes a series whose time is over, unless it comes again, or has become another one or
+   * another job since that was seen.
+   */
+  async #removeOld({ place, names, objects, mark }: Settled): Promise<void> {
+    const { peer, study } = place;
     await this.#inTurn(this.#studyOf(place), async () => {
-      const now = await this.#marks.read(place);
-      if (this.#isOpen(place) || JSON.stringify(now) !== JSON.stringify(mark)) return;
+      const notes = await this.options.reception.notesOf(peer, study);
+      const now = await this.#reader.looked(place, notes);
+      const isSame = now.objects === objects && JSON.stringify(now.mark) === JSON.stringify(mark);
+      if (this.#isOpen(place) || !isSame) return;
       await this.#remove(place, names, "their time is over");
     });
   }

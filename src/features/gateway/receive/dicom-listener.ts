@@ -346,11 +346,11 @@ class Visit implements AcceptorHandlers {
 
   /** @param fault why it ended other than by a release */
   async end(fault: unknown): Promise<void> {
-    const isInOrder = fault === undefined || fault instanceof PeerIdle;
     const wasAborted = fault instanceof ConnectionLost && this.#peer?.aborts === true;
+    const isDone = fault === undefined || wasAborted;
     const transfer = this.#transfer;
     this.#transfer = undefined;
-    await transfer?.end(isInOrder || wasAborted);
+    await transfer?.end(isDone || fault instanceof PeerIdle, isDone);
   }
 
   /** A peer that came to send and of which nothing is kept does not notice it by itself. */
@@ -388,7 +388,7 @@ class Visit implements AcceptorHandlers {
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
       count(this.series, peer, kept);
-      transfer?.kept(placeOf(peer, kept), kept.fresh);
+      transfer?.kept(placeOf(peer, kept), kept.changed);
       this.options.kept(kept, this.told.peer);
       return { status: STATUS.success };
     } catch (error) {

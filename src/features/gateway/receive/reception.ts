@@ -28,7 +28,7 @@ const KINDS = ["coming", "broken", "lost", "called"] as const;
 type NoteKind = (typeof KINDS)[number];
 const BETWEEN = "+";
 const RECEPTION = "reception";
-/** Objects that were not kept of which one process writes notes. */
+/** Notes of objects that were not kept: whoever sends so much that is refused fills no disk. */
 const MOST_LOST = 100_000;
 
 interface Note {
@@ -76,6 +76,8 @@ export interface ReceptionOptions {
   interrupted: (place: SeriesPlace) => void;
   /** What has brought a series is over. */
   closed: (place: SeriesPlace) => void;
+  /** Objects that were not kept of which there are notes, about. */
+  mostLost?: number;
 }
 
 /** What one association or request has brought of a series. */
@@ -83,11 +85,11 @@ interface Brought {
   place: SeriesPlace;
   /** When (ms of `monotonic`) its last object came. */
   at: number;
-  /** Some of it was not there before. */
-  fresh: boolean;
+  /** Some of it was not there before, or with other bytes. */
+  changed: boolean;
   /** The disk has the note that it is brought. */
   isNoted: boolean;
-  /** Notes of what broke off before: a whole association after it makes up for that. */
+  /** Notes of what broke off before: one that its peer releases makes up for that. */
   before: readonly string[];
 }
 
@@ -100,6 +102,7 @@ export class Reception {
   #hasBegun = false;
   /** How many transfers have begun. */
   #begun = 0;
+  /** Notes of objects that were not kept: what the last sweep counted, and those since. */
   #lost = 0;
   readonly #started = randomUUID().slice(0, 8);
 
@@ -135,12 +138,13 @@ export class Reception {
    * @param isOld of a time in milliseconds since 1970
    */
   async sweep(isOld: (at: number) => boolean): Promise<void> {
+    let lost = 0;
     for (const [peer, study] of await this.#studies())
       for (const [series, notes] of await this.notesOf(peer, study)) {
         const place = { peer, study, series };
+        lost += notes.filter(({ kind }) => kind === "lost").length;
         await this.#drop(place, this.#leftOf(place, notes)).catch(() => undefined);
-        const lies = path.join(this.options.folder, ...seriesPath(peer, study, series));
-        if ((await namesIn(lies)).length > 0) continue;
+        if (await this.#lies(place)) continue;
         const times = notes.map(async (note) => {
           const found = await lstat(this.#path(peer, study, nameOf(note))).catch(
             ifMissing(undefined),
@@ -148,8 +152,14 @@ export class Reception {
           // What has gone meanwhile was no old one
           return found?.mtimeMs ?? Infinity;
         });
-        if (isOld(Math.max(...(await Promise.all(times))))) await this.forget(place);
+        if (isOld(Math.max(...(await Promise.all(times))))) await this.#forget(place, notes);
       }
+    this.#lost = lost;
+  }
+
+  async #lies({ peer, study, series }: SeriesPlace): Promise<boolean> {
+    const folder = path.join(this.options.folder, ...seriesPath(peer, study, series));
+    return (await namesIn(folder)).length > 0;
   }
 
   /** Notes of transfers of this process that are over, which the disk did not let go. */
@@ -245,13 +255,21 @@ export class Reception {
     await this.#drop(place, notes.filter(isOver).map(nameOf));
   }
 
-  /** A series has left the spool. */
+  /** A series has left the spool. Where it comes again by now, its notes are of what comes. */
   async forget(place: SeriesPlace): Promise<void> {
     const { peer, study, series } = place;
     const notes = (await this.notesOf(peer, study)).get(series) ?? [];
+    const isElsewhere = notes.some(({ kind, id }) => kind === "coming" && !this.#isOwn(id));
+    const comes = isElsewhere || this.openUntil(place, 0) === Infinity;
+    // In this order: what is not on its way any more lies there
+    if (comes || (await this.#lies(place))) return;
+    await this.#forget(place, notes);
+  }
+
+  async #forget(place: SeriesPlace, notes: readonly Note[]): Promise<void> {
     await this.#drop(place, notes.map(nameOf));
     for (const transfer of this.#transfers) transfer.forget(place);
-    await removeEmpty(this.#path(peer, study));
+    await removeEmpty(this.#path(place.peer, place.study));
   }
 
   /** For transfers. */
@@ -263,31 +281,41 @@ export class Reception {
     });
   }
 
-  /** For transfers: an object was begun and is not kept. */
-  async lost(place: SeriesPlace, sopInstanceUid: string): Promise<void> {
-    // Whoever sends so much that is refused fills no disk with notes of it
-    if ((this.#lost += 1) > MOST_LOST) return;
-    const id = hashOf(sopInstanceUid);
-    const { peer, study, series } = place;
-    // It may be lost again after a time, and is waited for again
-    this.#seen.set(`${peer}/${study}/${nameOf({ series, kind: "lost", id })}`, monotonic());
-    await this.write(place, "lost", id).catch(() =>
-      this.#remember(place, nameOf({ series, kind: "lost", id })),
-    );
+  /**
+   * For transfers: an object was begun and is not kept.
+   * @returns whether that is noted
+   */
+  async lost(place: SeriesPlace, sopInstanceUid: string): Promise<boolean> {
+    const isNoted = this.#lost < (this.options.mostLost ?? MOST_LOST);
+    if (isNoted) {
+      this.#lost += 1;
+      const id = hashOf(sopInstanceUid);
+      const { peer, study, series } = place;
+      // It may be lost again after a time, and is waited for again
+      this.#seen.set(`${peer}/${study}/${nameOf({ series, kind: "lost", id })}`, monotonic());
+      await this.write(place, "lost", id).catch(() =>
+        this.#remember(place, nameOf({ series, kind: "lost", id })),
+      );
+    }
     this.options.interrupted(place);
+    return isNoted;
   }
 
   /** For transfers: one has ended. @throws what the disk says, once all of it is noted */
-  async ended(transfer: Transfer, brought: readonly Brought[], isWhole: boolean): Promise<void> {
+  async ended(
+    transfer: Transfer,
+    brought: readonly Brought[],
+    { isWhole, makesUp }: { isWhole: boolean; makesUp: boolean },
+  ): Promise<void> {
     const faults: unknown[] = [];
     const broken = new Set<Brought>();
     for (const one of brought) {
-      const { place, fresh, before } = one;
+      const { place, changed, before } = one;
       const { peer, study, series } = place;
       const coming: Note = { series, kind: "coming", id: transfer.id };
       // A kill now would forget what the disk could not take a note of
-      if (!this.#isUnwritten(place) && (isWhole || !fresh)) {
-        const names = [nameOf(coming), ...(isWhole ? before : [])];
+      if (!this.#isUnwritten(place) && (isWhole || !changed)) {
+        const names = [nameOf(coming), ...(makesUp ? before : [])];
         await this.#drop(place, names).catch((fault: unknown) => faults.push(fault));
       } else {
         const name = nameOf({ ...coming, kind: "broken" });
@@ -372,6 +400,8 @@ export class Transfer {
   #coming: { place?: SeriesPlace } | undefined;
   /** It broke off, and is there until that is noted. */
   #isBroken = false;
+  /** Something of it was lost of which there is no note: it counts as one that broke off. */
+  #isShort = false;
 
   constructor(
     readonly peer: string,
@@ -398,7 +428,7 @@ export class Transfer {
     if (known?.isNoted === true) return;
     if (this.id === "") this.id = await this.name();
     const before = known?.before ?? (await this.reception.broken(place));
-    const brought = { fresh: false, isNoted: false, ...known, place, at: monotonic(), before };
+    const brought = { changed: false, isNoted: false, ...known, place, at: monotonic(), before };
     this.#brought.set(keyOfPlace(place), brought);
     // Where the disk does not take it, the next object of the series tries again
     await this.reception.write(place, "coming", this.id);
@@ -408,15 +438,15 @@ export class Transfer {
   }
 
   /** It lies there. */
-  kept(place: SeriesPlace, fresh: boolean): void {
+  kept(place: SeriesPlace, changed: boolean): void {
     this.#coming = undefined;
     this.#last = place;
-    const nothing = { place, before: [], fresh: false, isNoted: false };
+    const nothing = { place, before: [], changed: false, isNoted: false };
     const known = this.#brought.get(keyOfPlace(place)) ?? nothing;
     this.#brought.set(keyOfPlace(place), {
       ...known,
       at: monotonic(),
-      fresh: known.fresh || fresh,
+      changed: known.changed || changed,
     });
   }
 
@@ -431,7 +461,7 @@ export class Transfer {
     const place = this.#coming?.place ?? (code === "bad_request" ? undefined : this.#last);
     // Another object of that UID lies there, and nothing is missing
     if (place !== undefined && sopInstanceUid !== undefined && code !== "file_exists")
-      await this.reception.lost(place, sopInstanceUid);
+      this.#isShort = !(await this.reception.lost(place, sopInstanceUid)) || this.#isShort;
     // Until it is noted that it was lost, it is coming
     this.#coming = undefined;
   }
@@ -452,10 +482,14 @@ export class Transfer {
     this.#brought.delete(keyOfPlace(place));
   }
 
-  /** @param isWhole its peer ended it in order */
-  async end(isWhole: boolean): Promise<void> {
+  /**
+   * @param isWhole nothing of it is missing
+   * @param makesUp its peer said that it is done: what broke off before is not missing either
+   */
+  async end(isWhole: boolean, makesUp = isWhole): Promise<void> {
     this.#coming = undefined;
-    this.#isBroken = !isWhole;
-    await this.reception.ended(this, [...this.#brought.values()], isWhole);
+    this.#isBroken = !isWhole || this.#isShort;
+    const how = { isWhole: !this.#isBroken, makesUp: makesUp && !this.#isShort };
+    await this.reception.ended(this, [...this.#brought.values()], how);
   }
 }

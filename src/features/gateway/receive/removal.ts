@@ -36,6 +36,12 @@ export interface RemovalOptions {
   removing: (removal: { peer: string; study: string; objects: number }) => Promise<void>;
 }
 
+/** Objects in a folder that are none of those that go. */
+async function lateIn(folder: string, names: readonly string[]): Promise<string[]> {
+  const going = new Set(names);
+  return (await filesIn(folder)).filter((name) => name.endsWith(".dcm") && !going.has(name));
+}
+
 export class Removal {
   constructor(private readonly options: RemovalOptions) {}
 
@@ -49,9 +55,11 @@ export class Removal {
     const { spool, removing } = this.options;
     await removing({ peer, study, objects: names.length });
     const folder = this.#path(...seriesPath(peer, study, series));
-    await replaceFile(folder, LEAVING, JSON.stringify(names)).catch((error: unknown) => {
-      // What is removed makes room; nothing comes meanwhile on a full disk
+    await replaceFile(folder, LEAVING, JSON.stringify(names)).catch(async (error: unknown) => {
       if (!(error instanceof RadserveError) || error.code !== "disk_full") throw error;
+      // What is removed makes room: without a list all goes, so there may be nothing else
+      await removeFile(folder, LEAVING);
+      if ((await lateIn(folder, names)).length > 0) throw error;
     });
     await spool.within([REMOVING, ANY_RULE, peer, study], (removed) =>
       rename(folder, path.join(removed, series)),
@@ -67,6 +75,9 @@ export class Removal {
   async end(rule: string, place: SeriesPlace, names?: readonly string[]): Promise<void> {
     const { peer, study, series } = place;
     const leaving = this.#path(REMOVING, rule, peer, study, series);
+    // Another node has ended it; what lies in the spool is another series by now
+    if (names === undefined && (await lstat(leaving).catch(ifMissing(undefined))) === undefined)
+      return;
     const studies = (await namesIn(this.#path("studies"))).map((one) =>
       this.#path("studies", one, peer, study),
     );
@@ -117,10 +128,7 @@ export class Removal {
     names: readonly string[] | undefined,
   ): Promise<void> {
     if (names === undefined) return;
-    const going = new Set(names);
-    const late = (await filesIn(leaving)).filter(
-      (name) => name.endsWith(".dcm") && !going.has(name),
-    );
+    const late = await lateIn(leaving, names);
     if (late.length === 0) return;
     await this.options.spool.within(seriesPath(peer, study, series), async (to) => {
       // One that came again since is there already

@@ -82,8 +82,10 @@ export interface KeptObject {
   seriesInstanceUid: string;
   /** The folder of its series. */
   folder: string;
-  /** False where the same bytes were there before. */
+  /** Nothing of that name was there before. */
   fresh: boolean;
+  /** Other bytes lie there than before, or some where none did. */
+  changed: boolean;
   bytes: number;
   /** Hex, of the whole file. */
   sha256: string;
@@ -257,6 +259,7 @@ export class Spool {
       seriesInstanceUid,
       folder,
       fresh: outcome === "created",
+      changed: outcome !== "same",
       bytes,
       sha256,
     };
@@ -332,15 +335,18 @@ export class Spool {
     const givesWay =
       (await this.#oneAtATime(() => isDamaged(there))) || (await this.#isReplaceable(names));
     if (!givesWay) throw await this.#otherBytes(names);
-    await this.within(againPath(...names), async (again) => {
-      await writeFile(path.join(again, `${sopInstanceUid}.${sha256.slice(0, 16)}`), "");
-      await syncFolder(again);
-    });
     // The second name of version 0.6
     const second = path.join(this.folder, ...objectPath(sopInstanceUid));
     const [one, other] = await Promise.all(
-      [there, second].map((file) => lstat(file).catch(ifMissing(undefined))),
+      [there, second].map((file) => lstat(file, { bigint: true }).catch(ifMissing(undefined))),
     );
+    // By which file goes, too: the first bytes may come once more after others
+    const change = [sha256, one?.ino, one?.mtimeNs].join(" ");
+    const hash = createHash("sha256").update(change).digest("hex").slice(0, 16);
+    await this.within(againPath(...names), async (again) => {
+      await writeFile(path.join(again, `${sopInstanceUid}.${hash}`), "");
+      await syncFolder(again);
+    });
     if (one !== undefined && one.ino === other?.ino) await rm(second, { force: true });
     return true;
   }

@@ -76,10 +76,10 @@ export async function storeParts(
       );
     let object: StoredObject | undefined;
     try {
+      transfer.begins();
       const arriving = await beginning(part);
       object = arriving;
       refuseOthers(arriving);
-      transfer.begins();
       const kept = await options.spool.keep(options.peer, {
         ...arriving,
         named: (place) => transfer.named(place),
@@ -90,7 +90,7 @@ export async function storeParts(
           series.add(keyOfPlace(place));
         },
       });
-      transfer.kept(placeOf(options.peer, kept), kept.fresh);
+      transfer.kept(placeOf(options.peer, kept), kept.changed);
       await options.kept(kept);
       stored.push(object);
     } catch (error) {

@@ -3,7 +3,16 @@
  * and by rules whose answer depends neither on the order nor on a restart.
  */
 import { once } from "node:events";
-import { existsSync, readFileSync, readdirSync, renameSync, rmdirSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -713,4 +722,43 @@ await t.test("the same series of a modality and of a PACS is one job", async (t)
     jobs.map(({ peer }) => peer),
     ["ct1", "ct1", "pacs", "ct1", "pacs", "ct1", "pacs"],
   );
+});
+
+await t.test("a part of what takes the place of other objects is no whole series", async (t) => {
+  const { folder, send, sendPart, jobs, made } = await opened(t, { rules: [{}] });
+  await send([object(1), object(2)]);
+  await made(1);
+  const spool = new Spool(folder, { mostBytes: 1e7, minimumFreeBytes: 0, peerShare: 1 });
+  await spool.replaceable({ peer: "ct1", study: STUDY, series: "1.2.3.4" });
+  await sendPart([object(1, { Manufacturer: "other" })]);
+  await made(2);
+  t.match(jobs[1], { files: 2, note: { series: { "1.2.3.4": { associations: 1 } } } });
+});
+
+await t.test("what comes again while its time is over is not removed", async (t) => {
+  const { folder, failed, send, arrivals, removed, made } = await opened(t, {
+    rules: [{}],
+    keep: 0,
+  });
+  await send([object(1)]);
+  await made(1);
+  const madeAt = Date.now();
+  await until("its time is over", () => Date.now() > madeAt + 1);
+  // Another node brings it after it was looked at, and before it would be removed
+  const note = path.join(folder, "reception/ct1", STUDY, "1.2.3.4+coming+other.1");
+  const asked = t.capture(failed, "has", () => {
+    mkdirSync(path.dirname(note), { recursive: true });
+    writeFileSync(note, "");
+    return false;
+  });
+  await arrivals.look();
+  t.equal(asked().length, 1);
+  t.same(removed, []);
+  t.same(readdirSync(path.join(folder, "series/ct1", STUDY, "1.2.3.4")).length, 1);
+  asked.restore();
+  rmSync(note);
+  await until("it is removed", async () => {
+    await arrivals.look();
+    return removed.length > 0;
+  });
 });

@@ -549,3 +549,27 @@ await t.test("fragments without bytes keep no association alive", async (t) => {
   clearInterval(drip);
   await until("it was ended", () => listener.associations === 0);
 });
+
+await t.test("an association without a release makes up for none that broke off", async (t) => {
+  const { port, folder, options } = await opened(t, { idleTimeout: 1_000 });
+  let [interrupted, closed] = [0, 0];
+  options.reception = receptionIn(
+    folder,
+    new Spool(folder, { mostBytes: 10_000_000, minimumFreeBytes: 0, peerShare: 1 }),
+    () => (interrupted += 1),
+    () => (closed += 1),
+  );
+  const broken = await called(port);
+  t.equal(await stored(broken, 1), STATUS.success);
+  broken.abort();
+  await until("it has broken off", () => interrupted === 1);
+  const idle = await called(port);
+  t.equal(await stored(idle, 1), STATUS.success);
+  await until("it was ended", () => closed === 1);
+  t.match(readdirSync(`${folder}/reception/ct1/1.2.3`), [/\+broken\+/]);
+  const whole = await called(port);
+  t.equal(await stored(whole, 1), STATUS.success);
+  await whole.release();
+  await until("it was released", () => closed === 2);
+  t.same(readdirSync(`${folder}/reception/ct1`), []);
+});

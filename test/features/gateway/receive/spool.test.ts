@@ -119,7 +119,11 @@ await t.test("an object lies under its names, and reads as it was sent", async (
 await t.test("the same object again is the same file", async (t) => {
   const { folder, spool } = spoolIn(t);
   const first = await spool.keep("ct1", arriving());
-  t.match(await spool.keep("ct1", arriving({}, {}, 77)), { fresh: false, sha256: first.sha256 });
+  t.match(await spool.keep("ct1", arriving({}, {}, 77)), {
+    fresh: false,
+    changed: false,
+    sha256: first.sha256,
+  });
   t.equal(filesIn(folder).length, 1);
 });
 
@@ -353,7 +357,7 @@ await t.test("a whole object takes the place of a damaged one", async (t) => {
     writeFileSync(path.join(series, `${SOP}.dcm`), bytes);
     linkSync(path.join(series, `${SOP}.dcm`), path.join(folder, ...objectPath(SOP)));
     const kept = await spool.keep("ct1", arriving());
-    t.equal(kept.fresh, false, name);
+    t.match(kept, { fresh: false, changed: true }, name);
     t.same(readFileSync(path.join(series, `${SOP}.dcm`)).subarray(-32), Buffer.alloc(32, 5), name);
     t.match(filesIn(folder), [
       new RegExp(`^again/ct1/${STUDY}/${SERIES}/${SOP}\\.[0-9a-f]{16}$`),
@@ -362,6 +366,19 @@ await t.test("a whole object takes the place of a damaged one", async (t) => {
     await t.rejects(spool.keep("ct1", arriving({ Manufacturer: "other" })), {
       code: "file_exists",
     });
+  }
+});
+
+await t.test("each object that takes another's place is another one, in turns too", async (t) => {
+  const { folder, spool } = spoolIn(t);
+  await spool.keep("ct1", arriving());
+  await spool.replaceable({ peer: "ct1", study: STUDY, series: SERIES });
+  const again = path.join(folder, "again/ct1", STUDY, SERIES);
+  for (const [i, Manufacturer] of ["one", "two", "one", "two"].entries()) {
+    t.match(await spool.keep("ct1", arriving({ Manufacturer })), { changed: true });
+    t.equal(readdirSync(again).length, i + 1, "another job is made");
+    t.match(await spool.keep("ct1", arriving({ Manufacturer })), { changed: false });
+    t.equal(readdirSync(again).length, i + 1, "and none of the same bytes");
   }
 });
 
