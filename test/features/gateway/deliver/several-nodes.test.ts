@@ -1,5 +1,12 @@
 /** Deliveries of jobs, of nodes that share a queue, and by the command line. */
-import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  copyFileSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t from "tap";
 import {
@@ -17,6 +24,7 @@ import {
   infer,
   listed,
   proven,
+  statesOf,
 } from "../../../support/deliveries.js";
 import { freePort, radserve } from "../../../support/server.js";
 import { webPacs } from "../../../support/web-pacs.js";
@@ -95,6 +103,40 @@ await t.test(
     });
   },
 );
+
+await t.test("what an item writes when it runs again is delivered, too", async (t) => {
+  const pacs = await webPacs(t);
+  pacs.behave("refuse");
+  const place = deliveringPlace({ pacs }, {}, bulkPlace(t));
+  const bulk = await startBulk(t, place);
+  const id = await bulk.submit({
+    items: [
+      {
+        input_image_path: path.join(place.input, "image.dcm"),
+        output_folder_path: place.output,
+      },
+    ],
+    outputs: ["sr"],
+    destinations: ["pacs"],
+  });
+  await bulk.ended(id);
+  await until("it is set aside", () => statesOf(deliveryOf(place))?.[0] === "refused");
+  const first = deliveryOf(place);
+  pacs.behave("keep");
+  appendFileSync(path.join(place.output, "image.dcm.ct-tissue.sr.dcm"), "\0");
+  t.match(await bulk.send("POST", `/bulk_inference/${id}/reconcile?retry=true`), {
+    body: { requeued: 1 },
+  });
+  await bulk.ended(id);
+  await until("the object is proven", () => proven(place));
+  const { id: delivery, request_id } = deliveryOf(place);
+  t.not(delivery, first.id, "of another result");
+  t.equal(request_id, first.request_id);
+  await until(
+    "the first leaves the list, and the queue is empty",
+    async () => (await listed(bulk.server)).length === 0,
+  );
+});
 
 await t.test(
   "another node does not send what one has sent and cannot write down yet",
