@@ -47,7 +47,14 @@ import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
 import { entrySchema, keepEntry, type OutboxEntry } from "./entry.js";
 import { dueFor, isToTell, noteEvents, unsettledIn } from "./events.js";
-import { isOfStage, isSetAside, isUnderway, pauseLeft, type Stage } from "./progress.js";
+import {
+  isOfStage,
+  isSetAside,
+  isUnderway,
+  mayBeReported,
+  pauseLeft,
+  type Stage,
+} from "./progress.js";
 import { isTaken } from "./takes.js";
 import type { WebhookSettings } from "./webhook-settings.js";
 
@@ -660,8 +667,9 @@ export class Outbox {
     await this.look().catch((error: unknown) =>
       log.warn({ fault: faultForLog(error) }, "the queue of deliveries cannot be looked through"),
     );
+    // What waits here may have been sent by another node
     const some = [...this.#pending.values()].filter(({ delivery }) =>
-      delivery.destinations[destination]?.some(({ state }) => state === "sent"),
+      delivery.destinations[destination]?.some(mayBeReported),
     );
     for (const group of groupsOf(some, AT_ONCE))
       await Promise.all(group.map((one) => this.refresh(one).catch(() => false)));
