@@ -12,6 +12,7 @@
  */
 import { readdir, rm } from "node:fs/promises";
 import path from "node:path";
+import { durations } from "../../../base/durations.js";
 import { errno } from "../../../base/errno.js";
 import { groupsOf } from "../../../base/groups.js";
 import { monotonic } from "../../../base/monotonic.js";
@@ -236,6 +237,8 @@ export class Outbox {
   readonly #untrusted = new Set<string>();
   /** Entries whose files cannot be read: nobody knows which results they are of. */
   readonly #unreadable = new Set<string>();
+  /** When it was looked whether another node has retried what was set aside. */
+  #setAsideLook = monotonic();
   #closed = false;
 
   constructor(private readonly options: OutboxOptions) {}
@@ -284,9 +287,11 @@ export class Outbox {
     return adopting;
   }
 
-  /** Looks through the queue: at entries that are new, and for those that another node has done. */
+  /**
+   * Looks through the queue: at entries that are new, and for what another node has done or retried.
+   */
   async look(): Promise<void> {
-    const { folder, log } = this.options;
+    const { folder } = this.options;
     const ids = (await readdir(folder).catch(ifMissing([] as string[]))).flatMap(
       (name) => NAME_OF_ENTRY.exec(name)?.[1] ?? [],
     );
@@ -302,17 +307,26 @@ export class Outbox {
       await Promise.all(
         waiting.slice(i, i + AT_ONCE).map((id) => this.adopt(id).catch(() => undefined)),
       );
+    const looksAtSetAside = monotonic() - this.#setAsideLook >= durations.setAsideLook;
+    if (looksAtSetAside) this.#setAsideLook = monotonic();
     for (const pending of this.#pending.values()) {
       if (pending.busy.size > 0) continue;
-      // Another node may have gone on with it
-      if (!there.has(pending.id) || pending.waiters.size > 0)
-        await this.refresh(pending).catch((error: unknown) =>
-          log.warn(
-            { fault: faultForLog(error) },
-            "a result that is to be delivered cannot be looked at",
-          ),
-        );
+      const isWanted = !there.has(pending.id) || pending.waiters.size > 0;
+      if (isWanted || (looksAtSetAside && !isOpen(pending.delivery))) await this.#lookAt(pending);
     }
+  }
+
+  /** Another node may have gone on with a result, or retried what was set aside of it. */
+  async #lookAt(pending: Pending): Promise<void> {
+    const rests = !isOpen(pending.delivery);
+    await this.refresh(pending).catch((error: unknown) => {
+      if (!rests)
+        this.options.log.warn(
+          { fault: faultForLog(error) },
+          "a result that is to be delivered cannot be looked at",
+        );
+    });
+    if (rests && isOpen(pending.delivery)) this.options.found();
   }
 
   async #read(id: string): Promise<OutboxEntry | undefined> {

@@ -203,6 +203,26 @@ await t.test("a node that reaches a destination takes the turn of one that does 
   t.equal(pacs.sent.length, 1);
 });
 
+await t.test("what one node retries another sends, if that one cannot", async (t) => {
+  const pacs = await webPacs(t);
+  pacs.behave("refuse");
+  const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t), { setAsideLook: 200 });
+  const file = place.environment["RADSERVE_GATEWAY"]!;
+  const settings = readFileSync(file, "utf8");
+  const unreachable = `http://127.0.0.1:${await freePort()}/dicom-web`;
+  writeFileSync(file, settings.replace(pacs.url, unreachable));
+  const { server } = await startBulk(t, place);
+  const other = path.join(place.directory, "other.json");
+  writeFileSync(other, settings);
+  await startWorker(t, place, { RADSERVE_GATEWAY: other });
+  await infer(server, { outputs: ["sr"] });
+  await until("the other is refused it", () => statesOf(deliveryOf(place))?.[0] === "refused");
+  pacs.behave("keep");
+  const retried = await server.post("/deliveries/retry?destination=pacs", "");
+  t.match(await retried.json(), { retried: 1 });
+  await until("the other has sent it", () => proven(place));
+});
+
 await t.test("the commands say what waits, try again, and read back", async (t) => {
   const pacs = await webPacs(t);
   pacs.behave("refuse");
