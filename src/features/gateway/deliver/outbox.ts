@@ -19,6 +19,7 @@ import { monotonic } from "../../../base/monotonic.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { storedJson } from "../../../base/stored-json.js";
+import { within } from "../../../base/waiting.js";
 import { readStart } from "../../../files/descriptor.js";
 import { ifMissing, withPlain } from "../../../files/durable-files.js";
 import { holdsSomething } from "../../../files/folder-mark.js";
@@ -230,6 +231,8 @@ export class Outbox {
   /** Entries that nobody has looked at. */
   readonly #entries = new Map<string, OutboxEntry>();
   readonly #adopting = new Map<string, Promise<Pending | undefined>>();
+  /** What a look has begun. */
+  readonly #looking = new Map<string, Promise<unknown>>();
   readonly #pending = new Map<string, Pending>();
   /** Entries that could not be looked at, which the log says once. */
   readonly #told = new Set<string>();
@@ -288,7 +291,8 @@ export class Outbox {
   }
 
   /**
-   * Looks through the queue: at entries that are new, and for what another node has done or retried.
+   * Looks through the queue: at entries that are new, and for what another node has done or
+   * retried.
    */
   async look(): Promise<void> {
     const { folder } = this.options;
@@ -302,18 +306,37 @@ export class Outbox {
       const entry = await this.#read(id);
       if (entry !== undefined && !known(id)) this.#entries.set(id, entry);
     }
+    const isBegun = (id: string) => this.#looking.has(id);
     const waiting = [...this.#entries.keys()];
-    for (let i = 0; i < waiting.length && !this.#closed; i += AT_ONCE)
-      await Promise.all(
-        waiting.slice(i, i + AT_ONCE).map((id) => this.adopt(id).catch(() => undefined)),
-      );
+    const fresh = waiting.filter((id) => !isBegun(id));
+    for (const group of [...groupsOf(fresh, AT_ONCE), waiting.filter(isBegun)]) {
+      if (this.#closed) break;
+      await Promise.all(group.map((id) => this.#soon(id, () => this.adopt(id))));
+    }
     const looksAtSetAside = monotonic() - this.#setAsideLook >= durations.setAsideLook;
     if (looksAtSetAside) this.#setAsideLook = monotonic();
     for (const pending of this.#pending.values()) {
       if (pending.busy.size > 0) continue;
       const isWanted = !there.has(pending.id) || pending.waiters.size > 0;
-      if (isWanted || (looksAtSetAside && !isOpen(pending.delivery))) await this.#lookAt(pending);
+      if (isWanted || (looksAtSetAside && !isOpen(pending.delivery)))
+        await this.#soon(pending.id, () => this.#lookAt(pending));
     }
+  }
+
+  /**
+   * Does a part of a look. Where a NAME is held, or a share hangs, that goes on beside what comes
+   * next; not with more than some, each of which may keep a thread that others need.
+   */
+  async #soon(id: string, work: () => Promise<unknown>): Promise<void> {
+    const begun = this.#looking.get(id);
+    if (begun === undefined && this.#looking.size >= AT_ONCE) return;
+    const looking =
+      begun ??
+      work()
+        .catch(() => undefined)
+        .finally(() => this.#looking.delete(id));
+    this.#looking.set(id, looking);
+    await within(looking, durations.deliveryLook);
   }
 
   /** Another node may have gone on with a result, or retried what was set aside of it. */

@@ -223,6 +223,34 @@ await t.test("what one node retries another sends, if that one cannot", async (t
   await until("the other has sent it", () => proven(place));
 });
 
+await t.test("a result whose name somebody has holds up no other of the queue", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs }, {}, bulkPlace(t));
+  const bulk = await startBulk(t, place);
+  await infer(bulk.server, { outputs: ["sr"] });
+  const killed = bulk.server.servingPid();
+  const letGo = await hold(t, place.output, ["image.dcm"]);
+  process.kill(killed, "SIGKILL");
+  await until("the server is gone", () => bulk.server.servingPid() !== killed);
+  await pacs.start();
+  const output = path.join(place.output, "others");
+  const input = path.join(place.input, "others");
+  const others = writeSlices(input, 2);
+  await bulk.ended(
+    await bulk.submit({
+      input_folder_path: input,
+      output_folder_path: output,
+      outputs: ["sr"],
+      destinations: ["pacs"],
+    }),
+  );
+  await until("the others are proven", () => others.every((name) => proven({ output }, name)));
+  t.equal(pacs.kept.size, 2);
+  await letGo();
+  await until("it is proven, too", () => proven(place));
+});
+
 await t.test("the commands say what waits, try again, and read back", async (t) => {
   const pacs = await webPacs(t);
   pacs.behave("refuse");
