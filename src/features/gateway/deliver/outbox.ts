@@ -8,7 +8,7 @@
  * The file beside a receipt says what was asked for and what became of it; the queue only says
  * where to look. Its entry is written before the result is decided: after a crash, what was
  * published is found by it, and where nothing was, the entry is dropped. `radserve deliver scan`
- * makes lost entries again.
+ * makes lost entries again, and so does a node that knows the result.
  */
 import { readdir, rm } from "node:fs/promises";
 import path from "node:path";
@@ -296,6 +296,7 @@ export class Outbox {
    */
   async look(): Promise<void> {
     const { folder } = this.options;
+    const before = new Set(this.#pending.keys());
     const ids = (await readdir(folder).catch(ifMissing([] as string[]))).flatMap(
       (name) => NAME_OF_ENTRY.exec(name)?.[1] ?? [],
     );
@@ -317,9 +318,9 @@ export class Outbox {
     if (looksAtSetAside) this.#setAsideLook = monotonic();
     for (const pending of this.#pending.values()) {
       if (pending.busy.size > 0) continue;
-      const isWanted = !there.has(pending.id) || pending.waiters.size > 0;
-      if (isWanted || (looksAtSetAside && !isOpen(pending.delivery)))
-        await this.#soon(pending.id, () => this.#lookAt(pending));
+      const isGone = before.has(pending.id) && !there.has(pending.id);
+      const isDue = pending.waiters.size > 0 || (looksAtSetAside && !isOpen(pending.delivery));
+      if (isGone || isDue) await this.#soon(pending.id, () => this.#lookAt(pending, isGone));
     }
   }
 
@@ -339,17 +340,28 @@ export class Outbox {
     await within(looking, durations.deliveryLook);
   }
 
-  /** Another node may have gone on with a result, or retried what was set aside of it. */
-  async #lookAt(pending: Pending): Promise<void> {
+  /**
+   * Another node may have gone on with a result, or retried what was set aside of it.
+   * @param isGone its entry is: where the result is not delivered, it gets another
+   */
+  async #lookAt(pending: Pending, isGone: boolean): Promise<void> {
+    const { folder, name } = pending;
     const rests = !isOpen(pending.delivery);
-    await this.refresh(pending).catch((error: unknown) => {
-      if (!rests)
-        this.options.log.warn(
-          { fault: faultForLog(error) },
-          "a result that is to be delivered cannot be looked at",
-        );
-    });
-    if (rests && isOpen(pending.delivery)) this.options.found();
+    try {
+      const isLeft = await this.refresh(pending);
+      if (rests && isOpen(pending.delivery)) this.options.found();
+      if (isLeft && isGone) {
+        const entry = { folder, name, reused: false, delivery: pending.delivery };
+        // The queue may be away itself
+        await this.keep(entry).catch(() => undefined);
+      }
+    } catch (error) {
+      if (rests) return;
+      this.options.log.warn(
+        { fault: faultForLog(error) },
+        "a result that is to be delivered cannot be looked at",
+      );
+    }
   }
 
   async #read(id: string): Promise<OutboxEntry | undefined> {
@@ -388,12 +400,6 @@ export class Outbox {
       throw error;
     }
     if (found === undefined) await this.#drop(id);
-    else {
-      const { delivery } = found;
-      if (!isFinished(delivery) && delivery.id !== id && !this.#pending.has(delivery.id))
-        await this.keep({ ...entry, reused: true, delivery });
-      if (isFinished(delivery) || delivery.id !== id) await this.#drop(id);
-    }
     this.#entries.delete(id);
     if (found === undefined) return undefined;
     const { folder, name } = entry;
@@ -459,7 +465,19 @@ export class Outbox {
       await replaceFile(dir, found.file, await deliveryText(found.delivery, name), {
         side: "output",
       });
+    await this.#settleEntry(entry, found.delivery);
     return { ...found, study: receipt.receipt.source.study_instance_uid ?? "" };
+  }
+
+  /**
+   * Drops an entry of which nothing is left to do, and one that has asked for more of another
+   * delivery, whose own entry may be gone. While NAME is held: no other node ends that meanwhile.
+   */
+  async #settleEntry({ folder, name, delivery: { id } }: OutboxEntry, delivery: Delivery) {
+    const isOther = delivery.id !== id;
+    if (isOther && !isFinished(delivery))
+      await this.keep({ folder, name, reused: false, delivery });
+    if (isOther || isFinished(delivery)) await this.#drop(id);
   }
 
   /**
@@ -570,16 +588,19 @@ export class Outbox {
             await deliveryText(delivery, pending.name),
             { side: "output" },
           );
+        if (!isFinished(delivery)) return located;
         // Nobody needs a replaced result any more that has arrived
-        if (isFinished(delivery) && place !== "")
+        if (place !== "")
           await rm(path.dirname(`${dir}/${place}`), { recursive: true, force: true });
+        // While NAME is held: whoever asks for more of it finds it finished, and makes an entry
+        await this.#drop(pending.id);
         return located;
       });
       if (found !== undefined) {
         const { delivery, place, order } = found;
         Object.assign(pending, { delivery, place, order });
       }
-      if (found === undefined || isFinished(pending.delivery)) await this.#drop(pending.id);
+      if (found === undefined) await this.#drop(pending.id);
       for (const wake of Array.from(pending.waiters)) wake();
       if (pending.delivery.events?.some(({ state }) => state === "due") === true)
         this.options.news();

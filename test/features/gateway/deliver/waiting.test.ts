@@ -1,6 +1,7 @@
 /** What becomes of results that wait: they are forged, replaced, of an older version or away. */
 import { createHash } from "node:crypto";
 import {
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -253,4 +254,20 @@ await t.test("a file of the queue that is damaged is a condition until it is awa
   t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^1 undelivered result/ });
   await until("the object is proven", () => proven(place));
   await until("the condition has ended", async () => !(await isTold()));
+});
+
+await t.test("an entry of the queue that goes while its result waits is made again", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  const server = await startDelivering(t, place);
+  await infer(server);
+  const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
+  const entry = path.join(queue, `${deliveryOf(place).id}.json`);
+  rmSync(entry);
+  await until("it is there again", () => existsSync(entry));
+  await pacs.start();
+  await until("the object is proven", () => proven(place));
+  await until("the queue is empty", () => !existsSync(entry));
+  t.equal(pacs.kept.size, 2);
 });
