@@ -91,7 +91,8 @@ const all = ({ destinations }: Delivery) => Object.values(destinations);
 export const isSettled = (delivery: Delivery): boolean => unsettledIn(delivery).size === 0;
 const isOpen = (delivery: Delivery) =>
   !isSettled(delivery) || (delivery.events ?? []).some(({ state }) => state === "due");
-const isFinished = (delivery: Delivery) =>
+/** Nothing of it is to be done, and nothing was set aside or given up. */
+export const isFinished = (delivery: Delivery) =>
   !isOpen(delivery) &&
   !(delivery.events ?? []).some(isToTell) &&
   !all(delivery)
