@@ -670,6 +670,7 @@ export class Outbox {
     this.#entries.delete(id);
     this.#pending.delete(id);
     this.#untrusted.delete(id);
+    this.#told.delete(id);
   }
 
   /**
