@@ -168,6 +168,8 @@ export const durations = {
    * into the queue.
    */
   deliveryLook: 2_000,
+  /** How often it is looked whether another node has retried what was set aside. */
+  setAsideLook: 60_000,
   /**
    * How often the spool is looked through for what another node left, and for what may be removed.
    */

@@ -3,6 +3,7 @@
  * and writes down what became of them. It runs in the bulk thread; the images are read and inferred
  * elsewhere.
  */
+import { randomUUID } from "node:crypto";
 import { stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { backOff, spread, type BackOff } from "../base/back-off.js";
@@ -594,7 +595,8 @@ export class Runner {
         outputs,
         labels,
         destinations,
-        deliveryId: requestId,
+        // An item that runs twice has two results, each of which is delivered
+        deliveryId: randomUUID(),
       });
       return { id, item: { subject, job_id, item: index }, task };
     } catch (error) {

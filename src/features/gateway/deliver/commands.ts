@@ -9,7 +9,7 @@ import { createLog } from "../../../base/log.js";
 import { counted, table } from "../../../base/table.js";
 import type { Config } from "../../../config.js";
 import { openDestination } from "./open-destination.js";
-import { objectToSend, Outbox } from "./outbox.js";
+import { isFinished, objectToSend, Outbox } from "./outbox.js";
 import { changersText } from "./proof.js";
 import { queueOf } from "./service.js";
 import { readGateway, type GatewaySettings } from "../settings.js";
@@ -294,7 +294,10 @@ export async function deliverVerify(
 
 const wasDelivered = ({ state }: Delivered) => ["sent", "accepted", "proven"].includes(state);
 
-/** Puts what is open into the queue, which a running server looks through every few seconds. */
+/**
+ * Puts what is open or was set aside into the queue, which a running server looks through every few
+ * seconds.
+ */
 export async function deliverScan(
   config: Config,
   folders: string[],
@@ -316,7 +319,7 @@ export async function deliverScan(
   for await (const { folder, name, delivery, trust } of deliveriesIn(
     folders.length > 0 ? folders : outputRoots,
   )) {
-    if (delivery?.open === false) continue;
+    if (delivery !== undefined && isFinished(delivery)) continue;
     if (delivery === undefined || !trust.trusted) {
       untrusted += 1;
       remark(`${path.join(folder, receiptName(name))} is not delivered: ${distrust(trust)}.`);

@@ -29,8 +29,9 @@ export type Sent =
   /**
    * It will never take this object as it is.
    * @property syntax true where it may take it in another transfer syntax
+   * @property changed true where its file has other bytes, and the destination was not asked
    */
-  | { state: "refused"; reason: string; syntax?: true }
+  | { state: "refused"; reason: string; syntax?: true; changed?: true }
   /**
    * It may take it later.
    * @property answered true where the peer was there and failed with this object: a few more tries
@@ -158,6 +159,7 @@ export async function bytesToSend(
     return {
       state: "refused",
       reason: "The file of the object has other bytes than were committed.",
+      changed: true,
     };
   } catch (error) {
     const reason = `The file of the object cannot be read (${errno(error)}).`;

@@ -46,6 +46,16 @@ const MOST_REQUESTS = 1000;
 type Answer = (object: Delivered) => DeliveryChange | undefined;
 
 const GONE: DeliveryChange = { state: "refused", reason: "Its file is not there any more." };
+const MOVED = "A newer result has taken its place; it is sent from where it lies now.";
+
+/** A result that is being sent, with what has its turn of it. */
+interface Going {
+  pending: Pending;
+  objects: ObjectToSend[];
+}
+
+const pathOf = ({ folder, place }: Pick<Pending, "folder" | "place">, object: Delivered) =>
+  [folder, place, object.path].filter((part) => part !== "").join("/");
 
 export interface DestinationLaneOptions {
   name: string;
@@ -152,12 +162,10 @@ export class DestinationLane {
       const { place: looked } = pending;
       if (isThere && !(waits && (await waits())))
         for (const object of objectsOfTurn(pending, turn).filter(isDue)) {
-          const place = [pending.folder, looked, object.path].filter((part) => part !== "");
+          const file = pathOf({ folder: pending.folder, place: looked }, object);
           // Nobody else's file, whatever somebody has written beside the receipt
           const isOurs = belongsTo(pending.name, object.path);
-          const toSend = isOurs
-            ? await objectToSend(place.join("/"), pending.study, object)
-            : undefined;
+          const toSend = isOurs ? await objectToSend(file, pending.study, object) : undefined;
           if (toSend === undefined) gone.push([object.sop_instance_uid, () => GONE]);
           else found.push(toSend);
         }
@@ -176,7 +184,7 @@ export class DestinationLane {
   }
 
   async #send(due: readonly Pending[]): Promise<void> {
-    const going: { pending: Pending; objects: ObjectToSend[]; written: Promise<void> }[] = [];
+    const going: (Going & { written: Promise<void> })[] = [];
     let count = 0;
     for (const pending of due) {
       if (count >= MOST_OF_TURN) break;
@@ -193,10 +201,7 @@ export class DestinationLane {
           this.options.asked(this.#told(pending, "asked", objects.length)),
         ),
       );
-      const answers = await this.#sendAll(
-        some.flatMap(({ objects }) => objects),
-        some.length,
-      );
+      const answers = await this.#sendAll(some);
       for (const one of some)
         one.written = this.#write(
           one.pending,
@@ -211,9 +216,29 @@ export class DestinationLane {
     }
   }
 
-  /** @param results of how many the objects are @returns what becomes of each, by UID */
-  async #sendAll(objects: readonly ObjectToSend[], results: number): Promise<Map<string, Answer>> {
+  /**
+   * A newer result may have taken the place of one while that had its turn: what was found there is
+   * no word about the old one, which is sent from where it lies now.
+   */
+  async #lookForMoved({ pending, objects }: Going, answers: Map<string, Sent>): Promise<void> {
+    const { outbox, name } = this.options;
+    const changed = objects.filter(({ sop_instance_uid: uid }) => {
+      const sent = answers.get(uid);
+      return sent?.state === "refused" && sent.changed === true;
+    });
+    if (changed.length === 0) return;
+    const isThere = await outbox.refresh(pending).catch(() => false);
+    const now = isThere ? (pending.delivery.destinations[name] ?? []) : [];
+    const places = new Set(now.map((one) => pathOf(pending, one)));
+    for (const { path, sop_instance_uid: uid } of changed)
+      if (!places.has(path))
+        answers.set(uid, { state: "away", reason: MOVED, local: true, untried: true });
+  }
+
+  /** @returns what becomes of each object, by UID */
+  async #sendAll(some: readonly Going[]): Promise<Map<string, Answer>> {
     const { destination, name, proves, log } = this.options;
+    const objects = some.flatMap((one) => one.objects);
     const all = new Map(objects.map((one) => [one.sop_instance_uid, one]));
     if (all.size === 0) return new Map();
     const began = performance.now();
@@ -226,12 +251,13 @@ export class DestinationLane {
           state: "away",
           reason: "The destination did not say what became of it.",
         });
+    for (const one of some) await this.#lookForMoved(one, answers);
     const sents = [...answers.values()];
     const stored = sents.filter(({ state }) => state === "stored").length;
     const [storedAt, endedAt] = [this.#storedAt, timeOfDay()];
     if (stored > 0) this.#storedAt = endedAt;
     const ms = Math.round(performance.now() - began);
-    const told = { destination: name, results, objects: all.size, stored, ms };
+    const told = { destination: name, results: some.length, objects: all.size, stored, ms };
     if (stored === all.size) log.info(told, "results were sent");
     else log.warn(told, "results were not all stored");
     // What was not sent, or cannot be read here, says nothing of the destination

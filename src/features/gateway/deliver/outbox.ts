@@ -8,16 +8,18 @@
  * The file beside a receipt says what was asked for and what became of it; the queue only says
  * where to look. Its entry is written before the result is decided: after a crash, what was
  * published is found by it, and where nothing was, the entry is dropped. `radserve deliver scan`
- * makes lost entries again.
+ * makes lost entries again, and so does a node that knows the result.
  */
 import { readdir, rm } from "node:fs/promises";
 import path from "node:path";
+import { durations } from "../../../base/durations.js";
 import { errno } from "../../../base/errno.js";
 import { groupsOf } from "../../../base/groups.js";
 import { monotonic } from "../../../base/monotonic.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { storedJson } from "../../../base/stored-json.js";
+import { within } from "../../../base/waiting.js";
 import { readStart } from "../../../files/descriptor.js";
 import { ifMissing, withPlain } from "../../../files/durable-files.js";
 import { holdsSomething } from "../../../files/folder-mark.js";
@@ -47,7 +49,14 @@ import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
 import { entrySchema, keepEntry, type OutboxEntry } from "./entry.js";
 import { dueFor, isToTell, noteEvents, unsettledIn } from "./events.js";
-import { isOfStage, isSetAside, isUnderway, pauseLeft, type Stage } from "./progress.js";
+import {
+  isOfStage,
+  isSetAside,
+  isUnderway,
+  mayBeReported,
+  pauseLeft,
+  type Stage,
+} from "./progress.js";
 import { isTaken } from "./takes.js";
 import type { WebhookSettings } from "./webhook-settings.js";
 
@@ -82,7 +91,8 @@ const all = ({ destinations }: Delivery) => Object.values(destinations);
 export const isSettled = (delivery: Delivery): boolean => unsettledIn(delivery).size === 0;
 const isOpen = (delivery: Delivery) =>
   !isSettled(delivery) || (delivery.events ?? []).some(({ state }) => state === "due");
-const isFinished = (delivery: Delivery) =>
+/** Nothing of it is to be done, and nothing was set aside or given up. */
+export const isFinished = (delivery: Delivery) =>
   !isOpen(delivery) &&
   !(delivery.events ?? []).some(isToTell) &&
   !all(delivery)
@@ -222,6 +232,8 @@ export class Outbox {
   /** Entries that nobody has looked at. */
   readonly #entries = new Map<string, OutboxEntry>();
   readonly #adopting = new Map<string, Promise<Pending | undefined>>();
+  /** What a look has begun. */
+  readonly #looking = new Map<string, Promise<unknown>>();
   readonly #pending = new Map<string, Pending>();
   /** Entries that could not be looked at, which the log says once. */
   readonly #told = new Set<string>();
@@ -229,6 +241,8 @@ export class Outbox {
   readonly #untrusted = new Set<string>();
   /** Entries whose files cannot be read: nobody knows which results they are of. */
   readonly #unreadable = new Set<string>();
+  /** When it was looked whether another node has retried what was set aside. */
+  #setAsideLook = monotonic();
   #closed = false;
 
   constructor(private readonly options: OutboxOptions) {}
@@ -277,9 +291,13 @@ export class Outbox {
     return adopting;
   }
 
-  /** Looks through the queue: at entries that are new, and for those that another node has done. */
+  /**
+   * Looks through the queue: at entries that are new, and for what another node has done or
+   * retried.
+   */
   async look(): Promise<void> {
-    const { folder, log } = this.options;
+    const { folder } = this.options;
+    const before = new Set(this.#pending.keys());
     const ids = (await readdir(folder).catch(ifMissing([] as string[]))).flatMap(
       (name) => NAME_OF_ENTRY.exec(name)?.[1] ?? [],
     );
@@ -290,21 +308,60 @@ export class Outbox {
       const entry = await this.#read(id);
       if (entry !== undefined && !known(id)) this.#entries.set(id, entry);
     }
+    const isBegun = (id: string) => this.#looking.has(id);
     const waiting = [...this.#entries.keys()];
-    for (let i = 0; i < waiting.length && !this.#closed; i += AT_ONCE)
-      await Promise.all(
-        waiting.slice(i, i + AT_ONCE).map((id) => this.adopt(id).catch(() => undefined)),
-      );
+    const fresh = waiting.filter((id) => !isBegun(id));
+    for (const group of [...groupsOf(fresh, AT_ONCE), waiting.filter(isBegun)]) {
+      if (this.#closed) break;
+      await Promise.all(group.map((id) => this.#soon(id, () => this.adopt(id))));
+    }
+    const looksAtSetAside = monotonic() - this.#setAsideLook >= durations.setAsideLook;
+    if (looksAtSetAside) this.#setAsideLook = monotonic();
     for (const pending of this.#pending.values()) {
       if (pending.busy.size > 0) continue;
-      // Another node may have gone on with it
-      if (!there.has(pending.id) || pending.waiters.size > 0)
-        await this.refresh(pending).catch((error: unknown) =>
-          log.warn(
-            { fault: faultForLog(error) },
-            "a result that is to be delivered cannot be looked at",
-          ),
-        );
+      const isGone = before.has(pending.id) && !there.has(pending.id);
+      const isDue = pending.waiters.size > 0 || (looksAtSetAside && !isOpen(pending.delivery));
+      if (isGone || isDue) await this.#soon(pending.id, () => this.#lookAt(pending, isGone));
+    }
+  }
+
+  /**
+   * Does a part of a look. Where a NAME is held, or a share hangs, that goes on beside what comes
+   * next; not with more than some, each of which may keep a thread that others need.
+   */
+  async #soon(id: string, work: () => Promise<unknown>): Promise<void> {
+    const begun = this.#looking.get(id);
+    if (begun === undefined && this.#looking.size >= AT_ONCE) return;
+    const looking =
+      begun ??
+      work()
+        .catch(() => undefined)
+        .finally(() => this.#looking.delete(id));
+    this.#looking.set(id, looking);
+    await within(looking, durations.deliveryLook);
+  }
+
+  /**
+   * Another node may have gone on with a result, or retried what was set aside of it.
+   * @param isGone its entry is: where the result is not delivered, it gets another
+   */
+  async #lookAt(pending: Pending, isGone: boolean): Promise<void> {
+    const { folder, name } = pending;
+    const rests = !isOpen(pending.delivery);
+    try {
+      const isLeft = await this.refresh(pending);
+      if (rests && isOpen(pending.delivery)) this.options.found();
+      if (isLeft && isGone) {
+        const entry = { folder, name, reused: false, delivery: pending.delivery };
+        // The queue may be away itself
+        await this.keep(entry).catch(() => undefined);
+      }
+    } catch (error) {
+      if (rests) return;
+      this.options.log.warn(
+        { fault: faultForLog(error) },
+        "a result that is to be delivered cannot be looked at",
+      );
     }
   }
 
@@ -344,12 +401,6 @@ export class Outbox {
       throw error;
     }
     if (found === undefined) await this.#drop(id);
-    else {
-      const { delivery } = found;
-      if (!isFinished(delivery) && delivery.id !== id && !this.#pending.has(delivery.id))
-        await this.keep({ ...entry, reused: true, delivery });
-      if (isFinished(delivery) || delivery.id !== id) await this.#drop(id);
-    }
     this.#entries.delete(id);
     if (found === undefined) return undefined;
     const { folder, name } = entry;
@@ -415,7 +466,19 @@ export class Outbox {
       await replaceFile(dir, found.file, await deliveryText(found.delivery, name), {
         side: "output",
       });
+    await this.#settleEntry(entry, found.delivery);
     return { ...found, study: receipt.receipt.source.study_instance_uid ?? "" };
+  }
+
+  /**
+   * Drops an entry of which nothing is left to do, and one that has asked for more of another
+   * delivery, whose own entry may be gone. While NAME is held: no other node ends that meanwhile.
+   */
+  async #settleEntry({ folder, name, delivery: { id } }: OutboxEntry, delivery: Delivery) {
+    const isOther = delivery.id !== id;
+    if (isOther && !isFinished(delivery))
+      await this.keep({ folder, name, reused: false, delivery });
+    if (isOther || isFinished(delivery)) await this.#drop(id);
   }
 
   /**
@@ -526,16 +589,19 @@ export class Outbox {
             await deliveryText(delivery, pending.name),
             { side: "output" },
           );
+        if (!isFinished(delivery)) return located;
         // Nobody needs a replaced result any more that has arrived
-        if (isFinished(delivery) && place !== "")
+        if (place !== "")
           await rm(path.dirname(`${dir}/${place}`), { recursive: true, force: true });
+        // While NAME is held: whoever asks for more of it finds it finished, and makes an entry
+        await this.#drop(pending.id);
         return located;
       });
       if (found !== undefined) {
         const { delivery, place, order } = found;
         Object.assign(pending, { delivery, place, order });
       }
-      if (found === undefined || isFinished(pending.delivery)) await this.#drop(pending.id);
+      if (found === undefined) await this.#drop(pending.id);
       for (const wake of Array.from(pending.waiters)) wake();
       if (pending.delivery.events?.some(({ state }) => state === "due") === true)
         this.options.news();
@@ -604,6 +670,7 @@ export class Outbox {
     this.#entries.delete(id);
     this.#pending.delete(id);
     this.#untrusted.delete(id);
+    this.#told.delete(id);
   }
 
   /**
@@ -660,8 +727,9 @@ export class Outbox {
     await this.look().catch((error: unknown) =>
       log.warn({ fault: faultForLog(error) }, "the queue of deliveries cannot be looked through"),
     );
+    // What waits here may have been sent by another node
     const some = [...this.#pending.values()].filter(({ delivery }) =>
-      delivery.destinations[destination]?.some(({ state }) => state === "sent"),
+      delivery.destinations[destination]?.some(mayBeReported),
     );
     for (const group of groupsOf(some, AT_ONCE))
       await Promise.all(group.map((one) => this.refresh(one).catch(() => false)));

@@ -16,6 +16,10 @@ export const isUnderway = ({ state }: Pick<Delivered, "state">): boolean =>
 export const isSetAside = ({ state }: Pick<Delivered, "state">): boolean =>
   state === "refused" || state === "unproven";
 
+/** A report of its commitment counts, if it was asked for. */
+export const mayBeReported = (object: Pick<Delivered, "state">): boolean =>
+  isUnderway(object) || object.state === "unproven";
+
 export const isOfStage = ({ state }: Delivered, stage: Stage): boolean =>
   state === (stage === "send" ? "waiting" : "sent");
 
@@ -245,7 +249,7 @@ export function apply(object: Delivered, change: DeliveryChange): void {
     Object.assign(object, { transactions: all.slice(-MOST_TRANSACTIONS), asked: true });
   }
   // A report of success that comes late counts, also of what is sent again meanwhile or set aside
-  if (state !== "sent" && state !== "waiting" && state !== "unproven") delete object.transactions;
+  if (!mayBeReported(object)) delete object.transactions;
 }
 
 /** As it was before anything was tried. */

@@ -1,5 +1,12 @@
 /** Deliveries of jobs, of nodes that share a queue, and by the command line. */
-import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  copyFileSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t from "tap";
 import {
@@ -17,6 +24,7 @@ import {
   infer,
   listed,
   proven,
+  statesOf,
 } from "../../../support/deliveries.js";
 import { freePort, radserve } from "../../../support/server.js";
 import { webPacs } from "../../../support/web-pacs.js";
@@ -96,6 +104,40 @@ await t.test(
   },
 );
 
+await t.test("what an item writes when it runs again is delivered, too", async (t) => {
+  const pacs = await webPacs(t);
+  pacs.behave("refuse");
+  const place = deliveringPlace({ pacs }, {}, bulkPlace(t));
+  const bulk = await startBulk(t, place);
+  const id = await bulk.submit({
+    items: [
+      {
+        input_image_path: path.join(place.input, "image.dcm"),
+        output_folder_path: place.output,
+      },
+    ],
+    outputs: ["sr"],
+    destinations: ["pacs"],
+  });
+  await bulk.ended(id);
+  await until("it is set aside", () => statesOf(deliveryOf(place))?.[0] === "refused");
+  const first = deliveryOf(place);
+  pacs.behave("keep");
+  appendFileSync(path.join(place.output, "image.dcm.ct-tissue.sr.dcm"), "\0");
+  t.match(await bulk.send("POST", `/bulk_inference/${id}/reconcile?retry=true`), {
+    body: { requeued: 1 },
+  });
+  await bulk.ended(id);
+  await until("the object is proven", () => proven(place));
+  const { id: delivery, request_id } = deliveryOf(place);
+  t.not(delivery, first.id, "of another result");
+  t.equal(request_id, first.request_id);
+  await until(
+    "the first leaves the list, and the queue is empty",
+    async () => (await listed(bulk.server)).length === 0,
+  );
+});
+
 await t.test(
   "another node does not send what one has sent and cannot write down yet",
   async (t) => {
@@ -159,6 +201,54 @@ await t.test("a node that reaches a destination takes the turn of one that does 
   await startWorker(t, place, { RADSERVE_GATEWAY: other });
   await until("the other node has sent it", () => proven(place));
   t.equal(pacs.sent.length, 1);
+});
+
+await t.test("what one node retries another sends, if that one cannot", async (t) => {
+  const pacs = await webPacs(t);
+  pacs.behave("refuse");
+  const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t), { setAsideLook: 200 });
+  const file = place.environment["RADSERVE_GATEWAY"]!;
+  const settings = readFileSync(file, "utf8");
+  const unreachable = `http://127.0.0.1:${await freePort()}/dicom-web`;
+  writeFileSync(file, settings.replace(pacs.url, unreachable));
+  const { server } = await startBulk(t, place);
+  const other = path.join(place.directory, "other.json");
+  writeFileSync(other, settings);
+  await startWorker(t, place, { RADSERVE_GATEWAY: other });
+  await infer(server, { outputs: ["sr"] });
+  await until("the other is refused it", () => statesOf(deliveryOf(place))?.[0] === "refused");
+  pacs.behave("keep");
+  const retried = await server.post("/deliveries/retry?destination=pacs", "");
+  t.match(await retried.json(), { retried: 1 });
+  await until("the other has sent it", () => proven(place));
+});
+
+await t.test("a result whose name somebody has holds up no other of the queue", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs }, {}, bulkPlace(t));
+  const bulk = await startBulk(t, place);
+  await infer(bulk.server, { outputs: ["sr"] });
+  const killed = bulk.server.servingPid();
+  const letGo = await hold(t, place.output, ["image.dcm"]);
+  process.kill(killed, "SIGKILL");
+  await until("the server is gone", () => bulk.server.servingPid() !== killed);
+  await pacs.start();
+  const output = path.join(place.output, "others");
+  const input = path.join(place.input, "others");
+  const others = writeSlices(input, 2);
+  await bulk.ended(
+    await bulk.submit({
+      input_folder_path: input,
+      output_folder_path: output,
+      outputs: ["sr"],
+      destinations: ["pacs"],
+    }),
+  );
+  await until("the others are proven", () => others.every((name) => proven({ output }, name)));
+  t.equal(pacs.kept.size, 2);
+  await letGo();
+  await until("it is proven, too", () => proven(place));
 });
 
 await t.test("the commands say what waits, try again, and read back", async (t) => {

@@ -1,6 +1,7 @@
 /** What becomes of results that wait: they are forged, replaced, of an older version or away. */
 import { createHash } from "node:crypto";
 import {
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -253,4 +254,39 @@ await t.test("a file of the queue that is damaged is a condition until it is awa
   t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^1 undelivered result/ });
   await until("the object is proven", () => proven(place));
   await until("the condition has ended", async () => !(await isTold()));
+});
+
+await t.test("an entry of the queue that goes while its result waits is made again", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  const server = await startDelivering(t, place);
+  await infer(server);
+  const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
+  const entry = path.join(queue, `${deliveryOf(place).id}.json`);
+  rmSync(entry);
+  await until("it is there again", () => existsSync(entry));
+  await pacs.start();
+  await until("the object is proven", () => proven(place));
+  await until("the queue is empty", () => !existsSync(entry));
+  t.equal(pacs.kept.size, 2);
+});
+
+await t.test("what was set aside is in a queue that is made again, too", async (t) => {
+  const pacs = await webPacs(t);
+  const place = deliveringPlace({ pacs });
+  const before = await startDelivering(t, { ...place, remove: () => undefined });
+  const asked = { outputs: ["sr"], deliver: "wait" };
+  await infer(before, { ...asked, output_folder_path: path.join(place.output, "proven") });
+  pacs.behave("refuse");
+  await infer(before, asked);
+  await before.stop();
+  rmSync(path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries"), { recursive: true });
+  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^1 undelivered result/ });
+  const server = await startDelivering(t, place);
+  const listedNow = await until("it is listed", async () => {
+    const found = await listed(server);
+    return found.length > 0 && found;
+  });
+  t.match(listedNow, [{ destinations: { pacs: [{ state: "refused" }] } }]);
 });
