@@ -446,6 +446,14 @@ export function largestCodec(images: readonly Pick<Image, "codec">[]): Codec | u
   return largest && all.some(({ lossy }) => lossy) ? { ...largest, lossy: true } : largest;
 }
 
+/** The data set that says what a frame (from 0) shows: in a series, that of the slice's file. */
+export function attributesOfFrame(
+  { attributes, series }: Pick<Image, "attributes" | "series">,
+  frame: number,
+): Attributes | undefined {
+  return series?.attributes[series.slices[frame]?.file ?? 0] ?? attributes;
+}
+
 /** Gives a frame's index (from 0) back. Throws bad_request if the image has no such frame. */
 export function checkedFrame(index: number, count: number): number {
   if (Number.isInteger(index) && index >= 0 && index < count) return index;

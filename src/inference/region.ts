@@ -66,19 +66,36 @@ export function labelMap(outputs: readonly EngineOutput[]): Uint8Array | undefin
  */
 export function nonzeroBox({ format, data }: Plane): Cuboid | undefined {
   const { rows, columns } = format;
-  const pixel = (format.samplesPerPixel * format.bitsAllocated) / 8;
+  const pixel = pixelBytes(format);
+  const isValue = valueBits(format);
   let [top, left, bottom, right] = [rows, columns, -1, -1];
   for (let row = 0; row < rows; row++) {
     const line = data.subarray(row * columns * pixel, (row + 1) * columns * pixel);
-    const first = line.findIndex((byte) => byte !== 0);
+    const first = line.findIndex(isValue);
     if (first < 0) continue;
     top = Math.min(top, row);
     bottom = row;
     left = Math.min(left, Math.floor(first / pixel));
-    right = Math.max(right, Math.floor(line.findLastIndex((byte) => byte !== 0) / pixel));
+    right = Math.max(right, Math.floor(line.findLastIndex(isValue) / pixel));
   }
   if (bottom < 0) return undefined;
-  return { slice: 0, slices: 1, top, rows: bottom - top + 1, left, columns: right - left + 1 };
+  const sides = { top, rows: bottom - top + 1, left, columns: right - left + 1 };
+  return wholePairs({ slice: 0, slices: 1, ...sides }, format);
+}
+
+const pixelBytes = ({ packed422, samplesPerPixel, bitsAllocated }: PixelFormat): number =>
+  packed422 ? 2 : (samplesPerPixel * bitsAllocated) / 8;
+
+/**
+ * Whether a byte of a frame, by its index in a row, has bits of a stored value that are set: those
+ * beside BitsStored, as of overlays, are none (PS3.5 section 8.1.1).
+ */
+function valueBits({ bitsAllocated, bitsStored, highBit }: PixelFormat) {
+  const stored = (1n << BigInt(bitsStored)) - 1n;
+  const mask = Buffer.alloc(8);
+  mask.writeBigUInt64LE(stored << BigInt(highBit + 1 - bitsStored));
+  const bytes = bitsAllocated / 8;
+  return (byte: number, at: number): boolean => (byte & (mask[at % bytes] ?? 0)) !== 0;
 }
 
 /**
@@ -115,7 +132,7 @@ export function wholePairs(box: Cuboid, { packed422, columns }: PixelFormat): Cu
 /** A copy of the part of a plane. */
 export function cutPlane(plane: Plane, { top, rows, left, columns }: Cuboid): Plane {
   const { format, data } = plane;
-  const pixel = format.packed422 ? 2 : (format.samplesPerPixel * format.bitsAllocated) / 8;
+  const pixel = pixelBytes(format);
   const cut = new Uint8Array(rows * columns * pixel);
   for (let row = 0; row < rows; row++) {
     const from = ((top + row) * format.columns + left) * pixel;

@@ -16,7 +16,7 @@ import type {
   VolumeGeometry,
   Warning,
 } from "../images/image.js";
-import { valueReader } from "../images/stored-values.js";
+import { paddingRange, storedRange, valueReader } from "../images/stored-values.js";
 
 /** A slice's place in the straight stack: its number, and its first row and column. */
 interface Place {
@@ -101,14 +101,22 @@ export function straightened(planes: readonly Plane[], straight: Straight): Plan
   const format = planes[0]?.format;
   const same = straight.rows === format?.rows && straight.columns === format.columns;
   const free =
-    same || planes.every(({ interpretation }) => interpretation.padding) ? 0 : freeValue(planes);
+    same || planes.every((plane) => paddingOf(plane) !== undefined) ? 0 : freeValue(planes);
   return straight.filled.flatMap(({ source, row, column }) => {
     const plane = planes[source];
     if (plane === undefined) return [];
     if (same) return [plane];
-    const padding = plane.interpretation.padding ?? { from: free, to: free };
+    const padding = paddingOf(plane) ?? { from: free, to: free };
     return [laid(plane, { row, column }, straight, padding)];
   });
+}
+
+/** Pixel Padding as far as pixels can hold it: some files name a value beyond their bits. */
+function paddingOf({ format, interpretation }: Plane): Interpretation["padding"] {
+  const [first, last] = paddingRange(interpretation.padding);
+  const [least, most] = storedRange(format);
+  const [from, to] = [Math.max(first, least), Math.min(last, most)];
+  return from > to ? undefined : { from, to };
 }
 
 /** A stored value that no pixel has, at an end of what can be stored. */
@@ -149,7 +157,10 @@ function laid(
   const bytes = format.bitsAllocated / 8;
   const stored = Buffer.alloc(8);
   // As valueReader reads it: at HighBit, and in two's complement.
-  stored.writeBigInt64LE(BigInt(padding.from) << BigInt(format.highBit + 1 - format.bitsStored));
+  if (!format.float)
+    stored.writeBigInt64LE(BigInt(padding.from) << BigInt(format.highBit + 1 - format.bitsStored));
+  else if (bytes === 4) stored.writeFloatLE(padding.from);
+  else stored.writeDoubleLE(padding.from);
   const wide = Buffer.alloc(rows * columns * bytes, stored.subarray(0, bytes));
   const width = format.columns * bytes;
   for (let y = 0; y < format.rows; y++)

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import t from "tap";
 import { modelsTry } from "../../src/commands/models/try.js";
 import { sha256 } from "../../src/files/durable-files.js";
+import type { PixelFormat } from "../../src/images/image.js";
 import { readImage } from "../../src/images/read-image.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { nonzeroBox } from "../../src/inference/region.js";
@@ -15,6 +16,7 @@ import { ADDON, needs } from "../support/needs.js";
 import { pngFile } from "../support/raster.js";
 import { engine } from "../support/real-engine.js";
 import { graphOf, loadTestModel } from "../support/test-models.js";
+import { plane } from "../support/tiny-models.js";
 
 const [WIDTH, HEIGHT] = [9, 7];
 /** What is not 0 lies in rows 2 to 4 and columns 3 to 7; some zeros are enclosed. */
@@ -52,6 +54,40 @@ t.test("the box round all that is not 0", async (t) => {
     columns: WIDTH,
   });
   t.equal(await boxOf(0, 8, Buffer.alloc(GREY.length)), undefined);
+});
+
+t.test("the box round what the stored bits say", (t) => {
+  const boxOf = (format: Partial<PixelFormat>, data: Uint8Array) => {
+    const made = plane(HEIGHT, WIDTH);
+    return nonzeroBox({ ...made, format: { ...made.format, ...format }, data });
+  };
+  const words = (valueOf: (grey: number) => number) =>
+    new Uint8Array(Uint16Array.from(GREY, valueOf).buffer);
+  const unsigned = { signed: false, bitsStored: 12 };
+  t.match(
+    boxOf(
+      { ...unsigned, highBit: 11 },
+      words((grey) => grey | 0x8000),
+    ),
+    BOX,
+    "an overlay above them",
+  );
+  t.match(
+    boxOf(
+      { ...unsigned, highBit: 15 },
+      words((grey) => (grey << 4) | 1),
+    ),
+    BOX,
+    "and below",
+  );
+  const bytes = { bitsAllocated: 8, bitsStored: 8, highBit: 7, signed: false } as const;
+  const colour = { ...bytes, columns: 8, samplesPerPixel: 3, packed422: true };
+  const packed = (from: number) => Buffer.alloc(8 * HEIGHT * 2).fill(128, from);
+  const all = { top: 0, rows: HEIGHT, left: 0, columns: 8 };
+  t.match(boxOf(colour, packed(0)), all, "pixels of two bytes");
+  const last = { top: HEIGHT - 1, rows: 1, left: 2, columns: 6 };
+  t.match(boxOf(colour, packed(16 * (HEIGHT - 1) + 6)), last, "whole pairs of them");
+  t.end();
 });
 
 t.test("statistics and findings are those of the box", { skip: needs(ADDON) }, async (t) => {

@@ -367,6 +367,7 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
   await t.test("SUV is refused where a part of it is missing", async (t) => {
     const run = meter(t);
     const cases: [string, Attributes][] = [
+      ["RescaleSlope", pet({ RescaleSlope: undefined })],
       ["PatientWeight", pet({ PatientWeight: "0" })],
       ["PatientWeight", pet({ PatientWeight: undefined })],
       ["RadionuclideTotalDose", pet({}, { RadionuclideTotalDose: "400" })],

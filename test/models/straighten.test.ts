@@ -16,8 +16,10 @@ import {
 } from "../../src/models/straighten.js";
 import { assemble } from "../../src/images/dicom/volume.js";
 import { readImage } from "../../src/images/read-image.js";
+import { valueReader } from "../../src/images/stored-values.js";
 import { modelsCanary } from "../../src/commands/models/canary.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
+import type { Plane } from "../../src/engine/types.js";
 import { encodeNpy } from "../../src/engine/npy.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { failure } from "../support/expect.js";
@@ -204,6 +206,66 @@ t.test("every stored value in use leaves none to fill with", (t) => {
     interpretation: { ...p.interpretation, padding: { from: -32768, to: -32768 } },
   }));
   t.equal(Buffer.from(straightened(padded, straight)[0]!.data).readInt16LE(5 * 6 * 2), -32768);
+  t.end();
+});
+
+t.test("padding that no pixel can hold is not what is filled in", (t) => {
+  const stored12 = { bitsStored: 12, highBit: 11 };
+  const filled = (
+    padding: { from: number; to: number },
+    format: Partial<Plane["format"]>,
+    values: (i: number) => number = (i) => i,
+  ) => {
+    const planes = [0, 1].map(() => {
+      const made = plane(4, 6);
+      const data = new Uint8Array(Int16Array.from({ length: 24 }, (_, i) => values(i)).buffer);
+      const interpretation = { ...made.interpretation, padding };
+      return { ...made, data, interpretation, format: { ...made.format, ...format } };
+    });
+    const straight = straightOf(assemble(facts([0, 1], 1), ANY), planes[0]!.format)!;
+    const [first] = straightened(planes, straight);
+    return [valueReader(first!.data, first!.format)(5 * 6), first!.interpretation.padding];
+  };
+  const unsigned12 = { ...stored12, signed: false };
+  const marked = (value: number) => [value, { from: value, to: value }];
+  const beyond = { from: 63_536, to: 63_536 };
+  t.strictSame(filled(beyond, unsigned12), marked(4095), "the value that is free");
+  t.strictSame(
+    filled(beyond, unsigned12, (i) => i + 1),
+    marked(0),
+  );
+  t.strictSame(filled({ from: -32_768, to: -32_768 }, stored12), marked(-2048));
+  t.strictSame(
+    filled({ from: -32_768, to: -2000 }, stored12),
+    [-2048, { from: -2048, to: -2000 }],
+    "as much of a range as there is",
+  );
+  t.strictSame(filled({ from: 7, to: 3 }, unsigned12), [3, { from: 3, to: 7 }]);
+  t.end();
+});
+
+t.test("padding of real numbers is one", (t) => {
+  for (const [bits, values] of [
+    [32, Float32Array],
+    [64, Float64Array],
+  ] as const)
+    for (const value of [-1000.5, NaN]) {
+      const planes = [0, 1].map(() => {
+        const made = plane(4, 6);
+        const padding = { from: value, to: value };
+        const stored = { bitsAllocated: bits, bitsStored: bits, highBit: bits - 1, float: true };
+        return {
+          ...made,
+          data: new Uint8Array(new values(24).fill(1).buffer),
+          interpretation: { ...made.interpretation, padding },
+          format: { ...made.format, ...stored },
+        };
+      });
+      const straight = straightOf(assemble(facts([0, 1], 1), ANY), planes[0]!.format)!;
+      const [first] = straightened(planes, straight);
+      const read = valueReader(first!.data, first!.format);
+      t.strictSame([read(0), read(5 * 6)], [1, value]);
+    }
   t.end();
 });
 

@@ -25,6 +25,7 @@ import { copyModel } from "../support/manifests.js";
 import { loadTestModel, SMALL } from "../support/test-models.js";
 import { radiograph } from "../support/radiograph.js";
 import { ADDON, needs } from "../support/needs.js";
+import { folderOf } from "../support/series.js";
 
 const LEFT: Code = { value: "7771000", scheme: "SCT", meaning: "Left" };
 const RIGHT: Code = { value: "24028007", scheme: "SCT", meaning: "Right" };
@@ -136,6 +137,21 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     );
     t.strictSame(await shown("F\\R", LEFT), []);
     t.strictSame(await shown("A\\F", LEFT), ["laterality_unconfirmed"], "sagittal");
+  });
+
+  await t.test("each image of a group lies as its own file says", async (t) => {
+    const isDoubtful = async (...orientations: string[]) => {
+      const files = orientations.map((PatientOrientation, i) =>
+        radiograph({ PatientOrientation, SOPInstanceUID: `1.2.3.1.${i}`, InstanceNumber: `${i}` }),
+      );
+      const task = { inputPath: folderOf(t, files), group: "series" } as const;
+      const found = caveats(await run(radiograph(), [sided(detector, LEFT)], task));
+      return found.includes("laterality_doubtful");
+    };
+    t.notOk(await isDoubtful("R\\F", "R\\F"));
+    t.ok(await isDoubtful("R\\F", "L\\F"), "the second alone");
+    t.ok(await isDoubtful("A\\F", "L\\F"), "beside one of which nobody knows");
+    t.ok(await isDoubtful("L\\F", "R\\F"), "the first alone");
   });
 
   await t.test("an image that contradicts itself is no witness", async (t) => {

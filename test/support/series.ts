@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Test } from "tap";
 import { openInput } from "../../src/files/guarded-paths.js";
-import { readInput } from "../../src/inference/read-input.js";
+import { readInput, type FolderChoice } from "../../src/inference/read-input.js";
 import type { Image } from "../../src/images/image.js";
 import { attributesOf, CT, dicomFile, Typed, type Attributes, type FileOptions } from "./dicom.js";
 
@@ -127,8 +127,12 @@ export function folderOf(
 }
 
 /** Reads a folder and holds it open until the test ends. */
-export async function readFolder(t: Test, folder: string): Promise<Image> {
+export async function readFolder(
+  t: Test,
+  folder: string,
+  choice: FolderChoice = {},
+): Promise<Image> {
   const opened = await openInput(folder, undefined);
   t.teardown(() => opened.close());
-  return readInput(opened);
+  return readInput(opened, undefined, choice);
 }

@@ -532,29 +532,33 @@ function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
 
 /**
  * Images of one series share their frame of reference (PS3.3 C.7.4.1). If several files do and
- * others do not, they are several acquisitions. If every single file has one of its own, or none
+ * others do not, they are several acquisitions. If every single slice has one of its own, or none
  * has any, a de-identification replaced them: then SeriesInstanceUID and the evenness of the stack
  * have to vouch for the positions, and a warning says so.
  */
 function frameOfReferenceCaveats(files: readonly SeriesFile[]): Warning[] {
-  const found = new Set(files.map(({ attributes }) => attributes.string("FrameOfReferenceUID")));
+  const found = framesOfReference(files);
   if (found.size === 1 && !found.has(undefined)) return [];
   if (found.size === 1)
     return [{ code: "no_frame_of_reference", message: "The slices name no FrameOfReferenceUID." }];
-  if (found.size === files.length && files.length > 2)
-    return [
-      {
-        code: "frame_of_reference_by_slice",
-        message:
-          "Every slice names another FrameOfReferenceUID, as some de-identifications leave it; their positions were read as in one frame of reference.",
-      },
-    ];
+  // Several frames of one file are several slices
+  const isOneEach = found.size === files.length && files.every(({ frames }) => frames.length === 1);
+  if (isOneEach && files.length > 2)
+    return [bySlice("their positions were read as in one frame of reference")];
   throw seriesInvalid(
     "mixed_frame_of_reference",
     `Expected one FrameOfReferenceUID, found ${found.size}: positions of different ones cannot be compared. Send one acquisition at a time.`,
     { frames_of_reference: found.size },
   );
 }
+
+const framesOfReference = (files: readonly SeriesFile[]) =>
+  new Set(files.map(({ attributes }) => attributes.string("FrameOfReferenceUID")));
+
+const bySlice = (taken: string): Warning => ({
+  code: "frame_of_reference_by_slice",
+  message: `Every slice names another FrameOfReferenceUID, as some de-identifications leave it; ${taken}.`,
+});
 
 /** A slice: a frame of a file. */
 interface SeriesSlice {
@@ -587,29 +591,43 @@ function stacked(
       order,
       caveats: [...caveats, ...volumeCaveats(volume)],
       step: sortingStep(volume),
+      isScattered: false,
     };
   } catch (error) {
     if (grouped !== true || !(error instanceof RadserveError) || error.code !== "series_invalid")
       throw error;
     checkFormats(facts);
     const message = `The slices do not form a volume, and were analysed one by one. ${error.message}`;
-    const caveats = slices.length === 1 ? [] : [{ code: "no_volume", message }];
+    const caveats: Warning[] = slices.length === 1 ? [] : [{ code: "no_volume", message }];
     const step = { step: "sort_slices", by: "InstanceNumber", slices: slices.length };
-    return { volume: error, order: byNumber(slices), caveats, step };
+    // Only an even stack vouches for positions of several frames of reference
+    const isScattered = framesOfReference(files).size > 1;
+    const isTold = error.details?.["reason"] === "mixed_frame_of_reference";
+    if (isScattered && !isTold && facts.some(({ plane }) => plane !== undefined))
+      caveats.push(bySlice("they are no volume, so that no positions were read"));
+    return { volume: error, order: byNumber(slices), caveats, step, isScattered };
   }
 }
 
 /**
- * Images without an InstanceNumber come last, and equal ones in the order of their UIDs and frames.
+ * Images without an InstanceNumber come last, and equal ones in the order of their UIDs and frames,
+ * but the parts of a concatenation in that of their numbers.
  */
 function byNumber(slices: readonly SeriesSlice[]): number[] {
   const keys = slices.map(({ file: { attributes, source } }, i) => ({
     i,
     number: attributes.number("InstanceNumber") ?? Number.MAX_VALUE,
+    whole: attributes.string("ConcatenationUID") ?? source.sopInstanceUid ?? "",
+    part: attributes.number("InConcatenationNumber") ?? 0,
     uid: source.sopInstanceUid ?? "",
   }));
+  const compared = (a: string, b: string) => (a === b ? 0 : a < b ? -1 : 1);
   const inOrder = keys.sort(
-    (a, b) => a.number - b.number || (a.uid === b.uid ? 0 : a.uid < b.uid ? -1 : 1),
+    (a, b) =>
+      a.number - b.number ||
+      compared(a.whole, b.whole) ||
+      a.part - b.part ||
+      compared(a.uid, b.uid),
   );
   return inOrder.map(({ i }) => i);
 }
@@ -654,7 +672,7 @@ class SeriesImage implements Image {
     const found = files.flatMap((file) =>
       file.frames.map((facts, frame): SeriesSlice => ({ file, frame, facts })),
     );
-    const { volume, order, caveats, step } = stacked(found, files, stacking);
+    const { volume, order, caveats, step, isScattered } = stacked(found, files, stacking);
     this.#slices = order.flatMap((frame) => found[frame] ?? []);
     const inOrder = [...new Set(this.#slices.map(({ file }) => file))];
     const slices = this.#slices.map((slice) => identityOf(slice, inOrder.indexOf(slice.file)));
@@ -673,8 +691,7 @@ class SeriesImage implements Image {
     const codec = largestCodec(inOrder);
     if (codec !== undefined) this.codec = codec;
     this.#suv = suvOf(inOrder);
-    this.#isScattered =
-      volume instanceof RadserveError && volume.details?.["reason"] === "mixed_frame_of_reference";
+    this.#isScattered = isScattered;
     this.frameCount = slices.length;
     this.#frames = new ReadAhead(
       slices.length,

@@ -3,7 +3,7 @@
  * not hold two of them at once, because readers unite or subtract what lies in one plane; so they
  * are parted by what the file says that they differ in.
  */
-import type { Attributes, Image, PlanePosition } from "../image.js";
+import { attributesOfFrame, type Attributes, type Image, type PlanePosition } from "../image.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
 
 /** Frames of which no two show the same place. */
@@ -198,9 +198,9 @@ interface FrameDifference {
 /** An attribute of a functional group, or of the file where it has none. */
 function grouped(keyword: string, ...macros: readonly string[]): FrameDifference {
   const read = (image: Image, attributes: Attributes, frame: number) => {
-    const slice = image.series?.slices[frame];
-    const own = image.series?.attributes[slice?.file ?? 0] ?? attributes;
-    const inFile = image.series === undefined ? frame : (slice?.frame ?? 1) - 1;
+    const { series } = image;
+    const own = attributesOfFrame(image, frame) ?? attributes;
+    const inFile = series === undefined ? frame : (series.slices[frame]?.frame ?? 1) - 1;
     const groups = [
       own.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
       own.sequence("SharedFunctionalGroupsSequence")?.[0],

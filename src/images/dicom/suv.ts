@@ -110,12 +110,30 @@ export function readSuv(
         ? { factor: 1 }
         : { missing: "Units is GML by another SUVType than BW (body weight)" };
     case "BQML":
-      return ofConcentration(attributes, times);
+      return isRescaled(attributes) ? ofConcentration(attributes, times) : NOT_RESCALED;
     case "CNTS":
-      return ofCounts(attributes, times);
+      return isRescaled(attributes) ? ofCounts(attributes, times) : NOT_RESCALED;
     default:
       return { missing: "Units is neither BQML, CNTS nor GML" };
   }
+}
+
+const NOT_RESCALED = { missing: "RescaleSlope is absent or no number" };
+
+/**
+ * Units says what rescaled values are (PS3.3 C.8.9.1): stored values without a slope are in none
+ * that anybody knows. Multi-frame objects rescale in functional groups.
+ */
+function isRescaled(attributes: DataSetAttributes): boolean {
+  const hasSlope = (holder: DataSetAttributes) => holder.number("RescaleSlope") !== undefined;
+  const isGroup = (group: DataSetAttributes) =>
+    group.sequence("PixelValueTransformationSequence")?.some(hasSlope) === true;
+  const frames = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
+  return (
+    hasSlope(attributes) ||
+    attributes.sequence("SharedFunctionalGroupsSequence")?.some(isGroup) === true ||
+    (frames.length > 0 && frames.every(isGroup))
+  );
 }
 
 /**

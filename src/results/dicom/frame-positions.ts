@@ -62,7 +62,7 @@ export function framePositions(
   );
   return {
     ...(geometry === undefined
-      ? { PatientOrientation: patientOrientation(attributes) }
+      ? { PatientOrientation: patientOrientation({ image, attributes }) }
       : { FrameOfReferenceUID: frameOfReference, PositionReferenceIndicator: indicator }),
     DimensionOrganizationSequence: [{ DimensionOrganizationUID: organization }],
     DimensionIndexSequence: dimensions(
@@ -94,10 +94,17 @@ function channelsOf(parts: readonly PhaseSegment[] | undefined) {
   };
 }
 
-/**
- * Patient Orientation; empty if the source gives none that the standard allows (PS3.3 C.7.6.1.1.1).
- */
-function patientOrientation(attributes: Attributes): string[] {
+/** Patient Orientation of all frames; empty if the files of a series do not give the same one. */
+function patientOrientation({
+  image,
+  attributes,
+}: Pick<Subject, "image" | "attributes">): string[] {
+  const [first = [], ...others] = (image.series?.attributes ?? [attributes]).map(orientationIn);
+  return others.every((other) => String(other) === String(first)) ? first : [];
+}
+
+/** Empty if a file gives none that the standard allows (PS3.3 C.7.6.1.1.1). */
+function orientationIn(attributes: Attributes): string[] {
   const values = attributes.strings("PatientOrientation") ?? [];
   return values.length === 2 && values.every((value) => /^[LRAPHF]{1,3}$/.test(value))
     ? values
@@ -320,7 +327,7 @@ function tilePositions({
   ];
   return {
     // It is the patient's, and of a slide mostly unknown
-    PatientOrientation: patientOrientation(attributes),
+    PatientOrientation: patientOrientation({ image, attributes }),
     PositionReferenceIndicator: "SLIDE_CORNER",
     DimensionOrganizationType: "TILED_SPARSE",
     DimensionOrganizationSequence: [{ DimensionOrganizationUID: organization }],

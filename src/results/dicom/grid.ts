@@ -2,7 +2,13 @@
  * The grid in which a segmentation lies: that of the source, frame for frame, or one of its own,
  * which the frame of reference ties to the source (PS3.3 A.51.5.1).
  */
-import type { Attributes, Image, PlanePosition, Spacing } from "../../images/image.js";
+import {
+  attributesOfFrame,
+  type Attributes,
+  type Image,
+  type PlanePosition,
+  type Spacing,
+} from "../../images/image.js";
 import { dot, type Vector } from "../../images/vectors.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
 import type { FrameOutputs } from "./segments.js";
@@ -182,9 +188,8 @@ export function declaredThickness(
   frame: number,
 ): number | undefined {
   const { series } = image;
-  const slice = series?.slices[frame];
-  const own = series?.attributes[slice?.file ?? 0] ?? attributes;
-  const inFile = series === undefined ? frame : (slice?.frame ?? 1) - 1;
+  const own = attributesOfFrame(image, frame) ?? attributes;
+  const inFile = series === undefined ? frame : (series.slices[frame]?.frame ?? 1) - 1;
   const groups = [
     own.sequence("PerFrameFunctionalGroupsSequence")?.[inFile],
     own.sequence("SharedFunctionalGroupsSequence")?.[0],

@@ -5,7 +5,7 @@
  */
 import type { EngineOutput } from "../../engine/types.js";
 import { errors, type RadserveError } from "../../base/errors.js";
-import type { Image, Warning } from "../../images/image.js";
+import { attributesOfFrame, type Image, type Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Code } from "../../manifest/texts.js";
@@ -128,7 +128,7 @@ function pointOf({ box, point }: Finding): SourcePoint | undefined {
  * say.
  */
 function leftnessOf(image: Image, frame: number, { x, y }: SourcePoint): number | undefined {
-  const edges = sidesOf(image.plane(frame), image.attributes);
+  const edges = sidesOf(image.plane(frame), attributesOfFrame(image, frame));
   const [across, down] = [x / image.format.columns, y / image.format.rows];
   switch ((edges?.right ?? "").charAt(0)) {
     case "L":

@@ -6,7 +6,13 @@ import type { Engine } from "../../engine/engine.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
 import { release } from "../../addon/bytes.js";
 import { packPng, type Picture } from "../../addon/picture.js";
-import type { Image, Interpretation, PlanePosition, Spacing } from "../../images/image.js";
+import {
+  attributesOfFrame,
+  type Image,
+  type Interpretation,
+  type PlanePosition,
+  type Spacing,
+} from "../../images/image.js";
 import { alongNormal } from "../../images/vectors.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import { meantBy } from "../../models/input-values.js";
@@ -107,7 +113,7 @@ export async function overlayInput(request: DrawRequest): Promise<OverlayInput> 
       picture: { ...size, rgb },
       frame: value.slice ?? frame + 1,
       place: placeOf(image, frame),
-      edges: sidesOf(image.plane(frame), image.attributes),
+      edges: sidesOf(image.plane(frame), attributesOfFrame(image, frame)),
       results: value.outputs(),
       findings: value.findings,
       measurements: value.measurements,

@@ -337,6 +337,32 @@ t.test("a frame of reference for every slice is what a de-identification leaves"
   t.match(image.warnings, [{ code: "frame_of_reference_by_slice" }]);
 });
 
+t.test("frames of reference that no even stack vouches for leave no places", async (t) => {
+  const own = (i: number) => ({ SOPInstanceUID: `1.6.${i}`, FrameOfReferenceUID: `1.2.7.${i}` });
+  const stacks = [0, 1, 2].map((i) => multiFrame([4 * i, 4 * i + 2], own(i)));
+  const error = await refusal(t, readFolder(t, folderOf(t, stacks)));
+  t.match(error.details, { reason: "mixed_frame_of_reference", frames_of_reference: 3 });
+  const several = await readFolder(t, folderOf(t, stacks), { grouped: true });
+  t.match(several.warnings, [{ code: "no_volume", message: /Expected one FrameOfReferenceUID/ }]);
+  const twice = [0, 0, 1, 1].map((z, i) => slice({ z, attributes: own(i) }));
+  const phases = await readFolder(t, folderOf(t, twice), { grouped: true });
+  t.match(phases.warnings, [
+    { code: "no_volume", message: /a place of its own/ },
+    { code: "frame_of_reference_by_slice", message: /no positions were read/ },
+  ]);
+  for (const image of [several, phases])
+    for (let frame = 0; frame < image.frameCount; frame++) t.equal(image.plane(frame), undefined);
+  const unplaced = twice.map((_, i) =>
+    slice({ z: i, attributes: { ...own(i), ImagePositionPatient: undefined } }),
+  );
+  const nowhere = await readFolder(t, folderOf(t, unplaced), { grouped: true });
+  t.strictSame(
+    nowhere.warnings.map(({ code }) => code),
+    ["no_volume"],
+    "without positions there is nothing to say",
+  );
+});
+
 t.test("what lies beside the slices is left out, and counted", async (t) => {
   const receipt = receiptOf("old", "pixels", []);
   receipt.models = [
@@ -516,7 +542,7 @@ t.test("a series without files", (t) => {
  */
 const part = (
   number: number,
-  places: readonly number[],
+  places: readonly (number | undefined)[],
   offset: number,
   more: Attributes = {},
 ): Buffer =>
@@ -551,6 +577,26 @@ t.test("all parts of a concatenation are one volume", async (t) => {
   const unknown = await readFolder(t, folderOf(t, two));
   t.equal(unknown.frameCount, 4);
   t.match(unknown.warnings, [{ code: "concatenation_total_unknown" }]);
+});
+
+t.test("the parts of a concatenation that is no volume follow each other", async (t) => {
+  const nowhere = [undefined, undefined];
+  const renamed = (number: number, whole: number) =>
+    part(number, nowhere, 2 * (number - 1), {
+      SOPInstanceUID: `1.7.${whole}${4 - number}`,
+      ConcatenationUID: `1.7.${whole}`,
+      InstanceNumber: "1",
+    });
+  const parts = [1, 2].flatMap((whole) => [2, 3, 1].map((number) => renamed(number, whole)));
+  const image = await readFolder(t, folderOf(t, parts), { grouped: true });
+  t.match(image.warnings, [{ code: "no_volume" }]);
+  t.strictSame(
+    image.series?.slices.map(({ sopInstanceUid: uid, frame }) => [uid, frame]),
+    ["1.7.13", "1.7.12", "1.7.11", "1.7.23", "1.7.22", "1.7.21"].flatMap((uid) => [
+      [uid, 1],
+      [uid, 2],
+    ]),
+  );
 });
 
 t.test("a concatenation that is not whole is refused, and says what is missing", async (t) => {

@@ -35,6 +35,7 @@ const pet = (more: Attributes, given: Attributes = {}): Attributes =>
     CorrectedImage: "ATTN\\DECY",
     DecayCorrection: "START",
     PatientWeight: "70",
+    RescaleSlope: "1",
     SeriesDate: "20260102",
     SeriesTime: "110000",
     AcquisitionDate: "20260102",
@@ -182,6 +183,27 @@ t.test("when a dose was given", async (t) => {
     const found = decayOf(await readImage(file(pet(more, given))), halfLife);
     if (expected instanceof RegExp) t.match(String(found), expected, name);
     else t.equal(found, Math.round(expected), name);
+  }
+});
+
+t.test("stored values without a slope are in no units", async (t) => {
+  const given = dateTime("20260102090000");
+  const bare = { RescaleSlope: undefined };
+  const philips = { "70530010": "Philips PET Private Group", "70531000": "0.00035" };
+  const group = { PixelValueTransformationSequence: [{ RescaleSlope: "2" }] };
+  const cases: [string, Attributes, boolean][] = [
+    ["none", bare, false],
+    ["an intercept alone", { ...bare, RescaleIntercept: "0" }, false],
+    ["an empty one", { RescaleSlope: "" }, false],
+    ["counts", { ...bare, ...philips, Units: "CNTS" }, false],
+    ["counts with a slope", { ...philips, Units: "CNTS" }, true],
+    ["a slope for all frames", { ...bare, SharedFunctionalGroupsSequence: [group] }, true],
+    ["a slope for each frame", { ...bare, PerFrameFunctionalGroupsSequence: [group] }, true],
+    ["frames without", { ...bare, PerFrameFunctionalGroupsSequence: [{}] }, false],
+  ];
+  for (const [name, more, isKnown] of cases) {
+    const suv = suvOf(await readImage(file(pet(more, given))));
+    t.match(suv, isKnown ? { factor: Number } : { missing: /RescaleSlope is absent/ }, name);
   }
 });
 

@@ -80,6 +80,7 @@ const petWith = (given: string, zone: string | undefined) =>
   imageWith({
     Modality: "PT",
     Units: "BQML",
+    RescaleSlope: "1",
     CorrectedImage: "ATTN\\DECY",
     DecayCorrection: "START",
     SeriesDate: "20260102",

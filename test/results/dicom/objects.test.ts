@@ -35,6 +35,7 @@ import { loadTestModel, type TestModel } from "../../support/test-models.js";
 import { radiograph } from "../../support/radiograph.js";
 import { dicomFile, imageAttributes, Typed } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
+import { folderOf } from "../../support/series.js";
 
 /** What objects are made of, of which a check looks at `more` alone. */
 const makingOf = (subject: Subject, more: Partial<Making>): Making => ({
@@ -585,6 +586,26 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
       "another slice's place",
     );
     t.equal(segmentPlanes([], outputs, rows * columns)({ output: 0, index: 0 }, 0)[0], 1);
+  });
+
+  await t.test("of a group nothing is said that one of its images does not say", async (t) => {
+    const grouped = (...changes: Parameters<typeof radiograph>[0][]) => {
+      const files = changes.map((change, i) =>
+        radiograph({ SOPInstanceUID: `1.2.3.1.${i}`, InstanceNumber: `${i}`, ...change }),
+      );
+      const task = { inputPath: folderOf(t, files), group: "series" } as const;
+      return run(radiograph(), [models.segmenter], task);
+    };
+    const clean = { PatientOrientation: "L\\F", BurnedInAnnotation: "NO" };
+    const alike = await grouped(clean, clean);
+    t.strictSame(alike.seg.strings("PatientOrientation"), ["L", "F"]);
+    t.equal(alike.sc.string("BurnedInAnnotation"), "NO");
+    const other = await grouped(clean, { PatientOrientation: "A\\F", BurnedInAnnotation: "YES" });
+    t.strictSame(other.seg.strings("PatientOrientation"), []);
+    t.equal(other.sc.string("BurnedInAnnotation"), "YES");
+    const silent = await grouped(clean, {});
+    t.strictSame(silent.seg.strings("PatientOrientation"), []);
+    t.equal(silent.sc.string("BurnedInAnnotation"), "YES");
   });
 
   t.test("a swapped side is caught", async (t) => {

@@ -6,16 +6,19 @@ import sharp from "sharp";
 import t, { type Test } from "tap";
 import { packPng } from "../../../src/addon/picture.js";
 import { openFile } from "../../../src/images/dicom/dicom-file.js";
+import type { Engine } from "../../../src/engine/engine.js";
 import { infer } from "../../../src/inference/infer-image.js";
 import type { Manifest } from "../../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
 import type { OverlaySource, Shot } from "../../../src/results/picture/arrangement.js";
 import { RESULT_FORMS } from "../../../src/results/forms.js";
+import { overlayInput } from "../../../src/results/picture/draw-result.js";
 import { renderOverlay } from "../../../src/results/picture/overlay.js";
-import { loadTestModel } from "../../support/test-models.js";
+import { loadTestModel, manifestOf } from "../../support/test-models.js";
 import { engine, modelsOf } from "../../support/real-engine.js";
 import { writeVolumeModel } from "../../support/volume-model.js";
-import { folderOf, slice } from "../../support/series.js";
+import { folderOf, readFolder, slice } from "../../support/series.js";
+import { radiograph } from "../../support/radiograph.js";
 import type { Attributes } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
 
@@ -228,4 +231,28 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
     t.equal(none.shown.length, 12);
     t.ok(none.result?.findings.every(({ present }) => !present));
   });
+});
+
+t.test("each image of a group has the sides of its own file", async (t) => {
+  const orientations = ["L\\F", "A\\F", "R\\F"];
+  const files = orientations.map((PatientOrientation, i) =>
+    radiograph({ PatientOrientation, SOPInstanceUID: `1.2.3.1.${i}`, InstanceNumber: `${i}` }),
+  );
+  const image = await readFolder(t, folderOf(t, files), { grouped: true });
+  const { shots } = await overlayInput({
+    image,
+    engine: { render: () => Promise.resolve(new Uint8Array()) } as unknown as Engine,
+    manifest: manifestOf("segmenter"),
+    shown: orientations.map((_, frame) => ({
+      frame,
+      weight: 1,
+      value: { outputs: () => [], findings: [] },
+    })),
+    result: { findings: [], measurements: [], warnings: [] },
+    opacity: 0.3,
+  });
+  t.strictSame(
+    shots.map(({ edges }) => edges?.right),
+    ["L", "A", "R"],
+  );
 });

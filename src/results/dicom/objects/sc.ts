@@ -35,7 +35,8 @@ export function secondaryCapture(
   const sources = frames.flatMap((frame) => ids.frames[frame] ?? []);
   if (sources.length === 0) throw new Error("The picture is of frames of the image");
   const { manifest } = model;
-  const burnedIn = attributes.string("BurnedInAnnotation") === "NO" ? "NO" : "YES";
+  const files = image.series?.attributes ?? [attributes];
+  const isClean = files.every((file) => file.string("BurnedInAnnotation") === "NO");
   return dicomObject(
     {
       SOPClassUID: SECONDARY_CAPTURE,
@@ -47,7 +48,7 @@ export function secondaryCapture(
       ImageType: ["DERIVED", "SECONDARY"],
       PatientOrientation: "",
       // If the source does not say that its pixels name nobody, the copy cannot either
-      BurnedInAnnotation: burnedIn,
+      BurnedInAnnotation: isClean ? "NO" : "YES",
       ...lossiness(image, attributes),
       DerivationDescription: freeText(
         `Overlay of ${model.name} ${model.version} (${manifest.manufacturer}). ${manifest.regulatory}`,
