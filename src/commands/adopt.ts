@@ -16,7 +16,7 @@ import {
 import { replaceFile } from "../files/new-file.js";
 import { giveToOwnerOf } from "../files/private-file.js";
 import { checkResult } from "../inference/verify-result.js";
-import { withName } from "../results/commit/commit.js";
+import { withName, type HeldName } from "../results/commit/commit.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../results/commit/staging.js";
 import type { ReceiptCheck } from "../results/commit/verify.js";
 import { deliveryText, readDeliveryFile } from "../results/receipt/delivery.js";
@@ -232,11 +232,11 @@ class Adoption {
     isDue: boolean,
   ): Promise<[AdoptOutcome, string?]> {
     const { dir, name } = this.place;
-    const work = async (): Promise<[AdoptOutcome, string?]> => {
+    const work = async (held?: HeldName): Promise<[AdoptOutcome, string?]> => {
       const now = await this.#read();
       if (now.kind !== "receipt" || receiptText(now.receipt) !== receiptText(receipt))
         return ["refused", "it was replaced while it was verified"];
-      if (isDue) await this.#write(this.place.receipt, await signedText(receipt, name));
+      if (isDue) await this.#write(this.place.receipt, await signedText(receipt, name), held);
       const found = await readDeliveryFile(this.place.delivery, name);
       if (found !== undefined) {
         const { delivery, trust } = found;
@@ -248,15 +248,17 @@ class Adoption {
         if (!trust.trusted && (delivery === undefined || trust.why === "wrong_mac"))
           return ["refused", `its file .NAME.delivery.json is not trusted: ${distrust(trust)}`];
         if (delivery !== undefined && (!trust.trusted || trust.key_id !== this.key))
-          await this.#write(this.place.delivery, await deliveryText(delivery, name));
+          await this.#write(this.place.delivery, await deliveryText(delivery, name), held);
       }
       return [isDue ? "signed_again" : "trusted"];
     };
     return this.options.dryRun === true ? work() : withName(dir, name, {}, work);
   }
 
-  async #write(file: string, text: string): Promise<void> {
-    if (this.options.dryRun === true) return;
+  /** @param held undefined for --dry-run, which writes nothing */
+  async #write(file: string, text: string, held: HeldName | undefined): Promise<void> {
+    if (held === undefined) return;
+    await held.requireHeld();
     await replaceFile(path.dirname(file), path.basename(file), text, { side: "output" });
     giveToOwnerOf(path.dirname(file), file);
   }

@@ -151,18 +151,24 @@ export class NameLock {
   }
 }
 
-/** Remembers since when what lies at a path has not changed. */
+/**
+ * Remembers for how long what lies at a path has not changed. Between two looks this process may
+ * have stood still itself, which says nothing of the owner: a gap counts as half a lease at most.
+ */
 class Watch {
   #text: string | undefined;
-  #since = 0;
+  #looked = 0;
+  #silentMs = 0;
 
-  async isStale(seen: Sight): Promise<boolean> {
-    if (seen.text !== this.#text) {
-      this.#text = seen.text;
-      this.#since = performance.now();
-    }
-    if (seen.owner !== undefined && (await isDead(seen.owner))) return true;
-    return performance.now() - this.#since > (seen.owner?.lease_ms ?? durations.nameLease);
+  async isStale({ text, owner }: Sight): Promise<boolean> {
+    const leaseMs = owner?.lease_ms ?? durations.nameLease;
+    const now = performance.now();
+    const gap = Math.min(now - this.#looked, leaseMs / 2);
+    this.#silentMs = text === this.#text ? this.#silentMs + gap : 0;
+    this.#text = text;
+    this.#looked = now;
+    if (owner !== undefined && (await isDead(owner))) return true;
+    return this.#silentMs > leaseMs;
   }
 }
 

@@ -20,6 +20,7 @@
  * without a name, which is then given its name. On a file system without such files it is staged
  * and renamed straight into place.
  */
+import { errno } from "../../base/errno.js";
 import { errors } from "../../base/errors.js";
 import { anyThere, rename } from "../../files/disk.js";
 import { explained, syncFolder, UnnamedFile, writeDurably } from "../../files/durable-files.js";
@@ -33,9 +34,9 @@ import { filesOf, readReceipt, type Existing } from "../receipt/read-receipt.js"
 import {
   DELIVERY,
   exists,
-  lostLock,
   MARK,
   nameTaken,
+  requireHeld,
   Staging,
   type StagingTarget,
 } from "./staging.js";
@@ -54,6 +55,11 @@ export interface HeldName {
    * Radserve.
    */
   existing(): Promise<Existing>;
+  /**
+   * Asked directly before something else is written under NAME.
+   * @throws RadserveError overloaded, where another has taken NAME over
+   */
+  requireHeld(): Promise<void>;
   /**
    * Publishes the files and the receipt that lists exactly them. Replaces an earlier result of the
    * same image.
@@ -94,6 +100,7 @@ export async function withName<T>(
     else await explained(() => recover(target));
     return await work({
       existing: async () => (found ??= await explained(() => readReceipt(place))),
+      requireHeld: () => explained(() => requireHeld(target)),
       commit: (files, receipt, allowed = Promise.resolve(), delivery) => {
         // If the staging fails first, nobody waits for it
         allowed.catch(() => undefined);
@@ -126,12 +133,12 @@ async function commit(
   // over it
   const alone = files.length === 0 && (wasFree || !(await exists(place)));
   if (alone && (await publishUnnamed(target, text, allowed))) return;
-  const staging = await Staging.make(target);
+  const staging = await makeStaging(target);
   try {
     if (alone) await publishAlone(target, staging, { text, allowed });
     else {
       await stage(target, staging, { text, allowed, files, delivery });
-      if (!(await target.lock.isHeld())) throw lostLock();
+      await requireHeld(target);
       await publish(target, staging, receipt);
     }
   } catch (error) {
@@ -142,6 +149,18 @@ async function commit(
     throw error;
   } finally {
     staging.close();
+  }
+}
+
+/** Whoever lost the lock may have made its folder late, after this holder had looked for one. */
+async function makeStaging(target: StagingTarget): Promise<Staging> {
+  try {
+    return await Staging.make(target);
+  } catch (error) {
+    if (errno(error) !== "EEXIST") throw error;
+    await requireHeld(target);
+    await recover(target);
+    return Staging.make(target);
   }
 }
 
@@ -171,10 +190,11 @@ async function checked(
  * @returns false if it could not be made, written or named so; then nothing has happened
  */
 async function publishUnnamed(
-  { dir, name, lock, step }: StagingTarget,
+  target: StagingTarget,
   text: Buffer,
   allowed: Promise<void>,
 ): Promise<boolean> {
+  const { dir, name, lock, step } = target;
   if (!lock.local) return false;
   await step("write the receipt");
   const file = await UnnamedFile.make(dir).catch(() => undefined);
@@ -182,7 +202,7 @@ async function publishUnnamed(
     if (file === undefined || !(await file.holds(text))) return false;
     await allowed;
     await step("move the receipt into place");
-    if (!(await lock.isHeld())) throw lostLock();
+    await requireHeld(target);
     if (!file.appearAs(`${dir}/${receiptName(name)}`)) return false;
   } finally {
     file?.close();
@@ -196,10 +216,11 @@ async function publishUnnamed(
  * finds a folder without a mark and deletes it.
  */
 async function publishAlone(
-  { dir, name, lock, step }: StagingTarget,
+  target: StagingTarget,
   staging: Staging,
   { text, allowed }: { text: Buffer; allowed: Promise<void> },
 ): Promise<void> {
+  const { dir, name, step } = target;
   const part = staging.at(`${MARK}.part`);
   await step("write the receipt");
   await writeAndReadBack(part, text);
@@ -207,7 +228,7 @@ async function publishAlone(
   await step("move the receipt into place");
   const place = `${dir}/${receiptName(name)}`;
   if (await exists(place)) throw nameTaken("a file that appeared while the receipt was written");
-  if (!(await lock.isHeld())) throw lostLock();
+  await requireHeld(target);
   await rename(part, place);
   await syncFolder(dir);
   await step("remove the staging folder");
@@ -237,6 +258,8 @@ async function stage(
   // From the mark on the result is decided: whoever finds it will publish it
   await result.allowed;
   await target.step("mark it complete");
+  // The next taker would publish it over what another has written meanwhile
+  await requireHeld(target);
   await rename(staging.at(`${MARK}.part`), staging.at(MARK));
   await staging.sync();
 }

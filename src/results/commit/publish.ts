@@ -26,6 +26,7 @@ import {
   nameTaken,
   PREVIOUS,
   PREVIOUS_DELIVERY,
+  requireHeld,
   Staging,
   type StagingTarget,
 } from "./staging.js";
@@ -44,10 +45,12 @@ export async function publish(
   const [place, delivery] = [`${dir}/${receiptName(name)}`, `${dir}/${deliveryName(name)}`];
   if (old !== undefined) {
     await step("move the old delivery aside");
+    await requireUnfinished(target, staging);
     // While the old receipt is in its place, so is the old file of its delivery
     if (await exists(place))
       await moveIfThere(delivery, staging.at(PREVIOUS_DELIVERY)).catch(ifTooLong);
     await step("move the old receipt aside");
+    await requireUnfinished(target, staging);
     await moveIfThere(place, staging.at(PREVIOUS));
   }
   const fresh = [...filesOf(receipt).keys()];
@@ -55,6 +58,7 @@ export async function publish(
   if (aside.length > 0) await staging.makeFolder("previous");
   for (const file of aside) {
     await step(`move the old ${file} aside`);
+    await requireUnfinished(target, staging);
     await moveIfThere(`${dir}/${file}`, staging.at(`previous/${file}`));
   }
   for (const file of fresh) {
@@ -65,12 +69,22 @@ export async function publish(
   await moveIfThere(staging.at(DELIVERY), delivery);
   await syncFolder(dir);
   await step("move the receipt into place");
-  if (!(await target.lock.isHeld())) throw lostLock();
+  await requireHeld(target);
   await rename(staging.at(MARK), place);
   await syncFolder(dir);
   await step("remove the staging folder");
   // The result is there; a rest that cannot be removed now is removed by the next taker of NAME.
   await leave(target, staging).catch(() => undefined);
+}
+
+/**
+ * Another who has taken NAME over may have published this result, and a newer one over it: what
+ * lies in place then is not the old one.
+ * @throws RadserveError overloaded
+ */
+async function requireUnfinished(target: StagingTarget, staging: Staging): Promise<void> {
+  await requireHeld(target);
+  if (!(await exists(staging.at(MARK)))) throw lostLock();
 }
 
 /**
@@ -174,6 +188,10 @@ export async function rollBack(
     await step("unmark the staging folder");
     await unlink(staging.at(MARK));
     await staging.sync();
+  } else if (await exists(staging.at(PREVIOUS))) {
+    // The new receipt is in place, and the disk may not have it yet: the old result is kept for the
+    // next taker, who removes it
+    return;
   }
   await step("remove the staging folder");
   await leave(target, staging);

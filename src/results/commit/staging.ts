@@ -46,11 +46,12 @@ export class Staging {
 
   /**
    * Makes a new one for NAME.
-   * @throws errors of the file system as they are
+   * @throws RadserveError overloaded (the lock was lost); errors of the file system as they are
    */
-  static async make({ dir, name, step }: StagingTarget): Promise<Staging> {
-    const path = `${dir}/${stagingName(name)}`;
-    await step("make the staging folder");
+  static async make(target: StagingTarget): Promise<Staging> {
+    const path = `${target.dir}/${stagingName(target.name)}`;
+    await target.step("make the staging folder");
+    await requireHeld(target);
     await mkdir(path);
     return new Staging(path, await openDescriptor(path, FOLDER_ITSELF), "");
   }
@@ -121,6 +122,11 @@ export function nameTaken(found: string): RadserveError {
     `Expected the result's name to be free in the output folder, but ${found} lies there. ` +
       "Choose another output folder, or move that away.",
   );
+}
+
+/** @throws RadserveError overloaded, where another has taken NAME over */
+export async function requireHeld({ lock }: Pick<StagingTarget, "lock">): Promise<void> {
+  if (!(await lock.isHeld())) throw lostLock();
 }
 
 export function lostLock(): RadserveError {

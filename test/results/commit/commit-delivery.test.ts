@@ -3,7 +3,7 @@
  * not delivered stays.
  */
 import { execFile } from "node:child_process";
-import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
@@ -85,6 +85,28 @@ for (const how of ["deliver", ""])
         }
       }
       t.same(seen, new Set([false, true]));
+    },
+  );
+
+for (const at of ["the old delivery", "the old receipt", `the old ${NAME}.a.png`])
+  await t.test(
+    `who stood still before it moved ${at} aside moves nothing of a newer result`,
+    async (t) => {
+      const dir = t.testdir();
+      await put(dir, OLD, deliveryFor("old"));
+      const late = sample(NAME, "pixels", { a: "late" });
+      const onStep = async (step: string) => {
+        if (step !== `move ${at} aside`) return;
+        rmSync(`${dir}/.${NAME}.lock`);
+        t.ok(Number(await commitIn(dir, -1, "")) > 10);
+      };
+      await t.rejects(
+        withName(dir, NAME, { onStep }, (held) => held.commit(late.files, late.receipt)),
+        { code: "overloaded" },
+      );
+      t.ok(isNew(dir));
+      t.equal(text(`${dir}/${NAME}.a.png`), NEW.a);
+      await checkKept(t, dir);
     },
   );
 

@@ -1,6 +1,8 @@
 import { execFile, execFileSync, spawn } from "node:child_process";
 import {
   constants,
+  existsSync,
+  mkdirSync,
   mkdtempSync,
   openSync,
   readdirSync,
@@ -131,12 +133,35 @@ t.test("a failure at any step puts everything back", async (t) => {
     await put(dir, "x", sample("x", "p", { a: "old", b: "old" }));
     const before = contents(dir);
     if (!(await fail(dir, at))) break;
+    if (readdirSync(dir).includes(".x.radserve")) await recoverFolder(dir);
     const after = contents(dir);
     // The last step is after the commit mark: then the new result is there, and only the rest was
     // not removed.
     if (after["x.a.png"] === "new") t.match(after["x.json"], /"c"/);
     else t.same(after, before, `step ${at}`);
   }
+});
+
+t.test("a fault after the receipt is in place keeps the old result until the next", async (t) => {
+  const dir = t.testdir();
+  await put(dir, "x", sample("x", "p", { a: "old" }));
+  const next = sample("x", "p", { a: "new" });
+  let isSynced = true;
+  const onStep = (step: string) => {
+    if (step !== "remove the staging folder" || !isSynced) return;
+    isSynced = false;
+    throw Object.assign(new Error("The folder is not synced"), { code: "EIO" });
+  };
+  t.equal(
+    await refusal(withName(dir, "x", { onStep }, (held) => held.commit(next.files, next.receipt))),
+    "share_unavailable",
+  );
+  t.equal(readFileSync(`${dir}/x.a.png`, "utf8"), "new");
+  t.equal(readFileSync(`${dir}/.x.radserve/previous/x.a.png`, "utf8"), "old");
+  t.ok(statSync(`${dir}/.x.radserve/previous.json`).isFile());
+  t.same(await recoverFolder(dir), ["x"]);
+  t.same(readdirSync(dir).sort(), ["x.a.png", "x.json"]);
+  t.equal(readFileSync(`${dir}/x.a.png`, "utf8"), "new");
 });
 
 t.test("a staged file that was harmed is not published, and the old result stays", async (t) => {
@@ -326,19 +351,88 @@ t.test("many requests of one thread for one name go on one after the other", asy
   t.same(readdirSync(dir), []);
 });
 
-t.test("who lost the lock publishes nothing and harms nothing", async (t) => {
+t.test("a waiter that stood still itself takes no lock from whoever lives", async (t) => {
   const dir = t.testdir();
-  const mine = sample("x", "pixels", { m: "mine" });
+  let beats = 0;
+  const live = () =>
+    writeFileSync(
+      `${dir}/.x.lock`,
+      deadLock({ boot_id: "another machine", lease_ms: 200, beat: String(beats++) }),
+    );
+  live();
+  const stop = new AbortController();
+  let looks = 0;
+  const check = () => {
+    looks += 1;
+    if (looks === 3) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
+    else if (looks > 3 && existsSync(`${dir}/.x.lock`)) live();
+    if (looks === 6) stop.abort(new RadserveError("shutting_down", "stop"));
+    stop.signal.throwIfAborted();
+  };
+  t.equal(await refusal(withName(dir, "x", { check }, () => Promise.resolve())), "shutting_down");
+  t.equal(looks, 6);
+});
+
+/** Another takes NAME over from whoever holds it, and publishes its own result. */
+function publishTheirs(dir: string): void {
   const child = fileURLToPath(new URL("commit-child.js", import.meta.url));
+  rmSync(`${dir}/.x.lock`);
+  execFileSync(process.execPath, [child, dir, "x", "-1", JSON.stringify({ m: "theirs" })]);
+}
+
+t.test("who lost the lock publishes nothing and harms nothing", async (t) => {
+  for (const at of ["make the staging folder", "mark it complete"]) {
+    const dir = t.testdir();
+    const mine = sample("x", "pixels", { m: "mine" });
+    const onStep = (step: string) => {
+      if (step === at) publishTheirs(dir);
+    };
+    const work = withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt));
+    t.equal(await refusal(work), "overloaded", at);
+    await withName(dir, "x", {}, () => Promise.resolve());
+    t.equal(readFileSync(`${dir}/x.m.png`, "utf8"), "theirs", `${at}: nor does the next one`);
+    t.same(readdirSync(dir).sort(), ["x.json", "x.m.png"]);
+  }
+});
+
+t.test("what is not marked when the lock is lost is never published", async (t) => {
+  const dir = t.testdir();
+  await put(dir, "x", sample("x", "pixels", { m: "old" }));
+  const before = contents(dir);
+  const mine = sample("x", "pixels", { m: "mine" });
   const onStep = (step: string) => {
-    if (step !== "mark it complete") return;
-    rmSync(`${dir}/.x.lock`);
-    execFileSync(process.execPath, [child, dir, "x", "-1", JSON.stringify({ m: "theirs" })]);
+    if (step === "mark it complete") takenElsewhere(`${dir}/.x.lock`);
   };
   const work = withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt));
-  t.not(await refusal(work), "no error");
-  t.equal(readFileSync(`${dir}/x.m.png`, "utf8"), "theirs");
-  t.same(readdirSync(dir).sort(), ["x.json", "x.m.png"]);
+  t.equal(await refusal(work), "overloaded");
+  await withName(dir, "x", {}, () => Promise.resolve());
+  t.same(contents(dir), before);
+});
+
+t.test(
+  "a staging folder that came late, of one who lost the lock, is in nobody's way",
+  async (t) => {
+    const dir = t.testdir();
+    const mine = sample("x", "pixels", { m: "mine" });
+    let isLate = true;
+    const onStep = (step: string) => {
+      if (step !== "make the staging folder" || !isLate) return;
+      isLate = false;
+      mkdirSync(`${dir}/.x.radserve`);
+      writeFileSync(`${dir}/.x.radserve/receipt.json.part`, "{");
+    };
+    await withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt));
+    t.same(readdirSync(dir).sort(), ["x.json", "x.m.png"]);
+  },
+);
+
+t.test("whoever writes something else under a name can ask whether it is still held", async (t) => {
+  const dir = t.testdir();
+  await withName(dir, "x", {}, async (held) => {
+    await held.requireHeld();
+    takenElsewhere(`${dir}/.x.lock`);
+    t.equal(await refusal(held.requireHeld()), "overloaded");
+  });
 });
 
 t.test(
