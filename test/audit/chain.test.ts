@@ -242,7 +242,6 @@ t.test("the audit", { skip }, async (t) => {
       { subject: "later" },
       { kind: "trouble", count: 2 },
     ]);
-    t.strictSame((await verified(place)).faults, []);
   });
 
   await t.test("counts once what took too long and then could not be written", async (t) => {
