@@ -307,12 +307,16 @@ await t.test("what was sent again whole within the time is no part", async (t) =
 });
 
 await t.test("what breaks off while it is asked about is no whole series", async (t) => {
-  const { called, sendPart, hold, jobs, made } = await opened(t, { rules: [{ pause: 3600 }] });
+  const { called, sendPart, reception, hold, jobs, made } = await opened(t, {
+    rules: [{ pause: 3600 }],
+  });
   const reading = hold("1.2.3.4.2.dcm");
   const caller = await called();
   for (const one of interleaved()) t.match(await caller.store(one), { status: 0 });
   await until("the first series is asked about", () => reading.isReached);
   await sendPart([], caller);
+  const second = { peer: "ct1", study: STUDY, series: "1.2.3.5" };
+  await until("its end is noted", () => reception.openUntil(second, 0) === 0);
   reading.open();
   await made(2);
   t.same(
