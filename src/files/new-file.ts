@@ -5,6 +5,7 @@
  */
 import { createHash, randomUUID } from "node:crypto";
 import { closeSync } from "node:fs";
+import { link } from "node:fs/promises";
 import { errno } from "../base/errno.js";
 import { DISK_FAULTS, errors, type RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
@@ -69,7 +70,7 @@ interface DraftFile {
   /** It has no name yet, and gets one by a link. */
   readonly isUnnamed: boolean;
   /** False where something has the name, or the file system has no links. */
-  linkTo(path: string): boolean;
+  linkTo(path: string): boolean | Promise<boolean>;
   /** Takes the place of the file that has the name. */
   replace(path: string): Promise<void>;
   /** True where a name can be taken without a link. */
@@ -117,7 +118,14 @@ async function namedIn(dir: string): Promise<DraftFile> {
   return {
     fd,
     isUnnamed: false,
-    linkTo: () => false,
+    linkTo: (path) =>
+      link(helper, path).then(
+        () => true,
+        (error: unknown) => {
+          if (DISK_FAULTS.has(errno(error))) throw error;
+          return false;
+        },
+      ),
     replace: (path) => rename(helper, path),
     async rename(path) {
       // The first to take the name has it: the empty file keeps it until the whole one is there
@@ -127,7 +135,14 @@ async function namedIn(dir: string): Promise<DraftFile> {
         if (errno(error) === "EEXIST") return false;
         throw error;
       }
-      await rename(helper, path);
+      try {
+        await rename(helper, path);
+      } catch (error) {
+        // Another may have put a whole one there meanwhile
+        const there = await lstat(path).catch(() => undefined);
+        if (there?.size === 0) await unlink(path).catch(() => undefined);
+        throw error;
+      }
       return true;
     },
     async drop() {
@@ -312,7 +327,7 @@ async function publish(
   sha256: string,
   { overwrite, makeFolder }: Pick<NewFileOptions, "overwrite" | "makeFolder">,
 ): Promise<NewFile["outcome"]> {
-  if (draft.linkTo(path) || (await draft.rename(path))) return "created";
+  if ((await draft.linkTo(path)) || (await draft.rename(path))) return "created";
   const there = await lstat(path).catch(makeFolder && ifMissing(undefined));
   if (there === undefined) {
     await makeFolder?.();
