@@ -25,6 +25,7 @@ import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/commit/compose.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
+import { hashOfObjects } from "../results/receipt/of-receipt.js";
 import { objectsOf, type Answer, type Receipt } from "../results/receipt/receipt.js";
 import {
   type Analysis,
@@ -254,7 +255,12 @@ async function reuseOrCompute(read: Analysis, output: OpenedPath, held: HeldName
   const placeOf = (receipt: Receipt, reused: boolean) =>
     task.delivery === undefined || objectsOf(receipt).length === 0
       ? undefined
-      : { folder: realPath, name, reused };
+      : {
+          folder: realPath,
+          name,
+          reused,
+          ...(reused ? { objects_sha256: hashOfObjects(receipt) } : {}),
+        };
   const found = await earlierResult(folder, name, await held.existing(), () => keyOf(read, plan));
   if (found?.reusable === true) {
     await context.willCommit?.(

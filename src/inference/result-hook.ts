@@ -20,6 +20,8 @@ export interface ResultPlace {
   name: string;
   /** It lies there already. */
   reused: boolean;
+  /** Of one that does: tells it from one that takes its place. */
+  objects_sha256?: string;
 }
 
 /** What a running feature does in the serving process that sends results on. */

@@ -1,4 +1,5 @@
 /** Whether what is to be delivered is of a receipt: nothing else is ever sent. */
+import { sha256 } from "../../files/durable-files.js";
 import type { Delivery } from "./delivery.js";
 import { objectsOf, type Receipt } from "./receipt.js";
 
@@ -12,6 +13,10 @@ const identityOf = (object: WrittenObject) =>
     object.sop_instance_uid,
     object.series_instance_uid,
   ]);
+
+/** Tells a result with objects from every other of its NAME. Hex. */
+export const hashOfObjects = (receipt: Receipt): string =>
+  sha256(JSON.stringify(objectsOf(receipt).map(identityOf)));
 
 export function isOfReceipt({ destinations }: Delivery, receipt: Receipt): boolean {
   const known = new Set(objectsOf(receipt).map(identityOf));

@@ -15,6 +15,11 @@ export const entrySchema = z.object({
   name: z.string(),
   /** The result lay there already: what is asked for is added to what its file says. */
   reused: z.boolean(),
+  /**
+   * Of that result: another may take its place before the queue looks at it. Entries of 0.6 have
+   * none.
+   */
+  objects_sha256: z.string().optional(),
   delivery: deliverySchema,
 });
 export type OutboxEntry = z.infer<typeof entrySchema>;

@@ -26,7 +26,7 @@ import { deliveryName, undeliveredNumber } from "../../../files/helper-names.js"
 import { replaceFile } from "../../../files/new-file.js";
 import { textOfRegular } from "../../../files/regular-file.js";
 import { isInside, isUnmountedNow } from "../../../files/roots.js";
-import { withName } from "../../../results/commit/commit.js";
+import { withName, type HeldName } from "../../../results/commit/commit.js";
 import { readReceipt } from "../../../results/receipt/read-receipt.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../../../results/commit/staging.js";
 import {
@@ -39,7 +39,7 @@ import {
   type DeliveryEvent,
 } from "../../../results/receipt/delivery.js";
 import { receiptName } from "../../../results/receipt/names.js";
-import { isOfReceipt } from "../../../results/receipt/of-receipt.js";
+import { hashOfObjects, isOfReceipt } from "../../../results/receipt/of-receipt.js";
 import { objectsOf, type Receipt } from "../../../results/receipt/receipt.js";
 import type { Trust } from "../../../results/receipt/seal.js";
 import { readFileMeta } from "../../../images/dicom/dicom-file.js";
@@ -329,7 +329,7 @@ export class Outbox {
     const { id } = entry.delivery;
     let found: (Located & { study: string }) | undefined;
     try {
-      found = await this.#atResult(entry, (dir) => this.#lookedAt(dir, entry));
+      found = await this.#atResult(entry, (dir, held) => this.#lookedAt(dir, entry, held));
       this.#untrusted.delete(id);
     } catch (error) {
       if (isUntrusted(error)) this.#untrusted.add(id);
@@ -389,6 +389,7 @@ export class Outbox {
   async #lookedAt(
     dir: string,
     entry: OutboxEntry,
+    held: HeldName,
   ): Promise<(Located & { study: string }) | undefined> {
     const { name } = entry;
     // Who has asked again makes a new file in the place of one that is not trusted
@@ -396,7 +397,8 @@ export class Outbox {
       if (entry.reused && isUntrusted(error)) return undefined;
       throw error;
     });
-    if (found === undefined && entry.reused) {
+    const isAdded = found === undefined && entry.reused;
+    if (isAdded) {
       const current = await readDelivery(`${dir}/${deliveryName(name)}`, name);
       const delivery = current ?? entry.delivery;
       for (const destination of Object.keys(entry.delivery.destinations))
@@ -409,12 +411,18 @@ export class Outbox {
     if (receipt.kind === "foreign")
       throw notTrusted("receipt", { trusted: false, why: "no_receipt" });
     if (!receipt.trust.trusted) throw notTrusted("receipt", receipt.trust);
+    const objects = hashOfObjects(receipt.receipt);
+    if (isAdded && (entry.objects_sha256 ?? objects) !== objects) {
+      this.#tellReplaced(entry);
+      return undefined;
+    }
     if (!isOfReceipt(found.delivery, receipt.receipt)) throw notTrusted("delivery", receipt.trust);
     const expand = () => this.#expand(found.delivery, receipt.receipt);
-    if (this.#edited(found.delivery, expand))
-      await replaceFile(dir, found.file, await deliveryText(found.delivery, name), {
-        side: "output",
-      });
+    if (this.#edited(found.delivery, expand)) {
+      const text = await deliveryText(found.delivery, name);
+      await held.requireHeld();
+      await replaceFile(dir, found.file, text, { side: "output" });
+    }
     return { ...found, study: receipt.receipt.source.study_instance_uid ?? "" };
   }
 
@@ -466,6 +474,16 @@ export class Outbox {
     return true;
   }
 
+  /** What was asked for of a result is not done with the one that lies in its place now. */
+  #tellReplaced({ delivery: { id, request_id } }: OutboxEntry): void {
+    if (!this.#told.has(id))
+      this.options.log.warn(
+        { request_id },
+        "a result was replaced before it could be delivered: nothing of it is sent for this request",
+      );
+    this.#told.add(id);
+  }
+
   #tellNoName(destination: string): void {
     if (this.#told.has(`to ${destination}`)) return;
     this.#told.add(`to ${destination}`);
@@ -481,7 +499,7 @@ export class Outbox {
    */
   async #atResult<T>(
     { folder, name }: Pick<OutboxEntry, "folder" | "name">,
-    work: (dir: string) => Promise<T>,
+    work: (dir: string, held: HeldName) => Promise<T>,
   ): Promise<T | undefined> {
     const check = () => {
       if (this.#closed) throw errors.shutting_down("The server stops.");
@@ -491,7 +509,7 @@ export class Outbox {
       found = await withInput(
         folder,
         this.options.outputRoots,
-        ({ fdPath }) => withName(fdPath, name, { check }, () => work(fdPath)),
+        ({ fdPath }) => withName(fdPath, name, { check }, (held) => work(fdPath, held)),
         "output",
       );
     } catch (error) {
@@ -513,22 +531,23 @@ export class Outbox {
    */
   change(pending: Pending, edit: (delivery: Delivery) => void): Promise<void> {
     const work = pending.work.then(async () => {
-      const found = await this.#atResult(pending, async (dir) => {
+      const found = await this.#atResult(pending, async (dir, held) => {
         const located = await locate(dir, pending.name, pending.id);
         if (located === undefined) return undefined;
         const { delivery, file, place } = located;
         const before = JSON.stringify(delivery);
         this.#edited(delivery, () => edit(delivery));
-        if (JSON.stringify(delivery) !== before)
-          await replaceFile(
-            path.dirname(`${dir}/${file}`),
-            path.basename(file),
-            await deliveryText(delivery, pending.name),
-            { side: "output" },
-          );
+        if (JSON.stringify(delivery) !== before) {
+          const { dir: folder, base } = path.parse(`${dir}/${file}`);
+          const text = await deliveryText(delivery, pending.name);
+          await held.requireHeld();
+          await replaceFile(folder, base, text, { side: "output" });
+        }
         // Nobody needs a replaced result any more that has arrived
-        if (isFinished(delivery) && place !== "")
+        if (isFinished(delivery) && place !== "") {
+          await held.requireHeld();
           await rm(path.dirname(`${dir}/${place}`), { recursive: true, force: true });
+        }
         return located;
       });
       if (found !== undefined) {

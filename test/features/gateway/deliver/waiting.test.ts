@@ -1,6 +1,7 @@
 /** What becomes of results that wait: they are forged, replaced, of an older version or away. */
 import { createHash } from "node:crypto";
 import {
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -231,6 +232,37 @@ await t.test("a newer result waits for the one that it has replaced, which is na
     () => !readdirSync(place.output).some((name) => name.includes(".delivery.1")),
   );
 });
+
+await t.test(
+  "what was asked for of a result is not sent of the one that replaced it",
+  async (t) => {
+    const pacs = await webPacs(t);
+    await pacs.stop();
+    const place = deliveringPlace({ pacs });
+    const before = await startDelivering(t, { ...place, remove: () => undefined });
+    await infer(before, { deliver: "none", outputs: ["seg"] });
+    const { body } = await infer(before, { deliver: "queue", outputs: ["seg"] });
+    t.match(body, { reused: true, deliveries: [{ state: "waiting" }] });
+    await before.stop();
+    // As if the queue had not looked at the entry yet
+    const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
+    const [name] = readdirSync(queue).filter((one) => one.endsWith(".json"));
+    const [entry, kept] = [path.join(queue, name!), path.join(place.directory, "kept")];
+    renameSync(entry, kept);
+    rmSync(path.join(place.output, ".image.dcm.delivery.json"));
+    await pacs.start();
+    const server = await startDelivering(t, place);
+    t.match((await infer(server, { deliver: "none" })).body, { reused: false });
+    renameSync(kept, entry);
+    await server.logged(
+      ({ msg, request_id }) =>
+        msg.startsWith("a result was replaced before") && request_id === body.request_id,
+    );
+    await until("the entry has gone", () => !existsSync(entry));
+    t.equal(pacs.kept.size, 0);
+    t.notOk(existsSync(path.join(place.output, ".image.dcm.delivery.json")));
+  },
+);
 
 await t.test("a file of the queue that is damaged is a condition until it is away", async (t) => {
   const pacs = await webPacs(t);
