@@ -93,7 +93,9 @@ t.test("a fault before the file is whole leaves nothing under its name", async (
   knowNone(t);
   const dir = t.testdir();
   // The helper is lost on the way: it can neither be linked nor renamed
-  const check = () => {
+  const check = async (content: { written: () => Promise<unknown> }) => {
+    // It is there only now
+    await content.written();
     for (const name of readdirSync(dir)) rmSync(`${dir}/${name}`);
   };
   await t.rejects(receive(dir, "whole", { check }));
