@@ -541,10 +541,7 @@ function frameOfReferenceCaveats(files: readonly SeriesFile[]): Warning[] {
   if (found.size === 1 && !found.has(undefined)) return [];
   if (found.size === 1)
     return [{ code: "no_frame_of_reference", message: "The slices name no FrameOfReferenceUID." }];
-  // Several frames of one file are several slices
-  const isOneEach = found.size === files.length && files.every(({ frames }) => frames.length === 1);
-  if (isOneEach && files.length > 2)
-    return [bySlice("their positions were read as in one frame of reference")];
+  if (hasOneBySlice(files)) return [ONE_BY_SLICE];
   throw seriesInvalid(
     "mixed_frame_of_reference",
     `Expected one FrameOfReferenceUID, found ${found.size}: positions of different ones cannot be compared. Send one acquisition at a time.`,
@@ -555,10 +552,17 @@ function frameOfReferenceCaveats(files: readonly SeriesFile[]): Warning[] {
 const framesOfReference = (files: readonly SeriesFile[]) =>
   new Set(files.map(({ attributes }) => attributes.string("FrameOfReferenceUID")));
 
-const bySlice = (taken: string): Warning => ({
+/** Several frames of one file are several slices, and two files may well be of two acquisitions. */
+const hasOneBySlice = (files: readonly SeriesFile[]): boolean =>
+  files.length > 2 &&
+  framesOfReference(files).size === files.length &&
+  files.every(({ frames }) => frames.length === 1);
+
+const ONE_BY_SLICE: Warning = {
   code: "frame_of_reference_by_slice",
-  message: `Every slice names another FrameOfReferenceUID, as some de-identifications leave it; ${taken}.`,
-});
+  message:
+    "Every slice names another FrameOfReferenceUID, as some de-identifications leave it; their positions were read as in one frame of reference.",
+};
 
 /** A slice: a frame of a file. */
 interface SeriesSlice {
@@ -600,11 +604,9 @@ function stacked(
     const message = `The slices do not form a volume, and were analysed one by one. ${error.message}`;
     const caveats: Warning[] = slices.length === 1 ? [] : [{ code: "no_volume", message }];
     const step = { step: "sort_slices", by: "InstanceNumber", slices: slices.length };
-    // Only an even stack vouches for positions of several frames of reference
-    const isScattered = framesOfReference(files).size > 1;
-    const isTold = error.details?.["reason"] === "mixed_frame_of_reference";
-    if (isScattered && !isTold && facts.some(({ plane }) => plane !== undefined))
-      caveats.push(bySlice("they are no volume, so that no positions were read"));
+    const isOneBySlice = hasOneBySlice(files);
+    const isScattered = framesOfReference(files).size > 1 && !isOneBySlice;
+    if (isOneBySlice && facts.some(({ plane }) => plane !== undefined)) caveats.push(ONE_BY_SLICE);
     return { volume: error, order: byNumber(slices), caveats, step, isScattered };
   }
 }
