@@ -462,8 +462,8 @@ export class Outbox {
     if (receipt.kind === "foreign")
       throw notTrusted("receipt", { trusted: false, why: "no_receipt" });
     if (!receipt.trust.trusted) throw notTrusted("receipt", receipt.trust);
-    const objects = hashOfObjects(receipt.receipt);
-    if (isAdded && (entry.objects_sha256 ?? objects) !== objects) {
+    const { objects_sha256: wanted } = entry;
+    if (isAdded && wanted !== undefined && wanted !== hashOfObjects(receipt.receipt)) {
       this.#tellReplaced(entry);
       return undefined;
     }

@@ -599,7 +599,7 @@ export class Arrivals {
     if (names.length === 0) return undefined;
     const waits = this.#waits(place);
     const why = waits?.held?.why ?? mark?.unmade ?? null;
-    const isWaiting = waits !== undefined && waits.held === undefined;
+    const isWaiting = this.#isOpen(place);
     const jobs = (mark?.jobs ?? []).map(({ rule, job_id }) => ({ rule, job_id }));
     const state = isWaiting || mark === undefined ? "waiting" : why === null ? "job" : "unused";
     return {
@@ -737,15 +737,15 @@ export class Arrivals {
   /** @returns the series, if all that was to become of it has */
   async #lookAt(place: SeriesPlace): Promise<Settled[]> {
     const { peer, study } = place;
-    const waits = this.#waits(place);
-    if (waits !== undefined && waits.held === undefined) return [];
+    if (this.#isOpen(place)) return [];
+    const isHeld = this.#waits(place) !== undefined;
     const looked = await this.#reader.looked(
       place,
       await this.options.reception.notesOf(peer, study),
     );
     const { names, objects, mark } = looked;
     if (names.length === 0) return [];
-    if (waits !== undefined) return mark === undefined ? [] : [{ place, names, objects, mark }];
+    if (isHeld) return mark === undefined ? [] : [{ place, names, objects, mark }];
     const { jobs = [], rules, unmade } = mark ?? {};
     // Other rules may take what none of before has
     const isAsked = jobs.length > 0 || rules === this.#reader.rules.version;

@@ -323,7 +323,7 @@ export class Reception {
         broken.add(one);
       }
     }
-    // Until here what broke off counts as coming; only from here on does it keep nothing open
+    // Until this moment what broke off counts as coming, and what is whole keeps its series open
     this.#transfers.delete(transfer);
     for (const one of brought)
       if (broken.has(one)) this.options.interrupted(one.place);
