@@ -85,6 +85,7 @@ const GROUPS = {
     why: "What a process takes shows beside large images and volumes alone, which take long.",
     files: [
       "engine/volume-memory.test.js",
+      "features/gateway/stow-memory.test.js",
       "graph/large.test.js",
       "http/burst-memory.test.js",
       "http/loading-memory.test.js",

@@ -2,6 +2,7 @@
  * Every setting: its name, meaning, default and check. The only reader of the environment and of
  * radserve.config.json; the environment wins. README prints `settingsTable()`.
  */
+import { withoutEnd } from "./base/ends.js";
 import { constants, statSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -744,5 +745,5 @@ export function clientSettings(
     throw new ConfigError(
       `RADSERVE_TLS_CLIENT_${cert === undefined ? "CERT" : "KEY"}: expected a file; found nothing. A certificate of this client needs its key.`,
     );
-  return { url: url.replace(/\/+$/, ""), token: token || undefined, ca, cert, key };
+  return { url: withoutEnd(url, "/"), token: token || undefined, ca, cert, key };
 }

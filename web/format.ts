@@ -71,16 +71,19 @@ export const words = (code: string): string => {
   return spaced.charAt(0).toUpperCase() + spaced.slice(1);
 };
 
+/** What stands between the slashes of a path, of either kind; those at its end do not count. */
+function partsOf(path: string): string[] {
+  const parts = path.split(/[/\\]/);
+  while (parts.length > 1 && parts.at(-1) === "") parts.pop();
+  return parts;
+}
+
 /** The last part of a path, of either kind. */
-export const baseName = (path: string): string =>
-  path.replace(/[/\\]+$/, "").replace(/^.*[/\\]/, "");
+export const baseName = (path: string): string => partsOf(path).at(-1) ?? "";
 
 /** The last two folders above a path, of either kind: enough to tell alike names apart. */
 export function folderName(path: string): string {
-  const above = path
-    .replace(/[/\\]+$/, "")
-    .split(/[/\\]/)
-    .slice(0, -1);
+  const above = partsOf(path).slice(0, -1);
   return above.length <= 3 ? above.join("/") || "/" : `…/${above.slice(-2).join("/")}`;
 }
 

@@ -236,7 +236,7 @@ const unitOf = (value: string): string =>
         .replace("{pixels}", "pixels")
         .replace(/^deg$/, "°")
         .replace(/^a$/, "years")
-        .replace(/\{[^}]*\}/g, "")
+        .replace(/\{[^{}]*\}/g, "")
         .replace(
           /^([mck]?m|HU)([23])$/,
           (_, base: string, power: string) => base + (power === "2" ? "²" : "³"),

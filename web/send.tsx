@@ -128,8 +128,9 @@ async function folderFor(typed: string, looks: boolean): Promise<string> {
   // Never into files that were given before: they are another patient's
   const beside = typed
     .replace(/\/dropped-\w+(\/.*)?$/, "/")
-    .replace(/[^/]*$/, "")
-    .replace(/\/$/, "");
+    .split("/")
+    .slice(0, -1)
+    .join("/");
   const [first] =
     beside !== "" || !looks
       ? []

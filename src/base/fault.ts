@@ -35,6 +35,8 @@ export function faultForLog(thrown: unknown): Record<string, unknown> {
 export function withoutNames(message: string): string {
   return message
     .replaceAll(/'[^']*'|"[^"]*"|`[^`]*`/g, "'...'")
-    .replaceAll(/\S*[/\\]\S*/g, "...")
+    .split(/(\s)/)
+    .map((word) => (/[/\\]/.test(word) ? "..." : word))
+    .join("")
     .slice(0, 500);
 }

@@ -3,7 +3,7 @@ import { BlockList, isIP, type Socket } from "node:net";
 
 /** IPv4 that came over an IPv6 socket as IPv4, and no zone; undefined where it is no address. */
 export function plainAddress(address: string | undefined): string | undefined {
-  const plain = (address ?? "").replace(/^::ffff:(?=\d+\.)/i, "").replace(/%.*$/, "");
+  const plain = (address ?? "").replace(/^::ffff:(?=\d+\.)/i, "").split("%", 1)[0] ?? "";
   return isIP(plain) === 0 ? undefined : plain;
 }
 

@@ -4,6 +4,7 @@
  * what each model said; the server knows the message of each image of a job. What to do comes from
  * the table of errors.
  */
+import { withoutEnd } from "../base/ends.js";
 import { createReadStream, existsSync } from "node:fs";
 import path from "node:path";
 import { createInterface } from "node:readline/promises";
@@ -153,7 +154,7 @@ function targetOf(config: Config, given: string): ExplainTarget {
   if (!isPath) return { text: given, forms: [] };
   const local = translateIn(given, config.path_map).path;
   const absolute = path.isAbsolute(local) ? local : path.resolve(local);
-  const bare = absolute.replace(/(?<=.)\/+$/, "");
+  const bare = withoutEnd(absolute, "/") || "/";
   return { text: given, path: bare, forms: [absolute, bare, `${bare}/`] };
 }
 

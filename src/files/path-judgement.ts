@@ -2,6 +2,7 @@
  * Judges where a path leads, by the kernel's answer for what was pinned, and says why it is
  * refused.
  */
+import { withoutEnd } from "../base/ends.js";
 import { ABSOLUTE_NAME } from "./path-map.js";
 import { closeSync, constants, readlinkSync } from "node:fs";
 import path from "node:path";
@@ -69,7 +70,7 @@ export function checkedForm(given: string, side: PathSide): string {
       { side, reason: "path_map" },
     );
   if (!given.startsWith("/")) throw refuse("absolute, beginning with /", "a relative one");
-  return given.replace(/\/+$/, "") || "/";
+  return withoutEnd(given, "/") || "/";
 }
 
 /**

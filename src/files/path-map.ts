@@ -1,4 +1,5 @@
 /** Clients' names of folders: what they call a share, and what it is called here. */
+import { withoutEnd } from "../base/ends.js";
 
 /** One line of `path_map`: what clients call a folder, and what it is called here. */
 export interface PathMapping {
@@ -23,7 +24,7 @@ const isWindowsStyle = (name: string) => name.includes("\\") || /^[A-Za-z]:/.tes
  * it.
  */
 function under(given: string, prefix: string): string | undefined {
-  const bare = prefix.replace(/[\\/]+$/, "");
+  const bare = withoutEnd(prefix, "\\/");
   const windows = isWindowsStyle(bare);
   const fold = (text: string) => (windows ? text.replaceAll("\\", "/").toLowerCase() : text);
   if (fold(given) === fold(bare)) return "";
@@ -44,8 +45,8 @@ export function translateIn(
   for (const { from, to } of byLength) {
     const rest = under(given, from);
     if (rest === undefined) continue;
-    const here = to.replace(/\/+$/, "");
-    const there = from.replace(/[\\/]+$/, "");
+    const here = withoutEnd(to, "/");
+    const there = withoutEnd(from, "\\/");
     const back = (local: string) => {
       if (local !== here && !local.startsWith(`${here}/`)) return local;
       const tail = local.slice(here.length);

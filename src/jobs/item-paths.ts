@@ -1,4 +1,5 @@
 /** Where the items of a job lie on this node, and what the client calls them. */
+import { withoutEnd } from "../base/ends.js";
 import path from "node:path";
 import { translateIn, type PathMapping } from "../files/path-map.js";
 import { caseName } from "../results/receipt/names.js";
@@ -59,7 +60,7 @@ interface ItemPathRow {
   output: string | null;
 }
 
-const bare = (folder: string) => folder.replace(/\/+$/, "") || "/";
+const bare = (folder: string) => withoutEnd(folder, "/") || "/";
 const joined = (folder: string, rest: string) =>
   rest === "" || rest === "."
     ? bare(folder)

@@ -30,8 +30,10 @@ export function parseLabels(text: string): NewLabel[] {
   const labels = lines
     .filter((line) => line !== "" && !line.startsWith("#"))
     .map((line): NewLabel => {
-      const [, name = line, threshold] = /^(.*?)\s*,\s*([-+.\deE]+)$/.exec(line) ?? [];
-      if (threshold === undefined) return { name };
+      const comma = line.lastIndexOf(",");
+      const threshold = line.slice(comma + 1).trim();
+      if (comma < 0 || !/^[-+.\deE]+$/.test(threshold)) return { name: line };
+      const name = line.slice(0, comma).trimEnd();
       if (Number.isFinite(Number(threshold)) && name !== "")
         return { name, threshold: Number(threshold) };
       throw errors.bad_request(`Expected "label, threshold" in the labels, found "${line}".`);

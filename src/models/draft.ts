@@ -2,6 +2,7 @@
  * A first manifest from a graph: what the graph says is filled in; what it cannot say is null, to
  * be filled in later.
  */
+import { withoutEnds } from "../base/ends.js";
 import { basename } from "node:path";
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../base/tensor.js";
@@ -13,11 +14,13 @@ import { IMAGE_TYPES, NUMBER_TYPES, type Manifest } from "../manifest/manifest.j
  * nothing is left.
  */
 export const plainName = (text: string, filler: string, most: number): string =>
-  text
-    .toLowerCase()
-    .replaceAll(/[^a-z0-9_-]+/g, filler)
-    .slice(0, most)
-    .replaceAll(/^[_-]+|[_-]+$/g, "");
+  withoutEnds(
+    text
+      .toLowerCase()
+      .replaceAll(/[^a-z0-9_-]+/g, filler)
+      .slice(0, most),
+    "_-",
+  );
 
 /** A model's name after its folder's. */
 export const modelNameOf = (folder: string): string =>

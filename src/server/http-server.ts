@@ -305,12 +305,16 @@ function refusedModels({ code, details }: RadserveError): RequestState["models"]
   }));
 }
 
+/** No endpoint has more parts between its slashes. */
+const MOST_PARTS = 12;
+
 /**
  * The endpoint of a method that a longer path begins with: clients add ids that it does not take.
  */
 function endpointAbove({ path, method }: Context, router: Router<RequestState>) {
-  for (let at = path.lastIndexOf("/"); at > 0; at = path.lastIndexOf("/", at - 1)) {
-    const [found] = router.match(path.slice(0, at), method).pathAndMethod;
+  const begun = path.split("/", MOST_PARTS + 2).join("/");
+  for (let at = begun.lastIndexOf("/"); at > 0; at = begun.lastIndexOf("/", at - 1)) {
+    const [found] = router.match(begun.slice(0, at), method).pathAndMethod;
     if (found !== undefined) return String(found.path);
   }
   return undefined;

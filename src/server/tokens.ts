@@ -3,6 +3,7 @@
  * keys only. The signature is judged before the claims: an expired token that nobody here signed is
  * "Invalid token".
  */
+import { withoutEnds } from "../base/ends.js";
 import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
 import jwt from "jsonwebtoken";
@@ -207,7 +208,7 @@ export function refuseExpired(exp: number, who: TokenRefused["who"]): void {
  * The value of a header. RFC 9110, 5.6.3: blanks around it are spaces and tabs; others would be
  * part of the token.
  */
-export const withoutBlanks = (value: string): string => value.replace(/^[ \t]+|[ \t]+$/g, "");
+export const withoutBlanks = (value: string): string => withoutEnds(value, " \t");
 
 /**
  * Checks an Authorization header. Throws unauthorized with exactly "Token missing", "Token expired"

@@ -79,7 +79,7 @@ function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
     const text = typeof call === "string" ? call.replaceAll(/\s+/g, "") : "";
     const found = CALLS.map((known) => known.exec(text)).find((match) => match !== null);
     if (found === undefined) refuse("detector_ops", `This call is not known: ${shown(call)}`);
-    for (const [, name = "", value] of (found?.[1] ?? "").matchAll(/(\w+)=([\d.e-]+)/g))
+    for (const [, name = "", value] of (found?.[1] ?? "").matchAll(/\b(\w+)=([\d.e-]+)/g))
       numbersOfCalls[name] = Number(value);
   }
   const steps = (config.root["postprocessing"] as { transforms?: unknown } | undefined)?.transforms;

@@ -145,6 +145,14 @@ export interface NnunetFiles {
   roles?: unknown;
 }
 
+/** The trainer and the configuration that nnU-Net names a folder after; none in other names. */
+function namesOfFolder(folder: string): string[] {
+  const [trainer = "", plans = "", ...rest] = folder.split("__");
+  const configuration = rest.join("__");
+  const isNamed = /^nnUNetTrainer\w*$/.test(trainer) && plans !== "" && /^\w+$/.test(configuration);
+  return isNamed ? [trainer, configuration] : [];
+}
+
 /**
  * @throws RadserveError bad_request for files that are not what nnU-Net v2 writes, and for choices
  * that they lack.
@@ -157,8 +165,7 @@ export function importNnunet(files: NnunetFiles, given: ImportChoices, gaps: Gap
     label,
     value: ownValue(dataset.labels, label) ?? 0,
   }));
-  const [, trainer, , folderConfiguration] =
-    /^(nnUNetTrainer\w*?)__(\w+?)__(\w+)$/.exec(files.folder) ?? [];
+  const [trainer, folderConfiguration] = namesOfFolder(files.folder);
   const name = choices.configuration ?? folderConfiguration;
   const configured = chosenConfiguration(plans.configurations, name, gaps);
   const chosen = configured ?? {};

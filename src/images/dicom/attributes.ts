@@ -1,4 +1,5 @@
 /** Values of a walked data set by keyword, decoded when asked for (PS3.5 section 6.2). */
+import { withoutEnd, withoutEnds } from "../../base/ends.js";
 import { errors, RadserveError } from "../../base/errors.js";
 import { warn, type Attributes, type Warning } from "../image.js";
 import {
@@ -87,14 +88,9 @@ const NO_GROUPS: ReadonlySet<number> = new Set();
 /** Of text that follows no Specific Character Set: ISO 646. */
 const plainText = textDecoder([]);
 
-const SPACE = 0x20;
-const isPadding = (code: number): boolean => code === 0 || code === SPACE;
-
-/** Without padding at both ends, which most values do not have. */
-function unpadded(text: string): string {
-  const isPadded = isPadding(text.charCodeAt(0)) || isPadding(text.charCodeAt(text.length - 1));
-  return isPadded ? text.replace(/^[\0 ]+|[\0 ]+$/g, "") : text;
-}
+/** What fills values up to an even length (PS3.5 section 6.2): a blank, and NUL for a UID. */
+const PADDING = "\0 ";
+const unpadded = (text: string): string => withoutEnds(text, PADDING);
 
 /**
  * `Attributes` of one data set or item. Items that have no character set or Pixel Representation
@@ -445,7 +441,7 @@ export class DataSetAttributes implements Attributes {
       requireFew(element.tag, raw.length > MOST_VALUES ? valuesIn(raw) : 0);
     const hasCharset = CHARSET_VRS.has(vr) || CHARSET_VRS.has(dictionaryVr(element.tag));
     const decoded = (hasCharset ? this.#context.decode : plainText)(raw, vr);
-    if (SINGLE_VALUE_VRS.has(vr)) return [decoded.replace(/[\0 ]+$/, "")];
+    if (SINGLE_VALUE_VRS.has(vr)) return [withoutEnd(decoded, PADDING)];
     return decoded.includes("\\") ? decoded.split("\\").map(unpadded) : [unpadded(decoded)];
   }
 

@@ -9,7 +9,7 @@ export const FORMS: ReadonlyMap<string, RegExp> = new Map([
   ["AS", /^\d{3}[DWMY]$/],
   ["CS", /^[A-Z0-9_ ]{1,16}$/],
   ["DA", /^\d{4}(?:(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d)|(?:0[13-9]|1[0-2])30|(?:0[13578]|1[02])31)$/],
-  ["DS", /^(?=.{1,16}$)[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/],
+  ["DS", /^(?=.{1,16}$)[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?$/],
   ["DT", /^\d{4,14}(?:\.\d{1,6})?(?:[-+]\d{4})?$/],
   ["IS", /^[-+]?\d{1,12}$/],
   ["LO", /^[^\\]{0,64}$/su],
@@ -20,7 +20,7 @@ export const FORMS: ReadonlyMap<string, RegExp> = new Map([
   ["UI", /^(?=.{1,64}$)(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*))+$/],
 ]);
 
-const DECIMAL = /^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/;
+const DECIMAL = /^[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?$/;
 
 /**
  * The number that a Decimal String or an Integer String is. More than its 16 or 12 characters are

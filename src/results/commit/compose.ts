@@ -2,6 +2,7 @@
  * Composes a receipt, the answer that a client reads from it, and the summary that a bulk job keeps
  * of that.
  */
+import { withoutEnd } from "../../base/ends.js";
 import type { Stopwatch } from "../../base/stopwatch.js";
 import { VERSION } from "../../base/version.js";
 import { translateIn, type PathMapping } from "../../files/path-map.js";
@@ -159,7 +160,7 @@ export function answerOf(
   receipt: Receipt,
   reused: boolean,
 ): Answer {
-  const folder = task.outputFolder === "/" ? "" : task.outputFolder.replace(/\/+$/, "");
+  const folder = withoutEnd(task.outputFolder, "/");
   return {
     request_id: task.requestId,
     status: receipt.status,

@@ -311,7 +311,7 @@ function volumeText({ voxels, ml }: { voxels: number; ml: number }): string {
 const digits = (size: number): string =>
   size.toFixed(size >= 100 || size === 0 ? 1 : size >= 1 ? 2 : 3);
 
-const grouped = (count: number): string => String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+const grouped = (count: number): string => count.toLocaleString("en").replaceAll(",", "\u202f");
 
 function marks(
   { mask, rows, columns, counts, overlapping }: OutputOfKind<"segmentation">,

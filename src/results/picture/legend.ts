@@ -123,7 +123,7 @@ function unitText(ucum: string): string {
     .replace("{pixels}", "px")
     .replace(/^deg$/, "°")
     .replace(/^a$/, "years")
-    .replace(/\{[^}]*\}/g, "")
+    .replace(/\{[^{}]*\}/g, "")
     .replace(/([a-z])2\b/gi, "$1²")
     .replace(/([a-z])3\b/gi, "$1³")
     .replace(/^1$/, "");

@@ -1,6 +1,7 @@
 /**
  * Where results are delivered: the settings of one destination, and the files with its credentials.
  */
+import { withoutEnd } from "../../../base/ends.js";
 import { stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { z } from "zod";
@@ -60,7 +61,7 @@ export const plainUrl = z.url({ protocol: /^https?$/ }).refine((text) => {
   return [username, password, search, hash].every((part) => part === "");
 }, "Expected a URL without a user, a query and a fragment; credentials stand in files that other fields name");
 /** The base of a DICOMweb service. */
-const base = plainUrl.transform((text) => text.replace(/\/+$/, ""));
+const base = plainUrl.transform((text) => withoutEnd(text, "/"));
 
 const stow = z
   .strictObject({

@@ -3,6 +3,7 @@
  * any depth, so that neither the transfer syntax nor a peer's way of writing values matters, and
  * the pixels, byte for byte or decoded.
  */
+import { withoutEnd, withoutEnds } from "../../../base/ends.js";
 import { RadserveError } from "../../../base/errors.js";
 import { textDecoder, type TextDecode } from "../../../images/dicom/charset.js";
 import {
@@ -257,6 +258,12 @@ function vrOf(tag: Tag, ...elements: (Element | undefined)[]): string {
   return said[0] ?? dictionaryVr(tag);
 }
 
+/** Empty groups and components at the end of a name may be left out (PS3.5 section 6.2.1). */
+function shortName(name: string): string {
+  const groups = name.split("=").map((group) => withoutEnd(group, "^"));
+  return withoutEnd(groups.join("="), "=");
+}
+
 function textsIn(
   { file, decode }: ComparedObject,
   element: Element | undefined,
@@ -266,10 +273,9 @@ function textsIn(
   const bytes = bytesOf(file, element);
   const text = IN_CHARSET.has(vr) ? decode(bytes, vr) : Buffer.from(bytes).toString("latin1");
   // Blanks at the beginning mean something in text of one value (PS3.5 table 6.2-1)
-  if (SINGLE_VALUE_VRS.has(vr)) return [text.replace(/[\0 ]+$/, "")];
-  const values = text.split("\\").map((value) => value.replace(/^[\0 ]+|[\0 ]+$/g, ""));
-  // Empty groups and components at the end of a name may be left out
-  return vr === "PN" ? values.map((value) => value.replace(/[\^=]+(?==|$)/g, "")) : values;
+  if (SINGLE_VALUE_VRS.has(vr)) return [withoutEnd(text, "\0 ")];
+  const values = text.split("\\").map((value) => withoutEnds(value, "\0 "));
+  return vr === "PN" ? values.map(shortName) : values;
 }
 
 function sameTexts(vr: string, a: readonly string[], b: readonly string[]): boolean {

@@ -2,6 +2,7 @@
  * DIMSE commands (PS3.7 section 9 and annex E): command sets, which are in Implicit VR Little
  * Endian, and their status.
  */
+import { withoutEnd } from "../../../base/ends.js";
 import { ProtocolError } from "./pdu.js";
 
 /** Command Field (0000,0100). A response has the request's value with the highest bit set. */
@@ -127,9 +128,7 @@ export function readCommand(bytes: Buffer): Command {
     const value = bytes.subarray(at + 8, end);
     if (name !== undefined && found[name] === undefined && value.length > 0)
       found[name] =
-        ELEMENTS[name].vr === "US"
-          ? numberIn(value)
-          : value.toString("latin1").replace(/[\0 ]+$/, "");
+        ELEMENTS[name].vr === "US" ? numberIn(value) : withoutEnd(value.toString("latin1"), "\0 ");
     at = end;
   }
   const { commandField, dataSetType } = found;

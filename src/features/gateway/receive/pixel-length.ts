@@ -1,4 +1,5 @@
 /** Whether the pixels of an object are all there, by its other attributes (PS3.5 section 8). */
+import { withoutEnd } from "../../../base/ends.js";
 import { errors, type RadserveError } from "../../../base/errors.js";
 import { describeTag, type Tag } from "../../../images/dicom/dictionary.js";
 import { UNDEFINED } from "../../../images/dicom/headers.js";
@@ -95,4 +96,4 @@ function numberAt(noted: NotedValues, tag: Tag): number | undefined {
 }
 
 const textAt = (noted: NotedValues, tag: Tag): string =>
-  (noted.get(tag)?.bytes.toString("latin1") ?? "").replace(/[\0 ]+$/, "").trim();
+  withoutEnd(noted.get(tag)?.bytes.toString("latin1") ?? "", "\0 ").trim();

@@ -14,6 +14,8 @@ import { commentOf, isTakenClass, isTakenSyntax, statusOf } from "./taken.js";
 
 /** Bytes in which the File Meta Information of a part has to lie. */
 const META_BYTES = 64 * 1024;
+/** Characters of a UID (PS3.5 section 9.1). */
+const LONGEST_UID = 64;
 /** Objects of one request: the answer names each. */
 const MOST_PARTS = 20_000;
 
@@ -78,7 +80,7 @@ export async function storeParts(
     try {
       transfer.begins();
       const arriving = await beginning(part);
-      object = arriving;
+      object = namesOf(arriving);
       refuseOthers(arriving);
       const kept = await options.spool.keep(options.peer, {
         ...arriving,
@@ -151,6 +153,15 @@ const because = ({ reason, comment }: Omit<FailedObject, "object">): DicomJson =
 });
 const sequence = (tag: string, items: DicomJson[]): DicomJson =>
   items.length === 0 ? {} : { [tag]: { vr: "SQ", Value: items } };
+
+/**
+ * What the answer names an object by: no more than a UID has, in a copy, because a part of a text
+ * keeps the whole one, and `arriving` keeps what was read of the object.
+ */
+function namesOf({ sopClassUid, sopInstanceUid }: StoredObject): StoredObject {
+  const copied = (uid: string) => Buffer.from(uid.slice(0, LONGEST_UID)).toString();
+  return { sopClassUid: copied(sopClassUid), sopInstanceUid: copied(sopInstanceUid) };
+}
 
 /** Failure Reason (PS3.18 table 10.5.3-1). */
 function reasonOf(error: RadserveError): number {
