@@ -20,10 +20,13 @@ void CheckFormat(const PixelFormat& f) {
                         ? f.bits_allocated >= 32
                         : f.bits_stored >= 1 && f.bits_stored <= f.bits_allocated &&
                               f.high_bit < f.bits_allocated && f.high_bit + 1 >= f.bits_stored;
-  const int samples = f.Monochrome() || f.photometric == Photometric::kPalette ? 1 : 3;
+  const bool palette = f.photometric == Photometric::kPalette;
+  const int samples = f.Monochrome() || palette ? 1 : 3;
   const bool packed = !f.packed422 || (f.photometric == Photometric::kYbrFull422 &&
                                        f.bits_allocated == 8 && f.columns % 2 == 0);
-  const bool colour = f.Monochrome() || (!f.is_float && !f.is_signed && f.bits_allocated <= 16);
+  // Indices of a palette may have a sign (PS3.3 C.7.6.3.1.5), other colours have none
+  const bool colour =
+      f.Monochrome() || (!f.is_float && (palette || !f.is_signed) && f.bits_allocated <= 16);
   if (f.rows < 1 || f.columns < 1 || !allocated || !bits || f.samples != samples || !packed ||
       !colour) {
     throw EngineError(

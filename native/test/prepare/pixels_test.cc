@@ -281,6 +281,17 @@ TEST("palettes become RGB of 8 bits") {
 }
 END;
 
+TEST("indices of a palette have a sign where Pixel Representation says so") {
+  OwnedPlane p(1, 3, std::vector<uint8_t>{0xfe, 0xff, 0}, 8, true, Photometric::kPalette);
+  p.plane.interpretation.palette = Palette{-2, 8, {10, 20, 30}, {40, 50, 60}, {70, 80, 90}};
+  InputSpec spec = PlainSpec();
+  spec.channels = ChannelOrder::kRgb;
+  Same(Read(p.plane, spec), {10, 40, 70, 20, 50, 80, 30, 60, 90});
+  p.plane.format.photometric = Photometric::kRgb;
+  EQUAL(CodeOf([&] { PixelSource(p.plane, spec); }), "corrupt_image");
+}
+END;
+
 TEST("short data is an error, never filled up") {
   OwnedPlane p(2, 2, std::vector<uint16_t>{1, 2, 3});
   EQUAL(CodeOf([&] { PixelSource(p.plane, PlainSpec()); }), "truncated_image");

@@ -597,7 +597,10 @@ function readJpegXlHeader(
       "A JPEG XL frame has extra channels (alpha or depth), which DICOM pixel data cannot have.",
     );
   bits.bool(); // xyb_encoded
-  // ColourEncoding: all_default is sRGB; else want_icc, then the colour space, of which 1 is grey
-  const grey = !bits.bool() && !bits.bool() && bits.choose([0, 0], [0, 1], [4, 2], [6, 18]) === 1;
-  return { ...size, components: grey ? 1 : 3, precision };
+  // ColourEncoding: all_default is sRGB; else whether there is an ICC profile, and the colour space
+  // in both cases, of which 1 is grey
+  const isDefault = bits.bool();
+  if (!isDefault) bits.bool(); // want_icc
+  const isGrey = !isDefault && bits.choose([0, 0], [0, 1], [4, 2], [6, 18]) === 1;
+  return { ...size, components: isGrey ? 1 : 3, precision };
 }

@@ -145,12 +145,17 @@ function rawFrameReader(
     file.transferSyntax.coding === "deflated-frames"
       ? inflateFrame(encoded.bytesOf(index), pixel)
       : encoded.bytesOf(index);
-  const first = nativePixels(plain(0), element, one, warnings);
+  // The element is all frames, and its length says nothing about one of them
+  const pixelsOf = (index: number) => {
+    const bytes = plain(index);
+    return nativePixels(bytes, { ...element, length: bytes.length }, one, warnings);
+  };
+  const first = pixelsOf(0);
   return {
     ...colouredPixels(first.pixel),
     read: (index) =>
       Promise.resolve().then(() => ({
-        data: nativeFrame(nativePixels(plain(index), element, one, warnings), 0),
+        data: nativeFrame(pixelsOf(index), 0),
         suspectBytes: 0,
       })),
   };

@@ -155,10 +155,14 @@ function paletteEntries(
 
 /**
  * Discrete, linear and indirect segments (PS3.3 C.7.9.2). `codes` are words for 16-bit tables,
- * bytes for 8-bit ones.
+ * bytes for 8-bit ones. What is behind the entries that the descriptor names is left out: indirect
+ * segments of a few bytes could make more of them than there is memory for.
  */
 function expandSegments(codes: number[], found: Descriptor, keyword: string): Uint16Array {
   const out: number[] = [];
+  const isFull = () => out.length === found.entries;
+  /** Those without entries fill nothing: more of them than this are a circle. */
+  let most = codes.length + found.entries;
   const wordBytes = found.bits > 8 ? 2 : 1;
   let at = 0;
   const next = () => {
@@ -169,10 +173,14 @@ function expandSegments(codes: number[], found: Descriptor, keyword: string): Ui
   const segment = (nested: boolean) => {
     const opcode = next();
     const length = next();
+    if (most-- === 0) throw corrupt(keyword, "repeats segments that have no entries");
     if (opcode === 0) {
-      for (let i = 0; i < length; i++) out.push(next());
+      for (let i = 0; i < length && !isFull(); i++) out.push(next());
     } else if (opcode === 1) {
-      linear(out, length, next(), keyword);
+      const [from, last] = [out.at(-1), next()];
+      if (from === undefined) throw corrupt(keyword, "begins with a linear segment");
+      for (let i = 1; i <= length && !isFull(); i++)
+        out.push(Math.round(from + ((last - from) * i) / length));
     } else if (opcode === 2 && !nested) {
       const resume = () =>
         wordBytes === 2
@@ -181,18 +189,12 @@ function expandSegments(codes: number[], found: Descriptor, keyword: string): Ui
       const target = resume() / wordBytes;
       const back = at;
       at = target;
-      for (let i = 0; i < length; i++) segment(true);
+      for (let i = 0; i < length && !isFull(); i++) segment(true);
       at = back;
     } else {
       throw corrupt(keyword, `has the segment type ${opcode}, which is none`);
     }
   };
-  while (out.length < found.entries) segment(false);
-  return Uint16Array.from(out.slice(0, found.entries));
-}
-
-function linear(out: number[], length: number, last: number, keyword: string): void {
-  const from = out.at(-1);
-  if (from === undefined) throw corrupt(keyword, "begins with a linear segment");
-  for (let i = 1; i <= length; i++) out.push(Math.round(from + ((last - from) * i) / length));
+  while (!isFull()) segment(false);
+  return Uint16Array.from(out);
 }

@@ -26,7 +26,7 @@ const OPAQUE = Buffer.alloc(1 << 20, 0xff);
  * black or with what they decoded last.
  */
 const LACKS_PIXELS =
-  /premature end|not enough (image )?data|corrupt jpeg data: (?!\d+ extraneous)|bad huffman|inconsistent progression|improper jpeg strip/i;
+  /premature (?:end|eo[fl])|line length mismatch|not enough (image )?data|corrupt jpeg data: (?!\d+ extraneous)|bad huffman|inconsistent progression|improper jpeg strip/i;
 
 function open(file: Uint8Array, page: number, failOn: "error" | "warning" = "error"): Sharp {
   return sharp(file, {

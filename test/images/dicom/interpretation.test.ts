@@ -322,6 +322,29 @@ t.test("palettes, plain and segmented", async (t) => {
     /ends inside/,
     "short segments",
   );
+  // An indirect segment of 3,000 linear ones, of which the first fills the table
+  const many = [
+    0,
+    1,
+    0,
+    2,
+    3000,
+    14,
+    0,
+    ...Array.from({ length: 3000 }, () => [1, 65535, 9]).flat(),
+  ];
+  t.equal((await entries(palette(16, 65535, new Typed("OW", many), true)))?.red.length, 65535);
+  const circle = [
+    ...Array.from({ length: 100 }, () => [2, 65535, 800, 0]).flat(),
+    ...Array.from({ length: 2 * 65535 }, () => 0),
+  ];
+  await refuses(
+    t,
+    file(palette(16, 9, new Typed("OW", circle), true)),
+    "corrupt_image",
+    /repeats segments/,
+    "segments without entries",
+  );
   await refuses(
     t,
     file(palette(16, 9, new Typed("OW", [1, 4, 5]), true)),

@@ -1,3 +1,4 @@
+import { deflateRawSync } from "node:zlib";
 import t from "tap";
 import { isConstant, strayBits } from "../../../src/images/dicom/decode-check.js";
 import { inspectImage } from "../../../src/inference/inspection.js";
@@ -6,6 +7,7 @@ import { readImage } from "../../../src/images/read-image.js";
 import {
   attributesOf,
   BIG_ENDIAN,
+  DEFLATED_FRAMES,
   dicomFile,
   EXPLICIT,
   imageAttributes,
@@ -24,6 +26,7 @@ interface Case extends FileOptions {
 const rgb = { SamplesPerPixel: 3, PhotometricInterpretation: "RGB", Rows: 1, Columns: 2 };
 const bits = (n: number) => ({ BitsAllocated: n, BitsStored: n, HighBit: n - 1 });
 const small = { Rows: 1, Columns: 2 };
+const sevens = deflateRawSync(Buffer.alloc(192, 7));
 
 const CASES: Case[] = [
   {
@@ -132,6 +135,34 @@ const CASES: Case[] = [
       [1, 2],
       [3, 4],
     ],
+  },
+  {
+    name: "encapsulated uncompressed, 4:2:2",
+    transferSyntax: "1.2.840.10008.1.2.1.98",
+    attributes: imageAttributes({
+      ...rgb,
+      PhotometricInterpretation: "YBR_FULL_422",
+      PlanarConfiguration: 0,
+      NumberOfFrames: "2",
+    }),
+    pixels: { fragments: [Buffer.from([10, 20, 30, 40]), Buffer.from([50, 60, 70, 80])] },
+    frames: [
+      [10, 20, 30, 40],
+      [50, 60, 70, 80],
+    ],
+  },
+  {
+    name: "frames of full samples in streams that are shorter, YBR_FULL_422",
+    transferSyntax: DEFLATED_FRAMES,
+    attributes: imageAttributes({
+      ...rgb,
+      Rows: 8,
+      Columns: 8,
+      PhotometricInterpretation: "YBR_FULL_422",
+      PlanarConfiguration: 0,
+    }),
+    pixels: { fragments: [Buffer.concat([sevens, Buffer.alloc(sevens.length % 2)])] },
+    frames: [Array.from({ length: 192 }, () => 7)],
   },
 ];
 

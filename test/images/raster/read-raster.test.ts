@@ -585,6 +585,20 @@ t.test("strips and tiles without bytes, or with fewer than their pixels", async 
     await refuses(t, file, "truncated_image", message, `tile: ${name}`);
 });
 
+/** A TIFF of one strip whose second half is zeros. */
+function emptied(tiff: Buffer): Buffer {
+  const directory = tiff.readUInt32LE(4);
+  const valueOf = (tag: number) => {
+    const entries = Array.from(
+      { length: tiff.readUInt16LE(directory) },
+      (_, i) => directory + 2 + 12 * i,
+    );
+    return tiff.readUInt32LE((entries.find((at) => tiff.readUInt16LE(at) === tag) ?? 0) + 8);
+  };
+  const [offset, length] = [valueOf(273), valueOf(279)];
+  return Buffer.from(tiff).fill(0, offset + (length >> 1), offset + length);
+}
+
 t.test("pixels that a decoder fills up with a warning alone", async (t) => {
   const noise = Uint8Array.from({ length: 64 * 64 }, (_, i) => (i * 7919) % 251);
   const jpeg = await sharp(noise, raw(64, 64, 1))
@@ -598,6 +612,12 @@ t.test("pixels that a decoder fills up with a warning alone", async (t) => {
   await refuses(t, half, "truncated_image", /ends before/, "an end marker before the end");
   await refuses(t, page(half, 64), "truncated_image", /ends before/, "the same in TIFF");
   await refuses(t, page(jpeg, 80), "corrupt_image", /damaged/, "a JPEG smaller than its strip");
+  const fax = await sharp(noise, raw(64, 64, 1))
+    .toColourspace("b-w")
+    .tiff({ compression: "ccittfax4", bitdepth: 1 })
+    .toBuffer();
+  t.equal((await readImage(fax)).frameCount, 1);
+  await refuses(t, emptied(fax), "truncated_image", /ends before/, "half a strip of CCITT group 4");
   // The decoder warns of the tag, too
   const more: TiffPage["more"] = [{ tag: 65000, values: [1] }];
   const odd = await readImage(tiffFile([{ ...greyPage, more }]));
