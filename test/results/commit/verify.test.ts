@@ -178,7 +178,7 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("what a receipt lists twice, and objects that it does not list", async (t) => {
-    const { outputFolder, receipt } = await made();
+    const { outputFolder, receipt } = await made({ outputs: ["sr", "seg", "rtstruct", "sc"] });
     const twice = structuredClone(receipt);
     twice.models.push(twice.models[0]!);
     t.match(problems(await checkFiles(outputFolder, twice)), [
@@ -189,6 +189,8 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     t.match(problems(await checkFiles(outputFolder, asked)), [{ detail: /its outputs_requested/ }]);
     const cut = { ...receipt, models: receipt.models.slice(1) };
     t.strictSame(told(problems(await checkFiles(outputFolder, cut))), [
+      ["ct.dcm.test-overlapping.rtstruct.dcm", "differs"],
+      ["ct.dcm.test-overlapping.sc.dcm", "differs"],
       ["ct.dcm.test-overlapping.seg.dcm", "differs"],
       ["ct.dcm.test-overlapping.sr.dcm", "differs"],
     ]);
