@@ -207,7 +207,10 @@ async function addFiles(
     model.outputs.push({ path: file, media_type: "image/png", bytes: bytes.length, sha256: hash });
   }
   const composed = await drawn;
-  if (composed !== undefined) release(composed.picture.rgb);
+  if (composed !== undefined) {
+    model.overlay_opacity = opacity;
+    release(composed.picture.rgb);
+  }
   files.push(...objects.files);
   model.outputs.push(...objects.outputs);
   model.warnings.push(...objects.warnings);
