@@ -132,7 +132,7 @@ async function finish(
     decoding: decoding.length === 0 ? undefined : decoding,
     raw_sha256: told.rawHash.digest("hex"),
     segmentation_grid: gridFacts(entry.manifest.outputs, wholeOutputs(outcome)),
-    predecessor: predecessorOf(analysis, base),
+    predecessor: predecessorOf(analysis, { ...base, provider: entry.provider }),
     ...computedBy(entry),
   };
   if (entry.manifest.release !== "active") return model;
@@ -207,7 +207,10 @@ async function addFiles(
     model.outputs.push({ path: file, media_type: "image/png", bytes: bytes.length, sha256: hash });
   }
   const composed = await drawn;
-  if (composed !== undefined) release(composed.picture.rgb);
+  if (composed !== undefined) {
+    model.overlay_opacity = opacity;
+    release(composed.picture.rgb);
+  }
   files.push(...objects.files);
   model.outputs.push(...objects.outputs);
   model.warnings.push(...objects.warnings);
@@ -244,9 +247,9 @@ function unitSteps(
 /**
  * The earlier report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence).
  * It is the report of an earlier result of the same image, made by another version of the model or
- * of Radserve, with other thresholds, or from an uncorrected file. A repeat of the same analysis
- * does not replace itself: it names the same predecessor as before, so that it writes the same
- * bytes.
+ * of Radserve, with other thresholds, on another provider, or from an uncorrected file. A repeat of
+ * the same analysis does not replace itself: it names the same predecessor as before, so that it
+ * writes the same bytes.
  */
 function predecessorOf(
   { earlier, image, reception }: Analysis,
@@ -256,8 +259,10 @@ function predecessorOf(
     ({ name, status }) => name === now.name && status === "succeeded",
   );
   if (earlier === undefined || before === undefined) return undefined;
-  const origin = ({ sha256: hash, site_thresholds, labels, region, cascade }: typeof now) =>
-    canonicalJson([hash, site_thresholds, labels ?? null, region ?? null, cascade ?? null]);
+  const origin = ({ sha256: hash, site_thresholds, labels, ...one }: typeof now) => {
+    const { region = null, cascade = null, provider = "cpu" } = one;
+    return canonicalJson([hash, site_thresholds, labels ?? null, region, cascade, provider]);
+  };
   const isSame =
     origin(before) === origin(now) &&
     earlier.source.file_sha256 === image.source.fileSha256 &&

@@ -17,7 +17,7 @@ import { wanting } from "../models/wanted.js";
 import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
 import { LABEL_MAP_SEGMENTATION } from "../results/dicom/segments.js";
 import { ofReception } from "../results/receipt/reception.js";
-import { RESULT_FORMS, type SegmentationType } from "../results/forms.js";
+import { RESULT_FORMS, type ResultForms } from "../results/forms.js";
 import { sourceOf } from "../results/commit/compose.js";
 import { check, checkFaults, type ReceiptCheck } from "../results/commit/verify.js";
 import { makeResults, notAccepted } from "./make-results.js";
@@ -184,7 +184,7 @@ async function computeAgain(
     const context = {
       engine,
       models: entries,
-      forms: { ...forms, segmentationType: segmentationTypeOf(again) },
+      forms: formsOf(again, forms),
     };
     const watch = new Stopwatch(started_at, utc_offset);
     const analysis = {
@@ -212,12 +212,18 @@ async function computeAgain(
   }
 }
 
-/** The form in which the segmentations of a receipt were written, whatever the settings say now. */
-function segmentationTypeOf(again: readonly { before: ReceiptModel }[]): SegmentationType {
+/**
+ * The forms in which the results of a receipt were written, whatever the settings say now. Receipts
+ * of before do not tell the opacity of their pictures: that of the settings is taken then.
+ */
+function formsOf(
+  again: readonly { before: ReceiptModel }[],
+  { overlayOpacity: ofSettings }: ResultForms,
+): ResultForms {
   const files = again.flatMap(({ before }) => before.outputs);
-  return files.some(({ sop_class_uid }) => sop_class_uid === LABEL_MAP_SEGMENTATION)
-    ? "labelmap"
-    : "binary";
+  const hasLabelMap = files.some(({ sop_class_uid: uid }) => uid === LABEL_MAP_SEGMENTATION);
+  const [opacity = ofSettings] = again.flatMap(({ before }) => before.overlay_opacity ?? []);
+  return { overlayOpacity: opacity, segmentationType: hasLabelMap ? "labelmap" : "binary" };
 }
 
 /**
@@ -250,6 +256,7 @@ const FIELDS = [
   ] as const),
   ...(["transforms", "decoding", "ensemble", "parts", "labels", "region", "cascade"] as const),
   ...(["roles", "reasons", "segmentation_grid", "outputs", "predecessor", "provider"] as const),
+  "overlay_opacity" as const,
 ];
 
 function compared(before: ReceiptModel, now: ReceiptModel): ReceiptCheck {
@@ -257,8 +264,9 @@ function compared(before: ReceiptModel, now: ReceiptModel): ReceiptCheck {
     (file) =>
       !before.outputs.some(({ path, sha256 }) => path === file.path && sha256 === file.sha256),
   );
-  const wrong = different(now, before, FIELDS);
-  const { name } = before;
+  const { name, overlay_opacity: opacity } = before;
+  const told = opacity === undefined ? { ...now, overlay_opacity: undefined } : now;
+  const wrong = different(told, before, FIELDS);
   if (wrong === undefined)
     return check(name, "ok", "computed again: all files and findings are equal");
   const which = files.length === 0 ? "" : ` (${files.map(({ path }) => path).join(", ")})`;

@@ -12,10 +12,13 @@ import { createEngine } from "../../src/engine/engine.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { type InferTask } from "../../src/inference/task.js";
 import type { ModelEntry } from "../../src/models/entry.js";
-import { receiptSchema } from "../../src/results/receipt/receipt.js";
+import { RESULT_FORMS, type ResultForms } from "../../src/results/forms.js";
+import { receiptSchema, type ReceiptModel } from "../../src/results/receipt/receipt.js";
 import { textWidth } from "../../src/results/picture/text.js";
 import { failure } from "../support/expect.js";
 import { modelsOf } from "../support/real-engine.js";
+import { writeReceipt } from "../support/receipts.js";
+import { loadTestModel } from "../support/test-models.js";
 import { ADDON, needs } from "../support/needs.js";
 
 t.test("infer", { skip: needs(ADDON) }, async (t) => {
@@ -35,7 +38,11 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
 
   let outputs = 0;
   const freshFolder = () => join(folder, `out-${++outputs}`);
-  const run = (task: Partial<InferTask>, entries: readonly ModelEntry[] = models.entries) =>
+  const run = (
+    task: Partial<InferTask>,
+    entries: readonly ModelEntry[] = models.entries,
+    forms: ResultForms = RESULT_FORMS,
+  ) =>
     infer(
       {
         requestId: "test",
@@ -46,7 +53,7 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
         roots: { input: undefined, output: undefined },
         ...task,
       },
-      { engine, models: entries },
+      { engine, models: entries, forms },
     );
   const receiptAt = (path: string) => receiptSchema.parse(JSON.parse(readFileSync(path, "utf8")));
 
@@ -133,6 +140,33 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
       "it has come whole since",
     );
     t.strictSame(readdirSync(outputFolder), ["ct.dcm.json"]);
+  });
+
+  await t.test("a result is used again if it would have the same form", async (t) => {
+    const labelMaps = { ...RESULT_FORMS, segmentationType: "labelmap" as const };
+    const segments = { outputFolder: freshFolder(), outputs: ["seg" as const] };
+    const overlapping = [await loadTestModel(engine, folder, "overlapping")];
+    const planes = await run(segments, overlapping);
+    t.equal(planes.reused, false);
+    t.equal(
+      (await run(segments, overlapping, labelMaps)).reused,
+      true,
+      "labels that overlap have no label map",
+    );
+    const pictures = { outputFolder: freshFolder() };
+    const { receipt_path: file } = await run(pictures);
+    const receipt = receiptAt(file);
+    const drawn = ({ models: all }: { models: ReceiptModel[] }) =>
+      all.map(({ overlay_opacity }) => overlay_opacity);
+    t.strictSame(drawn(receipt), [undefined, RESULT_FORMS.overlayOpacity]);
+    for (const model of receipt.models) delete model.overlay_opacity;
+    await writeReceipt(pictures.outputFolder, "ct.dcm", receipt);
+    const opaque = { ...RESULT_FORMS, overlayOpacity: 0.8 };
+    t.equal(
+      (await run(pictures, undefined, opaque)).reused,
+      true,
+      "receipts of before do not tell the opacity",
+    );
   });
 
   await t.test("two requests for one result share it", async (t) => {

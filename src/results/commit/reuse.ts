@@ -5,6 +5,13 @@
 import { hashFile } from "../../files/durable-files.js";
 import { filesOf, type Existing } from "../receipt/read-receipt.js";
 import type { Receipt } from "../receipt/receipt.js";
+import { SEGMENTATION } from "../dicom/objects/seg.js";
+import {
+  LABEL_MAP_SEGMENTATION,
+  segmentationForm,
+  type SegmentationForm,
+} from "../dicom/segments.js";
+import { RESULT_FORMS, type ResultForms } from "../forms.js";
 import { canonicalJson } from "../../base/canonical-json.js";
 import { errors, RadserveError } from "../../base/errors.js";
 import { VERSION } from "../../base/version.js";
@@ -66,44 +73,59 @@ export interface ResultKey extends Called {
     labels?: readonly string[] | undefined;
     /** What the model runs on here; undefined where it does not run. */
     provider?: ModelEntry["provider"];
+    /** The form that a SEG of the model would have. */
+    segmentation?: SegmentationForm;
   }[];
   outputs_requested: readonly string[];
   outputs_from?: Receipt["outputs_from"];
   radserve_version?: string;
+  /** Opacity of masks in pictures that would be drawn. */
+  overlay_opacity?: number;
   /** How the series came: it may have been sent again since, whole. */
   reception?: readonly string[];
 }
 
+/** What a request asks, as far as it does not follow from its plan. */
+interface Asked {
+  image: Image;
+  reception: readonly Warning[];
+  context: { forms?: ResultForms | undefined };
+}
+
 export function keyOf(
-  { image: { source, series }, reception }: { image: Image; reception: readonly Warning[] },
+  { image, reception, context: { forms = RESULT_FORMS } }: Asked,
   plan: {
     models: readonly { entry: ModelEntry }[];
     outputs: string[];
     from: Receipt["outputs_from"];
   },
 ): ResultKey {
+  const { source, series } = image;
   return {
     file_sha256: source.fileSha256,
     sop_instance_uid: source.sopInstanceUid,
     series_instance_uid: source.seriesInstanceUid,
     ...(series?.grouped === true ? { group: "series" } : {}),
-    models: plan.models.map(({ entry: { name, sha256, site, wanted, provider } }) => ({
-      name,
-      sha256,
-      site_thresholds: site.thresholds,
-      labels: wanted?.labels,
-      provider,
+    models: plan.models.map(({ entry }) => ({
+      name: entry.name,
+      sha256: entry.sha256,
+      site_thresholds: entry.site.thresholds,
+      labels: entry.wanted?.labels,
+      provider: entry.provider,
+      segmentation: segmentationForm({ image, model: entry }, forms.segmentationType),
     })),
     outputs_requested: plan.outputs,
     outputs_from: plan.from,
     radserve_version: VERSION,
+    overlay_opacity: forms.overlayOpacity,
     reception: ofReception(reception).map(({ message }) => message),
   };
 }
 
 /**
  * Whether a receipt found in `dir` is what the request would write again: the same file, models,
- * thresholds and outputs, no model failed, and every file it lists lies there unchanged.
+ * thresholds, outputs and forms of these, no model failed, and every file it lists lies there
+ * unchanged.
  */
 export async function reusable(dir: string, receipt: Receipt, key: ResultKey): Promise<boolean> {
   const { source } = receipt;
@@ -118,6 +140,7 @@ export async function reusable(dir: string, receipt: Receipt, key: ResultKey): P
   if (receipt.outputs_from !== key.outputs_from) return false;
   if (!sameNames(receipt.models.map(identity), key.models.map(identity))) return false;
   if (!key.models.every((model) => ranAlike(receipt, model))) return false;
+  if (!isInForm(receipt, key)) return false;
   for (const [file, hash] of filesOf(receipt)) {
     if (/[/\0]/.test(file) || (await hashFile(`${dir}/${file}`)) !== hash) return false;
   }
@@ -132,6 +155,19 @@ function identity({ name, sha256, site_thresholds, labels }: ResultKey["models"]
 function ranAlike({ models }: Receipt, { name, provider }: ResultKey["models"][number]): boolean {
   const before = models.find((model) => model.name === name)?.provider;
   return before === undefined || provider === undefined || before === provider;
+}
+
+/**
+ * Whether what was written has the forms that the site wants now. A model that wrote no SEG, or
+ * drew no picture, says nothing of that; nor do receipts of before of the opacity.
+ */
+function isInForm({ models }: Receipt, { models: asked, overlay_opacity: opacity }: ResultKey) {
+  return models.every(({ name, outputs, overlay_opacity: drawnWith = opacity }) => {
+    const form = asked.find((model) => model.name === name)?.segmentation;
+    const other = form === "labelmap" ? SEGMENTATION : LABEL_MAP_SEGMENTATION;
+    const isOther = form !== undefined && outputs.some((file) => file.sop_class_uid === other);
+    return !isOther && (opacity === undefined || drawnWith === opacity);
+  });
 }
 
 function sameNames(left: readonly string[], right: readonly string[]): boolean {

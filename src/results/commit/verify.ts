@@ -6,6 +6,7 @@ import { readdir } from "node:fs/promises";
 import { openFile } from "../../images/dicom/dicom-file.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
+import { isDicomKind, outputKindSchema } from "../../manifest/output-kinds.js";
 import { emptyFaults } from "../dicom/check.js";
 import { isOwnObject } from "../dicom/modules.js";
 import { deviceUid } from "../dicom/subject.js";
@@ -87,6 +88,11 @@ function checkLists({ models, outputs_requested }: Receipt): ReceiptCheck[] {
     .map(([list]) => check("receipt", "differs", `something is listed twice in its ${list}`));
 }
 
+/** What follows NAME and a dot in the name of an object. */
+const OBJECT_OF_MODEL = new RegExp(
+  String.raw`^[a-z0-9_-]+\.(?:${outputKindSchema.options.filter(isDicomKind).join("|")})\.dcm$`,
+);
+
 /**
  * Objects of a model that was cut out of the receipt, or of an earlier result: whoever takes all
  * objects of a folder takes them too.
@@ -97,7 +103,7 @@ async function checkUnlisted(dir: string, receipt: Receipt): Promise<ReceiptChec
   const checks: ReceiptCheck[] = [];
   for (const name of (await readdir(dir)).sort()) {
     if (!name.startsWith(start) || listed.has(name)) continue;
-    if (!/^[a-z0-9_-]+\.(?:sr|seg|sc)\.dcm$/.test(name.slice(start.length))) continue;
+    if (!OBJECT_OF_MODEL.test(name.slice(start.length))) continue;
     const bytes = await withPlain(`${dir}/${name}`, readWhole);
     if (bytes !== undefined && isOurs(bytes))
       checks.push(

@@ -202,11 +202,7 @@ function materialOf({
 }: ObjectsRequest): Material {
   const isAdriftHere = ownGrid !== undefined && isAdrift(image);
   const size = ownGrid?.volume ?? { ...image.format, slices: image.frameCount };
-  const form = segmentationForm(
-    { image, model },
-    ownGrid?.outputs ?? outputs ?? [],
-    segmentationType,
-  );
+  const form = segmentationForm({ image, model }, segmentationType);
   const segBytes = segBytesOf(model.manifest.outputs, size, form);
   const phases = phasesIn(image, ownGrid);
   return { image, manifest: model.manifest, outputs, phases, isAdrift: isAdriftHere, segBytes };

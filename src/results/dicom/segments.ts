@@ -6,7 +6,7 @@ import type { EngineOutput } from "../../engine/types.js";
 import type { SegmentationType } from "../forms.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
-import { isFractional } from "../../manifest/outputs/segmentation.js";
+import { isFractional, isSegmentation, mayOverlap } from "../../manifest/outputs/segmentation.js";
 import { trackingUid, type Subject } from "./subject.js";
 import { oneLine } from "./values.js";
 
@@ -91,26 +91,27 @@ export type FrameOutputs = readonly (readonly EngineOutput[])[];
 export type SegmentationForm = "binary" | "fractional" | "labelmap";
 
 /**
- * The form of a model's segmentation over an image. A label map has one label a pixel, so that
- * labels must not overlap; and what a report says of one frame of several it could not refer to
- * there, because a reference names frames or segments and not both (PS3.3 table 10-3).
+ * The form of a model's segmentation over an image, which is known before the model runs. A label
+ * map has one label a pixel, so that labels must not overlap; and what a report says of one frame
+ * of several it could not refer to there, because a reference names frames or segments and not both
+ * (PS3.3 table 10-3).
  * @param wanted what the site has chosen
  */
 export function segmentationForm(
   { image, model }: Pick<Subject, "image" | "model">,
-  outputs: FrameOutputs,
   wanted: SegmentationType,
 ): SegmentationForm {
   const { manifest } = model;
   if (manifest.outputs.some(isFractional)) return "fractional";
   const isWhole = image.frameCount === 1 || manifest.accepts.dimensions === "series";
-  return wanted === "labelmap" && isWhole && areExclusive(outputs) ? "labelmap" : "binary";
+  return wanted === "labelmap" && isWhole && areExclusive(manifest.outputs) ? "labelmap" : "binary";
 }
 
 /** Whether no two segments of the model can meet in a pixel. */
-export function areExclusive(outputs: FrameOutputs): boolean {
-  const masks = outputs[0]?.filter((output) => output.kind === "segmentation") ?? [];
-  return masks.length === 1 && !masks[0]?.overlapping && masks[0]?.fractions === undefined;
+export function areExclusive(outputs: readonly ModelOutput[]): boolean {
+  const [one, ...others] = outputs.filter(isSegmentation);
+  if (one === undefined || others.length > 0) return false;
+  return !mayOverlap(one.activation) && !isFractional(one);
 }
 
 /**

@@ -179,6 +179,8 @@ const modelResult = z.object({
   warnings: z.array(warning),
 });
 
+const OVERLAY_OPACITY_MEANING =
+  "Opacity of masks in the picture and the Secondary Capture; absent where neither was drawn";
 const RAW_SHA256_MEANING =
   "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended " +
   "slice by slice over fingerprints of the slices; of boxes that windows found over those of " +
@@ -198,6 +200,7 @@ const receiptModel = modelResult.extend({
     .optional()
     .describe("For detections: the steps from the tensors to the boxes, in order"),
   raw_sha256: sha256.optional().describe(RAW_SHA256_MEANING),
+  overlay_opacity: z.number().min(0).max(1).optional().describe(OVERLAY_OPACITY_MEANING),
   ensemble: z
     .object({
       average: z.enum(["before_activation", "after_activation"]),

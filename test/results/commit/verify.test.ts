@@ -113,6 +113,24 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     },
   );
 
+  await t.test("pictures, though the settings say another opacity now", async (t) => {
+    const forms = { ...RESULT_FORMS, overlayOpacity: 0.8 };
+    const { receipt } = await made({ outputs: all }, undefined, forms);
+    t.strictSame(problems(await again(receipt)), []);
+    t.strictSame(
+      receipt.models.map(({ overlay_opacity }) => overlay_opacity),
+      [0.8, 0.8],
+    );
+    const { receipt: usual } = await made({ outputs: all });
+    for (const each of [receipt, usual])
+      for (const model of each.models) delete model.overlay_opacity;
+    t.strictSame(problems(await again(usual)), [], "one of before is drawn by the settings");
+    t.match(problems(await again(receipt)), [
+      { detail: /other outputs \(ct\.dcm\.test-overlapping\.png, [^,]+\.sc\.dcm\)$/ },
+      { detail: /other outputs/ },
+    ]);
+  });
+
   await t.test("on a machine in another time zone", async (t) => {
     const { receipt } = await made();
     const { TZ } = process.env;
@@ -156,6 +174,7 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
       ["raw_sha256", ({ models: [, m] }) => (m!.raw_sha256 = "0".repeat(64))],
       ["provider", ({ models: [, m] }) => delete m!.provider],
       ["outputs", ({ models: [, m] }) => m!.outputs.pop()],
+      ["overlay_opacity", ({ models: [, m] }) => (m!.overlay_opacity = 0.3)],
     ];
     for (const [field, change] of changes) {
       const lie = structuredClone(receipt);
@@ -178,7 +197,7 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("what a receipt lists twice, and objects that it does not list", async (t) => {
-    const { outputFolder, receipt } = await made();
+    const { outputFolder, receipt } = await made({ outputs: ["sr", "seg", "rtstruct", "sc"] });
     const twice = structuredClone(receipt);
     twice.models.push(twice.models[0]!);
     t.match(problems(await checkFiles(outputFolder, twice)), [
@@ -189,6 +208,8 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     t.match(problems(await checkFiles(outputFolder, asked)), [{ detail: /its outputs_requested/ }]);
     const cut = { ...receipt, models: receipt.models.slice(1) };
     t.strictSame(told(problems(await checkFiles(outputFolder, cut))), [
+      ["ct.dcm.test-overlapping.rtstruct.dcm", "differs"],
+      ["ct.dcm.test-overlapping.sc.dcm", "differs"],
       ["ct.dcm.test-overlapping.seg.dcm", "differs"],
       ["ct.dcm.test-overlapping.sr.dcm", "differs"],
     ]);

@@ -74,6 +74,7 @@ t.test("predecessors", { skip: needs(ADDON) }, async (t) => {
     for (const [out, entry] of [
       ["version", newer],
       ["site", strict],
+      ["provider", { ...model, provider: "openvino" }],
     ] as const) {
       const first = await run(out, model);
       t.equal(first.named, undefined);

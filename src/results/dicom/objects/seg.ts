@@ -63,7 +63,7 @@ export const SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4";
 
 export function segmentation(subject: Subject, masks: Masks, form: SegmentationForm): DicomObject {
   const { image, attributes, model } = subject;
-  const { grid, outputs } = masks;
+  const { grid } = masks;
   const { rows, columns, frames } = grid;
   const parts = partsIn(subject, grid);
   const isLabelMap = form === "labelmap";
@@ -92,7 +92,8 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
     // Type 1 here (PS3.3 C.8.20.2)
     LossyImageCompression: "00",
     ...lossiness(image, attributes),
-    SegmentsOverlap: areExclusive(outputs) && !isParted(subject) ? "NO" : "UNDEFINED",
+    SegmentsOverlap:
+      areExclusive(model.manifest.outputs) && !isParted(subject) ? "NO" : "UNDEFINED",
     SegmentSequence: [...(isLabelMap ? [background()] : []), ...segmentItems(subject, parts)],
     ...(grid.sources === undefined ? sourceImages(subject) : {}),
     ...references(subject),
@@ -265,7 +266,7 @@ export const seg: ObjectKind = {
     DOCUMENT_BYTES + Math.max(1, labels / 8) * pixels + FINDING_BYTES * labels * frames,
   make: ({ subject, masks, segmentationType }) => {
     if (masks === undefined) throw new Error("A segmentation is made of masks");
-    return segmentation(subject, masks, segmentationForm(subject, masks.outputs, segmentationType));
+    return segmentation(subject, masks, segmentationForm(subject, segmentationType));
   },
   fault: (file, object, { subject, masks }, known) =>
     masks === undefined ? undefined : maskFault(file, object, subject, masks, known),
