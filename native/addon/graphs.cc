@@ -101,9 +101,10 @@ Napi::Value LoadGraph(const Napi::CallbackInfo& info) {
 
 Napi::Value KeepCanary(const Napi::CallbackInfo& info) {
   const Given o(info[1]);
-  Engine::Get().KeepCanary(static_cast<uint64_t>(First(info)),
-                           {o.List("feeds", ReadOwnTensor), o.List("expected", ReadOwnTensor),
-                            o.Number("absolute"), o.Number("relative")});
+  Engine::Get().KeepCanary(
+      static_cast<uint64_t>(First(info)),
+      {o.List("feeds", ReadOwnTensor), o.List("expected", ReadOwnTensor), o.Number("absolute"),
+       o.Number("relative"), std::chrono::milliseconds(o.Int("timeoutMs"))});
   return info.Env().Undefined();
 }
 

@@ -272,7 +272,9 @@ void InferRequest::RunModel(const TaskContext& context) {
     CollectWindows(context);
   } else {
     raw = RunAlong(lead, inputs, model->OutputNames(), context);
-    if (!Images().tiling) Images().seen.Saw(Images().SizeOf(Pixels()), MostOfLastRun());
+    // What OpenVINO takes is not counted here: the thread's last run was another model's.
+    if (!Images().tiling && model->settings.provider != Provider::kOpenVino)
+      Images().seen.Saw(Images().SizeOf(Pixels()), MostOfLastRun());
   }
   const auto took = Clock::now() - started;
   timings.run_ms = Milliseconds(took).count();
@@ -556,7 +558,7 @@ void InferRequest::Run(const TaskContext& context) {
   if (!parked() && !AcquireModel(context)) return;
   if (parked()) {
     Clock::duration ran{};
-    std::tie(raw, ran) = TakeRow();
+    std::tie(raw, ran) = TakeRow(context);
     timings.run_ms = Milliseconds(ran).count();
   } else {
     timings.queue_ms = Elapsed(context.submitted(), Clock::now());

@@ -43,8 +43,8 @@ void Release(Model* model) noexcept {
     std::shared_ptr<Model> owned(model);
     Engine* engine = Engine::Started();
     if (engine == nullptr) return;
-    engine->housekeeping().Submit(
-        std::make_shared<FunctionTask>([owned = std::move(owned)]() mutable { owned.reset(); }));
+    engine->housekeeping().Submit(std::make_shared<FunctionTask>(
+        [owned = std::move(owned)](const TaskContext&) mutable { owned.reset(); }));
   } catch (const std::exception&) {
     // The engine takes no new work, or there is no memory for the task: the model has ended here.
   }
@@ -151,7 +151,8 @@ std::vector<std::pair<GpuUse, size_t>> Engine::Gpus() {
   }
   if (!look) return gpus;
   try {
-    housekeeping_.Submit(std::make_shared<FunctionTask>([this] { RefreshGpus(); }));
+    housekeeping_.Submit(
+        std::make_shared<FunctionTask>([this](const TaskContext&) { RefreshGpus(); }));
   } catch (const EngineError&) {
     // The engine is stopping.
   }

@@ -122,7 +122,7 @@ class Engine {
 
   /// Returns true if the model is unloaded.
   bool Unload(const std::shared_ptr<const Model>& model, Clock::time_point unused_since);
-  void Reload(const std::shared_ptr<const Model>& model);
+  void Reload(const std::shared_ptr<const Model>& model, const TaskContext& context);
   /// The model is loaded once another has been unloaded that is in use now. False if there is none.
   bool AwaitRoom(const std::shared_ptr<const Model>& model);
   /// Whether so many bytes of weights have room beside those of the evictable models on the CPU.

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "graph/engine.h"
+#include "graph/limit.h"
+#include "graph/requests.h"
 
 namespace radserve {
 namespace {
@@ -35,11 +37,33 @@ size_t CountOutside(const Tensor& expected, const Tensor& found, const Canary& c
   return outside;
 }
 
-/// Throws model_unavailable if something else comes out; what Session::Run throws.
-void CheckCanary(const Session& session, const Canary& canary) {
-  std::vector<std::string> names;
-  for (const Tensor& expected : canary.expected) names.push_back(expected.name);
-  const std::vector<Tensor> outputs = session.Run(canary.feeds, names, true, {});
+/// What comes out for the canary, over all cores, as for requests that run tensors: where a model
+/// runs by windows these are windows, too. Throws model_unavailable if that takes too long; what
+/// the run throws.
+std::vector<Tensor> RunCanary(const std::shared_ptr<const Model>& model, const Canary& canary,
+                              const TaskContext& context) {
+  const std::shared_ptr<RunRequest> request = model->MakeRun();
+  request->model = model;
+  request->feeds = canary.feeds;
+  for (const Tensor& expected : canary.expected) request->wanted.push_back(expected.name);
+  const Limit limit(canary.most_time, context.stop());
+  try {
+    return request->RunNow(TaskContext(
+        limit.token(), context.submitted(), [] { return true; },
+        [&context] { return context.Park(); }));
+  } catch (const EngineError&) {
+    if (!limit.token().stop_requested() || context.stop().stop_requested()) throw;
+    throw EngineError("model_unavailable",
+                      "The canary did not end within " + std::to_string(canary.most_time.count()) +
+                          " ms now that the model came back. Look at the driver and the machine, "
+                          "then run radserve models reload or restart the server.");
+  }
+}
+
+/// Throws model_unavailable if something else comes out; what RunCanary throws.
+void CheckCanary(const std::shared_ptr<const Model>& model, const Canary& canary,
+                 const TaskContext& context) {
+  const std::vector<Tensor> outputs = RunCanary(model, canary, context);
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& expected = canary.expected[i];
     const bool alike = expected.dtype == outputs[i].dtype && expected.shape == outputs[i].shape;
@@ -82,8 +106,8 @@ void Engine::LeaveIdle(Clock::duration idle) {
     const auto unused = model->residence.UnusedSince();
     if (!model->Evictable() || !unused || *unused > since) continue;
     try {
-      housekeeping_.Submit(
-          std::make_shared<FunctionTask>([this, model, since] { Unload(model, since); }));
+      housekeeping_.Submit(std::make_shared<FunctionTask>(
+          [this, model, since](const TaskContext&) { Unload(model, since); }));
     } catch (const EngineError&) {
       // The engine is stopping.
     }
@@ -104,7 +128,7 @@ void Engine::RequestReload(const ModelPtr& model, Priority priority) {
   try {
     // Those who wait for the model get the failure, whatever it is.
     const auto task = std::make_shared<FunctionTask>(
-        [this, model] { Reload(model); },
+        [this, model](const TaskContext& context) { Reload(model, context); },
         [model](const Failure& failure) { model->residence.LoadFailed(failure); });
     task->priority = priority;
     housekeeping_.Submit(task);
@@ -114,8 +138,8 @@ void Engine::RequestReload(const ModelPtr& model, Priority priority) {
 }
 
 void Engine::RequestUnload(const ModelPtr& model) {
-  housekeeping_.Submit(
-      std::make_shared<FunctionTask>([this, model] { Unload(model, Clock::time_point::min()); }));
+  housekeeping_.Submit(std::make_shared<FunctionTask>(
+      [this, model](const TaskContext&) { Unload(model, Clock::time_point::min()); }));
 }
 
 bool Engine::Unload(const ModelPtr& model, Clock::time_point unused_since) {
@@ -230,7 +254,7 @@ bool Engine::AwaitRoom(const ModelPtr& model) {
   return true;
 }
 
-void Engine::Reload(const ModelPtr& model) {
+void Engine::Reload(const ModelPtr& model, const TaskContext& context) {
   if (!model->residence.HasPending()) return;
   const auto begun = Clock::now();
   const SessionSettings& settings = model->settings;
@@ -252,8 +276,9 @@ void Engine::Reload(const ModelPtr& model) {
     canary = model->canary;
   }
   try {
-    if (canary != nullptr) CheckCanary(*model->session, *canary);
+    if (canary != nullptr) CheckCanary(model, *canary, context);
   } catch (...) {
+    if (model->device != nullptr) model->device->Clear(model->id);
     model->session->Unload();
     throw;
   }

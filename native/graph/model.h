@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,6 +26,8 @@ struct Canary {
   std::vector<Tensor> expected;
   double absolute = 0;
   double relative = 0;
+  /// How long its run may take.
+  std::chrono::milliseconds most_time{0};
 };
 
 /// A graph that is loaded: tensors go in by the names of its inputs, and come out by those of its

@@ -230,8 +230,15 @@ void ModelRequest::Park(const TaskContext& context, std::vector<Tensor> inputs) 
   on_stop_.emplace(context.stop(), [batcher = model->batcher, row] { batcher->Cancel(row); });
 }
 
-std::pair<std::vector<Tensor>, Clock::duration> ModelRequest::TakeRow() {
+std::pair<std::vector<Tensor>, Clock::duration> ModelRequest::TakeRow(const TaskContext& context) {
   on_stop_.reset();
+  if (row_->crowded_out) {
+    const auto started = Clock::now();
+    std::vector<Tensor> outputs = RunHere(row_->inputs, model->OutputNames(), context);
+    const auto took = Clock::now() - started;
+    model->runs.Ran(1, took);
+    return {std::move(outputs), took};
+  }
   if (row_->failure) {
     throw EngineError(row_->failure->code, row_->failure->message);
   }
@@ -267,7 +274,7 @@ std::vector<std::string> RunRequest::Wanted() const {
 
 void RunRequest::Run(const TaskContext& context) {
   if (parked()) {
-    std::vector<Tensor> given = TakeRow().first;
+    std::vector<Tensor> given = TakeRow(context).first;
     for (const std::string& name : Wanted())
       outputs.push_back(*std::ranges::find(given, name, &Tensor::name));
     return;
@@ -286,7 +293,7 @@ void RunRequest::Run(const TaskContext& context) {
     return;
   }
   const auto started = Clock::now();
-  outputs = RunHere(feeds, Wanted(), context);
+  outputs = RunNow(context);
   model->runs.Ran(1, Clock::now() - started);
 }
 

@@ -95,8 +95,9 @@ class ModelRequest : public Request {
   void Park(const TaskContext& context, std::vector<Tensor> inputs);
   bool parked() const { return row_ != nullptr; }
   /// Outputs that came while it was parked, in the order of Model::OutputNames, and how long its
-  /// batch ran. Throws what failed.
-  std::pair<std::vector<Tensor>, Clock::duration> TakeRow();
+  /// batch ran. Where that was crowded out the row runs here, and waits for the memory. Throws what
+  /// failed.
+  std::pair<std::vector<Tensor>, Clock::duration> TakeRow(const TaskContext& context);
 
  private:
   std::shared_ptr<Residence::PendingUse> pending_;
@@ -111,6 +112,10 @@ class ModelRequest : public Request {
 class RunRequest : public ModelRequest {
  public:
   void Run(const TaskContext& context) override;
+  /// Runs the model on this thread, whether or not it is loaded for others.
+  std::vector<Tensor> RunNow(const TaskContext& context) {
+    return RunHere(feeds, Wanted(), context);
+  }
 
   /// In memory that their owners keep, or the environment.
   std::vector<Tensor> feeds;

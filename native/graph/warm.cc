@@ -1,20 +1,18 @@
 /// Engine::Warm: the first request after a load finds everything warm, and what to do with many is
 /// known.
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "graph/engine.h"
+#include "graph/limit.h"
 #include "runtime/independence.h"
 
 namespace radserve {
@@ -45,25 +43,6 @@ Clock::duration Took(const Body& body) {
   body();
   return Clock::now() - begun;
 }
-
-/// Requests its stop once the time is over, or `stop` is requested.
-class Limit {
- public:
-  Limit(Clock::duration time, const std::stop_token& stop)
-      : forward_(stop, [this] { source_.request_stop(); }),
-        timer_([this, time](const std::stop_token& done) {
-          std::mutex mutex;
-          std::unique_lock lock(mutex);
-          std::condition_variable_any().wait_for(lock, done, time, [] { return false; });
-          if (!done.stop_requested()) source_.request_stop();
-        }) {}
-  std::stop_token token() const { return source_.get_token(); }
-
- private:
-  std::stop_source source_;
-  std::stop_callback<std::function<void()>> forward_;
-  std::jthread timer_;
-};
 
 /// Numbers that differ from place to place, and from one `pattern` to the next: zeros would be the
 /// same in any order.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/simd.h"
@@ -89,17 +90,18 @@ std::vector<HighestResampled::Block> HighestResampled::BlocksOf(const Taps& taps
 }
 
 HighestResampled::HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides,
-                                   size_t channels, ThreadTeam& team)
+                                   std::vector<uint8_t> labels, ThreadTeam& team)
     : taps_(taps),
       sides_(sides),
-      channels_(channels),
+      labels_(std::move(labels)),
+      channels_(labels_.size()),
       team_(team),
       rows_(BlocksOf(taps[1])),
       columns_(BlocksOf(taps[2])),
       ring_(SlicesInReach(taps[0])),
-      slot_(channels * static_cast<size_t>(sides[0]) * static_cast<size_t>(sides[1])),
+      slot_(channels_ * static_cast<size_t>(sides[0]) * static_cast<size_t>(sides[1])),
       values_(static_cast<size_t>(ring_) * slot_ + kSlack),
-      low_(static_cast<size_t>(ring_) * rows_.size() * columns_.size() * channels),
+      low_(static_cast<size_t>(ring_) * rows_.size() * columns_.size() * channels_),
       high_(low_.size()) {
   // Each value is a sum of products whose weights are not negative and add up to 1, and each step
   // rounds by 2^-24.
@@ -132,7 +134,7 @@ void HighestResampled::Bound(int slice, size_t row) {
 }
 
 void HighestResampled::Candidates(int slice, size_t row, size_t column,
-                                  std::vector<uint8_t>& candidates) const {
+                                  std::vector<size_t>& candidates) const {
   const auto at = static_cast<size_t>(slice);
   const int first = taps_[0].first[at];
   const int last = first + taps_[0].count[at];
@@ -155,8 +157,7 @@ void HighestResampled::Candidates(int slice, size_t row, size_t column,
   const double enough = least - 2 * rounding_ * largest;
   candidates.clear();
   for (size_t c = 0; c < channels_; ++c) {
-    if (!bounded_ || over_slices(high_, c, greater) >= enough)
-      candidates.push_back(static_cast<uint8_t>(c));
+    if (!bounded_ || over_slices(high_, c, greater) >= enough) candidates.push_back(c);
   }
 }
 
@@ -181,18 +182,20 @@ class HighestResampled::Contest {
     const auto width = static_cast<size_t>(columns.end - columns.begin);
     if (candidates_.size() == 1) {
       for (int y = 0; y < rows.end - rows.begin; ++y) {
-        std::fill_n(corner + static_cast<size_t>(y) * stride, width, candidates_[0]);
+        std::fill_n(corner + static_cast<size_t>(y) * stride, width,
+                    all_.labels_[candidates_.front()]);
       }
       return;
     }
     const size_t voxels = width * kSide;
-    for (const uint8_t c : candidates_) {
+    for (const size_t c : candidates_) {
+      const uint8_t label = all_.labels_[c];
       Resample(slice, c, rows, columns);
       if (c == candidates_.front()) {
         std::copy_n(values_.data(), voxels, best_.data());
-        std::fill_n(labels_.data(), voxels, c);
+        std::fill_n(labels_.data(), voxels, label);
       } else {
-        TakeHigher({values_.data(), voxels}, c, best_.data(), labels_.data());
+        TakeHigher({values_.data(), voxels}, label, best_.data(), labels_.data());
       }
     }
     for (size_t y = 0; y < static_cast<size_t>(rows.end - rows.begin); ++y) {
@@ -223,7 +226,7 @@ class HighestResampled::Contest {
   }
 
   HighestResampled& all_;
-  std::vector<uint8_t> candidates_;
+  std::vector<size_t> candidates_;
   /// Mixed rows of inputs, column by column.
   std::vector<float> turned_;
   std::array<float, kSide * kSide> values_{};

@@ -17,8 +17,9 @@ namespace radserve {
 /// columns], one after the other.
 using LoadSlice = std::function<void(int slice, float* channels)>;
 
-/// Says for each voxel of the source which of many channels is the highest there, the first of
-/// equal ones, once they are resampled: to the bit what ResampleVolume and then a comparison give.
+/// Gives each voxel of the source the label of that of many channels which is the highest there, the
+/// first of equal ones, once they are resampled: to the bit what ResampleVolume and then a
+/// comparison give.
 /// Channels that cannot be the highest in a block of voxels are not resampled there: linear
 /// resampling leaves no value outside the range of what it is made of, so that a channel whose
 /// greatest value in reach of the block is below another's least has lost.
@@ -26,7 +27,8 @@ class HighestResampled {
  public:
   /// @param taps to slices, rows and columns of the source
   /// @param sides rows and columns of the model's grid
-  HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides, size_t channels,
+  /// @param labels that of each channel
+  HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides, std::vector<uint8_t> labels,
                    ThreadTeam& team);
 
   /// Source slices in order: `take(slice, labels)` gives each [rows, columns], until the next.
@@ -53,10 +55,11 @@ class HighestResampled {
   }
   void Bound(int slice, size_t row);
   /// Channels that may be the highest somewhere in a block, in order.
-  void Candidates(int slice, size_t row, size_t column, std::vector<uint8_t>& candidates) const;
+  void Candidates(int slice, size_t row, size_t column, std::vector<size_t>& candidates) const;
 
   const VolumeTaps& taps_;
   std::array<int, 2> sides_;
+  std::vector<uint8_t> labels_;
   size_t channels_;
   ThreadTeam& team_;
   std::vector<Block> rows_;

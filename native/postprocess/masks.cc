@@ -117,12 +117,11 @@ void FillHoles(const MaskView& mask, uint8_t label) {
   });
 }
 
-void ChannelsToLabels(const OutputSpec& spec, std::span<uint8_t> pixels) {
-  if (spec.ignored.empty()) return;
-  std::array<uint8_t, 256> labels{};
-  for (int c = 0; c < static_cast<int>(labels.size()); ++c)
-    labels[static_cast<size_t>(c)] = static_cast<uint8_t>(std::max(0, spec.PlaceOf(c)));
-  for (uint8_t& pixel : pixels) pixel = labels[pixel];
+std::vector<uint8_t> LabelsOfChannels(const OutputSpec& spec) {
+  std::vector<uint8_t> labels(spec.Columns() + 1);
+  for (size_t c = 0; c < labels.size(); ++c)
+    labels[c] = static_cast<uint8_t>(std::max(0, spec.PlaceOf(static_cast<int>(c))));
+  return labels;
 }
 
 void CountLabels(std::span<const uint8_t> pixels, std::span<int64_t> counts) {

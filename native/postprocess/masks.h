@@ -58,9 +58,9 @@ void DropSmallComponents(const MaskView& mask, uint8_t label, int64_t pixels);
 /// becomes `label`; pixels of other labels and Pixel Padding stay what they are.
 void FillHoles(const MaskView& mask, uint8_t label);
 
-/// Numbers of channels, of which the first is background, as numbers of labels: a channel that is
-/// ignored is background, too.
-void ChannelsToLabels(const OutputSpec& spec, std::span<uint8_t> pixels);
+/// The number of each channel's label, where the first channel is background: 0 for that, and for
+/// channels that are ignored. There may be more of these than a label's number can count.
+std::vector<uint8_t> LabelsOfChannels(const OutputSpec& spec);
 
 /// Adds to counts[v - 1] the pixels of each value v from 1 on; there is a count for each.
 void CountLabels(std::span<const uint8_t> pixels, std::span<int64_t> counts);

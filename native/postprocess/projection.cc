@@ -1,6 +1,7 @@
 #include "postprocess/projection.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -13,7 +14,7 @@
 namespace radserve {
 namespace {
 
-/// The label of a sample, or of pixels, that only computing can tell.
+/// Of a sample, or of pixels, that only computing can tell.
 constexpr uint16_t kOpen = 0xffff;
 /// Knowing labels pays where so many pixels come from one sample.
 constexpr size_t kLeastPixels = 4;
@@ -27,12 +28,15 @@ constexpr double kLeastLogit = 1e-3;
 constexpr double kSigmoidRounding = 1e-2;
 /// Cells between open ones that are cheaper computed with them.
 constexpr size_t kBridge = 4;
+/// The labels of what is below a threshold, and of the rest.
+constexpr std::array<uint8_t, 2> kBelowOrOver = {0, 1};
 
-/// Pixels of a row that have one label, or are open, as cells [begin, end) of the column filter.
+/// Pixels of a row that are known to be the same (see Decider), or are open, as cells [begin, end)
+/// of the column filter.
 struct Span {
   size_t begin = 0;
   size_t end = 0;
-  uint16_t label = kOpen;
+  uint16_t known = kOpen;
 };
 
 /// How far rounding can take an interpolated value from the mean of its samples that the exact
@@ -57,20 +61,24 @@ RADSERVE_HOT_LOOP void LabelByThreshold(const float* __restrict values, size_t c
   }
 }
 
-/// Where both have the same label, that; else open.
-RADSERVE_HOT_LOOP void Agree(const uint16_t* __restrict labels, size_t count,
+/// Where both are known to be the same, that; else open.
+RADSERVE_HOT_LOOP void Agree(const uint16_t* __restrict known, size_t count,
                              uint16_t* __restrict common) {
-  for (size_t i = 0; i < count; ++i) common[i] = common[i] == labels[i] ? common[i] : kOpen;
+  for (size_t i = 0; i < count; ++i) common[i] = common[i] == known[i] ? common[i] : kOpen;
 }
 
-/// Decides the rows of one plane of labels, from known labels of the map's samples.
+/// Decides the rows of one plane of labels, from what is known of the map's samples: which of
+/// several each of them is, and `labels` has the label of each. Between samples of two channels a
+/// third may be the highest, also where those two have one label.
 class Decider {
  public:
   /// `known` is empty where nothing is known.
-  Decider(const PlaneSampler& sampler, size_t map_columns, std::vector<uint16_t> known)
+  Decider(const PlaneSampler& sampler, size_t map_columns, std::vector<uint16_t> known,
+          std::span<const uint8_t> labels)
       : sampler_(sampler),
         map_columns_(map_columns),
         known_(std::move(known)),
+        labels_(labels),
         line_(sampler.columns().outputs()) {}
 
   /// Calls `compute(y, span, line)` for what is open, and appends the plane's rows.
@@ -82,7 +90,7 @@ class Decider {
           y > 0 && rows.first[y] == rows.first[y - 1] && rows.count[y] == rows.count[y - 1];
       if (!same) FindSpans(rows.first[y], rows.count[y]);
       for (const Span& span : spans_) {
-        if (span.label == kOpen) {
+        if (span.known == kOpen) {
           compute(static_cast<int>(y), span, line_.data());
         } else if (!same) {
           Fill(span);
@@ -96,16 +104,16 @@ class Decider {
   void Fill(const Span& span) {
     const auto& cells = sampler_.columns().cells();
     std::fill(line_.begin() + cells[span.begin].begin, line_.begin() + cells[span.end - 1].end,
-              static_cast<uint8_t>(span.label));
+              labels_[span.known]);
   }
 
-  /// The label that the samples of a cell agree on.
-  uint16_t LabelOf(const ColumnFilter::Cell& cell) const {
-    const uint16_t* labels = common_.data() + cell.first;
+  /// What the samples of a cell agree on.
+  uint16_t KnownOf(const ColumnFilter::Cell& cell) const {
+    const uint16_t* known = common_.data() + cell.first;
     for (int k = 1; k < cell.count; ++k) {
-      if (labels[k] != labels[0]) return kOpen;
+      if (known[k] != known[0]) return kOpen;
     }
-    return labels[0];
+    return known[0];
   }
 
   /// Finds the spans of the output rows that take the map's rows [first, first + count).
@@ -119,29 +127,30 @@ class Decider {
     const auto row = [&](int y) { return known_.data() + static_cast<size_t>(y) * map_columns_; };
     common_.assign(row(first), row(first) + map_columns_);
     for (int k = 1; k < count; ++k) Agree(row(first + k), map_columns_, common_.data());
-    for (size_t i = 0; i < cells.size(); ++i) Append(i, LabelOf(cells[i]));
+    for (size_t i = 0; i < cells.size(); ++i) Append(i, KnownOf(cells[i]));
   }
 
-  void Append(size_t cell, uint16_t label) {
-    if (!spans_.empty() && spans_.back().label == label) {
+  void Append(size_t cell, uint16_t known) {
+    if (!spans_.empty() && spans_.back().known == known) {
       spans_.back().end = cell + 1;
       return;
     }
     const size_t count = spans_.size();
-    const bool bridge = label == kOpen && count >= 2 && spans_[count - 2].label == kOpen &&
+    const bool bridge = known == kOpen && count >= 2 && spans_[count - 2].known == kOpen &&
                         spans_[count - 1].end - spans_[count - 1].begin <= kBridge;
     if (bridge) {
       spans_.pop_back();
       spans_.back().end = cell + 1;
     } else {
-      spans_.push_back({cell, cell + 1, label});
+      spans_.push_back({cell, cell + 1, known});
     }
   }
 
   const PlaneSampler& sampler_;
   size_t map_columns_;
-  /// For each sample of the map its label, or kOpen.
+  /// For each sample of the map which it is, or kOpen.
   std::vector<uint16_t> known_;
+  std::span<const uint8_t> labels_;
   std::vector<uint16_t> common_;
   std::vector<Span> spans_;
   /// The row last decided; known labels stay in it while the spans do.
@@ -172,7 +181,7 @@ RADSERVE_HOT_LOOP float Magnitude(const float* values, size_t count) {
   return std::bit_cast<float>(most);
 }
 
-/// The labels of samples that are no nearer to the threshold than rounding can take what is
+/// Which samples are 1, of those that are no nearer to the threshold than rounding can take what is
 /// interpolated from them; empty where that cannot be told.
 std::vector<uint16_t> KnownByThreshold(const PlaneSampler& sampler, const Maps& maps,
                                        size_t channel, Activation last, double threshold) {
@@ -190,12 +199,12 @@ std::vector<uint16_t> KnownByThreshold(const PlaneSampler& sampler, const Maps& 
   return known;
 }
 
-RADSERVE_HOT_LOOP void TakeHighest(const float* __restrict values, size_t count, uint16_t label,
+RADSERVE_HOT_LOOP void TakeHighest(const float* __restrict values, size_t count, uint16_t channel,
                                    float* __restrict best, float* __restrict second,
-                                   uint16_t* __restrict labels) {
+                                   uint16_t* __restrict channels) {
   for (size_t i = 0; i < count; ++i) {
     const float lower = values[i] < best[i] ? values[i] : best[i];
-    labels[i] = values[i] > best[i] ? label : labels[i];
+    channels[i] = values[i] > best[i] ? channel : channels[i];
     best[i] = values[i] > best[i] ? values[i] : best[i];
     second[i] = lower > second[i] ? lower : second[i];
   }
@@ -205,7 +214,7 @@ RADSERVE_HOT_LOOP void TakeHighest(const float* __restrict values, size_t count,
 /// undo; empty where that cannot be told.
 std::vector<uint16_t> KnownHighest(const PlaneSampler& sampler, const Maps& maps) {
   const float magnitude = Magnitude(maps.values().data(), maps.values().size());
-  if (magnitude > kMostPrecise) return {};
+  if (magnitude > kMostPrecise || maps.channels() > kOpen) return {};
   const double bound = 2 * RoundingBound(sampler, magnitude);
   std::vector<uint16_t> known(maps.pixels(), 0);
   std::vector<float> best(maps.Channel(0), maps.Channel(0) + maps.pixels());
@@ -235,7 +244,7 @@ void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& colum
   for (size_t c = 0; c < maps.channels(); ++c) {
     std::vector<uint16_t> known;
     if (look) known = KnownByThreshold(sampler, maps, c, last, thresholds[c]);
-    Decider decider(sampler, static_cast<size_t>(maps.columns()), std::move(known));
+    Decider decider(sampler, static_cast<size_t>(maps.columns()), std::move(known), kBelowOrOver);
     const auto compute = [&](int y, const Span& span, uint8_t* line) {
       const auto [begin, end] = PixelsOf(sampler, span);
       const float* row = sampler.Row(maps.Channel(c), y, span.begin, span.end);
@@ -254,7 +263,8 @@ void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& colum
 }
 
 void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, Activation last,
-                    std::vector<uint8_t>& mask, std::vector<uint8_t>* fractions) {
+                    std::span<const uint8_t> labels, std::vector<uint8_t>& mask,
+                    std::vector<uint8_t>* fractions) {
   PlaneSampler sampler(rows, columns);
   const size_t width = sampler.columns().outputs();
   const size_t plane = sampler.rows().size() * width;
@@ -263,7 +273,7 @@ void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, Act
   if (fractions != nullptr) fractions->resize((maps.channels() - 1) * plane);
   std::vector<uint16_t> known;
   if (look) known = KnownHighest(sampler, maps);
-  Decider decider(sampler, static_cast<size_t>(maps.columns()), std::move(known));
+  Decider decider(sampler, static_cast<size_t>(maps.columns()), std::move(known), labels);
   std::vector<float> best(width);
   // A row of all channels, whose softmax is shown.
   std::vector<float> row_of_all(
@@ -274,7 +284,7 @@ void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, Act
   };
   const auto compute = [&](int y, const Span& span, uint8_t* line) {
     const auto [begin, end] = PixelsOf(sampler, span);
-    std::fill(line + begin, line + end, uint8_t{0});
+    std::fill(line + begin, line + end, labels.front());
     for (size_t c = 0; c < maps.channels(); ++c) {
       const float* row = sampler.Row(maps.Channel(c), y, span.begin, span.end);
       if (!row_of_all.empty())
@@ -283,8 +293,7 @@ void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, Act
         std::copy(row + begin, row + end, best.begin() + static_cast<ptrdiff_t>(begin));
         continue;
       }
-      TakeHigher({row + begin, row + end}, static_cast<uint8_t>(c), best.data() + begin,
-                 line + begin);
+      TakeHigher({row + begin, row + end}, labels[c], best.data() + begin, line + begin);
       if (fractions != nullptr && row_of_all.empty()) show(c, y, row);
     }
     if (row_of_all.empty()) return;

@@ -115,17 +115,17 @@ void Activate(Activation activation, std::span<float> values, size_t pixels, Thr
   }
 }
 
-/// The channel that is highest at each voxel, the first of equal ones.
-void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* out,
-             ThreadTeam& team) {
+/// Of `labels` that of the channel that is highest at each voxel, the first of equal ones.
+void Highest(const float* const* channels, std::span<const uint8_t> labels, size_t plane,
+             uint8_t* out, ThreadTeam& team) {
   constexpr size_t kPart = size_t{1} << 12;
   team.For((plane + kPart - 1) / kPart, [&](size_t part) {
     const size_t at = part * kPart;
     const size_t voxels = std::min(kPart, plane - at);
     std::vector<float> best(channels[0] + at, channels[0] + at + voxels);
-    std::fill_n(out + at, voxels, uint8_t{0});
-    for (size_t c = 1; c < count; ++c) {
-      TakeHigher({channels[c] + at, voxels}, static_cast<uint8_t>(c), best.data(), out + at);
+    std::fill_n(out + at, voxels, labels.front());
+    for (size_t c = 1; c < labels.size(); ++c) {
+      TakeHigher({channels[c] + at, voxels}, labels[c], best.data(), out + at);
     }
   });
 }
@@ -166,7 +166,11 @@ class Decision {
   /// Makes room in `out`, whose sides are set, and fills it. `probabilities` takes the values
   /// themselves; null for none.
   Decision(const Job& job, size_t channels, MaskResult& out, Tensor* probabilities)
-      : job_(job), channels_(channels), out_(out), probabilities_(probabilities) {
+      : job_(job),
+        labels_(LabelsOfChannels(job.spec)),
+        channels_(channels),
+        out_(out),
+        probabilities_(probabilities) {
     const OutputSpec& spec = job.spec;
     out.overlapping = MayOverlap(spec.activation);
     out.mask.resize(out.Voxels() * (out.overlapping ? channels : 1));
@@ -206,8 +210,7 @@ class Decision {
       ToLabels({channels[0], plane}, spec.labels, spec.tensor, out);
     } else if (!out_.overlapping) {
       // Rounding makes equal scores of some that are not: what is decided are the scores before it.
-      Highest(given, channels_, plane, out, job_.team);
-      ChannelsToLabels(spec, {out, plane});
+      Highest(given, labels_, plane, out, job_.team);
     } else {
       for (size_t c = 0; c < channels_; ++c) {
         ToMask({channels[c], plane}, job_.thresholds[c], out + c * voxels);
@@ -223,6 +226,8 @@ class Decision {
   }
 
   const Job& job_;
+  /// Of each channel, where one alone is the highest.
+  std::vector<uint8_t> labels_;
   size_t channels_;
   MaskResult& out_;
   Tensor* probabilities_;
@@ -364,6 +369,7 @@ void DecideNearest(const Job& job, const VolumeMaps& maps, const SourceView& vie
   std::vector<float> values(maps.channels * map.plane());
   std::vector<const float*> channels;
   for (size_t c = 0; c < maps.channels; ++c) channels.push_back(values.data() + c * map.plane());
+  const std::vector<uint8_t> of_channels = LabelsOfChannels(job.spec);
   std::vector<uint8_t> labels(map.plane());
   const size_t plane = out.Plane();
   uint8_t* to = out.mask.data();
@@ -375,8 +381,7 @@ void DecideNearest(const Job& job, const VolumeMaps& maps, const SourceView& vie
       continue;
     }
     map.Load(slice, values.data());
-    Highest(channels.data(), maps.channels, map.plane(), labels.data(), job.team);
-    ChannelsToLabels(job.spec, labels);
+    Highest(channels.data(), of_channels, map.plane(), labels.data(), job.team);
     job.team.For(view.taps[1].size(), [&](size_t y) {
       const uint8_t* from = labels.data() + static_cast<size_t>(view.taps[1].first[y]) * columns;
       uint8_t* row = to + y * static_cast<size_t>(out.columns);
@@ -411,14 +416,14 @@ void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
     DecideNearest(job, maps, view, map, out);
   } else if (highest_only) {
     out.mask.resize(out.Voxels());
-    HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, maps.channels, job.team);
+    HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, LabelsOfChannels(spec),
+                             job.team);
     highest.Run(
         job.stop, [&](int slice, float* channels) { map.Load(slice, channels); },
         [&](int slice, std::span<const uint8_t> found) {
           const std::span<uint8_t> plane =
               std::span(out.mask).subspan(static_cast<size_t>(slice) * found.size(), found.size());
           std::ranges::copy(found, plane.begin());
-          ChannelsToLabels(spec, plane);
         });
   } else {
     Decision decide(job, maps.channels, out, probabilities);

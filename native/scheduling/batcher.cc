@@ -125,12 +125,13 @@ void Batcher::Cancel(const RowPtr& row) {
   Answer(*row);
 }
 
-void Batcher::Fail(const std::vector<RowPtr>& rows, const Failure& failure) {
+void Batcher::Fail(const std::vector<RowPtr>& rows, const Failure& failure, bool crowded_out) {
   for (const RowPtr& row : rows) {
     {
       const std::lock_guard lock(mutex_);
       if (!End(*row)) continue;
       row->failure = failure;
+      row->crowded_out = crowded_out;
     }
     Answer(*row);
   }
@@ -268,7 +269,8 @@ void Batcher::RunBatch(Lane& lane, BatchPlanner::Batch batch) {
     const std::lock_guard lock(mutex_);
     planner_.Ended(batch.key, rows.size(), Clock::now());
   } catch (const OutOfMemory& e) {
-    if (!RunSmaller(lane, batch, rows)) Fail(rows, Failure::Of(e));
+    if (e.needed() > 0 || !RunSmaller(lane, batch, rows))
+      Fail(rows, Failure::Of(e), e.needed() > 0);
   } catch (...) {
     if (stop.stop_requested()) {
       // All have been answered, or the engine is stopping.
@@ -332,7 +334,10 @@ void Batcher::Warm(const RowPtr& row, int64_t largest, const std::stop_token& st
         const std::lock_guard lock(mutex_);
         planner_.Observe(row->key, size, ran);
       }
-    } catch (const EngineError&) {
+    } catch (const EngineError& e) {
+      const auto* const memory = dynamic_cast<const OutOfMemory*>(&e);
+      // Others have the memory now; what is not warm is slower once.
+      if (memory != nullptr && memory->needed() > 0) continue;
       // Too large for the memory, or the model takes no such batches.
       if (size == 1 || stop.stop_requested()) throw;
       largest = size / 2;

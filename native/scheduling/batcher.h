@@ -38,6 +38,8 @@ struct BatchRow {
   // The batcher fills these.
   std::vector<Tensor> outputs;
   std::optional<Failure> failure;
+  /// It failed for memory that other runs have now: where it can wait for that it may go well.
+  bool crowded_out = false;
   /// How long the batch of this row ran, and this row's share of that time.
   Clock::duration ran{};
   Clock::duration share{};
@@ -77,7 +79,8 @@ class Device {
 /// - A cancelled row that waits leaves at once. One that runs is answered at once, and its batch is
 ///   stopped when all of its rows are cancelled.
 /// - What does not fit into the device's memory runs again in one lane, and then split; if a batch
-///   fails for another reason its rows run again alone, so that none fails for its neighbour.
+///   fails for another reason its rows run again alone, so that none fails for its neighbour. Where
+///   others have the memory now, its rows fail: the lane does not wait, and learns nothing by it.
 class Batcher {
  public:
   explicit Batcher(std::unique_ptr<Device> device, size_t lanes = 1);
@@ -143,7 +146,7 @@ class Batcher {
   /// Has the model run in the second lane, too, where the memory suffices and that pays.
   void WarmSecond(const RowPtr& row, int64_t largest, const std::stop_token& stop);
   void Deliver(const std::vector<RowPtr>& rows, Device::Result result);
-  void Fail(const std::vector<RowPtr>& rows, const Failure& failure);
+  void Fail(const std::vector<RowPtr>& rows, const Failure& failure, bool crowded_out = false);
   /// Returns true the first time. Called with the lock.
   static bool End(BatchRow& row);
   /// Calls `done`, once End has said true. The lock is not taken.

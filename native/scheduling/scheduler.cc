@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -24,19 +26,34 @@ Scheduler::Scheduler(int threads, bool with_places)
     : agenda_({}, with_places ? static_cast<size_t>(threads) : 0),
       width_(static_cast<size_t>(threads)),
       with_places_(with_places) {
-  const std::lock_guard lock(mutex_);
-  for (int i = 0; i < threads; ++i) StartWorker(false);
+  // First, because workers would be waited for if it were refused.
   watch_ = std::jthread([this](std::stop_token stop) { WatchDeadlines(std::move(stop)); });
+  const std::lock_guard lock(mutex_);
+  for (int i = 0; i < threads; ++i) {
+    if (!StartWorker(false)) break;
+  }
+  if (workers_.empty())
+    throw std::system_error(EAGAIN, std::generic_category(), "No thread can be started");
 }
 
 Scheduler::~Scheduler() { Stop(Clock::duration::max()); }
 
-void Scheduler::StartWorker(bool spare) {
+bool Scheduler::StartWorker(bool spare) {
   Worker& worker = workers_.emplace_back();
   worker.spare = spare;
+  try {
+    worker.thread = std::jthread([this, &worker] { Work(worker); });
+  } catch (const std::system_error&) {
+    workers_.pop_back();
+    return false;
+  }
   ++live_threads_;
   if (spare) ++spare_threads_;
-  worker.thread = std::jthread([this, &worker] { Work(worker); });
+  return true;
+}
+
+bool Scheduler::Gives(const Worker& self) {
+  return self.lowered && (self.spare || stopping_ || StartWorker(false));
 }
 
 void Scheduler::Submit(const std::shared_ptr<Task>& task) {
@@ -80,7 +97,7 @@ Agenda::EntryPtr Scheduler::NextFor(Worker& self, std::unique_lock<std::mutex>& 
 void Scheduler::Work(Worker& self) {
   std::unique_lock lock(mutex_);
   self.id = gettid();
-  while (!self.lowered) {
+  while (!Gives(self)) {
     EntryPtr entry = NextFor(self, lock);
     if (entry == nullptr) break;
     self.entry = entry->number;
@@ -96,7 +113,6 @@ void Scheduler::Work(Worker& self) {
     if (self.spare && idle_ > 0) work_.notify_one();
   }
   if (self.spare) --spare_threads_;
-  if (self.lowered && !self.spare && !stopping_) StartWorker(false);
   self.ended = true;
   --live_threads_;
   ended_.notify_all();
@@ -114,8 +130,8 @@ void Scheduler::RunEntry(const EntryPtr& entry) {
     // Cancelled between its start and here.
     if (!std::exchange(entry->begun, true) && entry->stop.stop_requested())
       throw EngineError("cancelled", "");
-    entry->task->Run(TaskContext(
-        entry->stop.get_token(), entry->submitted, [this] { return Wide(); }, park));
+    entry->task->Run(
+        TaskContext(entry->stop.get_token(), entry->submitted, [this] { return Wide(); }, park));
   } catch (...) {
     failure = Failure::Caught();
   }

@@ -36,7 +36,8 @@ class Scheduler {
  public:
   using Stats = Agenda::Stats;
 
-  /// with_places: see Agenda; there are as many places as threads.
+  /// with_places: see Agenda; there are as many places as threads. Throws std::system_error if the
+  /// system gives it none; of fewer than it asks for, here and later, it makes do.
   explicit Scheduler(int threads, bool with_places = false);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -74,7 +75,11 @@ class Scheduler {
     bool ended = false;
   };
 
-  void StartWorker(bool spare);
+  /// False if the system gives no thread now. Called with the lock.
+  bool StartWorker(bool spare);
+  /// Whether a thread whose priority was taken is to end: one that nothing can replace works on.
+  /// Called with the lock.
+  bool Gives(const Worker& self);
   void Work(Worker& self);
   EntryPtr NextFor(Worker& self, std::unique_lock<std::mutex>& lock);
   /// Wakes or starts a thread for work that may start now. Called with the lock.

@@ -100,15 +100,16 @@ class TaskContext {
 class FunctionTask : public Task {
  public:
   /// `failed` is told what keeps `run` from its end, where it is given.
-  explicit FunctionTask(std::function<void()> run, std::function<void(const Failure&)> failed = {})
+  explicit FunctionTask(std::function<void(const TaskContext&)> run,
+                        std::function<void(const Failure&)> failed = {})
       : run_(std::move(run)), failed_(std::move(failed)) {}
-  void Run(const TaskContext&) override { run_(); }
+  void Run(const TaskContext& context) override { run_(context); }
   void Done(const std::optional<Failure>& failure) noexcept override {
     if (failure && failed_) failed_(*failure);
   }
 
  private:
-  std::function<void()> run_;
+  std::function<void(const TaskContext&)> run_;
   std::function<void(const Failure&)> failed_;
 };
 

@@ -65,13 +65,14 @@ export interface LoadedModel {
 
 /**
  * Tensors of all inputs of a graph, and what must come out: |found - expected| <= absolute +
- * relative * |expected|.
+ * relative * |expected|. Its run may take so long.
  */
 export interface CanaryTensors {
   feeds: Tensor[];
   expected: Tensor[];
   absolute: number;
   relative: number;
+  timeoutMs: number;
 }
 
 export interface SessionMemory {

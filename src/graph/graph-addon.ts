@@ -63,6 +63,7 @@ export interface NativeCanary {
   expected: NativeTensor[];
   absolute: number;
   relative: number;
+  timeoutMs: number;
 }
 
 interface NativeTensor {

@@ -144,7 +144,7 @@ async function runCanary(
     if (!difference.equal)
       throw failed(`the canary's output "${tensor}" is wrong here: ${difference.text}`);
   }
-  return { feeds, expected, ...tolerance };
+  return { feeds, expected, ...tolerance, timeoutMs: durations.firstRun };
 }
 
 /** What goes in. */

@@ -10,6 +10,7 @@ import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.j
 import { createEngine, type Engine } from "../../src/engine/engine.js";
 import type { LoadOptions } from "../../src/engine/types.js";
 import type { Tensor } from "../../src/base/tensor.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { endlessGraph } from "../support/endless.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -226,6 +227,7 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
       expected: [one(y, "y")],
       absolute: 0.01,
       relative: 0,
+      timeoutMs: 600_000,
     });
     engine.keepCanary(id, canary(11.02));
     await leave(id);
@@ -236,6 +238,81 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
     });
     engine.keepCanary(id, canary(11.005));
     t.equal(await ask(id), 11);
+    await engine.unload(id);
+  });
+
+  await t.test("a canary runs by windows where its model does", async (t) => {
+    const sides = [1, 1, 4, 4];
+    const fixed = (name: string) => ({ name, dtype: "float32", shape: sides }) as const;
+    const weights = { name: "w", dtype: "float32", shape: [1, 1, 1, 4], data: [1, 2, 3, 4] };
+    const marked: ModelOutput = {
+      kind: "segmentation",
+      tensor: "y",
+      activation: "sigmoid",
+      labels: [{ label: "marked", threshold: 0.5 }],
+      postprocess: [],
+      measurements: [],
+    };
+    // What comes out depends on where in a window, and which way round, it lies.
+    const { id } = await load(
+      {
+        name: "windows",
+        inputs: [fixed("x")],
+        outputs: [fixed("y")],
+        initializers: [weights as NonNullable<ModelDescription["initializers"]>[number]],
+        nodes: [{ op: "Mul", inputs: ["x", "w"], outputs: ["y"] }],
+      },
+      {
+        outputs: [marked],
+        tiling: {
+          window: [4, 4],
+          overlap: 0.5,
+          steps: "even",
+          weights: { kind: "gaussian", sigma: 0.125, centre: "half", least: 0.001 },
+          padding: 0,
+          mirror: ["width"],
+        },
+      },
+    );
+    const whole = Float32Array.from({ length: 42 }, (_, i) => (i % 5) - 2);
+    const feeds: Tensor[] = [
+      { name: "x", dtype: "float32", shape: [1, 1, 6, 7], data: new Uint8Array(whole.buffer) },
+    ];
+    const expected = await engine.runTensors(id, feeds);
+    engine.keepCanary(id, { feeds, expected, absolute: 0, relative: 0, timeoutMs: 600_000 });
+    await leave(id);
+    t.strictSame(await engine.runTensors(id, feeds), expected, "it comes back, and is the same");
+    const wrong = expected.map((one) => ({ ...one, data: new Uint8Array(one.data.length) }));
+    engine.keepCanary(id, {
+      feeds,
+      expected: wrong,
+      absolute: 0,
+      relative: 0,
+      timeoutMs: 600_000,
+    });
+    await leave(id);
+    t.match(await failure(engine.runTensors(id, feeds)), {
+      code: "model_unavailable",
+      message: /of 42 elements/,
+    });
+    await engine.unload(id);
+  });
+
+  await t.test("a canary that does not end keeps the model away", async (t) => {
+    const { id } = await load({ name: "ends", ...endlessGraph(anySize("x"), anySize("y"), 1) });
+    const feed: Tensor = {
+      name: "x",
+      dtype: "float32",
+      shape: [1, 1, 1, 1],
+      data: new Uint8Array(new Float32Array([2]).buffer),
+    };
+    const canary = { feeds: [feed], expected: [{ ...feed, name: "y" }] };
+    engine.keepCanary(id, { ...canary, absolute: 0, relative: 0, timeoutMs: 50 });
+    await leave(id);
+    t.match(await failure(ask(id)), {
+      code: "model_unavailable",
+      message: /canary did not end within 50 ms/,
+    });
     await engine.unload(id);
   });
 

@@ -83,6 +83,8 @@ t.test("an image by OpenVINO", { skip: needs(ADDON, OPENVINO) }, async (t) => {
   t.notOk(second.seg?.series_instance_uid === first.seg?.series_instance_uid);
   t.notOk(second.seg?.sop_instance_uid === first.seg?.sop_instance_uid);
   t.strictSame(second.model.measurements, first.model.measurements, "the same voxels");
+  const expected = engine().runBytes(openvino.entries[0]!.nativeId!, 512 * 512);
+  t.equal(expected, 0, "what the run before took is not counted as its own");
   const again = await run(openvino, join(folder, "a"), output);
   t.ok(again.reused);
   t.strictSame(again.seg, second.seg);

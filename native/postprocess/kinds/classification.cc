@@ -62,8 +62,9 @@ std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
   }
   if (spec.activation == Activation::kSigmoid) Sigmoid(scores);
   if (spec.activation == Activation::kSoftmax) SoftmaxOfScores(scores, tensor.shape, scores.size());
-  for (float& s : scores) s = Calibrated(calibration, s);
+  // What is no number has no place among those of a calibration, which would make one of it.
   CheckFinite(scores, tensor.name);
+  for (float& s : scores) s = Calibrated(calibration, s);
   DropIgnored(spec, scores);
   return scores;
 }

@@ -76,8 +76,7 @@ MapGrid DecideProbabilities(const OutputSpec& spec, const Tensor& tensor, const 
     ProjectOverThresholds(maps, rows, columns, last, thresholds, out.mask, fractions);
     return lies;
   }
-  ProjectHighest(maps, rows, columns, last, out.mask, fractions);
-  ChannelsToLabels(spec, out.mask);
+  ProjectHighest(maps, rows, columns, last, LabelsOfChannels(spec), out.mask, fractions);
   const auto plane = static_cast<ptrdiff_t>(out.Plane());
   for (auto channel = spec.ignored.rbegin(); fractions && channel != spec.ignored.rend();
        ++channel) {

@@ -162,7 +162,9 @@ std::vector<Cuboid> Clustered(std::vector<Cuboid> boxes, double iou,
     std::vector<Cuboid> others;
     for (const Cuboid& box : boxes) {
       const double overlap = Overlap(best, box);
-      if (box.label != best.label || overlap <= iou) {
+      // The best is of its own cluster, though nothing shares more than all.
+      const bool own = &box == &boxes.front();
+      if (!own && (box.label != best.label || overlap <= iou)) {
         others.push_back(box);
         continue;
       }

@@ -1,13 +1,17 @@
+#include <chrono>
+#include <deque>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.h"
 #include "graph/engine.h"
 #include "graph/requests.h"
 #include "onnx.h"
+#include "runtime/run_memory.h"
 
 using namespace radserve;
 using namespace radserve::test;
@@ -119,6 +123,60 @@ TEST("a bool that is neither true nor false is refused") {
   std::optional<Failure> failure;
   Run(model, flags, &failure);
   CHECK(failure && failure->code == "bad_request");
+  Engine::Get().RemoveEnvironment(kFirst);
+}
+END;
+
+TEST("rows that wait for a batch wait for memory that others have, too") {
+  Engine::Start(2);
+  constexpr int64_t kSide = 2048;
+  const std::shared_ptr<Model> model =
+      Load(OneNode("Add", {"x", "x"}, {0, kSide}, {0, kSide}), kFirst)->model;
+  // Whether batches pay is measured, and would be another thing on each machine.
+  auto made = std::make_unique<SessionDevice>();
+  model->device = made.get();
+  model->device->AddModel(model->id, {model->session.get(), {"y"}, &model->runs, 8});
+  Batcher batcher(std::move(made));
+  batcher.AddModel(model->id, 8);
+  model->batcher = &batcher;
+  constexpr size_t kHeld = size_t{200} << 10;
+  struct Asked {
+    std::shared_ptr<RunRequest> request;
+    std::promise<void> told;
+  };
+  std::deque<Asked> all;
+  {
+    const RunScope scope;
+    // All but half of a row.
+    void* const held = AllocateRunMemory(kHeld);
+    LimitRunMemory(kHeld + kSide * sizeof(float) / 2);
+    for (int i = 0; i < 6; ++i) {
+      Asked& asked = all.emplace_back();
+      asked.request = model->MakeRun();
+      asked.request->model = model;
+      asked.request->flow = model->id;
+      asked.request->feeds = {MakeTensor("x", Dtype::kFloat32, {1, kSide})};
+      asked.request->client = std::make_shared<Client>([&asked] { asked.told.set_value(); });
+      Engine::Get().work().Submit(asked.request);
+    }
+    // Those that were in batches are told that there is no memory, and go on without one.
+    const auto go_on = [&] { return Engine::Get().work().GetStats().running == all.size(); };
+    const auto end = Clock::now() + std::chrono::seconds(5);
+    while (!go_on() && Clock::now() < end) std::this_thread::yield();
+    CHECK(go_on());
+    FreeRunMemory(held);
+  }
+  for (Asked& asked : all) {
+    asked.told.get_future().wait();
+    const std::optional<Failure> failure = asked.request->client->Take().at(0).failure;
+    EQUAL(failure ? failure->message : "", std::string());
+    EQUAL(asked.request->outputs.size(), size_t{1});
+    asked.request->client->Close();
+  }
+  LimitRunMemory(0);
+  all.clear();
+  model->batcher = nullptr;
+  model->device = nullptr;
   Engine::Get().RemoveEnvironment(kFirst);
 }
 END;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "check.h"
+#include "description.h"
 #include "postprocess/kind.h"
 #include "postprocess/torchvision_reference.h"
 
@@ -254,13 +255,53 @@ TEST("detections: what a table must not hold") {
   EQUAL(code(Floats({2, 6}, std::vector<float>(12))), "none");
   OutputSpec objectness = Spec(kObjectness, 1);
   const auto scored = [&](float value) {
-    return CodeOf([&] {
-      Decode(objectness, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, value, 0.5f}), {0.5});
-    });
+    return CodeOf(
+        [&] { Decode(objectness, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, value, 0.5f}), {0.5}); });
   };
   EQUAL(scored(0.5f), "none");
   EQUAL(scored(2), "output_invalid");
   EQUAL(scored(nan), "output_invalid");
+}
+END;
+
+TEST("weighted clustering ends where no box is to share more than all of another") {
+  const auto texts = [](const std::vector<const char*>& all) {
+    Description::Items items;
+    for (const char* one : all) items.push_back(Text(one));
+    return Description(std::move(items));
+  };
+  OutputSpec spec;
+  spec.kind = &kinds::volume_detection;
+  spec.labels = 1;
+  spec.kind->read(
+      Object(
+          {{"boxes", Object({{"kind", Text("list")},
+                             {"tensor", Text("boxes")},
+                             {"columns", texts({"depth_min", "height_min", "width_min", "depth_max",
+                                                "height_max", "width_max"})}})},
+           {"scores", Object({{"tensor", Text("scores")}, {"activation", Text("none")}})},
+           {"counted_from", Text("edges")},
+           {"candidates",
+            Object({{"least_score", Number(0)}, {"least_size", Number(0)}, {"most", Number(10)}})},
+           {"max_boxes", Number(10)},
+           {"windows", Object({{"kind", Text("weighted")}, {"iou", Number(1)}})}}),
+      spec);
+  SeenWindow whole;
+  whole.sides = {8, 8, 8};
+  InputSpec input;
+  input.volume = true;
+  input.size.kind = SizeSpec::Kind::kSource;
+  const VolumePlacement placement = PlaceVolume({8, 8, 8}, {}, input);
+  FoundCuboids found;
+  for (const float score : {0.5F, 0.75F, 0.25F})
+    found.boxes.push_back({{1, 1, 1}, {4, 4, score > 0.3F ? 4.0 : 5.0}, score, 0});
+  const std::vector<double> thresholds = {0};
+  const std::vector<Box> boxes =
+      PostprocessCuboids(spec, found, {&whole, 1}, placement, thresholds).boxes;
+  EQUAL(boxes.size(), size_t{3});
+  NEAR(boxes.at(0).score, 0.75, 1e-6);
+  NEAR(boxes.at(2).score, 0.25, 1e-6);
+  NEAR(boxes.at(2).x1, 5, 1e-6);
 }
 END;
 

@@ -22,9 +22,18 @@ struct Grid {
 
 using Maps = std::vector<std::vector<float>>;
 
+/// Of channels, several of which have the same.
+std::vector<uint8_t> LabelsOf(size_t channels) {
+  std::vector<uint8_t> labels;
+  for (size_t c = 0; c < channels; ++c)
+    labels.push_back(static_cast<uint8_t>(c % 4 == 3 ? 0 : c % 251));
+  return labels;
+}
+
 /// What it is to be the same as: all channels resampled, and the first of the highest.
 std::vector<uint8_t> Expected(const VolumeTaps& taps, const Grid& grid, const Maps& maps,
                               size_t channels) {
+  const std::vector<uint8_t> of_channels = LabelsOf(channels);
   std::vector<uint8_t> labels;
   const auto width = static_cast<size_t>(grid.axes[2].input);
   ResampleVolume(
@@ -41,7 +50,7 @@ std::vector<uint8_t> Expected(const VolumeTaps& taps, const Grid& grid, const Ma
         for (size_t i = 0; i < grid.Outputs(); ++i) {
           size_t best = 0;
           for (size_t c = 1; c < channels; ++c) best = planes[c][i] > planes[best][i] ? c : best;
-          labels.push_back(static_cast<uint8_t>(best));
+          labels.push_back(of_channels[best]);
         }
       });
   return labels;
@@ -51,7 +60,7 @@ std::vector<uint8_t> Found(const VolumeTaps& taps, const Grid& grid, const Maps&
                            size_t channels, ThreadTeam& team) {
   std::vector<uint8_t> labels;
   int next = 0;
-  HighestResampled(taps, {grid.axes[1].input, grid.axes[2].input}, channels, team)
+  HighestResampled(taps, {grid.axes[1].input, grid.axes[2].input}, LabelsOf(channels), team)
       .Run(
           {},
           [&](int slice, float* values) {
@@ -128,6 +137,27 @@ TEST("the highest of resampled channels is, to the bit, that of ResampleVolume")
 }
 END;
 
+TEST("of more channels than labels have numbers the highest is told as well") {
+  const Grid grid = {{Axis{3, 4, 0, 0.75}, Axis{21, 40, 0, 21.0 / 40}, Axis{19, 51, 0, 19.0 / 51}}};
+  VolumeTaps taps;
+  for (size_t a = 0; a < 3; ++a) taps[a] = MakeTaps(grid.axes[a], Interpolation::kLinear);
+  ThreadTeam team;
+  for (const int kind : {0, 1}) {
+    Maps maps(3);
+    for (size_t z = 0; z < maps.size(); ++z) {
+      for (size_t c = 0; c < 300; ++c) {
+        for (size_t i = 0; i < grid.Plane(); ++i) {
+          // Those beyond 255 are higher by turns
+          maps[z].push_back(Value(kind, c % 7, static_cast<int>(z), i, 19) +
+                            (c / 50 == (i / 40) % 6 ? 100.0F : 0.0F));
+        }
+      }
+    }
+    CHECK(Found(taps, grid, maps, 300, team) == Expected(taps, grid, maps, 300));
+  }
+}
+END;
+
 TEST("weights below 0 leave no channel out") {
   const Grid grid = {{Axis{4, 4, 0, 1}, Axis{9, 20, 0, 0.45}, Axis{9, 20, 0, 0.45}}};
   const VolumeTaps taps = {MakeSplineTaps(grid.axes[0], 0), MakeSplineTaps(grid.axes[1], 3),
@@ -154,7 +184,7 @@ TEST("a stop ends it") {
   ThreadTeam team;
   std::stop_source stop;
   int loaded = 0;
-  HighestResampled highest(taps, {9, 9}, 2, team);
+  HighestResampled highest(taps, {9, 9}, LabelsOf(2), team);
   EQUAL(CodeOf([&] {
           highest.Run(
               stop.get_token(),

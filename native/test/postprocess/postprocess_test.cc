@@ -84,6 +84,21 @@ TEST("classification: sigmoid, softmax, calibration") {
   const auto values = Run(spec, logits, Same(1, 1)).values;
   NEAR(values[0], 0.1, 1e-7);
   NEAR(values[1], 0.4, 1e-7);
+  for (const float none : {NAN, -std::numeric_limits<float>::infinity()})
+    EQUAL(CodeOf([&] { Run(spec, Floats({1, 2}, {none, 2}), Same(1, 1)); }), "output_invalid");
+}
+END;
+
+TEST("segmentation: channels may be more than labels have numbers, if enough of them are ignored") {
+  OutputSpec spec = Spec(&kinds::segmentation, Activation::kArgmax, 250);
+  // Channel 0 is background.
+  for (int channel = 10; channel < 70; ++channel) spec.ignored.push_back(channel);
+  const size_t channels = 311;
+  std::vector<float> map(channels * channels);
+  for (size_t c = 0; c < channels; ++c) map[c * channels + c] = 1;
+  const auto mask = Run(spec, Floats({1, 311, 1, 311}, map), Same(1, 311)).mask;
+  for (size_t c = 0; c < channels; ++c)
+    EQUAL(size_t{mask.at(c)}, c < 10 ? c : c < 70 ? size_t{0} : c - 60);
 }
 END;
 

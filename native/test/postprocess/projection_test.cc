@@ -36,6 +36,8 @@ struct Scene {
   std::vector<float> values;
   Tensor tensor;
   size_t channels = 1;
+  /// Of each channel; several have the same.
+  std::vector<uint8_t> labels;
   std::vector<double> thresholds;
 
   size_t pixels() const {
@@ -117,6 +119,7 @@ Scene AnyScene(std::mt19937& random, size_t channels) {
                           std::numeric_limits<double>::quiet_NaN(),
                           -std::numeric_limits<double>::infinity()};
     s.thresholds.push_back(any[random() % 8]);
+    s.labels.push_back(static_cast<uint8_t>(c % 3 == 1 ? 0 : c % 251));
   }
   s.tensor = MakeTensor("y", Dtype::kFloat32,
                         {1, static_cast<int64_t>(channels), s.rows.input, s.columns.input});
@@ -128,14 +131,15 @@ Maps MapsOf(Scene& s) {
   return Maps(s.tensor, s.channels, false);
 }
 
-/// The highest of each pixel's values, the first of equal ones.
+/// The label of the highest of each pixel's values, the first of equal ones.
 std::vector<uint8_t> HighestOf(const Scene& s, const std::vector<float>& all) {
-  std::vector<uint8_t> labels(s.pixels(), 0);
-  for (size_t i = 0; i < labels.size(); ++i) {
+  std::vector<uint8_t> labels;
+  for (size_t i = 0; i < s.pixels(); ++i) {
+    size_t highest = 0;
     for (size_t c = 1; c < s.channels; ++c) {
-      if (all[c * labels.size() + i] > all[labels[i] * labels.size() + i])
-        labels[i] = static_cast<uint8_t>(c);
+      if (all[c * s.pixels() + i] > all[highest * s.pixels() + i]) highest = c;
     }
+    labels.push_back(s.labels[highest]);
   }
   return labels;
 }
@@ -173,9 +177,9 @@ void CheckHighest(Scene& s, Activation last, const std::vector<uint8_t>& expecte
                   const std::vector<uint8_t>& steps) {
   const Maps maps = MapsOf(s);
   std::vector<uint8_t> mask, beside, fractions;
-  ProjectHighest(maps, s.rows, s.columns, last, mask, nullptr);
+  ProjectHighest(maps, s.rows, s.columns, last, s.labels, mask, nullptr);
   CHECK(mask == expected);
-  ProjectHighest(maps, s.rows, s.columns, last, beside, &fractions);
+  ProjectHighest(maps, s.rows, s.columns, last, s.labels, beside, &fractions);
   CHECK(beside == expected);
   CHECK(fractions == steps);
 }
@@ -190,7 +194,7 @@ TEST("thresholds decide each pixel as its own interpolated value does") {
 }
 END;
 
-TEST("the highest channel is that of each pixel's own interpolated values") {
+TEST("the label is that of the highest of each pixel's own interpolated values") {
   std::mt19937 random(12);
   for (int round = 0; round < 2000; ++round) {
     Scene s = AnyScene(random, 2 + random() % 4);
@@ -199,6 +203,22 @@ TEST("the highest channel is that of each pixel's own interpolated values") {
                         : random() % 6 == 0 ? 1e-42F
                                             : 1;
     for (size_t i = 0; i < s.values.size(); ++i) s.values[i] = even ? 0.25F : s.values[i] * times;
+    const std::vector<float> all = s.All();
+    CheckHighest(s, Activation::kNone, HighestOf(s, all), StepsOf(all, s.pixels()));
+  }
+}
+END;
+
+TEST("of more channels than labels have numbers the highest is told as well") {
+  std::mt19937 random(16);
+  for (int round = 0; round < 40; ++round) {
+    Scene s = AnyScene(random, 300);
+    // Each is the highest somewhere, in several samples beside each other.
+    for (size_t i = 0; i < s.values.size(); ++i) {
+      const size_t channel = i / s.samples();
+      const size_t highest = (i % s.samples()) / 3 * 7 % s.channels;
+      s.values[i] = channel == highest ? 1 : s.values[i] / 2;
+    }
     const std::vector<float> all = s.All();
     CheckHighest(s, Activation::kNone, HighestOf(s, all), StepsOf(all, s.pixels()));
   }
@@ -233,7 +253,7 @@ TEST(
     for (size_t i = 0; i < s.values.size(); ++i) s.values[i] = levels[i / s.samples()];
     const Maps maps = MapsOf(s);
     std::vector<uint8_t> mask;
-    ProjectHighest(maps, s.rows, s.columns, Activation::kNone, mask, nullptr);
+    ProjectHighest(maps, s.rows, s.columns, Activation::kNone, s.labels, mask, nullptr);
     CHECK(mask == HighestOf(s, s.All()));
   }
 }

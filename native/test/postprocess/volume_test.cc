@@ -296,6 +296,39 @@ TEST(
 }
 END;
 
+TEST("channels may be more than labels have numbers, whichever way their maps go back") {
+  const int channels = 311;
+  OutputSpec spec = LabelMapSpec();
+  spec.activation = Activation::kArgmax;
+  spec.labels = 250;
+  for (int channel = 10; channel < 70; ++channel) spec.ignored.push_back(channel);
+  spec.Set<SegmentationSpec>().model_grid = true;
+  const Scan scan({}, {8, 7, 6}, {1, 1, 1}, Slope);
+  InputSpec by_ends = VolumeSpec("");
+  by_ends.resampling.emplace();
+  by_ends.resampling->grid = ResamplingSpec::Grid::kEnds;
+  by_ends.resampling->order_back = 0;
+  for (const InputSpec& input : {VolumeSpec(""), by_ends}) {
+    const PreparedVolume prepared = Prepare(scan, input);
+    const size_t voxels = scan.voxels.size();
+    Tensor y = MakeTensor("y", Dtype::kFloat32, {1, channels, 6, 7, 8});
+    std::vector<uint8_t> expected;
+    for (size_t i = 0; i < voxels; ++i) {
+      const size_t c = i % static_cast<size_t>(channels);
+      reinterpret_cast<float*>(y.data)[c * voxels + i] = 1;
+      expected.push_back(static_cast<uint8_t>(c < 10 ? c : c < 70 ? 0 : c - 60));
+    }
+    for (const bool probabilities : {false, true}) {
+      const OutputResult back =
+          PostprocessVolume(spec, [&](const std::string&) -> const Tensor& { return y; }, prepared,
+                            {false, false, probabilities}, {}, {});
+      CHECK(back.mask == expected);
+      CHECK(back.model->mask == expected);
+    }
+  }
+}
+END;
+
 TEST(
     "spacing in mm: twice the spacing halves the sides, own size follows, multiples pad in the "
     "middle") {
@@ -570,17 +603,12 @@ TEST("probabilities come back by channel, first or last, whole or reduced") {
   // Half as many slices as the source: the upper two of four are nearer to the second.
   const Tensor half = filled({2, 2, 1, 1}, {0, 2, 1, 0});
   CHECK((Back(prepared, half, spec).mask == std::vector<uint8_t>{1, 1, 1, 1, 0, 0, 0, 0}));
-  EQUAL(CodeOf([&] {
-          Back(prepared, filled({1, 3, 4, 1, 1}, std::vector<float>(12)), spec);
-        }),
+  EQUAL(CodeOf([&] { Back(prepared, filled({1, 3, 4, 1, 1}, std::vector<float>(12)), spec); }),
         "output_invalid");
-  EQUAL(CodeOf([&] {
-          Back(prepared, filled({2, 2, 1, 1}, {0, NAN, 1, 0}), spec);
-        }),
+  EQUAL(CodeOf([&] { Back(prepared, filled({2, 2, 1, 1}, {0, NAN, 1, 0}), spec); }),
         "output_invalid");
-  EQUAL(CodeOf([&] {
-          Back(prepared, filled({4, 1, 2}, std::vector<float>(8, 201)), LabelMapSpec());
-        }),
+  EQUAL(CodeOf(
+            [&] { Back(prepared, filled({4, 1, 2}, std::vector<float>(8, 201)), LabelMapSpec()); }),
         "output_invalid");
 }
 END;

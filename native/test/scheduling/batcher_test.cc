@@ -25,6 +25,8 @@ class Doubler : public Device {
  public:
   static constexpr size_t kLanes = 2;
   std::atomic<int64_t> memory_rows = 8;
+  /// Others have the memory for more than one row.
+  std::atomic<bool> crowded = false;
   int times_in_second = 1;
   std::atomic<int> runs = 0;
   std::array<std::atomic<int>, kLanes> rows_of{};
@@ -53,6 +55,7 @@ class Doubler : public Device {
     busy_.at(which) = false;
     if (stop.stop_requested()) throw EngineError("internal", "stopped between two nodes");
     if (taken > memory_rows) throw OutOfMemory("too large");
+    if (crowded && capacity > 1) throw OutOfMemory("others have it", 1);
     Result result;
     for (const auto& row : rows) {
       CHECK(row->key == rows.front()->key);
@@ -202,6 +205,27 @@ TEST("memory that ran out at work splits the batch, and a bad row fails alone") 
   place.Release();
   for (int i = 0; i < 8; ++i) EQUAL(more[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
   EQUAL(place.device->runs - before, 4);
+}
+END;
+
+TEST("memory that others have for a while fails rows as such, and makes no later batch smaller") {
+  Place place;
+  place.device->crowded = true;
+  place.batcher->Warm(Ended(0).row, 16, {});
+  place.Hold();
+  const auto rows = place.Submit(8);
+  place.Release();
+  for (const auto& row : rows) {
+    EQUAL(row->Outcome(), "overloaded");
+    CHECK(row->row->crowded_out);
+  }
+  place.device->crowded = false;
+  place.Hold();
+  const auto more = place.Submit(8);
+  const int before = place.device->runs;
+  place.Release();
+  for (int i = 0; i < 8; ++i) EQUAL(more[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
+  EQUAL(place.device->runs - before, 1);
 }
 END;
 

@@ -1,11 +1,14 @@
 #include "scheduling/scheduler.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <latch>
 #include <mutex>
 #include <random>
 #include <semaphore>
+#include <system_error>
 #include <thread>
 
 #include "check.h"
@@ -451,6 +454,77 @@ TEST("runs that do not stop keep their own subject waiting, and nobody else") {
   for (const TaskPtr& task : held) EQUAL(task->Outcome(), "cancelled");
   EQUAL(own->Outcome(), "done");
   EQUAL(scheduler.GetStats().late_runs, size_t{0});
+}
+END;
+
+/// While it lives the system gives this process no thread: none has so much room for its stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&usual_);
+    pthread_attr_t huge;
+    pthread_getattr_default_np(&huge);
+    CHECK(pthread_attr_setstacksize(&huge, size_t{1} << 47) == 0);
+    CHECK(pthread_setattr_default_np(&huge) == 0);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&usual_);
+    pthread_attr_destroy(&usual_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t usual_{};
+};
+
+TEST("where the system gives no thread, work waits for those that are there") {
+  Scheduler scheduler(1, true);
+  Blocker usual(scheduler);
+  const auto stat = std::make_shared<FakeTask>();
+  stat->priority = Priority::kStat;
+  stat->subject = 2;
+  {
+    const NoThreads none;
+    scheduler.Submit(stat);
+  }
+  usual.Release();
+  CHECK(stat->EndsWithin(std::chrono::seconds(30)));
+}
+END;
+
+TEST("a thread that ran late and cannot be replaced goes on") {
+  Scheduler scheduler(1, true);
+  std::latch release(1);
+  std::latch started(1);
+  const auto late = std::make_shared<FakeTask>([&](const TaskContext&) {
+    started.count_down();
+    release.wait();
+  });
+  late->cancel_id = 7;
+  scheduler.Submit(late);
+  started.wait();
+  const NoThreads none;
+  scheduler.Cancel(7);
+  while (scheduler.GetStats().late_runs < 1) std::this_thread::yield();
+  const auto next = std::make_shared<FakeTask>();
+  scheduler.Submit(next);
+  release.count_down();
+  EQUAL(late->Outcome(), "cancelled");
+  CHECK(next->EndsWithin(std::chrono::seconds(30)));
+}
+END;
+
+TEST("a scheduler without any thread is refused") {
+  const NoThreads none;
+  bool refused = false;
+  try {
+    const Scheduler scheduler(2);
+  } catch (const std::system_error&) {
+    refused = true;
+  }
+  CHECK(refused);
 }
 END;
 
