@@ -735,6 +735,19 @@ export function clientSettings(
   const scheme = config.tls_cert === undefined ? "http" : "https";
   const url = environment["RADSERVE_URL"] ?? `${scheme}://127.0.0.1:${config.port}`;
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
+/**
+ * The settings that decide the form of results, by their variables: nodes that share jobs have the
+ * same.
+ */
+export function resultSettings(config: Settings): Record<string, string> {
+  const { outputs, segmentation_type, overlay_opacity } = config;
+  return {
+    [variableOf("outputs")]: outputs === undefined ? "not set" : [...outputs].sort().join(" "),
+    [variableOf("segmentation_type")]: segmentation_type,
+    [variableOf("overlay_opacity")]: String(overlay_opacity),
+  };
+}
+
     throw new ConfigError(
       `RADSERVE_URL: expected an address such as http://127.0.0.1:8500; found ${found(url)}.`,
     );

@@ -2,7 +2,7 @@
 import type { Audit } from "../audit/audit.js";
 import type { RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
-import type { Config } from "../config.js";
+import { resultSettings, type Config } from "../config.js";
 import type { WatchedCertificates } from "../files/certificates.js";
 import type { BulkService } from "../jobs/service.js";
 import { identitiesOf } from "../models/identity.js";
@@ -88,7 +88,7 @@ export class Monitoring {
 
   /** Looks at roots and keys, and tells the other nodes. */
   async #look(): Promise<void> {
-    const { keyring, jobs } = this.watched;
+    const { config, keyring, jobs } = this.watched;
     await this.#shares.look();
     await this.#makeFirstKeys();
     this.#resultKeys = await resultKeyIds();
@@ -97,6 +97,7 @@ export class Monitoring {
       result_keys: this.#resultKeys,
       roots: this.#shares.seen(),
     });
+      settings: resultSettings(config),
   }
 
   /** Those that were not made at the start, because the database did not answer. */
