@@ -59,6 +59,7 @@ export class Monitoring {
       pool,
       connections,
       models,
+      missing: () => engine.missing(),
       bulk: jobs,
       certificates: () => certificates?.expiries ?? [],
       features: features.all.flatMap((running) => running.metrics ?? []),
@@ -96,8 +97,8 @@ export class Monitoring {
       keys: keyring.keys().map(({ kid }) => kid),
       result_keys: this.#resultKeys,
       roots: this.#shares.seen(),
-    });
       settings: resultSettings(config),
+    });
   }
 
   /** Those that were not made at the start, because the database did not answer. */
