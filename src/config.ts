@@ -300,7 +300,7 @@ const topics = {
       .max(3600)
       .default(30)
       .describe(
-        "On stop, time for accepted requests to finish before they fail with shutting_down",
+        "On stop, time for accepted requests to finish before they fail with shutting_down. What stops the server has to wait longer than this and drain_seconds together: TimeoutStopSec of the unit and stop_grace_period of the compose files are 2 minutes",
       ),
   },
 };
@@ -722,6 +722,14 @@ export interface ClientSettings {
 /**
  * The settings of client commands: the server's address, a token, and TLS. Throws ConfigError if
  * one of them is wrong.
+/** Beyond the times of the settings, how long an orderly stop may take. */
+const STOP_MARGIN_SECONDS = 10;
+
+/** After so long a stop is enforced; the private PostgreSQL stops after it. */
+export function longestStopSeconds({ drain_seconds, grace_seconds }: Settings): number {
+  return drain_seconds + grace_seconds + STOP_MARGIN_SECONDS;
+}
+
  */
 export function clientSettings(
   config: Config,
