@@ -632,6 +632,20 @@ function environmentOf(options: ConfigOptions): Environment {
   return Object.fromEntries(Object.entries(all).filter(([, text]) => text !== ""));
 }
 
+const OTHERS_READ = 0o004;
+const OTHERS_ENTER = 0o001;
+
+/** A warning where the file holds a password and every user of the machine may read it. */
+function openPassword(file: string, url = ""): string[] {
+  const isSecret = URL.canParse(url) && (new URL(url).password !== "" || /[?&]password=/.test(url));
+  const mode = statSync(file).mode & 0o777;
+  const isReached = (statSync(path.dirname(file)).mode & OTHERS_ENTER) !== 0;
+  if (!isSecret || !isReached || (mode & OTHERS_READ) === 0) return [];
+  return [
+    `${file}: every user of this machine can read the password in database_url (mode ${mode.toString(8)}). Set DATABASE_URL in the server's environment instead (under systemd /etc/radserve/environment, mode 600), or run chmod 640 and give the file the group of the server's user.`,
+  ];
+}
+
 /**
  * Reads and checks all settings. Throws ConfigError naming the key, what was expected, what was
  * found.
@@ -659,6 +673,8 @@ export function loadConfig(options: ConfigOptions = {}): Config {
     });
     throw new ConfigError(lines.join("\n"));
   }
+  if (file !== undefined && !("database_url" in overrides))
+    warnings.push(...openPassword(file, parsed.data.database_url));
   const state_dir = parsed.data.state_dir ?? defaultStateDir(environment);
   return {
     ...parsed.data,
