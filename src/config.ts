@@ -18,7 +18,7 @@ import { MAX_FILE_BYTES } from "./files/descriptor.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
 import { textOfRegularSync } from "./files/regular-file.js";
 import { folderFault } from "./files/usable.js";
-import { ConfigError } from "./base/errors.js";
+import { ConfigError, PassingFault } from "./base/errors.js";
 import { RESULT_FORMS, SEGMENTATION_TYPES, type ResultForms } from "./results/forms.js";
 
 const SIZE = /^(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?$/i;
@@ -693,15 +693,16 @@ export function loadConfig(options: ConfigOptions = {}): Config {
 }
 
 /**
- * Throws ConfigError where a folder that somebody named is not there: a share that is not mounted
- * must not become an empty folder, and never a new private key.
+ * Refuses a folder that somebody named and that is not there: a share that is not mounted must not
+ * become an empty folder, and never a new private key.
+ * @throws ConfigError; PassingFault where a share may be missing
  */
 export function requireFolder(folder: string, variable: string): void {
   const found = statSync(folder, { throwIfNoEntry: false });
   if (found?.isDirectory() === true) return;
-  throw new ConfigError(
-    `${variable}: expected a folder at ${folder}; found ${found === undefined ? "nothing" : "a file"}. Create it or mount it.`,
-  );
+  const what = found === undefined ? "nothing" : "a file";
+  const message = `${variable}: expected a folder at ${folder}; found ${what}. Create it or mount it.`;
+  throw found === undefined ? new PassingFault(message) : new ConfigError(message);
 }
 
 /** The options of an engine that the settings ask for. */
@@ -721,9 +722,30 @@ export function engineSettings({ providers, gpus, gpu_memory, model_idle }: Sett
   };
 }
 
+/** Beyond the times of the settings, how long an orderly stop may take. */
+const STOP_MARGIN_SECONDS = 10;
+
+/** After so long a stop is enforced; the private PostgreSQL stops after it. */
+export function longestStopSeconds({ drain_seconds, grace_seconds }: Settings): number {
+  return drain_seconds + grace_seconds + STOP_MARGIN_SECONDS;
+}
+
 /** The forms of results that the settings choose. */
 export function resultForms({ overlay_opacity, segmentation_type }: Settings): ResultForms {
   return { overlayOpacity: overlay_opacity, segmentationType: segmentation_type };
+}
+
+/**
+ * The settings that decide the form of results, by their variables: nodes that share jobs have the
+ * same.
+ */
+export function resultSettings(config: Settings): Record<string, string> {
+  const { outputs, segmentation_type, overlay_opacity } = config;
+  return {
+    [variableOf("outputs")]: outputs === undefined ? "not set" : [...outputs].sort().join(" "),
+    [variableOf("segmentation_type")]: segmentation_type,
+    [variableOf("overlay_opacity")]: String(overlay_opacity),
+  };
 }
 
 export interface ClientSettings {
@@ -738,14 +760,6 @@ export interface ClientSettings {
 /**
  * The settings of client commands: the server's address, a token, and TLS. Throws ConfigError if
  * one of them is wrong.
-/** Beyond the times of the settings, how long an orderly stop may take. */
-const STOP_MARGIN_SECONDS = 10;
-
-/** After so long a stop is enforced; the private PostgreSQL stops after it. */
-export function longestStopSeconds({ drain_seconds, grace_seconds }: Settings): number {
-  return drain_seconds + grace_seconds + STOP_MARGIN_SECONDS;
-}
-
  */
 export function clientSettings(
   config: Config,
@@ -759,19 +773,6 @@ export function clientSettings(
   const scheme = config.tls_cert === undefined ? "http" : "https";
   const url = environment["RADSERVE_URL"] ?? `${scheme}://127.0.0.1:${config.port}`;
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
-/**
- * The settings that decide the form of results, by their variables: nodes that share jobs have the
- * same.
- */
-export function resultSettings(config: Settings): Record<string, string> {
-  const { outputs, segmentation_type, overlay_opacity } = config;
-  return {
-    [variableOf("outputs")]: outputs === undefined ? "not set" : [...outputs].sort().join(" "),
-    [variableOf("segmentation_type")]: segmentation_type,
-    [variableOf("overlay_opacity")]: String(overlay_opacity),
-  };
-}
-
     throw new ConfigError(
       `RADSERVE_URL: expected an address such as http://127.0.0.1:8500; found ${found(url)}.`,
     );

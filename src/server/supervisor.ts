@@ -83,7 +83,7 @@ class Supervisor {
   #kills = killsForMemory();
   #killsBefore = this.#kills;
   #stopping = false;
-  /** The serving process has said that it does not start with these settings. */
+  /** The serving process has said that it does not start. */
   #refused = false;
   #stoppingSince = 0;
   #lastId = 0;
@@ -225,7 +225,7 @@ class Supervisor {
       tellPeople(message.message);
       this.#stopping = true;
       this.#refused = true;
-      this.#finish(2);
+      this.#finish(message.passing ? 1 : 2);
     }
   }
 
@@ -309,9 +309,7 @@ async function checkedForServing(
         `${key}: expected at least one folder (colon-separated, absolute); found none. ` +
           "Nothing outside these folders is read or written, so there is no default.",
       );
-    await resolveRoots(list, key).catch((error: unknown) => {
-      throw new ConfigError(error instanceof Error ? error.message : key);
-    });
+    await resolveRoots(list, key);
   }
   requireMemory();
   requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");
