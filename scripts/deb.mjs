@@ -4,8 +4,10 @@
  * the state directory.
  */
 import {
+  appendFileSync,
   chmodSync,
   cpSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -26,6 +28,10 @@ const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const { version, description, bugs } = JSON.parse(
   readFileSync(path.join(root, "package.json"), "utf8"),
 );
+
+const CONFIGURATION = "/etc/radserve/radserve.config.json";
+/** A shipped model's manifest says whether the model runs: what an administrator decided stays. */
+const manifestOf = (name) => `/opt/radserve/models/${name}/model.json`;
 
 const runIn = (cwd, program, parameters) =>
   runProgram(program, parameters, { cwd, env: { ...process.env, CXX: "no-compiler" } });
@@ -50,8 +56,29 @@ Description: ${description.split(":")[0]}
  */
 const STOPPED = "/run/radserve-stopped-by-dpkg";
 
+/**
+ * Up to 0.6 manifests were no configuration files. One that nobody changed since makes room for the
+ * new one, about which dpkg would ask otherwise; and the folder of a model that somebody deleted is
+ * marked, since dpkg would take its manifest for new.
+ */
+const preinst = (models) => `#!/bin/sh
+set -e
+[ "$1" = upgrade ] && dpkg --compare-versions "$2" lt 0.7.0 || exit 0
+cd "$DPKG_ROOT/opt/radserve/models" 2> /dev/null || exit 0
+for name in ${models.join(" ")}; do
+  manifest="$name/model.json"
+  if [ ! -e "$manifest" ]; then
+    [ -e ".unchanged-$name" ] || touch ".deleted-$name"
+  elif grep -qsxF "$(md5sum < "$manifest" | cut -c 1-32)  opt/radserve/models/$manifest" \\
+    "$DPKG_ADMINDIR/info/radserve.md5sums"; then
+    mv "$manifest" ".unchanged-$name"
+  fi
+done
+exit 0
+`;
+
 // With dpkg --root nothing is in the place that paths name: DPKG_ROOT goes before each.
-const POSTINST = `#!/bin/sh
+const postinst = (models) => `#!/bin/sh
 set -e
 case "$1" in configure|abort-upgrade) ;; *) exit 0 ;; esac
 if ! grep -q '^radserve:' "$DPKG_ROOT/etc/passwd" 2>/dev/null; then
@@ -66,6 +93,13 @@ for made in 0700:var/lib/radserve 0755:srv/images 0755:srv/results; do
   install -d -m "\${made%%:*}" "$folder"
   [ "\${made#*:}" = srv/images ] || chown "$owner" "$folder"
 done
+# Of a model that was deleted dpkg leaves the manifest out and brings the rest, which would be a model that fails
+cd "$DPKG_ROOT/opt/radserve/models"
+for name in ${models.join(" ")}; do
+  if [ -e ".deleted-$name" ] || [ ! -e "$name/model.json" ]; then rm -rf "$name"; fi
+  rm -f ".deleted-$name" ".unchanged-$name"
+done
+cd /
 # The version of before is named where it was installed before: somebody may have disabled the unit since
 if [ -z "$2" ] && [ -z "$DPKG_ROOT" ] && command -v systemctl > /dev/null; then
   systemctl enable radserve || true
@@ -106,10 +140,15 @@ exit 0
 
 /**
  * What radserve was enabled by goes with its configuration, not before: a package that comes again
- * is enabled as it was.
+ * is enabled as it was. If an upgrade breaks off, the manifests that made room come back.
  */
 const POSTRM = `#!/bin/sh
 set -e
+if [ "$1" = abort-upgrade ]; then
+  for kept in "$DPKG_ROOT"/opt/radserve/models/.unchanged-*; do
+    [ ! -e "$kept" ] || mv "$kept" "\${kept%/*}/\${kept##*/.unchanged-}/model.json"
+  done
+fi
 [ "$1" != purge ] || rm -f "$DPKG_ROOT/etc/systemd/system/multi-user.target.wants/radserve.service"
 exit 0
 `;
@@ -143,15 +182,20 @@ async function fill(stage, work) {
     readFileSync(path.join(root, "deploy/radserve.service"), "utf8"),
   );
   at(
-    "etc/radserve/radserve.config.json",
+    CONFIGURATION.slice(1),
     `${JSON.stringify({ host: "127.0.0.1", input_roots: ["/srv/images"], output_roots: ["/srv/results"] }, null, 2)}\n`,
   );
   mkdirSync(path.join(stage, "usr/share/doc/radserve"), { recursive: true });
   cpSync(path.join(root, "LICENSE"), path.join(stage, "usr/share/doc/radserve/copyright"));
   const stdout = runProgram("du", ["-sk", stage]);
   at("DEBIAN/control", control(stdout.split("\t")[0]));
-  at("DEBIAN/conffiles", "/etc/radserve/radserve.config.json\n");
-  at("DEBIAN/postinst", POSTINST, 0o755);
+  const models = readdirSync(path.join(opt, "models")).filter((name) =>
+    existsSync(path.join(opt, "models", name, "model.json")),
+  );
+  const kept = [CONFIGURATION, ...models.map(manifestOf)];
+  at("DEBIAN/conffiles", kept.map((file) => `${file}\n`).join(""));
+  at("DEBIAN/preinst", preinst(models), 0o755);
+  at("DEBIAN/postinst", postinst(models), 0o755);
   at("DEBIAN/prerm", PRERM, 0o755);
   at("DEBIAN/postrm", POSTRM, 0o755);
 }
@@ -172,7 +216,10 @@ export async function packDebian(target) {
   }
 }
 
-/** The same package under an older version's number, for trying an upgrade; gives its path. */
+/**
+ * The same package under an older version's number, for trying an upgrade; gives its path. As in
+ * 0.6 its manifests are no configuration files, and they have other bytes.
+ */
 export function olderPackage(file, older, target) {
   const work = mkdtempSync(path.join(os.tmpdir(), "radserve-older-"));
   try {
@@ -184,6 +231,10 @@ export function olderPackage(file, older, target) {
         text.replace(/^(Version: |\s*"version": ")[\w.~-]+/m, `$1${older}`),
       );
     }
+    const conffiles = path.join(work, "DEBIAN/conffiles");
+    const [configuration = "", ...manifests] = readFileSync(conffiles, "utf8").trim().split("\n");
+    writeFileSync(conffiles, `${configuration}\n`);
+    for (const name of manifests) appendFileSync(path.join(work, name), "\n");
     const made = path.join(target, `radserve_${older}_amd64.deb`);
     runIn(target, "dpkg-deb", ["--root-owner-group", "-Znone", "--build", work, made]);
     return made;

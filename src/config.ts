@@ -19,7 +19,7 @@ import { MAX_FILE_BYTES } from "./files/descriptor.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
 import { textOfRegularSync } from "./files/regular-file.js";
 import { folderFault } from "./files/usable.js";
-import { ConfigError } from "./base/errors.js";
+import { ConfigError, PassingFault } from "./base/errors.js";
 import { RESULT_FORMS, SEGMENTATION_TYPES, type ResultForms } from "./results/forms.js";
 
 const SIZE = /^(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?$/i;
@@ -301,7 +301,7 @@ const topics = {
       .max(3600)
       .default(30)
       .describe(
-        "On stop, time for accepted requests to finish before they fail with shutting_down",
+        "On stop, time for accepted requests to finish before they fail with shutting_down. What stops the server has to wait longer than this and drain_seconds together: TimeoutStopSec of the unit and stop_grace_period of the compose files are 2 minutes",
       ),
   },
 };
@@ -633,6 +633,20 @@ function environmentOf(options: ConfigOptions): Environment {
   return Object.fromEntries(Object.entries(all).filter(([, text]) => text !== ""));
 }
 
+const OTHERS_READ = 0o004;
+const OTHERS_ENTER = 0o001;
+
+/** A warning where the file holds a password and every user of the machine may read it. */
+function openPassword(file: string, url = ""): string[] {
+  const isSecret = URL.canParse(url) && (new URL(url).password !== "" || /[?&]password=/.test(url));
+  const mode = statSync(file).mode & 0o777;
+  const isReached = (statSync(path.dirname(file)).mode & OTHERS_ENTER) !== 0;
+  if (!isSecret || !isReached || (mode & OTHERS_READ) === 0) return [];
+  return [
+    `${file}: every user of this machine can read the password in database_url (mode ${mode.toString(8)}). Set DATABASE_URL in the server's environment instead (under systemd /etc/radserve/environment, mode 600), or run chmod 640 and give the file the group of the server's user.`,
+  ];
+}
+
 /**
  * Reads and checks all settings. Throws ConfigError naming the key, what was expected, what was
  * found.
@@ -660,6 +674,8 @@ export function loadConfig(options: ConfigOptions = {}): Config {
     });
     throw new ConfigError(lines.join("\n"));
   }
+  if (file !== undefined && !("database_url" in overrides))
+    warnings.push(...openPassword(file, parsed.data.database_url));
   const state_dir = parsed.data.state_dir ?? defaultStateDir(environment);
   return {
     ...parsed.data,
@@ -678,15 +694,16 @@ export function loadConfig(options: ConfigOptions = {}): Config {
 }
 
 /**
- * Throws ConfigError where a folder that somebody named is not there: a share that is not mounted
- * must not become an empty folder, and never a new private key.
+ * Refuses a folder that somebody named and that is not there: a share that is not mounted must not
+ * become an empty folder, and never a new private key.
+ * @throws ConfigError; PassingFault where a share may be missing
  */
 export function requireFolder(folder: string, variable: string): void {
   const found = statSync(folder, { throwIfNoEntry: false });
   if (found?.isDirectory() === true) return;
-  throw new ConfigError(
-    `${variable}: expected a folder at ${folder}; found ${found === undefined ? "nothing" : "a file"}. Create it or mount it.`,
-  );
+  const what = found === undefined ? "nothing" : "a file";
+  const message = `${variable}: expected a folder at ${folder}; found ${what}. Create it or mount it.`;
+  throw found === undefined ? new PassingFault(message) : new ConfigError(message);
 }
 
 /** The options of an engine that the settings ask for. */
@@ -706,9 +723,30 @@ export function engineSettings({ providers, gpus, gpu_memory, model_idle }: Sett
   };
 }
 
+/** Beyond the times of the settings, how long an orderly stop may take. */
+const STOP_MARGIN_SECONDS = 10;
+
+/** After so long a stop is enforced; the private PostgreSQL stops after it. */
+export function longestStopSeconds({ drain_seconds, grace_seconds }: Settings): number {
+  return drain_seconds + grace_seconds + STOP_MARGIN_SECONDS;
+}
+
 /** The forms of results that the settings choose. */
 export function resultForms({ overlay_opacity, segmentation_type }: Settings): ResultForms {
   return { overlayOpacity: overlay_opacity, segmentationType: segmentation_type };
+}
+
+/**
+ * The settings that decide the form of results, by their variables: nodes that share jobs have the
+ * same.
+ */
+export function resultSettings(config: Settings): Record<string, string> {
+  const { outputs, segmentation_type, overlay_opacity } = config;
+  return {
+    [variableOf("outputs")]: outputs === undefined ? "not set" : [...outputs].sort().join(" "),
+    [variableOf("segmentation_type")]: segmentation_type,
+    [variableOf("overlay_opacity")]: String(overlay_opacity),
+  };
 }
 
 export interface ClientSettings {

@@ -6,7 +6,7 @@ import type { JobAction } from "./commands/jobs.js";
 import type { Config } from "./config.js";
 import { CommandLine, several } from "./commands/command-line.js";
 import { FEATURES, checks, interactions, readSettings } from "./features.js";
-import { ConfigError } from "./base/errors.js";
+import { PassingFault } from "./base/errors.js";
 import { VERSION } from "./base/version.js";
 
 // A reader that has had enough (`| head`) ends the command without a word, with the status of
@@ -52,7 +52,7 @@ async function config(): Promise<Config> {
   if (silent !== undefined) {
     // The look at it does not come back, and nobody waits for that
     (await import("./commands/run.js")).endAfterwards();
-    throw new ConfigError(
+    throw new PassingFault(
       `${silent}: expected a folder for settings; its share or disk does not answer. Mount it again, or name another in RADSERVE_STATE_DIR or --config.`,
     );
   }
@@ -75,7 +75,10 @@ waits.`;
  * failed.
  */
 const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
-  serve: { 0: "stopped on request", 1: "failed; the log says why" },
+  serve: {
+    0: "stopped on request",
+    1: "failed, or cannot start as things are now (a share, a disk, a GPU); standard error or the log says why",
+  },
   "audit verify": { 0: "every line is unchanged", 1: "a line was changed or is missing" },
   infer: {
     0: "the results are written; some models may have failed",

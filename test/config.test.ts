@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
@@ -160,6 +160,25 @@ t.test("what is said of a wrong database never quotes it", (t) => {
     '{"database_url": "postgres://u:hunter2@h/d" x}',
   );
   t.notMatch(text({ RADSERVE_CONFIG: "broken.json" }), /hunter2/);
+  t.end();
+});
+
+t.test("a password that every user of the machine can read is warned of", (t) => {
+  const warned = (url: string, file: number, folder: number, more = {}) => {
+    load({}, { database_url: url });
+    chmodSync(path.join(directory, "radserve.config.json"), file);
+    chmodSync(directory, folder);
+    return loadConfig({ environment: { RADSERVE_STATE_DIR: state, ...more }, directory }).warnings;
+  };
+  const url = "postgres://u:hunter2@h/d";
+  const [warning = "", ...others] = warned(url, 0o644, 0o755);
+  t.match(warning, /every user of this machine can read the password .* \(mode 644\)/);
+  t.notMatch(warning, /hunter2/);
+  t.strictSame(others, []);
+  t.equal(warned("postgres:///d?host=h&password=hunter2", 0o644, 0o755).length, 1);
+  t.strictSame(warned(url, 0o640, 0o755), [], "only its group can");
+  t.strictSame(warned(url, 0o644, 0o750), [], "the folder is closed to others");
+  t.strictSame(warned("postgres://u@h/d", 0o644, 0o755), [], "it has no password");
   t.end();
 });
 

@@ -6,7 +6,7 @@
 import os from "node:os";
 import { setImmediate } from "node:timers/promises";
 import { durations } from "../base/durations.js";
-import { ConfigError, errors, RadserveError } from "../base/errors.js";
+import { ConfigError, errors, RadserveError, refusalFor } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { AuditChain, type Timed } from "./chain.js";
@@ -83,7 +83,8 @@ export class Audit {
     } catch (error) {
       if (error instanceof ConfigError) throw error;
       const why = errno(error instanceof RadserveError ? error.cause : error) || "unknown";
-      throw new ConfigError(
+      throw refusalFor(
+        why,
         `RADSERVE_STATE_DIR: expected to write the audit in ${stateDir}; that cannot be done (${why}). Make room on ` +
           "its disk, and let this user write to the folder audit and its files.",
         { cause: error },

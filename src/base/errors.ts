@@ -518,3 +518,22 @@ export function asRadserveError(thrown: unknown): RadserveError {
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
 }
+
+/**
+ * What keeps the server from starting as things are now, although its settings may be right: a
+ * share that is not mounted yet, a full disk, a GPU or a clock that comes later. The command ends
+ * with status 1, after which a unit of systemd tries again.
+ */
+export class PassingFault extends ConfigError {}
+
+/** Room that may come back while the settings stay as they are (errno(3)). */
+export const NO_ROOM: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT"]);
+
+/**
+ * The error of a file that the server cannot do without.
+ * @param why the system's own code: a full or failing disk passes, anything else is for people
+ */
+export const refusalFor = (why: string, message: string, options?: ErrorOptions): ConfigError =>
+  NO_ROOM.has(why) || DISK_FAULTS.has(why)
+    ? new PassingFault(message, options)
+    : new ConfigError(message, options);

@@ -13,6 +13,7 @@ import { clock, codecs, decoder, engine, machine, memory, openFiles } from "./do
 import { models } from "./doctor/models.js";
 import { silentFolders } from "./doctor/silent.js";
 import { bulkDatabase, certificates, port, runningServer, token } from "./doctor/service.js";
+import { unit } from "./doctor/unit.js";
 import { during } from "./activity.js";
 import type { Feature } from "./feature.js";
 import { endAfterwards, print, type ExitStatus } from "./run.js";
@@ -24,7 +25,7 @@ function configuration(config: Config): Diagnosis[] {
     shared(good("work", `role ${role}, models on ${providers.join(" and ")}, ${threads} threads`)),
     good("configuration", config.file ?? "environment and defaults only"),
     ...config.warnings.map((warning) =>
-      bad("settings", warning, "Correct the name, or remove what means nothing."),
+      bad("settings", warning, "Correct what it names, or remove what means nothing."),
     ),
   ];
 }
@@ -49,7 +50,7 @@ async function everything(given: Config, features: readonly Feature[]): Promise<
     reading(needed, () => inTime(name, checked(name, look, fix), durations.commandAnswer), [
       bad(name, "not looked at, because a folder does not answer", "Mend the folder first."),
     ]);
-  const [ofFolders, ofToken, ofCertificate, ofFeature, ofPort, ofDatabase, ofServer] =
+  const [ofFolders, ofToken, ofCertificate, ofFeature, ofPort, ofDatabase, ofServer, ofUnit] =
     await Promise.all([
       asked("folders", () => folders(config, given)),
       asked("token", () => token(config, found.keys), {
@@ -60,6 +61,7 @@ async function everything(given: Config, features: readonly Feature[]): Promise<
       asked("port", () => port(config)),
       asked("bulk database", () => bulkDatabase(config, features)),
       asked("server", () => runningServer(config)),
+      asked("unit", () => unit(config), { needed: [] }),
     ]);
   const started = await engine(config);
   const onCpu = started.works || config.providers.includes("cuda");
@@ -88,6 +90,7 @@ async function everything(given: Config, features: readonly Feature[]): Promise<
     ...ofPort,
     ...ofDatabase,
     ...ofServer,
+    ...ofUnit,
     clock(newest.at(-1) ?? ""),
   ];
 }

@@ -44,11 +44,12 @@ function nodesTable(nodes: readonly Node[]): string {
 const rootOf = ({ side, number, mark, usable, empty }: Node["roots"][number]): string =>
   `${side} root ${number}: ${!usable ? "cannot be used" : mark !== null ? `mark ${mark}` : empty ? "empty" : "without a mark"}`;
 
-/** What one node has, a line for each model and root. */
-function ofNode({ name, models, roots }: Node): string[] {
+/** What one node has, a line for each model, root and setting. */
+function ofNode({ name, models, roots, settings }: Node): string[] {
   return [
     ...Object.entries(models).map(([model, of]) => `${name}\tmodel ${model}\t${shownModel(of)}`),
     ...roots.map((root) => `${name}\t${rootOf(root)}`),
+    ...Object.entries(settings).map(([setting, value]) => `${name}\tsetting ${setting}\t${value}`),
   ];
 }
 

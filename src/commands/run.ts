@@ -2,11 +2,11 @@
 import { z } from "zod";
 import { leave } from "../addon/confine.js";
 import { clearActivity } from "./activity.js";
-import { ConfigError, asRadserveError, type RadserveError } from "../base/errors.js";
+import { ConfigError, PassingFault, asRadserveError, type RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog } from "../base/fault.js";
 import { harmless } from "../base/harmless.js";
-import { REFUSED } from "../files/path-judgement.js";
+import { READ_ONLY_REMEDY, REFUSED } from "../files/path-judgement.js";
 
 /**
  * 0: done; 1: failed, and standard error says why; 2: wrongly called, configured or refused; 130:
@@ -43,7 +43,7 @@ async function tellEnd(command: () => Promise<number>, json: boolean): Promise<v
     const refused = thrown instanceof ConfigError ? thrown.message : unusable(thrown);
     if (refused !== undefined) {
       process.stderr.write(`${harmless(refused)}\n`);
-      process.exitCode = 2;
+      process.exitCode = thrown instanceof PassingFault ? 1 : 2;
       return;
     }
     printError(asRadserveError(thrown), json);
@@ -65,6 +65,8 @@ function unusable(thrown: unknown): string | undefined {
   if (path === undefined) return undefined;
   if (ABSENT.has(why))
     return `Expected a file at ${path}, or a folder to write it into; found none (${why}). Check the path.`;
+  if (why === "EROFS")
+    return `Expected to be able to write to ${path}; its file system is mounted read-only (EROFS). ${READ_ONLY_REMEDY}`;
   return `Expected to be allowed to use ${path}; found ${why}. Run this as its owner, or as the user that the server runs as.`;
 }
 

@@ -10,7 +10,7 @@ import type { Duplex } from "node:stream";
 import type { Socket } from "node:net";
 import type tls from "node:tls";
 import { durations } from "../base/durations.js";
-import { ConfigError } from "../base/errors.js";
+import { ConfigError, PassingFault } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { endsOf } from "../base/networks.js";
@@ -186,7 +186,7 @@ export async function readCertificates(
   };
 }
 
-/** Throws ConfigError where the time of certificates is over, or has not come. */
+/** Throws PassingFault where the time of certificates is over, or has not come: clocks are set. */
 export function refuseOutOfDate({ validities }: Certificates): void {
   for (const { name, from, until } of validities) {
     if (from <= Date.now() && Date.now() < until) continue;
@@ -194,7 +194,7 @@ export function refuseOutOfDate({ validities }: Certificates): void {
       until <= Date.now()
         ? `expired on ${dateOf(until)}`
         : `begins on ${new Date(from).toISOString()}`;
-    throw new ConfigError(
+    throw new PassingFault(
       `${name}: expected a certificate that is valid now; it ${when}. Put another one there.`,
     );
   }

@@ -23,6 +23,10 @@ export const FORBIDDEN = new Set(["EACCES", "EPERM"]);
  */
 export const REFUSED = new Set([...FORBIDDEN, "EROFS"]);
 
+/** What to do about EROFS: a unit of systemd makes read-only what it does not name. */
+export const READ_ONLY_REMEDY =
+  "A systemd unit has to name it in ReadWritePaths=; otherwise mount it writable.";
+
 export type PathSide = "input" | "output";
 
 export function notAllowed(side: PathSide, roots: readonly Root[] | undefined): RadserveError {

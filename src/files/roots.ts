@@ -3,6 +3,7 @@ import { lstat, realpath, stat } from "node:fs/promises";
 import path from "node:path";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { errno } from "../base/errno.js";
+import { ConfigError, PassingFault } from "../base/errors.js";
 import * as disk from "./disk.js";
 
 /**
@@ -138,18 +139,21 @@ export function isUnmounted(realPath: string, dev: number): boolean {
 export const isUnmountedNow = async (realPath: string): Promise<boolean> =>
   isUnmounted(realPath, (await disk.stat(realPath)).dev);
 
-/** The real paths of configured roots. Throws an Error that names the folder and the setting. */
+/**
+ * The real paths of configured roots.
+ * @throws ConfigError naming the folder and the setting; PassingFault where a share may be missing
+ */
 export async function resolveRoots(roots: readonly string[], setting: string): Promise<string[]> {
   return Promise.all(
     roots.map(async (root) => {
       const found = await stat(root).catch((error: unknown) => errno(error));
       if (typeof found === "string")
-        throw new Error(
+        throw new PassingFault(
           `${setting}: expected a folder at ${root}; it cannot be opened (${found}). Create it or mount it.` +
             (root.includes(",/") ? " In the environment several are separated by a colon." : ""),
         );
       if (!found.isDirectory())
-        throw new Error(`${setting}: expected a folder at ${root}; found a file.`);
+        throw new ConfigError(`${setting}: expected a folder at ${root}; found a file.`);
       return realpath(root);
     }),
   );

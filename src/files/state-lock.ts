@@ -17,7 +17,7 @@ import {
 import os from "node:os";
 import path from "node:path";
 import { z } from "zod";
-import { ConfigError } from "../base/errors.js";
+import { ConfigError, NO_ROOM, PassingFault, refusalFor } from "../base/errors.js";
 import { errno, tried } from "../base/errno.js";
 import { storedJson } from "../base/stored-json.js";
 import { lockDescriptor } from "./descriptor-lock.js";
@@ -69,8 +69,9 @@ export function makeStateDirectory(directory: string): void {
     makeUsable(directory, 0o700);
   } catch (error) {
     // There may be room again while it serves.
-    if (errno(error) === "ENOSPC" || errno(error) === "EDQUOT") return;
-    throw new ConfigError(
+    if (NO_ROOM.has(errno(error))) return;
+    throw refusalFor(
+      errno(error),
       `RADSERVE_STATE_DIR: expected a folder at ${directory} that this user may make and write to; found otherwise ` +
         `(${errno(error) || "unknown"}). Name another, or give this user the right to it.`,
     );
@@ -84,7 +85,8 @@ export function makeStateDirectory(directory: string): void {
 function openLock(directory: string): number {
   const file = lockFile(directory);
   const refused = (found: string) =>
-    new ConfigError(
+    refusalFor(
+      found,
       `RADSERVE_STATE_DIR: expected the lock ${file} to be a file that this user may write to; found ${found}. ` +
         "Stop what uses the directory, and remove the lock; or name another directory.",
     );
@@ -98,7 +100,12 @@ function openLock(directory: string): number {
     return openSync(file, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
   } catch (error) {
     if (error instanceof ConfigError) throw error;
-    throw refused(errno(error) || "otherwise");
+    const why = errno(error);
+    if (NO_ROOM.has(why))
+      throw new PassingFault(
+        `RADSERVE_STATE_DIR: expected room for the lock ${file}; its disk is full, or the quota is used up (${why}). Make room there.`,
+      );
+    throw refused(why || "otherwise");
   }
 }
 

@@ -88,7 +88,7 @@ async function nodesOf(pool: Pool, jobId: string | null): Promise<JobDetails["no
   const { rows } = await pool.query<Omit<NodeState, Times> & Record<Times, Date>>(
     `select b.name, b.box as id, b.id as instance, b.address, b.release,
        b.beat_at > now() - make_interval(secs => $2) as alive, b.works, b.ready,
-       b.beat_at as seen_at, b.entered_at, b.clock_offset_ms, b.models, b.keys, b.result_keys, b.roots,
+       b.beat_at as seen_at, b.entered_at, b.clock_offset_ms, b.models, b.keys, b.result_keys, b.roots, b.settings,
        (select count(*)::int from radserve.item i
         where i.job_id = $1 and i.state = 'running' and i.owner = b.id) as running
      from radserve.instance b order by b.name, b.box, b.beat_at`,

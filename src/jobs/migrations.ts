@@ -155,6 +155,8 @@ const MIGRATIONS = [
    )`,
   // When a job of which nothing was done got other pins, on which node, and those of before.
   "alter table radserve.job add column pinned_anew jsonb not null default '[]'",
+  // Settings by which nodes are compared, too.
+  "alter table radserve.instance add column settings jsonb not null default '{}'",
 ];
 
 /** A change of the tables may read all of them; no network is that slow. */

@@ -67,7 +67,18 @@ export interface NodeFacts {
   keys: string[];
   result_keys: string[];
   roots: SeenRoot[];
+  /** By their variables: those that decide the form of results. */
+  settings: Record<string, string>;
 }
+
+/** What a node has of which nothing is known yet. */
+export const NO_FACTS: NodeFacts = {
+  models: {},
+  keys: [],
+  result_keys: [],
+  roots: [],
+  settings: {},
+};
 
 /** The parts that the scanner and the runner of this node share. */
 export interface NodeContext {
@@ -97,14 +108,14 @@ export function enter(
   pool: Pool,
   instance: Instance,
   ready: boolean,
-  facts: NodeFacts = { models: {}, keys: [], result_keys: [], roots: [] },
+  facts: NodeFacts = NO_FACTS,
 ): Promise<FreedItem[]> {
   const { id, node, name, process, works, place, release, address } = instance;
   return transaction(pool, async (client) => {
     await client.query(
       `insert into radserve.instance (id, box, process, works, ready, name, place, release, address, entered_at,
-         models, keys, result_keys, roots)
-       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp(), $10, $11, $12, $13)`,
+         models, keys, result_keys, roots, settings)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp(), $10, $11, $12, $13, $14)`,
       [
         id,
         node,
@@ -119,6 +130,7 @@ export function enter(
         facts.keys,
         facts.result_keys,
         JSON.stringify(facts.roots),
+        facts.settings,
       ],
     );
     const { afterCrash, afterMemory } = instance;
@@ -157,7 +169,7 @@ export async function beat(
   const { rows } = await pool.query<{ at: number }>(
     `update radserve.instance set beat_at = now(), ready = $2, models = coalesce($3, models),
        keys = coalesce($4, keys), result_keys = coalesce($5, result_keys), roots = coalesce($6, roots),
-       clock_offset_ms = coalesce($7, clock_offset_ms)
+       clock_offset_ms = coalesce($7, clock_offset_ms), settings = coalesce($8, settings)
      where id = $1 returning (extract(epoch from clock_timestamp()) * 1000)::float8 as at`,
     [
       instance.id,
@@ -167,6 +179,7 @@ export async function beat(
       facts?.result_keys,
       facts && JSON.stringify(facts.roots),
       clockOffset,
+      facts?.settings,
     ],
   );
   return rows[0]?.at;

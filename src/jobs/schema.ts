@@ -196,6 +196,9 @@ export const nodeSchema = z.object({
       }),
     )
     .describe("Its roots as they look there; never a path"),
+  settings: z
+    .record(z.string(), z.string())
+    .describe("Its settings that decide the form of results, by their variables"),
   running: count.describe("Images of this job"),
 });
 export type NodeState = z.infer<typeof nodeSchema>;

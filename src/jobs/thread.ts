@@ -33,7 +33,7 @@ import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
 import { allNodes } from "./job-details.js";
-import type { NodeFacts } from "./nodes.js";
+import { NO_FACTS } from "./nodes.js";
 import { pinsFor } from "./pins.js";
 
 const options = workerData as BulkThreadOptions;
@@ -106,7 +106,7 @@ let models: Promise<KnownModels>;
 let resolveModels: (known: KnownModels) => void;
 models = new Promise((resolve) => (resolveModels = resolve));
 let modelsReady = false;
-let facts: NodeFacts = { models: {}, keys: [], result_keys: [], roots: [] };
+let facts = NO_FACTS;
 
 const state: { parts?: BulkParts; fault?: unknown; stopped: boolean } = { stopped: false };
 const troubles = new DatabaseTroubles();

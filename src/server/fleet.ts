@@ -44,6 +44,9 @@ function apart(nodes: readonly FleetNode[], text: (node: FleetNode) => string): 
 const modelNames = (nodes: readonly FleetNode[]): string[] =>
   [...new Set(nodes.flatMap(({ models }) => Object.keys(models)))].sort();
 
+const settingNames = (nodes: readonly FleetNode[]): string[] =>
+  [...new Set(nodes.flatMap(({ settings }) => Object.keys(settings)))].sort();
+
 const rootNames = (nodes: readonly FleetNode[]): string[] =>
   [
     ...new Set(nodes.flatMap(({ roots }) => roots.map(({ side, number }) => `${side} ${number}`))),
@@ -61,6 +64,7 @@ export function differences(all: readonly FleetNode[]): Condition[] {
   const nodes = all.filter(isLive);
   const loaded = nodes.filter(({ ready }) => ready);
   const looked = nodes.filter(({ roots }) => roots.length > 0);
+  const set = nodes.filter(({ settings }) => Object.keys(settings).length > 0);
   const ids = (some: readonly string[]) =>
     some.length === 0 ? "none" : [...some].sort().join(" ");
   const things: [what: string, of: FleetNode[], text: (node: FleetNode) => string][] = [
@@ -79,6 +83,11 @@ export function differences(all: readonly FleetNode[]): Condition[] {
       name.replace(" ", " root "),
       looked,
       (node) => rootText(node, name),
+    ]),
+    ...settingNames(set).map((name): (typeof things)[number] => [
+      `setting ${name}`,
+      set,
+      ({ settings }) => settings[name] ?? "unknown",
     ]),
   ];
   return things.flatMap(([what, compared, text]) => {

@@ -1,6 +1,6 @@
 /** What inference runs on in a server: the engine, the models, and the worker threads. */
 import type { Audit } from "../audit/audit.js";
-import { ConfigError } from "../base/errors.js";
+import { PassingFault } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { usualMemory } from "../base/memory-limits.js";
 import { within } from "../base/waiting.js";
@@ -42,7 +42,7 @@ export class InferenceService {
   readonly #idleLook: NodeJS.Timeout;
 
   /**
-   * @throws ConfigError if the engine cannot be started, or cannot use the GPU that it was told to
+   * @throws PassingFault if the engine cannot be started, or cannot use the GPU that it was told to
    * use
    */
   constructor({ config, audit, log, resultParts, sending, fatal, loading }: InferenceOptions) {
@@ -109,7 +109,7 @@ export class InferenceService {
 }
 
 /**
- * Throws ConfigError if the engine cannot be started, or cannot use the GPU that it was told to
+ * Throws PassingFault if the engine cannot be started, or cannot use the GPU that it was told to
  * use.
  */
 function startedEngine(config: Config, log: Logger): StartedEngine {
@@ -117,7 +117,8 @@ function startedEngine(config: Config, log: Logger): StartedEngine {
   try {
     started = startEngine(config);
   } catch (error) {
-    throw new ConfigError(
+    // The driver of a GPU may come up after this
+    throw new PassingFault(
       error instanceof Error ? error.message : "The engine cannot be started.",
       {
         cause: error,

@@ -5,7 +5,7 @@
 import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { durations } from "../base/durations.js";
-import { ConfigError } from "../base/errors.js";
+import { ConfigError, refusalFor } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import {
   createKey,
@@ -16,7 +16,7 @@ import {
   type FoundKeys,
   type Key,
 } from "../files/key-file.js";
-import { REFUSED } from "../files/path-judgement.js";
+import { READ_ONLY_REMEDY } from "../files/path-judgement.js";
 import { resultKeysIn } from "../results/receipt/seal.js";
 import { Revocations } from "./revocations.js";
 import { revokedIn } from "./token-records.js";
@@ -33,35 +33,45 @@ function firstOf(folder: string, { keys: [first], problems }: FoundKeys): Key {
   );
 }
 
-/**
- * The first key of a folder, made if the folder has no key file at all. Throws ConfigError if all
- * of its files are bad.
- */
-export async function firstKey(
-  folder: string,
-): Promise<{ key: Key; isNew: boolean; problems: readonly string[] }> {
-  const found = readKeys(folder);
-  const isNew = found.keys.length === 0 && found.problems.length === 0;
-  const key = isNew ? await createKey(folder) : firstOf(folder, found);
-  return { key, isNew, problems: found.problems };
+interface FirstKey {
+  key: Key;
+  isNew: boolean;
+  problems: readonly string[];
 }
 
 /**
- * The first key of results, made if there is none. Throws ConfigError where it cannot be made, or
- * all of its files are bad.
+ * @param what the key is of
+ * @param command makes one by hand
  */
-export async function firstResultKey(keysDir: string): ReturnType<typeof firstKey> {
-  const folder = resultKeysIn(keysDir);
+async function firstIn(folder: string, what: string, command: string): Promise<FirstKey> {
+  const found = readKeys(folder);
+  const isNew = found.keys.length === 0 && found.problems.length === 0;
   try {
-    return await firstKey(folder);
+    const key = isNew ? await createKey(folder) : firstOf(folder, found);
+    return { key, isNew, problems: found.problems };
   } catch (error) {
-    if (error instanceof ConfigError || !REFUSED.has(errno(error))) throw error;
-    throw new ConfigError(
-      `Expected a key of results in ${folder}, or permission to make one; found none (${errno(error)}). ` +
-        "Run radserve key new --results where that folder can be written.",
+    const why = errno(error);
+    if (error instanceof ConfigError || why === "") throw error;
+    const unit = why === "EROFS" ? ` ${READ_ONLY_REMEDY}` : "";
+    throw refusalFor(
+      why,
+      `Expected a key of ${what} in ${folder}, or to be able to make one; found none (${why}). ` +
+        `Run ${command} where that folder can be written.${unit}`,
+      { cause: error },
     );
   }
 }
+
+/**
+ * The first key of tokens, made if the folder has no key file at all.
+ * @throws ConfigError where it cannot be made, or all files are bad
+ */
+export const firstKey = (keysDir: string): Promise<FirstKey> =>
+  firstIn(keysDir, "tokens", "radserve key new");
+
+/** The same for results. */
+export const firstResultKey = (keysDir: string): Promise<FirstKey> =>
+  firstIn(resultKeysIn(keysDir), "results", "radserve key new --results");
 
 export interface Keyring {
   keys(): readonly Key[];

@@ -1,7 +1,7 @@
 /** The one place that listens: for `radserve serve`, and for the look of `radserve doctor`. */
 import type net from "node:net";
 import type { Config } from "../config.js";
-import { ConfigError } from "../base/errors.js";
+import { ConfigError, PassingFault } from "../base/errors.js";
 
 export type ListenAddress = Pick<Config, "host" | "port">;
 
@@ -20,6 +20,9 @@ function whyNotListening(
   return `${names.host}: expected an address or a name of this machine; found ${host}, where it cannot listen (${code}).`;
 }
 
+/** Another program may end, and the address of a network come up. */
+const LATER: ReadonlySet<string> = new Set(["EADDRINUSE", "EADDRNOTAVAIL"]);
+
 /** Listens where the settings say. Throws ConfigError that names the setting and why it cannot. */
 export function listen(
   server: net.Server,
@@ -28,7 +31,9 @@ export function listen(
 ): Promise<net.AddressInfo> {
   return new Promise((resolve, reject) => {
     server.once("error", (error: Error & { code?: string }) => {
-      reject(new ConfigError(whyNotListening(error.code ?? error.message, config, names)));
+      const code = error.code ?? error.message;
+      const Refusal = LATER.has(code) ? PassingFault : ConfigError;
+      reject(new Refusal(whyNotListening(code, config, names)));
     });
     server.listen({ port: config.port, host: config.host, backlog: 1024 }, () => {
       const address = server.address();

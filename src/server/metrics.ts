@@ -7,10 +7,11 @@ import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom
 import type { BulkService } from "../jobs/service.js";
 import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
 import type { InferencePool } from "../inference/worker-pool.js";
-import type { ModelEntry } from "../models/entry.js";
+import { missingOf, type ModelEntry } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";
 import type { Expiry } from "../files/certificates.js";
 import type { Connections } from "./connections.js";
+import { healthOf } from "./model-list.js";
 
 type Labels = Record<string, string>;
 export type MetricSample = readonly [labels: Labels, value: number | EngineHistogram];
@@ -101,6 +102,8 @@ export interface MetricSources {
   connections: Pick<Connections, "count" | "refusals">;
   certificates: () => readonly Expiry[];
   models: Parameters<typeof withoutEntry>[0] & { entries: readonly ModelEntry[] };
+  /** Why models could not come back from idling, by the engine's numbers. */
+  missing: () => ReadonlyMap<number, string>;
   bulk: Pick<BulkService, "figures">;
   /** Those of features that have started. */
   features: readonly ReadMetric[];
@@ -112,6 +115,7 @@ function serverMetrics({
   connections,
   certificates,
   models,
+  missing,
   bulk,
 }: MetricSources): ReadMetric[] {
   return [
@@ -161,15 +165,23 @@ function serverMetrics({
     counter("radserve_bulk_items_total", "Images of bulk jobs that ended in this process", () =>
       Object.entries(bulk.figures.ended).map(([state, count]) => [{ state }, count]),
     ),
-    gauge("radserve_model_ready", "1 if the model can be used", () => [
-      ...models.entries.map(
-        ({ name, version, state }) =>
-          [{ model: name, version, state }, state === "ready" ? 1 : 0] as const,
-      ),
-      ...withoutEntry(models).map(
-        ({ name }) => [{ model: name, version: "", state: "failed" }, 0] as const,
-      ),
-    ]),
+    gauge(
+      "radserve_model_ready",
+      "1 if the model can be used; a model with release off has none, since nobody waits for it",
+      () => {
+        const away = missing();
+        const loaded = models.entries.map((entry) => {
+          const { name: model, version } = entry;
+          return { model, version, state: healthOf(entry, missingOf(entry, away)).health };
+        });
+        const unreadable = withoutEntry(models).map(
+          ({ name: model }) => ({ model, version: "", state: "failed" }) as const,
+        );
+        return [...loaded, ...unreadable]
+          .filter(({ state }) => state !== "off")
+          .map((labels) => [labels, Number(labels.state === "ready")] as const);
+      },
+    ),
   ];
 }
 

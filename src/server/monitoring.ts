@@ -2,7 +2,7 @@
 import type { Audit } from "../audit/audit.js";
 import type { RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
-import type { Config } from "../config.js";
+import { resultSettings, type Config } from "../config.js";
 import type { WatchedCertificates } from "../files/certificates.js";
 import type { BulkService } from "../jobs/service.js";
 import { identitiesOf } from "../models/identity.js";
@@ -59,6 +59,7 @@ export class Monitoring {
       pool,
       connections,
       models,
+      missing: () => engine.missing(),
       bulk: jobs,
       certificates: () => certificates?.expiries ?? [],
       features: features.all.flatMap((running) => running.metrics ?? []),
@@ -88,7 +89,7 @@ export class Monitoring {
 
   /** Looks at roots and keys, and tells the other nodes. */
   async #look(): Promise<void> {
-    const { keyring, jobs } = this.watched;
+    const { config, keyring, jobs } = this.watched;
     await this.#shares.look();
     await this.#makeFirstKeys();
     this.#resultKeys = await resultKeyIds();
@@ -96,6 +97,7 @@ export class Monitoring {
       keys: keyring.keys().map(({ kid }) => kid),
       result_keys: this.#resultKeys,
       roots: this.#shares.seen(),
+      settings: resultSettings(config),
     });
   }
 

@@ -33,5 +33,5 @@ export type FromServing =
   | { type: "memory"; running: RunningWork | undefined }
   /** The supervisor takes no more connections. */
   | { type: "closing" }
-  /** A setting or a library is wrong: starting again would not help. */
-  | { type: "unusable"; message: string };
+  /** It does not start. @param passing not for its settings: it may start later as they are */
+  | { type: "unusable"; message: string; passing: boolean };

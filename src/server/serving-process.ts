@@ -4,6 +4,7 @@
  */
 import { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
+import { ConfigError, PassingFault } from "../base/errors.js";
 import { createLog, faultForLog, logLast, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { Config } from "../config.js";
@@ -206,9 +207,11 @@ export function serveUnderSupervisor(features: () => Promise<readonly ServingFea
       void tell({ type: "open" });
     } catch (error) {
       if (!(error instanceof Error)) throw error;
+      const passing = !(error instanceof ConfigError) || error instanceof PassingFault;
+      process.exitCode = passing ? 1 : 2;
+      const { message } = error;
       // Threads of a half-started engine would keep the process.
-      process.exitCode = 2;
-      void tell({ type: "unusable", message: error.message }).then(() => process.exit());
+      void tell({ type: "unusable", message, passing }).then(() => process.exit());
     }
   };
   process.on("message", (message: ToServing, handle: unknown) => {

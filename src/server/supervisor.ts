@@ -6,7 +6,7 @@
 import type { ChildProcess } from "node:child_process";
 import net from "node:net";
 import os from "node:os";
-import { requireFolder, type Config } from "../config.js";
+import { longestStopSeconds, requireFolder, type Config } from "../config.js";
 import type { CheckSettings } from "./feature.js";
 import { backOff, type BackOff } from "../base/back-off.js";
 import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
@@ -51,8 +51,6 @@ const MOST_FAILED_STARTS = 5;
 const ROOM: ConnectionLimits = { max_connections: 4096, max_connections_per_address: 1024 };
 /** How often it is looked how many processes the system has ended for memory. */
 const KILLS_LOOK_MS = 1_000;
-/** Beyond the times of the settings, how long an orderly stop may take before it is enforced. */
-const STOP_MARGIN_MS = 10_000;
 
 /**
  * Ctrl-C under npm arrives twice, from the terminal and from npm: what comes so soon is the same.
@@ -85,7 +83,7 @@ class Supervisor {
   #kills = killsForMemory();
   #killsBefore = this.#kills;
   #stopping = false;
-  /** The serving process has said that it does not start with these settings. */
+  /** The serving process has said that it does not start. */
   #refused = false;
   #stoppingSince = 0;
   #lastId = 0;
@@ -175,8 +173,7 @@ class Supervisor {
       return;
     }
     this.#tell({ type: "stop" });
-    const { drain_seconds: drain, grace_seconds: grace } = this.config;
-    const limit = (drain + grace) * 1000 + STOP_MARGIN_MS;
+    const limit = longestStopSeconds(this.config) * 1000;
     setTimeout(() => this.#child?.kill("SIGKILL"), limit).unref();
   }
 
@@ -228,7 +225,7 @@ class Supervisor {
       tellPeople(message.message);
       this.#stopping = true;
       this.#refused = true;
-      this.#finish(2);
+      this.#finish(message.passing ? 1 : 2);
     }
   }
 
@@ -312,9 +309,7 @@ async function checkedForServing(
         `${key}: expected at least one folder (colon-separated, absolute); found none. ` +
           "Nothing outside these folders is read or written, so there is no default.",
       );
-    await resolveRoots(list, key).catch((error: unknown) => {
-      throw new ConfigError(error instanceof Error ? error.message : key);
-    });
+    await resolveRoots(list, key);
   }
   requireMemory();
   requireFolder(config.models_dir, "RADSERVE_MODELS_DIR");

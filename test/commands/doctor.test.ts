@@ -17,6 +17,7 @@ import net from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { shared } from "../../src/commands/doctor/finding.js";
+import { unit } from "../../src/commands/doctor/unit.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { TestCa } from "../support/certificates.js";
@@ -24,7 +25,15 @@ import { asNobody, Doctor, set, type Finding, type Planted } from "../support/do
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { databaseUrl, sharedDatabase } from "../support/postgres.js";
 import { AS_0_6_LEAVES_THEM } from "../support/tables.js";
-import { expiredToken, freePort, radserve, root, type Place } from "../support/server.js";
+import {
+  configOf,
+  expiredToken,
+  freePort,
+  makePlace,
+  radserve,
+  root,
+  type Place,
+} from "../support/server.js";
 
 const main = path.join(root, "dist/src/main.js");
 
@@ -81,6 +90,15 @@ async function listener(t: Test): Promise<number> {
 
 function tls(place: Place, cert: string, key: string): void {
   Object.assign(place.environment, { RADSERVE_TLS_CERT: cert, RADSERVE_TLS_KEY: key });
+}
+
+/** A systemctl that says this of the unit. */
+function plantUnit({ directory, environment }: Place, ...lines: string[]): void {
+  const file = path.join(directory, "bin", "systemctl");
+  mkdirSync(path.dirname(file));
+  writeFileSync(file, `#!/bin/sh\nprintf '%s\\n' ${lines.map((line) => `'${line}'`).join(" ")}\n`);
+  chmodSync(file, 0o755);
+  environment["PATH"] = `${path.dirname(file)}:${process.env["PATH"]}`;
 }
 
 /** The authority's folder is its own account's alone. */
@@ -612,7 +630,17 @@ const PLANTED: Planted[] = [
     plant: set("RADSERVE_OUTPUT_ROOT", "/srv"),
     finding: "settings",
     found: /RADSERVE_OUTPUT_ROOT means nothing here; the nearest known is RADSERVE_OUTPUT_ROOTS/,
-    fix: /Correct the name/,
+    fix: /Correct what it names/,
+  },
+  {
+    fault: "a unit that is killed before the grace time is over",
+    plant: (place) => {
+      place.environment["RADSERVE_GRACE_SECONDS"] = "120";
+      plantUnit(place, "LoadState=loaded", "TimeoutStopUSec=2min 5s");
+    },
+    finding: "unit",
+    found: /^systemd kills the server 2min 5s after a stop began, and the settings allow 130 s/,
+    fix: /systemctl edit radserve, and set TimeoutStopSec=190/,
   },
 ];
 
@@ -634,6 +662,27 @@ t.test("nothing is found where nothing was planted", { skip: needs(ADDON) }, asy
 });
 
 doctor.plantEach(PLANTED);
+
+t.test("what systemd waits for a stop is read as systemd writes it", async (t) => {
+  const place = makePlace({ RADSERVE_GRACE_SECONDS: "110" });
+  t.teardown(() => place.remove());
+  const unitOf = async (...lines: string[]) => {
+    rmSync(path.join(place.directory, "bin"), { recursive: true, force: true });
+    plantUnit(place, ...lines);
+    const [before, now] = [process.env["PATH"], place.environment["PATH"]];
+    process.env["PATH"] = now;
+    try {
+      return await unit(configOf(place));
+    } finally {
+      process.env["PATH"] = before;
+    }
+  };
+  for (const span of ["2min", "infinity", "1h 30min", "1d"])
+    t.match(await unitOf("LoadState=loaded", `TimeoutStopUSec=${span}`), [{ ok: true }], span);
+  for (const span of ["1min 59.9s", "90s", "500ms"])
+    t.match(await unitOf("LoadState=loaded", `TimeoutStopUSec=${span}`), [{ ok: false }], span);
+  t.strictSame(await unitOf("LoadState=not-found", "TimeoutStopUSec=1min 30s"), []);
+});
 
 t.test("the ports of the server itself are not taken", { skip: needs(ADDON) }, async (t) => {
   const { startServer } = await import("../support/server.js");

@@ -5,6 +5,7 @@ import t from "tap";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelListSchema } from "../../src/server/model-list.js";
 import { hashFile } from "../../src/files/durable-files.js";
+import { copyModel } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { endless, foldsForLong } from "../support/endless.js";
@@ -44,6 +45,7 @@ t.test(
   async (t) => {
     const place = bulkPlace(t);
     const models = place.environment["RADSERVE_MODELS_DIR"]!;
+    copyModel(models, "ct-tissue", "off", (manifest) => (manifest.release = "off"));
     symlinkSync("lost", path.join(models, "lost"));
     const server = await startServer(place);
     t.teardown(() => server.stop());
@@ -72,9 +74,14 @@ t.test(
     t.match(modelListSchema.parse(JSON.parse((await get("/models")).text)).problems, [
       { name: "lost", required: true, error: { message: new RegExp(why) } },
     ]);
-    t.match(
-      (await get("/metrics")).text,
-      'radserve_model_ready{model="lost",version="",state="failed"} 0',
+    const figures = (await get("/metrics")).text;
+    t.strictSame(
+      figures.match(/^radserve_model_ready.*$/gm),
+      [
+        'radserve_model_ready{model="ct-tissue",version="1.0.0",state="ready"} 1',
+        'radserve_model_ready{model="lost",version="",state="failed"} 0',
+      ],
+      "the model that is off wakes nobody",
     );
     const asked = await server.post("/single_inference", {
       input_image_path: path.join(place.input, "image.png"),
@@ -308,6 +315,10 @@ t.test(
     t.equal(refused.status, 503);
     t.match(refused.body.message, /expected model\.onnx with the sha256 [0-9a-f]{64}/);
     t.match(await listed(), { health: "failed", error: { message: /model\.onnx/ } });
+    t.match(
+      (await get("/metrics")).text,
+      'radserve_model_ready{model="ct-tissue",version="1.0.0",state="failed"} 0',
+    );
     const ready = await get("/health/ready");
     t.equal(ready.status, 503);
     t.match(JSON.parse(ready.text), {

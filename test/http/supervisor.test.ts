@@ -341,6 +341,26 @@ t.test("an idle connection does not hold up the stop, and the port is free after
   await t.rejects(fetch(`${server.url}/health/live`));
 });
 
+t.test("what may pass ends with status 1, so that a unit tries again", async (t) => {
+  const late: [string, (place: Place) => void][] = [
+    ["RADSERVE_OUTPUT_ROOTS", ({ environment }) => (environment["RADSERVE_OUTPUT_ROOTS"] = "/no")],
+    ["RADSERVE_MODELS_DIR", ({ environment }) => (environment["RADSERVE_MODELS_DIR"] = "/no")],
+    ["RADSERVE_KEYS_DIR", ({ environment }) => (environment["RADSERVE_KEYS_DIR"] = "/no")],
+    ["RADSERVE_HOST", ({ environment }) => (environment["RADSERVE_HOST"] = "192.0.2.7")],
+  ];
+  for (const [setting, spoil] of late) {
+    const place = makePlace();
+    t.teardown(() => place.remove());
+    spoil(place);
+    const { status, stderr } = await radserve(place, "serve");
+    t.equal(status, 1, setting);
+    t.match(stderr, new RegExp(`^${setting}: `));
+  }
+  const wrong = makePlace({ RADSERVE_INPUT_ROOTS: process.execPath });
+  t.teardown(() => wrong.remove());
+  t.match(await radserve(wrong, "serve"), { status: 2, stderr: /found a file/ });
+});
+
 t.test("a wrong setting is said once, with status 2", async (t) => {
   const cases: [Record<string, string>, RegExp][] = [
     [{ RADSERVE_INPUT_ROOTS: "" }, /^RADSERVE_INPUT_ROOTS: expected at least one folder/],

@@ -356,6 +356,12 @@ t.test("what is wrong with the settings is said at the start", async (t) => {
     t.teardown(() => place.remove());
     spoil(place);
     t.match(await refusedStart(place), message, name);
+    if (name === "expired")
+      t.match(
+        await radserve(place, "serve"),
+        { status: 1, stderr: message },
+        "a clock may be wrong",
+      );
     if (name !== "other key") continue;
     t.match(await radserve(place, "serve"), { status: 2, stderr: message }, name);
     const config = loadConfig({ environment: place.environment, directory: place.directory });

@@ -3,7 +3,7 @@
  * libuv has no name, and a file system that a fault of its disk has made read-only.
  */
 import { constants } from "node:os";
-import { rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { bulkPlace, hold, nameOf, resultsIn, startBulk, writeSlices } from "../support/bulk.js";
@@ -145,4 +145,27 @@ t.test("a state directory that has become read-only", { skip: needs(ADDON) }, as
     stderr: /^RADSERVE_STATE_DIR: .*\(EROFS\)/,
   });
   t.match(await radserve(place, "doctor"), { stdout: /problem {2}state directory: .*EROFS/ });
+  writeFileSync(path.join(place.directory, "fault"), String(constants.errno.ENOSPC));
+  const full = await radserve(place, "serve");
+  t.equal(full.status, 1, "a full disk may have room later");
+  t.match(
+    full.stderr,
+    /^RADSERVE_STATE_DIR: expected room for the lock .*\(ENOSPC\)\. Make room there/,
+  );
+});
+
+t.test("a keys folder that systemd makes read-only", { skip: needs(ADDON) }, async (t) => {
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  const keys = path.join(place.directory, "keys");
+  place.environment["RADSERVE_KEYS_DIR"] = keys;
+  mkdirSync(keys);
+  failingDisk(place, keys);
+  writeFileSync(path.join(place.directory, "fault"), String(constants.errno.EROFS));
+  for (const command of [["serve"], ["key", "new"]])
+    t.match(
+      await radserve(place, ...command),
+      { status: 2, stderr: /EROFS.*A systemd unit has to name it in ReadWritePaths=/ },
+      command.join(" "),
+    );
 });

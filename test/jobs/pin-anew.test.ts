@@ -5,7 +5,7 @@ import { setDurations } from "../../src/base/durations.js";
 import { jobOf } from "../../src/jobs/api.js";
 import { transaction } from "../../src/jobs/database.js";
 import { findJob, insertJob } from "../../src/jobs/jobs.js";
-import { beat, enter, type Instance } from "../../src/jobs/nodes.js";
+import { beat, enter, NO_FACTS, type Instance } from "../../src/jobs/nodes.js";
 import { depth, lease, pauseJob, settle, type Ending } from "../../src/jobs/leases.js";
 import { pinAnew, UnrunnableJobs } from "../../src/jobs/pin-anew.js";
 import type { Pins } from "../../src/jobs/pins.js";
@@ -20,12 +20,7 @@ const models = (version: string): Pins["models"] => ({
   ct: { version, sha256: version.padEnd(64, "0"), thresholds: null, state: "ready" },
 });
 const pinsOf = (version: string): Pins => ({ release: "1", every: false, models: models(version) });
-const facts = (version: string) => ({
-  models: models(version),
-  keys: [],
-  result_keys: [],
-  roots: [],
-});
+const facts = (version: string) => ({ ...NO_FACTS, models: models(version) });
 const DONE: Ending = {
   state: "succeeded",
   result: { status: "completed", reused: false, receipt: "a.json", outputs: [], models: [] },

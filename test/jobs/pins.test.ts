@@ -49,7 +49,11 @@ t.test("nodes with different models", { skip: needs(ADDON) }, async (t) => {
     RADSERVE_NODE_NAME: "node-a",
   });
   const a = await startBulk(t, first);
-  const second = placeBeside(t, first, { ...withDurations(SHORT), RADSERVE_NODE_NAME: "node-b" });
+  const second = placeBeside(t, first, {
+    ...withDurations(SHORT),
+    RADSERVE_NODE_NAME: "node-b",
+    RADSERVE_SEGMENTATION_TYPE: "labelmap",
+  });
   setVersion(second, "1.1.0");
   copyModel(second.environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "ct-new");
   const b = bulkOf(await startServer(second));
@@ -117,11 +121,15 @@ t.test("nodes with different models", { skip: needs(ADDON) }, async (t) => {
         const all = (await conditionsOf(bulk)).filter(
           ({ condition }) => condition === "nodes_differ",
         );
-        return all.length === 2 && all;
+        return all.length === 3 && all;
       });
       t.match(found, [
         { where: "model ct-new", message: /node-a: none; node-b: 1\.0\.0/ },
         { where: "model ct-tissue", message: /node-a: 1\.0\.0 .*; node-b: 1\.1\.0/ },
+        {
+          where: "setting RADSERVE_SEGMENTATION_TYPE",
+          message: /node-a: binary; node-b: labelmap/,
+        },
       ]);
     }
     first.environment["RADSERVE_URL"] = a.server.url;
@@ -131,6 +139,7 @@ t.test("nodes with different models", { skip: needs(ADDON) }, async (t) => {
     t.match(stdout, /^NODE +ADDRESS +RELEASE +STATE +CLOCK +KEYS\n/);
     t.match(stdout, /^node-b +http:\/\/127\.0\.0\.1:\d+ +\S+ +runs jobs/m);
     t.match(stdout, /^node-b\tmodel ct-tissue\t1\.1\.0 /m);
+    t.match(stdout, /^node-b\tsetting RADSERVE_OUTPUTS\tnot set$/m);
     t.match(stdout, /^wrong\tnodes_differ\t/m);
   });
 

@@ -14,7 +14,7 @@ import { DatabaseTroubles } from "../../src/jobs/database-trouble.js";
 import { transaction, type Database } from "../../src/jobs/database.js";
 import { insertJob } from "../../src/jobs/jobs.js";
 import { KnownJobs } from "../../src/jobs/known-jobs.js";
-import { enter } from "../../src/jobs/nodes.js";
+import { enter, NO_FACTS } from "../../src/jobs/nodes.js";
 import { Runner } from "../../src/jobs/runner.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -194,7 +194,6 @@ async function ownRunner(t: Test) {
   const given: number[] = [];
   const cancelled: number[] = [];
   const instance = newInstance();
-  const facts = { models: {}, keys: [], result_keys: [], roots: [] };
   const runner = new Runner({
     config: { ...loadConfig({ directory, environment: {} }), database_url: "a shared one" },
     roots: { input: [input], output: [output] },
@@ -210,7 +209,7 @@ async function ownRunner(t: Test) {
     },
     known: new KnownJobs(path.join(directory, "jobs.json")),
     ready: () => true,
-    facts: () => facts,
+    facts: () => NO_FACTS,
     pinsOf: () => Promise.reject(new Error("no job is pinned anew")),
     repair: () => Promise.resolve(),
     recognise: () => Promise.resolve(),

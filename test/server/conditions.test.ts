@@ -102,6 +102,7 @@ t.test("everything else that may be wrong", async (t) => {
     keys: [],
     result_keys: [],
     roots: [],
+    settings: {},
     works: true,
     ready: true,
     seen_at: "2026-01-01T00:00:00.000Z",

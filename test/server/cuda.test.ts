@@ -246,7 +246,7 @@ t.test(
     );
     const missing = /CUDA cannot be used: the library libcudnn\.so\.9 is missing/;
     const refused = await radserve(place, "serve");
-    t.match(refused, { status: 2, stderr: missing });
+    t.match(refused, { status: 1, stderr: missing }, "a driver may come up later");
     const doctor = await radserve(place, "doctor");
     t.match(
       doctor.stdout,

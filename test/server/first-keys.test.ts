@@ -2,7 +2,7 @@
 import { mkdirSync, readdirSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { enter } from "../../src/jobs/nodes.js";
+import { enter, NO_FACTS } from "../../src/jobs/nodes.js";
 import { firstKeys } from "../../src/server/first-keys.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { configOf, freePort, makePlace } from "../support/server.js";
@@ -27,7 +27,7 @@ t.test("where the database knows no node with keys they are made", async (t) => 
 t.test("where another node has keys none is made", async (t) => {
   const { pool, url } = await sharedDatabase(t);
   const instance = newInstance();
-  await enter(pool, instance, true, { models: {}, keys: ["k"], result_keys: ["r"], roots: [] });
+  await enter(pool, instance, true, { ...NO_FACTS, keys: ["k"], result_keys: ["r"] });
   for (const isNamed of [true, false])
     t.match(await made(t, url, isNamed), {
       isNew: false,

@@ -41,6 +41,7 @@ function node(name: string, changes: Partial<FleetNode> = {}): FleetNode {
     keys: ["k1"],
     result_keys: ["r1"],
     roots: [output("aaaaaaaa-1")],
+    settings: { RADSERVE_SEGMENTATION_TYPE: "binary", RADSERVE_OUTPUTS: "not set" },
     ...changes,
   };
 }
@@ -98,6 +99,24 @@ t.test("thresholds of the site, and a model that was not loaded, are differences
     told([node("a"), node("b", { ready: false, models: {} })]),
     [],
     "one that loads its models has none yet",
+  );
+  t.end();
+});
+
+t.test("settings that decide the form of results are compared, with what each node has", (t) => {
+  const other = { RADSERVE_SEGMENTATION_TYPE: "labelmap", RADSERVE_OUTPUTS: "not set" };
+  const [found, ...more] = fleetConditions([node("a"), node("b"), node("c", { settings: other })]);
+  t.match(found, {
+    condition: "nodes_differ",
+    where: "setting RADSERVE_SEGMENTATION_TYPE",
+    message:
+      "The nodes differ in the setting RADSERVE_SEGMENTATION_TYPE: a, b: binary; c: labelmap.",
+  });
+  t.strictSame(more, []);
+  t.strictSame(
+    told([node("a"), node("b", { settings: {} })]),
+    [],
+    "one that has not told them yet",
   );
   t.end();
 });

@@ -8,7 +8,7 @@ import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { z } from "zod";
 import { errno } from "../../base/errno.js";
-import { ConfigError } from "../../base/errors.js";
+import { ConfigError, PassingFault } from "../../base/errors.js";
 import { LOOPBACK, Networks } from "../../base/networks.js";
 import {
   absolute,
@@ -411,7 +411,9 @@ const realRoots = (roots: readonly string[]) =>
 /** The folder's real path, where files can have several names. */
 function spoolAt(folder: string, fail: (message: string) => never): string {
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true)
-    fail(`spool: expected a folder at ${folder}; found none. Create it or mount it.`);
+    throw new PassingFault(
+      `RADSERVE_GATEWAY: spool: expected a folder at ${folder}; found none. Create it or mount it.`,
+    );
   const real = realpathSync(folder);
   const [first, second] = [stagingName(randomUUID()), stagingName(randomUUID())].map((one) =>
     path.join(real, one),
