@@ -12,7 +12,8 @@ import { baseName, bytesOf, count } from "./format.js";
 import { Kept } from "./kept.js";
 import { placed, type Rect, type PlacedWord } from "./labels.js";
 import { Legend, type ShownSegments } from "./legend.js";
-import { Outlines, type MarkPixels } from "./outlines.js";
+import type { MarkPixels } from "./mark-pixels.js";
+import { Outlines } from "./outlines.js";
 import { Card, FaultNote } from "./parts.js";
 import { valueText } from "./result.js";
 import {
