@@ -339,12 +339,15 @@ function OtherPatient({
   whose: Whose | undefined;
   facts: FrameFacts | undefined;
 }) {
-  const [then, now] = [whose?.patient_id, facts?.patient_id?.trim()];
-  if (then === undefined || now === undefined || then === now) return null;
+  if (whose === undefined || facts === undefined) return null;
+  // An image may have named nobody, or name nobody any more
+  const [then = "", now = ""] = [whose.patient_id, facts.patient_id?.trim()];
+  if (then === now) return null;
   return (
     <p class="note bad" role="alert">
-      <strong>Another patient.</strong> The image names the patient {now === "" ? "nobody" : now}{" "}
-      now; when it was analysed it named {then}. Its pixels are the same.
+      <strong>{now === "" ? "No patient." : "Another patient."}</strong> The image names{" "}
+      {now === "" ? "nobody" : `the patient ${now}`} now; when it was analysed it named{" "}
+      {then === "" ? "nobody" : then}. Its pixels are the same.
     </p>
   );
 }

@@ -203,6 +203,24 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     writeFileSync(file, bytes);
   });
 
+  await t.test("so is an image that names nobody by now, and one that named nobody", async (t) => {
+    const warningOf = async (name: string, before: object, now: object): Promise<string> => {
+      await infer(name, { ...one(5), ...before });
+      writeSlice(path.join(place.input, name), z, { ...one(5), ...now });
+      await page.goto(`${server.url}/#/results`);
+      await page.getByRole("link", { name, exact: true }).click();
+      await picture.waitFor();
+      return (await page.getByRole("alert").allInnerTexts()).join();
+    };
+    const empty = { PatientID: "" };
+    t.match(await warningOf("gone.dcm", {}, empty), /^No patient\..*nobody now.*named PAT-5\./s);
+    t.match(
+      await warningOf("came.dcm", empty, {}),
+      /^Another patient\..*PAT-5 now.*named nobody\./s,
+    );
+    t.equal(await warningOf("none.dcm", empty, empty), "");
+  });
+
   await t.test("what failed is listed with its reason, and can be sent again", async (t) => {
     const cut = path.join(place.input, "cut.dcm");
     writeFileSync(cut, readFileSync(path.join(place.input, "1.dcm")).subarray(0, -8));
