@@ -63,7 +63,7 @@ export function usePng(page: string | null) {
 
 /** @param only numbers of segments; undefined: all */
 function useMarks(
-  { id, inputId }: Paths,
+  { id, mac, inputId }: Paths,
   model: Model | undefined,
   place: Spot,
   only: ShownSegments,
@@ -74,6 +74,7 @@ function useMarks(
       ? null
       : asked("/results/marks", {
           id,
+          mac,
           model: model.name,
           frame: placeIn(place),
           across,
@@ -411,6 +412,7 @@ export function Stage({
       ? null
       : asked("/results/picture", {
           id: paths.id,
+          mac: paths.mac,
           input_id: paths.inputId,
           frame: at,
           across,
