@@ -9,7 +9,7 @@ import type { ResultMarks, Shown, Verification } from "../src/features/viewer/me
 import { asked, call, judge, saveFile, useLoaded, type Fault } from "./api.js";
 import { baseName, bytes, dayOf, words } from "./format.js";
 import { Onward } from "./onward.js";
-import { Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
+import { Again, Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
 import { firstSeen, ModelResult, type Seen } from "./result.js";
 import { hasBoxes, hasMasks, Stage, usePng } from "./stage.js";
 import type { Go, Paths, Spot } from "./viewer.js";
@@ -106,6 +106,7 @@ function Verify({ paths }: { paths: Paths }) {
     try {
       const page = asked("/results/verification", {
         id: paths.id,
+        mac: paths.mac,
         input_id: paths.inputId,
       });
       setFound(await call<Verification>("GET", page, { patient: true }));
@@ -167,6 +168,7 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
     open && isThere
       ? asked("/results/picture", {
           id: paths.id,
+          mac: paths.mac,
           input_id: paths.inputId,
           model: model.name,
         })
@@ -209,36 +211,45 @@ function Identity({ whose }: { whose: Whose | undefined }) {
   );
 }
 
-/** The names and paths of a result, which is asked for by one of them. */
+/**
+ * The names and paths of a result, which is asked for by one of them; `again` asks anew, and what
+ * is shown meanwhile of the result goes.
+ */
 export function useFound(question: {
   id?: string;
   receipt_path?: string;
   input_path?: string | undefined;
 }) {
-  return useLoaded(JSON.stringify(question), (signal) =>
+  const [round, setRound] = useState(0);
+  const found = useLoaded(`${round} ${JSON.stringify(question)}`, (signal) =>
     call<FoundResult>("POST", "/results/find", { body: question, signal }),
   );
+  return { ...found, again: () => setRound((n) => n + 1) };
 }
 
 /** A result whose paths are known. */
 export function LookAt(paths: Pick<Paths, "receiptPath" | "inputPath">) {
   const { receiptPath, inputPath } = paths;
   const question = { receipt_path: receiptPath, input_path: inputPath };
-  const { data, fault, busy } = useFound(question);
+  const { data, fault, busy, again } = useFound(question);
   if (fault !== undefined) return <FaultNote fault={fault} />;
   if (data?.input_id === undefined || busy) return <p class="quiet">Loading…</p>;
-  return <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} />;
+  return (
+    <Again.Provider value={again}>
+      <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} />
+    </Again.Provider>
+  );
 }
 
-type Looked = Paths & { whose: Whose | undefined };
+type Looked = Omit<Paths, "mac"> & { whose: Whose | undefined };
 
 /** The slice that has most of what was found, of what only its segmentation knows. */
 async function fullestOf(
-  { id }: Paths,
+  { id, mac }: Paths,
   { model, label }: Extract<Seen, { model: string }>,
   signal?: AbortSignal,
 ): Promise<number> {
-  const page = asked("/results/marks", { id, model, fullest: label });
+  const page = asked("/results/marks", { id, mac, model, fullest: label });
   const { frame } = await call<ResultMarks>("GET", page, { signal });
   return frame ?? 1;
 }
@@ -258,8 +269,8 @@ function useFirstFrame(paths: Paths, receipt: Shown | undefined): number | undef
   return "frame" in seen ? seen.frame : fault === undefined ? data : 1;
 }
 
-export function Look(paths: Looked) {
-  const page = asked("/results", { id: paths.id });
+export function Look({ whose, ...named }: Looked) {
+  const page = asked("/results", { id: named.id });
   const {
     data: receipt,
     fault,
@@ -268,6 +279,10 @@ export function Look(paths: Looked) {
   const [place, setPlace] = useState<Spot>();
   const [one, setOne] = useState(false);
   const [unseen, setUnseen] = useState<Fault>();
+  const paths: Paths = {
+    ...named,
+    mac: receipt?.trust.trusted === true ? receipt.mac?.hmac_sha256 : undefined,
+  };
   const first = useFirstFrame(paths, busy ? undefined : receipt);
   /** What was asked for last: an answer that comes after it changes nothing. */
   const wanted = useRef(0);
@@ -306,10 +321,10 @@ export function Look(paths: Looked) {
   };
   return (
     <section class="grid wide" aria-label="What was found">
-      <Identity whose={paths.whose} />
+      <Identity whose={whose} />
       <Stage
         paths={paths}
-        whose={paths.whose}
+        whose={whose}
         receipt={receipt}
         place={here}
         go={go}

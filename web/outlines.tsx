@@ -4,14 +4,7 @@
  * who sees fewer colours.
  */
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-
-/** The pixels of a picture of marks. */
-export interface MarkPixels {
-  width: number;
-  height: number;
-  /** RGBA, rows from the top. */
-  data: Uint8ClampedArray;
-}
+import { pixelsOf, type MarkPixels } from "./mark-pixels.js";
 
 /** Weaker ones are no part of a label. */
 const LEAST_ALPHA = 128;
@@ -54,19 +47,6 @@ export function edgesOf({ width, height, data }: MarkPixels): Uint8ClampedArray<
       if (y < height - 1) divide(at, width, y > 0, y < height - 2);
     }
   return edges;
-}
-
-async function pixelsOf(file: Blob): Promise<MarkPixels> {
-  const picture = await createImageBitmap(file);
-  const { width, height } = picture;
-  const context = Object.assign(document.createElement("canvas"), { width, height }).getContext(
-    "2d",
-    { willReadFrequently: true },
-  );
-  if (context === null) throw new Error("A canvas has a context");
-  context.drawImage(picture, 0, 0);
-  picture.close();
-  return { width, height, data: context.getImageData(0, 0, width, height).data };
 }
 
 /**

@@ -1,6 +1,6 @@
 /** Small parts that several views share. */
 import { createContext, type ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useContext, useState } from "preact/hooks";
 import type { Fault } from "./api.js";
 import type { DeliveryInAnswer } from "../src/results/receipt/receipt.js";
 import { count, words } from "./format.js";
@@ -8,6 +8,9 @@ import type { Steady } from "./steady.js";
 
 /** The uses of files over HTTP that the server's settings allow. */
 export const Allowed = createContext<readonly string[]>([]);
+
+/** Loads the result that is shown from the beginning; undefined where none is shown. */
+export const Again = createContext<(() => void) | undefined>(undefined);
 
 export type Tone = "good" | "warn" | "bad" | "calm" | "busy";
 
@@ -82,6 +85,7 @@ export function Meter({
 /** An error of the server: what it is, and what to do, in its own words. */
 export function FaultNote({ fault }: { fault: Fault }) {
   const reasons = reasonsOf(fault.details);
+  const again = useContext(Again);
   return (
     <div class="note bad" role="alert">
       <strong>{fault.status === 0 ? "No connection" : words(fault.code)}</strong>
@@ -95,6 +99,11 @@ export function FaultNote({ fault }: { fault: Fault }) {
             <li key={reason}>{reason}</li>
           ))}
         </ul>
+      )}
+      {again !== undefined && fault.details?.["reason"] === "replaced" && (
+        <button type="button" onClick={again}>
+          Show the new result
+        </button>
       )}
       {fault.requestId !== undefined && <p class="quiet">Request {fault.requestId}</p>}
     </div>

@@ -6,7 +6,17 @@ import { call, onLeave, useLoaded, usePoll } from "./api.js";
 import { FailedView, Kinds } from "./failed.js";
 import { baseName, dayOf, folderName, moment, timeZone } from "./format.js";
 import { Look, useFound } from "./look.js";
-import { Allowed, Badge, FaultNote, FoundBy, NoPictures, Pager, Renew, Table } from "./parts.js";
+import {
+  Again,
+  Allowed,
+  Badge,
+  FaultNote,
+  FoundBy,
+  NoPictures,
+  Pager,
+  Renew,
+  Table,
+} from "./parts.js";
 import { useSteady } from "./steady.js";
 import { useTitle } from "./title.js";
 
@@ -312,7 +322,7 @@ const titleOf = ({ modality, whose, written_at }: FoundResult): string =>
 function One({ id }: { id: string }) {
   const [input, give] = useState<string>();
   const [typed, type] = useState("");
-  const { data: found, fault, busy } = useFound({ id, input_path: input });
+  const { data: found, fault, busy, again } = useFound({ id, input_path: input });
   const place = shown.rows.findIndex((row) => row.id === id);
   const [before, after] = [shown.rows[place - 1], place < 0 ? undefined : shown.rows[place + 1]];
   useTitle(
@@ -362,13 +372,15 @@ function One({ id }: { id: string }) {
           </button>
         </form>
       ) : (
-        <Look
-          id={found.id}
-          inputId={found.input_id}
-          receiptPath={found.receipt_path}
-          inputPath={found.input_path}
-          whose={found.whose}
-        />
+        <Again.Provider value={again}>
+          <Look
+            id={found.id}
+            inputId={found.input_id}
+            receiptPath={found.receipt_path}
+            inputPath={found.input_path}
+            whose={found.whose}
+          />
+        </Again.Provider>
       )}
     </>
   );

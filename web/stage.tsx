@@ -12,7 +12,8 @@ import { baseName, bytesOf, count } from "./format.js";
 import { Kept } from "./kept.js";
 import { placed, type Rect, type PlacedWord } from "./labels.js";
 import { Legend, type ShownSegments } from "./legend.js";
-import { Outlines, type MarkPixels } from "./outlines.js";
+import type { MarkPixels } from "./mark-pixels.js";
+import { Outlines } from "./outlines.js";
 import { Card, FaultNote } from "./parts.js";
 import { valueText } from "./result.js";
 import {
@@ -62,7 +63,7 @@ export function usePng(page: string | null) {
 
 /** @param only numbers of segments; undefined: all */
 function useMarks(
-  { id, inputId }: Paths,
+  { id, mac, inputId }: Paths,
   model: Model | undefined,
   place: Spot,
   only: ShownSegments,
@@ -73,6 +74,7 @@ function useMarks(
       ? null
       : asked("/results/marks", {
           id,
+          mac,
           model: model.name,
           frame: placeIn(place),
           across,
@@ -338,12 +340,15 @@ function OtherPatient({
   whose: Whose | undefined;
   facts: FrameFacts | undefined;
 }) {
-  const [then, now] = [whose?.patient_id, facts?.patient_id?.trim()];
-  if (then === undefined || now === undefined || then === now) return null;
+  if (whose === undefined || facts === undefined) return null;
+  // An image may have named nobody, or name nobody any more
+  const [then = "", now = ""] = [whose.patient_id, facts.patient_id?.trim()];
+  if (then === now) return null;
   return (
     <p class="note bad" role="alert">
-      <strong>Another patient.</strong> The image names the patient {now === "" ? "nobody" : now}{" "}
-      now; when it was analysed it named {then}. Its pixels are the same.
+      <strong>{now === "" ? "No patient." : "Another patient."}</strong> The image names{" "}
+      {now === "" ? "nobody" : `the patient ${now}`} now; when it was analysed it named{" "}
+      {then === "" ? "nobody" : then}. Its pixels are the same.
     </p>
   );
 }
@@ -407,6 +412,7 @@ export function Stage({
       ? null
       : asked("/results/picture", {
           id: paths.id,
+          mac: paths.mac,
           input_id: paths.inputId,
           frame: at,
           across,

@@ -12,6 +12,11 @@ import { Kept } from "./kept.js";
 export interface Paths {
   id: string;
   inputId: string;
+  /**
+   * The MAC of the receipt that is shown: of a result that has replaced it nothing is laid over
+   * what is told of this one. Undefined of a receipt without one, and before it is read.
+   */
+  mac?: string | undefined;
   receiptPath: string;
   inputPath: string;
 }
@@ -70,6 +75,7 @@ export function useFrame(paths: Paths, place: Spot) {
   const { across } = place;
   const page = asked("/results/frame", {
     id: paths.id,
+    mac: paths.mac,
     input_id: paths.inputId,
     frame: placeIn(place),
     across,

@@ -124,10 +124,12 @@ export const ERRORS = {
   },
   result_changed: {
     status: 409,
-    description: "A file of the result, or its image, has changed since the result was written.",
+    description:
+      "A file of the result, or its image, has changed since the result was written; or another result has replaced the one that was opened (`details.reason` is `replaced`).",
     cause:
-      "The file was changed or replaced after the result was written, or another image is at that path now.",
-    remedy: "`radserve verify NAME.json` checks each file. Send the image again for a new result.",
+      "The file was changed or replaced after the result was written, or another image is at that path now. Or the image was sent again while somebody looked at its result.",
+    remedy:
+      "Load a result that was replaced again. Otherwise `radserve verify NAME.json` checks each file: send the image again for a new result.",
   },
   result_untrusted: {
     status: 409,

@@ -36,6 +36,9 @@ const MOST_ENTRIES = 20_000;
 
 const receiptPath = clientPath.describe("Path of a receipt: `receipt_path` of the answer");
 const inputPath = clientPath.describe("Path of the image or folder that was analysed");
+const MAC_MEANING =
+  "`mac.hmac_sha256` of the receipt that the caller has read: where another one has replaced it, " +
+  "the answer is 409 result_changed, with the reason replaced";
 /** Which result is meant. */
 const ofResult = {
   id: opaqueName.optional().describe("`id` of a result, as the list and `findResult` give it"),
@@ -46,6 +49,14 @@ const ofInput = {
     .optional()
     .describe("`input_id` of a result; beside `id` what the list has counts where it is absent"),
   input_path: inputPath.optional().meta({ deprecated: true }),
+};
+/** Which receipt the caller has seen under that name. */
+const ofReceipt = {
+  mac: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/)
+    .optional()
+    .describe(MAC_MEANING),
 };
 const frame = z.coerce
   .number()
@@ -90,6 +101,7 @@ interface ResultQuery {
   path?: string | undefined;
   input_id?: string | undefined;
   input_path?: string | undefined;
+  mac?: string | undefined;
 }
 
 /** Where the receipt lies on this machine. */
@@ -124,7 +136,10 @@ async function inputOf(
   return (await ask(ctx, services, "looks", (call) => call.row(receipt, roots)))?.input;
 }
 
-/** The paths of a result on this machine, and the folders that the caller may see. */
+/**
+ * The paths of a result on this machine, which receipt the caller has seen there, and the folders
+ * that the caller may see.
+ */
 async function lookedAt(
   ctx: Context,
   services: Services,
@@ -142,7 +157,7 @@ async function lookedAt(
     );
   const input = needsInput === "input" ? await inputOf(ctx, services, receipt, asked) : undefined;
   if (input !== undefined) ctx.state.action?.note({ inputPath: input });
-  return { receiptPath: receipt, input, roots };
+  return { receiptPath: receipt, mac: asked.mac, input, roots };
 }
 
 const ACROSS_MEANING =
@@ -151,7 +166,7 @@ const ACROSS_MEANING =
 
 const across = z.enum(["row", "column"]).optional().describe(ACROSS_MEANING);
 
-const ofFrame = z.strictObject({ ...ofResult, ...ofInput, frame, across });
+const ofFrame = z.strictObject({ ...ofResult, ...ofReceipt, ...ofInput, frame, across });
 
 const noInput = () =>
   errors.bad_request(
@@ -167,10 +182,10 @@ async function askOfFrame(
   services: Services,
   query: z.infer<typeof ofFrame> & { model?: string | undefined },
 ): Promise<Buffer> {
-  const { receiptPath, roots, input } = await lookedAt(ctx, services, query);
+  const { input, ...of } = await lookedAt(ctx, services, query);
   const { frame, across, model } = query;
   if (input === undefined) throw noInput();
-  const view = { receiptPath, inputPath: input, frame, across, model, roots };
+  const view = { ...of, inputPath: input, frame, across, model };
   const lane = laneOf(across);
   const { buffer, byteOffset, byteLength } = await ask(ctx, services, lane, (call) =>
     call[kind](view),
@@ -244,6 +259,7 @@ export const showMarks = endpointByHttp(
   "view",
   z.strictObject({
     ...ofResult,
+    ...ofReceipt,
     model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
     ...ofInput,
     frame,
@@ -264,10 +280,9 @@ export const showMarks = endpointByHttp(
     const { model, frame, across, fullest } = query;
     const only = query.only?.split(",").map(Number);
     const needs = across === undefined ? "no input" : "input";
-    const { receiptPath, roots, input } = await lookedAt(ctx, services, query, needs);
+    const { input, ...of } = await lookedAt(ctx, services, query, needs);
     if (across !== undefined && input === undefined) throw noInput();
-    const inputPath = input ?? "";
-    const view = { receiptPath, inputPath, model, frame, fullest, only, across, roots };
+    const view = { ...of, inputPath: input ?? "", model, frame, fullest, only, across };
     ctx.body = await ask(ctx, services, laneOf(across), (call) => call.marks(view));
   },
 );
@@ -277,6 +292,7 @@ export const giveNifti = endpointByHttp(
   "view",
   z.strictObject({
     ...ofResult,
+    ...ofReceipt,
     ...ofInput,
     model: z
       .string()
@@ -289,10 +305,10 @@ export const giveNifti = endpointByHttp(
   async (ctx, services, query) => {
     const { model } = query;
     const needs = model === undefined ? "input" : "no input";
-    const { receiptPath, roots, input: inputPath } = await lookedAt(ctx, services, query, needs);
+    const { input: inputPath, ...of } = await lookedAt(ctx, services, query, needs);
     if (model === undefined && inputPath === undefined) throw noInput();
     const file = await ask(ctx, services, "studies", (call) =>
-      call.nifti({ receiptPath, inputPath, model, roots }),
+      call.nifti({ ...of, inputPath, model }),
     );
     ctx.attachment(model === undefined ? "image.nii.gz" : "masks.nii.gz");
     ctx.type = "application/octet-stream";
@@ -305,13 +321,14 @@ export const showVerification = endpointByHttp(
   "view",
   z.strictObject({
     ...ofResult,
+    ...ofReceipt,
     ...ofInput,
   }),
   { Verification: verificationSchema },
   async (ctx, services, query) => {
-    const { receiptPath, roots, input: inputPath } = await lookedAt(ctx, services, query);
+    const { input: inputPath, ...of } = await lookedAt(ctx, services, query);
     const models = sharer.share(services.inference.models.entries);
-    const study = { receiptPath, inputPath, models, roots };
+    const study = { ...of, inputPath, models };
     ctx.body = await ask(ctx, services, "studies", (call) => call.verify(study));
   },
 );

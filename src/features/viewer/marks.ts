@@ -337,7 +337,10 @@ function byLabel(segments: readonly ShownSegment[]): [ShownSegment, ShownSegment
 async function packed(rgba: Buffer, width: number, height: number): Promise<Buffer> {
   // Loaded by the first picture
   const { default: sharp } = await import("sharp");
-  return sharp(rgba, { raw: { width, height, channels: 4 } })
-    .png({ compressionLevel: 3, palette: false })
-    .toBuffer();
+  return (
+    sharp(rgba, { raw: { width, height, channels: 4 } })
+      // The page unpacks it itself (web/mark-pixels.ts): RGBA as it is, without filters
+      .png({ compressionLevel: 3, palette: false, adaptiveFiltering: false, progressive: false })
+      .toBuffer()
+  );
 }

@@ -19,6 +19,8 @@ export interface ViewerThreadOptions {
 /** A receipt, and who may look at it. Paths are those of this machine. */
 export interface OfResult {
   receiptPath: string;
+  /** The MAC of the receipt that is looked at; undefined: whichever lies there now is meant. */
+  mac?: string | undefined;
   roots: { input: readonly Root[]; output: readonly Root[] };
 }
 

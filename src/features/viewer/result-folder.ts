@@ -6,6 +6,7 @@ import path from "node:path";
 import { errors } from "../../base/errors.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
 import type { Root } from "../../files/roots.js";
+import type { OfResult } from "./messages.js";
 import { readReceipt, type Existing } from "../../results/receipt/read-receipt.js";
 import type { Trust } from "../../results/receipt/seal.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
@@ -20,12 +21,11 @@ export interface ResultFolder {
 }
 
 /**
- * @param roots real paths that the folder must lie inside of
- * @throws RadserveError path_not_allowed, file_not_found, bad_request
+ * @throws RadserveError path_not_allowed, file_not_found, bad_request; result_changed where another
+ * receipt than the one that is looked at lies there by now
  */
 export async function withResult<T>(
-  receiptPath: string,
-  roots: readonly Root[],
+  { receiptPath, mac, roots }: OfResult,
   use: (result: ResultFolder) => Promise<T>,
 ): Promise<T> {
   const read = async (opened: OpenedInput) => {
@@ -42,9 +42,14 @@ export async function withResult<T>(
           : "Expected the path of a receipt (NAME.json); the file is not a receipt of Radserve, or was changed.",
       );
     const { receipt, trust } = found;
+    if (mac !== undefined && !(trust.trusted && receipt.mac?.hmac_sha256 === mac))
+      throw errors.result_changed(
+        "The result was replaced since it was opened. Load it again: what is shown of the old one does not belong to the new one.",
+        { reason: "replaced" },
+      );
     return use({ folder: opened.fdPath, receipt, trust, name });
   };
-  return withInput(path.posix.dirname(receiptPath), roots, read, "output");
+  return withInput(path.posix.dirname(receiptPath), roots.output, read, "output");
 }
 
 const NONE = { kind: "none" } as const;

@@ -112,7 +112,9 @@ export class SourcePictures {
    * The file of a folder that has these bytes. Files are looked at in their order until it is
    * found.
    */
-  async #sliceOf({ fdPath, realPath }: OpenedInput, wanted: string): Promise<Uint8Array> {
+  async #sliceOf(folder: OpenedInput, wanted: string): Promise<Uint8Array> {
+    const { fdPath, realPath } = folder;
+    const isListedNow = !this.#folders.has(realPath);
     const known = await this.#known(fdPath, realPath);
     const name = known.bySha256.get(wanted);
     if (name !== undefined) {
@@ -130,6 +132,8 @@ export class SourcePictures {
       if (found === wanted) return bytes;
     }
     this.#folders.delete(realPath);
+    // Slices may have come since it was listed
+    if (!isListedNow) return this.#sliceOf(folder, wanted);
     throw changed("the folder to hold the slice that the receipt names; no file has its SHA-256.");
   }
 

@@ -67,10 +67,10 @@ const marks = new MarkReader(memory);
 const PATIENT = { patient: true, check: () => undefined };
 
 const methods: ViewingThread = {
-  receipt: ({ receiptPath, roots, subject }) =>
-    withResult(receiptPath, roots.output, async (result) => {
+  receipt: (of) =>
+    withResult(of, async (result) => {
       const { receipt, trust } = result;
-      const deliveries = await deliveriesFrom(result, subject);
+      const deliveries = await deliveriesFrom(result, of.subject);
       const json = packed({ ...receipt, trust, ...deliveries });
       const shown = { study: receipt.source.study_instance_uid, json };
       return moved(shown, [json.buffer]);
@@ -87,9 +87,7 @@ const methods: ViewingThread = {
       : ofSection(of, (known, section) => packed(sectionFacts(known, section))),
   marks: (of) =>
     of.across === undefined
-      ? withResult(of.receiptPath, of.roots.output, (result) =>
-          marks.read(result, of.model, of.fullest ?? of.frame, of.only),
-        )
+      ? withResult(of, (result) => marks.read(result, of.model, of.fullest ?? of.frame, of.only))
       : ofSection(of, (known, section, result) =>
           marks.readAcross(result, of.model, { known, section, only: of.only }),
         ),
@@ -129,8 +127,8 @@ async function deliveriesFrom(
 }
 
 /** The picture that a model wrote. */
-function written({ receiptPath, roots }: OfPicture, model: string): Promise<Uint8Array> {
-  return withResult(receiptPath, roots.output, (result) => {
+function written(of: OfPicture, model: string): Promise<Uint8Array> {
+  return withResult(of, (result) => {
     const { outputs = [] } = result.receipt.models.find(({ name }) => name === model) ?? {};
     const png = outputs.find(({ media_type: type }) => type === "image/png");
     if (png !== undefined) return fileOf(result, png);
@@ -148,10 +146,11 @@ function packed(value: unknown): Uint8Array<ArrayBuffer> {
 
 /** Something of a plane across the slices. */
 function ofSection<T>(
-  { receiptPath, inputPath, roots, frame, across = "row" }: OfPlace,
+  of: OfPlace,
   use: (known: KnownVolume, section: Section, result: ResultFolder) => T | Promise<T>,
 ): Promise<T> {
-  return withResult(receiptPath, roots.output, (result) =>
+  const { inputPath, roots, frame, across = "row" } = of;
+  return withResult(of, (result) =>
     withInput(inputPath, roots.input, async (source) => {
       const { receipt } = result;
       const choice = { uid: receipt.source.series_instance_uid };
@@ -163,16 +162,17 @@ function ofSection<T>(
 }
 
 function ofFrame<T>(
-  { receiptPath, inputPath, roots, frame }: OfPlace,
+  of: OfPlace,
   use: (source: OpenedInput, receipt: Receipt, frame: number) => Promise<T>,
 ): Promise<T> {
-  return withResult(receiptPath, roots.output, ({ receipt }) =>
-    withInput(inputPath, roots.input, (source) => use(source, receipt, frame)),
+  return withResult(of, ({ receipt }) =>
+    withInput(of.inputPath, of.roots.input, (source) => use(source, receipt, of.frame)),
   );
 }
 
-function nifti({ receiptPath, inputPath, roots, model }: OfNifti): Promise<Uint8Array> {
-  return withResult(receiptPath, roots.output, async (result) => {
+function nifti(of: OfNifti): Promise<Uint8Array> {
+  const { inputPath, roots, model } = of;
+  return withResult(of, async (result) => {
     if (model !== undefined) return packedVolume(labelMap(await masksOf(result, model)));
     const { source: named } = result.receipt;
     return withInput(inputPath ?? "", roots.input, (source) =>
@@ -205,7 +205,7 @@ const choiceOf = ({ series_instance_uid: uid, case: members, group }: Receipt["s
 });
 
 function verification(view: OfStudy): Promise<Verification> {
-  return withResult(view.receiptPath, view.roots.output, async (result) => {
+  return withResult(view, async (result) => {
     const bytes = await withPlain(`${result.folder}/${result.name}`, readWhole);
     const checks = await checkResult({
       folder: result.folder,

@@ -4,12 +4,23 @@
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import t from "tap";
-import { onnxModel } from "../../../scripts/lib/onnx-model.js";
+import type { Page } from "playwright-core";
+import t, { type Test } from "tap";
+import { onnxModel, type ModelDescription } from "../../../scripts/lib/onnx-model.js";
 import { ctSeries } from "../../../scripts/demo/samples.js";
 import { sha256 } from "../../../src/files/durable-files.js";
 import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
-import { flat, scalar, sct, segmentation, thirds, TISSUE } from "../../support/model-parts.js";
+import {
+  BRIGHT,
+  DARK,
+  flat,
+  inverse,
+  scalar,
+  sct,
+  segmentation,
+  thirds,
+  TISSUE,
+} from "../../support/model-parts.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { makePlace, radserve, startServer } from "../../support/server.js";
 import { lookApart, SIGHTS, type Colour, type Sight } from "../../support/sight.js";
@@ -33,21 +44,57 @@ const LABELS = GROUPS.flatMap(([group, size]) =>
 );
 
 /** A label for each of so many steps of brightness. */
-function writeModel(models: string): string {
-  const folder = path.join(models, "body");
+const steps: ModelDescription = {
+  ...thirds("body", flat),
+  initializers: [scalar("three", MOST + 1), scalar("zero", 0), scalar("two", MOST)],
+};
+
+type Segmentation = ReturnType<typeof segmentation>;
+
+function writeModel(models: string, described: ModelDescription, output: Segmentation): string {
+  const folder = path.join(models, described.name);
   mkdirSync(folder);
-  const steps = [scalar("three", MOST + 1), scalar("zero", 0), scalar("two", MOST)];
-  const graph = onnxModel({ ...thirds("body", flat), initializers: steps });
+  const graph = onnxModel(described);
   writeFileSync(path.join(folder, "model.onnx"), graph);
   const manifest = {
     ...manifestOf("segmenter"),
-    name: "body",
+    name: described.name,
     accepts: { formats: ["dicom"], modality: ["CT"], dimensions: "2d_frames" },
     files: [{ path: "model.onnx", sha256: sha256(graph) }],
-    outputs: [segmentation({ labels: LABELS, measurements: [] })],
+    outputs: [output],
   };
   writeFileSync(path.join(folder, "model.json"), JSON.stringify(manifest));
   return folder;
+}
+
+/** A server with the model, which has analysed the series, and a page that shows its result. */
+async function shown(
+  t: Test,
+  series: readonly Uint8Array[],
+  described: ModelDescription,
+  output: Segmentation,
+): Promise<Page> {
+  const place = makePlace({ RADSERVE_FILES_BY_HTTP: "view" });
+  const model = writeModel(place.environment["RADSERVE_MODELS_DIR"]!, described, output);
+  const input = path.join(place.input, "series");
+  mkdirSync(input);
+  series.forEach((bytes, i) => writeFileSync(path.join(input, `${i}.dcm`), bytes));
+  const canary = await radserve(place, "models", "canary", model, path.join(input, "0.dcm"));
+  t.equal(canary.status, 0, canary.stderr);
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  const answer = await server.post("/single_inference", {
+    input_image_path: input,
+    output_folder_path: place.output,
+    group: "series",
+    outputs: ["seg"],
+  });
+  t.equal(answer.status, 200, (await answer.text()).slice(0, 600));
+  const page = await (await startBrowser(t)).newPage();
+  await signIn(page, server, "#/results");
+  await page.getByRole("link", { name: "series", exact: true }).click();
+  await page.locator("canvas.outlines[data-drawn]").waitFor();
+  return page;
 }
 
 /** The pixels of the masks and of the outlines over them, as the browser has them. */
@@ -97,27 +144,8 @@ function apartAt([a, b, ...drawn]: Border, eye: Sight): number {
 }
 
 t.test("117 labels", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
-  const place = makePlace({ RADSERVE_FILES_BY_HTTP: "view" });
-  const model = writeModel(place.environment["RADSERVE_MODELS_DIR"]!);
-  const series = path.join(place.input, "series");
-  mkdirSync(series);
-  ctSeries(4, 12, SIDE).forEach((bytes, i) => writeFileSync(path.join(series, `${i}.dcm`), bytes));
-  const canary = await radserve(place, "models", "canary", model, path.join(series, "0.dcm"));
-  t.equal(canary.status, 0, canary.stderr);
-  const server = await startServer(place);
-  t.teardown(() => server.stop());
-  const body = {
-    input_image_path: series,
-    output_folder_path: place.output,
-    group: "series",
-    outputs: ["seg"],
-  };
-  const answer = await server.post("/single_inference", body);
-  t.equal(answer.status, 200, (await answer.text()).slice(0, 600));
-  const page = await (await startBrowser(t)).newPage();
-  await signIn(page, server, "#/results");
-  await page.getByRole("link", { name: "series", exact: true }).click();
-  await page.locator("canvas.outlines[data-drawn]").waitFor();
+  const all = segmentation({ labels: LABELS, measurements: [] });
+  const page = await shown(t, ctSeries(4, 12, SIDE), steps, all);
   const labels = page.getByRole("list", { name: "Labels" });
   const rows = labels.getByRole("listitem");
   t.equal(await rows.count(), MOST);
@@ -166,4 +194,48 @@ t.test("117 labels", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   await page.getByLabel("Group").selectOption("organ");
   await labels.getByRole("button", { name: "organ_30", exact: true }).click();
   await page.locator(".stage:focus").waitFor();
+});
+
+/** How many pixels of the outlines are of a label, and how many divide two. */
+const OUTLINED = `(() => {
+  const { width, height } = document.querySelector("canvas.outlines");
+  const { data } = document.querySelector("canvas.outlines").getContext("2d")
+    .getImageData(0, 0, width, height);
+  const found = { coloured: 0, black: 0 };
+  for (let at = 0; at < data.length; at += 4)
+    if (data[at + 3] === 255)
+      found[data[at] + data[at + 1] + data[at + 2] === 0 ? "black" : "coloured"] += 1;
+  return found;
+})()`;
+
+t.test("masks that are drawn by probabilities", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
+  const both = segmentation({
+    activation: "none",
+    segment_type: "fractional",
+    labels: [BRIGHT, DARK],
+    measurements: [],
+  });
+  const page = await shown(t, ctSeries(1, 12, 128), inverse("soft", flat), both);
+
+  await t.test("the label at the pointer is always named", async (t) => {
+    const { x, y, width, height } = (await page.locator(".stage .picture").boundingBox())!;
+    for (let step = 1; step < 24; step++) {
+      const share = step / 24;
+      await page.mouse.move(x + width * share, y + height * (0.3 + 0.4 * share));
+      const [column, row] = [share, 0.3 + 0.4 * share].map((part) => Math.floor(128 * part));
+      const said = page.locator(".corners .sw").getByText(`(${column}, ${row})`);
+      t.match(await said.innerText(), /HU · (bright|dark)$/);
+    }
+  });
+
+  await t.test("no black line lies within a label", async (t) => {
+    const labels = page.getByRole("list", { name: "Labels" });
+    const come = page.waitForResponse((response) => response.url().includes("only="));
+    await labels.getByRole("button", { name: "Only bright" }).click();
+    await come;
+    await page.locator("canvas.outlines[data-drawn]").waitFor();
+    const { coloured, black } = await page.evaluate<Record<string, number>>(OUTLINED);
+    t.ok(Number(coloured) > 100, `${coloured} pixels of the edge`);
+    t.equal(black, 0);
+  });
 });

@@ -6,6 +6,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { BrowserContext, Page } from "playwright-core";
 import t from "tap";
+import { ctSeries } from "../../../scripts/demo/samples.js";
 import { ctPlace, writeSlice } from "../../support/bulk.js";
 import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -201,6 +202,66 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     t.match(await page.getByRole("alert").innerText(), /PAT-9 now.*PAT-1/s);
     await look(t, page, "another-patient");
     writeFileSync(file, bytes);
+  });
+
+  await t.test("so is an image that names nobody by now, and one that named nobody", async (t) => {
+    const warningOf = async (name: string, before: object, now: object): Promise<string> => {
+      await infer(name, { ...one(5), ...before });
+      writeSlice(path.join(place.input, name), z, { ...one(5), ...now });
+      await page.goto(`${server.url}/#/results`);
+      await page.getByRole("link", { name, exact: true }).click();
+      await picture.waitFor();
+      return (await page.getByRole("alert").allInnerTexts()).join();
+    };
+    const empty = { PatientID: "" };
+    t.match(await warningOf("gone.dcm", {}, empty), /^No patient\..*nobody now.*named PAT-5\./s);
+    t.match(
+      await warningOf("came.dcm", empty, {}),
+      /^Another patient\..*PAT-5 now.*named nobody\./s,
+    );
+    t.equal(await warningOf("none.dcm", empty, empty), "");
+  });
+
+  await t.test("a result that is replaced while it is open", async (t) => {
+    const input = path.join(place.input, "grows");
+    mkdirSync(input);
+    const slices = ctSeries(10, 12, 64);
+    const add = (from: number, to: number) =>
+      slices.slice(from, to).forEach((bytes, i) => {
+        writeFileSync(path.join(input, `${from + i}.dcm`), bytes);
+      });
+    const infer = async () => {
+      const body = { input_image_path: input, output_folder_path: folder, group: "series" };
+      const answer = await server.post("/single_inference", body);
+      t.match(await answer.json(), { status: "completed", reused: false });
+    };
+    const slider = page.getByRole("slider", { name: "Slice" });
+    const marks = page.locator(".stage img.marks");
+    const told = page.getByRole("alert").getByText("The result was replaced since it was opened.");
+    const renew = page.getByRole("button", { name: "Show the new result" });
+    add(2, 10);
+    await infer();
+    await page.goto(`${server.url}/#/results`);
+    await page.getByRole("link", { name: "grows", exact: true }).click();
+    await marks.waitFor();
+    t.equal(await slider.getAttribute("max"), "8");
+    const opened = await page.locator(".stage").getAttribute("data-frame");
+    const other = opened === "2" ? "3" : "2";
+    add(0, 2);
+    await infer();
+    await slider.fill(other);
+    await told.first().waitFor();
+    t.equal(await page.locator(".stage").getAttribute("data-frame"), "", "nothing of the new one");
+    t.equal(await marks.count(), 0);
+    await page.getByRole("button", { name: "Verify" }).click();
+    await told.nth(1).waitFor();
+    await look(t, page, "replaced");
+    await renew.first().click();
+    await marks.waitFor();
+    t.equal(await slider.getAttribute("max"), "10");
+    await slider.fill(other);
+    await page.locator(`.stage[data-frame='${other}'] img.marks`).waitFor();
+    t.equal(await told.count(), 0);
   });
 
   await t.test("what failed is listed with its reason, and can be sent again", async (t) => {

@@ -91,11 +91,16 @@ async function pictureOf({ url, token }: TestServer, query: Record<string, strin
   return { status: response.status, headers: response.headers, bytes };
 }
 
-async function analysed(server: TestServer, input: string, output: string): Promise<Answer> {
+async function analysed(
+  server: TestServer,
+  input: string,
+  output: string,
+  outputs: readonly string[] = ["seg", "sr"],
+): Promise<Answer> {
   const response = await server.post("/single_inference", {
     input_image_path: input,
     output_folder_path: output,
-    outputs: ["seg", "sr"],
+    outputs,
   });
   return (await response.json()) as Answer;
 }
@@ -382,6 +387,47 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
       );
     },
   );
+});
+
+t.test("a result that was replaced since it was read", { skip: needs(ADDON) }, async (t) => {
+  const { place, server } = await started(t);
+  const [input, output] = [path.join(place.input, "series"), path.join(place.output, "out")];
+  writeSeries(input);
+  const { receipt_path } = await analysed(server, input, output);
+  const named = { path: receipt_path, input_path: input };
+  const macNow = async () =>
+    (await get<Receipt>(server, "/results", { path: receipt_path })).body.mac?.hmac_sha256 ?? "";
+  const [model, across] = ["ct-tissue", "row"];
+  const looks: [page: string, query: Record<string, string | number>][] = [
+    ["/results/frame", { ...named, frame: 2 }],
+    ["/results/frame", { ...named, across, frame: 2 }],
+    ["/results/marks", { path: receipt_path, model, frame: 2 }],
+    ["/results/marks", { path: receipt_path, model, fullest: "bone" }],
+    ["/results/marks", { ...named, model, across, frame: 2 }],
+    ["/results/picture", { ...named, frame: 2 }],
+    ["/results/nifti", named],
+    ["/results/nifti", { path: receipt_path, model }],
+    ["/results/verification", named],
+  ];
+  const statusOf = async (page: string, query: Record<string, string | number>) => {
+    const text = Object.entries(query).map(([name, value]) => [name, String(value)]);
+    const asked = new URLSearchParams(text as [string, string][]).toString();
+    const headers = { Authorization: server.token };
+    return (await fetch(`${server.url}${page}?${asked}`, { headers })).status;
+  };
+  const mac = await macNow();
+  for (const [page, query] of looks) t.equal(await statusOf(page, { ...query, mac }), 200, page);
+  await analysed(server, input, output, ["seg"]);
+  t.not(await macNow(), mac);
+  for (const [page, query] of looks) {
+    t.match(
+      await get(server, page, { ...query, mac }),
+      { status: 409, body: { error: "result_changed", details: { reason: "replaced" } } },
+      page,
+    );
+    t.equal(await statusOf(page, query), 200, `${page}, whichever is there`);
+  }
+  t.match(await get(server, "/results/frame", { ...named, mac: "none" }), { status: 400 });
 });
 
 t.test("a single image, and one whose file was corrected", { skip: needs(ADDON) }, async (t) => {
