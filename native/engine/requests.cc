@@ -82,8 +82,7 @@ double Elapsed(Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 BeforeMean LoadImageModelRequest::TakeBeforeMean() {
-  auto& images = static_cast<ImageModel&>(*model);
-  return mean_after_activation ? TakeActivations(images.outputs, images.inputs) : BeforeMean();
+  return mean_after_activation ? TakeActivations(static_cast<ImageModel&>(*model)) : BeforeMean();
 }
 
 template <typename Kind>

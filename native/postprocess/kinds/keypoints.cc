@@ -102,9 +102,12 @@ std::vector<Point> OfHeatmaps(const OutputSpec& spec, const Tensor& tensor, bool
 /// The error that rounding adds to a place at most, in pixels of the source.
 constexpr double kRounding = 1e-3;
 
-/// A place within the source, or NaN.
-double Within(double place, int side) {
-  const double nearest = std::clamp(place, 0.0, static_cast<double>(side));
+/// A place within the pixels of the source that are seen, if in part only; else NaN.
+double WithinSeen(double place, const ImageAxis& axis) {
+  const double first = std::floor(axis.seen_from + kRounding);
+  const double end = std::ceil(axis.seen_from + axis.seen - kRounding);
+  const double nearest =
+      std::clamp(place, std::max(0.0, first), std::min<double>(axis.source, end));
   return std::abs(place - nearest) <= kRounding ? nearest
                                                 : std::numeric_limits<double>::quiet_NaN();
 }
@@ -118,15 +121,16 @@ void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGri
       table ? OfTable(spec, tensor, *table, g) : OfHeatmaps(spec, tensor, grid.channels_last, g);
   for (Point& point : out.points) {
     if (spec.activation == Activation::kSigmoid) Sigmoid(std::span(&point.score, 1));
-    point.x = Within(g.columns.ToSource(point.x), g.columns.source);
-    point.y = Within(g.rows.ToSource(point.y), g.rows.source);
+    // Who tells pixels of the source has seen no more of it
+    point.x = WithinSeen(g.columns.ToSource(point.x), grid.geometry.columns);
+    point.y = WithinSeen(g.rows.ToSource(point.y), grid.geometry.rows);
   }
 }
 
 }  // namespace
 
-/// The place of a point for each label, and its score. A point outside the source has no place:
-/// NaN.
+/// The place of a point for each label, and its score. A point outside the part of the source that
+/// is seen has no place: NaN.
 const OutputKind kinds::keypoints = {
     .name = "keypoints",
     .gives = "points",

@@ -42,6 +42,10 @@ interface ValueDistribution {
 }
 
 function distributed(values: Float64Array, counts: Float64Array, total: number): ValueDistribution {
+  const [only] = values;
+  // Rounding would make another mean of equal values, and a skewness of that
+  if (only !== undefined && only === values.at(-1))
+    return { values, counts, total, mean: only, moments: [0, 0, 0] };
   let mean = 0;
   for (const [i, value] of values.entries()) mean += ((counts[i] ?? 0) * value) / total;
   const moments: ValueDistribution["moments"] = [0, 0, 0];

@@ -116,6 +116,35 @@ t.test("where points lie", { skip: needs(ADDON) }, async (t) => {
     );
   });
 
+  await t.test("what is cut off has no points", async (t) => {
+    // Of ten columns the middle six are seen, from 2 to 8
+    const rows = points("cut-rows", [3, 3], [-0.5, 3, 1, 6.5, 3, 1, 6, 6, 1]);
+    const crop = fixed(6, 6, "crop");
+    const beyond = [
+      { x: NaN, y: 3, label: 0 },
+      { x: NaN, y: 3, label: 1 },
+      { x: 8, y: 6, label: 2 },
+    ];
+    t.match(await pointsOf(engine, await load(rows, table(), crop), spot(0, 0)), beyond);
+    const own = points("cut-source", [3, 3], [1.5, 3, 1, 8.5, 3, 1, 8, 6, 1]);
+    const inSource = table({ pixels_of: "source" });
+    t.match(await pointsOf(engine, await load(own, inSource, crop), spot(0, 0)), beyond);
+    // Of the third pixel a half is seen: the model looks at that one too
+    const part = points("cut-part", [3, 3], [-0.25, 2.5, 1, -1, 2.5, 1, 0, 2.5, 1]);
+    const narrow = await load(part, table(), fixed(6, 5, "crop"));
+    t.match(await pointsOf(engine, narrow, spot(0, 0)), [{ x: 2.25 }, { x: NaN }, { x: 2.5 }]);
+    // Corners that lie on corners: half a pixel more than the tensor's edge is in the image
+    const corners = points("corners", [3, 3], [0, 0, 1, -0.5, 0, 1, -3, 0, 1]);
+    const aligned = { ...fixed(12, 20, "stretch"), align_corners: true, antialias: false };
+    const [first, before, outside] = await pointsOf(
+      engine,
+      await load(corners, table(), { ...aligned, interpolation: "linear" }),
+      spot(0, 0),
+    );
+    t.ok(first!.x > 0.25 && before!.x > 0 && before!.x < first!.x);
+    t.match(outside, { x: NaN });
+  });
+
   await t.test("the rows of a table, in every way of counting", async (t) => {
     // 6 x 10 pixels lie in 20 x 20 from row 4 on, twice as large
     const from = fixed(20, 20, "letterbox");

@@ -253,6 +253,43 @@ t.test(
   },
 );
 
+t.test(
+  "equal values have no skewness, whatever their mean is in bits",
+  { skip: needs(ADDON) },
+  (t) => {
+    const [one] = cases;
+    const real = (value: number) => ({
+      planes: planesOf(one!).map((plane): Plane => {
+        const words = new Float32Array(plane.data.length / 2).fill(value);
+        const bits = { bitsAllocated: 32, bitsStored: 32, highBit: 31, float: true } as const;
+        return {
+          ...plane,
+          format: { ...plane.format, ...bits },
+          data: new Uint8Array(words.buffer),
+        };
+      }),
+    });
+    const asked = outputOf(["mean", "sd", "skewness", "kurtosis", "rms"]);
+    for (const [value, voxels] of [
+      [0.1, 3],
+      [0.7, 11],
+      [1e-3, 49],
+      [-1000.3, 74],
+    ] as const) {
+      const length = one!.mask.length;
+      const mask = "1".repeat(voxels).padEnd(length, "0");
+      const { measurements } = said(one!, asked, real(value), segmentsOf({ ...one!, mask }));
+      const stored = Math.fround(value);
+      t.strictSame(
+        measurements.map((each) => each.value),
+        [stored, 0, 0, 0, Math.sqrt(stored ** 2)],
+        `${voxels} voxels of ${value}`,
+      );
+    }
+    t.end();
+  },
+);
+
 t.test("what cannot be measured is named, and is not 0", { skip: needs(ADDON) }, (t) => {
   const [one] = cases;
   const output = outputOf(["volume", "mean", "diameter_3d", "diameter_in_plane"]);
