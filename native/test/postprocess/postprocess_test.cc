@@ -56,7 +56,7 @@ struct Picture {
       }
     }
   }
-  MaskView View() { return {mask, 0, rows, columns, padding}; }
+  MaskView View(int slices = 0) { return {mask, slices, rows, columns, padding}; }
   std::string Text() const {
     std::string text;
     for (size_t i = 0; i < mask.size(); ++i)
@@ -185,6 +185,10 @@ TEST("largest_component, minimum_area, fill_holes") {
   Picture holes({".11111.", ".1.2#1.", ".1...1.", ".11111.", ".1.1..."});
   FillHoles(holes.View(), 1);
   EQUAL(holes.Text(), Picture({".11111.", ".112#1.", ".11111.", ".11111.", ".1.1..."}).Text());
+  // An image that a network takes for a volume of one slice
+  Picture flat({".111.", ".1.1.", ".111.", ".1.1."});
+  FillHoles(flat.View(1), 1);
+  EQUAL(flat.Text(), Picture({".111.", ".111.", ".111.", ".1.1."}).Text());
 }
 END;
 
