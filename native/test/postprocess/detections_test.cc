@@ -254,13 +254,24 @@ TEST("detections: what a table must not hold") {
   EQUAL(code(Floats({2, 6}, std::vector<float>(12))), "none");
   OutputSpec objectness = Spec(kObjectness, 1);
   const auto scored = [&](float value) {
-    return CodeOf([&] {
-      Decode(objectness, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, value, 0.5f}), {0.5});
-    });
+    return CodeOf(
+        [&] { Decode(objectness, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, value, 0.5f}), {0.5}); });
   };
   EQUAL(scored(0.5f), "none");
   EQUAL(scored(2), "output_invalid");
   EQUAL(scored(nan), "output_invalid");
+  // Sigmoid would make 1 of an infinity, of scores and of how sure it is of them
+  const OutputSpec logits = Spec(kObjectnessLogits, 1);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto logit = [&](float objects, float score) {
+    return CodeOf(
+        [&] { Decode(logits, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, objects, score}), {0.5}); });
+  };
+  EQUAL(logit(20, 20), "none");
+  for (const float odd : {infinity, -infinity, nan}) {
+    EQUAL(logit(odd, 1), "output_invalid");
+    EQUAL(logit(1, odd), "output_invalid");
+  }
 }
 END;
 
