@@ -107,8 +107,12 @@ void Activate(std::span<float> scores, Activation activation) {
 void FinishScores(RawDetections& raw, size_t columns, const OutputSpec& spec) {
   const size_t count = raw.boxes.size() / 4;
   const auto of_box = [&](size_t i) { return std::span(raw.scores).subspan(i * columns, columns); };
+  const auto& own = spec.Own<DetectionSpec>();
+  const auto& table = own.table;
+  // Before the sigmoid, which makes 1 of an infinity
+  CheckFinite(raw.scores, table ? spec.tensor : own.list.scores);
+  CheckFinite(raw.objectness, spec.tensor);
   for (size_t i = 0; i < count; ++i) Activate(of_box(i), spec.activation);
-  const auto& table = spec.Own<DetectionSpec>().table;
   if (!table) return;
   CheckProbabilities(raw.scores, spec.tensor);
   if (raw.objectness.empty()) return;

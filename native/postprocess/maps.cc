@@ -74,8 +74,8 @@ void Maps::Activate(Activation activation) {
 }
 
 void ActivateMap(const OutputSpec& spec, const Tensor& tensor, Maps& map) {
-  if (spec.activation == Activation::kSigmoid) map.Activate(spec.activation);
   CheckFinite(map.values(), tensor.name);
+  if (spec.activation == Activation::kSigmoid) map.Activate(spec.activation);
 }
 
 MapGrid GridOf(const OutputSpec& spec, const Maps& maps, const Geometry& geometry) {

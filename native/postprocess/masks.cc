@@ -104,7 +104,7 @@ void FillHoles(const MaskView& mask, uint8_t label) {
   const size_t lines = mask.pixels.size() / columns;
   std::vector<bool> open(outside.count);
   outside.ForRuns([&](size_t line, size_t run) {
-    const bool end_slice = mask.slices > 0 && (line < rows || line + rows >= lines);
+    const bool end_slice = mask.slices > 1 && (line < rows || line + rows >= lines);
     if (end_slice || TouchesBorder(mask, line, outside.runs[run])) open[outside.region[run]] = true;
   });
   outside.ForRuns([&](size_t line, size_t run) {

@@ -55,7 +55,8 @@ void KeepLargestComponent(const MaskView& mask, uint8_t label, bool corners = fa
 void DropSmallComponents(const MaskView& mask, uint8_t label, int64_t pixels);
 
 /// Background that `label` shuts off from the image border (of a volume: from all six faces)
-/// becomes `label`; pixels of other labels and Pixel Padding stay what they are.
+/// becomes `label`; pixels of other labels and Pixel Padding stay what they are. A volume of one
+/// slice is an image: both its faces would leave every hole open.
 void FillHoles(const MaskView& mask, uint8_t label);
 
 /// The number of each channel's label, where the first channel is background: 0 for that, and for

@@ -1,8 +1,9 @@
 /**
  * Several graphs as one model, whose mean is taken: what follows from the manifest, and its rules.
  */
-import type { Ensemble, Manifest } from "./manifest.js";
+import { inputOf, isImageInput, type Ensemble, type Manifest } from "./manifest.js";
 import { kindOf, kindsThat } from "./outputs/outputs.js";
+import { isSegmentation } from "./outputs/segmentation.js";
 
 type Files = Pick<Manifest, "files" | "ensemble" | "parts">;
 
@@ -37,7 +38,7 @@ export function ensembleText(model: Files): string | undefined {
 }
 
 export function checkEnsemble(
-  { files, outputs }: Pick<Manifest, "files" | "outputs">,
+  { files, inputs, outputs }: Pick<Manifest, "files" | "inputs" | "outputs">,
   { graphs, average }: Ensemble,
   issue: (path: (string | number)[], message: string) => void,
 ): void {
@@ -75,5 +76,11 @@ export function checkEnsemble(
     if (reason !== undefined) issue(["average"], reason);
     if ("activated" in output && output.activated === "after")
       issue(["average"], 'Expected before_activation, because an output has activated "after"');
+    const input = inputs[inputOf({ inputs }, output)];
+    const back = input !== undefined && isImageInput(input) && input.resampling?.activation;
+    const isActivated =
+      isSegmentation(output) && ["sigmoid", "softmax"].includes(output.activation);
+    if (back === "after" && isActivated)
+      issue(["average"], 'Expected before_activation, because resampling.activation is "after"');
   });
 }

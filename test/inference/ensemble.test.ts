@@ -124,6 +124,28 @@ t.test("ensembles", { skip: needs(ADDON) }, async (t) => {
       }),
       /ensemble\.average.*divides logits/,
     );
+    const resampled = (activation: string) =>
+      problems((m) =>
+        Object.assign(m.inputs[0]!, {
+          layout: "NCDHW",
+          interpolation: "spline",
+          resampling: {
+            grid: "first_voxel",
+            spacing_mm: [null, 1, 1],
+            order: 1,
+            order_back: 1,
+            keep_range: false,
+            clip: "after",
+            crop: "none",
+            activation,
+          },
+        }),
+      );
+    t.match(
+      await resampled("after"),
+      /ensemble\.average.*before_activation, because resampling\.activation is "after"/,
+    );
+    t.notMatch(await resampled("before"), /before_activation, because/);
     t.match(
       await problems((m) => {
         (m.outputs[0] as { activation: string }).activation = "label_map";

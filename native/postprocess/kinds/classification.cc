@@ -56,6 +56,7 @@ std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
     InvalidOutput(tensor, std::to_string(spec.Columns()) + " scores, one for each label,");
   }
   std::vector<float> scores = AsFloats(tensor);
+  CheckFinite(scores, tensor.name);
   if (calibration.kind == CalibrationSpec::Kind::kTemperature) {
     for (float& s : scores)
       s = static_cast<float>(static_cast<double>(s) / calibration.temperature);

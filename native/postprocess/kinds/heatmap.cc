@@ -26,8 +26,11 @@ const OutputKind kinds::heatmap = {
            std::span<const double>, OutputResult& out) {
           const Tensor& tensor = tensors(spec.tensor);
           Maps map(tensor, 1, grid.channels_last);
-          if (!spec.activate_last) ActivateMap(spec, tensor, map);
-          CheckFinite(map.values(), tensor.name);
+          if (spec.activate_last) {
+            CheckFinite(map.values(), tensor.name);
+          } else {
+            ActivateMap(spec, tensor, map);
+          }
           const MapGrid lies = GridOf(spec, map, grid.geometry);
           out.values = ToSourceGrid(map, lies);
           if (spec.activate_last && spec.activation == Activation::kSigmoid) Sigmoid(out.values);

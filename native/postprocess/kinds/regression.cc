@@ -28,6 +28,7 @@ std::vector<float> Regression(const OutputSpec& spec, const Tensor& tensor) {
   if (tensor.Elements() != count) InvalidOutput(tensor, std::to_string(count) + " values");
   std::vector<float> values = AsFloats(tensor);
   DropIgnored(spec, values);
+  CheckFinite(values, tensor.name);
   if (spec.activation == Activation::kSoftmax) SoftmaxOfScores(values, tensor.shape, values.size());
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(static_cast<double>(values[i]) * multiply[i] + add[i]);

@@ -64,8 +64,9 @@ MapGrid DecideProbabilities(const OutputSpec& spec, const Tensor& tensor, const 
   Maps maps(tensor, ChannelsOf(spec), grid.channels_last);
   if (out.overlapping) maps.Drop(spec.ignored);
   const Activation last = spec.activate_last ? spec.activation : Activation::kNone;
-  if (!spec.activate_last) maps.Activate(spec.activation);
+  // Before the sigmoid, which makes 1 of an infinity
   CheckFinite(maps.values(), tensor.name);
+  if (!spec.activate_last) maps.Activate(spec.activation);
   if (out.overlapping && last == Activation::kNone) CheckProbabilities(maps.values(), tensor.name);
   const MapGrid lies = GridOf(spec, maps, grid.geometry);
   const Axis rows = lies.rows.Back(lies.antialias);

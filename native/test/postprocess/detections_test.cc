@@ -261,6 +261,18 @@ TEST("detections: what a table must not hold") {
   EQUAL(scored(0.5f), "none");
   EQUAL(scored(2), "output_invalid");
   EQUAL(scored(nan), "output_invalid");
+  // Sigmoid would make 1 of an infinity, of scores and of how sure it is of them
+  const OutputSpec logits = Spec(kObjectnessLogits, 1);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto logit = [&](float objects, float score) {
+    return CodeOf(
+        [&] { Decode(logits, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, objects, score}), {0.5}); });
+  };
+  EQUAL(logit(20, 20), "none");
+  for (const float odd : {infinity, -infinity, nan}) {
+    EQUAL(logit(odd, 1), "output_invalid");
+    EQUAL(logit(1, odd), "output_invalid");
+  }
 }
 END;
 

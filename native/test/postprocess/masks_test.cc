@@ -94,7 +94,7 @@ std::vector<bool> MembersOf(const Picture& p, bool equal) {
 bool OnBorder(const Sides& s, size_t i, bool ends) {
   const Place p = PlaceOf(s, i);
   return p.y == 0 || p.x == 0 || p.y == s.rows - 1 || p.x == s.columns - 1 ||
-         (ends && s.slices > 0 && (p.z == 0 || p.z == s.slices - 1));
+         (ends && s.slices > 1 && (p.z == 0 || p.z == s.slices - 1));
 }
 
 /// For each region, from 1 on, whether one of its pixels is so.

@@ -56,7 +56,7 @@ struct Picture {
       }
     }
   }
-  MaskView View() { return {mask, 0, rows, columns, padding}; }
+  MaskView View(int slices = 0) { return {mask, slices, rows, columns, padding}; }
   std::string Text() const {
     std::string text;
     for (size_t i = 0; i < mask.size(); ++i)
@@ -130,6 +130,39 @@ TEST("outputs that do not fit, or are no numbers, are refused") {
 }
 END;
 
+TEST("what is infinite before an activation is refused, and no score of 1") {
+  const auto code = [](const OutputSpec& spec, const std::vector<int64_t>& shape, float first) {
+    std::vector<float> values(Floats(shape, {}).Elements(), 0.5F);
+    values[0] = first;
+    return CodeOf([&] { Run(spec, Floats(shape, values), Same(1, 2), {0.5, 0.5}); });
+  };
+  const auto refused = [&](const OutputSpec& spec, const std::vector<int64_t>& shape) {
+    EQUAL(code(spec, shape, 0.25F), "none");
+    for (const float odd : {INFINITY, -INFINITY, NAN})
+      EQUAL(code(spec, shape, odd), "output_invalid");
+  };
+  for (const Activation activation : {Activation::kSigmoid, Activation::kSoftmax}) {
+    refused(Spec(&kinds::classification, activation, 2), {1, 2});
+    refused(Spec(&kinds::segmentation, activation, 2),
+            {1, activation == Activation::kSoftmax ? 3 : 2, 1, 2});
+  }
+  OutputSpec isotonic = Spec(&kinds::classification, Activation::kNone, 2);
+  kinds::classification.read(
+      Object(
+          {{"calibration",
+            Object({{"kind", Text("isotonic")}, {"x", Numbers({0, 1})}, {"y", Numbers({0, 1})}})}}),
+      isotonic);
+  refused(isotonic, {1, 2});
+  OutputSpec map = Spec(&kinds::heatmap, Activation::kSigmoid, 1);
+  refused(map, {1, 1, 1, 2});
+  map.activate_last = true;
+  refused(map, {1, 1, 1, 2});
+  OutputSpec regions = Spec(&kinds::probability_map, Activation::kSigmoid, 1);
+  regions.Set<MapBoxesSpec>() = {0.3, 0, 1, 100};
+  refused(regions, {1, 1, 1, 2});
+}
+END;
+
 TEST("argmax on the same grid is exact, first channel wins ties") {
   const OutputSpec spec = Spec(&kinds::segmentation, Activation::kArgmax, 2);
   const OutputResult out = Run(spec, Floats({1, 3, 1, 3}, {1, 0, 5, 1, 2, 0, 0, 2, 9}), Same(1, 3));
@@ -200,6 +233,10 @@ TEST("largest_component, minimum_area, fill_holes") {
   Picture holes({".11111.", ".1.2#1.", ".1...1.", ".11111.", ".1.1..."});
   FillHoles(holes.View(), 1);
   EQUAL(holes.Text(), Picture({".11111.", ".112#1.", ".11111.", ".11111.", ".1.1..."}).Text());
+  // An image that a network takes for a volume of one slice
+  Picture flat({".111.", ".1.1.", ".111.", ".1.1."});
+  FillHoles(flat.View(1), 1);
+  EQUAL(flat.Text(), Picture({".111.", ".111.", ".111.", ".1.1."}).Text());
 }
 END;
 

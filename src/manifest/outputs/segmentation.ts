@@ -32,7 +32,7 @@ const maskStep = z.discriminatedUnion("step", [
   z
     .strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) })
     .describe(
-      "In volumes a hole is closed on all sides; a cavity that is open at the first or last slice is not a hole",
+      "In volumes of several slices a hole is closed on all sides; a cavity that is open at the first or last slice is not a hole",
     ),
 ]);
 
