@@ -17,12 +17,11 @@ namespace radserve {
 /// columns], one after the other.
 using LoadSlice = std::function<void(int slice, float* channels)>;
 
-/// Gives each voxel of the source the label of that of many channels which is the highest there, the
-/// first of equal ones, once they are resampled: to the bit what ResampleVolume and then a
-/// comparison give.
-/// Channels that cannot be the highest in a block of voxels are not resampled there: linear
-/// resampling leaves no value outside the range of what it is made of, so that a channel whose
-/// greatest value in reach of the block is below another's least has lost.
+/// Gives each voxel of the source the label of that of many channels which is the highest there,
+/// the first of equal ones, once they are resampled: to the bit what ResampleVolume and then a
+/// comparison give. Channels that cannot be the highest in a block of voxels are not resampled
+/// there: linear resampling leaves no value outside the range of what it is made of, so that a
+/// channel whose greatest value in reach of the block is below another's least has lost.
 class HighestResampled {
  public:
   /// @param taps to slices, rows and columns of the source

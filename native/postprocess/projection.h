@@ -25,8 +25,8 @@ void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& colum
                            std::span<const double> thresholds, std::vector<uint8_t>& mask,
                            std::vector<uint8_t>* fractions);
 
-/// Of `labels` that of the channel that is highest, the first of equal ones: one plane. Channel 0 is
-/// background and has no fractions.
+/// Of `labels` that of the channel that is highest, the first of equal ones: one plane. Channel 0
+/// is background and has no fractions.
 void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, Activation last,
                     std::span<const uint8_t> labels, std::vector<uint8_t>& mask,
                     std::vector<uint8_t>* fractions);

@@ -130,8 +130,8 @@ void Scheduler::RunEntry(const EntryPtr& entry) {
     // Cancelled between its start and here.
     if (!std::exchange(entry->begun, true) && entry->stop.stop_requested())
       throw EngineError("cancelled", "");
-    entry->task->Run(
-        TaskContext(entry->stop.get_token(), entry->submitted, [this] { return Wide(); }, park));
+    entry->task->Run(TaskContext(
+        entry->stop.get_token(), entry->submitted, [this] { return Wide(); }, park));
   } catch (...) {
     failure = Failure::Caught();
   }

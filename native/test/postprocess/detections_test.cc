@@ -255,8 +255,9 @@ TEST("detections: what a table must not hold") {
   EQUAL(code(Floats({2, 6}, std::vector<float>(12))), "none");
   OutputSpec objectness = Spec(kObjectness, 1);
   const auto scored = [&](float value) {
-    return CodeOf(
-        [&] { Decode(objectness, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, value, 0.5f}), {0.5}); });
+    return CodeOf([&] {
+      Decode(objectness, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, value, 0.5f}), {0.5});
+    });
   };
   EQUAL(scored(0.5f), "none");
   EQUAL(scored(2), "output_invalid");

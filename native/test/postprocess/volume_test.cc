@@ -603,12 +603,17 @@ TEST("probabilities come back by channel, first or last, whole or reduced") {
   // Half as many slices as the source: the upper two of four are nearer to the second.
   const Tensor half = filled({2, 2, 1, 1}, {0, 2, 1, 0});
   CHECK((Back(prepared, half, spec).mask == std::vector<uint8_t>{1, 1, 1, 1, 0, 0, 0, 0}));
-  EQUAL(CodeOf([&] { Back(prepared, filled({1, 3, 4, 1, 1}, std::vector<float>(12)), spec); }),
+  EQUAL(CodeOf([&] {
+          Back(prepared, filled({1, 3, 4, 1, 1}, std::vector<float>(12)), spec);
+        }),
         "output_invalid");
-  EQUAL(CodeOf([&] { Back(prepared, filled({2, 2, 1, 1}, {0, NAN, 1, 0}), spec); }),
+  EQUAL(CodeOf([&] {
+          Back(prepared, filled({2, 2, 1, 1}, {0, NAN, 1, 0}), spec);
+        }),
         "output_invalid");
-  EQUAL(CodeOf(
-            [&] { Back(prepared, filled({4, 1, 2}, std::vector<float>(8, 201)), LabelMapSpec()); }),
+  EQUAL(CodeOf([&] {
+          Back(prepared, filled({4, 1, 2}, std::vector<float>(8, 201)), LabelMapSpec());
+        }),
         "output_invalid");
 }
 END;
