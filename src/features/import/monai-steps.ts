@@ -286,6 +286,7 @@ const PREPROCESSING = stepsOf({
   Resized: step(
     {
       ...of,
+      checkForeground(chain, refuse);
       spatial_size: z.array(
         number.int("Expected whole numbers").positive("Expected numbers above 0"),
         {
@@ -362,7 +363,7 @@ const PREPROCESSING = stepsOf({
         refuse("a_max", `Expected another number than a_min, found ${to}`);
       if (clip && !(from < to && low < high))
         refuse("clip", "Expected a_min below a_max, b_min below b_max");
-      if (clip) chain.clip = { range: [from, to], after: isPlaced(chain) };
+      if (clip) clipValues(chain, [from, to], refuse);
       normalise(chain, { kind: "scale", multiply, add: low - from * multiply }, refuse);
     },
     IMAGE,
@@ -462,6 +463,15 @@ function measure(
   checkForeground(chain, refuse);
   chain.measured.push({ ...measured, after: isPlaced(chain), refuse });
 }
+/** A manifest can clip values after Spacingd (`resampling`), but not after Resized. */
+function clipValues(chain: Chain, range: [number, number], refuse: Refuse): void {
+  const { resized } = chain;
+  // The nearest pixels are copied whole, so that either order gives the same
+  if (resized !== undefined && resized.how["interpolation"] !== "nearest")
+    refuse("clip", "Expected Resized behind it: values are clipped before images are resized");
+  chain.clip = { range, after: isPlaced(chain) };
+}
+
 
 function checkForeground({ foreground }: Chain, refuse: Refuse): void {
   if (foreground === true) refuse(undefined, "Expected CropForegroundd behind it");
@@ -471,6 +481,10 @@ const POSTPROCESSING = stepsOf({
   ...HARMLESS,
   SaveImaged: step({
     ...of,
+/**
+ * A manifest finds the box in the finished tensor, so that CropForegroundd comes last. Orientationd
+ * alone may follow it, because turned voxels have the same box.
+ */
     ...anyOf(
       "meta_keys",
       "meta_key_postfix",

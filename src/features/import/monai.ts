@@ -212,12 +212,13 @@ function valuesOf(
 
 /** A picture, whose columns are the rows of MONAI's arrays. */
 function pictureInput(
-  { resized, orientation, spacing, foreground, inverted, measured, windows }: Chain,
+  chain: Chain,
   channels: number,
   choices: ImportChoices,
   gaps: Gaps,
   file: string,
 ): Record<string, unknown> {
+  const { resized, orientation, spacing, foreground, inverted, measured, windows } = chain;
   if (choices.orientation !== undefined)
     gaps.refuse("--orientation", "It is for networks of volumes alone");
   if (orientation !== undefined || spacing !== undefined || foreground !== undefined)
@@ -232,6 +233,7 @@ function pictureInput(
       `${file}: preprocessing`,
       "Nothing is scaled by an image's own values: DICOM images of more than 8 bits have others than pictures have; accepts may leave them out",
     );
+  checkResized(chain);
   const [width, height] = resized?.sides ?? [];
   if (resized !== undefined && (resized.sides.length !== 2 || resized.volumes))
     resized.refuse(
@@ -249,6 +251,23 @@ function pictureInput(
     channels: channels === 3 ? "rgb" : "grayscale",
     colour_source: channels === 3 ? "accept" : "refuse",
   };
+}
+
+/** Where an image has a fixed size, a manifest has neither a box nor windows beside it. */
+function checkResized({
+  resized,
+  foreground,
+  tiling,
+  multipleOf,
+}: Chain & { multipleOf?: number[] | undefined }): void {
+  if (foreground === true) resized?.refuse(undefined, "Expected no CropForegroundd beside it");
+  if (tiling !== undefined)
+    resized?.refuse(
+      undefined,
+      "Expected no SlidingWindowInferer or SliceInferer beside it: windows go over images as they are, or as Spacingd makes them",
+    );
+  if (multipleOf !== undefined)
+    resized?.refuse(undefined, "Expected Spacingd in its place for a network that finds boxes");
 }
 
 function volumeInput(
@@ -269,8 +288,7 @@ function volumeInput(
       undefined,
       "Expected three numbers and a mode of volumes for a graph of volumes",
     );
-  if (resized !== undefined && foreground === true)
-    resized.refuse(undefined, "Expected no CropForegroundd beside it");
+  checkResized(chain);
   if (resized !== undefined && inverted !== undefined && resized.how["interpolation"] !== "linear")
     resized.refuse("mode", "Expected trilinear before Invertd; other ways back are not offered");
   if (windows !== undefined && sliced === undefined && windows.sides !== 3)

@@ -30,10 +30,10 @@ interface Inference {
 /** The bundle monai-ct with another inference.json; its steps are named by their classes. */
 async function bundle(
   t: Test,
-  change: (step: (name: string) => Fields, inference: Inference) => void,
+  change: (step: (name: string) => Fields, inference: Inference, folder: string) => void,
   options: ImportOptions = {},
   file = "inference.json",
-): Promise<{ refused: string; manifest?: Manifest }> {
+): Promise<{ refused: string; manifest?: Manifest; noted?: string[] }> {
   const folder = join(t.testdir(), "bundle");
   cpSync(join(VOLUMES, "monai-ct"), folder, { recursive: true });
   const inference = JSON.parse(readFileSync(join(folder, "inference.json"), "utf8")) as Inference;
@@ -44,18 +44,36 @@ async function bundle(
   change(
     (name) => steps().find((step) => step["_target_"] === name) ?? inference.inferer,
     inference,
+    folder,
   );
   // JSON is YAML too
   rmSync(join(folder, "inference.json"));
   writeFileSync(join(folder, file), JSON.stringify(inference, null, 1));
   try {
     const { data } = await modelsImport(folder, engine(), options);
-    return { refused: "", manifest: (data as { manifest: Manifest }).manifest };
+    const { manifest, gaps } = data as { manifest: Manifest; gaps: { message: string }[] };
+    return { refused: "", manifest, noted: gaps.map(({ message }) => message) };
   } catch (error) {
     t.notOk(existsSync(join(folder, "model.json")), "nothing is written");
     return { refused: error instanceof Error ? error.message : String(error) };
   }
 }
+
+const FOREGROUND = { _target_: "CropForegroundd", keys: "image", source_key: "image" };
+
+/** Volumes become this size in place of a spacing, and the network is given each whole. */
+const resized =
+  (more: Fields = {}): Parameters<typeof bundle>[1] =>
+  (_, inference) => {
+    inference.preprocessing.transforms[3] = {
+      _target_: "Resized",
+      keys: "image",
+      spatial_size: [12, 12, 8],
+      mode: "trilinear",
+      ...more,
+    };
+    inference.inferer = { _target_: "SimpleInferer" };
+  };
 
 /**
  * Changes that MONAI gives another meaning than no change, or that it does not know, and what names
@@ -143,9 +161,39 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
     /Invertd\.nearest_interp: Expected true, or AsDiscreted after it/,
   ],
   "values that are changed behind the foreground": [
-    (_, { preprocessing: { transforms } }) =>
-      transforms.splice(4, 0, { _target_: "CropForegroundd", keys: "image", source_key: "image" }),
+    (_, { preprocessing: { transforms } }) => transforms.splice(4, 0, FOREGROUND),
     /ScaleIntensityRanged: Expected CropForegroundd behind it/,
+  ],
+  "volumes that are resampled behind the foreground": [
+    (_, { preprocessing: { transforms } }) =>
+      transforms.splice(2, 0, ...transforms.splice(4, 1), FOREGROUND),
+    /preprocessing\.5\.Spacingd: Expected CropForegroundd behind it/,
+  ],
+  "volumes of a size behind the foreground": [
+    (step, inference, folder) => {
+      resized()(step, inference, folder);
+      inference.preprocessing.transforms.splice(2, 0, FOREGROUND);
+    },
+    /Resized: Expected no CropForegroundd beside it/,
+  ],
+  "windows over volumes of a size": [
+    (step, inference, folder) => {
+      const { inferer } = inference;
+      resized()(step, inference, folder);
+      inference.inferer = inferer;
+    },
+    /preprocessing\.3\.Resized: Expected no SlidingWindowInferer or SliceInferer beside it/,
+  ],
+  "slices of volumes of a size": [
+    (step, inference, folder) => {
+      resized()(step, inference, folder);
+      inference.inferer = { _target_: "SliceInferer", roi_size: [12, 12], spatial_dim: 2 };
+    },
+    /preprocessing\.3\.Resized: Expected no SlidingWindowInferer or SliceInferer beside it/,
+  ],
+  "values that are cut off after volumes are resized": [
+    resized(),
+    /preprocessing\.4\.ScaleIntensityRanged\.clip: Expected Resized behind it/,
   ],
   "a margin of the foreground": [
     (_, { preprocessing: { transforms } }) =>
@@ -278,6 +326,35 @@ t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
     t.match(said.manifest, { inputs: [{ orientation: "LAS" }] });
     const other = await bundle(t, () => undefined, { orientation: "LAS" });
     t.match(other.refused, /--orientation: Orientationd turns images to RAS/);
+  });
+
+  await t.test("axes may be turned on either side of the foreground", async (t) => {
+    const cropped = (before: boolean) =>
+      bundle(t, (_, { preprocessing: { transforms } }) => {
+        const [orientation] = transforms.splice(2, 2);
+        transforms.push(...(before ? [orientation!, FOREGROUND] : [FOREGROUND, orientation!]));
+      });
+    const turned = await cropped(true);
+    t.match(turned.manifest, { inputs: [{ resampling: { crop: "foreground" } }] });
+    t.strictSame(await cropped(false), turned);
+  });
+
+  await t.test("values are cut off before volumes are resized", async (t) => {
+    const { manifest } = await bundle(t, (step, inference, folder) => {
+      resized()(step, inference, folder);
+      const { transforms } = inference.preprocessing;
+      transforms.splice(3, 2, ...transforms.slice(3, 5).reverse());
+    });
+    const expected = {
+      clip: [-160, 240],
+      size: { kind: "fixed", depth: 12, height: 12, width: 8 },
+    };
+    t.match(manifest, { inputs: [{ ...expected, interpolation: "linear" }] });
+    const nearest = await bundle(t, (step, inference, folder) => {
+      resized({ mode: "nearest-exact" })(step, inference, folder);
+      inference.postprocessing.transforms.splice(1, 1);
+    });
+    t.match(nearest.manifest, { inputs: [{ ...expected, interpolation: "nearest" }] });
   });
 
   await t.test("what the voxels of positron emission were is left open", async (t) => {
