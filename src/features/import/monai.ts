@@ -381,7 +381,7 @@ function outputOf(
   gaps: Gaps,
   place: string,
 ): Record<string, unknown> {
-  const { activation, decided, inverted, largest, resized, firstIsNone = false } = chain;
+  const { activation, decided, inverted, resized, firstIsNone = false } = chain;
   const names = namesOf(channels, defined);
   if (names === undefined)
     gaps.refuse(
@@ -394,20 +394,10 @@ function outputOf(
     gaps.note(place, "There is no Invertd: results go back to the source's grid all the same");
   const unread = gaps.have(/: postprocessing/);
   const exclusive = activation?.kind !== "sigmoid";
-  const counted = labels
-    .filter(
-      (_, l) => !((exclusive || firstIsNone) && l === 0) && largest?.labels?.includes(l) !== false,
-    )
-    .map(({ label }) => label);
-  const keep = {
-    step: "largest_component",
-    labels: counted,
-    connected_by: largest?.corners === true ? "corners" : "edges",
-  };
   const common = {
     kind: "segmentation",
     ...(resized !== undefined && activation?.inverted === true ? { activated: "after" } : {}),
-    postprocess: largest === undefined ? [] : [keep],
+    postprocess: largestOf(names ?? [], exclusive, chain, gaps, place),
     measurements: [pictures ? "area" : "volume"],
   };
   if (!exclusive) {
@@ -438,6 +428,42 @@ function outputOf(
       `Expected "background": with softmax and argmax the first channel is none of the labels; found "${background}"`,
     );
   return { ...common, activation: activation?.kind ?? "argmax", labels: labels.slice(1) };
+}
+
+/**
+ * KeepLargestConnectedComponentd as a step of `postprocess`; none where it changes nothing. Its
+ * label numbers are the values of a map, or the places of several channels. Without a list MONAI
+ * cleans all but number 0, even where channels do not exclude each other and 0 is a label too.
+ */
+function largestOf(
+  names: readonly string[],
+  exclusive: boolean,
+  { largest, firstIsNone = false }: Chain,
+  gaps: Gaps,
+  place: string,
+): Record<string, unknown>[] {
+  if (largest === undefined || names.length === 0) return [];
+  const { labels: listed, first, corners } = largest;
+  const isLabel = (l: number): boolean => l >= first && (l > 0 || !(exclusive || firstIsNone));
+  // One channel alone is a map of the values 0 and 1
+  const numberOf = (l: number): number => (names.length - first === 1 ? 1 : l - first);
+  const isCleaned = (number: number): boolean => listed?.includes(number) ?? number !== 0;
+  const labels = names.filter((_, l) => isLabel(l) && isCleaned(numberOf(l)));
+  const step = `${place}: KeepLargestConnectedComponentd`;
+  if (labels.length === 0) {
+    gaps.note(
+      step,
+      `It changes nothing in MONAI: no label has the number ${(listed ?? []).join(", ")}`,
+    );
+    return [];
+  }
+  const untouched = names.find((_, l) => isLabel(l) && numberOf(l) === 0);
+  if (listed === undefined && untouched !== undefined)
+    gaps.note(
+      step,
+      `Without applied_labels MONAI takes the first channel for background: of "${untouched}" all regions stay`,
+    );
+  return [{ step: "largest_component", labels, connected_by: corners ? "corners" : "edges" }];
 }
 
 /**

@@ -5,6 +5,7 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import t, { type Test } from "tap";
+import { onnxModel } from "../../../scripts/lib/onnx-model.js";
 import { BundleConfig } from "../../../src/features/import/bundle-config.js";
 import { modelsCheck } from "../../../src/commands/models/check.js";
 import { modelsTry } from "../../../src/commands/models/try.js";
@@ -60,6 +61,7 @@ async function bundle(
 }
 
 const FOREGROUND = { _target_: "CropForegroundd", keys: "image", source_key: "image" };
+const LARGEST = { _target_: "KeepLargestConnectedComponentd", keys: "pred" };
 
 /** Volumes become this size in place of a spacing, and the network is given each whole. */
 const resized =
@@ -240,6 +242,19 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
     },
     /KeepLargestConnectedComponentd: Expected it behind AsDiscreted and Invertd/,
   ],
+  "regions of a map that channels were joined to": [
+    (_, { postprocessing: { transforms } }) => {
+      transforms[0] = { _target_: "Activationsd", keys: "pred", sigmoid: true };
+      transforms[2] = { _target_: "AsDiscreted", keys: "pred", threshold: 0.5 };
+      transforms.splice(3, 0, { _target_: "scripts.my_transforms.MergeClassesd", keys: "pred" });
+      transforms.splice(4, 0, LARGEST);
+    },
+    /KeepLargestConnectedComponentd: Expected it before channels are joined to one map/,
+  ],
+  "a label before the first": [
+    (_, { postprocessing: { transforms } }) => transforms.push({ ...LARGEST, applied_labels: -1 }),
+    /KeepLargestConnectedComponentd\.applied_labels: Expected label numbers, found -1/,
+  ],
   "what is done to masks afterwards": [
     (_, { postprocessing }) =>
       postprocessing.transforms.push({ _target_: "FillHolesd", keys: "pred" }),
@@ -355,6 +370,89 @@ t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
       inference.postprocessing.transforms.splice(1, 1);
     });
     t.match(nearest.manifest, { inputs: [{ ...expected, interpolation: "nearest" }] });
+  });
+
+  await t.test("the largest regions are those of the labels that MONAI cleans", async (t) => {
+    const OTHERS_STAY = /MONAI takes the first channel for background: of "(\w+)" all regions stay/;
+    const NOTHING = /It changes nothing in MONAI: no label has the number (0)/;
+    /** What is behind Invertd, for channels of these names. */
+    const cleaned = (names: string[], ...steps: Fields[]) =>
+      bundle(t, (step, { postprocessing: { transforms } }, folder) => {
+        const shape = (channels: number) => ["n", channels, "x", "y", "z"];
+        const weights = [names.length, 1, 1, 1, 1];
+        writeFileSync(
+          join(folder, "model.onnx"),
+          onnxModel({
+            name: "stand-in",
+            inputs: [{ name: "x", dtype: "float32", shape: shape(1) }],
+            outputs: [{ name: "y", dtype: "float32", shape: shape(names.length) }],
+            initializers: [
+              {
+                name: "w",
+                dtype: "float32",
+                shape: weights,
+                data: new Uint8Array(4 * names.length),
+              },
+            ],
+            nodes: [{ op: "Conv", inputs: ["x", "w"], outputs: ["y"] }],
+          }),
+        );
+        const path = join(folder, "metadata.json");
+        const metadata = JSON.parse(readFileSync(path, "utf8")) as {
+          network_data_format: { outputs: Fields };
+        };
+        metadata.network_data_format.outputs = {
+          pred: { num_channels: names.length, channel_def: Object.fromEntries(names.entries()) },
+        };
+        writeFileSync(path, JSON.stringify(metadata));
+        const exclusive = names[0] === "background";
+        Object.assign(step("Activationsd"), { softmax: exclusive, sigmoid: !exclusive });
+        transforms.splice(2, 1, ...steps);
+      });
+    const highest = { _target_: "AsDiscreted", keys: "pred", argmax: true, to_onehot: 3 };
+    const likely = { _target_: "AsDiscreted", keys: "pred", threshold: 0.5 };
+    const foreground = { _target_: "Lambdad", keys: "pred", func: "$lambda x : x[1:]" };
+    const only = (applied_labels: unknown) => ({ ...LARGEST, applied_labels });
+    const exclusive = ["background", "a", "b"];
+    const cases: [names: string[], steps: Fields[], kept: string[], noted?: [RegExp, string]][] = [
+      [
+        ["a", "b", "c"],
+        [likely, LARGEST],
+        ["b", "c"],
+        [OTHERS_STAY, "a"],
+      ],
+      [
+        ["a", "b", "c"],
+        [likely, only([0, 2])],
+        ["a", "c"],
+      ],
+      [["a"], [likely, LARGEST], ["a"]],
+      [["a"], [likely, only([1])], ["a"]],
+      [["a"], [likely, only(0)], [], [NOTHING, "0"]],
+      [exclusive, [highest, LARGEST], ["a", "b"]],
+      [exclusive, [highest, only([0, 2])], ["b"]],
+      [exclusive, [highest, only(0)], [], [NOTHING, "0"]],
+      [exclusive, [highest, LARGEST, foreground], ["a", "b"]],
+      [exclusive, [highest, foreground, LARGEST], ["b"], [OTHERS_STAY, "a"]],
+      [exclusive, [highest, foreground, only(0)], ["a"]],
+      [["background", "a"], [{ ...highest, to_onehot: 2 }, foreground, LARGEST], ["a"]],
+    ];
+    for (const [names, steps, kept, noted] of cases) {
+      const { refused, manifest, noted: found = [] } = await cleaned(names, ...steps);
+      t.equal(refused, "");
+      const [output] = manifest?.outputs ?? [];
+      t.strictSame(
+        output?.kind === "segmentation" ? output.postprocess : undefined,
+        kept.length === 0
+          ? []
+          : [{ step: "largest_component", labels: kept, connected_by: "corners" }],
+        JSON.stringify([names, steps]),
+      );
+      t.strictSame(
+        found.map((message) => noted?.[0].exec(message)?.[1] ?? message),
+        noted === undefined ? [] : [noted[1]],
+      );
+    }
   });
 
   await t.test("what the voxels of positron emission were is left open", async (t) => {
