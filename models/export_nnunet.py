@@ -33,9 +33,15 @@ def orientation_of(image):
     return "".join(letters)
 
 
+def trained_folds(trained, checkpoint):
+    """As nnU-Net chooses folds: fold_all, which was trained on all cases, has no part in the mean of the others."""
+    folds = sorted(path.name[5:] for path in trained.glob("fold_*") if (path / checkpoint).exists())
+    return [fold for fold in folds if fold != "all"] or folds
+
+
 def export(trained, out, given):
     """Writes the graphs of a trained folder, and what belongs to them."""
-    folds = given.folds or sorted(path.name[5:] for path in trained.glob("fold_*") if (path / given.checkpoint).exists())
+    folds = given.folds or trained_folds(trained, given.checkpoint)
     folds = [fold if fold == "all" else int(fold) for fold in folds]
     if not folds:
         sys.exit(f"Expected {given.checkpoint} in {trained}/fold_N, found none.")

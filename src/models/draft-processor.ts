@@ -33,9 +33,9 @@ const processorSchema = z.object({
   feature_extractor_type: z.string().optional(),
   do_resize: z.boolean().default(true),
   size: sides.optional(),
-  crop_pct: z.number().positive().nullish(),
+  crop_pct: z.number().positive().optional(),
   resample: z.int().optional(),
-  do_center_crop: z.boolean().nullish(),
+  do_center_crop: z.boolean().optional(),
   crop_size: sides.optional(),
   do_rescale: z.boolean().default(true),
   rescale_factor: z
@@ -45,7 +45,7 @@ const processorSchema = z.object({
   do_normalize: z.boolean().default(true),
   image_mean: z.array(z.number()).optional(),
   image_std: z.array(z.number().positive()).optional(),
-  do_pad: z.boolean().nullish(),
+  do_pad: z.boolean().optional(),
   pad_size: z.unknown().optional(),
 });
 type Processor = z.infer<typeof processorSchema>;
@@ -55,13 +55,13 @@ const configSchema = z.object({
   architectures: z.array(z.string()).optional(),
   _name_or_path: z.string().optional(),
   id2label: z.record(z.string(), z.string()).optional(),
-  problem_type: z.string().nullish(),
+  problem_type: z.string().optional(),
   architecture: z.string().optional(),
   num_classes: z.int().optional(),
   label_names: z.array(z.string()).optional(),
   pretrained_cfg: z
     .object({
-      tag: z.string().nullish(),
+      tag: z.string().optional(),
       input_size: z.array(z.int().positive()).length(3).optional(),
       interpolation: z.string().optional(),
       crop_pct: z.number().positive().optional(),
@@ -69,7 +69,7 @@ const configSchema = z.object({
       mean: z.array(z.number()).optional(),
       std: z.array(z.number().positive()).optional(),
       num_classes: z.int().optional(),
-      label_names: z.array(z.string()).nullish(),
+      label_names: z.array(z.string()).optional(),
     })
     .optional(),
 });
@@ -203,13 +203,22 @@ export async function draftByProcessor(
   return { draft: filled, source, notes };
 }
 
+/**
+ * Transformers and timm write null for what is not set. Where it says whether a step is done, it is
+ * not done, while a step that the file does not have is one that the class decides.
+ */
+const withoutNulls = (text: string): unknown =>
+  JSON.parse(text, (field, value: unknown) =>
+    value !== null ? value : field.startsWith("do_") ? false : undefined,
+  );
+
 async function filesBeside(folder: string): Promise<FilesBeside> {
   const folders = basename(folder) === "onnx" ? [folder, dirname(folder)] : [folder];
   const read = async <T>(name: string, schema: z.ZodType<T>): Promise<T | undefined> => {
     const path = folders.map((one) => join(one, name)).find((one) => existsSync(one));
     if (path === undefined) return undefined;
     try {
-      const parsed = schema.safeParse(JSON.parse(await textOfRegular(path)));
+      const parsed = schema.safeParse(withoutNulls(await textOfRegular(path)));
       if (parsed.success) return parsed.data;
       const [issue] = parsed.error.issues;
       throw new Error(`${issue?.path.join(".") ?? ""}: ${issue?.message ?? ""}`);
@@ -347,7 +356,7 @@ function placedBy(
   if (bounded && typeof size !== "number") {
     const { shortest_edge: shortest, longest_edge: longest } = size;
     // Otherwise a picture alone is padded to its own sides
-    if (given.pad_size !== undefined && given.pad_size !== null) return undefined;
+    if (given.pad_size !== undefined) return undefined;
     if (shortest !== undefined && longest !== undefined && shortest <= longest)
       return {
         fit: {
@@ -415,7 +424,7 @@ function outputOf(
       ? undefined
       : { told: [`Left open: what comes out of ${architecture}, which is not a classifier.`] };
   const named = timm
-    ? (config.label_names ?? config.pretrained_cfg?.label_names ?? undefined)
+    ? (config.label_names ?? config.pretrained_cfg?.label_names)
     : inOrder(config.id2label);
   const count = named?.length ?? config.num_classes ?? config.pretrained_cfg?.num_classes;
   const [scores, ...others] = outputs;
@@ -466,5 +475,5 @@ function describing({
   pretrained_cfg,
 }: Config): string {
   const parts = [architectures?.[0] ?? architecture, pretrained_cfg?.tag, _name_or_path];
-  return parts.filter((part) => part !== undefined && part !== null && part !== "").join(" ");
+  return parts.filter((part) => part !== undefined && part !== "").join(" ");
 }

@@ -457,6 +457,48 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         of("ViTImageProcessor", { do_normalize: false }),
         { normalisation: { kind: "none" } },
       ],
+      [
+        "nulls",
+        of("ViTImageProcessorFast", {
+          crop_size: null,
+          do_center_crop: null,
+          do_pad: null,
+          pad_size: null,
+          crop_pct: null,
+          do_normalize: null,
+          image_mean: null,
+          image_std: null,
+          feature_extractor_type: null,
+        }),
+        { fit: "stretch", normalisation: { kind: "none" } },
+      ],
+      [
+        "not-cut",
+        of("CLIPImageProcessorFast", { do_center_crop: null, crop_size: null }),
+        { fit: "stretch", size: { height: 224 } },
+      ],
+      [
+        "unsized",
+        of("ViTImageProcessorFast", { do_resize: null, size: null, resample: null }),
+        { fit: null, normalisation: { kind: "mean_std" } },
+      ],
+      [
+        "timm-nulls",
+        {
+          "config.json": {
+            ...timm,
+            id2label: null,
+            pretrained_cfg: {
+              ...timm.pretrained_cfg,
+              crop_mode: null,
+              tag: null,
+              num_classes: null,
+              label_names: null,
+            },
+          },
+        },
+        { fit: "crop", interpolation: "cubic" },
+      ],
       ["box", of("ViTImageProcessor", { resample: 4 }), { fit: "stretch", interpolation: null }],
       [
         "ratio",

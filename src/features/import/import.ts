@@ -172,6 +172,10 @@ async function chosenGraphs(folder: string, asked: string | undefined): Promise<
     throw errors.bad_request(
       `Expected an exported ONNX file in ${folder}, found none. Export the network (torch.onnx.export), or name the file with --onnx.`,
     );
+  if (others.length > 0 && found.some((path) => path.startsWith("fold_all/")))
+    throw errors.bad_request(
+      `Expected fold_all alone, or numbered folds, in ${folder}; found ${found.join(", ")}. nnU-Net leaves fold_all out of their mean: move its graph away, or choose it with --onnx.`,
+    );
   return { base: folder, graphs: [first, ...others] };
 }
 

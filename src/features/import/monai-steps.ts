@@ -54,8 +54,15 @@ export interface Chain {
   firstIsNone?: boolean;
   /** The highest channel, or all from a threshold on. */
   decided?: "argmax" | { threshold: number };
-  /** Only the largest region of these labels stays, of all where there is no list. */
-  largest?: { labels: number[] | undefined; corners: boolean };
+  /** Lambdad took the background away, so that the channels behind it have other numbers. */
+  withoutBackground?: boolean;
+  /** Channels were joined to one map, whose values are others than the channels' numbers. */
+  joinedToMap?: boolean;
+  /**
+   * Only the largest region of these labels stays; where there is no list, MONAI chooses them.
+   * `first` is the channel that has the number 0.
+   */
+  largest?: { labels: number[] | undefined; first: number; corners: boolean };
   tiling?: Record<string, unknown>;
   /** Sides of its windows. */
   windows?: { sides: number; refuse: Refuse };
@@ -115,6 +122,7 @@ const usual = (...wanted: unknown[]) =>
       value === undefined || wanted.some((one) => JSON.stringify(one) === JSON.stringify(value)),
     { error: `Expected ${wanted.map((one) => JSON.stringify(one)).join(" or ")}` },
   );
+const labelNumber = z.int("Expected label numbers").min(0, "Expected label numbers");
 const percent = number.min(0, "Expected 0 to 100").max(100, "Expected 0 to 100");
 const three = z.array(number.positive("Expected numbers above 0"), {
   error: "Expected three numbers",
@@ -278,6 +286,7 @@ const PREPROCESSING = stepsOf({
     },
     ({ pixdim }, chain, refuse) => {
       if (isPlaced(chain)) refuse(undefined, "Expected it once, and no Resized");
+      checkForeground(chain, refuse);
       chain.spacing = pixdim;
     },
     IMAGE,
@@ -362,7 +371,7 @@ const PREPROCESSING = stepsOf({
         refuse("a_max", `Expected another number than a_min, found ${to}`);
       if (clip && !(from < to && low < high))
         refuse("clip", "Expected a_min below a_max, b_min below b_max");
-      if (clip) chain.clip = { range: [from, to], after: isPlaced(chain) };
+      if (clip) clipValues(chain, [from, to], refuse);
       normalise(chain, { kind: "scale", multiply, add: low - from * multiply }, refuse);
     },
     IMAGE,
@@ -454,6 +463,15 @@ function normalise(chain: Chain, normalisation: Record<string, unknown>, refuse:
   chain.normalisation = normalisation;
 }
 
+/** A manifest can clip values after Spacingd (`resampling`), but not after Resized. */
+function clipValues(chain: Chain, range: [number, number], refuse: Refuse): void {
+  const { resized } = chain;
+  // The nearest pixels are copied whole, so that either order gives the same
+  if (resized !== undefined && resized.how["interpolation"] !== "nearest")
+    refuse("clip", "Expected Resized behind it: values are clipped before images are resized");
+  chain.clip = { range, after: isPlaced(chain) };
+}
+
 function measure(
   chain: Chain,
   measured: Omit<MeasuredStep, "after" | "refuse">,
@@ -463,6 +481,10 @@ function measure(
   chain.measured.push({ ...measured, after: isPlaced(chain), refuse });
 }
 
+/**
+ * A manifest finds the box in the finished tensor, so that CropForegroundd comes last. Orientationd
+ * alone may follow it, because turned voxels have the same box.
+ */
 function checkForeground({ foreground }: Chain, refuse: Refuse): void {
   if (foreground === true) refuse(undefined, "Expected CropForegroundd behind it");
 }
@@ -514,7 +536,7 @@ const POSTPROCESSING = stepsOf({
     {
       ...of,
       applied_labels: z
-        .union([number, z.array(number)], { error: "Expected label numbers" })
+        .union([labelNumber, z.array(labelNumber)], { error: "Expected label numbers" })
         .nullish()
         .transform((labels) =>
           labels === undefined || labels === null ? undefined : [labels].flat(),
@@ -531,7 +553,10 @@ const POSTPROCESSING = stepsOf({
           "Expected it behind AsDiscreted and Invertd: regions are those of the source's grid",
         );
       if (chain.largest !== undefined) refuse(undefined, "Expected it once");
-      chain.largest = { labels, corners: connectivity === null };
+      if (chain.joinedToMap === true)
+        refuse(undefined, "Expected it before channels are joined to one map");
+      const first = chain.withoutBackground === true ? 1 : 0;
+      chain.largest = { labels, first, corners: connectivity === null };
     },
     PREDICTION,
   ),
@@ -539,11 +564,16 @@ const POSTPROCESSING = stepsOf({
     { ...of, func: any, inv_func: any, track_meta: any, overwrite: on, lazy: off },
     ({ func }, chain, refuse, { gaps, config, path }) => {
       const text = func instanceof Expression ? func.text : undefined;
-      if (text === WITHOUT_BACKGROUND && chain.decided === "argmax") return;
+      if (text === WITHOUT_BACKGROUND && chain.decided === "argmax") {
+        if (chain.withoutBackground === true) refuse(undefined, "Expected it once");
+        chain.withoutBackground = true;
+        return;
+      }
       if (text !== BRATS_LABELS || typeof chain.decided !== "object") {
         refuse("func", "Functions are not run, and this one is not known here");
         return;
       }
+      chain.joinedToMap = true;
       gaps.note(
         `${config.file}: ${path}`,
         "It joins the channels to one map of the labels 4, 1 and 2; here each channel is a segment of its own, which holds the same",
@@ -560,6 +590,7 @@ const POSTPROCESSING = stepsOf({
         return;
       }
       chain.firstIsNone = true;
+      chain.joinedToMap = true;
       gaps.note(
         `${config.file}: ${path}`,
         "It joins the channels to one map, in which the first of several labels at a voxel counts; here each is a segment of its own, and they may overlap",

@@ -212,12 +212,13 @@ function valuesOf(
 
 /** A picture, whose columns are the rows of MONAI's arrays. */
 function pictureInput(
-  { resized, orientation, spacing, foreground, inverted, measured, windows }: Chain,
+  chain: Chain,
   channels: number,
   choices: ImportChoices,
   gaps: Gaps,
   file: string,
 ): Record<string, unknown> {
+  const { resized, orientation, spacing, foreground, inverted, measured, windows } = chain;
   if (choices.orientation !== undefined)
     gaps.refuse("--orientation", "It is for networks of volumes alone");
   if (orientation !== undefined || spacing !== undefined || foreground !== undefined)
@@ -232,6 +233,7 @@ function pictureInput(
       `${file}: preprocessing`,
       "Nothing is scaled by an image's own values: DICOM images of more than 8 bits have others than pictures have; accepts may leave them out",
     );
+  checkResized(chain);
   const [width, height] = resized?.sides ?? [];
   if (resized !== undefined && (resized.sides.length !== 2 || resized.volumes))
     resized.refuse(
@@ -249,6 +251,23 @@ function pictureInput(
     channels: channels === 3 ? "rgb" : "grayscale",
     colour_source: channels === 3 ? "accept" : "refuse",
   };
+}
+
+/** Where an image has a fixed size, a manifest has neither a box nor windows beside it. */
+function checkResized({
+  resized,
+  foreground,
+  tiling,
+  multipleOf,
+}: Chain & { multipleOf?: number[] | undefined }): void {
+  if (foreground === true) resized?.refuse(undefined, "Expected no CropForegroundd beside it");
+  if (tiling !== undefined)
+    resized?.refuse(
+      undefined,
+      "Expected no SlidingWindowInferer or SliceInferer beside it: windows go over images as they are, or as Spacingd makes them",
+    );
+  if (multipleOf !== undefined)
+    resized?.refuse(undefined, "Expected Spacingd in its place for a network that finds boxes");
 }
 
 function volumeInput(
@@ -269,8 +288,7 @@ function volumeInput(
       undefined,
       "Expected three numbers and a mode of volumes for a graph of volumes",
     );
-  if (resized !== undefined && foreground === true)
-    resized.refuse(undefined, "Expected no CropForegroundd beside it");
+  checkResized(chain);
   if (resized !== undefined && inverted !== undefined && resized.how["interpolation"] !== "linear")
     resized.refuse("mode", "Expected trilinear before Invertd; other ways back are not offered");
   if (windows !== undefined && sliced === undefined && windows.sides !== 3)
@@ -363,7 +381,7 @@ function outputOf(
   gaps: Gaps,
   place: string,
 ): Record<string, unknown> {
-  const { activation, decided, inverted, largest, resized, firstIsNone = false } = chain;
+  const { activation, decided, inverted, resized, firstIsNone = false } = chain;
   const names = namesOf(channels, defined);
   if (names === undefined)
     gaps.refuse(
@@ -376,20 +394,10 @@ function outputOf(
     gaps.note(place, "There is no Invertd: results go back to the source's grid all the same");
   const unread = gaps.have(/: postprocessing/);
   const exclusive = activation?.kind !== "sigmoid";
-  const counted = labels
-    .filter(
-      (_, l) => !((exclusive || firstIsNone) && l === 0) && largest?.labels?.includes(l) !== false,
-    )
-    .map(({ label }) => label);
-  const keep = {
-    step: "largest_component",
-    labels: counted,
-    connected_by: largest?.corners === true ? "corners" : "edges",
-  };
   const common = {
     kind: "segmentation",
     ...(resized !== undefined && activation?.inverted === true ? { activated: "after" } : {}),
-    postprocess: largest === undefined ? [] : [keep],
+    postprocess: largestOf(names ?? [], exclusive, chain, gaps, place),
     measurements: [pictures ? "area" : "volume"],
   };
   if (!exclusive) {
@@ -420,6 +428,42 @@ function outputOf(
       `Expected "background": with softmax and argmax the first channel is none of the labels; found "${background}"`,
     );
   return { ...common, activation: activation?.kind ?? "argmax", labels: labels.slice(1) };
+}
+
+/**
+ * KeepLargestConnectedComponentd as a step of `postprocess`; none where it changes nothing. Its
+ * label numbers are the values of a map, or the places of several channels. Without a list MONAI
+ * cleans all but number 0, even where channels do not exclude each other and 0 is a label too.
+ */
+function largestOf(
+  names: readonly string[],
+  exclusive: boolean,
+  { largest, firstIsNone = false }: Chain,
+  gaps: Gaps,
+  place: string,
+): Record<string, unknown>[] {
+  if (largest === undefined || names.length === 0) return [];
+  const { labels: listed, first, corners } = largest;
+  const isLabel = (l: number): boolean => l >= first && (l > 0 || !(exclusive || firstIsNone));
+  // One channel alone is a map of the values 0 and 1
+  const numberOf = (l: number): number => (names.length - first === 1 ? 1 : l - first);
+  const isCleaned = (number: number): boolean => listed?.includes(number) ?? number !== 0;
+  const labels = names.filter((_, l) => isLabel(l) && isCleaned(numberOf(l)));
+  const step = `${place}: KeepLargestConnectedComponentd`;
+  if (labels.length === 0) {
+    gaps.note(
+      step,
+      `It changes nothing in MONAI: no label has the number ${(listed ?? []).join(", ")}`,
+    );
+    return [];
+  }
+  const untouched = names.find((_, l) => isLabel(l) && numberOf(l) === 0);
+  if (listed === undefined && untouched !== undefined)
+    gaps.note(
+      step,
+      `Without applied_labels MONAI takes the first channel for background: of "${untouched}" all regions stay`,
+    );
+  return [{ step: "largest_component", labels, connected_by: corners ? "corners" : "edges" }];
 }
 
 /**

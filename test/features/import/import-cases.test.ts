@@ -5,6 +5,7 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import t, { type Test } from "tap";
+import { onnxModel } from "../../../scripts/lib/onnx-model.js";
 import { BundleConfig } from "../../../src/features/import/bundle-config.js";
 import { modelsCheck } from "../../../src/commands/models/check.js";
 import { modelsTry } from "../../../src/commands/models/try.js";
@@ -30,10 +31,10 @@ interface Inference {
 /** The bundle monai-ct with another inference.json; its steps are named by their classes. */
 async function bundle(
   t: Test,
-  change: (step: (name: string) => Fields, inference: Inference) => void,
+  change: (step: (name: string) => Fields, inference: Inference, folder: string) => void,
   options: ImportOptions = {},
   file = "inference.json",
-): Promise<{ refused: string; manifest?: Manifest }> {
+): Promise<{ refused: string; manifest?: Manifest; noted?: string[] }> {
   const folder = join(t.testdir(), "bundle");
   cpSync(join(VOLUMES, "monai-ct"), folder, { recursive: true });
   const inference = JSON.parse(readFileSync(join(folder, "inference.json"), "utf8")) as Inference;
@@ -44,18 +45,37 @@ async function bundle(
   change(
     (name) => steps().find((step) => step["_target_"] === name) ?? inference.inferer,
     inference,
+    folder,
   );
   // JSON is YAML too
   rmSync(join(folder, "inference.json"));
   writeFileSync(join(folder, file), JSON.stringify(inference, null, 1));
   try {
     const { data } = await modelsImport(folder, engine(), options);
-    return { refused: "", manifest: (data as { manifest: Manifest }).manifest };
+    const { manifest, gaps } = data as { manifest: Manifest; gaps: { message: string }[] };
+    return { refused: "", manifest, noted: gaps.map(({ message }) => message) };
   } catch (error) {
     t.notOk(existsSync(join(folder, "model.json")), "nothing is written");
     return { refused: error instanceof Error ? error.message : String(error) };
   }
 }
+
+const FOREGROUND = { _target_: "CropForegroundd", keys: "image", source_key: "image" };
+const LARGEST = { _target_: "KeepLargestConnectedComponentd", keys: "pred" };
+
+/** Volumes become this size in place of a spacing, and the network is given each whole. */
+const resized =
+  (more: Fields = {}): Parameters<typeof bundle>[1] =>
+  (_, inference) => {
+    inference.preprocessing.transforms[3] = {
+      _target_: "Resized",
+      keys: "image",
+      spatial_size: [12, 12, 8],
+      mode: "trilinear",
+      ...more,
+    };
+    inference.inferer = { _target_: "SimpleInferer" };
+  };
 
 /**
  * Changes that MONAI gives another meaning than no change, or that it does not know, and what names
@@ -143,9 +163,39 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
     /Invertd\.nearest_interp: Expected true, or AsDiscreted after it/,
   ],
   "values that are changed behind the foreground": [
-    (_, { preprocessing: { transforms } }) =>
-      transforms.splice(4, 0, { _target_: "CropForegroundd", keys: "image", source_key: "image" }),
+    (_, { preprocessing: { transforms } }) => transforms.splice(4, 0, FOREGROUND),
     /ScaleIntensityRanged: Expected CropForegroundd behind it/,
+  ],
+  "volumes that are resampled behind the foreground": [
+    (_, { preprocessing: { transforms } }) =>
+      transforms.splice(2, 0, ...transforms.splice(4, 1), FOREGROUND),
+    /preprocessing\.5\.Spacingd: Expected CropForegroundd behind it/,
+  ],
+  "volumes of a size behind the foreground": [
+    (step, inference, folder) => {
+      resized()(step, inference, folder);
+      inference.preprocessing.transforms.splice(2, 0, FOREGROUND);
+    },
+    /Resized: Expected no CropForegroundd beside it/,
+  ],
+  "windows over volumes of a size": [
+    (step, inference, folder) => {
+      const { inferer } = inference;
+      resized()(step, inference, folder);
+      inference.inferer = inferer;
+    },
+    /preprocessing\.3\.Resized: Expected no SlidingWindowInferer or SliceInferer beside it/,
+  ],
+  "slices of volumes of a size": [
+    (step, inference, folder) => {
+      resized()(step, inference, folder);
+      inference.inferer = { _target_: "SliceInferer", roi_size: [12, 12], spatial_dim: 2 };
+    },
+    /preprocessing\.3\.Resized: Expected no SlidingWindowInferer or SliceInferer beside it/,
+  ],
+  "values that are cut off after volumes are resized": [
+    resized(),
+    /preprocessing\.4\.ScaleIntensityRanged\.clip: Expected Resized behind it/,
   ],
   "a margin of the foreground": [
     (_, { preprocessing: { transforms } }) =>
@@ -191,6 +241,19 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
       transforms.splice(2, 0, { _target_: "KeepLargestConnectedComponentd", keys: "pred" });
     },
     /KeepLargestConnectedComponentd: Expected it behind AsDiscreted and Invertd/,
+  ],
+  "regions of a map that channels were joined to": [
+    (_, { postprocessing: { transforms } }) => {
+      transforms[0] = { _target_: "Activationsd", keys: "pred", sigmoid: true };
+      transforms[2] = { _target_: "AsDiscreted", keys: "pred", threshold: 0.5 };
+      transforms.splice(3, 0, { _target_: "scripts.my_transforms.MergeClassesd", keys: "pred" });
+      transforms.splice(4, 0, LARGEST);
+    },
+    /KeepLargestConnectedComponentd: Expected it before channels are joined to one map/,
+  ],
+  "a label before the first": [
+    (_, { postprocessing: { transforms } }) => transforms.push({ ...LARGEST, applied_labels: -1 }),
+    /KeepLargestConnectedComponentd\.applied_labels: Expected label numbers, found -1/,
   ],
   "what is done to masks afterwards": [
     (_, { postprocessing }) =>
@@ -278,6 +341,118 @@ t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
     t.match(said.manifest, { inputs: [{ orientation: "LAS" }] });
     const other = await bundle(t, () => undefined, { orientation: "LAS" });
     t.match(other.refused, /--orientation: Orientationd turns images to RAS/);
+  });
+
+  await t.test("axes may be turned on either side of the foreground", async (t) => {
+    const cropped = (before: boolean) =>
+      bundle(t, (_, { preprocessing: { transforms } }) => {
+        const [orientation] = transforms.splice(2, 2);
+        transforms.push(...(before ? [orientation!, FOREGROUND] : [FOREGROUND, orientation!]));
+      });
+    const turned = await cropped(true);
+    t.match(turned.manifest, { inputs: [{ resampling: { crop: "foreground" } }] });
+    t.strictSame(await cropped(false), turned);
+  });
+
+  await t.test("values are cut off before volumes are resized", async (t) => {
+    const { manifest } = await bundle(t, (step, inference, folder) => {
+      resized()(step, inference, folder);
+      const { transforms } = inference.preprocessing;
+      transforms.splice(3, 2, ...transforms.slice(3, 5).reverse());
+    });
+    const expected = {
+      clip: [-160, 240],
+      size: { kind: "fixed", depth: 12, height: 12, width: 8 },
+    };
+    t.match(manifest, { inputs: [{ ...expected, interpolation: "linear" }] });
+    const nearest = await bundle(t, (step, inference, folder) => {
+      resized({ mode: "nearest-exact" })(step, inference, folder);
+      inference.postprocessing.transforms.splice(1, 1);
+    });
+    t.match(nearest.manifest, { inputs: [{ ...expected, interpolation: "nearest" }] });
+  });
+
+  await t.test("the largest regions are those of the labels that MONAI cleans", async (t) => {
+    const OTHERS_STAY = /MONAI takes the first channel for background: of "(\w+)" all regions stay/;
+    const NOTHING = /It changes nothing in MONAI: no label has the number (0)/;
+    /** What is behind Invertd, for channels of these names. */
+    const cleaned = (names: string[], ...steps: Fields[]) =>
+      bundle(t, (step, { postprocessing: { transforms } }, folder) => {
+        const shape = (channels: number) => ["n", channels, "x", "y", "z"];
+        const weights = [names.length, 1, 1, 1, 1];
+        writeFileSync(
+          join(folder, "model.onnx"),
+          onnxModel({
+            name: "stand-in",
+            inputs: [{ name: "x", dtype: "float32", shape: shape(1) }],
+            outputs: [{ name: "y", dtype: "float32", shape: shape(names.length) }],
+            initializers: [
+              {
+                name: "w",
+                dtype: "float32",
+                shape: weights,
+                data: new Uint8Array(4 * names.length),
+              },
+            ],
+            nodes: [{ op: "Conv", inputs: ["x", "w"], outputs: ["y"] }],
+          }),
+        );
+        const path = join(folder, "metadata.json");
+        const metadata = JSON.parse(readFileSync(path, "utf8")) as {
+          network_data_format: { outputs: Fields };
+        };
+        metadata.network_data_format.outputs = {
+          pred: { num_channels: names.length, channel_def: Object.fromEntries(names.entries()) },
+        };
+        writeFileSync(path, JSON.stringify(metadata));
+        const exclusive = names[0] === "background";
+        Object.assign(step("Activationsd"), { softmax: exclusive, sigmoid: !exclusive });
+        transforms.splice(2, 1, ...steps);
+      });
+    const highest = { _target_: "AsDiscreted", keys: "pred", argmax: true, to_onehot: 3 };
+    const likely = { _target_: "AsDiscreted", keys: "pred", threshold: 0.5 };
+    const foreground = { _target_: "Lambdad", keys: "pred", func: "$lambda x : x[1:]" };
+    const only = (applied_labels: unknown) => ({ ...LARGEST, applied_labels });
+    const exclusive = ["background", "a", "b"];
+    const cases: [names: string[], steps: Fields[], kept: string[], noted?: [RegExp, string]][] = [
+      [
+        ["a", "b", "c"],
+        [likely, LARGEST],
+        ["b", "c"],
+        [OTHERS_STAY, "a"],
+      ],
+      [
+        ["a", "b", "c"],
+        [likely, only([0, 2])],
+        ["a", "c"],
+      ],
+      [["a"], [likely, LARGEST], ["a"]],
+      [["a"], [likely, only([1])], ["a"]],
+      [["a"], [likely, only(0)], [], [NOTHING, "0"]],
+      [exclusive, [highest, LARGEST], ["a", "b"]],
+      [exclusive, [highest, only([0, 2])], ["b"]],
+      [exclusive, [highest, only(0)], [], [NOTHING, "0"]],
+      [exclusive, [highest, LARGEST, foreground], ["a", "b"]],
+      [exclusive, [highest, foreground, LARGEST], ["b"], [OTHERS_STAY, "a"]],
+      [exclusive, [highest, foreground, only(0)], ["a"]],
+      [["background", "a"], [{ ...highest, to_onehot: 2 }, foreground, LARGEST], ["a"]],
+    ];
+    for (const [names, steps, kept, noted] of cases) {
+      const { refused, manifest, noted: found = [] } = await cleaned(names, ...steps);
+      t.equal(refused, "");
+      const [output] = manifest?.outputs ?? [];
+      t.strictSame(
+        output?.kind === "segmentation" ? output.postprocess : undefined,
+        kept.length === 0
+          ? []
+          : [{ step: "largest_component", labels: kept, connected_by: "corners" }],
+        JSON.stringify([names, steps]),
+      );
+      t.strictSame(
+        found.map((message) => noted?.[0].exec(message)?.[1] ?? message),
+        noted === undefined ? [] : [noted[1]],
+      );
+    }
   });
 
   await t.test("what the voxels of positron emission were is left open", async (t) => {

@@ -252,6 +252,17 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
         message: /export\.json is not as expected\. mirror: /,
       });
       rmSync(join(folder, "export.json"));
+      // It was trained on all cases, and nnU-Net leaves it out where there are others
+      const all = join(folder, "fold_all", "model.onnx");
+      cpSync(join(REFERENCE, "nnunet-3d", "model.onnx"), all);
+      const beside = { ...choices, to: join(folder, "beside") };
+      await t.rejects(modelsImport(folder, engine(), beside), {
+        code: "bad_request",
+        message: /Expected fold_all alone, or numbered folds, .* found fold_0.*fold_all/,
+      });
+      const { data: whole } = await modelsImport(folder, engine(), { ...beside, onnx: all });
+      t.match(whole, { manifest: { files: { length: 1 } } });
+      rmSync(join(folder, "fold_all"), { recursive: true });
       writeFileSync(join(folder, "fold_1", "other.onnx"), graph);
       await t.rejects(modelsImport(folder, engine(), choices), {
         message: /found model\.onnx, other\.onnx/,
