@@ -82,6 +82,10 @@ Interpretation ReadInterpretation(const Given& o) {
     i.palette = Palette{palette->Number("firstMapped"), palette->Int("bits"),
                         Words(*palette, "red"), Words(*palette, "green"), Words(*palette, "blue")};
   }
+  if (const auto own = o.Find("ownBits")) {
+    i.own_bits.emplace();
+    own->Into("bitsStored", i.own_bits->bits_stored, "signed", i.own_bits->is_signed);
+  }
   return i;
 }
 

@@ -73,12 +73,18 @@ struct Palette {
   std::vector<uint16_t> red, green, blue;
 };
 
+struct StoredBits {
+  int bits_stored = 8;
+  bool is_signed = false;
+};
+
 struct Interpretation {
   ModalityTransform modality;
   bool hounsfield = false;
   std::vector<VoiTransform> voi;
   std::optional<PaddingRange> padding;
   std::optional<Palette> palette;
+  std::optional<StoredBits> own_bits;
 };
 
 /// One frame. The bytes belong to the caller and outlive every use of the plane.

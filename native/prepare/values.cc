@@ -62,9 +62,10 @@ void CheckModality(const ModalityTransform& modality) {
   }
 }
 
-Range ModalityRange(const PixelFormat& format, const ModalityTransform& modality) {
+Range ModalityRange(const Plane& plane) {
+  const ModalityTransform& modality = plane.interpretation.modality;
   if (modality.kind == ModalityTransform::Kind::kLut) return {0, FullScale(modality.lut)};
-  const Range stored = StoredRange(format);
+  const Range stored = StoredRange(plane);
   const double a = ModalityValue(modality, stored.low);
   const double b = ModalityValue(modality, stored.high);
   return {std::min(a, b), std::max(a, b)};
@@ -129,6 +130,15 @@ void ValueFields::ReadValues(const Description& input) {
 Range StoredRange(const PixelFormat& format) {
   const double span = std::ldexp(1.0, format.bits_stored);
   return format.is_signed ? Range{-span / 2, span / 2 - 1} : Range{0, span - 1};
+}
+
+Range StoredRange(const Plane& plane) {
+  PixelFormat format = plane.format;
+  if (const auto& own = plane.interpretation.own_bits) {
+    format.bits_stored = own->bits_stored;
+    format.is_signed = own->is_signed;
+  }
+  return StoredRange(format);
 }
 
 double ModalityValue(const ModalityTransform& modality, double stored) {
@@ -206,7 +216,7 @@ void ValueMap::SetVoi(const Plane& plane, const ValuesSpec& values,
                             std::to_string(values.index + 1) + "; the file has " +
                             std::to_string(plane.interpretation.voi.size()) + ".");
     } else if (values.if_absent == IfAbsent::kFullRange) {
-      ramp_ = ModalityRange(plane.format, plane.interpretation.modality);
+      ramp_ = ModalityRange(plane);
     } else {
       ramp_ = observed.value();
     }
@@ -224,10 +234,9 @@ void ValueMap::SetInversion(const Plane& plane, const ValueFields& spec,
     return;
   }
   if (spec.values.kind == ValuesKind::kModality && plane.interpretation.hounsfield) return;
-  const Range range = plane.format.is_float ? observed.value()
-                      : spec.values.kind == ValuesKind::kStored
-                          ? StoredRange(plane.format)
-                          : ModalityRange(plane.format, *modality_);
+  const Range range = plane.format.is_float                     ? observed.value()
+                      : spec.values.kind == ValuesKind::kStored ? StoredRange(plane)
+                                                                : ModalityRange(plane);
   inversion_sum_ = range.low + range.high;
 }
 

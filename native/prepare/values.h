@@ -58,6 +58,8 @@ struct Range {
 
 /// Least and greatest stored value that the format allows (integers only).
 Range StoredRange(const PixelFormat& format);
+/// The same of a frame by the bits of its own file, whatever format it is kept in beside others.
+Range StoredRange(const Plane& plane);
 
 /// Stored value to modality value (PS3.3 C.11.1): rescale, or the lookup table, never both.
 double ModalityValue(const ModalityTransform& modality, double stored);

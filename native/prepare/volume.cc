@@ -34,14 +34,18 @@ void CheckInversion(std::span<const Plane> slices, const InputSpec& spec) {
   }
   for (const Plane& plane : slices) {
     if (plane.format.photometric != Photometric::kMonochrome1) continue;
-    const PixelFormat& f = slices.front().format;
+    // Hounsfield units are never inverted
+    if (spec.values.kind == ValuesSpec::Kind::kModality && plane.interpretation.hounsfield)
+      continue;
+    const Range first = StoredRange(slices.front());
+    const Range own = StoredRange(plane);
     const bool same =
-        plane.format.bits_stored == f.bits_stored && plane.format.is_signed == f.is_signed &&
+        own.low == first.low && own.high == first.high &&
         SameModality(plane.interpretation.modality, slices.front().interpretation.modality);
     if (plane.format.is_float || !same) {
       throw EngineError("no_model_accepts",
                         "A volume of MONOCHROME1 slices is inverted over one range: expected "
-                        "integers with the same "
+                        "integers with the same bits and "
                         "rescale in every slice; found others.");
     }
   }

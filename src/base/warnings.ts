@@ -203,6 +203,8 @@ export const MODEL_WARNINGS = {
     "an attribute that is an input was absent, and the manifest's default was used",
   unlikely_hounsfield:
     "no value is below 0 HU although some are above 900 HU: RescaleIntercept was probably lost",
+  windows_differ:
+    "the model takes slices together, each by its own window (`voi`), and the windows differ",
   real_world_value_ignored:
     "the model uses modality values, and the image's Real World Value Mapping says something else ([models](manifest.md#values) can use it)",
   real_world_range: "values beyond the range of the Real World Value Mapping were mapped too",

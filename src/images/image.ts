@@ -101,6 +101,12 @@ export interface Interpretation {
    */
   padding: { from: number; to: number } | undefined;
   palette: Palette | undefined;
+  /**
+   * BitsStored and PixelRepresentation of the frame's own file, where its values are kept in
+   * another format beside those of others: what is scaled or inverted over all that the bits allow
+   * goes by these (PS3.5 section 8.1.1).
+   */
+  ownBits?: Pick<PixelFormat, "bitsStored" | "signed">;
   /** Real world value mappings of the file, beside its modality transform. */
   realWorld?: readonly RealWorldMapping[];
   /**

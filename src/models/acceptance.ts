@@ -43,7 +43,7 @@ import {
   TECHNICAL,
   type Reason,
 } from "./attribute-values.js";
-import { differInMeaning, valueReasons } from "./input-values.js";
+import { differInMeaning, differInWindow, valueReasons } from "./input-values.js";
 import {
   coverageCaveats,
   faultReason,
@@ -124,6 +124,7 @@ export function caveats(manifest: Manifest, image: Image): Warning[] {
         (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes)),
       ),
     ...attributeCaveats(manifest, image),
+    ...windowCaveats(manifest, image),
     ...identityCaveats(roles),
     ...coverageCaveats(manifest, roles),
     ...partCaveats(manifest),
@@ -303,6 +304,22 @@ export function storedReasons(manifest: Manifest, image: Image): Reason[] {
   const message =
     "The model takes stored values of several slices at once; RescaleSlope or RescaleIntercept differ from slice to slice, so that their stored values cannot be compared. It can take modality values (`inputs.values`).";
   return [{ code: "stored_values_differ", message }];
+}
+
+/**
+ * A model that is given several slices at once, each by its file's own window, sees one tissue at
+ * another brightness from slice to slice where the windows differ.
+ */
+export function windowCaveats(manifest: Manifest, image: Image): Warning[] {
+  const { photometricInterpretation: photometric } = image.format;
+  if (!takesWhole(manifest) || !photometric.startsWith("MONOCHROME")) return [];
+  const indices = imageInputs(manifest).flatMap(({ values }) =>
+    values.kind === "voi" ? values.index : [],
+  );
+  if (!indices.some((index) => differInWindow(interpretations(image), index))) return [];
+  const message =
+    "The model takes several slices at once by their own windows, and these differ (WindowCenter, WindowWidth, VOILUTFunction or VOI LUT): the same tissue had other values from slice to slice.";
+  return [{ code: "windows_differ", message }];
 }
 
 /** Assumptions that the pixel pipeline would have to make and the manifest forbids. */

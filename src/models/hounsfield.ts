@@ -50,8 +50,8 @@ export function checkHounsfield(image: Image, frame: number, data: Uint8Array): 
       "PixelRepresentation is 0 (unsigned) but the stored values are signed, so air and fat would count as bone",
       { reason: "sign_mismatch" },
     );
-  const { modality, padding } = image.interpretation(frame);
-  const ends = storedRange(format);
+  const { modality, padding, ownBits } = image.interpretation(frame);
+  const ends = storedRange({ ...format, ...ownBits });
   const hu = (stored: number) => modalityValue(modality, stored);
   const isPossible = (value: number) => value >= LEAST_HU && value <= MOST_HU;
   // Between two values that are possible all are, unless a table says otherwise

@@ -106,6 +106,18 @@ export function differInMeaning(interpretations: readonly Interpretation[]): boo
   return new Set(interpretations.map(meaning)).size > 1;
 }
 
+/** Whether the window or VOI LUT of that index is not the same in all frames. */
+export function differInWindow(interpretations: readonly Interpretation[], index: number): boolean {
+  const shown = ({ voi }: Interpretation) => {
+    const found = voi[index];
+    if (found?.kind !== "lut")
+      return JSON.stringify([found?.function, found?.center, found?.width]);
+    const { firstMapped, bits, entries } = found.lut;
+    return JSON.stringify([firstMapped, bits, [...entries]]);
+  };
+  return new Set(interpretations.map(shown)).size > 1;
+}
+
 /** Slope and intercept of a modality transform that is no table. */
 function linearOf(modality: ModalityTransform): { slope: number; intercept: number } {
   return modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };

@@ -9,7 +9,7 @@ import { replay } from "../../src/inference/replay.js";
 import { withInput } from "../../src/files/guarded-paths.js";
 import { readImage } from "../../src/images/read-image.js";
 import { ANY_STACK, type Attributes } from "../../src/images/image.js";
-import type { Manifest } from "../../src/manifest/manifest.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
 import type { Engine } from "../../src/engine/engine.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
@@ -445,3 +445,75 @@ t.test("slices of one value among others", { skip: needs(ADDON) }, async (t) => 
     "a map of what was found has empty slices",
   );
 });
+
+t.test(
+  "slices of other bits, over the bits that each allows",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const { engine, folder: graphs } = engineWithFolder(t, "graphs");
+    const meterOf = (values: object) =>
+      loadTestModel(engine, graphs, "classifier", (manifest) => {
+        single(manifest);
+        const [input] = imageInputs(manifest);
+        Object.assign(input ?? {}, { values, monochrome1: "invert" });
+      });
+    const stored = (
+      bits: number,
+      more: SliceOptions["attributes"],
+      value: number,
+    ): Partial<SliceOptions> => ({
+      attributes: {
+        BitsStored: bits,
+        HighBit: bits - 1,
+        PixelRepresentation: 0,
+        Modality: "OT",
+        SOPClassUID: "1.2.840.10008.5.1.4.1.1.7",
+        RescaleSlope: undefined,
+        RescaleIntercept: undefined,
+        ...more,
+      },
+      frames: [words(() => value)],
+    });
+    const plain = { PhotometricInterpretation: "MONOCHROME2" };
+    const inverse = { PhotometricInterpretation: "MONOCHROME1" };
+    const full = { kind: "full_range" };
+    const absent = { kind: "voi", index: 0, if_absent: "full_range" };
+    const cases = [
+      ["unsigned", full, [stored(10, plain, 1023), stored(14, plain, 0)], [1, 0]],
+      ["without a window", absent, [stored(10, plain, 1023), stored(14, plain, 0)], [1, 0]],
+      ["inverted", full, [stored(10, inverse, 1023), stored(14, inverse, 0)], [0, 1]],
+      [
+        "stored and inverted",
+        { kind: "stored" },
+        [stored(10, inverse, 0), stored(14, inverse, 0)],
+        [1023, 16383],
+      ],
+      [
+        "signed beside unsigned",
+        full,
+        [stored(12, { ...plain, PixelRepresentation: 1 }, 2047), stored(12, plain, 4095)],
+        [1, 1],
+      ],
+    ] as const;
+    for (const [name, values, [first, second], expected] of cases) {
+      const models = { engine, entries: [await meterOf(values)] };
+      const folder = folderOf(t, {
+        a: slice({ z: 0, ...first }),
+        b: slice({ z: 2, ...second }),
+      });
+      const answer = await run(models, folder, join(folder, "..", "out"), group);
+      const of = (answered: typeof answer) =>
+        answered.models[0]!.measurements.map(({ value }) => Math.round(value * 1e4) / 1e4);
+      t.strictSame(
+        of(answer),
+        expected.map((value) => 10 * value + 1),
+        name,
+      );
+      t.ok(answer.warnings.some(({ code }) => code === "mixed_storage"));
+      const alone = [];
+      for (const file of ["a", "b"])
+        alone.push(...of(await run(models, join(folder, file), join(folder, "..", file))));
+      t.strictSame(of(answer), alone, `${name}: as the files alone`);
+    }
+  },
+);

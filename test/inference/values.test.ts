@@ -323,6 +323,11 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
       ],
       ...more,
     });
+  const philips = {
+    "70530010": "Philips PET Private Group",
+    "70531000": "0.00035",
+    Units: "CNTS",
+  };
   const asSuv = (manifest: Manifest) => {
     const [image] = manifest.inputs;
     if (image !== undefined) image.values = { kind: "suv_bw" };
@@ -349,11 +354,6 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
       SeriesTime: "120000",
     };
     near(await suv(pet(ge)), SUV, "a later series of a scanner that keeps the scan's start");
-    const philips = {
-      "70530010": "Philips PET Private Group",
-      "70531000": "0.00035",
-      Units: "CNTS",
-    };
     near(await suv(pet(philips)), SUV, "counts with a factor");
     const computed = pet({ SeriesTime: "120000" });
     const answer = await run(
@@ -376,6 +376,14 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
       ["administration", pet({}, { RadiopharmaceuticalStartTime: undefined })],
       ["CorrectedImage", pet({ CorrectedImage: "DECY" })],
       ["DecayCorrection", pet({ DecayCorrection: "NONE" })],
+      ["RescaleSlope", pet({ ...philips, RescaleSlope: undefined })],
+      ["CorrectedImage does not hold ATTN", pet({ ...philips, CorrectedImage: "DECY\\RADL" })],
+      ["CorrectedImage does not hold DECY", pet({ ...philips, CorrectedImage: "ATTN" })],
+      ["DecayCorrection", pet({ ...philips, DecayCorrection: "NONE" })],
+      ["RescaleSlope", pet({ Units: "GML", RescaleSlope: undefined })],
+      ["CorrectedImage does not hold ATTN", pet({ Units: "GML", CorrectedImage: undefined })],
+      ["DecayCorrection", pet({ Units: "GML", DecayCorrection: "NONE" })],
+      ["Units", pet({ Units: "CONSTRUCTOR" })],
       ["Units", pet({ Units: "CNTS" })],
       ["SUVType", pet({ Units: "GML", SUVType: "LBM" })],
       ["positron", attributesOf()],

@@ -182,6 +182,16 @@ t.test("places and scales", { skip: needs(ADDON) }, async (t) => {
       "ten times the mean of -1024 and 40, and one",
     );
     t.strictSame(fileCodes, ["mixed_storage"]);
+    const filled = [
+      slice({ z: 0, attributes: bits(0, "-1024"), frames: [words([0, 1064])] }),
+      slice({ z: 2, attributes: bits(1, "-1024"), frames: [words([-32768, 1064])] }),
+    ];
+    const { status } = await run(filled, model, ["json"]);
+    t.equal(
+      status,
+      "succeeded",
+      "the least value of a slice's own bits often fills what is outside",
+    );
   });
 
   await t.test("models of series are told why frames are no volume", async (t) => {

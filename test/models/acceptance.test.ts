@@ -387,3 +387,50 @@ t.test("stored values of slices with rescales of their own", async (t) => {
     t.strictSame(valueCaveats({ kind: "stored" }, image, 1, await image.frame(1)), []);
   }
 });
+
+t.test("windows of their own in slices that a model takes together", async (t) => {
+  const volumes = shipped("examples/brain-tissue-3d");
+  const of = (
+    dimensions: Manifest["accepts"]["dimensions"],
+    more: Partial<ImageInput> = {},
+  ): Manifest => ({
+    ...volumes,
+    accepts: { formats: ["dicom" as const], dimensions },
+    inputs: imageInputs(volumes).map((input) => ({
+      ...input,
+      values: { kind: "voi", index: 0, if_absent: "refuse" },
+      ...more,
+    })),
+  });
+  const neighbours = { neighbours: { before: 1, after: 1, edges: "repeat" as const } };
+  const isTold = (manifest: Manifest, image: Image) =>
+    caveats(manifest, image).some(({ code }) => code === "windows_differ");
+  const stack = (windows: readonly object[]) =>
+    readFolder(
+      t,
+      folderOf(
+        t,
+        windows.map((window, z) => slice({ z, attributes: { WindowCenter: "40", ...window } })),
+      ),
+    );
+  const wide = { WindowWidth: "400" };
+  for (const others of [
+    { WindowWidth: "350" },
+    { ...wide, WindowCenter: "41" },
+    { ...wide, VOILUTFunction: "LINEAR_EXACT" },
+  ]) {
+    const image = await stack([wide, wide, others]);
+    t.ok(isTold(of("series"), image));
+    t.ok(isTold(of("2d_frames", neighbours), image));
+    t.notOk(isTold(of("2d_frames"), image), "frames by themselves");
+    t.notOk(isTold(of("series", { values: { kind: "modality" } }), image));
+  }
+  const alike = await stack([
+    wide,
+    { WindowWidth: "400.0" },
+    { WindowWidth: "400\\9", WindowCenter: "40\\5", WindowCenterWidthExplanation: "A\\B" },
+  ]);
+  t.notOk(isTold(of("series"), alike), "the one that is used is the same");
+  const second = { values: { kind: "voi" as const, index: 1, if_absent: "refuse" as const } };
+  t.ok(isTold(of("series", second), alike));
+});

@@ -231,6 +231,8 @@ function pet(size = 128, z = 0): Uint8Array {
       SOPClassUID: "1.2.840.10008.5.1.4.1.1.128",
       Modality: "PT",
       Units: "GML",
+      CorrectedImage: "ATTN\\DECY",
+      DecayCorrection: "START",
       RescaleSlope: "0.001",
       RescaleIntercept: "0",
       WindowCenter: "10",
@@ -300,7 +302,13 @@ function volumes(): Kind[] {
   const small: Scan = { ...AXIAL, counts: [64, 64, 30], spacing: [5, 5, 10], more: ctOf };
   const first = pointOf(small, [20, 30, 14]);
   const whole: Scan = { ...AXIAL, counts: [128, 128, 120], spacing: [3, 3, 5] };
-  const petOf = { Modality: "PT", SOPClassUID: "1.2.840.10008.5.1.4.1.1.128", Units: "GML" };
+  const petOf = {
+    Modality: "PT",
+    SOPClassUID: "1.2.840.10008.5.1.4.1.1.128",
+    Units: "GML",
+    CorrectedImage: "ATTN\\DECY",
+    DecayCorrection: "START",
+  };
   return [
     kind("axial", axial),
     kind("thick", thick),

@@ -574,6 +574,12 @@ TEST("MONOCHROME1 is inverted over one range or not at all") {
   CHECK((AsFloats(prepared.tensor) == std::vector<float>{255, 0, 254, 253}));
   slices.planes[1].interpretation.modality = {ModalityTransform::Kind::kRescale, 2, 0, {}};
   EQUAL(CodeOf([&] { PrepareVolume(slices.planes, {}, VolumeSpec(""), {}); }), "no_model_accepts");
+  slices.planes[1].interpretation.modality = {};
+  slices.planes[1].interpretation.own_bits = StoredBits{7, false};
+  EQUAL(CodeOf([&] { PrepareVolume(slices.planes, {}, VolumeSpec(""), {}); }), "no_model_accepts");
+  for (Plane& p : slices.planes) p.interpretation.hounsfield = true;
+  CHECK((AsFloats(PrepareVolume(slices.planes, {}, VolumeSpec(""), {}).tensor) ==
+         std::vector<float>{0, 255, 1, 2}));
 }
 END;
 

@@ -170,6 +170,23 @@ TEST("an absent window is full range, min-max or refused, as asked") {
 }
 END;
 
+TEST("a frame goes over the bits of its own file, whatever it is kept in") {
+  OwnedPlane p(1, 2, std::vector<uint16_t>{0, 1023}, 14);
+  p.plane.interpretation.own_bits = StoredBits{10, false};
+  InputSpec spec = VoiSpec(ValuesSpec::kNoWindow);
+  spec.values.if_absent = ValuesSpec::IfAbsent::kFullRange;
+  Same(Read(p.plane, spec), {0, 1});
+  p.plane.format.photometric = Photometric::kMonochrome1;
+  Same(Read(p.plane, spec), {1, 0});
+  Same(Read(p.plane, PlainSpec()), {1023, 0});
+  spec.values.kind = ValuesSpec::Kind::kStored;
+  Same(Read(p.plane, spec), {1023, 0});
+  p.plane.format.is_signed = true;
+  p.plane.interpretation.modality = Rescale(2, 0);
+  Same(Read(p.plane, PlainSpec()), {2046, 0});
+}
+END;
+
 TEST("MONOCHROME1 is inverted over the output range, HU never") {
   OwnedPlane p(1, 2, std::vector<uint16_t>{0, 1000}, 12, false, Photometric::kMonochrome1);
   InputSpec spec = PlainSpec();

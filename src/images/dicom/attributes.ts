@@ -48,9 +48,28 @@ function requireFew(tag: Tag, values: number): void {
     );
 }
 
+/** Attributes that have the VR of the pixels in explicit data sets: US or SS. */
+const SIGNED_AS_PIXELS = [
+  "SmallestImagePixelValue",
+  "LargestImagePixelValue",
+  "SmallestPixelValueInSeries",
+  "LargestPixelValueInSeries",
+  "PixelPaddingValue",
+].flatMap((keyword) => tagOf(keyword) ?? []);
+
+/** Whether those name signed pixels; undefined if none names a sign. */
+function signOfVrs({ elements }: DataSet): boolean | undefined {
+  const vrs = SIGNED_AS_PIXELS.map((tag) => elements.get(tag)?.vr);
+  const vr = vrs.find((found) => found === "US" || found === "SS");
+  return vr === undefined ? undefined : vr === "SS";
+}
+
 interface ValueContext {
   decode: TextDecode;
-  /** Pixel Representation 1: values that may be US or SS are SS. */
+  /**
+   * Pixel Representation 1, or without it the sign that others name: values that may be US or SS
+   * are SS.
+   */
   signed: boolean;
 }
 
@@ -111,7 +130,7 @@ export class DataSetAttributes implements Attributes {
     this.#dataSet = dataSet;
     // Private ones count when they are asked for: most mean nothing here
     this.#requireOnce((tag) => (tag >>> 16) % 2 === 0);
-    this.#context = parent ?? { decode: plainText, signed: false };
+    this.#context = parent ?? { decode: plainText, signed: signOfVrs(dataSet) === true };
     const charset = dataSet.elements.get(SPECIFIC_CHARACTER_SET);
     const pixelRepresentation = dataSet.elements.get(PIXEL_REPRESENTATION);
     if (charset !== undefined || pixelRepresentation !== undefined)
@@ -237,6 +256,14 @@ export class DataSetAttributes implements Attributes {
 
   has(keyword: string): boolean {
     return this.element(keyword) !== undefined;
+  }
+
+  /**
+   * Whether attributes that have the VR of the pixels say that these are signed; undefined if none
+   * names a sign.
+   */
+  get signOfVrs(): boolean | undefined {
+    return signOfVrs(this.#dataSet);
   }
 
   /** How many attributes there are. */

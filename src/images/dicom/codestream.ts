@@ -41,6 +41,11 @@ export interface CodestreamHeader {
   colour: "RGB" | "YBR" | undefined;
   /** The second and third component have fewer samples than the first. */
   subsampled: boolean;
+  /**
+   * Of a JPEG with a JFIF segment: pixels across and down for each unit, whatever the unit is; else
+   * undefined.
+   */
+  density: { across: number; down: number } | undefined;
   /** JPEG 2000 and HTJ2K: a multiple component transform that the codec undoes. */
   componentTransform: boolean;
   /** JPEG-LS scans by component: the codec's output is by plane. */
@@ -78,6 +83,7 @@ const PLAIN = {
   signed: false,
   colour: undefined,
   subsampled: false,
+  density: undefined,
   componentTransform: false,
   byPlane: false,
   lossless: false,
@@ -167,6 +173,7 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   let frame: { marker: number; at: number } | undefined;
   let adobe: number | undefined;
   let jfif = false;
+  let density: CodestreamHeader["density"];
   const sameSampleBits = new Set<number>();
   for (;;) {
     // Bytes between the segments are skipped, as libjpeg does; the codec complains of them
@@ -193,8 +200,10 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
       marker === 0xe0 &&
       length >= 7 &&
       startsWith(bytes.subarray(body), 0x4a, 0x46, 0x49, 0x46, 0)
-    )
+    ) {
       jfif = true;
+      density ??= densityOf(bytes.subarray(body, body + length - 2));
+    }
     if (
       marker === 0xee &&
       length >= 14 &&
@@ -209,7 +218,13 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   }
   if (frame === undefined)
     throw corrupt("A JPEG frame has no frame header before its first scan. The file is damaged.");
-  return jpegHeader(bytes, frame, at, { adobe, jfif, sameSampleBits });
+  return { ...jpegHeader(bytes, frame, at, { adobe, jfif, sameSampleBits }), density };
+}
+
+/** What a JFIF segment says of densities (JFIF 1.02): units 0 to 2, then those across and down. */
+function densityOf(segment: Uint8Array): CodestreamHeader["density"] {
+  if (segment.length < 12 || (segment[7] ?? 0) > 2) return undefined;
+  return { across: u16(segment, 8), down: u16(segment, 10) };
 }
 
 /** Bits of the code for symbol 0 in each Huffman table of a DHT segment (ISO 10918-1 B.2.4.2). */

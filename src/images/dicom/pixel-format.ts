@@ -182,25 +182,14 @@ function floatBits(element: PixelElement): DeclaredBits {
   };
 }
 
-/** Attributes that have the VR of the pixels in explicit data sets: US or SS. */
-const SIGNED_AS_PIXELS = [
-  "SmallestImagePixelValue",
-  "LargestImagePixelValue",
-  "SmallestPixelValueInSeries",
-  "LargestPixelValueInSeries",
-  "PixelPaddingValue",
-];
-
 /**
  * The sign if Pixel Representation is absent, told by other attributes. Throws corrupt_image if
  * none tells it.
  */
 function signFound(attributes: DataSetAttributes, unsigned: boolean, warnings: Warning[]): boolean {
-  const vr = SIGNED_AS_PIXELS.map((keyword) => attributes.element(keyword)?.vr).find(
-    (found) => found === "US" || found === "SS",
-  );
-  if (!unsigned && vr === undefined) throw bad("PixelRepresentation", "0 or 1", undefined);
-  const signed = !unsigned && vr === "SS";
+  const found = attributes.signOfVrs;
+  if (!unsigned && found === undefined) throw bad("PixelRepresentation", "0 or 1", undefined);
+  const signed = !unsigned && found === true;
   warn(
     warnings,
     "missing_attribute",

@@ -3,7 +3,7 @@
  * all.
  */
 import { errors } from "../../base/errors.js";
-import type { Image, PixelFormat, TransformStep, Warning } from "../image.js";
+import type { Image, Interpretation, PixelFormat, TransformStep, Warning } from "../image.js";
 import { commonFormat, isStoredAlike, storedAs } from "../stored-values.js";
 import { seriesInvalid } from "./series-fault.js";
 
@@ -36,6 +36,15 @@ export function mixedStorage(
     step: { step: "store_alike", bits_stored: bitsStored, signed },
     warning: { code: "mixed_storage", message },
   };
+}
+
+/** The bits of a slice's own file; undefined where they are those that all are kept in. */
+export function ownBitsOf(
+  { format: { bitsStored, signed } }: StoredSlice,
+  kept: PixelFormat,
+): Interpretation["ownBits"] {
+  const isKept = bitsStored === kept.bitsStored && signed === kept.signed;
+  return isKept ? undefined : { bitsStored, signed };
 }
 
 /**

@@ -43,7 +43,7 @@ import {
   type Unread,
   type Unreadable,
 } from "./unreadable.js";
-import { mixedStorage, storageOf, storedAlike } from "./series-storage.js";
+import { mixedStorage, ownBitsOf, storageOf, storedAlike } from "./series-storage.js";
 import { assemble, checkFormats, sortingStep, volumeCaveats, type SliceFacts } from "./volume.js";
 import { RadserveError } from "../../base/errors.js";
 import { sha256 } from "../../files/durable-files.js";
@@ -646,7 +646,9 @@ class SeriesImage implements Image {
   readonly interpretation = (frame: number) => {
     const { file, facts } = this.#slice(frame);
     const suv = this.#suv.get(file);
-    return suv === undefined ? facts.interpretation : { ...facts.interpretation, suv };
+    const ownBits = ownBitsOf(file, this.format);
+    if (suv === undefined && ownBits === undefined) return facts.interpretation;
+    return { ...facts.interpretation, ...(suv && { suv }), ...(ownBits && { ownBits }) };
   };
   readonly spacing = (frame: number) => this.#slice(frame).facts.spacing;
   readonly regions = (frame: number) => this.#slice(frame).facts.regions;

@@ -7,6 +7,7 @@
  * corrected to the start that the frames state, or to the earliest acquisition; this second
  * assumption is reported as a caveat.
  */
+import { ownValue } from "../../base/own-value.js";
 import { rangeOf } from "../../base/range.js";
 import type { SuvScale, Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
@@ -104,21 +105,37 @@ export function readSuv(
   times: readonly ImageTimes[] = seriesTimes([attributes]),
 ): SuvScale | undefined {
   if (attributes.string("Modality") !== "PT") return undefined;
-  switch (attributes.string("Units")) {
-    case "GML":
-      return (attributes.string("SUVType") ?? "BW") === "BW"
-        ? { factor: 1 }
-        : { missing: "Units is GML by another SUVType than BW (body weight)" };
-    case "BQML":
-      return isRescaled(attributes) ? ofConcentration(attributes, times) : NOT_RESCALED;
-    case "CNTS":
-      return isRescaled(attributes) ? ofCounts(attributes, times) : NOT_RESCALED;
-    default:
-      return { missing: "Units is neither BQML, CNTS nor GML" };
-  }
+  const ofUnits = ownValue(BY_UNITS, attributes.string("Units") ?? "");
+  if (ofUnits === undefined) return { missing: "Units is neither BQML, CNTS nor GML" };
+  if (!isRescaled(attributes)) return { missing: "RescaleSlope is absent or no number" };
+  const missing = uncorrected(attributes);
+  return missing === undefined ? ofUnits(attributes, times) : { missing };
 }
 
-const NOT_RESCALED = { missing: "RescaleSlope is absent or no number" };
+type OfUnits = (attributes: DataSetAttributes, times: readonly ImageTimes[]) => SuvScale;
+
+const BY_UNITS: Record<string, OfUnits> = {
+  BQML: ofConcentration,
+  CNTS: ofCounts,
+  GML: (attributes) =>
+    (attributes.string("SUVType") ?? "BW") === "BW"
+      ? { factor: 1 }
+      : { missing: "Units is GML by another SUVType than BW (body weight)" },
+};
+
+/**
+ * Which correction an image lacks whose values could become SUV. QIBA asks for them before it looks
+ * at Units: a factor of the scanner for its counts, and SUV that are stored as such, presuppose
+ * them too.
+ */
+function uncorrected(attributes: DataSetAttributes): string | undefined {
+  const corrected = attributes.strings("CorrectedImage") ?? [];
+  const lacking = ["ATTN", "DECY"].find((correction) => !corrected.includes(correction));
+  if (lacking !== undefined) return `CorrectedImage does not hold ${lacking}`;
+  return ["START", "ADMIN"].includes(attributes.string("DecayCorrection") ?? "")
+    ? undefined
+    : "DecayCorrection is neither START nor ADMIN";
+}
 
 /**
  * Units says what rescaled values are (PS3.3 C.8.9.1): stored values without a slope are in none
@@ -167,10 +184,6 @@ function ofCounts(attributes: DataSetAttributes, times: readonly ImageTimes[]): 
 }
 
 function ofConcentration(attributes: DataSetAttributes, times: readonly ImageTimes[]): SuvScale {
-  const corrected = attributes.strings("CorrectedImage") ?? [];
-  for (const correction of ["ATTN", "DECY"])
-    if (!corrected.includes(correction))
-      return { missing: `CorrectedImage does not hold ${correction}` };
   const weight = positive(attributes.string("PatientWeight"));
   if (weight === undefined) return { missing: "PatientWeight is absent or not above 0 kg" };
   const [given, another] = attributes.sequence("RadiopharmaceuticalInformationSequence") ?? [];
@@ -180,33 +193,25 @@ function ofConcentration(attributes: DataSetAttributes, times: readonly ImageTim
   if (dose === undefined || dose < LEAST_DOSE_BQ)
     return { missing: `RadionuclideTotalDose is absent or below ${LEAST_DOSE_BQ} Bq` };
   const perKilogram = weight * GRAMS_PER_KILOGRAM;
-  switch (attributes.string("DecayCorrection")) {
-    case "ADMIN":
-      return { factor: perKilogram / dose };
-    case "START": {
-      const halfLife = positive(given.string("RadionuclideHalfLife"));
-      if (halfLife === undefined)
-        return { missing: "RadionuclideHalfLife is absent or not above 0 s" };
-      const scan = scanStart(attributes, times, halfLife);
-      if (typeof scan === "string") return { missing: scan };
-      const decay = decaySeconds(attributes, given, scan.local, halfLife);
-      if (typeof decay === "string") return { missing: decay };
-      const left = dose * 2 ** (-decay / halfLife);
-      // More than was given where the times are in the wrong order, too little where one of them is
-      // of another day
-      if (left > dose || left < LEAST_DOSE_BQ)
-        return {
-          missing:
-            decay < 0
-              ? `the radiopharmaceutical was given ${elapsed(-decay)} after the scan began, by the times in the file`
-              : `of the dose less than ${LEAST_DOSE_BQ} Bq was left when the scan began, ${elapsed(decay)} later by the times in the file`,
-        };
-      const { caveat } = scan;
-      return { factor: perKilogram / left, ...(caveat === undefined ? {} : { caveat }) };
-    }
-    default:
-      return { missing: "DecayCorrection is neither START nor ADMIN" };
-  }
+  if (attributes.string("DecayCorrection") === "ADMIN") return { factor: perKilogram / dose };
+  const halfLife = positive(given.string("RadionuclideHalfLife"));
+  if (halfLife === undefined) return { missing: "RadionuclideHalfLife is absent or not above 0 s" };
+  const scan = scanStart(attributes, times, halfLife);
+  if (typeof scan === "string") return { missing: scan };
+  const decay = decaySeconds(attributes, given, scan.local, halfLife);
+  if (typeof decay === "string") return { missing: decay };
+  const left = dose * 2 ** (-decay / halfLife);
+  // More than was given where the times are in the wrong order, too little where one of them is of
+  // another day
+  if (left > dose || left < LEAST_DOSE_BQ)
+    return {
+      missing:
+        decay < 0
+          ? `the radiopharmaceutical was given ${elapsed(-decay)} after the scan began, by the times in the file`
+          : `of the dose less than ${LEAST_DOSE_BQ} Bq was left when the scan began, ${elapsed(decay)} later by the times in the file`,
+    };
+  const { caveat } = scan;
+  return { factor: perKilogram / left, ...(caveat === undefined ? {} : { caveat }) };
 }
 
 /**

@@ -33,8 +33,8 @@ export interface Declared {
   bits: number;
   palette: boolean;
   animated: boolean;
-  /** Height of a stored pixel divided by its width. */
-  pixelAspect: number;
+  /** Of each page, or of all: height of a stored pixel divided by its width. */
+  pixelAspects: number[];
 }
 
 export function declaredBy(bytes: Uint8Array, format: RasterFormat): Declared {
@@ -44,13 +44,10 @@ export function declaredBy(bytes: Uint8Array, format: RasterFormat): Declared {
     bits: 8,
     palette: false,
     animated: false,
-    pixelAspect: 1,
+    pixelAspects: [1],
   };
   if (format === "png") return { ...plain, ...readPngHeader(bytes) };
-  if (format === "jpeg") {
-    checkJpeg(bytes);
-    return plain;
-  }
+  if (format === "jpeg") return { ...plain, pixelAspects: [aspectOf(checkJpeg(bytes)?.density)] };
   const pages = readTiffPages(bytes);
   const { photometric = 1, bits = 8 } = pages[0] ?? {};
   return {
@@ -59,6 +56,7 @@ export function declaredBy(bytes: Uint8Array, format: RasterFormat): Declared {
     bits,
     inverted: photometric === 0,
     palette: photometric === 3,
+    pixelAspects: pages.map(({ density }) => aspectOf(density)),
   };
 }
 
@@ -118,8 +116,11 @@ function tiffSize(bytes: Uint8Array): DeclaredSize {
   return { pixels: width * height, bytesEach: bytesOfSamples(samples, bits) };
 }
 
-/** JPEG of other processes than the decoder's is whole and yet cannot be decoded. */
-function checkJpeg(bytes: Uint8Array): void {
+/**
+ * JPEG of other processes than the decoder's is whole and yet cannot be decoded.
+ * @returns its header; undefined if it is damaged
+ */
+function checkJpeg(bytes: Uint8Array): CodestreamHeader | undefined {
   // Decoders make a picture of it, and some say nothing
   if (endsInZeros(bytes))
     throw errors.truncated_image(
@@ -130,10 +131,10 @@ function checkJpeg(bytes: Uint8Array): void {
     header = readCodestream(bytes);
   } catch {
     // The decoder judges what is damaged
-    return;
+    return undefined;
   }
   const { precision, lossless, kind } = header;
-  if (kind === "jpeg" && !lossless && precision === 8) return;
+  if (kind === "jpeg" && !lossless && precision === 8) return header;
   throw errors.unsupported_format(
     `The JPEG image is ${kind === "jpeg-ls" ? "JPEG-LS" : lossless ? "lossless JPEG" : "JPEG"} of ${precision} bits a sample; ` +
       "supported are baseline and progressive JPEG of 8 bits. Send it as DICOM or PNG.",
@@ -168,22 +169,30 @@ const MOST_CHUNKS = 1000;
 function readPngHeader(bytes: Uint8Array): Omit<Declared, "pages" | "inverted"> {
   const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let animated = false;
-  let pixelAspect = 1;
+  let density: Density | undefined;
   let chunks = 0;
   for (const { type, from } of chunksBeforePixels(data)) {
     animated ||= type === "acTL";
     if (type === "pHYs" && from + 8 <= data.length)
-      pixelAspect = aspectOf(data.readUInt32BE(from), data.readUInt32BE(from + 4));
+      density = { across: data.readUInt32BE(from), down: data.readUInt32BE(from + 4) };
     chunks += 1;
     if (chunks === MOST_CHUNKS) break;
   }
   const { bits = 8, colourType } = pngHead(data) ?? {};
-  return { bits, palette: colourType === INDEXED, animated, pixelAspect };
+  return { bits, palette: colourType === INDEXED, animated, pixelAspects: [aspectOf(density)] };
 }
 
-/** Of pixels for each unit across and down, whatever the unit is; 1 where they say nothing. */
-const aspectOf = (across: number, down: number): number =>
-  across > 0 && down > 0 ? across / down : 1;
+/** Pixels for each unit across and down, whatever the unit is. */
+type Density = NonNullable<CodestreamHeader["density"]>;
+
+/** No device samples one direction so much finer than the other; such densities mean nothing. */
+const MOST_ASPECT = 100;
+
+/** Height of a pixel divided by its width; 1 where the densities say nothing. */
+function aspectOf({ across, down }: Density = { across: 1, down: 1 }): number {
+  const aspect = across / down;
+  return aspect >= 1 / MOST_ASPECT && aspect <= MOST_ASPECT ? aspect : 1;
+}
 
 /** True if the end is there: the IEND chunk with its check sum, wherever it stands. */
 function pngIsEnded(bytes: Uint8Array): boolean {

@@ -181,7 +181,7 @@ class RasterImage implements Image {
   readonly interpretation = () => NO_MEANING;
   readonly spacing = () => undefined;
   readonly plane = () => undefined;
-  readonly pixelAspect: () => number;
+  readonly pixelAspect: (frame: number) => number;
   readonly warnings: Warning[] = [];
   readonly transforms: TransformStep[] = [];
   readonly #layout: Layout;
@@ -218,8 +218,8 @@ class RasterImage implements Image {
     const orientation = metadata.orientation ?? 1;
     if (orientation !== 1) this.transforms.push({ step: "exif_orientation", orientation });
     // From 5 on the picture was turned by a quarter, and its pixels with it
-    const aspect = orientation < 5 ? declared.pixelAspect : 1 / declared.pixelAspect;
-    this.pixelAspect = () => aspect;
+    const aspects = declared.pixelAspects.map((one) => (orientation < 5 ? one : 1 / one));
+    this.pixelAspect = (frame) => aspects[frame] ?? 1;
     this.source = {
       format: kind,
       fileSha256: createHash("sha256").update(bytes).digest("hex"),

@@ -16,6 +16,11 @@ export interface TiffPage {
   /** With the alpha channel. */
   samples: number;
   orientation: number;
+  /**
+   * Pixels for each unit across and down (XResolution, YResolution), whatever the unit is;
+   * undefined where one of them is absent or no number.
+   */
+  density: { across: number; down: number } | undefined;
 }
 
 /** More pages than the longest stacks have, and few enough to look through. */
@@ -80,6 +85,8 @@ const TAG = {
   samples: 277,
   rowsPerStrip: 278,
   stripBytes: 279,
+  across: 282,
+  down: 283,
   planar: 284,
   colorMap: 320,
   tileWidth: 322,
@@ -98,6 +105,8 @@ const TAGS_READ: ReadonlySet<number> = new Set(Object.values(TAG));
 /** The tags whose numbers are fractions (type 5); a size of 0/0 would count as no memory at all. */
 const RATIONAL = 5;
 const FRACTIONS: ReadonlySet<number> = new Set([TAG.coefficients, TAG.reference]);
+/** Tags that no pixel depends on: where they are wrong, the decoder reads on without them. */
+const SPARE: ReadonlySet<number> = new Set([TAG.across, TAG.down]);
 
 /** How to read one number of a type of TIFF 6.0 section 2; other types are left out. */
 const TYPES: Readonly<
@@ -143,8 +152,9 @@ function cut(): RadserveError {
 const { corrupt_image: corrupt, unsupported_format: unsupported } = errors;
 
 /**
- * The pages of a TIFF, which are alike in size, photometric, samples, depth and orientation.
- * Throws unsupported_format for whatever is not on the list, truncated_image and corrupt_image.
+ * The pages of a TIFF, which are alike in size, photometric, samples, depth and orientation, not
+ * always in density. Throws unsupported_format for whatever is not on the list, truncated_image and
+ * corrupt_image.
  */
 export function readTiffPages(bytes: Uint8Array): TiffPage[] {
   const form = formOf(bytes);
@@ -155,8 +165,9 @@ export function readTiffPages(bytes: Uint8Array): TiffPage[] {
   for (const page of found) checkJpegColours(bytes, page);
   const [model] = first;
   if (model === undefined) throw corrupt("The TIFF file has no page.");
+  const likeness = (page: TiffPage) => JSON.stringify({ ...page, density: undefined });
   first.forEach((page, i) => {
-    if (JSON.stringify(page) !== JSON.stringify(model))
+    if (likeness(page) !== likeness(model))
       throw unsupported(
         `Page ${i + 1} of the TIFF file differs from the first in size, photometric, samples, depth or orientation. Split the file into single pages.`,
       );
@@ -277,6 +288,7 @@ function readEntry(form: TagForm, at: number, directory: Directory): void {
   const word = big ? 8 : 4;
   const tag = view.getUint16(at, littleEndian);
   if (!TAGS_READ.has(tag)) return;
+  if (SPARE.has(tag)) return readSpare(form, at, directory);
   if (directory.has(tag)) throw corrupt(`The TIFF file has the tag ${tag} twice in one directory.`);
   const code = view.getUint16(at + 2, littleEndian);
   const type = code === RATIONAL && !FRACTIONS.has(tag) ? undefined : TYPES[code];
@@ -304,6 +316,24 @@ function readEntry(form: TagForm, at: number, directory: Directory): void {
     values[0] = 1;
   }
   directory.set(tag, values);
+}
+
+/** A density that is one number; others are read as absent. */
+function readSpare(form: TagForm, at: number, directory: Directory): void {
+  const { view, littleEndian, big } = form;
+  const word = big ? 8 : 4;
+  const type = TYPES[view.getUint16(at + 2, littleEndian)];
+  if (type === undefined || number(form, at + 4, word) !== 1) return;
+  const from = type.size <= word ? at + 4 + word : number(form, at + 4 + word, word);
+  const tag = view.getUint16(at, littleEndian);
+  if (from + type.size <= view.byteLength && !directory.has(tag))
+    directory.set(tag, [type.read(view, from, littleEndian)]);
+}
+
+function densityOf(directory: Directory): TiffPage["density"] {
+  const [across] = directory.get(TAG.across) ?? [];
+  const [down] = directory.get(TAG.down) ?? [];
+  return across === undefined || down === undefined ? undefined : { across, down };
 }
 
 function one(directory: Directory, tag: number, absent?: number): number {
@@ -359,6 +389,7 @@ function pageOf(directory: Directory): TiffPage {
     bits,
     samples,
     orientation: one(directory, TAG.orientation, 1),
+    density: densityOf(directory),
   };
 }
 

@@ -9,9 +9,9 @@
  * attribute or the manifest's field first, then what was wrong, and what to do if it is more than
  * to run the image again. Entries are appended, so that texts keep their order.
  */
-import { storedReasons } from "../../models/acceptance.js";
-import type { Image } from "../../images/image.js";
-import type { Manifest } from "../../manifest/manifest.js";
+import { storedReasons, windowCaveats } from "../../models/acceptance.js";
+import type { Image, SuvScale } from "../../images/image.js";
+import { imageInputs, type Manifest } from "../../manifest/manifest.js";
 import { isThicknessAssumed } from "../dicom/frame-positions.js";
 import { sourcePlaces } from "../dicom/grid.js";
 import { phasesIn } from "../dicom/objects.js";
@@ -74,24 +74,63 @@ const hasColoursByValues = ({ image }: Evidence): boolean =>
     ({ code, message }) => code === "photometric_mismatch" && message.includes("by their values: "),
   ) === true;
 
+/** Why this version makes no SUV of images of which 0.6 made some without a look at these. */
+const NO_SUV_OF = /^(?:RescaleSlope|CorrectedImage|DecayCorrection) /;
+
+/** What this version says of SUV of the first frames. */
+const suvsOf = ({ image }: Evidence): SuvScale[] =>
+  (image?.case?.members ?? (image === undefined ? [] : [image])).flatMap(
+    (member) => member.interpretation(0).suv ?? [],
+  );
+
+/** The factors that SUV were computed with. */
+const suvFactors = (evidence: Evidence): number[] =>
+  succeeded(evidence)
+    .flatMap(({ transforms }) => transforms.filter(({ step }) => step === "suv_bw"))
+    .map(({ multiply }) => Number(multiply));
+
 /**
  * Whether SUV were computed with another factor than this version takes for the first frame, or has
  * none.
  */
 function hasOtherSuv(evidence: Evidence): boolean {
-  const { image } = evidence;
-  if (image === undefined) return false;
-  const factors = (image.case?.members ?? [image]).flatMap((member) => {
-    const { suv } = member.interpretation(0);
-    return suv === undefined ? [] : "factor" in suv ? suv.factor : NaN;
-  });
+  const factors = suvsOf(evidence).flatMap((suv) =>
+    "factor" in suv ? suv.factor : NO_SUV_OF.test(suv.missing) ? [] : NaN,
+  );
   const isSame = (taken: number) =>
     factors.some((factor) => Math.abs(factor - taken) <= 1e-6 * factor);
-  const taken = succeeded(evidence)
-    .flatMap(({ transforms }) => transforms.filter(({ step }) => step === "suv_bw"))
-    .map(({ multiply }) => Number(multiply));
-  return factors.length > 0 && taken.some((factor) => !isSame(factor));
+  return factors.length > 0 && suvFactors(evidence).some((factor) => !isSame(factor));
 }
+
+const hasSuvOfNone = (evidence: Evidence): boolean =>
+  suvFactors(evidence).length > 0 &&
+  suvsOf(evidence).some((suv) => "missing" in suv && NO_SUV_OF.test(suv.missing));
+
+/** Whether a model's values depend on how many bits the stored ones have. */
+const goesByBits = (manifest: Manifest, image: Image): boolean =>
+  imageInputs(manifest).some(({ values, monochrome1 }) => {
+    const { kind } = values;
+    const frames = Array.from({ length: image.frameCount }, (_, i) => image.interpretation(i));
+    if (kind === "full_range") return true;
+    if (kind === "voi")
+      return (
+        values.if_absent === "full_range" && frames.some(({ voi }) => voi.length <= values.index)
+      );
+    const isInverted =
+      monochrome1 === "invert" && image.format.photometricInterpretation === "MONOCHROME1";
+    const isOfBits =
+      kind === "stored" || (kind === "modality" && frames.some(({ units }) => units !== "HU"));
+    return isInverted && isOfBits;
+  });
+
+/** Whether a model took slices of other bits than those over which it was given their values. */
+const hasOtherBits = (evidence: Evidence): boolean =>
+  isWarned(evidence, "mixed_storage") &&
+  succeeded(evidence).some((model) => {
+    const manifest = evidence.manifestOf?.(model);
+    const { image } = evidence;
+    return manifest !== undefined && image !== undefined && goesByBits(manifest, image);
+  });
 
 export const KNOWN_FAULTS: readonly KnownFault[] = [
   {
@@ -314,6 +353,33 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     text:
       "Colours contradict the frames (PhotometricInterpretation, markers, component transform): they were taken without a look " +
       "at the values, and models may have seen wrong ones.",
+  },
+  {
+    before: "0.7.0",
+    shows: hasSuvOfNone,
+    text:
+      "RescaleSlope is absent, or CorrectedImage lacks ATTN or DECY, or DecayCorrection is neither START nor ADMIN: SUV (suv_bw) " +
+      "were computed from stored values, or from values that are not corrected.",
+  },
+  {
+    before: "0.7.0",
+    shows: hasOtherBits,
+    text:
+      "BitsStored or PixelRepresentation differ between the slices, and the model takes values over all that the bits allow " +
+      "(full_range, or MONOCHROME1 that is inverted): all were taken over the bits of all together.",
+  },
+  {
+    before: "0.7.0",
+    shows: (evidence) =>
+      succeeded(evidence).some((model) => {
+        const manifest = evidence.manifestOf?.(model);
+        const { image } = evidence;
+        if (manifest === undefined || image === undefined) return false;
+        return windowCaveats(manifest, image).length > 0;
+      }),
+    text:
+      "inputs.values is voi over slices whose windows differ: the model compared values of different windows. Let it take a " +
+      "window of the manifest.",
   },
 ];
 

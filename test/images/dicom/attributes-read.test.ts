@@ -210,7 +210,16 @@ const BASES: Readonly<Record<string, Attributes>> = {
       },
     ],
   },
-  gml: { ...GREY, Modality: "PT", Units: "GML", SUVType: "BW" },
+  gml: {
+    ...GREY,
+    Modality: "PT",
+    Units: "GML",
+    SUVType: "BW",
+    CorrectedImage: "ATTN\\DECY",
+    DecayCorrection: "START",
+    RescaleSlope: "2",
+    RescaleIntercept: "0",
+  },
   // Reconstructed after the scan, so that the frame's own time counts
   "pt of a later computation": {
     ...GREY,

@@ -531,3 +531,35 @@ t.test("spacing and aspect", async (t) => {
     t.equal(image.pixelAspect(0), aspect, name);
   }
 });
+
+t.test("padding and mappings have the sign that the VRs of a file without one name", async (t) => {
+  const mapping = (vr: "SS" | "US", first: number, last: number) => ({
+    RealWorldValueMappingSequence: [
+      {
+        RealWorldValueFirstValueMapped: new Typed(vr, [first]),
+        RealWorldValueLastValueMapped: new Typed(vr, [last]),
+        RealWorldValueSlope: 1,
+        RealWorldValueIntercept: 0,
+      },
+    ],
+  });
+  const stated = { BitsAllocated: 16, BitsStored: 16, HighBit: 15, RescaleIntercept: "-1024" };
+  for (const [signed, vr, first, last] of [
+    [true, "SS", -2000, 3000],
+    [false, "US", 63536, 65000],
+  ] as const) {
+    for (const PixelRepresentation of [undefined, signed ? 1 : 0]) {
+      const attributes = imageAttributes({
+        ...stated,
+        PixelRepresentation,
+        PixelPaddingValue: new Typed(vr, [first]),
+        ...mapping(vr, first, last),
+      });
+      const image = await readImage(dicomFile({ attributes, pixels: Buffer.alloc(32) }));
+      const { padding, realWorld } = image.interpretation(0);
+      t.strictSame(padding, { from: first, to: first });
+      t.match(realWorld, [{ first, last }]);
+      t.equal(image.format.signed, signed);
+    }
+  }
+});

@@ -439,6 +439,7 @@ t.test("pixels of a PNG that are not square have their aspect", async (t) => {
   t.equal(await aspect(file(1000, 4000, 1)), 0.25, "by the metre");
   t.equal(await aspect(file(2835, 2835, 1)), 1);
   t.equal(await aspect(file(0, 5, 0)), 1, "nothing is said");
+  t.equal(await aspect(file(1, 101, 0)), 1, "no device has such pixels");
   const turned = await sharp(file(2, 1, 0))
     .withMetadata({ orientation: 6 })
     .png()
@@ -450,6 +451,79 @@ t.test("pixels of a PNG that are not square have their aspect", async (t) => {
   const chunk = file(2, 1, 0).subarray(33, 33 + 21);
   const rest = withoutChunk(turned.subarray(33), "pHYs");
   t.equal(await aspect(Buffer.concat([header, chunk, rest])), 0.5, "turned by a quarter");
+});
+
+t.test("pixels of a JPEG that are not square have their aspect", async (t) => {
+  const grey = sharp(grey8, raw(4, 3, 1));
+  // The writer puts no JFIF segment into it
+  const plain = await grey.clone().jpeg().toBuffer();
+  const withDensity = (units: number, across: number, down: number) => {
+    const jfif = Buffer.from("ffe000104a46494600010100000100010000", "hex");
+    jfif[11] = units;
+    jfif.writeUInt16BE(across, 12);
+    jfif.writeUInt16BE(down, 14);
+    return jfif;
+  };
+  const aspect = async (jfif: Uint8Array, file = plain) =>
+    (await readImage(Buffer.concat([file.subarray(0, 2), jfif, file.subarray(2)]))).pixelAspect(0);
+  t.equal(await aspect(withDensity(0, 2, 1)), 2, "a ratio alone: twice as high as wide");
+  t.equal(await aspect(withDensity(1, 204, 98)), 204 / 98, "by the inch");
+  t.equal(await aspect(withDensity(2, 100, 400)), 0.25, "by the centimetre");
+  t.equal(await aspect(withDensity(1, 300, 300)), 1);
+  for (const [units, across, down] of [
+    [0, 0, 0],
+    [1, 72, 0],
+    [1, 0, 72],
+    [3, 2, 1],
+    [0, 65535, 1],
+    [0, 1, 101],
+  ] as const)
+    t.equal(await aspect(withDensity(units, across, down)), 1, `${across} by ${down} is nothing`);
+  t.equal(await aspect(Buffer.alloc(0)), 1, "without JFIF");
+  const turned = await grey.clone().withMetadata({ orientation: 6 }).jpeg().toBuffer();
+  t.equal(turned.toString("latin1", 6, 10), "Exif");
+  t.equal(await aspect(withDensity(0, 2, 1), turned), 0.5, "turned by a quarter");
+  t.equal(await aspect(Buffer.alloc(0), turned), 1, "EXIF has one density for both");
+});
+
+t.test("pixels of a TIFF that are not square have their aspect", async (t) => {
+  const grey: TiffPage = { width: 4, height: 3, photometric: 1, pixels: grey8 };
+  for (const form of [{}, { bigEndian: true }, { bigTiff: true }]) {
+    const rational = (over: number, under: number) =>
+      "bigEndian" in form ? over * 2 ** 32 + under : under * 2 ** 32 + over;
+    const page = (
+      across: readonly [number, number],
+      down: readonly [number, number],
+      ...more: NonNullable<TiffPage["more"]>
+    ): TiffPage => ({
+      ...grey,
+      more: [
+        { tag: 282, type: 5, values: [rational(...across)] },
+        { tag: 283, type: 5, values: [rational(...down)] },
+        ...more,
+      ],
+    });
+    const aspect = async (one: TiffPage) => (await readImage(tiffFile([one], form))).pixelAspect(0);
+    const unit = (value: number) => ({ tag: 296, values: [value] });
+    for (const value of [1, 2, 3])
+      t.equal(await aspect(page([204, 1], [98, 1], unit(value))), 204 / 98, `unit ${value}`);
+    t.equal(await aspect(page([2040, 10], [408, 2])), 1, "fractions of one value");
+    t.equal(await aspect(page([200, 1], [100, 1], { tag: 274, values: [6] })), 0.5, "turned");
+    for (const [name, one] of [
+      ["0", page([0, 1], [98, 1])],
+      ["no number", page([0, 0], [0, 0])],
+      ["beyond number", page([1, 0], [98, 1])],
+      ["absurd", page([10_000, 1], [1, 1])],
+      ["one alone", { ...grey, more: [{ tag: 282, type: 5, values: [rational(204, 1)] }] }],
+      ["two values", { ...grey, more: [282, 283].map((tag) => ({ tag, values: [2, tag] })) }],
+      ["a text", { ...grey, more: [282, 283].map((tag) => ({ tag, type: 7, values: [tag % 9] })) }],
+    ] as [string, TiffPage][])
+      t.equal(await aspect(one), 1, `${name} says nothing`);
+    const pages = await readImage(
+      tiffFile([page([204, 1], [98, 1]), page([204, 1], [204, 1])], form),
+    );
+    t.strictSame([pages.pixelAspect(0), pages.pixelAspect(1)], [204 / 98, 1], "of each page");
+  }
 });
 
 /** The chunks of a PNG without those of a type. */

@@ -10,7 +10,8 @@ import {
   knownFaults,
   type Evidence,
 } from "../../../src/results/commit/known-faults.js";
-import { imageInputs, type Manifest } from "../../../src/manifest/manifest.js";
+import type { Image } from "../../../src/images/image.js";
+import { imageInputs, type ImageInput, type Manifest } from "../../../src/manifest/manifest.js";
 import type { Receipt } from "../../../src/results/receipt/receipt.js";
 import { attributesOf, dicomFile, EXPLICIT, picture, Typed } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -76,7 +77,7 @@ const withSuv = () =>
     models[0]?.transforms.push({ step: "suv_bw", multiply, units: "g/ml" });
   });
 
-const petWith = (given: string, zone: string | undefined) =>
+const petWith = (given: string, zone: string | undefined, more: object = {}) =>
   imageWith({
     Modality: "PT",
     Units: "BQML",
@@ -96,6 +97,7 @@ const petWith = (given: string, zone: string | undefined) =>
         RadiopharmaceuticalStartDateTime: given,
       },
     ],
+    ...more,
   });
 
 const REGION = {
@@ -135,14 +137,34 @@ const TWO_SCALES = {
   })),
 };
 
-function storedSeries(): Manifest {
+const TWO_WINDOWS = {
+  Rows: 4,
+  NumberOfFrames: "2",
+  PerFrameFunctionalGroupsSequence: ["300", "400"].map((WindowWidth) => ({
+    FrameVOILUTSequence: [{ WindowCenter: "40", WindowWidth }],
+  })),
+};
+
+/** As of slices of other bits. */
+function mixed(image: Image): Image {
+  image.warnings.push({ code: "mixed_storage", message: "The slices are stored differently." });
+  return image;
+}
+
+/** A model of single images. */
+function valuesOf(values: ImageInput["values"], more: Partial<ImageInput> = {}): Manifest {
   const tissue = shipped("ct-tissue");
   return {
     ...tissue,
-    accepts: { ...tissue.accepts, dimensions: "series" },
-    inputs: imageInputs(tissue).map((input) => ({ ...input, values: { kind: "stored" } })),
+    inputs: imageInputs(tissue).map((input) => ({ ...input, ...more, values })),
   };
 }
+
+const asSeries = (manifest: Manifest): Manifest => ({
+  ...manifest,
+  accepts: { ...manifest.accepts, dimensions: "series" },
+});
+const storedSeries = () => asSeries(valuesOf({ kind: "stored" }));
 
 /** Of a folder with files that 0.6 left out, and that this version refuses. */
 const shortened = () =>
@@ -238,6 +260,20 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
     manifestOf: storedSeries,
   }),
   PixelData: () => ({ receipt: shortened() }),
+  RescaleSlope: async () => ({
+    receipt: withSuv(),
+    image: await petWith("20260102090000+0100", "+0100", { RescaleSlope: undefined }),
+  }),
+  "inputs.values is voi": async () => ({
+    receipt: earlier(),
+    image: await imageWith(TWO_WINDOWS),
+    manifestOf: () => asSeries(valuesOf({ kind: "voi", index: 0, if_absent: "refuse" })),
+  }),
+  BitsStored: async () => ({
+    receipt: earlier(),
+    image: mixed(await imageWith({})),
+    manifestOf: () => valuesOf({ kind: "full_range" }),
+  }),
   Colours: async () => ({ receipt: earlier(), image: await readImage(contradicting()) }),
   TimezoneOffsetFromUTC: async () => ({
     receipt: earlier(),
@@ -314,6 +350,32 @@ t.test("each fault is told of the receipts that show it, and of no others", asyn
   t.match(knownFaults({ receipt: measured(), image: placeless }), [
     /without the places of its regions/,
   ]);
+  const lacking = [
+    { Units: "CNTS", CorrectedImage: "DECY\\RADL" },
+    { Units: "GML", CorrectedImage: "ATTN" },
+    { Units: "GML", DecayCorrection: "NONE" },
+    { Units: "GML", RescaleSlope: undefined },
+  ];
+  for (const more of lacking) {
+    const image = await petWith("20260102090000+0100", "+0100", more);
+    t.match(knownFaults({ receipt: withSuv(), image }), [/^RescaleSlope is absent, or/]);
+    t.strictSame(knownFaults({ receipt: earlier(), image }), [], "no SUV were computed");
+  }
+  const inverse = mixed(await imageWith({ PhotometricInterpretation: "MONOCHROME1" }));
+  const invert = { monochrome1: "invert" as const };
+  const window = { kind: "window" as const, center: 1, width: 2, function: "LINEAR" as const };
+  const voi = { kind: "voi" as const, index: 0, if_absent: "full_range" as const };
+  for (const [image, manifest, isTold] of [
+    [inverse, valuesOf({ kind: "stored" }, invert), true],
+    [inverse, valuesOf(voi, invert), true],
+    [inverse, valuesOf({ kind: "stored" }, { monochrome1: "as_stored" }), false],
+    [inverse, valuesOf(window, invert), false],
+    [mixed(await imageWith({})), valuesOf({ kind: "stored" }, invert), false],
+    [await imageWith({}), valuesOf({ kind: "full_range" }), false],
+  ] as const) {
+    const told = knownFaults({ receipt: earlier(), image, manifestOf: () => manifest });
+    t.equal(told.length, isTold ? 1 : 0);
+  }
   t.strictSame(found.sort(), KNOWN_FAULTS.map(({ text }) => text).sort(), "each has evidence here");
 });
 
