@@ -288,7 +288,10 @@ function readEntry(form: TagForm, at: number, directory: Directory): void {
   const word = big ? 8 : 4;
   const tag = view.getUint16(at, littleEndian);
   if (!TAGS_READ.has(tag)) return;
-  if (SPARE.has(tag)) return readSpare(form, at, directory);
+  if (SPARE.has(tag)) {
+    readSpare(form, at, directory);
+    return;
+  }
   if (directory.has(tag)) throw corrupt(`The TIFF file has the tag ${tag} twice in one directory.`);
   const code = view.getUint16(at + 2, littleEndian);
   const type = code === RATIONAL && !FRACTIONS.has(tag) ? undefined : TYPES[code];
