@@ -266,8 +266,9 @@ TEST("detections: what a table must not hold") {
   const OutputSpec logits = Spec(kObjectnessLogits, 1);
   const float infinity = std::numeric_limits<float>::infinity();
   const auto logit = [&](float objects, float score) {
-    return CodeOf(
-        [&] { Decode(logits, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, objects, score}), {0.5}); });
+    return CodeOf([&] {
+      Decode(logits, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, objects, score}), {0.5});
+    });
   };
   EQUAL(logit(20, 20), "none");
   for (const float odd : {infinity, -infinity, nan}) {
