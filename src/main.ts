@@ -135,7 +135,7 @@ command(program, "serve", "start the server")
     // It loads its modules while this process loads its own and reads the settings
     const serving = (await import("./server/serving-child.js")).forkServing();
     try {
-      await line.run(async () => {
+      await line.runForUnit(async () => {
         const { supervise } = await import("./server/supervisor.js");
         return supervise({ ...(await config()), ...options }, checks, serving);
       });

@@ -523,8 +523,8 @@ export class ConfigError extends Error {
 
 /**
  * What keeps the server from starting as things are now, although its settings may be right: a
- * share that is not mounted yet, a full disk, a GPU or a clock that comes later. The command ends
- * with status 1, after which a unit of systemd tries again.
+ * share that is not mounted yet, a full disk, a GPU or a clock that comes later. `serve` ends with
+ * status 1, after which a unit of systemd tries again.
  */
 export class PassingFault extends ConfigError {}
 

@@ -65,6 +65,10 @@ export class CommandLine {
     await (await import("./run.js")).run(command, json);
   }
 
+  async runForUnit(command: () => Promise<number>): Promise<void> {
+    await (await import("./run.js")).runForUnit(command);
+  }
+
   /** @param words of the command, for example "jobs reconcile" */
   statuses(words: string, meanings: Statuses): void {
     this.#statuses.set(words, meanings);

@@ -24,7 +24,7 @@ export interface JsonOption {
  * output where `json` asked for it.
  */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
-  await tellEnd(command, json);
+  await tellEnd(command, { json, retries: false });
   // Node's own way out waits for what is at work in native code
   if (endsAfterwards) leave(Number(process.exitCode ?? 0));
 }
@@ -36,14 +36,21 @@ export function endAfterwards(): void {
   endsAfterwards = true;
 }
 
-async function tellEnd(command: () => Promise<number>, json: boolean): Promise<void> {
+/** The same of a command that a unit of systemd starts again, unless it ends with status 2. */
+export const runForUnit = (command: () => Promise<number>): Promise<void> =>
+  tellEnd(command, { json: false, retries: true });
+
+async function tellEnd(
+  command: () => Promise<number>,
+  { json, retries }: { json: boolean; retries: boolean },
+): Promise<void> {
   try {
     process.exitCode = await command();
   } catch (thrown) {
     const refused = thrown instanceof ConfigError ? thrown.message : unusable(thrown);
     if (refused !== undefined) {
       process.stderr.write(`${harmless(refused)}\n`);
-      process.exitCode = thrown instanceof PassingFault ? 1 : 2;
+      process.exitCode = retries && thrown instanceof PassingFault ? 1 : 2;
       return;
     }
     printError(asRadserveError(thrown), json);

@@ -21,7 +21,7 @@ const SPANS: Readonly<Record<string, number>> = {
 
 /** "1min 30s"; without end for "infinity". */
 function secondsOf(span: string): number {
-  const parts = [...span.matchAll(/([\d.]+)(us|ms|s|min|h|d|w)\b/g)];
+  const parts = [...span.matchAll(/(?<![\d.])([\d.]+)(us|ms|s|min|h|d|w)\b/g)];
   if (parts.length === 0) return Infinity;
   return parts.reduce(
     (sum, [, number, word = "s"]) => sum + Number(number) * (SPANS[word] ?? 1),
