@@ -135,10 +135,13 @@ command(program, "serve", "start the server")
     // It loads its modules while this process loads its own and reads the settings
     const serving = (await import("./server/serving-child.js")).forkServing();
     try {
-      await line.runForUnit(async () => {
-        const { supervise } = await import("./server/supervisor.js");
-        return supervise({ ...(await config()), ...options }, checks, serving);
-      });
+      await line.run(
+        async () => {
+          const { supervise } = await import("./server/supervisor.js");
+          return supervise({ ...(await config()), ...options }, checks, serving);
+        },
+        { startsAgain: true },
+      );
     } finally {
       serving.kill();
     }
@@ -307,10 +310,9 @@ command(models, "card <name>", "print a model card in Markdown, from the manifes
 command(models, "codes <name...>", "find coded concepts for labels by name")
   .option("--json", line.jsonHelp)
   .action((name: string[], options: { json?: boolean }) =>
-    line.run(
-      async () => (await import("./commands/models.js")).codes(name.join(" "), options),
-      options.json,
-    ),
+    line.run(async () => (await import("./commands/models.js")).codes(name.join(" "), options), {
+      json: options.json,
+    }),
   );
 command(models, "check <folder>", "check a model folder and explain every mistake")
   .option("--json", line.jsonHelp)
@@ -360,10 +362,9 @@ command(program, "doctor", "check everything that serving needs; each problem co
   .option("--json", line.jsonHelp)
   .option("--report", "print it for a public report of a fault: without paths, names and addresses")
   .action((options: { json?: boolean; report?: boolean }) =>
-    line.run(
-      async () => (await import("./commands/doctor.js")).doctor(config, FEATURES, options),
-      options.json,
-    ),
+    line.run(async () => (await import("./commands/doctor.js")).doctor(config, FEATURES, options), {
+      json: options.json,
+    }),
   );
 
 command(program, "completion", "print a completion script for bash or zsh")

@@ -3,6 +3,7 @@
  * loaded only when it runs, because loading modules is most of the time that a command needs to
  * start.
  */
+import type { HowRun } from "./run.js";
 import type { Command } from "commander";
 import { Option } from "commander";
 import type { Interaction } from "../audit/interaction.js";
@@ -56,17 +57,15 @@ export class CommandLine {
     return (...given) => {
       // Commander gives the command itself last
       const { json } = given.at(-2) as { json?: boolean };
-      return this.run(async () => (await load())(await this.config(), ...(given as never[])), json);
+      return this.run(async () => (await load())(await this.config(), ...(given as never[])), {
+        json,
+      });
     };
   }
 
   /** Runs it to its exit status; errors become sentences. */
-  async run(command: () => Promise<number>, json?: boolean): Promise<void> {
-    await (await import("./run.js")).run(command, json);
-  }
-
-  async runForUnit(command: () => Promise<number>): Promise<void> {
-    await (await import("./run.js")).runForUnit(command);
+  async run(command: () => Promise<number>, how?: HowRun): Promise<void> {
+    await (await import("./run.js")).run(command, how);
   }
 
   /** @param words of the command, for example "jobs reconcile" */

@@ -19,12 +19,18 @@ export interface JsonOption {
   json?: boolean;
 }
 
+export interface HowRun {
+  json?: boolean | undefined;
+  /** A unit of systemd starts it again, unless it ends with status 2. */
+  startsAgain?: boolean;
+}
+
 /**
  * Runs a command. An error is told in sentences on standard error, or as its object on standard
  * output where `json` asked for it.
  */
-export async function run(command: () => Promise<number>, json = false): Promise<void> {
-  await tellEnd(command, { json, retries: false });
+export async function run(command: () => Promise<number>, how: HowRun = {}): Promise<void> {
+  await tellEnd(command, how);
   // Node's own way out waits for what is at work in native code
   if (endsAfterwards) leave(Number(process.exitCode ?? 0));
 }
@@ -36,13 +42,9 @@ export function endAfterwards(): void {
   endsAfterwards = true;
 }
 
-/** The same of a command that a unit of systemd starts again, unless it ends with status 2. */
-export const runForUnit = (command: () => Promise<number>): Promise<void> =>
-  tellEnd(command, { json: false, retries: true });
-
 async function tellEnd(
   command: () => Promise<number>,
-  { json, retries }: { json: boolean; retries: boolean },
+  { json = false, startsAgain = false }: HowRun,
 ): Promise<void> {
   try {
     process.exitCode = await command();
@@ -50,7 +52,7 @@ async function tellEnd(
     const refused = thrown instanceof ConfigError ? thrown.message : unusable(thrown);
     if (refused !== undefined) {
       process.stderr.write(`${harmless(refused)}\n`);
-      process.exitCode = retries && thrown instanceof PassingFault ? 1 : 2;
+      process.exitCode = startsAgain && thrown instanceof PassingFault ? 1 : 2;
       return;
     }
     printError(asRadserveError(thrown), json);
