@@ -57,7 +57,7 @@ const dpkg = (...words) =>
 /** Images of the job that an upgrade interrupts: enough to be in the middle of it. */
 const IMAGES = 120;
 const OLDER = "0.0.1";
-/** A model of the package that the job does without. */
+/** A model of the package that an administrator does without. */
 const SPARE = "burned-in-text";
 
 const place = (name) => {
@@ -168,6 +168,8 @@ const single = (server, name) =>
 async function upgradeAndBack(older, newer, version) {
   const shipped = readFileSync(manifest("ct-tissue"), "utf8");
   check(`${OLDER} is installed`, dpkg("-i", older).status === 0);
+  // Before the job: it would wait for a model that it was submitted with
+  rmSync(modelFolder(SPARE), { recursive: true });
   configure();
   let server = await start();
   check("it serves", true);
@@ -205,7 +207,6 @@ async function upgradeAndBack(older, newer, version) {
     chownSync(share, 1, 1);
   }
   const manifestBefore = readFileSync(manifest("ct-tissue"), "utf8");
-  rmSync(modelFolder(SPARE), { recursive: true, force: true });
   const upgraded = dpkg("-i", newer);
   const changed = shares.filter(
     (share) => statSync(share).uid !== 1 || (statSync(share).mode & 0o777) !== 0o750,

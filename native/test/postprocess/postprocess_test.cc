@@ -18,7 +18,7 @@ namespace {
 
 Tensor Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
   Tensor t = MakeTensor("y", Dtype::kFloat32, std::move(shape));
-  std::memcpy(t.data, values.data(), values.size() * sizeof(float));
+  if (!values.empty()) std::memcpy(t.data, values.data(), values.size() * sizeof(float));
   return t;
 }
 
