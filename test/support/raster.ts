@@ -140,3 +140,68 @@ export function pngFile({ width, height, bits, colour, pixels, before = [] }: Pn
     pngChunk("IEND", new Uint8Array(0)),
   ]);
 }
+
+/** A segment of JPEG: marker, length and content. */
+function jpegSegment(marker: number, content: Buffer): Buffer {
+  const head = Buffer.alloc(4);
+  head.writeUInt16BE(marker, 0);
+  head.writeUInt16BE(content.length + 2, 2);
+  return Buffer.concat([head, content]);
+}
+
+const xmpSegment = (attributes: string): Buffer =>
+  jpegSegment(
+    0xff_e1,
+    Buffer.from(
+      "http://ns.adobe.com/xap/1.0/\0" +
+        '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">' +
+        `<rdf:Description xmlns:hdrgm="http://ns.adobe.com/hdr-gain-map/1.0/" hdrgm:Version="1.0" ${attributes}/>` +
+        "</rdf:RDF></x:xmpmeta>",
+    ),
+  );
+
+/**
+ * Tells where the second picture lies (CIPA DC-007).
+ * @param begin bytes of the file before the segment
+ * @param first bytes of the first picture
+ * @param second bytes of the second
+ */
+function multiPictureSegment(begin: number, first: number, second: number): Buffer {
+  // Its offsets count from the byte order mark, behind marker, length and "MPF\0"
+  const from = begin + 8;
+  const content = Buffer.alloc(82);
+  const entry = (at: number, [tag, type, count]: [number, number, number]) => {
+    content.writeUInt16BE(tag, at);
+    content.writeUInt16BE(type, at + 2);
+    content.writeUInt32BE(count, at + 4);
+  };
+  content.write("MM\0*", 0, "latin1");
+  content.writeUInt32BE(8, 4);
+  content.writeUInt16BE(3, 8);
+  entry(10, [0xb0_00, 7, 4]);
+  content.write("0100", 18, "latin1");
+  entry(22, [0xb0_01, 4, 1]);
+  content.writeUInt32BE(2, 30);
+  entry(34, [0xb0_02, 7, 32]);
+  content.writeUInt32BE(50, 42);
+  content.writeUInt32BE(0x03_00_00, 50);
+  content.writeUInt32BE(first, 54);
+  content.writeUInt32BE(second, 70);
+  content.writeUInt32BE(first - from, 74);
+  return jpegSegment(0xff_e2, Buffer.concat([Buffer.from("MPF\0"), content]));
+}
+
+/**
+ * A JPEG as telephones write it: one picture, and a second one that says how bright a screen may
+ * show it.
+ */
+export function gainMapJpeg(picture: Buffer, gainMap: Buffer): Buffer {
+  const after = (jpeg: Buffer, ...segments: Buffer[]) =>
+    Buffer.concat([jpeg.subarray(0, 2), ...segments, jpeg.subarray(2)]);
+  const second = after(gainMap, xmpSegment('hdrgm:GainMapMax="2" hdrgm:HDRCapacityMax="2"'));
+  const xmp = xmpSegment("");
+  const length = multiPictureSegment(0, 8, 0).length;
+  const first = picture.length + xmp.length + length;
+  const places = multiPictureSegment(2 + xmp.length, first, second.length);
+  return Buffer.concat([after(picture, xmp, places), second]);
+}

@@ -15,7 +15,7 @@ import { textDecoder, UNEXPLAINED, type TextDecode } from "./charset.js";
 import { describeTag, dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "./dictionary.js";
 import { IMPLICIT_LITTLE, itemsOf, type DataSet, type Element } from "./elements.js";
 import { corrupt, newWalk, type Walk } from "./headers.js";
-import { decimal } from "./value-forms.js";
+import { decimal, PADDING } from "./value-forms.js";
 
 const SPECIFIC_CHARACTER_SET = 0x00080005;
 const PIXEL_REPRESENTATION = 0x00280103;
@@ -107,8 +107,6 @@ const NO_GROUPS: ReadonlySet<number> = new Set();
 /** Of text that follows no Specific Character Set: ISO 646. */
 const plainText = textDecoder([]);
 
-/** What fills values up to an even length (PS3.5 section 6.2): a blank, and NUL for a UID. */
-const PADDING = "\0 ";
 const unpadded = (text: string): string => withoutEnds(text, PADDING);
 
 /**

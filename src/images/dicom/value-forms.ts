@@ -4,6 +4,9 @@
  * number besides (0x10, 1_000, blanks inside) is none.
  */
 
+/** What fills values up to an even length (PS3.5 section 6.2): a blank, and NUL for a UID. */
+export const PADDING = "\0 ";
+
 /** Forms by VR; values of other VRs are taken as they are. */
 export const FORMS: ReadonlyMap<string, RegExp> = new Map([
   ["AS", /^\d{3}[DWMY]$/],

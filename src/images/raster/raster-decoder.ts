@@ -18,6 +18,10 @@ export interface DecodedRaster {
   pixels: Uint8Array;
 }
 
+// A JPEG with a gain map (ISO 21496-1, as telephones write) is decoded as any JPEG: the loader for
+// gain maps gives the same pixels, but fills up what a damaged file lacks without a word.
+sharp.block({ operation: ["VipsForeignLoadUhdr"] });
+
 const NOTHING = new Uint8Array(0);
 const OPAQUE = Buffer.alloc(1 << 20, 0xff);
 

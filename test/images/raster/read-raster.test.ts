@@ -5,7 +5,7 @@ import t from "tap";
 import type { Image } from "../../../src/images/image.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { refuses, warned } from "../../support/expect.js";
-import { pngChunk, pngFile, tiffFile, type TiffPage } from "../../support/raster.js";
+import { gainMapJpeg, pngChunk, pngFile, tiffFile, type TiffPage } from "../../support/raster.js";
 
 const raw = (width: number, height: number, channels: 1 | 2 | 3 | 4) => ({
   raw: { width, height, channels },
@@ -696,6 +696,22 @@ t.test("pixels that a decoder fills up with a warning alone", async (t) => {
   const more: TiffPage["more"] = [{ tag: 65000, values: [1] }];
   const odd = await readImage(tiffFile([{ ...greyPage, more }]));
   t.strictSame([...(await pixels(odd))], [...four], "a private tag");
+});
+
+t.test("a JPEG with a gain map has the pixels of its picture, or is refused", async (t) => {
+  const noise = Uint8Array.from({ length: 64 * 64 * 3 }, (_, i) => (i * 7919) % 251);
+  const picture = await sharp(noise, raw(64, 64, 3))
+    .jpeg()
+    .toBuffer();
+  const map = await sharp(noise.subarray(0, 16 * 16), raw(16, 16, 1))
+    .toColourspace("b-w")
+    .jpeg()
+    .toBuffer();
+  const whole = gainMapJpeg(picture, map);
+  t.ok((await sharp(whole).metadata()).gainMap, "libvips takes it for one");
+  t.ok((await pixels(await readImage(whole))).equals(await pixels(await readImage(picture))));
+  const half = Buffer.concat([picture.subarray(0, picture.length >> 1), Buffer.from([0xff, 0xd9])]);
+  await refuses(t, gainMapJpeg(half, map), "truncated_image", /ends before/, "half of its picture");
 });
 
 t.test("cut and broken files", async (t) => {

@@ -15,7 +15,7 @@ import {
 } from "../../../images/dicom/dictionary.js";
 import { openFile, type DicomFile } from "../../../images/dicom/dicom-file.js";
 import { itemsOf, type DataSet, type Element } from "../../../images/dicom/elements.js";
-import { decimal } from "../../../images/dicom/value-forms.js";
+import { decimal, PADDING } from "../../../images/dicom/value-forms.js";
 import { readImage } from "../../../images/read-image.js";
 import { inOtherOrder } from "./byte-order.js";
 import type { AttributeChange } from "../../../results/receipt/delivery.js";
@@ -70,7 +70,7 @@ const TEXTS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UR UT".split
 /** Whose characters are those of Specific Character Set. */
 const IN_CHARSET = new Set(["LO", "LT", "PN", "SH", "ST", "UC", "UT"]);
 const PIXELS: readonly Tag[] = [0x7fe00008, 0x7fe00009, 0x7fe00010];
-const PADDING = 0xfffcfffc;
+const DATA_SET_TRAILING_PADDING = 0xfffcfffc;
 /**
  * What a change between planes and pixels changes beside the pixels, which are then compared
  * decoded.
@@ -204,7 +204,7 @@ const bytesOf = ({ walk }: DicomFile, { offset, available }: Element): Uint8Arra
 const isLookedAt = (tag: Tag, recoded: boolean) =>
   (tag >>> 16) % 2 === 0 &&
   (tag & 0xffff) !== 0 &&
-  tag !== PADDING &&
+  tag !== DATA_SET_TRAILING_PADDING &&
   !attributes().ignored.has(tag) &&
   !(recoded && OF_CODING.some((keyword) => tagOf(keyword) === tag));
 
@@ -273,8 +273,8 @@ function textsIn(
   const bytes = bytesOf(file, element);
   const text = IN_CHARSET.has(vr) ? decode(bytes, vr) : Buffer.from(bytes).toString("latin1");
   // Blanks at the beginning mean something in text of one value (PS3.5 table 6.2-1)
-  if (SINGLE_VALUE_VRS.has(vr)) return [withoutEnd(text, "\0 ")];
-  const values = text.split("\\").map((value) => withoutEnds(value, "\0 "));
+  if (SINGLE_VALUE_VRS.has(vr)) return [withoutEnd(text, PADDING)];
+  const values = text.split("\\").map((value) => withoutEnds(value, PADDING));
   return vr === "PN" ? values.map(shortName) : values;
 }
 

@@ -3,6 +3,7 @@
  * Endian, and their status.
  */
 import { withoutEnd } from "../../../base/ends.js";
+import { PADDING } from "../../../images/dicom/value-forms.js";
 import { ProtocolError } from "./pdu.js";
 
 /** Command Field (0000,0100). A response has the request's value with the highest bit set. */
@@ -128,7 +129,9 @@ export function readCommand(bytes: Buffer): Command {
     const value = bytes.subarray(at + 8, end);
     if (name !== undefined && found[name] === undefined && value.length > 0)
       found[name] =
-        ELEMENTS[name].vr === "US" ? numberIn(value) : withoutEnd(value.toString("latin1"), "\0 ");
+        ELEMENTS[name].vr === "US"
+          ? numberIn(value)
+          : withoutEnd(value.toString("latin1"), PADDING);
     at = end;
   }
   const { commandField, dataSetType } = found;

@@ -4,6 +4,7 @@
  * was given.
  */
 import { withoutEnd } from "../../../base/ends.js";
+import { PADDING } from "../../../images/dicom/value-forms.js";
 
 /** The DICOM application context (PS3.7 annex A.2.1); there is no other. */
 const APPLICATION_CONTEXT = "1.2.840.10008.3.1.1.1";
@@ -265,7 +266,7 @@ function* itemsIn(bytes: Buffer): Generator<{ type: number; body: Buffer }> {
  * blanks, which are not part of it.
  */
 function uidOf(bytes: Buffer): string | undefined {
-  const uid = withoutEnd(bytes.toString("latin1"), "\0 ");
+  const uid = withoutEnd(bytes.toString("latin1"), PADDING);
   return uid.length <= 64 && /^[0-9]+(\.[0-9]+)*$/.test(uid) ? uid : undefined;
 }
 
@@ -274,7 +275,7 @@ function uidOf(bytes: Buffer): string | undefined {
  * fill with NUL; any other character is part of it, so that no other title becomes a known one.
  */
 const titleAt = (body: Buffer, at: number): string =>
-  withoutEnd(body.toString("latin1", at, at + AE_LENGTH), "\0 ").replace(/^ +/, "");
+  withoutEnd(body.toString("latin1", at, at + AE_LENGTH), PADDING).replace(/^ +/, "");
 
 /**
  * A proposed context; one that is malformed has no abstract syntax or no transfer syntaxes, and is

@@ -3,6 +3,7 @@ import { withoutEnd } from "../../../base/ends.js";
 import { errors, type RadserveError } from "../../../base/errors.js";
 import { describeTag, type Tag } from "../../../images/dicom/dictionary.js";
 import { UNDEFINED } from "../../../images/dicom/headers.js";
+import { PADDING } from "../../../images/dicom/value-forms.js";
 
 /** Their names, and the bits of a value where no attribute says them. */
 const PIXELS: ReadonlyMap<Tag, { name: string; bits?: number }> = new Map([
@@ -96,4 +97,4 @@ function numberAt(noted: NotedValues, tag: Tag): number | undefined {
 }
 
 const textAt = (noted: NotedValues, tag: Tag): string =>
-  withoutEnd(noted.get(tag)?.bytes.toString("latin1") ?? "", "\0 ").trim();
+  withoutEnd(noted.get(tag)?.bytes.toString("latin1") ?? "", PADDING).trim();
