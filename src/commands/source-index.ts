@@ -3,7 +3,8 @@ import { opendir, stat } from "node:fs/promises";
 import path from "node:path";
 import { errors } from "../base/errors.js";
 import type { Receipt } from "../results/receipt/receipt.js";
-import { sourceIn } from "./verify.js";
+import { hashFile } from "../files/durable-files.js";
+import { sourceBelow, sourceIn } from "./verify.js";
 
 /** Files and folders below some folders, by their names, looked through once. */
 export class SourceIndex {
@@ -12,24 +13,44 @@ export class SourceIndex {
   constructor(private readonly folders: readonly string[]) {}
 
   /**
-   * The source of a receipt, beside it or below the folders.
+   * The source of a receipt, beside it or below the folders. Many files and folders have one name
+   * (IM0001, SE1): of several, the one with the receipt's hashes.
+   * @returns the first of that name where none has them: what is in it is compared there
    * @throws RadserveError input_not_found
    */
   async find(receipt: Receipt, dir: string): Promise<string> {
     const { source } = receipt;
-    const isFolder = source.slices !== undefined || source.case !== undefined;
-    this.#paths ??= this.#look();
-    const known = await this.#paths;
-    for (const name of namesOf(source))
-      for (const file of [path.join(dir, name), ...(known.get(name) ?? [])]) {
-        const facts = await stat(file).catch(() => undefined);
-        if (facts === undefined || facts.isDirectory() !== isFolder) continue;
-        if (!isFolder && facts.size !== source.bytes) continue;
-        // It is read and compared by its hashes there
-        const found = await sourceIn(file, receipt).catch(() => undefined);
+    const named = await this.#named(receipt, dir);
+    const [first] = named;
+    if (first === undefined)
+      throw errors.input_not_found("No file or folder has the name of the receipt's source.");
+    if (named.length > 1)
+      for (const one of named) {
+        const found = isFolder(source)
+          ? await sourceBelow(one, source)
+          : (await hashFile(one)) === source.file_sha256
+            ? one
+            : undefined;
         if (found !== undefined) return found;
       }
-    throw errors.input_not_found("No file or folder has the name of the receipt's source.");
+    return sourceIn(first, receipt);
+  }
+
+  /** What has a name of the source and is of its kind. */
+  async #named({ source }: Receipt, dir: string): Promise<string[]> {
+    this.#paths ??= this.#look();
+    const known = await this.#paths;
+    const all = namesOf(source).flatMap((name) => [
+      path.join(dir, name),
+      ...(known.get(name) ?? []),
+    ]);
+    const named: string[] = [];
+    for (const one of new Set(all)) {
+      const facts = await stat(one).catch(() => undefined);
+      if (facts === undefined || facts.isDirectory() !== isFolder(source)) continue;
+      if (isFolder(source) || facts.size === source.bytes) named.push(one);
+    }
+    return named;
   }
 
   async #look(): Promise<Map<string, string[]>> {
@@ -48,6 +69,9 @@ export class SourceIndex {
     return paths;
   }
 }
+
+const isFolder = ({ slices, case: members }: Receipt["source"]): boolean =>
+  slices !== undefined || members !== undefined;
 
 function add(paths: Map<string, string[]>, at: string): void {
   const name = path.basename(at);

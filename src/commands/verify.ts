@@ -110,6 +110,20 @@ function filesOfSource({ file_sha256, slices, case: members }: Receipt["source"]
 export async function sourceIn(given: string, { source }: Receipt): Promise<string> {
   const facts = await stat(given).catch(() => undefined);
   if (facts?.isDirectory() !== true) return given;
+  const found = await sourceBelow(given, source);
+  if (found !== undefined) return found;
+  if (source.slices !== undefined || source.case !== undefined) return given;
+  throw errors.input_not_found("No file in the folder has the SHA-256 of the receipt's source.");
+}
+
+/**
+ * Searches a folder, and those below it, for a source by its hashes.
+ * @returns the file, or the folder that holds all slices; undefined where there is none
+ */
+export async function sourceBelow(
+  given: string,
+  source: Receipt["source"],
+): Promise<string | undefined> {
   const wanted = new Set(filesOfSource(source));
   const isFolder = source.slices !== undefined || source.case !== undefined;
   const folders = [given];
@@ -127,8 +141,7 @@ export async function sourceIn(given: string, { source }: Receipt): Promise<stri
     }
     if (isFolder && found.size === wanted.size) return folder;
   }
-  if (isFolder) return given;
-  throw errors.input_not_found("No file in the folder has the SHA-256 of the receipt's source.");
+  return undefined;
 }
 
 /** Computes the result of a receipt again, with an engine of its own. */

@@ -122,6 +122,46 @@ t.test("a folder is searched for the source", OPTIONS, (t) => {
   t.end();
 });
 
+t.test("of many files and folders with one name, the source is adopted", OPTIONS, (t) => {
+  const { input, output, command } = placeOf(t);
+  const file = join(input, "p1/IM1");
+  writeStack(join(input, "p1/SE1"), 0, -1);
+  writeFileSync(file, slice({ z: 0, attributes: { PatientID: "1" } }));
+  for (const [source, ...more] of [[file], [join(input, "p1/SE1"), "--model", "bright"]] as const) {
+    const made = command("infer", source, output, ...more);
+    t.equal(made.status, 0, made.text);
+  }
+  // Another patient's beside the results, where it is looked for first
+  writeStack(join(output, "SE1"), 0.6, -1);
+  writeFileSync(join(output, "IM1"), slice({ z: 0, attributes: { PatientID: "2" } }));
+  for (const name of ["IM1.json", "SE1.json"]) {
+    const receipt = join(output, name);
+    const { mac: _mac, ...unsigned } = JSON.parse(readFileSync(receipt, "utf8")) as { mac: object };
+    writeFileSync(receipt, `${JSON.stringify(unsigned, null, 2)}\n`);
+    const { status, text } = command("adopt", receipt, "--input", input);
+    t.equal(status, 0, text);
+    t.match(text, /1 +verified and signed/);
+  }
+  t.end();
+});
+
+t.test("results in the folder of their own series change nothing of it", OPTIONS, (t) => {
+  const { input, command } = placeOf(t);
+  const stack = join(input, "stack");
+  writeStack(stack, 0, -1);
+  // As a job and a stopped server leave them
+  writeFileSync(join(stack, ".radserve-job-00000000-0000-4000-8000-000000000000"), "");
+  mkdirSync(join(stack, ".stack.radserve"));
+  const infer = () => command("infer", stack, stack, "--model", "bright", "--outputs", "sr");
+  const made = infer();
+  t.equal(made.status, 0, made.text);
+  const receipt = readFileSync(join(stack, "stack.json"), "utf8");
+  t.strictSame((JSON.parse(receipt) as { warnings: object[] }).warnings, []);
+  const verified = command("verify", join(stack, "stack.json"), "--input", stack);
+  t.equal(verified.status, 0, verified.text);
+  t.end();
+});
+
 t.test("what the gateway's note says of a series or an image is in its results", OPTIONS, (t) => {
   const { input, output, command } = placeOf(t);
   const stack = join(input, "stack");
