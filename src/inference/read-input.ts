@@ -35,7 +35,7 @@ import {
 } from "../images/dicom/unreadable.js";
 import { SliceMemory } from "./reading-memory.js";
 import { openPlain } from "../files/disk.js";
-import { RECEPTION_NOTE } from "../files/helper-names.js";
+import { isHelper } from "../files/own-entries.js";
 import { errno } from "../base/errno.js";
 import { errors, RadserveError } from "../base/errors.js";
 import { nameOfReceipt, namesIn, readReceipt } from "../results/receipt/read-receipt.js";
@@ -71,8 +71,6 @@ export interface FolderChoice extends SeriesChoice {
  * Files that are read at once: enough to hide the latency of a share, few enough to keep in memory.
  */
 const READ_AT_ONCE = 8;
-/** Of the gateway; it is no image, and read by itself. */
-const NOTE = Buffer.from(RECEPTION_NOTE);
 const HEAD_BYTES = Math.max(160, KNOWN_FORMAT_BYTES);
 const uncounted = () => new SliceMemory(undefined, { patient: true, check: () => undefined });
 
@@ -178,23 +176,25 @@ async function readFiles(
   limits: FolderLimits,
   keeps: boolean,
 ): Promise<FolderFiles> {
-  const names = (await readdir(folder.fdPath, { encoding: "buffer" })).filter(
-    (name) => !name.equals(NOTE),
+  const all = (await readdir(folder.fdPath, { encoding: "buffer" })).filter(
+    (name) => !isHelper(name.toString("utf8")),
   );
-  if (names.length > limits.files)
+  if (all.length > limits.files)
     throw seriesInvalid(
       "too_many_files",
-      `Expected a folder of at most ${limits.files} entries, found ${names.length}. Send a folder that holds one series.`,
-      { most: limits.files, found: names.length },
+      `Expected a folder of at most ${limits.files} entries, found ${all.length}. Send a folder that holds one series.`,
+      { most: limits.files, found: all.length },
     );
-  names.sort((a, b) => Buffer.compare(a, b));
-  const results = await namesInReceipts(folder, names);
+  all.sort((a, b) => Buffer.compare(a, b));
+  const results = await resultsAmong(folder, all);
+  // They came after the series, and change nothing of what is read: not even a warning
+  const names = all.filter((name) => !results.ours.has(name.toString("utf8")));
   const budget = new FolderBudget(limits);
   const entries: SeriesEntry[] = [];
   for (let i = 0; i < names.length; i += READ_AT_ONCE) {
     const some = names.slice(i, i + READ_AT_ONCE);
     const read = some.map(async (name, n): Promise<SeriesEntry> => {
-      if (results.has(name.toString("utf8"))) return { leftOut: OWN_OUTPUT };
+      if (results.listed.has(name.toString("utf8"))) return { leftOut: OWN_OUTPUT };
       const place = { name: name.toString("latin1"), entry: i + n + 1, of: names.length };
       const entry = readEntry(pathOf(folder, name), place, budget, memory, keeps);
       return entry.catch((error: unknown) => {
@@ -203,9 +203,9 @@ async function readFiles(
     });
     entries.push(...(await settled(read)));
   }
-  const all = entries.flatMap((entry) => ("file" in entry ? [entry.file] : []));
+  const slices = entries.flatMap((entry) => ("file" in entry ? [entry.file] : []));
   const unread = entries.flatMap((entry) => ("unread" in entry ? [entry.unread] : []));
-  const { files, caveats } = await withoutCopies(all);
+  const { files, caveats } = await withoutCopies(slices);
   const { unreadable, beside } = attributed(unread, files);
   memory.keepForAgain(
     files.map(({ source, attributes }) => ({
@@ -235,20 +235,26 @@ function pathOf(folder: OpenedPath, name: Buffer): Buffer {
   return Buffer.concat([Buffer.from(`${folder.fdPath}/`), name]);
 }
 
-/**
- * Names of files that receipts in the folder list: an earlier request may have written its results
- * beside the slices.
- */
-async function namesInReceipts(folder: OpenedPath, names: readonly Buffer[]): Promise<Set<string>> {
-  const listed = new Set<string>();
+interface ResultNames {
+  /** Receipts that this installation wrote, and the files that they list. */
+  ours: Set<string>;
+  /** Files that other receipts list. */
+  listed: Set<string>;
+}
+
+/** An earlier request may have written its results beside the slices. */
+async function resultsAmong(folder: OpenedPath, names: readonly Buffer[]): Promise<ResultNames> {
+  const [ours, listed] = [new Set<string>(), new Set<string>()];
   for (const name of names) {
     if (!name.toString("latin1").endsWith(".json")) continue;
     const file = name.toString("utf8");
     const found = await readReceipt(`${folder.fdPath}/${file}`);
-    if (found.kind === "receipt")
-      for (const one of namesIn(found, nameOfReceipt(file))) listed.add(one);
+    if (found.kind !== "receipt") continue;
+    const { trusted } = found.trust;
+    if (trusted) ours.add(file);
+    for (const one of namesIn(found, nameOfReceipt(file))) (trusted ? ours : listed).add(one);
   }
-  return listed;
+  return { ours, listed };
 }
 
 /** Counts a folder's files and elements against its limits. */

@@ -11,9 +11,7 @@ import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
 import { isOwnObject } from "../results/dicom/modules.js";
 import { receiptName } from "../results/receipt/names.js";
 import { namesIn, readReceipt } from "../results/receipt/read-receipt.js";
-import { nameOfHelper, RECEPTION_NOTE, stagingName } from "../files/helper-names.js";
-import { isMarkName } from "../files/folder-mark.js";
-import { isReportName } from "./report-names.js";
+import { stagingName } from "../files/helper-names.js";
 
 export interface WhySkipped {
   code: string;
@@ -91,19 +89,6 @@ function kindOfObject({ attributes, mediaStorageSopClass }: DicomHead): FileKind
       modality: attributes.string("Modality"),
     },
   };
-}
-
-/**
- * Locks and staging folders of results, the marks and reports of jobs, and the gateway's note
- * beside images.
- */
-export function isHelper(name: string): boolean {
-  return (
-    isMarkName(name) ||
-    isReportName(name) ||
-    nameOfHelper(name) !== undefined ||
-    name === RECEPTION_NOTE
-  );
 }
 
 /** Whether a file that begins so is a receipt. */

@@ -6,7 +6,7 @@ import { caseName } from "../results/receipt/names.js";
 import type { JobRequest } from "./jobs.js";
 
 /** Separates a folder from its series; no path that a scan makes has it. */
-const MARK = "//";
+export const MARK = "//";
 /** Stands for the folder as a case; no UID has letters. */
 const CASE = "case";
 

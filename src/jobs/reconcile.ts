@@ -10,14 +10,14 @@ import type { Pool } from "pg";
 import { groupsOf } from "../base/groups.js";
 import type { Config } from "../config.js";
 import { hashFile, withPlain } from "../files/durable-files.js";
+import { isHelper } from "../files/own-entries.js";
 import { isInside, narrowRoots, type Root } from "../files/roots.js";
 import { receiptName } from "../results/receipt/names.js";
 import { filesOf, readReceipt } from "../results/receipt/read-receipt.js";
 import { distrust } from "../results/receipt/seal.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Summary } from "../results/commit/compose.js";
-import { isHelper } from "./classify.js";
-import { pathsOf, type ItemPaths } from "./item-paths.js";
+import { MARK, pathsOf, type ItemPaths } from "./item-paths.js";
 import { inFolder } from "./job-folders.js";
 import type { ItemRow, JobRow } from "./jobs.js";
 import type { Reconciliation } from "./schema.js";
@@ -74,9 +74,10 @@ type MakeDifference = (
   message: string,
 ) => JobDifference;
 
-/** In SQL: the folder of an item of a scanned job, relative to the job's. */
-const FOLDER =
-  "case when position('/' in input) = 0 then '' else regexp_replace(input, '/[^/]*$', '') end";
+/** In SQL: the file or folder of an item of a scanned job, without the series or case in it. */
+const WITHIN = `split_part(input, '${MARK}', 1)`;
+/** In SQL: the folder that this lies in, relative to the job's. */
+const FOLDER = `case when position('/' in ${WITHIN}) = 0 then '' else regexp_replace(${WITHIN}, '/[^/]*$', '') end`;
 
 class JobComparison {
   readonly #end = performance.now() + LONGEST_PAGE_MS;

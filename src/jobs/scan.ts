@@ -18,6 +18,7 @@ import {
 import { takesWhole, toleranceOf, type Manifest } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
+import { isHelper } from "../files/own-entries.js";
 import type { Roots } from "../files/roots.js";
 import type { Image } from "../images/image.js";
 import { saidOf } from "../images/known-formats.js";
@@ -30,7 +31,7 @@ import { casePath, seriesPath } from "./item-paths.js";
 import { UNREAD } from "./jobs.js";
 import { SliceMemory } from "../inference/reading-memory.js";
 import type { ProcessMemory } from "../base/process-memory.js";
-import { classify, isHelper, type FileKind, type WhySkipped, type SliceHead } from "./classify.js";
+import { classify, type FileKind, type WhySkipped, type SliceHead } from "./classify.js";
 import { holdsSomething } from "../files/folder-mark.js";
 
 /** Paths are relative to the folder; that of the folder itself is empty. */

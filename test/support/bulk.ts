@@ -15,8 +15,10 @@ import { ZodError } from "zod";
 import {
   itemListSchema,
   jobDetailsSchema,
+  reconciliationSchema,
   type Item,
   type JobDetails,
+  type Reconciliation,
 } from "../../src/jobs/schema.js";
 import { slice } from "./series.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, type Attributes } from "./dicom.js";
@@ -171,6 +173,8 @@ export interface Bulk {
   /** The job once nothing of it waits or runs. */
   ended: (id: string) => Promise<JobDetails>;
   items: (id: string, query?: string) => Promise<Item[]>;
+  /** What `reconcile` finds on all its pages. */
+  differences: (id: string) => Promise<Reconciliation["differences"]>;
 }
 
 export function bulkOf(server: TestServer): Bulk {
@@ -250,6 +254,18 @@ export function bulkOf(server: TestServer): Bulk {
         const list = itemListSchema.strict().parse(body);
         found.push(...list.items);
         cursor = list.next_cursor;
+      }
+      return found;
+    },
+    async differences(id) {
+      const found: Reconciliation["differences"] = [];
+      for (let cursor: string | null = ""; cursor !== null;) {
+        const page = `/bulk_inference/${id}/reconcile${cursor === "" ? "" : `?cursor=${cursor}`}`;
+        const { status, body } = await send("POST", page);
+        if (status !== 200) throw new Error(`${status}: ${JSON.stringify(body)}`);
+        const compared = reconciliationSchema.strict().parse(body);
+        found.push(...compared.differences);
+        cursor = compared.next_cursor;
       }
       return found;
     },

@@ -26,7 +26,7 @@ import { findJob, listItems, type ItemRow, type JobRow } from "../../jobs/jobs.j
 import { pathsOf, type ItemPaths } from "../../jobs/item-paths.js";
 import { inFolder } from "../../jobs/job-folders.js";
 import { renewClaim, type ReportClaim } from "../../jobs/report-claims.js";
-import { reportName, unfinishedName } from "../../jobs/report-names.js";
+import { reportName, unfinishedName } from "../../files/report-names.js";
 import { pageOf, type Thumbnail } from "./page.js";
 import { HEAD_ROW, rowsOf } from "./rows.js";
 import { Tally, type ReportedImage } from "./tally.js";

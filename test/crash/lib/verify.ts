@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { receiptSchema, type Receipt } from "../../../src/results/receipt/receipt.js";
-import { isReportName } from "../../../src/jobs/report-names.js";
+import { isReportName } from "../../../src/files/report-names.js";
 import { LIST_FOLDER } from "../../../src/files/helper-names.js";
 import { isMarkName } from "../../../src/files/folder-mark.js";
 import type { TestImage } from "./images.js";

@@ -8,7 +8,7 @@ import { pathToFileURL } from "node:url";
 import t from "tap";
 import { samples } from "../../../scripts/demo/samples.js";
 import { markName } from "../../../src/files/folder-mark.js";
-import { reportName, unfinishedName } from "../../../src/jobs/report-names.js";
+import { reportName, unfinishedName } from "../../../src/files/report-names.js";
 import { bulkPlace, cancelledJob, startBulk, writeSlice } from "../../support/bulk.js";
 import { withDurations } from "../../support/durations.js";
 import { CHROMIUM, look, startBrowser } from "../../support/looks.js";

@@ -1,0 +1,17 @@
+/** What Radserve itself leaves in folders beside images and results. */
+import { isMarkName } from "./folder-mark.js";
+import { nameOfHelper, RECEPTION_NOTE } from "./helper-names.js";
+import { isReportName } from "./report-names.js";
+
+/**
+ * Locks and staging folders of results, the marks and reports of jobs, and the gateway's note
+ * beside images.
+ */
+export function isHelper(name: string): boolean {
+  return (
+    isMarkName(name) ||
+    isReportName(name) ||
+    nameOfHelper(name) !== undefined ||
+    name === RECEPTION_NOTE
+  );
+}
