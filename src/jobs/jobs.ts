@@ -448,7 +448,11 @@ export function requeueItems(
   indices: readonly number[],
 ): Promise<number> {
   const where = "state in ('succeeded', 'partial') and index = any($2::int[])";
-  return requeue(pool, scope, id, mark, { where, value: indices });
+  return requeue(pool, scope, id, mark, { where, value: indices }, (row) => {
+    // It would end as completed, with the images that were cancelled
+    if (row.cancelled_at !== null)
+      throw conflict("a job that was not cancelled; `retry` goes on with one", row);
+  });
 }
 
 /** @returns how many items wait again */
@@ -458,11 +462,13 @@ async function requeue(
   id: string,
   mark: MarkFolders,
   { where, value }: { where: string; value: unknown },
+  requireFit: (row: JobRow) => void = () => undefined,
 ): Promise<number> {
   const again = await transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
     if (row.cancelled_at !== null && row.finished_at === null)
       throw conflict("a cancelled job of which nothing runs any more", row);
+    requireFit(row);
     const { rowCount } = await client.query(
       `update radserve.item set ${QUEUED_AGAIN} where job_id = $1 and ${where}`,
       [id, value],
@@ -473,8 +479,9 @@ async function requeue(
     if (row.over) await mark(row, client);
     await client.query(
       `update radserve.job set finished_at = null, cancelled_at = null, counts = null, marked = marked or finished_at is not null,
-         streak = 0, streak_reason = null, report = null, report_until = null where id = $1`,
-      [id],
+         streak = 0, streak_reason = case when pause_code = $2 then streak_reason end,
+         report = null, report_until = null where id = $1`,
+      [id, REPEATED_FAILURES],
     );
     return items;
   });
@@ -505,7 +512,7 @@ export async function setPaused(
       await client.query(
         `update radserve.job set held = true, pause_code = null, pause_message = null, pause_until = null,
            pause_count = 0, paused_at = now(), pause_box = null
-         where id = $1 and not held`,
+         where id = $1 and not held and finished_at is null`,
         [id],
       );
     else

@@ -379,6 +379,11 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
       status: 409,
       body: { error: "job_state", message: /this one is cancelled/ },
     });
+    rmSync(out("many", receipts[1]!));
+    t.match(await send("POST", `/bulk_inference/${id}/reconcile?limit=1000&retry=true`), {
+      status: 409,
+      body: { error: "job_state", message: /not cancelled/ },
+    });
     t.match(await send("POST", `/bulk_inference/${id}/retry`), {
       status: 200,
       body: { state: "running" },

@@ -263,6 +263,10 @@ t.test("image after image that fails for one reason", { skip }, async (t) => {
   t.match(await bulk.send("POST", `/bulk_inference/${id}/pause`), {
     body: { paused_reason: { code: "repeated_failures" } },
   });
+  t.match(await bulk.send("POST", `/bulk_inference/${id}/retry`), {
+    status: 200,
+    body: { state: "paused", counts: { failed: 0 } },
+  });
   t.match(await bulk.send("POST", `/bulk_inference/${id}/resume`), {
     status: 200,
     body: { state: "running" },

@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto";
 import t from "tap";
 import { transaction } from "../../src/jobs/database.js";
-import { insertJob, retryJob } from "../../src/jobs/jobs.js";
+import { insertJob, retryJob, setPaused } from "../../src/jobs/jobs.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { newItems, newJob } from "../support/tables.js";
 
@@ -24,6 +24,9 @@ t.test("a job that is over has its marks made anew, whether they are gone or not
   await fail();
   // Whoever took its marks out of its folders died before that was kept
   await pool.query("update radserve.job set finished_at = now(), counts = '{}'");
+  await setPaused(pool, { subject: "x", admin: false }, id, true);
   t.equal(await retry(), 1);
   t.strictSame(marked, [id]);
+  const { rows } = await pool.query("select held from radserve.job");
+  t.strictSame(rows, [{ held: false }], "what was over when it was paused goes on");
 });
