@@ -13,6 +13,7 @@ import {
 } from "../jobs/schema.js";
 import type { Config } from "../config.js";
 import { asRadserveError, type RadserveError } from "../base/errors.js";
+import { ABSOLUTE_NAME } from "../files/path-map.js";
 import { clientWithToken, type Client } from "./client.js";
 import { hasEnded, summaryText, whyOf } from "./job-text.js";
 import { ProgressBar } from "./progress.js";
@@ -71,7 +72,8 @@ export async function bulk(
  * A client may name folders as another machine does (`\\server\share`): the server's path_map
  * translates those.
  */
-const asServerSees = (folder: string) => (folder.includes("\\") ? folder : path.resolve(folder));
+const asServerSees = (folder: string) =>
+  ABSOLUTE_NAME.test(folder) ? folder : path.resolve(folder);
 
 function submit(client: Client, input: string, output: string, options: BulkCommand) {
   const body = {
