@@ -46,6 +46,8 @@ export interface Demand {
   stat: boolean;
   /** No other task may be on the thread. */
   alone: boolean;
+  /** A task that runs alone waits for an empty thread: one takes no more until it has begun. */
+  aloneWaits?: boolean;
   /** Whose it is. */
   subject: string;
 }
@@ -78,8 +80,9 @@ export class ThreadPool {
    * are threads enough: a task goes to one on which only its subject has others, or to an empty
    * one, and to one with others' tasks only as long as its subject has less than its share of all.
    */
-  free({ stat, alone, subject }: Demand): WorkerThread | undefined {
+  free({ stat, alone, subject, aloneWaits }: Demand): WorkerThread | undefined {
     const threads = this.#threads.filter(({ forStat }) => stat || !forStat);
+    const emptying = aloneWaits === true ? this.#leastBusy() : undefined;
     const subjects = threads.flatMap((thread) => thread.subjects);
     const others = new Set([subject, ...subjects]).size - 1;
     // One task at a time needs one thread; with the second, the others load their modules beside it
@@ -93,6 +96,7 @@ export class ThreadPool {
     const held = threads.filter((thread) => thread.subjects.includes(subject)).length;
     const withRoom = threads.filter(
       (thread) =>
+        thread !== emptying &&
         thread.hasRoom(alone) &&
         (thread.subjects.includes(subject) ||
           thread.tasks > 0 ||
@@ -103,6 +107,16 @@ export class ThreadPool {
     const fitting = apart.length > 0 || hasShare ? apart : withRoom;
     const least = Math.min(...fitting.map(({ burden }) => burden));
     return fitting.find(({ burden }) => burden === least);
+  }
+
+  /**
+   * The thread that is empty soonest: the others take new tasks, so that it stays the one. A stuck
+   * one may never be.
+   */
+  #leastBusy(): WorkerThread | undefined {
+    const live = this.#threads.filter(({ forStat, isStuck }) => !forStat && !isStuck);
+    const least = Math.min(...live.map(({ tasks }) => tasks));
+    return live.find(({ tasks }) => tasks === least);
   }
 
   /** Threads that are stuck now. */

@@ -448,8 +448,11 @@ export class InferencePool {
       const pool = name === "bulk" ? this.#bulk : this.#single;
       for (;;) {
         let thread: WorkerThread | undefined;
+        // Those that run alone are asked first
+        let aloneWaits = false;
         const entry = queue.take(({ alone, subject }) => {
-          thread = pool.free({ stat: name === "stat", alone, subject });
+          thread = pool.free({ stat: name === "stat", alone, aloneWaits, subject });
+          aloneWaits ||= alone && thread === undefined;
           return thread !== undefined;
         });
         if (entry === undefined || thread === undefined) break;

@@ -97,6 +97,28 @@ t.test(
   },
 );
 
+t.test("a task that runs alone gets a thread, however many others wait", async (t) => {
+  const faults: unknown[] = [];
+  const pool = poolOf(SOUND, (fault) => faults.push(fault), 2);
+  t.teardown(() => pool.close());
+  const running: Promise<unknown>[] = [];
+  const begin = (alone: boolean, aloneWaits = false) => {
+    const thread = pool.free({ stat: false, alone, aloneWaits, subject: "a" });
+    if (thread !== undefined)
+      running.push(t.rejects(thread.run(work(), alone, "a"), { code: "path_not_allowed" }));
+    return thread;
+  };
+  const [first, second] = [begin(false), begin(false)];
+  t.not(first, second);
+  t.equal(begin(true), undefined, "none is empty");
+  for (let task = 0; task < 3; task++) t.equal(begin(false, true), second, "one takes no more");
+  t.equal(begin(false, true), undefined, "though it has room");
+  await running[0];
+  t.equal(begin(true), first, "and is empty soon");
+  await Promise.all(running);
+  t.strictSame(faults, []);
+});
+
 t.test(
   "no subject has every thread: what holds its threads for long keeps nobody else waiting",
   async (t) => {
