@@ -93,7 +93,7 @@ export const FILE_WARNINGS = {
   implausible_spacing:
     "a pixel of more than 50 mm, or an image of more than 4 m: lengths and areas are as wrong as the spacing",
   quadruped:
-    "the patient is an animal (AnatomicalOrientationType QUADRUPED, or without it a species other than human): no side is drawn, and Laterality is not taken over",
+    "the patient is an animal (AnatomicalOrientationType QUADRUPED, or without it a species other than human): no side is drawn, and findings get none from Laterality",
   ...alike("see [the table above](#kinds-that-are-easily-read-wrongly); the message has numbers", [
     "mosaic",
     "derived_values",

@@ -356,9 +356,9 @@ export class DataSetAttributes implements Attributes {
   }
 
   /**
-   * The private element (PS3.5 section 7.8.1) with this number in the block of the group that the
-   * creator has reserved. Throws corrupt_image if the element, or what reserves a block before it,
-   * stands twice with different values.
+   * The private element (PS3.5 section 7.8.1) with this number in the first block of the group that
+   * the creator has reserved and that holds it. Throws corrupt_image if the element, or what
+   * reserves a block before it, stands twice with different values.
    */
   #private({ creator, group, element }: PrivateElement): Element | undefined {
     if (!this.#hasPrivate(group)) return undefined;
@@ -370,7 +370,8 @@ export class DataSetAttributes implements Attributes {
         continue;
       const asked = group * 0x10000 + block * 0x100 + element;
       this.#requireOnce((tag) => tag === asked);
-      return this.#dataSet.elements.get(asked);
+      const found = this.#dataSet.elements.get(asked);
+      if (found !== undefined) return found;
     }
     return undefined;
   }

@@ -37,7 +37,6 @@ export function decodedColour(
   warnings: Warning[],
 ): CodedColour {
   const { kind, components, componentTransform, colour, subsampled } = header;
-  if (components !== 3) return baseColour(tag);
   const believed = (coded: PhotometricInterpretation): PhotometricInterpretation => {
     warn(
       warnings,
@@ -46,6 +45,8 @@ export function decodedColour(
     );
     return coded;
   };
+  // libjxl codes grey pictures in XYB too
+  if (components !== 3) return tag === "XYB" ? believed("MONOCHROME2") : baseColour(tag);
   const told = tag === "YBR_FULL_422" || tag === "YBR_PARTIAL_420" ? "YBR_FULL" : baseColour(tag);
   if (componentTransform) {
     if (isTransform(tag)) return "RGB";

@@ -163,7 +163,7 @@ function samplesPerPixel(attributes: DataSetAttributes, tag: string, warnings: W
     warn(warnings, "missing_attribute", `SamplesPerPixel is absent; ${tag} has ${expected}.`);
     return expected;
   }
-  // libjxl codes grey pictures in XYB too
+  // One that says how its picture is coded
   if (found !== expected && !(tag === "XYB" && found === 1))
     throw bad("SamplesPerPixel", `${expected} with PhotometricInterpretation ${tag}`, found);
   return found;

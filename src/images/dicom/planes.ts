@@ -116,7 +116,7 @@ export function checkSides(
     warn(
       warnings,
       "quadruped",
-      "The patient is an animal (AnatomicalOrientationType or PatientSpeciesDescription): its sides are not a human's, so that none is drawn or written.",
+      "The patient is an animal (AnatomicalOrientationType or PatientSpeciesDescription): its sides are not a human's, so that none is drawn, and findings get none from the image.",
     );
     return;
   }

@@ -6,6 +6,7 @@ import { cachedWith } from "../../base/cached.js";
 import { dcm } from "../../manifest/texts.js";
 import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
+import { minutesOfOffset } from "../../images/dicom/value-forms.js";
 import type { Attributes, Image } from "../../images/image.js";
 import { statedSides } from "../findings/sides.js";
 import { codeItem } from "./codes.js";
@@ -509,12 +510,11 @@ export function sideOfPicture(image: Image, attributes: Attributes): Dataset {
 }
 
 const ZONE_NAME = "TimezoneOffsetFromUTC";
-const ZONE = /^[+-](?:0\d|1[0-4])[0-5]\d$/;
 
 /** Offset from UTC of the source's dates and times; undefined if it gives none. */
 export function zoneOf(attributes: Attributes): string | undefined {
   const own = attributes.string(ZONE_NAME);
-  return own !== undefined && ZONE.test(own) ? own : undefined;
+  return minutesOfOffset(own) === undefined ? undefined : own;
 }
 
 /** A moment as DA and TM in a zone, to the millisecond. */

@@ -1,5 +1,7 @@
 /** What is read of a JPEG XL header (ISO/IEC 18181-1 annex D), bit by bit. */
 import t from "tap";
+import type { Warning } from "../../../src/images/image.js";
+import { decodedColour } from "../../../src/images/dicom/coded-colour.js";
 import { readCodestream } from "../../../src/images/dicom/codestream.js";
 
 /** Bits in the order that they are read in. */
@@ -30,5 +32,13 @@ t.test("grey is grey, with an ICC profile too", (t) => {
       { rows: 16, columns: 16, precision: 8, components },
       name,
     );
+  t.end();
+});
+
+t.test("grey in XYB is grey, and told", (t) => {
+  const warnings: Warning[] = [];
+  const grey = readCodestream(codestream(...START, 0, 0, 1, 0));
+  t.equal(decodedColour("XYB", grey, warnings), "MONOCHROME2");
+  t.match(warnings, [{ code: "photometric_mismatch", message: /is XYB but .* are MONOCHROME2/ }]);
   t.end();
 });

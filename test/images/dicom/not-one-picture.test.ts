@@ -94,6 +94,13 @@ t.test("a grid of slices has no place, whoever says that it is one", async (t) =
         "10": new Typed("OB", csa("NumberOfImagesInMosaic", "36      ")),
       }),
     ],
+    [
+      "a number of slices in the second block of its creator",
+      {
+        "00190010": new Typed("LO", siemens),
+        ...block(siemens, "0019", { "0a": new Typed("US", [36]) }, "11"),
+      },
+    ],
     ["a frame wider than a bore", { PixelSpacing: "3\\3", Rows: 256, Columns: 256 }],
   ];
   for (const [name, attributes] of cases) {

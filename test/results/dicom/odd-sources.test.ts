@@ -170,6 +170,8 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
     for (const [offset, expected] of [
       ["+0530", undefined],
       ["0530", /lack the source's TimezoneOffsetFromUTC:/],
+      ["-0000", /lack the source's TimezoneOffsetFromUTC:/],
+      ["+1430", /lack the source's TimezoneOffsetFromUTC:/],
     ] as const) {
       const { warnings, sr } = await run(radiograph({ TimezoneOffsetFromUTC: offset }));
       const told = warnings.find(({ code }) => code === "value_left_out")?.message;
