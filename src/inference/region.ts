@@ -3,6 +3,7 @@
  * because all else is 0. It is cut out of the stored values, so that the preparation of the second
  * model sees it as an image of its own; what comes out is laid back into the whole image.
  */
+import { errors } from "../base/errors.js";
 import type { EngineOutput, Plane } from "../engine/types.js";
 import type { PixelFormat, TransformStep, VolumeGeometry } from "../images/image.js";
 import type { Manifest, Region } from "../manifest/manifest.js";
@@ -18,15 +19,20 @@ export interface VoxelGrid {
   spacing: { slice: number; row: number; column: number } | undefined;
 }
 
-/** The smallest box round the voxels of a label, without margin; undefined if there are none. */
+/**
+ * The smallest box round the voxels of a label, without margin; undefined if there are none.
+ * @throws RadserveError model_unavailable where the model does not mark the label at all
+ */
 export function boxOf(
   manifest: Pick<Manifest, "outputs">,
   outputs: readonly EngineOutput[],
   label: string,
 ): Cuboid | undefined {
   const where = regionOutput(manifest, label);
-  const output = where === undefined ? undefined : outputs[where.output];
-  if (where === undefined || output?.kind !== "segmentation") return undefined;
+  if (where === undefined)
+    throw errors.model_unavailable(`The first model has no label "${label}" to look at.`);
+  const output = outputs[where.output];
+  if (output?.kind !== "segmentation") return undefined;
   const { rows, columns, slices = 1, mask } = output;
   const volume = slices * rows * columns;
   const from = output.overlapping ? where.label * volume : 0;

@@ -70,12 +70,15 @@ export async function warmUp(
     tookMs = performance.now() - began;
     return outputs;
   };
-  const canary = await runCanary(run, loaded, manifest, directory);
+  const canary = await canaryOf(loaded, manifest, directory);
   const feeds = canary?.feeds ?? manifest.inputs.map((input) => zeroInput(input, manifest));
-  if (canary === undefined) await run(feeds);
-  else engine.keepCanary(loaded.id, canary);
-  if (loaded.sessions.length > 1 && tookMs < LONG_RUN_MS)
-    await Promise.all([run(feeds), run(feeds)]);
+  const checked = async () => {
+    const outputs = await run(feeds);
+    if (canary !== undefined) checkCanary(canary, outputs);
+  };
+  await checked();
+  if (canary !== undefined) engine.keepCanary(loaded.id, canary);
+  if (loaded.sessions.length > 1 && tookMs < LONG_RUN_MS) await Promise.all([checked(), checked()]);
 }
 
 /** One of a model's first runs, which end as `ending` says. */
@@ -116,9 +119,8 @@ export async function ending<T>(
   }
 }
 
-/** The canary, once its outputs have been found right; undefined if there is none. */
-async function runCanary(
-  run: (feeds: Tensor[]) => Promise<Tensor[]>,
+/** The canary as its files have it; undefined if there is none. */
+async function canaryOf(
   loaded: LoadedModel,
   manifest: Manifest,
   directory: string,
@@ -132,19 +134,22 @@ async function runCanary(
       `canary.tolerance has no entry for provider ${loaded.provider} and precision ${precision}; add one that was measured there`,
     );
   const feeds = await canaryFeeds(canary, inputs, directory);
-  const outputs = await run(feeds);
   const expected: Tensor[] = [];
-  for (const { tensor, file } of canary.expected) {
-    const actual = outputs.find((o) => o.name === tensor);
-    if (actual === undefined)
-      throw failed(`the canary expects a tensor "${tensor}", which the graph does not give`);
-    const wanted = { name: tensor, ...(await readTensor(directory, file.path)) };
-    expected.push(wanted);
-    const difference = compareTensors(wanted, actual, tolerance);
-    if (!difference.equal)
-      throw failed(`the canary's output "${tensor}" is wrong here: ${difference.text}`);
-  }
+  for (const { tensor, file } of canary.expected)
+    expected.push({ name: tensor, ...(await readTensor(directory, file.path)) });
   return { feeds, expected, ...tolerance, timeoutMs: durations.firstRun };
+}
+
+/** @throws RadserveError model_unavailable where an output is another than the canary's */
+function checkCanary(canary: CanaryTensors, outputs: readonly Tensor[]): void {
+  for (const wanted of canary.expected) {
+    const actual = outputs.find(({ name }) => name === wanted.name);
+    if (actual === undefined)
+      throw failed(`the canary expects a tensor "${wanted.name}", which the graph does not give`);
+    const difference = compareTensors(wanted, actual, canary);
+    if (!difference.equal)
+      throw failed(`the canary's output "${wanted.name}" is wrong here: ${difference.text}`);
+  }
 }
 
 /** What goes in. */

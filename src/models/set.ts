@@ -304,18 +304,27 @@ function problemsOf(state: State, missing: ReadonlyMap<number, string>): ModelPr
   });
 }
 
+/** A folder at a reload. */
+interface Reloaded {
+  name: string;
+  before: Outcome | undefined;
+  /** What serves from now on: `before` where nothing has changed or what came does not serve. */
+  now: Outcome;
+  /** Why what came does not serve. */
+  error?: ErrorObject;
+}
+
 /** Loads what has changed beside the old. Nothing of the set changes here. */
 async function beside(options: LoadModelsOptions, state: State) {
   const { directory, log } = options;
   const old = new Map(state.outcomes.map((o) => [o.name, o]));
-  const next: Outcome[] = [];
-  const retired: number[] = [];
-  const report: ReloadReport = { added: [], replaced: [], removed: [], unchanged: [], failed: [] };
   const reports: FolderReport[] = [];
   for (const folder of await modelFolders(directory)) reports.push(await readModelFolder(folder));
+  const reloaded: Reloaded[] = [];
   for (const read of reports) {
-    const before = old.get(read.name);
-    old.delete(read.name);
+    const { name } = read;
+    const before = old.get(name);
+    old.delete(name);
     const refused = withoutRegion(read, reports);
     if (
       refused === undefined &&
@@ -323,28 +332,96 @@ async function beside(options: LoadModelsOptions, state: State) {
       read.problems.length === 0 &&
       sameModel(before, read.model)
     ) {
-      report.unchanged.push(read.name);
-      next.push(before);
+      reloaded.push({ name, before, now: before });
       continue;
     }
     const outcome = await loadOne(options, read, { refused, besideOthers: true });
     logOutcome(log, outcome);
-    const serving = before?.entry === undefined ? [] : nativeIdsOf(before.entry);
-    if (outcome.error !== undefined) {
-      report.failed.push({ name: read.name, error: outcome.error, kept: serving.length > 0 });
-      next.push(serving.length > 0 && before !== undefined ? before : outcome);
-      continue;
-    }
-    (before === undefined ? report.added : report.replaced).push(read.name);
-    retired.push(...serving);
-    next.push(outcome);
+    const { error } = outcome;
+    // Whoever switches a model off wants it to end, whatever its files are
+    const isKept = error !== undefined && outcome.entry?.state !== "off" && serves(before);
+    reloaded.push({
+      name,
+      before,
+      now: isKept && before !== undefined ? before : outcome,
+      ...(error === undefined ? {} : { error }),
+    });
   }
   options.trials?.rest();
-  for (const { name, entry } of old.values()) {
-    report.removed.push(name);
-    if (entry !== undefined) retired.push(...nativeIdsOf(entry));
+  const retired = [...undoMisfits(reloaded, log), ...old.values()].flatMap(idsOf);
+  const report: ReloadReport = {
+    added: [],
+    replaced: [],
+    removed: [...old.keys()],
+    unchanged: [],
+    failed: [],
+  };
+  for (const { name, before, now, error } of reloaded) {
+    if (error !== undefined) report.failed.push({ name, error, kept: now === before });
+    else if (now === before) report.unchanged.push(name);
+    else (before === undefined ? report.added : report.replaced).push(name);
+    if (before !== undefined && now !== before) retired.push(...idsOf(before));
   }
-  return { next, report, retired };
+  return { next: reloaded.map(({ now }) => now), report, retired };
+}
+
+const idsOf = ({ entry }: Outcome): readonly number[] =>
+  entry === undefined ? [] : nativeIdsOf(entry);
+const serves = (outcome: Outcome | undefined): boolean =>
+  outcome !== undefined && idsOf(outcome).length > 0;
+
+/**
+ * A model that looks at a region of another, or is given its labels, serves only beside a version
+ * of the other that it fits: labels of the same name in the same order. Where one of the two was
+ * kept because what came failed, what came of the other one is undone too; where that is no way
+ * out, the model stops.
+ * @returns what was loaded in vain
+ */
+function undoMisfits(reloaded: Reloaded[], log: ModelLog): Outcome[] {
+  const vain: Outcome[] = [];
+  for (;;) {
+    const misfit = misfitAmong(reloaded);
+    if (misfit === undefined) return vain;
+    const { model, first, message } = misfit;
+    const undone = [model, first].find(
+      (one) => one !== undefined && one.now !== one.before && serves(one.before) && serves(one.now),
+    );
+    const changed = undone ?? model;
+    const { name, before, now } = changed;
+    const why =
+      changed === model
+        ? message
+        : `the model ${model.name}, which serves, needs its version of before. ${message}`;
+    changed.error = errors.model_unavailable(`Model ${name}: ${why}`).toObject();
+    if (now !== before) vain.push(now);
+    changed.now =
+      undone !== undefined && before !== undefined ? before : stopped(now, changed.error);
+    log.error(
+      { model: name, error: changed.error },
+      `Model ${name} cannot serve beside the others`,
+    );
+  }
+}
+
+/** A model that served, as one that does not. */
+function stopped({ name, required, entry }: Outcome, error: ErrorObject): Outcome {
+  if (entry === undefined) return { name, required, error };
+  const { version, sha256, manifest, site, thresholds } = entry;
+  const failed = { name, version, sha256, manifest, site, thresholds, error };
+  return { name, required, error, entry: { ...failed, state: "failed" } };
+}
+
+/** A model that serves, and does not fit what serves of the model that it needs. */
+function misfitAmong(reloaded: readonly Reloaded[]) {
+  for (const model of reloaded) {
+    const { entry } = model.now;
+    if (entry?.state !== "ready") continue;
+    const needed = firstModelOf(entry.manifest);
+    const first = reloaded.find(({ name }) => name === needed);
+    const message = regionProblem(entry.manifest, first?.now.entry?.manifest);
+    if (message !== undefined) return { model, first, message };
+  }
+  return undefined;
 }
 
 /** The same manifest, files and site thresholds, and it serves (or is off) today. */

@@ -307,6 +307,90 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
     },
   );
 
+  await t.test("off ends a model, whatever lies in its folder", async (t) => {
+    const directory = t.testdir();
+    copyModel(directory, "ct-tissue", "model");
+    const set = await modelsOf(directory);
+    const active = entry(set, "model").nativeId!;
+    const folder = copyModel(directory, "ct-tissue", "model", (m) => (m.release = "off"));
+    rmSync(join(folder, "model.onnx"));
+    t.match((await set.reload()).failed, [{ name: "model", kept: false }]);
+    t.match(entry(set, "model"), { state: "off", nativeId: undefined });
+    await t.rejects(engine().runTensors(active, []), { code: "model_unavailable" });
+    await set.close();
+  });
+
+  await t.test("a model never serves beside a first model that it does not fit", async (t) => {
+    const directory = t.testdir();
+    const first = (version: string, label: string, more: (m: Manifest) => void = () => undefined) =>
+      copyModel(directory, "ct-tissue", "first", (m) => {
+        m.version = version;
+        const [output] = m.outputs;
+        if (output?.kind === "segmentation") output.labels[1]!.label = label;
+        more(m);
+      });
+    const second = (version: string, label: string) =>
+      copyModel(directory, "ct-tissue", "second", (m) => {
+        m.version = version;
+        m.region = { model: "first", label, margin_mm: 0, when_empty: "negative" };
+      });
+    first("1.0.0", "lung");
+    second("1.0.0", "lung");
+    const set = await modelsOf(directory);
+    t.strictSame(set.problems, []);
+    const serving = () => set.entries.map(({ state, version }) => [state, version]);
+
+    await t.test("the first renames the label", async (t) => {
+      first("2.0.0", "lungs");
+      const { failed, replaced } = await set.reload();
+      t.match(
+        failed.map(({ name, kept, error }) => [name, kept, error.message]),
+        [
+          ["first", true, /the model second, which serves, needs its version of before/],
+          ["second", true, /region\.label: expected a label/],
+        ],
+      );
+      t.strictSame(replaced, []);
+      t.strictSame(serving(), [
+        ["ready", "1.0.0"],
+        ["ready", "1.0.0"],
+      ]);
+    });
+
+    await t.test("both change, and the first fails", async (t) => {
+      const folder = first("2.0.0", "lungs");
+      writeFileSync(join(folder, "model.onnx"), "other weights");
+      second("2.0.0", "lungs");
+      const { failed } = await set.reload();
+      t.match(
+        failed.map(({ name, kept }) => [name, kept]),
+        [
+          ["first", true],
+          ["second", true],
+        ],
+      );
+      t.strictSame(serving(), [
+        ["ready", "1.0.0"],
+        ["ready", "1.0.0"],
+      ]);
+    });
+
+    await t.test("both change and serve", async (t) => {
+      first("2.0.0", "lungs");
+      t.strictSame((await set.reload()).replaced, ["first", "second"]);
+      t.strictSame(set.problems, []);
+    });
+
+    await t.test("the first is switched off", async (t) => {
+      const { nativeId } = entry(set, "second");
+      first("2.0.0", "lungs", (m) => (m.release = "off"));
+      t.match((await set.reload()).failed, [{ name: "second", kept: false }]);
+      t.match(entry(set, "second"), { state: "failed", nativeId: undefined });
+      await t.rejects(engine().runTensors(nativeId!, []), { code: "model_unavailable" });
+    });
+    await set.close();
+  });
+
   await t.test("a swap that nobody confirms still gives the old sessions back", async (t) => {
     const directory = t.testdir();
     copyModel(directory, "ct-tissue", "model");
