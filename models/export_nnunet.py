@@ -45,6 +45,10 @@ def export(trained, out, given):
     folds = [fold if fold == "all" else int(fold) for fold in folds]
     if not folds:
         sys.exit(f"Expected {given.checkpoint} in {trained}/fold_N, found none.")
+    # The import takes the mean of all that are there
+    earlier = {path.name for path in out.glob("fold_*")} - {f"fold_{fold}" for fold in folds}
+    if earlier:
+        sys.exit(f"Expected no other folds in {out}, found {', '.join(sorted(earlier))} of an earlier export: remove them.")
     predictor = nnUNetPredictor(device=torch.device("cpu"), perform_everything_on_device=False, allow_tqdm=False)
     predictor.initialize_from_trained_model_folder(str(trained), folds, given.checkpoint)
     out.mkdir(parents=True, exist_ok=True)

@@ -27,14 +27,17 @@ class nnUNetPredictor:
 
 /** What the predictor is given for a folder with these folds, of which each has a checkpoint. */
 function chosen(t: Test, folds: string[], ...options: string[]): string {
-  const folder = t.testdir({});
+  return exported(t.testdir({}), folds, options);
+}
+
+function exported(folder: string, folds: string[], options: string[]): string {
   const write = (path: string, text: string) => {
     mkdirSync(dirname(join(folder, path)), { recursive: true });
     writeFileSync(join(folder, path), text);
   };
   for (const [path, text] of Object.entries(MODULES)) write(path, text);
   for (const fold of folds) write(join("trained", fold, "checkpoint_final.pth"), "");
-  mkdirSync(join(folder, "trained", "fold_4"));
+  mkdirSync(join(folder, "trained", "fold_4"), { recursive: true });
   const given = [join(folder, "trained"), join(folder, "out"), ...options];
   return execFileSync(PYTHON, [exportScript(), ...given], {
     encoding: "utf8",
@@ -58,3 +61,17 @@ t.test("the folds of a trained folder", { skip: pythonHas("argparse") }, (t) => 
     );
   t.end();
 });
+
+t.test(
+  "folds of an earlier export would be taken into the mean",
+  { skip: pythonHas("argparse") },
+  (t) => {
+    const folder = t.testdir({ out: { fold_0: {}, fold_1: {} } });
+    t.throws(
+      () => exported(folder, ["fold_0"], []),
+      /Expected no other folds in .*, found fold_1 of an earlier export: remove them\./,
+    );
+    t.equal(exported(folder, ["fold_0", "fold_1"], []), "[0, 1] checkpoint_final.pth");
+    t.end();
+  },
+);
