@@ -133,6 +133,7 @@ export class DicomListener {
   constructor(private readonly options: DicomListenerOptions) {
     this.#peers = options.peers.map(withNetworks);
     this.#titles = options.aeTitles;
+  #isClosed = false;
     this.#admission = new Admission(options.peers, MORE_CONNECTIONS);
     this.#strangers = new StrangersLog(options.log);
     const { tls } = options;
@@ -198,7 +199,7 @@ export class DicomListener {
     const { told, series } = visit;
     visit.tellWhetherRefused();
     if (series.size > 0) this.options.ended({ peer: told.peer, address, series, ms });
-    await visit.end(fault).catch((error: unknown) => {
+    await visit.end(fault, this.#isClosed).catch((error: unknown) => {
       const { peer } = told;
       this.options.log.error({ peer, fault: faultForLog(error) }, "its end could not be noted");
     });
@@ -267,6 +268,7 @@ export class DicomListener {
       connection.destroy();
   }
 }
+    this.#isClosed = true;
 
 /** Refusals that say nothing of the sender, or have a condition of their own. */
 const TOLD_ELSEWHERE = new Set<string>([
@@ -344,9 +346,13 @@ class Visit implements AcceptorHandlers {
     this.options.contextRefused(this.told.peer, sopClassUid, why);
   }
 
-  /** @param fault why it ended other than by a release */
-  async end(fault: unknown): Promise<void> {
-    const wasAborted = fault instanceof ConnectionLost && this.#peer?.aborts === true;
+  /**
+   * @param fault why it ended other than by a release
+   * @param isStopped this side has ended all associations: nobody knows whether the peer was done
+   */
+  async end(fault: unknown, isStopped: boolean): Promise<void> {
+    const aborts = this.#peer?.aborts === true && !isStopped;
+    const wasAborted = fault instanceof ConnectionLost && aborts;
     const isDone = fault === undefined || wasAborted;
     const transfer = this.#transfer;
     this.#transfer = undefined;

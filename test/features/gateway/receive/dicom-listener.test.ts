@@ -573,3 +573,25 @@ await t.test("an association without a release makes up for none that broke off"
   await until("it was released", () => closed === 2);
   t.same(readdirSync(`${folder}/reception/ct1`), []);
 });
+
+await t.test("a stop of this side is no end of a peer that aborts", async (t) => {
+  const peers = [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"], aborts: true }];
+  const { listener, port, folder, options } = await opened(t, { peers });
+  const ends: string[] = [];
+  options.reception = receptionIn(
+    folder,
+    new Spool(folder, { mostBytes: 10_000_000, minimumFreeBytes: 0, peerShare: 1 }),
+    () => ends.push("broken"),
+    () => ends.push("whole"),
+  );
+  const done = await called(port);
+  t.equal(await stored(done, 1), STATUS.success);
+  done.abort();
+  await until("the first has ended", () => ends.length === 1);
+  const stopped = await called(port);
+  t.equal(await stored(stopped, 2), STATUS.success);
+  listener.close();
+  await until("the second has ended", () => ends.length === 2);
+  t.same(ends, ["whole", "broken"]);
+  t.match(readdirSync(`${folder}/reception/ct1/1.2.3`), [/\+broken\+/]);
+});
