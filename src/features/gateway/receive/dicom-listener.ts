@@ -9,7 +9,12 @@ import {
   type Server as TlsServer,
   type TlsOptions,
 } from "node:tls";
-import { asRadserveError, type ErrorCode, type RadserveError } from "../../../base/errors.js";
+import {
+  asRadserveError,
+  errors,
+  type ErrorCode,
+  type RadserveError,
+} from "../../../base/errors.js";
 import { sha256 } from "../../../files/durable-files.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { plainAddress, type Networks } from "../../../base/networks.js";
@@ -128,12 +133,12 @@ export class DicomListener {
   readonly #open = new Map<Socket, string>();
   readonly #admission: Admission;
   readonly #strangers: StrangersLog;
+  #isClosed = false;
   readonly server: Server | TlsServer;
 
   constructor(private readonly options: DicomListenerOptions) {
     this.#peers = options.peers.map(withNetworks);
     this.#titles = options.aeTitles;
-  #isClosed = false;
     this.#admission = new Admission(options.peers, MORE_CONNECTIONS);
     this.#strangers = new StrangersLog(options.log);
     const { tls } = options;
@@ -263,12 +268,12 @@ export class DicomListener {
    * Takes no more connections, and ends those that are open: what was not answered is sent again.
    */
   close(): void {
+    this.#isClosed = true;
     this.server.close();
     for (const connection of [...this.#open.keys(), ...this.#admission.silent])
       connection.destroy();
   }
 }
-    this.#isClosed = true;
 
 /** Refusals that say nothing of the sender, or have a condition of their own. */
 const TOLD_ELSEWHERE = new Set<string>([
@@ -412,6 +417,20 @@ class Visit implements AcceptorHandlers {
       this.#tellRefusal(object, refusal);
       return { status: statusOf(refusal), comment };
     }
+  }
+
+  async ofOtherClass(object: Incoming): Promise<void> {
+    const { sopClassUid, sopInstanceUid } = object;
+    const refusal = errors.unsupported_format(
+      "Expected an object of the SOP class of its presentation context; found another class.",
+      { attribute: "SOPClassUID (0008,0016)", found: sopClassName(sopClassUid.slice(0, 64)) },
+    );
+    // Its head is not read: it is missing of the series that came last
+    this.#transfer?.begins();
+    const isTaken = isTakenClass(sopClassUid, this.#peer?.privateClasses);
+    await this.#transfer?.notKept(isTaken ? sopInstanceUid : undefined, refusal);
+    this.#refuse(refusal.code);
+    this.#tellRefusal(object, refusal);
   }
 
   /** One line for each attribute and code of an association, however many objects it has. */
