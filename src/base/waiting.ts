@@ -1,6 +1,8 @@
 /** Waiting with an end. */
 import { monotonic } from "./monotonic.js";
 
+/** A timer of Node.js that is to run for longer ends at once. */
+export const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /** A timer that is so much too late tells that the process stood still, or its machine did. */
 const STOOD_STILL_MS = 20;
 /** Within it the process sees what came meanwhile. */

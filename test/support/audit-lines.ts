@@ -125,6 +125,10 @@ export const SAMPLES: readonly { facts: AuditFacts; profile: string | undefined 
     facts: { ...delivery, patient, outcome },
     profile: undefined,
   })),
+  {
+    facts: { ...delivery, destination: "webhook ris", patient, outcome: "told" },
+    profile: undefined,
+  },
   { facts: { ...delivery, outcome: "asked" }, profile: null },
   { facts: { kind: "refused", reason: "revoked", ...who }, profile: undefined },
   {

@@ -19,6 +19,8 @@ export interface Received {
 
 /** What it answers: a status, or never. */
 export type Answer = number | "hang";
+/** To each message. */
+export type Answers = Answer | ((message: Received) => Answer);
 
 export interface WebReceiver {
   url: string;
@@ -27,7 +29,7 @@ export interface WebReceiver {
   secretFile: string;
   /** All that was posted, in its order, whatever was answered. */
   received: Received[];
-  behave(answer: Answer): void;
+  behave(answer: Answers): void;
   stop(): Promise<void>;
   start(): Promise<void>;
 }
@@ -41,7 +43,7 @@ export async function webReceiver(
   const secretFile = path.join(directory, "webhook.secret");
   writeFileSync(secretFile, `whsec_${secret.toString("base64")}\n`, { mode: 0o600 });
   const received: Received[] = [];
-  let answer: Answer = 204;
+  let answer: Answers = 204;
   const isSigned = (head: IncomingHttpHeaders, body: string) => {
     const signed = `${String(head["webhook-id"])}.${String(head["webhook-timestamp"])}.${body}`;
     const expected = Buffer.from(createHmac("sha256", secret).update(signed).digest("base64"));
@@ -53,14 +55,16 @@ export async function webReceiver(
   const peer = await httpPeer(t, (request, response) => {
     void (async () => {
       const body = await text(request);
-      received.push({
+      const message = {
         id: String(request.headers["webhook-id"]),
         isSigned: isSigned(request.headers, body),
         headers: request.headers,
         body,
         ...(JSON.parse(body) as Pick<Received, "type" | "timestamp" | "data">),
-      });
-      if (answer !== "hang") response.writeHead(answer, headers).end();
+      };
+      received.push(message);
+      const status = typeof answer === "function" ? answer(message) : answer;
+      if (status !== "hang") response.writeHead(status, headers).end();
     })();
   });
   return {

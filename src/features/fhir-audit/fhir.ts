@@ -118,7 +118,16 @@ function patternOf(
   return new URLSearchParams(query).get("retry") === "true" ? UPDATE : READ;
 }
 
-const GOOD = new Set(["done", "completed", "partial", "reused", "sent", "accepted", "proven"]);
+const GOOD = new Set([
+  "done",
+  "completed",
+  "partial",
+  "reused",
+  "sent",
+  "accepted",
+  "proven",
+  "told",
+]);
 
 function outcomeOf({ outcome = "done", kind, reason }: AuditEntry): {
   outcome: string;
@@ -201,9 +210,12 @@ function details(entry: AuditEntry): object[] {
   );
 }
 
+/** Kinds of lines that are of a study, and name nothing else. */
+const OF_STUDY: ReadonlySet<AuditEntry["kind"]> = new Set(["delivery", "received", "removed"]);
+
 function what({ job_id, output, input, study, ...entry }: AuditEntry): object {
   const { endpoint = "", request_id, seq } = entry;
-  if (entry.kind === "delivery" && study !== undefined)
+  if (OF_STUDY.has(entry.kind) && study !== undefined)
     return { identifier: hashed("study", study) };
   if (output !== undefined || input !== undefined)
     return { identifier: hashed("path", output ?? input ?? "") };

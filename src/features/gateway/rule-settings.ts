@@ -203,6 +203,13 @@ export const rule = z
   });
 export type Rule = z.output<typeof rule>;
 
+/** Of a rule that does not say how long open associations keep a series. */
+const QUIETS_OF_PAUSE = 2;
+
+/** Milliseconds for which an open association keeps a series after its last object of it. */
+export const pauseOf = ({ quiet, pause }: Pick<Rule, "quiet" | "pause">): number =>
+  1000 * (pause ?? QUIETS_OF_PAUSE * quiet);
+
 /** A rule that makes jobs. */
 export type JobRule = Rule & { output_folder: string };
 export const makesJobs = (one: Rule): one is JobRule => one.output_folder !== undefined;

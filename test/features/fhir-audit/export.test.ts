@@ -232,10 +232,14 @@ t.test("every kind of line as an AuditEvent", { skip: needs(ADDON) }, async (t) 
   const exports = events.filter(({ type }) => type.code === "110106");
   t.strictSame(
     exports.map(({ outcome }) => outcome),
-    ["0", "4"],
-    "what a destination refuses is no success",
+    ["0", "4", "0"],
+    "what a destination refuses is no success, and what a webhook was told is one",
   );
   const identified = (value: string) => ({ identifier: { value } });
+  for (const kind of ["received", "removed"]) {
+    const event = events[expected.findIndex(({ facts }) => facts.kind === kind)];
+    t.match(event?.entity, [{ what: identified("2".repeat(32)) }], kind);
+  }
   t.match(exports[1], {
     outcomeDesc: "refused",
     agent: [

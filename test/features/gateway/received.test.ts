@@ -4,6 +4,7 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { Receipt } from "../../../src/results/receipt/receipt.js";
 import { linesOf } from "../../support/audit.js";
@@ -18,6 +19,7 @@ import {
   startGateway,
   STUDY,
 } from "../../support/gateway.js";
+import { withDurations } from "../../support/durations.js";
 import { issueToken } from "../../support/server.js";
 import { until } from "../../support/until.js";
 
@@ -295,4 +297,18 @@ await t.test("an image that takes the place of a damaged one makes a job of its 
   await send(gateway.port(), [object(1)]);
   const [second] = await jobsOnce(gateway, 2);
   t.match((await gateway.ended(second!.job_id)).counts, { succeeded: 1 });
+});
+
+await t.test("an association is not ended while a rule waits for more over it", async (t) => {
+  const lengths = { associationIdle: 200, gatewayFigures: 50 };
+  const rules = [{ name: "all", quiet: QUIET, pause: "1h", output_folder: "OUT" }];
+  const { place } = gatewayPlace(t, { rules }, withDurations(lengths));
+  const gateway = await startGateway(t, place);
+  const caller = await associate(gateway.port());
+  t.match(await caller.store(object(1)), { status: 0 });
+  await delay(5 * lengths.associationIdle);
+  t.match(await caller.store(object(2)), { status: 0 }, "it is open");
+  await caller.release();
+  const [job] = await jobsOnce(gateway, 1);
+  t.match((await gateway.ended(job!.job_id)).counts, { succeeded: 1 });
 });

@@ -93,16 +93,17 @@ const MOST_LINES = 50;
 
 /** Which objects a command has changed; where there are none, why. */
 function tellChanged(changed: Omit<Changed, "chosen">, became: string): void {
-  const { results, waiting, without_destination: left, messages, hidden } = changed;
+  const { results, waiting, without_destination: left, messages, failed, hidden } = changed;
   if (messages > 0) print(`${counted(messages, "message")} to webhooks ${became}.`);
   if (left > 0)
     remark(
       `Left as it is: ${counted(left, "object")} for destinations that the settings do not name; --to NAME moves them.`,
     );
+  for (const one of failed) remark(`Left as it is: ${one.receipt_path}: ${one.message}`);
   if (results.length === 0) {
     const onTheWay = `${counted(waiting, "object")} on the way, which Radserve sends by itself`;
     const nothing = hidden === 0 ? "Nothing" : "Nothing of yours";
-    if (left === 0 && messages === 0)
+    if (left === 0 && messages === 0 && failed.length === 0)
       print(`${nothing} is set aside there${waiting === 0 ? "." : `: ${onTheWay}.`}`);
     tellHidden(hidden);
     return;
@@ -132,7 +133,7 @@ export async function deliverRetry(
   const answer = await clientWithToken(config).call(retriedSchema, "POST", page);
   if (json === true) print(JSON.stringify(answer, null, 2));
   else tellChanged(answer, `will be sent ${to === undefined ? "again" : `to ${to}`}`);
-  return 0;
+  return answer.failed.length === 0 ? 0 : 1;
 }
 
 export async function deliverDrop(
@@ -144,7 +145,7 @@ export async function deliverDrop(
   const answer = await clientWithToken(config).call(droppedSchema, "POST", page);
   if (json === true) print(JSON.stringify(answer, null, 2));
   else tellChanged(answer, "will not be sent any more");
-  return 0;
+  return answer.failed.length === 0 ? 0 : 1;
 }
 
 /** @throws ConfigError where there are no destinations */

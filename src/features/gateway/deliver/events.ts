@@ -27,21 +27,40 @@ function eventOf(objects: readonly Delivered[]): DeliveryEvent["event"] {
   return objects.every(({ state }) => state === "proven") ? "proven" : "accepted";
 }
 
+/** What is told of a destination that is settled, and of how many objects. */
+interface Settled {
+  event: DeliveryEvent["event"];
+  count: number;
+}
+
+/** Destinations that are settled. */
+export function settledIn(delivery: Delivery): Map<string, Settled> {
+  const unsettled = unsettledIn(delivery);
+  return new Map(
+    Object.entries(delivery.destinations).flatMap(([name, objects]) =>
+      objects === null || objects.length === 0 || unsettled.has(name)
+        ? []
+        : [[name, { event: eventOf(objects), count: objects.length }]],
+    ),
+  );
+}
+
 /**
- * Adds what is to be told of destinations that are settled now.
- * @param before destinations that were not
+ * Adds what is to be told of destinations that are settled now: where they were not before, or
+ * something else is to be told of the same objects, of which one was proven late.
+ * @param before those that were settled
  */
 export function noteEvents(
   delivery: Delivery,
-  before: ReadonlySet<string>,
+  before: ReadonlyMap<string, Settled>,
   webhooks: Readonly<Record<string, WebhookSettings>>,
 ): void {
-  const after = unsettledIn(delivery);
   const at = new Date().toISOString();
-  for (const [destination, all] of Object.entries(delivery.destinations)) {
-    if (all === null || all.length === 0 || after.has(destination) || !before.has(destination))
-      continue;
-    const event = eventOf(all);
+  for (const [destination, { event, count }] of settledIn(delivery)) {
+    const known = before.get(destination);
+    // What was dropped is no news of the others
+    if (known !== undefined && (known.event === event || known.count > count)) continue;
+    const all = delivery.destinations[destination] ?? [];
     const objects = all.map(({ sop_class_uid, sop_instance_uid, series_instance_uid, state }) => ({
       sop_class_uid,
       sop_instance_uid,

@@ -82,6 +82,16 @@ export const changedSchema = z.object({
     .int()
     .min(0)
     .describe("Messages to webhooks that were given up, of which the same becomes"),
+  failed: z
+    .array(
+      z.object({
+        id: z.string(),
+        receipt_path: z.string(),
+        error: z.string().describe("Code of the error"),
+        message: z.string(),
+      }),
+    )
+    .describe("Results of which nothing could be changed; the others are"),
   hidden,
 });
 /** `chosen`: how many results of the queue the filter has. */

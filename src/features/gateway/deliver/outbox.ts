@@ -48,7 +48,7 @@ import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
 import { entrySchema, keepEntry, type OutboxEntry } from "./entry.js";
-import { dueFor, isToTell, noteEvents, unsettledIn } from "./events.js";
+import { dueFor, isToTell, noteEvents, settledIn, unsettledIn } from "./events.js";
 import {
   isOfStage,
   isSetAside,
@@ -516,9 +516,9 @@ export class Outbox {
 
   /** Edits a text, and notes what webhooks are told of that, and whether more is to be done. */
   #edited<T>(delivery: Delivery, edit: () => T): T {
-    const unsettled = unsettledIn(delivery);
+    const settled = settledIn(delivery);
     const result = edit();
-    noteEvents(delivery, unsettled, this.options.webhooks);
+    noteEvents(delivery, settled, this.options.webhooks);
     delivery.open = isOpen(delivery);
     return result;
   }

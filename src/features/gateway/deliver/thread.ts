@@ -5,6 +5,7 @@
 import { workerData } from "node:worker_threads";
 import { givingBack } from "../../../addon/idle.js";
 import { durations } from "../../../base/durations.js";
+import { asRadserveError } from "../../../base/errors.js";
 import { createLog, faultForLog } from "../../../base/log.js";
 import { answerOwner } from "../../../base/service-thread.js";
 import { within } from "../../../base/waiting.js";
@@ -180,7 +181,8 @@ async function list(filter: DeliveryFilter, most: number): Promise<DeliveryList>
   return { deliveries: some.map(undelivered), hidden };
 }
 
-function undelivered({ id, folder, name, place, delivery }: Pending): Undelivered {
+function undelivered(pending: Pending): Undelivered {
+  const { id, folder, place, delivery } = pending;
   const { subject, request_id, asked_at, priority } = delivery;
   return {
     id,
@@ -189,7 +191,7 @@ function undelivered({ id, folder, name, place, delivery }: Pending): Undelivere
     asked_at,
     priority,
     replaced: place !== "",
-    receipt_path: `${folder}/${receiptName(name)}`,
+    receipt_path: receiptPath(pending),
     destinations: Object.fromEntries(
       Object.entries(delivery.destinations).map(([to, objects]) => [
         to,
@@ -200,11 +202,18 @@ function undelivered({ id, folder, name, place, delivery }: Pending): Undelivere
   };
 }
 
-/** Changes what was set aside or given up, of the destinations of a filter. */
+/** @returns whether it could change them */
+type EditSetAside = (delivery: Delivery, name: string, objects: Delivered[]) => boolean;
+type EditGivenUp = (delivery: Delivery, event: DeliveryEvent) => void;
+
+/**
+ * Changes what was set aside or given up, of the destinations of a filter. A result that cannot be
+ * changed holds up no other.
+ */
 async function eachSetAside(
   filter: DeliveryFilter,
-  edit: (delivery: Delivery, name: string, objects: Delivered[]) => boolean,
-  editGivenUp?: (delivery: Delivery, event: DeliveryEvent) => void,
+  edit: EditSetAside,
+  editGivenUp?: EditGivenUp,
 ): Promise<Changed> {
   const all = chosen(filter);
   const changed: Changed = {
@@ -212,34 +221,69 @@ async function eachSetAside(
     waiting: 0,
     without_destination: 0,
     messages: 0,
+    failed: [],
     hidden: hiddenBeside(all, filter),
     chosen: all.length,
   };
   for (const pending of all) {
-    const { id, folder } = pending;
-    const receipt_path = `${folder}/${receiptName(pending.name)}`;
-    await outbox.change(pending, (delivery) => {
-      for (const event of editGivenUp === undefined ? [] : givenUp(delivery, filter)) {
-        changed.messages += 1;
-        editGivenUp?.(delivery, event);
-        pending.notBefore.delete(turnName({ destination: event.webhook, stage: "tell" }));
-      }
-      for (const [destination, objects] of Object.entries(delivery.destinations)) {
-        if ((filter.destination ?? destination) !== destination) continue;
-        changed.waiting += (objects ?? []).filter(isUnderway).length;
-        const some = (objects ?? []).filter(isSetAside);
-        if (some.length === 0) continue;
-        if (!edit(delivery, destination, some)) {
-          changed.without_destination += some.length;
-          continue;
-        }
-        for (const stage of ["send", "prove"] as const)
-          pending.notBefore.delete(turnName({ destination, stage }));
-        changed.results.push({ id, receipt_path, destination, objects: some.length });
-      }
-    });
+    const receipt_path = receiptPath(pending);
+    try {
+      const one = await changeSetAside(pending, filter, edit, editGivenUp);
+      const results = one.results.map((part) => ({ id: pending.id, receipt_path, ...part }));
+      changed.results.push(...results);
+      changed.waiting += one.waiting;
+      changed.without_destination += one.without_destination;
+      changed.messages += one.messages;
+    } catch (error) {
+      // Whoever names one is answered with that
+      if (filter.id !== undefined) throw error;
+      const { request_id } = pending.delivery;
+      log.warn(
+        { request_id, fault: faultForLog(error) },
+        "what was set aside of a result could not be changed",
+      );
+      const { code, message } = asRadserveError(error);
+      changed.failed.push({ id: pending.id, receipt_path, error: code, message });
+    }
   }
   for (const lane of lanes.values()) lane.wake();
+  return changed;
+}
+
+const receiptPath = ({ folder, name }: Pending) => `${folder}/${receiptName(name)}`;
+
+/**
+ * The same of one result. @returns what was changed, once that is written
+ * @throws RadserveError where its file cannot be read or written, or is not trusted
+ */
+async function changeSetAside(
+  pending: Pending,
+  filter: DeliveryFilter,
+  edit: EditSetAside,
+  editGivenUp: EditGivenUp | undefined,
+) {
+  const results: { destination: string; objects: number }[] = [];
+  const changed = { results, waiting: 0, without_destination: 0, messages: 0 };
+  await outbox.change(pending, (delivery) => {
+    for (const event of editGivenUp === undefined ? [] : givenUp(delivery, filter)) {
+      changed.messages += 1;
+      editGivenUp?.(delivery, event);
+      pending.notBefore.delete(turnName({ destination: event.webhook, stage: "tell" }));
+    }
+    for (const [destination, objects] of Object.entries(delivery.destinations)) {
+      if ((filter.destination ?? destination) !== destination) continue;
+      changed.waiting += (objects ?? []).filter(isUnderway).length;
+      const some = (objects ?? []).filter(isSetAside);
+      if (some.length === 0) continue;
+      if (!edit(delivery, destination, some)) {
+        changed.without_destination += some.length;
+        continue;
+      }
+      for (const stage of ["send", "prove"] as const)
+        pending.notBefore.delete(turnName({ destination, stage }));
+      results.push({ destination, objects: some.length });
+    }
+  });
   return changed;
 }
 
@@ -265,10 +309,14 @@ async function retry(filter: DeliveryFilter, to: string | undefined): Promise<Ch
     if (!lanes.has(target)) return false;
     const waiting = some.map(asNew);
     without(delivery, name, some);
-    const there = delivery.destinations[target] ?? [];
-    const isNew = ({ sop_instance_uid: uid }: Delivered) =>
-      !there.some((one) => one.sop_instance_uid === uid);
-    delivery.destinations[target] = [...there, ...waiting.filter(isNew)];
+    const isAmong = (all: readonly Delivered[], { sop_instance_uid: uid }: Delivered) =>
+      all.some((one) => one.sop_instance_uid === uid);
+    // What was set aside there, too, is tried again there
+    const there = (delivery.destinations[target] ?? []).map((one) =>
+      isSetAside(one) && isAmong(some, one) ? asNew(one) : one,
+    );
+    const fresh = waiting.filter((one) => !isAmong(there, one));
+    delivery.destinations[target] = [...there, ...fresh];
     return true;
   };
   // A move to another destination is about objects alone

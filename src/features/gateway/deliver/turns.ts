@@ -85,7 +85,7 @@ export class Turns {
     this.#awaySince ??= new Date();
   }
 
-  /** It answers, but has no room: there is no pause, and it is told as away. */
+  /** It answers, but has no room, or fails: there is no pause, and it is told as away. */
   full(): void {
     this.#awaySince ??= new Date();
   }

@@ -39,8 +39,8 @@ export interface WebhookLaneOptions {
 type EventState = DeliveryEvent["state"];
 /** What becomes of a message. */
 type Change = Pick<DeliveryEvent, "state" | "reason"> & {
-  /** The webhook was there, and did not take it: a pause comes. */
-  refused?: true;
+  /** The webhook has answered, and did not take it: a pause comes. */
+  answered?: true;
 };
 
 export class WebhookLane {
@@ -92,12 +92,14 @@ export class WebhookLane {
         // What a stop has broken off is sent again by the next process
         if (posted.state !== "told" && this.#closing.signal.aborted) break;
         changes.set(event.id, this.#changeBy(event, posted));
-        if (posted.state !== "away") this.#turns.reached();
-        else {
+        if (posted.state === "away") {
           this.#turns.away();
           for (const other of others) this.#giveUpLate(other, posted.reason);
           break;
         }
+        // It may fail with each of them: that is told, and others go on
+        if (posted.state === "failed") this.#turns.full();
+        else this.#turns.reached();
       }
     } catch (error) {
       this.#wait(pending, error, "a webhook could not be told of a result; it is tried again");
@@ -141,7 +143,7 @@ export class WebhookLane {
     if (posted.state === "told") return { state: "told" };
     const { reason } = posted;
     if (this.#isLate(event)) return { state: "given_up", reason };
-    return { state: "due", reason, ...(posted.state === "refused" ? { refused: true } : {}) };
+    return { state: "due", reason, ...(posted.state === "away" ? {} : { answered: true }) };
   }
 
   /** Gives up what waits behind a message in vain, and is late. */
@@ -208,8 +210,8 @@ export class WebhookLane {
     const { outbox, name, log, became } = this.options;
     const known = new Map(dueFor(pending.delivery, name).map((one) => [one.id, one]));
     // What says again that the webhook is away need not wait for who has NAME
-    const isNew = ([id, { state, reason, refused }]: [string, Change]) =>
-      state !== "due" || refused === true || reason !== known.get(id)?.reason;
+    const isNew = ([id, { state, reason, answered }]: [string, Change]) =>
+      state !== "due" || answered === true || reason !== known.get(id)?.reason;
     const news = new Map([...changes].filter(isNew));
     if (news.size === 0) return;
     const now = new Date().toISOString();
@@ -219,13 +221,13 @@ export class WebhookLane {
         for (const event of dueFor(delivery, name)) {
           const change = news.get(event.id);
           if (change === undefined) continue;
-          const { refused, ...said } = change;
+          const { answered, ...said } = change;
           delete event.reason;
           Object.assign(event, said);
           if (event.state !== "due") {
             event.since = now;
             ended.push(event);
-          } else if (refused === true)
+          } else if (answered === true)
             Object.assign(event, { attempts: (event.attempts ?? 0) + 1, attempted_at: now });
         }
       });

@@ -27,14 +27,17 @@ export type Posted =
   | { state: "told" }
   /** The webhook is there and does not take this message: others may go on. */
   | { state: "refused"; reason: string }
+  /** It has failed with this message, and perhaps with all: others are tried. */
+  | { state: "failed"; reason: string }
   /** It takes none, as far as is known. */
   | { state: "away"; reason: string };
 
-/**
- * Statuses of HTTP by which a receiver says something about this message. 410 is none: Standard
- * Webhooks has it for an address that takes no message any more.
- */
+/** Statuses of HTTP by which a receiver says something about this message. */
 const OF_MESSAGE = [400, 406, 409, 411, 413, 415, 422];
+/**
+ * Those by which it takes no message: not now, or, as Standard Webhooks has 410, not any more.
+ */
+const OF_ALL = [410, 429, 503];
 
 /**
  * The value of the header `webhook-signature`: one signature for each secret.
@@ -114,7 +117,7 @@ function ofStatus(status: number): Posted {
     : status === 401 || status === 403
       ? "; it does not take the signature, or the client certificate"
       : "";
-  return { state: "away", reason: `HTTP ${status}${hint}` };
+  return { state: OF_ALL.includes(status) ? "away" : "failed", reason: `HTTP ${status}${hint}` };
 }
 
 function faultText(error: unknown): string {

@@ -62,6 +62,11 @@ export interface AcceptorHandlers {
   /** Resolves when the object is safe. What it throws is answered as 0xC000. */
   store(object: Incoming): Promise<StoreAnswer>;
   /**
+   * Told of an object before it is refused, because its SOP class is not that of its presentation
+   * context.
+   */
+  ofOtherClass?: (object: Incoming) => Promise<void>;
+  /**
    * Takes a report of the SCP of a SOP class, which calls in that role, and says its status; absent
    * where none is taken.
    */
@@ -236,18 +241,12 @@ async function stored(
       status: STATUS.cannotUnderstand,
       comment: "The C-STORE lacks its UIDs or its data set.",
     };
-  if (sopClassUid !== context.abstractSyntax)
-    return {
-      status: STATUS.sopClassNotSupported,
-      comment: "The SOP class is not that of the context.",
-    };
   const { transferSyntax } = context;
-  return handlers.store({
-    callingAe,
-    calledAe,
-    sopClassUid,
-    sopInstanceUid,
-    transferSyntax,
-    dataSet,
-  });
+  const object = { callingAe, calledAe, sopClassUid, sopInstanceUid, transferSyntax, dataSet };
+  if (sopClassUid === context.abstractSyntax) return handlers.store(object);
+  await handlers.ofOtherClass?.(object);
+  return {
+    status: STATUS.sopClassNotSupported,
+    comment: "The SOP class is not that of the context.",
+  };
 }

@@ -14,10 +14,11 @@ import { asRadserveError, type RadserveError } from "../../../base/errors.js";
 import { groupsBy } from "../../../base/groups.js";
 import { faultForLog } from "../../../base/log.js";
 import { monotonic } from "../../../base/monotonic.js";
+import { LONGEST_TIMER_MS } from "../../../base/waiting.js";
 import type { RunningClock } from "../../../files/running-clock.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import { gatewayRetry } from "../retry.js";
-import { makesJobs, type Rule } from "../rule-settings.js";
+import { makesJobs, pauseOf, type Rule } from "../rule-settings.js";
 import { SeriesReader, type Looked } from "./looked.js";
 import { Marks, type MarkedJob, type SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
@@ -39,10 +40,7 @@ import { isUid, keyOfPlace, type KeptObject, type SeriesPlace } from "./spool.js
 const MOST_REMOVED = 10_000;
 /** A series of which something comes again and again waits for so many times its rule's `quiet`. */
 const MOST_QUIETS = 10;
-/** Of a rule that does not say how long open associations keep a series. */
-const QUIETS_OF_PAUSE = 2;
-/** A timer of Node.js that is to run for longer ends at once. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
 export interface ArrivalsOptions
   extends Omit<JobsOptions, "reader" | "marks">, Omit<RemovalOptions, "reception"> {
   spool: JobsOptions["spool"] & RemovalOptions["spool"];
@@ -442,8 +440,7 @@ export class Arrivals {
   /** When (ms of `monotonic`) a series is complete for a rule. */
   #readyAt({ one, looked, arrivals }: AskedSeries, rule: Rule): number {
     const [quiet, resend] = [rule.quiet * 1000, rule.resend * 1000];
-    const pause = rule.pause === undefined ? QUIETS_OF_PAUSE * quiet : rule.pause * 1000;
-    const open = this.options.reception.openUntil(one.place, pause);
+    const open = this.options.reception.openUntil(one.place, pauseOf(rule));
     // An object on its way comes later, and says so: until then it is looked at again and again.
     // What has come, was lost or broke off since the series was looked at is seen by the next look
     const wasComing = looked.interruption?.coming === true || one.arrivals !== arrivals;

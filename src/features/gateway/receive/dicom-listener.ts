@@ -9,7 +9,12 @@ import {
   type Server as TlsServer,
   type TlsOptions,
 } from "node:tls";
-import { asRadserveError, type ErrorCode, type RadserveError } from "../../../base/errors.js";
+import {
+  asRadserveError,
+  errors,
+  type ErrorCode,
+  type RadserveError,
+} from "../../../base/errors.js";
 import { sha256 } from "../../../files/durable-files.js";
 import { faultForLog, type Logger } from "../../../base/log.js";
 import { plainAddress, type Networks } from "../../../base/networks.js";
@@ -128,6 +133,7 @@ export class DicomListener {
   readonly #open = new Map<Socket, string>();
   readonly #admission: Admission;
   readonly #strangers: StrangersLog;
+  #isClosed = false;
   readonly server: Server | TlsServer;
 
   constructor(private readonly options: DicomListenerOptions) {
@@ -198,7 +204,7 @@ export class DicomListener {
     const { told, series } = visit;
     visit.tellWhetherRefused();
     if (series.size > 0) this.options.ended({ peer: told.peer, address, series, ms });
-    await visit.end(fault).catch((error: unknown) => {
+    await visit.end(fault, this.#isClosed).catch((error: unknown) => {
       const { peer } = told;
       this.options.log.error({ peer, fault: faultForLog(error) }, "its end could not be noted");
     });
@@ -262,6 +268,7 @@ export class DicomListener {
    * Takes no more connections, and ends those that are open: what was not answered is sent again.
    */
   close(): void {
+    this.#isClosed = true;
     this.server.close();
     for (const connection of [...this.#open.keys(), ...this.#admission.silent])
       connection.destroy();
@@ -344,9 +351,13 @@ class Visit implements AcceptorHandlers {
     this.options.contextRefused(this.told.peer, sopClassUid, why);
   }
 
-  /** @param fault why it ended other than by a release */
-  async end(fault: unknown): Promise<void> {
-    const wasAborted = fault instanceof ConnectionLost && this.#peer?.aborts === true;
+  /**
+   * @param fault why it ended other than by a release
+   * @param isStopped this side has ended all associations: nobody knows whether the peer was done
+   */
+  async end(fault: unknown, isStopped: boolean): Promise<void> {
+    const aborts = this.#peer?.aborts === true && !isStopped;
+    const wasAborted = fault instanceof ConnectionLost && aborts;
     const isDone = fault === undefined || wasAborted;
     const transfer = this.#transfer;
     this.#transfer = undefined;
@@ -406,6 +417,20 @@ class Visit implements AcceptorHandlers {
       this.#tellRefusal(object, refusal);
       return { status: statusOf(refusal), comment };
     }
+  }
+
+  async ofOtherClass(object: Incoming): Promise<void> {
+    const { sopClassUid, sopInstanceUid } = object;
+    const refusal = errors.unsupported_format(
+      "Expected an object of the SOP class of its presentation context; found another class.",
+      { attribute: "SOPClassUID (0008,0016)", found: sopClassName(sopClassUid.slice(0, 64)) },
+    );
+    // Its head is not read: it is missing of the series that came last
+    this.#transfer?.begins();
+    const isTaken = isTakenClass(sopClassUid, this.#peer?.privateClasses);
+    await this.#transfer?.notKept(isTaken ? sopInstanceUid : undefined, refusal);
+    this.#refuse(refusal.code);
+    this.#tellRefusal(object, refusal);
   }
 
   /** One line for each attribute and code of an association, however many objects it has. */

@@ -5,11 +5,16 @@ import { durations } from "../../../base/durations.js";
 import { backOff } from "../../../base/back-off.js";
 import { errno } from "../../../base/errno.js";
 import { faultForLog } from "../../../base/log.js";
+import { LONGEST_TIMER_MS } from "../../../base/waiting.js";
 import { expiryWarning, WatchedCertificates } from "../../../files/certificates.js";
 import { GATEWAY_TLS, type GatewaySettings } from "../settings.js";
 import { DicomListener, type DicomListenerOptions, type Peer } from "./dicom-listener.js";
 import { gatewayRetry } from "../retry.js";
 import type { ReceptionTrouble } from "./trouble.js";
+
+/** An association that a rule still waits for is not ended. */
+const idleTimeout = (pause: number): number =>
+  Math.min(Math.max(durations.associationIdle, pause), LONGEST_TIMER_MS);
 
 /** Bytes of a P-DATA-TF that peers are told. */
 const MOST_DATA = 256 * 1024;
@@ -37,7 +42,10 @@ export class DicomPort {
       | "coming"
       | "kept"
       | "ended"
-    >,
+    > & {
+      /** Milliseconds for which rules wait for more over an open association, at most. */
+      longestPause: () => number;
+    },
   ) {}
 
   get associations(): number {
@@ -94,13 +102,17 @@ export class DicomPort {
         this.shared.log,
         GATEWAY_TLS,
       ));
+    const { longestPause } = this.shared;
     const listener = new DicomListener({
       ...this.shared,
       aeTitles,
       mostAssociations: associations,
       mostData: MOST_DATA,
       pduTimeout: durations.pduWhole,
-      idleTimeout: durations.associationIdle,
+      // Asked at each use: rules are read again
+      get idleTimeout() {
+        return idleTimeout(longestPause());
+      },
       tls: this.#certificates?.options,
       peers: this.#peers(),
     });

@@ -96,7 +96,9 @@ export async function storeParts(
       await options.kept(kept);
       stored.push(object);
     } catch (error) {
-      await transfer.notKept(object?.sopInstanceUid, error);
+      // What is of no class for storage is of no series that could miss it
+      const isOther = object !== undefined && !isTakenClass(object.sopClassUid);
+      await transfer.notKept(isOther ? undefined : object?.sopInstanceUid, error);
       // Of the body, and not of this object
       if (multipart.fault !== undefined) throw multipart.fault;
       const refusal = asRadserveError(error);

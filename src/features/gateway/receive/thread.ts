@@ -16,6 +16,7 @@ import { RunningClock, runningClockOf } from "../../../files/running-clock.js";
 import { isInside } from "../../../files/roots.js";
 import { unlessEnded } from "../../../jobs/database-trouble.js";
 import type { JobsAside } from "../../../jobs/messages.js";
+import { pauseOf } from "../rule-settings.js";
 import { GATEWAY_CALLER } from "../subject.js";
 import { Arrivals, type UnmadeSeries } from "./arrivals.js";
 import {
@@ -163,6 +164,7 @@ const listener =
         spool,
         reception,
         notesTitle: () => settings.rules.some(({ called }) => called !== undefined),
+        longestPause: () => Math.max(0, ...settings.rules.map(pauseOf)),
         log,
         refused,
         contextRefused,

@@ -1,5 +1,5 @@
 /** Who may send where, what a destination takes, and destinations that the settings lose. */
-import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { writeSlice } from "../../../support/bulk.js";
@@ -271,3 +271,52 @@ await t.test(
     ]);
   },
 );
+
+await t.test("a result that cannot be retried holds up no other", async (t) => {
+  const pacs = await webPacs(t);
+  pacs.behave("refuse");
+  const place = deliveringPlace({ pacs });
+  const server = await startDelivering(t, place);
+  const names = ["first.dcm", "damaged.dcm", "last.dcm"];
+  for (const [i, name] of names.entries()) {
+    const file = path.join(place.input, name);
+    writeSlice(file, i);
+    await infer(server, { input_image_path: file, outputs: ["sr"], deliver: "wait" });
+  }
+  truncateSync(path.join(place.output, ".damaged.dcm.delivery.json"), 100);
+  Object.assign(place.environment, { RADSERVE_URL: server.url, RADSERVE_TOKEN: server.token });
+  const retried = () => radserve(place, "deliver", "retry", "--destination", "pacs", "--json");
+  const { status, stdout } = await retried();
+  t.equal(status, 1);
+  t.match(JSON.parse(stdout), {
+    retried: 2,
+    failed: [{ receipt_path: /damaged\.dcm\.json$/, error: "result_untrusted", message: /adopt/ }],
+  });
+  pacs.behave("keep");
+  const others = () =>
+    ["first.dcm", "last.dcm"].flatMap((name) => statesOf(deliveryOf(place, name)) ?? []);
+  await until("the others are set aside again, or proven", () =>
+    others().every((state) => state === "proven" || state === "refused"),
+  );
+  await retried();
+  await until("the others are proven", () => others().every((state) => state === "proven"));
+  t.match(await radserve(place, "deliver", "drop", "--destination", "pacs"), {
+    status: 1,
+    stderr: /damaged\.dcm\.json: .*delivery\.json/,
+  });
+});
+
+await t.test("what was set aside at both is retried where it is moved to", async (t) => {
+  const [pacs, archive] = [await webPacs(t), await webPacs(t)];
+  for (const one of [pacs, archive]) one.behave("refuse");
+  const place = deliveringPlace({ pacs, archive }, { deliver: ["pacs", "archive"] });
+  const server = await startDelivering(t, place);
+  await infer(server, { outputs: ["sr"], deliver: "wait" });
+  for (const to of ["pacs", "archive"]) t.same(statesOf(deliveryOf(place), to), ["refused"]);
+  archive.behave("keep");
+  const moved = await server.post("/deliveries/retry?destination=pacs&to=archive&all=true", "");
+  t.match(await moved.json(), { retried: 1, failed: { length: 0 } });
+  t.notSame(statesOf(deliveryOf(place), "archive"), ["refused"]);
+  await until("it is proven there", () => proven(place, undefined, "archive"));
+  t.same(Object.keys(deliveryOf(place).destinations), ["archive"]);
+});

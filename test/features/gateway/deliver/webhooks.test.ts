@@ -6,7 +6,7 @@ import t, { type Test } from "tap";
 import type { Durations } from "../../../../src/base/durations.js";
 import { httpPeer } from "../../../support/http-peer.js";
 import { linesOf } from "../../../support/audit.js";
-import { ctPlace } from "../../../support/bulk.js";
+import { ctPlace, writeSlice } from "../../../support/bulk.js";
 import {
   conditions,
   deliveringPlace,
@@ -207,6 +207,28 @@ await t.test("a message that is not taken holds up no other one", async (t) => {
   await until("it was refused", () => (deliveryOf(place).events?.[0]?.attempts ?? 0) > 0);
   t.match(await conditions(server), { length: 0 }, "the webhook is there");
   ris.behave(200);
+  await until("it is told", () => told(place)?.[0] === "proven told");
+});
+
+await t.test("a message that a receiver fails with holds up no other one", async (t) => {
+  const { ris, place } = await tellingPlace(t);
+  const failing = () => ris.received[0]?.id;
+  ris.behave(({ id }) => (id === failing() ? 500 : 204));
+  const server = await startDelivering(t, place);
+  await infer(server, { deliver: "wait" });
+  const event = () => deliveryOf(place).events?.[0];
+  await until("it has failed", () => (event()?.attempts ?? 0) > 0);
+  await until("it may fail with all", async () => (await conditions(server)).length > 0);
+  t.match(await conditions(server), [{ condition: "webhook_away", where: "webhook ris" }]);
+  for (const [i, name] of ["second.dcm", "third.dcm"].entries()) {
+    const file = path.join(place.input, name);
+    writeSlice(file, i + 1);
+    await infer(server, { input_image_path: file, deliver: "wait" });
+    const others = () => deliveryOf(place, name).events?.map(({ state }) => state);
+    await until("the other is told", () => others()?.[0] === "told");
+  }
+  t.match(event(), { id: failing(), state: "due", reason: "HTTP 500" });
+  ris.behave(204);
   await until("it is told", () => told(place)?.[0] === "proven told");
 });
 

@@ -573,3 +573,46 @@ await t.test("an association without a release makes up for none that broke off"
   await until("it was released", () => closed === 2);
   t.same(readdirSync(`${folder}/reception/ct1`), []);
 });
+
+await t.test("a stop of this side is no end of a peer that aborts", async (t) => {
+  const peers = [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"], aborts: true }];
+  const { listener, port, folder, options } = await opened(t, { peers });
+  const ends: string[] = [];
+  options.reception = receptionIn(
+    folder,
+    new Spool(folder, { mostBytes: 10_000_000, minimumFreeBytes: 0, peerShare: 1 }),
+    () => ends.push("broken"),
+    () => ends.push("whole"),
+  );
+  const done = await called(port);
+  t.equal(await stored(done, 1), STATUS.success);
+  done.abort();
+  await until("the first has ended", () => ends.length === 1);
+  const stopped = await called(port);
+  t.equal(await stored(stopped, 2), STATUS.success);
+  listener.close();
+  await until("the second has ended", () => ends.length === 2);
+  t.same(ends, ["whole", "broken"]);
+  t.match(readdirSync(`${folder}/reception/ct1/1.2.3`), [/\+broken\+/]);
+});
+
+await t.test("what is refused for another class than its context's is counted", async (t) => {
+  const { port, folder, lines, refused, sink } = await opened(t);
+  const caller = await called(port);
+  t.equal(await stored(caller, 1), STATUS.success);
+  const context = caller.contextOf(SR)!;
+  const contextOf = t.capture(caller, "contextOf", () => context);
+  t.equal(await stored(caller, 2), STATUS.sopClassNotSupported);
+  contextOf.restore();
+  t.equal(await stored(caller, 3), STATUS.success, "the association goes on");
+  await caller.release();
+  while (lines.at(-1)?.["msg"] !== "association ended") await once(sink, "line");
+  t.match(lines, [
+    { error: "unsupported_format", attribute: "SOPClassUID (0008,0016)", peer: "ct1" },
+    { objects: 2, refused: { unsupported_format: 1 } },
+  ]);
+  t.same(refused, ["unsupported_format"]);
+  const notes = readdirSync(`${folder}/reception/ct1/1.2.3`);
+  const lost = notes.filter((name) => name.startsWith("1.2.3.4+lost+"));
+  t.equal(lost.length, 1, "it is missing of the series that came last");
+});
