@@ -42,17 +42,18 @@ export const hasBoxes = ({ findings }: Model) =>
 
 const isDrawn = (model: Model) => hasMasks(model) || hasBoxes(model);
 
-/** The marks on the picture: of which model, and which of its labels. */
+/** The marks on the picture: of which model, which of its labels, and whether they are off. */
 export interface Overlay {
   model: string;
   only: ShownSegments;
+  isOff: boolean;
 }
-export const NO_MARKS: Overlay = { model: "", only: undefined };
+export const NO_MARKS: Overlay = { model: "", only: undefined, isOff: true };
 
 /** All marks of the first of the models that has some which the stage can draw. */
 export function overlayOf(models: readonly Model[]): Overlay | undefined {
   const model = models.find(isDrawn);
-  return model && { model: model.name, only: undefined };
+  return model && { model: model.name, only: undefined, isOff: false };
 }
 
 function pngBlob(base64: string): Blob {
@@ -396,13 +397,12 @@ export function Stage({
     { frame: frames, row: rows, column: columns }[across ?? "frame"],
   ];
   const drawn = receipt.models.filter(isDrawn);
-  const model = drawn.find(({ name }) => name === overlay.model);
+  const model = overlay.isOff ? undefined : drawn.find(({ name }) => name === overlay.model);
   const [opacity, setOpacity] = useState(40);
   const [style, setStyle] = useState<MarkStyle>("both");
   const [pixels, keepPixels] = useState<{ of: Blob; pixels: MarkPixels }>();
   const [labels, setLabels] = useState(true);
   const [texts, setTexts] = useState(true);
-  const [hidden, hide] = useState("");
   const [planes, setPlanes] = useState<[Across, string][]>([]);
   const seen = useFrame(paths, place);
   const move = (to: number) => go({ [across ?? "frame"]: Math.min(most, Math.max(1, to)) });
@@ -414,10 +414,7 @@ export function Stage({
   const { eye, setEye, window, probed, stage, handlers, touch, setTouch } = useEye(seen.frame, {
     step: (by: number) => move(at + by),
     most,
-    overlay: () => {
-      hide(overlay.model);
-      draw({ ...overlay, model: hidden });
-    },
+    overlay: () => draw({ ...overlay, isOff: !overlay.isOff }),
     plane: next,
     texts: () => setTexts((before) => !before),
   });
@@ -570,8 +567,14 @@ export function Stage({
           <label>
             Overlay
             <select
-              value={overlay.model}
-              onChange={({ currentTarget: { value } }) => draw({ model: value, only: undefined })}
+              value={model?.name ?? ""}
+              onChange={({ currentTarget: { value } }) =>
+                draw(
+                  value === ""
+                    ? { ...overlay, isOff: true }
+                    : { model: value, only: undefined, isOff: false },
+                )
+              }
             >
               {drawn.map(({ name }) => (
                 <option key={name} value={name}>

@@ -201,4 +201,28 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
     t.equal(await overlay.inputValue(), "points");
     t.equal(await masks.count(), 0);
   });
+
+  await t.test("the key o switches marks off, and on again as they were", async (t) => {
+    const overlay = page.getByLabel(/^Overlay/);
+    const labels = page.getByRole("list", { name: "Labels" });
+    const masks = page.locator("img.marks");
+    const stage = page.locator(".stage");
+    await overlay.selectOption("measured");
+    await labels.getByRole("button", { name: "Only bone" }).click();
+    const off = [() => stage.press("o"), () => overlay.selectOption("none")];
+    for (const switchOff of off) {
+      await switchOff();
+      await masks.waitFor({ state: "detached" });
+      t.equal(await overlay.inputValue(), "");
+      await stage.press("o");
+      await masks.waitFor();
+      t.equal(await overlay.inputValue(), "measured");
+      t.ok(await labels.getByLabel("Show bone").isChecked());
+      t.notOk(await labels.getByLabel("Show fat").isChecked());
+    }
+    await stage.press("o");
+    await overlay.selectOption("points");
+    await stage.press("o");
+    t.equal(await overlay.inputValue(), "", "not those of the model before");
+  });
 });
