@@ -641,6 +641,7 @@ export function Stage({
         <Legend
           key={model.name}
           segments={known.segments}
+          isOfFrame={known === marks}
           opacity={style === "outlines" ? 0 : opacity}
           shown={overlay.only}
           show={(only) => draw({ ...overlay, only })}

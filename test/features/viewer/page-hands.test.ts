@@ -214,6 +214,25 @@ t.test("hands and eyes", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.context().close();
   });
 
+  await t.test("pixels of labels are those of the slice that is shown", async (t) => {
+    const page = await open({});
+    await page.getByRole("slider", { name: "Slice" }).fill("1");
+    await page.locator(".stage[data-frame='1'] img.marks").waitFor();
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    await page.route(/results\/marks/, async (route) => {
+      await held;
+      await route.continue().catch(() => undefined);
+    });
+    await page.getByRole("slider", { name: "Slice" }).fill("2");
+    await page.locator(".stage[data-frame='2'] .picture").waitFor();
+    const bone = page.getByRole("list", { name: "Labels" }).locator("li", { hasText: "bone" });
+    t.match(await bone.innerText(), /… pixels/);
+    release();
+    await bone.getByText(/\d pixels/).waitFor();
+    await page.context().close();
+  });
+
   await t.test("a network that comes back: what was asked for is shown", async (t) => {
     const page = await open({});
     await page.getByRole("slider", { name: "Slice" }).fill("2");
