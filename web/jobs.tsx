@@ -1,6 +1,6 @@
 /** Jobs: the list, and one job with its images. */
 import type { Item, Job, JobDetails } from "../src/jobs/schema.js";
-import { useContext, useEffect, useState } from "preact/hooks";
+import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { LookAt } from "./look.js";
 import { call, judge, usePoll, type Fault } from "./api.js";
 import { baseName, count, counted, moment, percent, span, words } from "./format.js";
@@ -378,6 +378,8 @@ function firstState({ counts }: Job): ItemState {
 
 export function JobView({ id }: { id: string }) {
   const [chosen, choose] = useState<Chosen>();
+  /** What is shown until somebody chooses: as the job goes on, nothing changes under the eye. */
+  const first = useRef<ItemState>(undefined);
   const {
     data: job,
     fault,
@@ -392,6 +394,7 @@ export function JobView({ id }: { id: string }) {
         {fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote fault={fault} />}
       </>
     );
+  first.current ??= firstState(job);
   const { counts } = job;
   return (
     <>
@@ -461,7 +464,7 @@ export function JobView({ id }: { id: string }) {
         reasons={job.failures.filter(isHarmless)}
         choose={choose}
       />
-      <Items job={job} chosen={chosen ?? { state: firstState(job) }} choose={choose} />
+      <Items job={job} chosen={chosen ?? { state: first.current }} choose={choose} />
     </>
   );
 }

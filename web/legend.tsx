@@ -23,12 +23,15 @@ function groupsOf(segments: readonly Segment[]): string[] {
 
 export function Legend({
   segments,
+  isOfFrame,
   opacity,
   shown,
   show,
   go,
 }: {
   segments: readonly Segment[];
+  /** Their pixels are those of the frame that is shown, and not of the one before. */
+  isOfFrame: boolean;
   /** Of the masks, in percent. */
   opacity: number;
   shown: ShownSegments;
@@ -81,7 +84,7 @@ export function Legend({
       )}
       <ul class="legend" aria-label="Labels">
         {listed.map(({ number, label, colour, pixels }) => (
-          <li key={number} class={pixels === 0 ? "absent" : ""}>
+          <li key={number} class={isOfFrame && pixels === 0 ? "absent" : ""}>
             <label>
               <input
                 type="checkbox"
@@ -97,7 +100,7 @@ export function Legend({
             <button type="button" class="link" onClick={() => go(label)}>
               {label}
             </button>{" "}
-            <span class="quiet">{count(pixels)} pixels</span>
+            <span class="quiet">{isOfFrame ? count(pixels) : "…"} pixels</span>
             {segments.length > 1 && (
               <button type="button" class="small" onClick={() => showOnly([number])}>
                 Only<span class="unseen"> {label}</span>

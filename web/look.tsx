@@ -11,7 +11,7 @@ import { baseName, bytes, dayOf, words } from "./format.js";
 import { Onward } from "./onward.js";
 import { Again, Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
 import { firstSeen, ModelResult, type Seen } from "./result.js";
-import { hasBoxes, hasMasks, Stage, usePng } from "./stage.js";
+import { hasBoxes, hasMasks, NO_MARKS, overlayOf, Stage, usePng, type Overlay } from "./stage.js";
 import type { Go, Paths, Spot } from "./viewer.js";
 
 type Model = Receipt["models"][number];
@@ -246,7 +246,7 @@ type Looked = Omit<Paths, "mac"> & { whose: Whose | undefined };
 /** The slice that has most of what was found, of what only its segmentation knows. */
 async function fullestOf(
   { id, mac }: Paths,
-  { model, label }: Extract<Seen, { model: string }>,
+  { model, label }: Extract<Seen, { label: string }>,
   signal?: AbortSignal,
 ): Promise<number> {
   const page = asked("/results/marks", { id, mac, model, fullest: label });
@@ -255,18 +255,22 @@ async function fullestOf(
 }
 
 /**
- * Opens at what was found. Where that is not to be had, the first slice is shown, and the reason
- * where its marks would be.
+ * Opens at what was found, with the marks of the model that found it. Where that is not to be had,
+ * the first slice is shown, and the reason where its marks would be.
  */
-function useFirstFrame(paths: Paths, receipt: Shown | undefined): number | undefined {
+function useFirst(
+  paths: Paths,
+  receipt: Shown | undefined,
+): { frame: number; model?: string } | undefined {
   const seen = receipt?.trust.trusted === true ? firstSeen(receipt.models) : undefined;
-  const asks = seen !== undefined && "model" in seen ? seen : undefined;
+  const asks = seen !== undefined && "label" in seen ? seen : undefined;
   const { data, fault } = useLoaded(
     asks === undefined ? null : `${paths.id} ${asks.model} ${asks.label}`,
     async (signal) => asks && fullestOf(paths, asks, signal),
   );
-  if (seen === undefined) return 1;
-  return "frame" in seen ? seen.frame : fault === undefined ? data : 1;
+  if (seen === undefined) return { frame: 1 };
+  const frame = "frame" in seen ? seen.frame : fault === undefined ? data : 1;
+  return frame === undefined ? undefined : { frame, model: seen.model };
 }
 
 export function Look({ whose, ...named }: Looked) {
@@ -277,13 +281,14 @@ export function Look({ whose, ...named }: Looked) {
     busy,
   } = useLoaded(page, (signal) => call<Shown>("GET", page, { signal }));
   const [place, setPlace] = useState<Spot>();
+  const [chosen, choose] = useState<Overlay>();
   const [one, setOne] = useState(false);
   const [unseen, setUnseen] = useState<Fault>();
   const paths: Paths = {
     ...named,
     mac: receipt?.trust.trusted === true ? receipt.mac?.hmac_sha256 : undefined,
   };
-  const first = useFirstFrame(paths, busy ? undefined : receipt);
+  const first = useFirst(paths, busy ? undefined : receipt);
   /** What was asked for last: an answer that comes after it changes nothing. */
   const wanted = useRef(0);
   if (fault !== undefined) return <FaultNote fault={fault} />;
@@ -298,8 +303,11 @@ export function Look({ whose, ...named }: Looked) {
   if (first === undefined) return <p class="quiet">Loading…</p>;
   const { frames, rows, columns } = receipt.source;
   const middle = (side: number) => Math.ceil(side / 2);
-  const start = { across: undefined, frame: first, row: middle(rows), column: middle(columns) };
-  const here = place ?? start;
+  const start = { across: undefined, row: middle(rows), column: middle(columns) };
+  const here = place ?? { ...start, frame: first.frame };
+  const { models } = receipt;
+  const marksOf = (model?: string) => overlayOf(models.filter(({ name }) => name === model));
+  const overlay = chosen ?? marksOf(first.model) ?? overlayOf(models) ?? NO_MARKS;
   const go: Go = (to) => {
     wanted.current += 1;
     setPlace((before) => ({ ...here, ...before, ...to }));
@@ -328,6 +336,8 @@ export function Look({ whose, ...named }: Looked) {
         receipt={receipt}
         place={here}
         go={go}
+        overlay={overlay}
+        draw={choose}
         find={(model, label) => void show({ model, label })}
       />
       {unseen !== undefined && <FaultNote fault={unseen} />}
@@ -346,13 +356,21 @@ export function Look({ whose, ...named }: Looked) {
           Findings of this {part} alone
         </label>
       )}
-      {receipt.models.map((model) => (
+      {models.map((model) => (
         <ModelResult
           key={model.name}
           model={many && one ? onFrame(model, here.frame) : model}
           part={part}
           files={false}
-          show={many ? (where) => void show(where) : undefined}
+          show={
+            many
+              ? (where) => {
+                  // The marks of another model could be taken for this finding
+                  choose((now) => marksOf(where.model) ?? now);
+                  void show(where);
+                }
+              : undefined
+          }
         >
           <Written paths={paths} model={model} />
           <Steps

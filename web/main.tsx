@@ -32,14 +32,18 @@ import "./style.css";
 
 const OVERVIEW_MS = 5_000;
 
-function useHash(): string {
-  const [hash, setHash] = useState(location.hash);
+/**
+ * The part of the address after `#`, and how many times it was opened: a link may be opened again
+ * after the page took its number out of the address.
+ */
+function useHash(): { hash: string; times: number } {
+  const [opened, open] = useState({ hash: location.hash, times: 0 });
   useEffect(() => {
-    const changed = () => setHash(location.hash);
+    const changed = () => open(({ times }) => ({ hash: location.hash, times: times + 1 }));
     window.addEventListener("hashchange", changed);
     return () => window.removeEventListener("hashchange", changed);
   }, []);
-  return hash;
+  return opened;
 }
 
 /** A page that the browser has kept shows what was true when it was left: it is loaded again. */
@@ -279,7 +283,7 @@ interface SignedOptions {
 }
 
 function Signed({ person, leave }: SignedOptions) {
-  const hash = useHash();
+  const { hash, times } = useHash();
   useReload();
   const main = useRef<HTMLElement>(null);
   const first = useRef(true);
@@ -296,7 +300,7 @@ function Signed({ person, leave }: SignedOptions) {
     // Screen readers are taken to the new view, but not at the first
     if (!first.current) main.current?.focus();
     first.current = false;
-  }, [hash, name]);
+  }, [times, name]);
   const [tone, words] = stateOf(polled.data, polled.fault);
   return (
     <>
@@ -332,7 +336,7 @@ function Signed({ person, leave }: SignedOptions) {
           {view === "#/send" ? (
             <SendView overview={polled.data} dropped={dropped} taken={forget} />
           ) : view === "#/results" ? (
-            <ResultsView hash={hash} overview={polled.data} />
+            <ResultsView hash={hash} times={times} overview={polled.data} />
           ) : view === "#/gateway" ? (
             <GatewayView />
           ) : view === "#/drift" ? (

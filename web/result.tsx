@@ -7,8 +7,11 @@ import { Badge, Card, Copy, Table } from "./parts.js";
 type Model = Answer["models"][number];
 type ShownFinding = Model["findings"][number];
 
-/** Where something is to be seen: on a frame, or on the one that has the most of a label. */
-export type Seen = { frame: number } | { model: string; label: string };
+/**
+ * Where something is to be seen: on a frame, or on the one that has the most of a label; and among
+ * the marks of which model.
+ */
+export type Seen = { model: string; frame: number } | { model: string; label: string };
 
 /** A model's results, and what shows where they are, where there is a picture. */
 interface Shown {
@@ -95,7 +98,7 @@ function rowOf(finding: ShownFinding, model: string, part: string): FindingRow {
     cells: Object.fromEntries(COLUMNS.map(([title, of]) => [title, of(finding, part)])),
     seen:
       at !== undefined
-        ? { frame: at }
+        ? { model, frame: at }
         : present && volume !== undefined
           ? { model, label }
           : undefined,
@@ -105,7 +108,12 @@ function rowOf(finding: ShownFinding, model: string, part: string): FindingRow {
 const extentOf = ({ score, area }: ShownFinding): number => score ?? area?.cm2 ?? area?.pixels ?? 0;
 
 /** The findings of a label on many frames: where it is, and the frame that has most of it. */
-function rowOfLabel(label: string, of: readonly ShownFinding[], part: string): FindingRow {
+function rowOfLabel(
+  label: string,
+  of: readonly ShownFinding[],
+  model: string,
+  part: string,
+): FindingRow {
   const found = of.filter(({ present }) => present);
   const all = found.length > 0 ? found : of;
   const most = all.reduce((best, one) => (extentOf(one) > extentOf(best) ? one : best));
@@ -118,7 +126,7 @@ function rowOfLabel(label: string, of: readonly ShownFinding[], part: string): F
   return {
     name: label,
     present: found.length > 0,
-    seen: { frame: most.frame ?? 1 },
+    seen: { model, frame: most.frame ?? 1 },
     cells: {
       Score: most.score === undefined ? "" : most.score.toFixed(3) + on,
       Threshold: isOne ? (threshold?.toFixed(3) ?? "") : "",
@@ -148,7 +156,7 @@ function rowsOf({ name, findings }: Model, part: string): FindingRow[] {
       return [rowOf(one, name, part)];
     if (done.has(label)) return [];
     done.add(label);
-    return [rowOfLabel(label, alike, part)];
+    return [rowOfLabel(label, alike, name, part)];
   });
 }
 
@@ -158,12 +166,12 @@ function rowsOf({ name, findings }: Model, part: string): FindingRow[] {
  */
 export function firstSeen(models: readonly Model[]): Seen | undefined {
   const regions = models
-    .flatMap(({ findings }) => findings)
-    .filter(({ present, box, point }) => present && (box !== undefined || point !== undefined))
-    .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
+    .flatMap(({ name, findings }) => findings.map((finding) => ({ model: name, finding })))
+    .filter(({ finding: { present, box, point } }) => present && (box ?? point) !== undefined)
+    .sort((a, b) => (b.finding.score ?? 0) - (a.finding.score ?? 0));
   const [strongest] = regions;
-  const frame = strongest && frameOf(strongest);
-  if (frame !== undefined) return { frame };
+  const frame = strongest && frameOf(strongest.finding);
+  if (strongest !== undefined && frame !== undefined) return { model: strongest.model, frame };
   const rows = models
     .flatMap((model) => rowsOf(model, ""))
     .flatMap(({ present, seen }) => (present && seen !== undefined ? [seen] : []));

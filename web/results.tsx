@@ -1,8 +1,8 @@
 /** The list of results, and one of them with the way to the next. */
-import { useContext, useEffect, useState } from "preact/hooks";
+import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import type { FoundResult, ResultList } from "../src/features/viewer/endpoints.js";
 import type { Overview } from "../src/server/overview.js";
-import { call, onLeave, useLoaded, usePoll } from "./api.js";
+import { onLeave, usePoll } from "./api.js";
 import { FailedView, Kinds } from "./failed.js";
 import { baseName, dayOf, folderName, moment, timeZone } from "./format.js";
 import { Look, useFound } from "./look.js";
@@ -403,18 +403,26 @@ function askedIn(hash: string): AskedFor | undefined {
   };
 }
 
-/** The only result of what a link asks for is shown at once; of several there is the list. */
+/**
+ * The only result of what a link asks for is shown at once; of several, or of none yet, the list is
+ * shown. A result that comes later appears in the list, and does not open by itself.
+ */
 function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
-  const body = { ...asked, limit: 2 };
-  const { data, fault } = useLoaded(JSON.stringify(body), (signal) =>
-    call<ResultList>("POST", "/results/search", { body, signal }),
+  const question = JSON.stringify({ ...asked, limit: 2 });
+  const isThere = (found: ResultList | undefined) => (found?.results.length ?? 0) > 0;
+  const { data, fault } = usePoll<ResultList>(
+    "/results/search",
+    (found) => (isThere(found) ? null : LOOK_MS),
+    { question },
   );
-  const [only, another] = data?.results ?? [];
+  const answered = useRef<ResultList>(undefined);
+  answered.current ??= data;
+  const [only, another] = answered.current?.results ?? [];
   const id = another === undefined ? only?.id : undefined;
   useEffect(() => {
     if (id !== undefined) location.replace(linkTo({ id }));
   }, [id]);
-  if (fault !== undefined) return <FaultNote fault={fault} />;
+  if (data === undefined && fault !== undefined) return <FaultNote fault={fault} />;
   if (data === undefined || id !== undefined) return <p class="quiet">Loading…</p>;
   const first: Partial<Filters> = {
     ...(asked.study === undefined ? {} : { text: asked.study }),
@@ -422,7 +430,7 @@ function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
   };
   return (
     <>
-      {only === undefined && (
+      {!isThere(data) && (
         <p class="note warn" role="alert">
           There is no result of what the link asks for that this token may see.
         </p>
@@ -435,19 +443,28 @@ function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
 /**
  * A link may name a patient's accession number: it leaves the address as soon as it is read, and
  * the history of this tab with it.
- * @param hash as it was when it changed last
+ * @param hash the address that was opened last
+ * @param times how many addresses were opened
  */
-function useAsked(hash: string): AskedFor | undefined {
+function useAsked(hash: string, times: number): AskedFor | undefined {
   const asked = askedIn(hash);
   useEffect(() => {
     if (asked !== undefined) history.replaceState(history.state, "", "#/results");
-  }, [hash]);
+  }, [times]);
   return asked;
 }
 
-export function ResultsView({ hash, overview }: { hash: string; overview: Overview | undefined }) {
+export function ResultsView({
+  hash,
+  times,
+  overview,
+}: {
+  hash: string;
+  times: number;
+  overview: Overview | undefined;
+}) {
   const looks = useContext(Allowed).includes("view");
-  const asked = useAsked(hash);
+  const asked = useAsked(hash, times);
   const id = /^#\/results\/([\w-]+)$/.exec(hash)?.[1];
   if (overview === undefined) return <p class="quiet">Loading…</p>;
   if (id === "failed") return <FailedView />;
@@ -461,6 +478,6 @@ export function ResultsView({ hash, overview }: { hash: string; overview: Overvi
     );
   if (id !== undefined) return <One key={id} id={id} />;
   if (asked !== undefined && (asked.study ?? asked.accession) !== undefined)
-    return <Linked key={JSON.stringify(asked)} asked={asked} overview={overview} />;
+    return <Linked key={times} asked={asked} overview={overview} />;
   return <List overview={overview} first={{}} />;
 }

@@ -40,6 +40,22 @@ export const hasMasks = ({ outputs, segmentation_grid: grid }: Model) =>
 export const hasBoxes = ({ findings }: Model) =>
   findings.some(({ box, point }) => box !== undefined || point !== undefined);
 
+const isDrawn = (model: Model) => hasMasks(model) || hasBoxes(model);
+
+/** The marks on the picture: of which model, which of its labels, and whether they are off. */
+export interface Overlay {
+  model: string;
+  only: ShownSegments;
+  isOff: boolean;
+}
+export const NO_MARKS: Overlay = { model: "", only: undefined, isOff: true };
+
+/** All marks of the first of the models that has some which the stage can draw. */
+export function overlayOf(models: readonly Model[]): Overlay | undefined {
+  const model = models.find(isDrawn);
+  return model && { model: model.name, only: undefined, isOff: false };
+}
+
 function pngBlob(base64: string): Blob {
   return new Blob([bytesOf(base64)], { type: "image/png" });
 }
@@ -359,6 +375,8 @@ export function Stage({
   receipt,
   place,
   go,
+  overlay,
+  draw,
   find,
 }: {
   paths: Paths;
@@ -367,6 +385,8 @@ export function Stage({
   receipt: Receipt;
   place: Spot;
   go: Go;
+  overlay: Overlay;
+  draw: (overlay: Overlay) => void;
   /** Goes to the frame that has most of a label. */
   find: (model: string, label: string) => void;
 }) {
@@ -376,23 +396,16 @@ export function Stage({
     placeIn(place),
     { frame: frames, row: rows, column: columns }[across ?? "frame"],
   ];
-  const drawn = receipt.models.filter((model) => hasMasks(model) || hasBoxes(model));
-  const [chosen, choose] = useState(drawn[0]?.name ?? "");
+  const drawn = receipt.models.filter(isDrawn);
+  const model = overlay.isOff ? undefined : drawn.find(({ name }) => name === overlay.model);
   const [opacity, setOpacity] = useState(40);
   const [style, setStyle] = useState<MarkStyle>("both");
-  const [only, setOnly] = useState<ShownSegments>();
   const [pixels, keepPixels] = useState<{ of: Blob; pixels: MarkPixels }>();
   const [labels, setLabels] = useState(true);
   const [texts, setTexts] = useState(true);
-  const model = drawn.find(({ name }) => name === chosen);
-  const [hidden, hide] = useState("");
   const [planes, setPlanes] = useState<[Across, string][]>([]);
   const seen = useFrame(paths, place);
   const move = (to: number) => go({ [across ?? "frame"]: Math.min(most, Math.max(1, to)) });
-  const overlay = () => {
-    hide(chosen);
-    choose(hidden);
-  };
   const next = () => {
     const now = planes.findIndex(([of]) => of === across);
     const [to] = planes[(now + 1) % planes.length] ?? [];
@@ -401,7 +414,7 @@ export function Stage({
   const { eye, setEye, window, probed, stage, handlers, touch, setTouch } = useEye(seen.frame, {
     step: (by: number) => move(at + by),
     most,
-    overlay,
+    overlay: () => draw({ ...overlay, isOff: !overlay.isOff }),
     plane: next,
     texts: () => setTexts((before) => !before),
   });
@@ -418,7 +431,7 @@ export function Stage({
           across,
         }),
   );
-  const { marks, known, file, url, fault } = useMarks(paths, model, place, only);
+  const { marks, known, file, url, fault } = useMarks(paths, model, place, overlay.only);
   // Those of another frame may be there still
   const here = pixels !== undefined && pixels.of === file ? pixels.pixels : undefined;
   const [size, measure] = useSize();
@@ -554,11 +567,14 @@ export function Stage({
           <label>
             Overlay
             <select
-              value={chosen}
-              onChange={({ currentTarget }) => {
-                choose(currentTarget.value);
-                setOnly(undefined);
-              }}
+              value={model?.name ?? ""}
+              onChange={({ currentTarget: { value } }) =>
+                draw(
+                  value === ""
+                    ? { ...overlay, isOff: true }
+                    : { model: value, only: undefined, isOff: false },
+                )
+              }
             >
               {drawn.map(({ name }) => (
                 <option key={name} value={name}>
@@ -621,14 +637,15 @@ export function Stage({
           the corner texts.
         </p>
       )}
-      {labels && known !== undefined && known.segments.length > 0 && (
+      {labels && model !== undefined && known !== undefined && known.segments.length > 0 && (
         <Legend
-          key={chosen}
+          key={model.name}
           segments={known.segments}
+          isOfFrame={known === marks}
           opacity={style === "outlines" ? 0 : opacity}
-          shown={only}
-          show={setOnly}
-          go={(label) => find(chosen, label)}
+          shown={overlay.only}
+          show={(only) => draw({ ...overlay, only })}
+          go={(label) => find(model.name, label)}
         />
       )}
       <p class="quiet" id="stage-keys">

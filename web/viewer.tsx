@@ -194,7 +194,7 @@ export function Corners({
 }) {
   const { sides, spacing, rows, columns, pixel_aspect: aspect } = facts;
   const across = spacing?.[1];
-  const bar = across === undefined ? undefined : barOf(across * columns);
+  const bar = across === undefined ? undefined : barOf((across * columns) / zoom);
   const lines = (parts: (string | null | undefined)[]) =>
     parts.map((part, i) =>
       part === null || part === undefined || part === "" ? null : <div key={i}>{part}</div>,
@@ -246,10 +246,13 @@ export function Corners({
   );
 }
 
-/** A round length in mm, of about a fifth of the width. */
-function barOf(width: number): number | undefined {
-  return [100, 50, 20, 10, 5, 2, 1].find((mm) => mm <= width / 4);
-}
+const BARS_MM = [100, 50, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01];
+
+/**
+ * A round length in mm, of about a fifth of the width; none where even the least is too long.
+ * @param width of what is seen of the picture, in mm
+ */
+const barOf = (width: number): number | undefined => BARS_MM.find((mm) => mm <= width / 4);
 
 /** How a frame is looked at. */
 export interface Eye {

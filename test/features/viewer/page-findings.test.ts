@@ -21,7 +21,7 @@ t.setTimeout(400_000);
 
 const LANDMARKS = ["femoral head, left", "femoral head, right", "sacral promontory"];
 const points = constant(
-  "landmarks",
+  "points",
   "points",
   [32, 32],
   [3, 3],
@@ -124,7 +124,7 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
     await page.getByRole("link", { name: "Send", exact: true }).click();
     await page.getByLabel("Image, or folder of one series").fill(input);
     await page.getByLabel("Folder for the results").fill(path.join(place.output, model));
-    for (const name of ["measured", "landmarks", "classes"])
+    for (const name of ["measured", "points", "classes"])
       await page.getByLabel(name, { exact: true }).setChecked(name === model);
     await page.getByLabel(/^Treat each series of a folder as one item/).setChecked(grouped);
     await page.getByRole("button", { name: "Send the image" }).click();
@@ -139,8 +139,8 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
   ctSeries(8, 12, 128).forEach((bytes, i) => writeFileSync(path.join(series, `${i}.dcm`), bytes));
 
   await t.test("points", async (t) => {
-    await send(image, "landmarks");
-    t.match(await textOf("Findings of landmarks"), /femoral head, left\s+Yes\s+0\.930/i);
+    await send(image, "points");
+    t.match(await textOf("Findings of points"), /femoral head, left\s+Yes\s+0\.930/i);
     t.equal(await page.locator(".stage-labels span").count(), 2, "those above their thresholds");
     await look(t, page, "points");
   });
@@ -165,5 +165,64 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
       /Label\tVolume\tSlices[\s\S]*bone\t463\.7 mL\t8/,
     );
     await look(t, page, "group");
+  });
+
+  await t.test("a finding is shown with the marks of its model", async (t) => {
+    const output = path.join(place.output, "both");
+    mkdirSync(output);
+    const answer = await server.post("/single_inference", {
+      input_image_path: series,
+      output_folder_path: output,
+      group: "series",
+      models: ["measured", "points"],
+    });
+    t.match(await answer.json(), { models: [{ name: "measured" }, { name: "points" }] });
+    await page.goto(`${server.url}/#/results`);
+    await page.getByRole("link", { name: "series", exact: true }).first().click();
+    const words = page.locator(".stage-labels span");
+    await words.nth(1).waitFor();
+    const overlay = page.getByLabel(/^Overlay/);
+    t.equal(await overlay.inputValue(), "points", "it opens with the marks of what it opens at");
+    const labels = page.getByRole("list", { name: "Labels" });
+    const masks = page.locator("img.marks");
+    const show = (label: string) =>
+      page
+        .getByRole("button", { name: new RegExp(`^Show ${label} `) })
+        .first()
+        .click();
+    await show("bone");
+    await masks.waitFor();
+    t.equal(await overlay.inputValue(), "measured");
+    await labels.getByRole("button", { name: "Only fat" }).click();
+    await show("bone");
+    t.ok(await labels.getByLabel("Show bone").isChecked(), "whichever labels were chosen before");
+    await show("femoral head, left");
+    await words.nth(1).waitFor();
+    t.equal(await overlay.inputValue(), "points");
+    t.equal(await masks.count(), 0);
+  });
+
+  await t.test("the key o switches marks off, and on again as they were", async (t) => {
+    const overlay = page.getByLabel(/^Overlay/);
+    const labels = page.getByRole("list", { name: "Labels" });
+    const masks = page.locator("img.marks");
+    const stage = page.locator(".stage");
+    await overlay.selectOption("measured");
+    await labels.getByRole("button", { name: "Only bone" }).click();
+    const off = [() => stage.press("o"), () => overlay.selectOption("none")];
+    for (const switchOff of off) {
+      await switchOff();
+      await masks.waitFor({ state: "detached" });
+      t.equal(await overlay.inputValue(), "");
+      await stage.press("o");
+      await masks.waitFor();
+      t.equal(await overlay.inputValue(), "measured");
+      t.ok(await labels.getByLabel("Show bone").isChecked());
+      t.notOk(await labels.getByLabel("Show fat").isChecked());
+    }
+    await stage.press("o");
+    await overlay.selectOption("points");
+    await stage.press("o");
+    t.equal(await overlay.inputValue(), "", "not those of the model before");
   });
 });

@@ -6,6 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { CDPSession, Page } from "playwright-core";
 import t from "tap";
+import { ctPhantom } from "../../../scripts/demo/phantom.js";
 import { ctSeries } from "../../../scripts/demo/samples.js";
 import { ctPlace } from "../../support/bulk.js";
 import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
@@ -187,6 +188,48 @@ t.test("hands and eyes", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       .locator(".corners .sw")
       .getByText(/HU · \w+/)
       .waitFor();
+    await page.context().close();
+  });
+
+  await t.test("the scale is as long as it says, however far one zooms", async (t) => {
+    // On a narrow screen a wrong one would not fit
+    const page = await open({ viewport: { width: 400, height: 900 } });
+    for (const zoom of [1, 2.5, 8, 16]) {
+      // A notch of the wheel makes it a quarter larger
+      await page.evaluate(`document.querySelector(".stage").dispatchEvent(new WheelEvent("wheel",
+        { deltaY: -100 * Math.log(${zoom}) / Math.log(1.25), ctrlKey: true, cancelable: true }))`);
+      if (zoom > 1)
+        await corner(page)
+          .getByText(`${zoom * 100} %`, { exact: true })
+          .waitFor();
+      const scale = page.locator(".corners .scale");
+      const [, length, unit] = /^([\d.]+) (mm|cm)$/.exec(await scale.innerText()) ?? [];
+      const said = Number(length) * (unit === "cm" ? 10 : 1);
+      const { width } = (await page.locator(".stage .picture").boundingBox())!;
+      const mmPerPixel = ctPhantom(128, 0).spacing * (128 / width);
+      const drawn = (await scale.boundingBox())!.width * mmPerPixel;
+      t.ok(Math.abs(drawn / said - 1) < 0.01, `${zoom} times: ${drawn} mm, and it says ${said} mm`);
+      await page.getByRole("button", { name: "Fit" }).click();
+    }
+    await page.context().close();
+  });
+
+  await t.test("pixels of labels are those of the slice that is shown", async (t) => {
+    const page = await open({});
+    await page.getByRole("slider", { name: "Slice" }).fill("1");
+    await page.locator(".stage[data-frame='1'] img.marks").waitFor();
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    await page.route(/results\/marks/, async (route) => {
+      await held;
+      await route.continue().catch(() => undefined);
+    });
+    await page.getByRole("slider", { name: "Slice" }).fill("2");
+    await page.locator(".stage[data-frame='2'] .picture").waitFor();
+    const bone = page.getByRole("list", { name: "Labels" }).locator("li", { hasText: "bone" });
+    t.match(await bone.innerText(), /… pixels/);
+    release();
+    await bone.getByText(/\d pixels/).waitFor();
     await page.context().close();
   });
 

@@ -188,6 +188,32 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await other.close();
   });
 
+  await t.test("a link of a RIS that is opened again is asked for again", async (t) => {
+    const other = await page.context().newPage();
+    const late = "#/results?accession=LATE";
+    await signIn(other, server, late);
+    const listed = other.getByRole("region", { name: "Results" }).locator("tbody tr");
+    const nothing = other.getByRole("alert").getByText("There is no result of what the link asks");
+    await nothing.waitFor();
+    await infer("late.dcm", { ...one(6), AccessionNumber: "LATE" });
+    await listed.getByText("PAT-6", { exact: true }).waitFor();
+    await nothing.waitFor({ state: "detached" });
+    await other.goto(`${server.url}/${late}`);
+    await other.locator(".stage-inner .picture").waitFor();
+    t.match(await other.locator(".whose").innerText(), /PAT-6/);
+    const study = `${server.url}/#/results?study=1.2.826.0.1.2`;
+    await other.goto(study);
+    await listed.nth(1).waitFor();
+    await other.getByLabel("Path or UID").fill("1.2.826.0.1.1");
+    await other.getByRole("button", { name: "Show", exact: true }).click();
+    await listed.getByText("PAT-1", { exact: true }).waitFor();
+    await other.goto(study);
+    await listed.getByText("2b.dcm").waitFor();
+    t.match(await listed.allInnerTexts(), [/2b\.dcm/, /2\.dcm/], "not the search between");
+    t.equal(other.url(), `${server.url}/#/results`, "the number has left the address again");
+    await other.close();
+  });
+
   await t.test("an image that names another patient by now is told of", async (t) => {
     const file = path.join(place.input, "1.dcm");
     const bytes = readFileSync(file);

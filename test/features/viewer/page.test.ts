@@ -8,7 +8,7 @@ import path from "node:path";
 import type { Page } from "playwright-core";
 import t from "tap";
 import { ctSeries, samples } from "../../../scripts/demo/samples.js";
-import { bulkOf, hold, nameOf, writeMany, writeSlice } from "../../support/bulk.js";
+import { bulkOf, hold, nameOf, writeMany, writeSlice, writeSlices } from "../../support/bulk.js";
 import { privatePlace } from "../../support/private-postgres.js";
 import { useResultKeys } from "../../../src/results/receipt/seal.js";
 import { receiptOf, writeReceipt } from "../../support/receipts.js";
@@ -386,6 +386,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     const harmless = page.getByRole("region", { name: "Not for these models, or no image" });
     t.match(await harmless.innerText(), /2\s+Skipped\s+No image/);
     const rows = page.getByRole("region", { name: "Images" }).locator("tbody tr");
+    await page.getByRole("button", { name: "Failed 3", exact: true }).click();
     await rows.nth(2).waitFor();
     t.equal(await rows.count(), 3);
     await look(t, page, "job");
@@ -418,6 +419,22 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     writeFileSync(at("mixed", "cut-0.dcm"), whole);
     await page.getByRole("button", { name: "Retry 3 failed" }).click();
     await page.getByRole("button", { name: "Retry 2 failed" }).waitFor();
+  });
+
+  await t.test("which images of a job are shown changes by hand alone", async (t) => {
+    const names = writeSlices(at("few"), 4);
+    const output = path.join(place.output, "few");
+    const release = await hold(t, output, names);
+    const id = await bulk.submit({ input_folder_path: at("few"), output_folder_path: output });
+    await bulk.until(id, ({ counts }) => counts.running > 0);
+    await page.goto(`${server.url}/#/jobs/${id}`);
+    const chosen = page
+      .getByRole("group", { name: "Images by state" })
+      .locator("[aria-pressed=true]");
+    await chosen.getByText("Running").waitFor();
+    await release();
+    await page.getByText("4 of 4 images").waitFor();
+    t.equal(await chosen.innerText(), "Running 0");
   });
 
   await t.test("a job is paused, resumed and cancelled", async (t) => {
