@@ -124,6 +124,7 @@ t.test("a folder is searched for the source", OPTIONS, (t) => {
 
 t.test("of many files and folders with one name, the source is adopted", OPTIONS, (t) => {
   const { input, output, command } = placeOf(t);
+  t.equal(command("init").status, 0);
   const file = join(input, "p1/IM1");
   writeStack(join(input, "p1/SE1"), 0, -1);
   writeFileSync(file, slice({ z: 0, attributes: { PatientID: "1" } }));
@@ -147,6 +148,7 @@ t.test("of many files and folders with one name, the source is adopted", OPTIONS
 
 t.test("results in the folder of their own series change nothing of it", OPTIONS, (t) => {
   const { input, command } = placeOf(t);
+  t.equal(command("init").status, 0);
   const stack = join(input, "stack");
   writeStack(stack, 0, -1);
   // As a job and a stopped server leave them
