@@ -112,6 +112,9 @@ t.test("what is refused", async (t) => {
   const elsewhere = await run("bulk", "/etc", output);
   t.equal(elsewhere.status, 2);
   t.match(elsewhere.stderr, /^Expected input paths inside .+ \(path_not_allowed\)$/m);
+  const share = await run("bulk", "smb://pacs/in", output);
+  t.equal(share.status, 2);
+  t.match(share.stderr, /RADSERVE_PATH_MAP translates; found an address/, "as it was given");
   const unknown = await run("bulk", input, output, "--model", "ct-tisue", "--json");
   t.equal(unknown.status, 2);
   t.match(JSON.parse(unknown.stdout), { message: /the nearest is "ct-tissue"/ });
