@@ -75,6 +75,9 @@ size_t FramesOf(size_t bytes) { return (sizeof(RunBlock) + bytes + kFrame - 1) /
 /// The most bytes of a block of so many frames.
 size_t BytesOf(size_t frames) { return frames * kFrame - sizeof(RunBlock); }
 
+/// Whether its pages may become those of another block.
+bool IsGathered(const RunBlock& block) { return block.mapped && block.counted; }
+
 std::byte* AddressOf(RunBlock* block) { return reinterpret_cast<std::byte*>(block); }
 
 void GiveBack(RunBlock* block) {
@@ -192,6 +195,21 @@ void Refuse(size_t bytes) {
   run.refused = RunRefusal{wanted, beyond_limit ? others == 0 : others < bytes};
 }
 
+/// What a session of which nothing runs keeps serves one that has too little.
+void TakeOver(RunCache& cache, size_t bytes) {
+  size_t missing = cache.Lacks(bytes);
+  if (missing == 0) return;
+  const std::lock_guard lock(TheCaches().mutex);
+  for (RunCache* other : TheCaches().all) {
+    if (other == &cache) continue;
+    for (RunBlock* block : other->Surrender(missing)) {
+      missing -= std::min(missing, block->bytes);
+      cache.Keep(block);
+    }
+    if (missing == 0) return;
+  }
+}
+
 /// What a run of a session gave, and somebody has read, is for the session's next run: a window's
 /// output is most of what the next window takes. False where it is of no session, or that has
 /// ended; small blocks go where others do.
@@ -229,7 +247,6 @@ RunBlock* RunCache::Take(size_t bytes) {
 }
 
 RunBlock* RunCache::Gather(size_t bytes, size_t run) {
-  if (!of_session_ || bytes < kMapped) return nullptr;
   const std::lock_guard lock(mutex_);
   const size_t wanted = FramesOf(bytes);
   size_t found = 0;
@@ -244,7 +261,7 @@ RunBlock* RunCache::Gather(size_t bytes, size_t run) {
   std::vector<Frames> frames;
   for (auto entry = blocks_.end(); entry != blocks_.begin() && found < wanted;) {
     RunBlock* const block = (--entry)->second.block;
-    if (!block->mapped || !block->counted) continue;
+    if (!IsGathered(*block)) continue;
     const size_t all = FramesOf(block->bytes);
     const size_t taken = std::min(all, wanted - found);
     const size_t rest = all - taken;
@@ -276,10 +293,39 @@ void RunCache::Keep(RunBlock* block) {
   kept_ += Charge(block->bytes);
 }
 
+size_t RunCache::Lacks(size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  size_t missing = bytes;
+  for (const auto& [length, kept] : blocks_)
+    if (IsGathered(*kept.block)) missing -= std::min(missing, length);
+  return missing;
+}
+
+std::vector<RunBlock*> RunCache::Surrender(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  std::vector<RunBlock*> given;
+  if (!of_session_ || running_ > 0) return given;
+  for (auto entry = blocks_.end(); bytes > 0 && entry != blocks_.begin();) {
+    RunBlock* const block = (--entry)->second.block;
+    if (!IsGathered(*block)) continue;
+    given.push_back(block);
+    bytes -= std::min(bytes, block->bytes);
+    kept_ -= Charge(block->bytes);
+    entry = blocks_.erase(entry);
+  }
+  return given;
+}
+
 bool RunCache::Keeps(size_t bytes) const { return of_session_ || bytes < kLarge; }
+
+void RunCache::BeginScope() {
+  const std::lock_guard lock(mutex_);
+  ++running_;
+}
 
 void RunCache::EndScope() {
   const std::lock_guard lock(mutex_);
+  --running_;
   if (++scopes_ % kScopes == 0) Drop(scopes_ - kScopes);
 }
 
@@ -311,7 +357,10 @@ void* AllocateRunMemory(size_t bytes) {
   }
   RunBlock* block = in_run ? run.cache->Take(whole) : nullptr;
   if (block == nullptr && whole >= kMapped) block = TheIdle().Take(whole);
-  if (block == nullptr && in_run) block = run.cache->Gather(whole, run.taken);
+  if (block == nullptr && in_run && run.cache->of_session() && whole >= kMapped) {
+    TakeOver(*run.cache, whole);
+    block = run.cache->Gather(whole, run.taken);
+  }
   if (block == nullptr) block = TakeFromSystem(whole, in_run, run.taken);
   if (block == nullptr && in_run) {
     // What is kept for runs to come makes room for this one
@@ -370,6 +419,7 @@ bool RunMemoryHasRoom(size_t bytes) {
 RunScope::RunScope(RunCache* cache) {
   if (cache == nullptr && run.own == nullptr) run.own = std::make_unique<RunCache>(false);
   run.cache = cache == nullptr ? run.own.get() : cache;
+  run.cache->BeginScope();
   run.taken = 0;
   run.most = 0;
   run.refused.reset();

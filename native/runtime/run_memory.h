@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 namespace radserve {
 
@@ -17,7 +18,9 @@ namespace radserve {
 ///
 /// Blocks of 64 MiB and more, and of 32 MiB and more that are freed elsewhere, serve the next run
 /// on any thread that asks for as many bytes; 256 MiB of them at most are kept, and none once a run
-/// asks for others. Those of a session with a cache of its own go back there, whoever frees them.
+/// asks for others. Those of a session with a cache of its own go back there, whoever frees them,
+/// until a run of another session has too few: the parts of a model run one after the other, and
+/// the memory of one is enough for all.
 ///
 /// Aligned to 64 bytes; nullptr if there is no memory, or if all runs together would have more than
 /// LimitRunMemory allows.
@@ -50,6 +53,8 @@ class RunCache {
   RunCache(const RunCache&) = delete;
   RunCache& operator=(const RunCache&) = delete;
 
+  /// A run that keeps its blocks here begins, before anything else of it.
+  void BeginScope();
   /// A block that is not much larger; nullptr if it has none.
   RunBlock* Take(size_t bytes);
   /// In the cache of a session, a block of 32 MiB and more made of the pages of others, and of
@@ -58,6 +63,11 @@ class RunCache {
   /// each would stay, twice what a window of nnU-Net has at once. `run`: what the run has already.
   RunBlock* Gather(size_t bytes, size_t run);
   void Keep(RunBlock* block);
+  /// What blocks of 32 MiB and more lack of so many bytes.
+  size_t Lacks(size_t bytes) const;
+  /// Takes the blocks that Gather could use out of the cache of a session of which nothing runs,
+  /// until they are so many bytes.
+  std::vector<RunBlock*> Surrender(size_t bytes);
   /// Whether it would keep a block of so many bytes.
   bool Keeps(size_t bytes) const;
   bool of_session() const { return of_session_; }
@@ -81,6 +91,7 @@ class RunCache {
   std::multimap<size_t, Kept> blocks_;
   size_t kept_ = 0;
   uint64_t scopes_ = 0;
+  unsigned running_ = 0;
 };
 
 /// The most bytes that the calling thread has had at once in its last RunScope, of what it took

@@ -176,6 +176,35 @@ TEST("a small run has its memory beside one that holds all of it") {
 }
 END;
 
+TEST("sessions that run one after the other have the memory of the largest") {
+  RunCache first(true);
+  RunCache second(true);
+  const auto run = [](RunCache& cache, std::vector<size_t> lengths) {
+    const RunScope scope(&cache);
+    std::vector<void*> blocks;
+    for (const size_t bytes : lengths) {
+      blocks.push_back(AllocateRunMemory(bytes));
+      std::memset(blocks.back(), 1, bytes);
+    }
+    for (void* block : blocks) FreeRunMemory(block);
+  };
+  run(first, {100 * kBytes, 60 * kBytes});
+  run(second, {40 * kBytes, 120 * kBytes});
+  CHECK(KeptRunMemory() <= 164 * kBytes);
+  run(first, {100 * kBytes, 60 * kBytes});
+  CHECK(KeptRunMemory() <= 164 * kBytes);
+  {
+    // What one that runs has set free is for itself
+    const RunScope scope(&first);
+    FreeRunMemory(AllocateRunMemory(100 * kBytes));
+    std::thread([&] { run(second, {100 * kBytes}); }).join();
+  }
+  CHECK(KeptRunMemory() >= 200 * kBytes);
+  DropRunMemory();
+  EQUAL(RunMemory(), size_t{0});
+}
+END;
+
 TEST("a loop that takes a few bytes in each of its rounds has them once") {
   {
     const RunScope scope;
