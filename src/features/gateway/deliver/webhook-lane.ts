@@ -43,11 +43,16 @@ type Change = Pick<DeliveryEvent, "state" | "reason"> & {
   answered?: true;
 };
 
+/** A webhook that fails with so many messages takes none, as far as is known. */
+const MOST_FAILING = 3;
+
 export class WebhookLane {
   /** Messages by what became of them, since the thread began. */
   readonly totals: Partial<Record<EventState, number>> = {};
   readonly #closing = new AbortController();
   readonly #turns: Turns;
+  /** Messages with which the webhook has failed since it took one: they go after others. */
+  readonly #failing = new Set<string>();
 
   constructor(private readonly options: WebhookLaneOptions) {
     const { outbox, queue, log, ready } = options;
@@ -82,8 +87,12 @@ export class WebhookLane {
     return { destination: this.options.name, stage: "tell" };
   }
 
-  async #tell([pending, ...others]: readonly Pending[]): Promise<void> {
+  async #tell(due: readonly Pending[]): Promise<void> {
+    const hasFailed = ({ delivery }: Pending) =>
+      dueFor(delivery, this.options.name).some(({ id }) => this.#failing.has(id));
+    const pending = due.find((one) => !hasFailed(one)) ?? due[0];
     if (pending === undefined) return;
+    const others = due.filter((one) => one !== pending);
     this.#turns.began(pending);
     const changes = new Map<string, Change>();
     try {
@@ -92,12 +101,15 @@ export class WebhookLane {
         // What a stop has broken off is sent again by the next process
         if (posted.state !== "told" && this.#closing.signal.aborted) break;
         changes.set(event.id, this.#changeBy(event, posted));
-        if (posted.state === "away") {
+        if (posted.state === "failed") this.#failing.add(event.id);
+        else this.#failing.clear();
+        const failsWithAll = this.#failing.size >= MOST_FAILING;
+        if (posted.state === "away" || (posted.state === "failed" && failsWithAll)) {
           this.#turns.away();
           for (const other of others) this.#giveUpLate(other, posted.reason);
           break;
         }
-        // It may fail with each of them: that is told, and others go on
+        // It may fail with this one alone: others go on
         if (posted.state === "failed") this.#turns.full();
         else this.#turns.reached();
       }

@@ -232,6 +232,23 @@ await t.test("a message that a receiver fails with holds up no other one", async
   await until("it is told", () => told(place)?.[0] === "proven told");
 });
 
+await t.test("a receiver that fails with one message after the other is away", async (t) => {
+  const { ris, place } = await tellingPlace(t);
+  ris.behave(500);
+  const names = ["second.dcm", "third.dcm", "fourth.dcm", "fifth.dcm"];
+  for (const [i, name] of names.entries()) writeSlice(path.join(place.input, name), i + 1);
+  const server = await startDelivering(t, place);
+  await infer(server, { deliver: "wait" });
+  for (const name of names)
+    await infer(server, { input_image_path: path.join(place.input, name), deliver: "wait" });
+  const event = (name?: string) => deliveryOf(place, name).events?.[0];
+  const tried = () => [undefined, ...names].filter((name) => event(name)?.reason === "HTTP 500");
+  await until("it has failed with three", () => tried().length >= 3);
+  ris.behave(204);
+  for (const name of names)
+    await until("all are told in the end", () => event(name)?.state === "told");
+});
+
 await t.test("an address that is gone is away: no message goes there", async (t) => {
   const { ris, place } = await tellingPlace(t);
   ris.behave(410);
