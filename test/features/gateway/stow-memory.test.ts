@@ -12,7 +12,7 @@ import { bodyOf, STOW_BOUNDARY, STOW_TYPE, type StowAnswer } from "../../support
 
 t.setTimeout(120_000);
 
-const OBJECTS = 4_000;
+const OBJECTS = 8_000;
 /** Read at least to find who an object is, of each. */
 const BEGINNING_KIB = 64;
 
@@ -47,5 +47,5 @@ await t.test("objects that are refused leave their names alone", async (t) => {
   t.equal((JSON.parse(text) as StowAnswer)["00081198"]?.Value?.length, OBJECTS + 100);
   const kept = (OBJECTS * BEGINNING_KIB) / 1024;
   t.comment(`${taken.toFixed()} MiB more; the beginnings of all are ${kept} MiB`);
-  t.ok(taken < kept / 2, "the beginnings are not kept");
+  t.ok(taken < (kept * 3) / 4, "the beginnings are not kept");
 });
