@@ -353,12 +353,15 @@ export function usePoll<T>(
     let timer: number | undefined;
     let last: T | undefined;
     let asking = false;
+    /** Not in a tab that was opened behind another one. */
+    let wasAsked = false;
     let failed = false;
     const pauseNow = () => paused.current(last) ?? (failed ? AGAIN_MS : null);
     const ask = async (isWanted = false) => {
       if (asking || (document.hidden && !isWanted)) return;
       if (session.isOver && !always) return;
       asking = true;
+      wasAsked = true;
       window.clearTimeout(timer);
       try {
         const { signal } = end;
@@ -383,7 +386,7 @@ export function usePoll<T>(
     };
     const seen = () => {
       if (document.hidden) window.clearTimeout(timer);
-      else if (pauseNow() !== null) void ask();
+      else if (!wasAsked || pauseNow() !== null) void ask();
     };
     document.addEventListener("visibilitychange", seen);
     const resumed = session.onResume(seen);

@@ -25,6 +25,13 @@ const heading = (page: Page, name: string | RegExp) =>
 
 t.setTimeout(400_000);
 
+/** Chromium without a window never hides a tab: what the page reads is told otherwise. */
+const setHidden = (page: Page, hidden: boolean) =>
+  page.evaluate(
+    `Object.defineProperty(document, "hidden", { configurable: true, get: () => ${hidden} });
+     document.dispatchEvent(new Event("visibilitychange"))`,
+  );
+
 t.test("what the page is made of", { skip: needs(ADDON) }, async (t) => {
   const place = privatePlace(t);
   const server = await startServer(place);
@@ -403,6 +410,15 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.locator(".stage[data-frame='1'] img.marks").waitFor();
     t.notMatch(page.url(), new RegExp(place.input), "no path in the address");
     await look(t, page, "item");
+    const { hash } = new URL(page.url());
+    await page.getByRole("link", { name: "The job", exact: true }).click();
+    await page.getByRole("button", { name: "Succeeded 120" }).waitFor();
+    await setHidden(page, true);
+    await page.evaluate(`location.hash = ${JSON.stringify(hash)}`);
+    await page.getByRole("heading", { name: "Result", exact: true }).waitFor();
+    await setHidden(page, false);
+    // As in a tab that was opened behind this one, and is looked at now
+    await page.locator(".stage[data-frame='1'] img.marks").waitFor();
     await page.getByRole("link", { name: "The job", exact: true }).click();
     await page.getByRole("button", { name: "Succeeded 120" }).click();
     await page.getByRole("button", { name: "Next" }).click();
@@ -529,19 +545,13 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     // As the browser tells it: the log of the server comes later
     let asked = 0;
     page.on("request", (request) => (asked += Number(request.url().endsWith("/overview"))));
-    // Chromium without a window never hides a tab: what the page reads is told otherwise
-    const hide = (hidden: boolean) =>
-      page.evaluate(
-        `Object.defineProperty(document, "hidden", { configurable: true, get: () => ${hidden} });
-         document.dispatchEvent(new Event("visibilitychange"))`,
-      );
-    await hide(true);
+    await setHidden(page, true);
     const before = asked;
     // Longer than the page waits between two questions
     await page.waitForTimeout(6_000);
     t.ok(asked - before <= 1, "at most the one that was under way");
     const back = page.waitForResponse(/overview/);
-    await hide(false);
+    await setHidden(page, false);
     await back;
   });
 
