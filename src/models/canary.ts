@@ -72,13 +72,14 @@ export async function warmUp(
   };
   const canary = await canaryOf(loaded, manifest, directory);
   const feeds = canary?.feeds ?? manifest.inputs.map((input) => zeroInput(input, manifest));
-  const checked = async () => {
+  const runChecked = async () => {
     const outputs = await run(feeds);
     if (canary !== undefined) checkCanary(canary, outputs);
   };
-  await checked();
+  await runChecked();
   if (canary !== undefined) engine.keepCanary(loaded.id, canary);
-  if (loaded.sessions.length > 1 && tookMs < LONG_RUN_MS) await Promise.all([checked(), checked()]);
+  if (loaded.sessions.length > 1 && tookMs < LONG_RUN_MS)
+    await Promise.all([runChecked(), runChecked()]);
 }
 
 /** One of a model's first runs, which end as `ending` says. */

@@ -7,7 +7,7 @@ import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import { ending, warmUp } from "./canary.js";
-import type { ModelEntry } from "./entry.js";
+import { nativeIdsOf, type ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
 import { fileStamps, resolveModelFile, type FileStamp } from "./files.js";
 import { checkGraphs, type GraphLook } from "./graph.js";
@@ -34,6 +34,10 @@ export interface Outcome {
   /** The start did not wait for it. */
   postponed?: true;
 }
+
+/** The engine's numbers of what was loaded; none where it is off or failed. */
+export const idsOf = ({ entry }: Outcome): readonly number[] =>
+  entry === undefined ? [] : nativeIdsOf(entry);
 
 /**
  * Folders of models, in the order of their names: every folder directly in the directory, but for

@@ -3,10 +3,9 @@ import { basename } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import { errors, type RadserveError, type ErrorObject } from "../base/errors.js";
 import { missingOf, nativeIdsOf, type ModelEntry } from "./entry.js";
+import { serves, undoMisfits, withoutRegion, type Reloaded } from "./fitting.js";
 import type { Provider } from "../manifest/providers.js";
-import { loadReport, modelFolders, type Outcome } from "./load.js";
-import { firstModelOf } from "../manifest/manifest.js";
-import { regionProblem } from "../manifest/region.js";
+import { idsOf, loadReport, modelFolders, type Outcome } from "./load.js";
 import { readModelFolder, type FolderReport } from "./read.js";
 import type { ReloadReport } from "./reload-note.js";
 import type { ModelTrials } from "./trial.js";
@@ -178,18 +177,6 @@ function optionalLoader(options: LoadModelsOptions) {
   };
 }
 
-/** Why a model that looks at a region of another cannot be loaded among these. */
-function withoutRegion(
-  report: FolderReport,
-  reports: readonly FolderReport[],
-): RadserveError | undefined {
-  if (report.model === undefined) return undefined;
-  const { manifest } = report.model;
-  const first = reports.find(({ name }) => name === firstModelOf(manifest))?.model?.manifest;
-  const message = regionProblem(manifest, first);
-  return message === undefined ? undefined : errors.model_unavailable(message);
-}
-
 /** During what a model took a process with it; undefined where it did not. */
 const fatalDuring = ({ fatal }: LoadModelsOptions, name: string) =>
   fatal?.find((one) => one.name === name)?.during;
@@ -304,16 +291,6 @@ function problemsOf(state: State, missing: ReadonlyMap<number, string>): ModelPr
   });
 }
 
-/** A folder at a reload. */
-interface Reloaded {
-  name: string;
-  before: Outcome | undefined;
-  /** What serves from now on: `before` where nothing has changed or what came does not serve. */
-  now: Outcome;
-  /** Why what came does not serve. */
-  error?: ErrorObject;
-}
-
 /** Loads what has changed beside the old. Nothing of the set changes here. */
 async function beside(options: LoadModelsOptions, state: State) {
   const { directory, log } = options;
@@ -348,7 +325,9 @@ async function beside(options: LoadModelsOptions, state: State) {
     });
   }
   options.trials?.rest();
-  const retired = [...undoMisfits(reloaded, log), ...old.values()].flatMap(idsOf);
+  const tellMisfit = (name: string, error: ErrorObject) =>
+    log.error({ model: name, error }, `Model ${name} cannot serve beside the others`);
+  const retired = [...undoMisfits(reloaded, tellMisfit), ...old.values()].flatMap(idsOf);
   const report: ReloadReport = {
     added: [],
     replaced: [],
@@ -363,65 +342,6 @@ async function beside(options: LoadModelsOptions, state: State) {
     if (before !== undefined && now !== before) retired.push(...idsOf(before));
   }
   return { next: reloaded.map(({ now }) => now), report, retired };
-}
-
-const idsOf = ({ entry }: Outcome): readonly number[] =>
-  entry === undefined ? [] : nativeIdsOf(entry);
-const serves = (outcome: Outcome | undefined): boolean =>
-  outcome !== undefined && idsOf(outcome).length > 0;
-
-/**
- * A model that looks at a region of another, or is given its labels, serves only beside a version
- * of the other that it fits: labels of the same name in the same order. Where one of the two was
- * kept because what came failed, what came of the other one is undone too; where that is no way
- * out, the model stops.
- * @returns what was loaded in vain
- */
-function undoMisfits(reloaded: Reloaded[], log: ModelLog): Outcome[] {
-  const vain: Outcome[] = [];
-  for (;;) {
-    const misfit = misfitAmong(reloaded);
-    if (misfit === undefined) return vain;
-    const { model, first, message } = misfit;
-    const undone = [model, first].find(
-      (one) => one !== undefined && one.now !== one.before && serves(one.before) && serves(one.now),
-    );
-    const changed = undone ?? model;
-    const { name, before, now } = changed;
-    const why =
-      changed === model
-        ? message
-        : `the model ${model.name}, which serves, needs its version of before. ${message}`;
-    changed.error = errors.model_unavailable(`Model ${name}: ${why}`).toObject();
-    if (now !== before) vain.push(now);
-    changed.now =
-      undone !== undefined && before !== undefined ? before : stopped(now, changed.error);
-    log.error(
-      { model: name, error: changed.error },
-      `Model ${name} cannot serve beside the others`,
-    );
-  }
-}
-
-/** A model that served, as one that does not. */
-function stopped({ name, required, entry }: Outcome, error: ErrorObject): Outcome {
-  if (entry === undefined) return { name, required, error };
-  const { version, sha256, manifest, site, thresholds } = entry;
-  const failed = { name, version, sha256, manifest, site, thresholds, error };
-  return { name, required, error, entry: { ...failed, state: "failed" } };
-}
-
-/** A model that serves, and does not fit what serves of the model that it needs. */
-function misfitAmong(reloaded: readonly Reloaded[]) {
-  for (const model of reloaded) {
-    const { entry } = model.now;
-    if (entry?.state !== "ready") continue;
-    const needed = firstModelOf(entry.manifest);
-    const first = reloaded.find(({ name }) => name === needed);
-    const message = regionProblem(entry.manifest, first?.now.entry?.manifest);
-    if (message !== undefined) return { model, first, message };
-  }
-  return undefined;
 }
 
 /** The same manifest, files and site thresholds, and it serves (or is off) today. */
