@@ -51,7 +51,9 @@ export class WebhookLane {
   readonly totals: Partial<Record<EventState, number>> = {};
   readonly #closing = new AbortController();
   readonly #turns: Turns;
-  /** Messages with which the webhook has failed since it took one: they go after others. */
+  /**
+   * Messages with which the webhook has failed since it took or refused one: they go after others.
+   */
   readonly #failing = new Set<string>();
 
   constructor(private readonly options: WebhookLaneOptions) {
@@ -102,7 +104,7 @@ export class WebhookLane {
         if (posted.state !== "told" && this.#closing.signal.aborted) break;
         changes.set(event.id, this.#changeBy(event, posted));
         if (posted.state === "failed") this.#failing.add(event.id);
-        else this.#failing.clear();
+        else if (posted.state !== "away") this.#failing.clear();
         const failsWithAll = this.#failing.size >= MOST_FAILING;
         if (posted.state === "away" || (posted.state === "failed" && failsWithAll)) {
           this.#turns.away();
