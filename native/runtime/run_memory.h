@@ -53,7 +53,7 @@ class RunCache {
   RunCache(const RunCache&) = delete;
   RunCache& operator=(const RunCache&) = delete;
 
-  /// A run that keeps its blocks here begins, before anything else of it.
+  /// A run begins that keeps its blocks here. Until it ends, no other session takes them over.
   void BeginScope();
   /// A block that is not much larger; nullptr if it has none.
   RunBlock* Take(size_t bytes);

@@ -4,7 +4,7 @@ import path from "node:path";
 import { errors } from "../base/errors.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { hashFile } from "../files/durable-files.js";
-import { sourceBelow, sourceIn } from "./verify.js";
+import { isFolder, sourceBelow, sourceIn } from "./verify.js";
 
 /** Files and folders below some folders, by their names, looked through once. */
 export class SourceIndex {
@@ -15,7 +15,7 @@ export class SourceIndex {
   /**
    * The source of a receipt, beside it or below the folders. Many files and folders have one name
    * (IM0001, SE1): of several, the one with the receipt's hashes.
-   * @returns the first of that name where none has them: what is in it is compared there
+   * @returns where none has them, the first of that name: whoever reads it tells what differs
    * @throws RadserveError input_not_found
    */
   async find(receipt: Receipt, dir: string): Promise<string> {
@@ -26,11 +26,7 @@ export class SourceIndex {
       throw errors.input_not_found("No file or folder has the name of the receipt's source.");
     if (named.length > 1)
       for (const one of named) {
-        const found = isFolder(source)
-          ? await sourceBelow(one, source)
-          : (await hashFile(one)) === source.file_sha256
-            ? one
-            : undefined;
+        const found = await sourceWithin(one, source);
         if (found !== undefined) return found;
       }
     return sourceIn(first, receipt);
@@ -70,8 +66,11 @@ export class SourceIndex {
   }
 }
 
-const isFolder = ({ slices, case: members }: Receipt["source"]): boolean =>
-  slices !== undefined || members !== undefined;
+/** Where a source lies in what has its name; undefined where its hashes are others. */
+async function sourceWithin(named: string, source: Receipt["source"]): Promise<string | undefined> {
+  if (isFolder(source)) return sourceBelow(named, source);
+  return (await hashFile(named)) === source.file_sha256 ? named : undefined;
+}
 
 function add(paths: Map<string, string[]>, at: string): void {
   const name = path.basename(at);

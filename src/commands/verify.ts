@@ -94,6 +94,10 @@ async function checksOf(
   });
 }
 
+/** Whether a source is a series or a case, whose files lie in one folder. */
+export const isFolder = ({ slices, case: members }: Receipt["source"]): boolean =>
+  slices !== undefined || members !== undefined;
+
 /** SHA-256 of the files that a source is made of. */
 function filesOfSource({ file_sha256, slices, case: members }: Receipt["source"]): string[] {
   const hashes = [...(slices ?? []), ...(members ?? []).flatMap((one) => one.slices ?? one)];
@@ -112,7 +116,7 @@ export async function sourceIn(given: string, { source }: Receipt): Promise<stri
   if (facts?.isDirectory() !== true) return given;
   const found = await sourceBelow(given, source);
   if (found !== undefined) return found;
-  if (source.slices !== undefined || source.case !== undefined) return given;
+  if (isFolder(source)) return given;
   throw errors.input_not_found("No file in the folder has the SHA-256 of the receipt's source.");
 }
 
@@ -125,7 +129,7 @@ export async function sourceBelow(
   source: Receipt["source"],
 ): Promise<string | undefined> {
   const wanted = new Set(filesOfSource(source));
-  const isFolder = source.slices !== undefined || source.case !== undefined;
+  const wantsFolder = isFolder(source);
   const folders = [given];
   for (let folder = folders.shift(); folder !== undefined; folder = folders.shift()) {
     const found = new Set<string>();
@@ -133,13 +137,13 @@ export async function sourceBelow(
     for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
       const file = path.join(folder, entry.name);
       if (entry.isDirectory()) folders.push(file);
-      if (!entry.isFile() || !(isFolder || (await stat(file)).size === source.bytes)) continue;
+      if (!entry.isFile() || !(wantsFolder || (await stat(file)).size === source.bytes)) continue;
       const hash = await hashFile(file);
       if (hash === undefined || !wanted.has(hash)) continue;
-      if (!isFolder) return file;
+      if (!wantsFolder) return file;
       found.add(hash);
     }
-    if (isFolder && found.size === wanted.size) return folder;
+    if (wantsFolder && found.size === wanted.size) return folder;
   }
   return undefined;
 }

@@ -6,13 +6,18 @@ import { caseName } from "../results/receipt/names.js";
 import type { JobRequest } from "./jobs.js";
 
 /** Separates a folder from its series; no path that a scan makes has it. */
-export const MARK = "//";
+const MARK = "//";
 /** Stands for the folder as a case; no UID has letters. */
 const CASE = "case";
 
 /** @param folder relative to the folder of the job */
 export const seriesPath = (folder: string, uid: string): string => `${folder}${MARK}${uid}`;
 export const casePath = (folder: string): string => `${folder}${MARK}${CASE}`;
+
+/** In SQL: the file or folder of an item of a scanned job, without the series or case in it. */
+const WITHIN = `split_part(input, '${MARK}', 1)`;
+/** In SQL: the folder that this lies in, relative to the job's; that of its results, too. */
+export const FOLDER_OF_ITEM = `case when position('/' in ${WITHIN}) = 0 then '' else regexp_replace(${WITHIN}, '/[^/]*$', '') end`;
 
 /**
  * The folder or file, and the part of it that is the item: a series by its SeriesInstanceUID, a

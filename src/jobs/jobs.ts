@@ -436,6 +436,7 @@ export function retryJob(
     where:
       "state in ('failed', 'cancelled') and result is null and error->'details'->$2::text is null",
     value: UNREAD,
+    withCancelled: true,
   });
 }
 
@@ -448,11 +449,16 @@ export function requeueItems(
   indices: readonly number[],
 ): Promise<number> {
   const where = "state in ('succeeded', 'partial') and index = any($2::int[])";
-  return requeue(pool, scope, id, mark, { where, value: indices }, (row) => {
-    // It would end as completed, with the images that were cancelled
-    if (row.cancelled_at !== null)
-      throw conflict("a job that was not cancelled; `retry` goes on with one", row);
-  });
+  return requeue(pool, scope, id, mark, { where, value: indices, withCancelled: false });
+}
+
+/** Items that wait again. */
+interface Again {
+  /** In SQL, with `value` as $2. */
+  where: string;
+  value: unknown;
+  /** The items that were cancelled with the job are among them. */
+  withCancelled: boolean;
 }
 
 /** @returns how many items wait again */
@@ -461,14 +467,15 @@ async function requeue(
   scope: JobScope,
   id: string,
   mark: MarkFolders,
-  { where, value }: { where: string; value: unknown },
-  requireFit: (row: JobRow) => void = () => undefined,
+  { where, value, withCancelled }: Again,
 ): Promise<number> {
   const again = await transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
     if (row.cancelled_at !== null && row.finished_at === null)
       throw conflict("a cancelled job of which nothing runs any more", row);
-    requireFit(row);
+    // It would end as completed, with the images that were cancelled
+    if (row.cancelled_at !== null && !withCancelled)
+      throw conflict("a job that was not cancelled; `retry` goes on with one", row);
     const { rowCount } = await client.query(
       `update radserve.item set ${QUEUED_AGAIN} where job_id = $1 and ${where}`,
       [id, value],

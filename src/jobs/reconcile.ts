@@ -17,7 +17,7 @@ import { filesOf, readReceipt } from "../results/receipt/read-receipt.js";
 import { distrust } from "../results/receipt/seal.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Summary } from "../results/commit/compose.js";
-import { MARK, pathsOf, type ItemPaths } from "./item-paths.js";
+import { FOLDER_OF_ITEM, pathsOf, type ItemPaths } from "./item-paths.js";
 import { inFolder } from "./job-folders.js";
 import type { ItemRow, JobRow } from "./jobs.js";
 import type { Reconciliation } from "./schema.js";
@@ -73,11 +73,6 @@ type MakeDifference = (
   name: string,
   message: string,
 ) => JobDifference;
-
-/** In SQL: the file or folder of an item of a scanned job, without the series or case in it. */
-const WITHIN = `split_part(input, '${MARK}', 1)`;
-/** In SQL: the folder that this lies in, relative to the job's. */
-const FOLDER = `case when position('/' in ${WITHIN}) = 0 then '' else regexp_replace(${WITHIN}, '/[^/]*$', '') end`;
 
 class JobComparison {
   readonly #end = performance.now() + LONGEST_PAGE_MS;
@@ -187,7 +182,7 @@ class JobComparison {
   async #folderNames(): Promise<string[]> {
     const sql = this.#scanned
       ? `with folder as (
-           select distinct string_to_array(${FOLDER}, '/') as parts from radserve.item
+           select distinct string_to_array(${FOLDER_OF_ITEM}, '/') as parts from radserve.item
            where job_id = $1 and output is null
          )
          select distinct array_to_string(parts[1:n], '/') collate "C" as name
@@ -204,7 +199,7 @@ class JobComparison {
     const scanned = this.#scanned;
     const { rows: items } = await this.pool.query<EndedItem>(
       `select index, input, output, state, result from radserve.item
-       where job_id = $1 and ${scanned ? `output is null and ${FOLDER} = $2` : "output = $2"}`,
+       where job_id = $1 and ${scanned ? `output is null and ${FOLDER_OF_ITEM} = $2` : "output = $2"}`,
       [this.job.id, name],
     );
     const prefix = name === "" ? "" : `${name}/`;

@@ -163,7 +163,7 @@ function samplesPerPixel(attributes: DataSetAttributes, tag: string, warnings: W
     warn(warnings, "missing_attribute", `SamplesPerPixel is absent; ${tag} has ${expected}.`);
     return expected;
   }
-  // One that says how its picture is coded
+  // XYB says how a picture is coded, and a grey one has one sample all the same
   if (found !== expected && !(tag === "XYB" && found === 1))
     throw bad("SamplesPerPixel", `${expected} with PhotometricInterpretation ${tag}`, found);
   return found;
