@@ -45,14 +45,18 @@ Clock::duration Took(const Body& body) {
 }
 
 /// Numbers that differ from place to place, and from one `pattern` to the next: zeros would be the
-/// same in any order.
+/// same in any order. Their range and mean differ too, or a graph that takes those over the whole
+/// batch would give each row what it gives alone.
 void FillPattern(size_t pattern, Tensor& row) {
   const bool whole = row.dtype != Dtype::kFloat32 && row.dtype != Dtype::kFloat16;
-  const float most = whole ? 100 : 1;
+  const auto turn = static_cast<float>(pattern % kProbeRows);
+  const float most = (whole ? 100.0F : 1.0F) / (1 + turn);
+  const float least = (whole ? 100.0F : 1.0F) * turn / (2 * kProbeRows);
   std::vector<float> values(row.Elements());
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>((i + 97 * pattern) * (2654435761U + 2 * pattern) % 1021) /
-                1021.0F * most;
+                    1021.0F * most +
+                least;
   }
   StoreRow(row.dtype, values.data(), values.size(), row.data, 1);
 }
@@ -71,7 +75,10 @@ int64_t SameBitsUpTo(const Model& model, BatchRow& row, const std::stop_token& s
   const auto begun = Clock::now();
   const auto over = [&] { return Clock::now() - begun >= kSameBitsPatience; };
   std::vector<std::vector<Tensor>> alone;
-  for (size_t numbers = 0; numbers < kNumbersCompared && !over();) {
+  // Rows that are all the same would hide what the graph mixes.
+  const auto rows_compared = static_cast<size_t>(std::min(kProbeRows, model.max_batch));
+  for (size_t numbers = 0;
+       (numbers < kNumbersCompared || alone.size() < rows_compared) && !over();) {
     FillRow(model, alone.size(), row.inputs);
     alone.push_back(model.session->Run(row.inputs, model.OutputNames(), true, stop));
     // A row without numbers must not be asked for forever.

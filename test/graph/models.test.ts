@@ -6,7 +6,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 import t from "tap";
-import { onnxModel } from "../../scripts/lib/onnx-model.js";
+import { int, onnxModel } from "../../scripts/lib/onnx-model.js";
 import { createEngine, type Feeds } from "../../src/graph/index.js";
 import { refusedBy } from "../support/engine-errors.js";
 import {
@@ -153,6 +153,22 @@ t.test("runs in batches give what they give alone", async (t) => {
   for (const feed of feeds) alone.push(await model.run(feed));
   t.same(await Promise.all(feeds.map((feed) => model.run(feed))), alone);
   t.equal(model.stats()!.completed, 48);
+});
+
+t.test("a graph that measures its whole batch runs alone", async (t) => {
+  const mixing = {
+    ...heavy,
+    nodes: [
+      { op: "ReduceMin", inputs: ["x"], outputs: ["low"], attributes: { keepdims: int(1) } },
+      { op: "ReduceMax", inputs: ["x"], outputs: ["high"], attributes: { keepdims: int(1) } },
+      { op: "Sub", inputs: ["x", "low"], outputs: ["above"] },
+      { op: "Sub", inputs: ["high", "low"], outputs: ["range"] },
+      { op: "Div", inputs: ["above", "range"], outputs: ["within"] },
+      { op: "MatMul", inputs: ["within", "w"], outputs: ["y"] },
+    ],
+  };
+  await using model = await engine.load(writeModel(folder, mixing), { batching: { max: 8 } });
+  t.equal(model.batching, 1);
 });
 
 t.test("loads that cannot be", async (t) => {
