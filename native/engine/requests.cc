@@ -453,7 +453,8 @@ std::optional<VolumeBody> InferRequest::BodyOf(const InputSpec& spec, const Task
   for (const InputSpec& part : parts) finder.Add(SlicesOf(part, context), part, context.stop());
   VolumeBody body = finder.Take();
   // nnU-Net counts what is enclosed as inside, and so what another model marked, wherever that is.
-  if (marks) FillHoles({body.inside, sides[0], sides[1], sides[2], {}}, 1);
+  // It fills in three dimensions, in which nothing is enclosed by a single slice.
+  if (marks && sides[0] > 1) FillHoles({body.inside, sides[0], sides[1], sides[2], {}}, 1);
   if (spec.label_channels > 0 && labels.size() == body.inside.size()) {
     for (size_t i = 0; i < labels.size(); ++i) {
       if (labels[i] != 0) body.inside[i] = 1;

@@ -401,8 +401,12 @@ PreparedVolume PrepareByEnds(std::span<const Plane> slices, const VolumeGeometry
   Limits limits;
   if (spec.clip)
     limits = {static_cast<float>(spec.clip->first), static_cast<float>(spec.clip->second)};
-  const Normaliser normaliser =
-      MakeNormaliser(spec.normalisation, 1, [&](double, double) { return Measure(values); });
+  const Normaliser normaliser = MakeNormaliser(spec.normalisation, 1, [&](double, double) {
+    if (spec.clip) {
+      for (float& value : values) value = std::clamp(value, limits.low, limits.high);
+    }
+    return Measure(values);
+  });
   prepared.found = normaliser.found;
   constexpr size_t kPortion = size_t{1} << 16;
   team.For((values.size() + kPortion - 1) / kPortion, [&](size_t portion) {
@@ -445,7 +449,8 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   const VolumePlacement& placement = prepared.placement;
   std::optional<BoxMeasure> in_box;
   const auto measured_box = [&]() -> const BoxMeasure& {
-    if (!in_box) in_box = MeasureBox(slices, read, box, inside, stop);
+    // What is clipped after resampling is measured as it will be.
+    if (!in_box) in_box = MeasureBox(slices, spec, box, inside, stop);
     return *in_box;
   };
   const auto measure = [&](double low, double high) {

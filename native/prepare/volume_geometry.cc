@@ -394,7 +394,9 @@ Taps VolumeAxis::Back(int map, Interpolation interpolation) const {
         offset == splines->first && scale == static_cast<double>(splines->count) / tensor;
     const double step = edges ? static_cast<double>(map) / splines->count : ratio / scale;
     const Axis axis = {map, source, -(offset - splines->first) / scale * ratio, step};
-    const Taps taps = MakeSplineTaps(axis, splines->back, splines->first);
+    // Between two labels lies no third one.
+    const int order = interpolation == Interpolation::kNearest ? 0 : splines->back;
+    const Taps taps = MakeSplineTaps(axis, order, splines->first);
     return flipped ? Mirrored(taps, map) : taps;
   }
   const Axis axis = {map, source, -offset / scale * ratio, ratio / scale, antialias};

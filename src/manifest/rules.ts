@@ -694,6 +694,10 @@ function checkIntensity({ intensity, ...input }: ImageInput, issue: Report): voi
       'Expected size "source", or fit stretch or crop, with intensity: a border has no values of the image',
     );
   if (input.cascade !== undefined) at("Expected no cascade with intensity");
+  if (input.resampling?.multiple_of !== undefined && intensity.some((step) => step.at !== "source"))
+    at(
+      'Expected no resampling.multiple_of with intensity at the "tensor": what fills the tensor up has no values of the image',
+    );
   intensity.forEach((step, i) => {
     const own = (field: string, message: string) => issue(["intensity", i, field], message);
     if ("low" in step && step.low >= step.high) own("low", "Expected less than high");

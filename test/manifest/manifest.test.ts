@@ -576,6 +576,17 @@ t.test(
     const fixed = { kind: "fixed", height: 16, width: 12 };
     const edges = { kind: "edges", shortest: 16, longest: 20, rounding: "torchvision" };
     const smoothed = { interpolation: "gaussian", border: { kind: "mirror" } };
+    const resampling = {
+      grid: "first_voxel",
+      spacing_mm: [1, 1, 1],
+      order: 1,
+      order_back: 1,
+      multiple_of: [8, 8, 8],
+      keep_range: false,
+      clip: "after",
+      crop: "none",
+      activation: "before",
+    };
     const cut = { kind: "resize_then_crop", shortest_edge: 16, rounding: "down", offset: "half" };
     const padded = { kind: "resize_then_pad", rounding: "half_up", offset: "top_left" };
     for (const good of [
@@ -608,6 +619,10 @@ t.test(
       ],
       ["inputs[0].intensity[0].at", { intensity: [source], normalisation: none, clip: [0, 1] }],
       ["inputs[0].intensity[1].at", { intensity: [step, source], normalisation: none }],
+      [
+        "inputs[0].intensity",
+        { intensity: [step], layout: "NCDHW", interpolation: "spline", resampling },
+      ],
       [
         "inputs[0].intensity[0].low",
         { intensity: [{ ...step, kind: "clip_percentiles", low: 99, high: 1 }] },
