@@ -284,7 +284,9 @@ class DecoderProcess {
       }
     } catch {
       const work = this.#work;
+      const hasGreeted = this.#isConfined;
       this.end();
+      if (!hasGreeted) refuseAll(notStarted("what it says first is no greeting"));
       if (work !== undefined) settle(work, () => work.reject(misbehaved(work.format)));
     }
   }

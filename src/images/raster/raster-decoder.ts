@@ -27,10 +27,11 @@ const OPAQUE = Buffer.alloc(1 << 20, 0xff);
 
 /**
  * What decoders say as a warning alone although pixels are missing: they fill those with grey, with
- * black or with what they decoded last.
+ * black or with what they decoded last. libjpeg tells the first warning of a picture only, so that
+ * stray bytes are harmless before its end alone.
  */
 const LACKS_PIXELS =
-  /premature (?:end|eo[fl])|line length mismatch|not enough (image )?data|corrupt jpeg data: (?!\d+ extraneous)|bad huffman|inconsistent progression|improper jpeg strip/i;
+  /premature (?:end|eo[fl])|line length mismatch|not enough (image )?data|corrupt jpeg data: (?!\d+ extraneous bytes before marker 0xd9)|bad huffman|inconsistent progression|improper jpeg strip/i;
 
 function open(file: Uint8Array, page: number, failOn: "error" | "warning" = "error"): Sharp {
   return sharp(file, {

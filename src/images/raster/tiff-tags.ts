@@ -131,6 +131,9 @@ const LISTS: ReadonlySet<number> = new Set([
   TAG.colorMap,
 ]);
 
+/** Of all lists of a file: each takes eight bytes of memory, and perhaps one of the file. */
+const MOST_ENTRIES = 1 << 24;
+
 type Directory = Map<number, number[]>;
 
 interface TagForm {
@@ -141,6 +144,8 @@ interface TagForm {
   odd: { at: number; size: number }[];
   /** Bytes of the lists of strips and tiles that were read. */
   listed: number;
+  /** Their entries. */
+  entries: number;
 }
 
 function cut(): RadserveError {
@@ -182,6 +187,7 @@ function formOf(bytes: Uint8Array): TagForm {
     big: bytes[2] === 43 || bytes[3] === 43,
     odd: [],
     listed: 0,
+    entries: 0,
   };
 }
 
@@ -310,6 +316,11 @@ function readEntry(form: TagForm, at: number, directory: Directory): void {
   form.listed += isList ? length : 0;
   if (form.listed > view.byteLength)
     throw corrupt("The lists of strips or tiles of the TIFF file lie over each other.");
+  form.entries += isList ? count : 0;
+  if (form.entries > MOST_ENTRIES)
+    throw unsupported(
+      `The TIFF file lists more than ${MOST_ENTRIES} strips, tiles and colours; so many are read.`,
+    );
   const values = Array.from({ length: count }, (_, i) =>
     type.read(view, from + i * type.size, littleEndian),
   );

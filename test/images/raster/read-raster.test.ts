@@ -673,6 +673,18 @@ function emptied(tiff: Buffer): Buffer {
   return Buffer.from(tiff).fill(0, offset + (length >> 1), offset + length);
 }
 
+t.test("lists of more entries than are read", async (t) => {
+  const count = 17_000_000;
+  const tiff = Buffer.alloc(26 + count);
+  tiff.write("II*\0", "latin1");
+  tiff.writeUInt32LE(8, 4);
+  tiff.writeUInt16LE(1, 8);
+  // StripByteCounts of so many BYTEs behind the directory
+  [279, 1].forEach((value, i) => tiff.writeUInt16LE(value, 10 + 2 * i));
+  [count, 26].forEach((value, i) => tiff.writeUInt32LE(value, 14 + 4 * i));
+  await refuses(t, tiff, "unsupported_format", /more than 16777216 strips/, "");
+});
+
 t.test("pixels that a decoder fills up with a warning alone", async (t) => {
   const noise = Uint8Array.from({ length: 64 * 64 }, (_, i) => (i * 7919) % 251);
   const jpeg = await sharp(noise, raw(64, 64, 1))
@@ -686,6 +698,12 @@ t.test("pixels that a decoder fills up with a warning alone", async (t) => {
   await refuses(t, half, "truncated_image", /ends before/, "an end marker before the end");
   await refuses(t, page(half, 64), "truncated_image", /ends before/, "the same in TIFF");
   await refuses(t, page(jpeg, 80), "corrupt_image", /damaged/, "a JPEG smaller than its strip");
+  // libjpeg tells the first warning alone
+  const stray = (bytes: Buffer) =>
+    Buffer.concat([bytes.subarray(0, 20), Buffer.from([1, 2, 3]), bytes.subarray(20)]);
+  await refuses(t, stray(half), "corrupt_image", /damaged/, "stray bytes before it");
+  const end = Buffer.concat([jpeg.subarray(0, -2), Buffer.from([1, 2, 3, 0xff, 0xd9])]);
+  t.equal((await readImage(end)).frameCount, 1, "stray bytes before the end alone");
   const fax = await sharp(noise, raw(64, 64, 1))
     .toColourspace("b-w")
     .tiff({ compression: "ccittfax4", bitdepth: 1 })
