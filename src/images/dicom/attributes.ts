@@ -28,6 +28,11 @@ const TEXT_VRS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UN UR UT"
 
 /** Values of an attribute that are read at most: as many as an image may have frames. */
 const MOST_VALUES = 1_000_000;
+/**
+ * Of a text in the file's character sets, which are decoded byte by byte. Names and descriptions
+ * cannot be longer than 64 KiB in an explicit data set; in an implicit one nothing bounds them.
+ */
+const MOST_TEXT_BYTES = 1 << 20;
 
 /**
  * How many values a text has: a multi-byte character may hold the code of a backslash, so that it
@@ -463,9 +468,14 @@ export class DataSetAttributes implements Attributes {
     if (element.length === 0) return [];
     const vr = this.#vr(element);
     const raw = this.bytes(element);
+    const hasCharset = CHARSET_VRS.has(vr) || CHARSET_VRS.has(dictionaryVr(element.tag));
+    if (hasCharset && raw.length > MOST_TEXT_BYTES)
+      throw corrupt(
+        `Expected at most ${MOST_TEXT_BYTES} bytes of text in ${describeTag(element.tag)}, found ${raw.length}. Correct the attribute at the source.`,
+        element.tag,
+      );
     if (!SINGLE_VALUE_VRS.has(vr))
       requireFew(element.tag, raw.length > MOST_VALUES ? valuesIn(raw) : 0);
-    const hasCharset = CHARSET_VRS.has(vr) || CHARSET_VRS.has(dictionaryVr(element.tag));
     const decoded = (hasCharset ? this.#context.decode : plainText)(raw, vr);
     if (SINGLE_VALUE_VRS.has(vr)) return [withoutEnd(decoded, PADDING)];
     return decoded.includes("\\") ? decoded.split("\\").map(unpadded) : [unpadded(decoded)];

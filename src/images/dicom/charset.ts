@@ -59,10 +59,16 @@ const ALIASES: ReadonlyMap<string, string> = new Map([
 
 type CharacterSet = "ascii" | "jisx0208" | "jisx0212";
 
+interface Escape {
+  bytes: string;
+  g0?: CharacterSet;
+  g1?: string;
+}
+
 /**
  * Escape sequences (PS3.3 tables C.12-3 and C.12-4), without the ESC: what they put into G0 or G1.
  */
-const ESCAPES: readonly { bytes: string; g0?: CharacterSet; g1?: string }[] = [
+const ESCAPES: readonly Escape[] = [
   { bytes: "$)C", g1: "euc-kr" },
   { bytes: "$)A", g1: "gb18030" },
   { bytes: "$(D", g0: "jisx0212" },
@@ -217,6 +223,15 @@ function eucJp(codes: Uint8Array, set: CharacterSet): string {
   return decoder("euc-jp")(Uint8Array.from(out)) + (codes.length % 2 === 0 ? "" : UNEXPLAINED);
 }
 
+/** The sequence that begins behind an ESC. A text may hold millions of them: nothing is made. */
+function escapeAt(bytes: Uint8Array, at: number): Escape | undefined {
+  return ESCAPES.find((sequence) => {
+    for (let i = 0; i < sequence.bytes.length; i++)
+      if (sequence.bytes.charCodeAt(i) !== bytes[at + i]) return false;
+    return true;
+  });
+}
+
 /**
  * Whether the set of the first value is in force again from here on (PS3.5 section 6.1.2.5.3): at
  * control characters, between values, and between the components of a name. In other texts "^" and
@@ -240,9 +255,7 @@ function decodeExtended(bytes: Uint8Array, initial: string | undefined, vr: stri
   for (let i = 0; i < bytes.length; i++) {
     const byte = bytes[i] ?? 0;
     if (byte === ESC) {
-      const found = ESCAPES.find((e) =>
-        Buffer.from(e.bytes, "latin1").every((byte, j) => bytes[i + 1 + j] === byte),
-      );
+      const found = escapeAt(bytes, i + 1);
       if (found === undefined) continue;
       flush(i);
       g0 = found.g0 ?? g0;

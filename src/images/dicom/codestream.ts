@@ -124,6 +124,9 @@ export function readCodestream(bytes: Uint8Array): CodestreamHeader {
   );
 }
 
+/** Of one frame before its first scan: profiles and previews take some hundreds. */
+const MOST_SEGMENTS = 65_536;
+
 const u16 = (bytes: Uint8Array, at: number) => (bytes[at] ?? 0) * 256 + (bytes[at + 1] ?? 0);
 const u32 = (bytes: Uint8Array, at: number) => u16(bytes, at) * 65536 + u16(bytes, at + 2);
 
@@ -175,7 +178,11 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   let jfif = false;
   let density: CodestreamHeader["density"];
   const sameSampleBits = new Set<number>();
-  for (;;) {
+  for (let segments = 0; ; segments++) {
+    if (segments > MOST_SEGMENTS)
+      throw corrupt(
+        `Expected at most ${MOST_SEGMENTS} marker segments before the first scan of a JPEG frame, found more. The file is damaged.`,
+      );
     // Bytes between the segments are skipped, as libjpeg does; the codec complains of them
     while (
       at < bytes.length &&
@@ -231,9 +238,11 @@ function densityOf(segment: Uint8Array): CodestreamHeader["density"] {
 function codeLengthsOfZero(segment: Uint8Array, found: Set<number>): void {
   for (let at = 0; at + 17 <= segment.length;) {
     let symbol = at + 17;
-    for (let bits = 1; bits <= 16; bits++)
-      for (let i = segment[at + bits] ?? 0; i > 0; i--)
-        if (segment[symbol++] === 0) found.add(bits);
+    for (let bits = 1; bits <= 16; bits++) {
+      const next = symbol + (segment[at + bits] ?? 0);
+      if (segment.subarray(symbol, next).includes(0)) found.add(bits);
+      symbol = next;
+    }
     at = symbol;
   }
 }

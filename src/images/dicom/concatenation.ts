@@ -77,6 +77,9 @@ export function checkConcatenations(
   return [...groupsBy(parts, ({ uid }) => uid).values()].flatMap(checkParts);
 }
 
+/** The largest number of VR US. A file may write them in another VR. */
+const MOST_PARTS = 65_535;
+
 function checkParts(parts: readonly ConcatenationPart[]): Warning[] {
   const totals = [...new Set(parts.flatMap(({ total }) => total ?? []))];
   const [total, ...others] = totals;
@@ -94,6 +97,11 @@ function checkParts(parts: readonly ConcatenationPart[]): Warning[] {
     );
   const numbers = parts.map(({ number = 0 }) => number);
   const most = total ?? Math.max(...numbers);
+  if (most > MOST_PARTS)
+    throw incomplete(
+      `Expected at most ${MOST_PARTS} parts of a concatenation, as their numbers allow (US), found ${most}. Correct InConcatenationTotalNumber and InConcatenationNumber at the source.`,
+      { parts: most },
+    );
   const missing = Array.from({ length: most }, (_, i) => i + 1).filter((n) => !numbers.includes(n));
   const doubled = [...new Set(numbers.filter((n, i) => numbers.indexOf(n) !== i))].sort(
     (a, b) => a - b,

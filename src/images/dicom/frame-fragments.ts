@@ -85,9 +85,18 @@ export interface FrameSource {
   length?: number;
 }
 
+/**
+ * A table of numbers in a file. None is read before their count is known to be that of the frames:
+ * a table of hundreds of megabytes deflates to nearly nothing.
+ */
+export interface OffsetTable {
+  entries: number;
+  at: (index: number) => number;
+}
+
 export interface ExtendedOffsets {
-  offsets: number[];
-  lengths: number[] | undefined;
+  offsets: OffsetTable;
+  lengths: OffsetTable | undefined;
 }
 
 interface Input {
@@ -206,26 +215,28 @@ function framesByTable(input: Input): FrameSource[] | undefined {
   const { encapsulated, frameCount, extended, warnings } = input;
   const table = encapsulated.offsetTable;
   let offsets = extended?.offsets;
-  if (offsets === undefined || offsets.length === 0) {
+  if (offsets === undefined || offsets.entries === 0) {
     if (table.length === 0) return undefined;
     const view = new DataView(table.buffer, table.byteOffset, table.byteLength);
-    offsets = Array.from({ length: table.length >>> 2 }, (_, i) => view.getUint32(i * 4, true));
+    offsets = { entries: table.length >>> 2, at: (i) => view.getUint32(i * 4, true) };
   }
-  if (offsets.length !== frameCount) {
-    warnTable(warnings, `it has ${offsets.length} entries for ${frameCount} frames`);
+  const { entries, at } = offsets;
+  if (entries !== frameCount) {
+    warnTable(warnings, `it has ${entries} entries for ${frameCount} frames`);
     return undefined;
   }
   const positions = new Map(encapsulated.fragments.map((f, i) => [f.relative, i]));
-  const starts = offsets.map((offset) => positions.get(offset) ?? -1);
+  const starts = Array.from({ length: entries }, (_, i) => positions.get(at(i)) ?? -1);
   if (starts[0] !== 0 || starts.some((start, i) => i > 0 && start <= (starts[i - 1] ?? 0))) {
     warnTable(warnings, "its offsets are not the beginnings of fragments in order");
     return undefined;
   }
   const frames: FrameSource[] = group(encapsulated.fragments, starts);
-  extended?.lengths?.forEach((length, i) => {
-    const frame = frames[i];
-    const total = frame?.fragments.reduce((sum, f) => sum + f.length, 0) ?? 0;
-    if (frame !== undefined && length > 0 && length <= total) frame.length = length;
+  const lengths = extended?.lengths;
+  frames.slice(0, lengths?.entries ?? 0).forEach((frame, i) => {
+    const length = lengths?.at(i) ?? 0;
+    const total = frame.fragments.reduce((sum, f) => sum + f.length, 0);
+    if (length > 0 && length <= total) frame.length = length;
   });
   return frames;
 }

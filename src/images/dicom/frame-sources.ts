@@ -14,6 +14,7 @@ import {
   findFrames,
   frameBytes,
   type ExtendedOffsets,
+  type OffsetTable,
   type FrameSource,
 } from "./frame-fragments.js";
 import { ITEM, tagAt } from "./headers.js";
@@ -153,14 +154,12 @@ function checkPlausible(sources: FrameSource[], format: PixelFormat): void {
 }
 
 function extendedOffsets(attributes: DataSetAttributes): ExtendedOffsets | undefined {
-  const read = (keyword: string) => {
+  const read = (keyword: string): OffsetTable | undefined => {
     const element = attributes.element(keyword);
     if (element === undefined) return undefined;
     const bytes = attributes.bytes(element);
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    return Array.from({ length: bytes.length >>> 3 }, (_, i) =>
-      Number(view.getBigUint64(i * 8, true)),
-    );
+    return { entries: bytes.length >>> 3, at: (i) => Number(view.getBigUint64(i * 8, true)) };
   };
   const offsets = read("ExtendedOffsetTable");
   return offsets === undefined

@@ -49,6 +49,20 @@ t.test("values of every kind in every encoding", async (t) => {
   }
 });
 
+t.test("a text that no name or description is as long as is refused", async (t) => {
+  const attributes = imageAttributes({
+    SpecificCharacterSet: "\\ISO 2022 IR 87",
+    PatientID: "\x1b".repeat(2_000_000),
+    StudyDescription: "\x1b$B\x46\x7c\x1b(B".repeat(100_000),
+  });
+  const image = await readImage(dicomFile({ transferSyntax: IMPLICIT, attributes, pixels }));
+  t.throws(() => image.attributes!.string("PatientID"), {
+    code: "corrupt_image",
+    message: /at most 1048576 bytes of text in PatientID.*found 2000000/,
+  });
+  t.equal(image.attributes!.string("StudyDescription"), "日".repeat(100_000));
+});
+
 t.test("US or SS follows Pixel Representation, whatever the VR says", async (t) => {
   for (const [pixelRepresentation, expected] of [
     [0, 63536],

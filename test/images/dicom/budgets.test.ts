@@ -66,6 +66,11 @@ const pixels = element(0x7fe00010, "OW", Buffer.alloc(16, 7));
 const early = (parts: Buffer) => () => dataSet(parts, pixels);
 const late = (parts: Buffer) => () => dataSet(Buffer.alloc(0), Buffer.concat([parts, pixels]));
 
+const encapsulated = (fragment: Buffer) =>
+  dataSet(Buffer.alloc(0), open(0x7fe00010, "OB", Buffer.concat([ITEM, item(fragment)])));
+/** A DHT segment whose counts of codes are the largest, and that ends behind them. */
+const tables = Buffer.concat([Buffer.from([0xff, 0xc4, 0, 19, 0]), Buffer.alloc(16, 255)]);
+
 /** An image whose frames are one pixel each; what all share, and what each has for itself. */
 function frames(count: number, shared: Buffer, own: Buffer): Buffer {
   const groups = [
@@ -113,6 +118,8 @@ const FORMS: Record<string, () => Buffer> = {
   "items in no sequence": early(many(ITEM)),
   "ends of items": early(many(ITEM_END)),
   "one element again and again": early(many(one)),
+  "Huffman tables of a JPEG": () =>
+    encapsulated(Buffer.concat([Buffer.from([0xff, 0xd8]), many(tables)])),
   "frames that repeat what all share": () =>
     frames(4000, transformation(Buffer.alloc(60_000, "HU")), transformation(Buffer.from("HU"))),
 };

@@ -29,6 +29,7 @@ import {
   imageAttributes,
   picture,
   SYNTAXES,
+  Typed,
   type Attributes,
 } from "../../support/dicom.js";
 
@@ -576,6 +577,18 @@ t.test("all parts of a concatenation are one volume", async (t) => {
   const unknown = await readFolder(t, folderOf(t, two));
   t.equal(unknown.frameCount, 4);
   t.match(unknown.warnings, [{ code: "concatenation_total_unknown" }]);
+});
+
+t.test("a concatenation of more parts than can be numbered is refused", async (t) => {
+  const most = new Typed("UL", 4_000_000_000);
+  const untold = { InConcatenationTotalNumber: undefined };
+  for (const files of [
+    [part(1, [0, 2], 0, { InConcatenationTotalNumber: most })],
+    [part(1, [0, 2], 0, untold), part(2, [4], 2, { ...untold, InConcatenationNumber: most })],
+  ]) {
+    const found = await failure(readFolder(t, folderOf(t, files)));
+    t.match(found, { code: "series_invalid", message: /at most 65535 parts.*found 4000000000/ });
+  }
 });
 
 t.test("the parts of a concatenation that is no volume follow each other", async (t) => {
