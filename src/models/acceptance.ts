@@ -41,6 +41,7 @@ import {
   snakeCase,
   stringsOf,
   TECHNICAL,
+  valuesByFrame,
   type Reason,
 } from "./attribute-values.js";
 import { differInMeaning, differInWindow, valueReasons } from "./input-values.js";
@@ -357,11 +358,15 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
 }
 
 /**
- * A tag rule. With `index` it looks at that value only. Without `index`, at least one value must be
- * in the list of `in`, no value in that of `not_in`, and every value within `min` and `max`. For
- * these two, a value that is not a number counts as absent.
+ * A tag rule, which every frame has to obey. With `index` it looks at that value only. Without
+ * `index`, at least one value must be in the list of `in`, no value in that of `not_in`, and every
+ * value within `min` and `max`. For these two, a value that is not a number counts as absent.
  */
 export function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
+  return unique(valuesByFrame(attributes, rule.tag).flatMap((found) => frameReasons(rule, found)));
+}
+
+function frameReasons(rule: TagRule, found: ReturnType<typeof valuesByFrame>[number]): Reason[] {
   const code = `rule_${snakeCase(rule.tag)}`;
   const demand = demandText(rule);
   const refuse = (found: string): Reason[] => [
@@ -371,14 +376,14 @@ export function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
     },
   ];
   const absent = (): Reason[] => (rule.if_absent === "accept" ? [] : refuse("none"));
-  const values = picked(stringsOf(attributes, rule.tag), rule.index);
+  const values = picked(found.strings, rule.index);
   if (values.length === 0) return absent();
   const shown = shownValues(rule.tag, values);
   const listed = (list: readonly string[]) => values.some((value) => list.includes(value));
   if (rule.in !== undefined && !listed(rule.in)) return refuse(shown);
   if (rule.not_in !== undefined && listed(rule.not_in)) return refuse(shown);
   if (rule.min === undefined && rule.max === undefined) return [];
-  const numbers = picked(numbersOf(attributes, rule.tag), rule.index);
+  const numbers = picked(found.numbers, rule.index);
   if (numbers.length === 0) return absent();
   return numbers.every((n) => within(n, rule)) ? [] : refuse(shown);
 }

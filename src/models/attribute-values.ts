@@ -57,18 +57,44 @@ export function dataSets(image: Image): readonly Attributes[] {
 export function stringsOf(attributes: Attributes | undefined, keyword: string): string[] {
   if (keyword === "VolumeBasedCalculationTechnique")
     return attributes === undefined ? [] : calculationTechniques(attributes);
-  return holders(attributes, keyword)
-    .flatMap((holder) => holder.strings(keyword) ?? [])
-    .filter((value) => value !== "");
+  return stringsIn(holders(attributes, keyword), keyword);
 }
+
+const stringsIn = (holding: readonly Attributes[], keyword: string): string[] =>
+  holding.flatMap((holder) => holder.strings(keyword) ?? []).filter((value) => value !== "");
 
 export function numbersOf(attributes: Attributes | undefined, keyword: string): number[] {
   const found = holders(attributes, keyword);
   if (keyword === "PatientAge")
     return found.flatMap((holder) => ageIn("years", holder.string(keyword)) ?? []);
-  return found
+  return numbersIn(found, keyword);
+}
+
+const numbersIn = (holding: readonly Attributes[], keyword: string): number[] =>
+  holding
     .flatMap((holder) => holder.numbers(keyword) ?? [])
     .filter((value) => Number.isFinite(value));
+
+/** The non-empty values of an attribute in a frame, as `stringsOf` and `numbersOf` have them. */
+interface FrameValues {
+  strings: readonly string[];
+  numbers: readonly number[];
+}
+
+/**
+ * The values of an attribute in each frame of an object whose frames differ in it; once for all
+ * frames of any other object. A frame of which nothing is said has none.
+ */
+export function valuesByFrame(attributes: Attributes, keyword: string): FrameValues[] {
+  const frames = isSaidAtTop(attributes, keyword) ? [] : groupsOf(attributes, PER_FRAME);
+  const own = frames.map((frame) => within(frame, keyword));
+  if (own.every((holding) => holding.length === 0))
+    return [{ strings: stringsOf(attributes, keyword), numbers: numbersOf(attributes, keyword) }];
+  const shared = groupsOf(attributes, SHARED).flatMap((group) => within(group, keyword));
+  return own.map((holding) => {
+    const held = holding.length > 0 ? holding : shared;
+    return { strings: stringsIn(held, keyword), numbers: numbersIn(held, keyword) };
+  });
 }
 
 /** The value at the index, as a list that is empty where there is none; all without an index. */
@@ -82,15 +108,24 @@ export function picked<T>(values: readonly T[], index: number | undefined): read
  */
 export function holders(attributes: Attributes | undefined, keyword: string): Attributes[] {
   if (attributes === undefined) return [];
-  if ((attributes.strings(keyword) ?? []).some((value) => value !== "")) return [attributes];
-  const groups = ["SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"];
-  return groups
-    .flatMap((group) => attributes.sequence(group) ?? [])
-    .flatMap((item) =>
-      (ownValue(FUNCTIONAL_GROUPS, keyword) ?? []).flatMap((name) => item.sequence(name) ?? []),
-    )
-    .filter((holder) => holder.has(keyword));
+  if (isSaidAtTop(attributes, keyword)) return [attributes];
+  return [SHARED, PER_FRAME]
+    .flatMap((sequence) => groupsOf(attributes, sequence))
+    .flatMap((item) => within(item, keyword));
 }
+
+const isSaidAtTop = (attributes: Attributes, keyword: string): boolean =>
+  (attributes.strings(keyword) ?? []).some((value) => value !== "");
+
+const SHARED = "SharedFunctionalGroupsSequence";
+const PER_FRAME = "PerFrameFunctionalGroupsSequence";
+const groupsOf = (attributes: Attributes, sequence: string) => attributes.sequence(sequence) ?? [];
+
+/** The functional groups of an item that hold the attribute. */
+const within = (item: Attributes, keyword: string): Attributes[] =>
+  (ownValue(FUNCTIONAL_GROUPS, keyword) ?? [])
+    .flatMap((name) => item.sequence(name) ?? [])
+    .filter((holder) => holder.has(keyword));
 
 /** Days in each unit of an age: a year has twelve months. */
 const DAYS = { D: 1, W: 7, M: 365.25 / 12, Y: 365.25 };

@@ -10,7 +10,7 @@ import { secondsOfDate, secondsOfTime } from "../images/dicom/value-forms.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Attributes, Candidate, Case, Image, Warning } from "../images/image.js";
 import type { Manifest, Role } from "../manifest/manifest.js";
-import { dataSets, numbersOf, picked, stringsOf, type Reason } from "./attribute-values.js";
+import { dataSets, picked, valuesByFrame, type Reason } from "./attribute-values.js";
 import { preferred } from "./prefer.js";
 
 /** A role of a model, and the series or image that has it. */
@@ -114,8 +114,12 @@ function holds(rule: RoleRule, image: Image): boolean {
   return all.length > 0 && all.every((attributes) => obeys(rule, attributes));
 }
 
-function obeys(rule: RoleRule, attributes: Attributes): boolean {
-  const values = picked(stringsOf(attributes, rule.tag), rule.index);
+/** Every frame has to. */
+const obeys = (rule: RoleRule, attributes: Attributes): boolean =>
+  valuesByFrame(attributes, rule.tag).every((found) => frameObeys(rule, found));
+
+function frameObeys(rule: RoleRule, found: ReturnType<typeof valuesByFrame>[number]): boolean {
+  const values = picked(found.strings, rule.index);
   const some = (list: readonly string[]) => values.some((value) => list.includes(value));
   const contains = (list: readonly string[]) =>
     values.some((value) => list.some((text) => value.toLowerCase().includes(text.toLowerCase())));
@@ -125,7 +129,7 @@ function obeys(rule: RoleRule, attributes: Attributes): boolean {
   if (rule.not_contains !== undefined && contains(rule.not_contains)) return false;
   if (rule.min === undefined && rule.max === undefined) return true;
   const { min = -Infinity, max = Infinity } = rule;
-  const numbers = picked(numbersOf(attributes, rule.tag), rule.index);
+  const numbers = picked(found.numbers, rule.index);
   return numbers.length > 0 && numbers.every((number) => number >= min && number <= max);
 }
 

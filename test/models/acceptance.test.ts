@@ -237,6 +237,12 @@ function shared(item: Values): Values {
   return { SharedFunctionalGroupsSequence: [item] };
 }
 
+const perFrame = (...kvps: number[][]): Values => ({
+  PerFrameFunctionalGroupsSequence: kvps.map((all) => ({
+    CTXRayDetailsSequence: all.map((KVP) => ({ KVP })),
+  })),
+});
+
 t.test("tag rules", (t) => {
   const cases: [string, Parameters<typeof withRule>[0], Values, boolean][] = [
     [
@@ -281,6 +287,17 @@ t.test("tag rules", (t) => {
       true,
     ],
     ["shared, refused", { min: 130 }, shared({ CTXRayDetailsSequence: [{ KVP: 120 }] }), false],
+    ["every frame", { max: 130 }, perFrame([120], [130]), true],
+    ["one frame of several", { max: 130 }, perFrame([120], [140]), false],
+    ["at an index, in each frame", { index: 0, max: 130 }, perFrame([120], [140]), false],
+    ["in, one frame of several", { in: ["120"] }, perFrame([120], [140]), false],
+    ["absent in a frame", { in: ["120"] }, perFrame([120], []), false],
+    [
+      "absent in a frame, but shared",
+      { in: ["120"] },
+      { ...shared({ CTXRayDetailsSequence: [{ KVP: 120 }] }), ...perFrame([120], []) },
+      true,
+    ],
   ];
   for (const [what, rule, attributes, accepted] of cases) {
     const expected = accepted
