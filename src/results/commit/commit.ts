@@ -30,7 +30,7 @@ import { deliveryText, readDelivery, type Delivery } from "../receipt/delivery.j
 import { receiptSchema, signedText, type Receipt } from "../receipt/receipt.js";
 import { checkFileName, checkName, receiptName, type ResultFile } from "../receipt/names.js";
 import { publish, recover, rollBack } from "./publish.js";
-import { filesOf, readReceipt, type Existing } from "../receipt/read-receipt.js";
+import { filesOf, LARGEST, readReceipt, type Existing } from "../receipt/read-receipt.js";
 import {
   DELIVERY,
   exists,
@@ -165,7 +165,8 @@ async function makeStaging(target: StagingTarget): Promise<Staging> {
 }
 
 /**
- * The receipt's text, with its MAC. The caller has to list exactly the files that it gives, each
+ * The receipt's text, with its MAC; one that could not be read back is refused before anything is
+ * written (output_invalid). The caller has to list exactly the files that it gives, each
  * with the hash of its bytes.
  */
 async function checked(
@@ -180,7 +181,12 @@ async function checked(
       throw new Error("Expected the receipt to list each result file with its hash");
   }
   if (listed.size !== files.length) throw new Error("The receipt lists a file that was not given");
-  return Buffer.from(await signedText(receiptSchema.parse(receipt), target.name));
+  const text = Buffer.from(await signedText(receiptSchema.parse(receipt), target.name));
+  if (text.length > LARGEST)
+    throw errors.output_invalid(
+      `Expected a receipt of at most ${LARGEST} bytes, found ${text.length}: a finding takes some 300 bytes for each label and frame. Ask for fewer labels, or send the frames in several images.`,
+    );
+  return text;
 }
 
 /**

@@ -13,11 +13,8 @@ import { belongsTo, receiptName } from "./names.js";
 import { receiptSchema, type Receipt } from "./receipt.js";
 import { checkPieces, checkSeal, LONGEST_MAC, type Trust } from "./seal.js";
 
-/**
- * Larger than any receipt that is written. One that is trusted may be so large: this installation
- * wrote it.
- */
-const LARGEST = 256 * 1024 * 1024;
+/** No larger receipt is written. One that is trusted may be so large. */
+export const LARGEST = 256 * 1024 * 1024;
 /**
  * A larger file that is not trusted is not read: its text and its values take ten times as much
  * memory. A finding takes some 300 bytes.

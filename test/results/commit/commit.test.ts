@@ -25,6 +25,7 @@ import { monotonic } from "../../../src/base/monotonic.js";
 import { RadserveError } from "../../../src/base/errors.js";
 import { withName } from "../../../src/results/commit/commit.js";
 import { ifMissing, requireRoom } from "../../../src/files/durable-files.js";
+import { LARGEST } from "../../../src/results/receipt/read-receipt.js";
 import { reusable, sameImage } from "../../../src/results/commit/reuse.js";
 import {
   hash,
@@ -60,6 +61,17 @@ t.test("a result appears whole, and through the path of an open folder too", asy
     t.match(found, { kind: "receipt", receipt: { source: { name: "x.dcm" } } });
   });
   await withName(dir, "y.dcm", {}, async (held) => t.same(await held.existing(), { kind: "none" }));
+});
+
+t.test("a receipt that could not be read back is refused, and what was there stays", async (t) => {
+  const dir = t.testdir();
+  await put(dir, "x", sample("x", "p", { a: "1" }));
+  const before = contents(dir);
+  const large = sample("x", "p", { a: "2" });
+  const warning = { code: "large", message: "a".repeat(LARGEST) };
+  large.receipt = { ...large.receipt, warnings: [warning] };
+  t.equal(await refusal(put(dir, "x", large)), "output_invalid");
+  t.same(contents(dir), before);
 });
 
 t.test(
