@@ -11,10 +11,14 @@ import {
   constants,
   existsSync,
   fstatSync,
+  fsyncSync,
   mkdirSync,
   openSync,
   readlinkSync,
+  renameSync,
+  rmSync,
   unlinkSync,
+  writeFileSync,
   writeSync,
 } from "node:fs";
 import os from "node:os";
@@ -36,6 +40,8 @@ import { openWhose, sealedWhoseSchema, whoseSchema } from "./whose.js";
 
 /** The file that `rebuild` writes. */
 const REBUILT = `rebuilt${LINES}`;
+/** While it is written; no file of lines to who reads them. */
+const PART = `${REBUILT}.part`;
 
 const rowSchema = z.object({
   at: z.string().describe("When it was written, ISO 8601"),
@@ -443,30 +449,39 @@ export async function rebuild(
   };
   await readReceipts(root, found, { unreadable });
   makeFolder(root);
-  const before = new Map<string, ListRow>();
   const { files, bad } = await openLists(root);
   for (const { name, why } of bad) unreadable(path.join(root, name), why);
-  inFolder(root, (at) => {
-    const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
-    // Whoever writes meanwhile finds its file gone, and writes its line again into a new one
-    files.forEach(({ name }) => unlinkSync(at(name)));
-    for (const { fd } of files) {
+  const said = () => {
+    const found = new Map<string, ListRow>();
+    for (const { fd } of files)
       for (const line of linesOf(fd, root)) {
         const row = parsed(line);
-        if (row !== undefined && !before.has(row.receipt)) before.set(row.receipt, row);
+        if (row !== undefined && !found.has(row.receipt)) found.set(row.receipt, row);
       }
-      closeSync(fd);
-    }
-    for (const [receipt, row] of before)
-      if (existsSync(receipt) && (rows.get(receipt)?.at ?? row.at) <= row.at)
-        rows.set(receipt, row);
+    return found;
+  };
+  const before = said();
+  for (const [receipt, row] of before)
+    if (existsSync(receipt) && (rows.get(receipt)?.at ?? row.at) <= row.at) rows.set(receipt, row);
+  inFolder(root, (at) => {
+    const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
     const sorted = [...rows.values()].sort((a, b) => (isLater(a, b) ? 1 : -1));
-    const fd = openSync(at(REBUILT), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+    // The lists of before go when the new one is on the disk: nothing else has what they know
+    rmSync(at(PART), { force: true });
+    const fd = openSync(at(PART), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+    const append = (row: ListRow) =>
+      writeFileSync(fd, lineOf({ ...row, receipt: path.relative(root, row.receipt) }));
     try {
-      for (const row of sorted)
-        writeSync(fd, lineOf({ ...row, receipt: path.relative(root, row.receipt) }));
+      sorted.forEach(append);
+      fsyncSync(fd);
+      renameSync(at(PART), at(REBUILT));
+      // Whoever writes meanwhile finds its file gone, and writes its line again into a new one
+      for (const { name } of files) if (name !== REBUILT) unlinkSync(at(name));
+      for (const [receipt, row] of said())
+        if (before.get(receipt)?.at !== row.at && existsSync(receipt)) append(row);
     } finally {
       closeSync(fd);
+      files.forEach((file) => closeSync(file.fd));
     }
   });
   const added = [...rows.keys()].filter((receipt) => !before.has(receipt)).length;

@@ -53,6 +53,14 @@ t.test("a file that cannot be used hides no other, is told, and keeps nothing op
   t.equal((await list(dir)).results.length, 1);
 });
 
+t.test("a list that cannot be made again stays", async (t) => {
+  const dir = await rootWith(t.testdir());
+  const before = readFileSync(fileOf(dir, "node"), "utf8");
+  mkdirSync(fileOf(dir, "rebuilt"));
+  await t.rejects(rebuild(dir, () => undefined));
+  t.equal(readFileSync(fileOf(dir, "node"), "utf8"), before);
+});
+
 t.test("lines of strangers take linear time, and are left out", async (t) => {
   const dir = await rootWith(t.testdir());
   const repeated = `{"at":"2027-01-01T00:00:00.000Z",${'"receipt":"a",'.repeat(80_000)}x`;
