@@ -5,6 +5,8 @@ import { baseName, bytes, counted, figure, grouped } from "./format.js";
 import { Badge, Card, Copy, Table } from "./parts.js";
 
 type Model = Answer["models"][number];
+/** What a model in shadow found is recorded, not to be shown: nobody sees it who does not ask. */
+export const isShown = ({ shadow }: Model) => shadow !== true;
 type ShownFinding = Model["findings"][number];
 
 /**
@@ -164,7 +166,8 @@ function rowsOf({ name, findings }: Model, part: string): FindingRow[] {
  * Where somebody looks first: at the box or point of the highest score, or else where there is most
  * of the first label that was found; undefined where nothing was.
  */
-export function firstSeen(models: readonly Model[]): Seen | undefined {
+export function firstSeen(all: readonly Model[]): Seen | undefined {
+  const models = all.filter(isShown);
   const regions = models
     .flatMap(({ name, findings }) => findings.map((finding) => ({ model: name, finding })))
     .filter(({ finding: { present, box, point } }) => present && (box ?? point) !== undefined)

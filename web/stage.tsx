@@ -15,7 +15,7 @@ import { Legend, type ShownSegments } from "./legend.js";
 import type { MarkPixels } from "./mark-pixels.js";
 import { Outlines } from "./outlines.js";
 import { Card, FaultNote } from "./parts.js";
-import { valueText } from "./result.js";
+import { isShown, valueText } from "./result.js";
 import {
   Corners,
   Drawn,
@@ -50,9 +50,9 @@ export interface Overlay {
 }
 export const NO_MARKS: Overlay = { model: "", only: undefined, isOff: true };
 
-/** All marks of the first of the models that has some which the stage can draw. */
+/** All marks of the first of the models that are shown which has some that the stage can draw. */
 export function overlayOf(models: readonly Model[]): Overlay | undefined {
-  const model = models.find(isDrawn);
+  const model = models.find((one) => isShown(one) && isDrawn(one));
   return model && { model: model.name, only: undefined, isOff: false };
 }
 

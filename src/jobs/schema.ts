@@ -318,7 +318,7 @@ export const itemSchema = z.object({
     .describe("A finished, valid result lay there and nothing was computed"),
   receipt_path: z.string().optional(),
   outputs: modelResult.shape.outputs,
-  models: z.array(modelResult.pick({ name: true, status: true }).extend({ found })),
+  models: z.array(modelResult.pick({ name: true, status: true, shadow: true }).extend({ found })),
   warnings: answerSchema.shape.warnings,
   deliveries: answerSchema.shape.deliveries,
   error: errorObjectSchema.optional(),

@@ -17,6 +17,7 @@ import { receiptSchema, type ReceiptModel } from "../../src/results/receipt/rece
 import { textWidth } from "../../src/results/picture/text.js";
 import { failure } from "../support/expect.js";
 import { modelsOf } from "../support/real-engine.js";
+import { summaryOf } from "../../src/results/commit/compose.js";
 import { writeReceipt } from "../support/receipts.js";
 import { loadTestModel } from "../support/test-models.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -296,5 +297,6 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
     const answer = await run({}, [shadow]);
     t.match(answer.models, [{ status: "succeeded", shadow: true, outputs: { length: 0 } }]);
     t.ok(answer.models[0]!.measurements.length > 0);
+    t.match(summaryOf(answer).models, [{ shadow: true }], "in what a bulk job keeps, too");
   });
 });

@@ -16,6 +16,7 @@ export function writeDraft(
   graph: ModelDescription,
   outputs: ModelOutput[],
   accepts: Manifest["accepts"] = CT,
+  release?: Manifest["release"],
 ): void {
   const folder = path.join(models, graph.name);
   mkdirSync(folder);
@@ -24,6 +25,7 @@ export function writeDraft(
   const manifest: Manifest = {
     ...ABOUT,
     stage: "draft",
+    ...(release === undefined ? {} : { release }),
     name: graph.name,
     version: "1.0.0",
     accepts,

@@ -225,7 +225,18 @@ function segmentIn(item: Attributes): ShownSegment {
   };
 }
 
-/** The frame, from 1, on which a label has the most pixels: the first of equals. */
+/**
+ * The least value of a pixel that counts as belonging to a segment. In a fractional segmentation a
+ * network gives nearly every pixel some thousandths: there it is one half.
+ */
+const leastOf = ({ format: { bitsStored } }: Image): number =>
+  bitsStored === 1 ? 1 : Math.ceil(MOST_OF_FRACTION / 2);
+const MOST_OF_FRACTION = 255;
+
+/**
+ * The frame, from 1, on which a label has the most pixels, or else the highest values: the first of
+ * equals.
+ */
 async function fullest(
   { image, segments, byPlace, isLabelMap }: SegmentationObject,
   source: Receipt["source"],
@@ -234,14 +245,18 @@ async function fullest(
   const numbers = new Set(segments.flatMap((one) => (one.label === wanted ? one.number : [])));
   if (numbers.size === 0)
     throw errors.bad_request("Expected a label of the model's segmentation; it has no such.");
-  let best = { frame: 1, pixels: 0 };
+  const least = leastOf(image);
+  let best = { frame: 1, pixels: 0, sum: 0 };
   for (let frame = 1; frame <= source.frames; frame++) {
-    let pixels = 0;
+    let [pixels, sum] = [0, 0];
     for (const { frame: at, segment } of byPlace.get(placeIn(source, frame)) ?? [])
       if (isLabelMap || numbers.has(segment ?? 0))
-        for (const value of await image.frame(at))
-          if (isLabelMap ? numbers.has(value) : value > 0) pixels++;
-    if (pixels > best.pixels) best = { frame, pixels };
+        for (const value of await image.frame(at)) {
+          if (isLabelMap ? numbers.has(value) : value >= least) pixels++;
+          if (!isLabelMap) sum += value;
+        }
+    if (pixels > best.pixels || (pixels === best.pixels && sum > best.sum))
+      best = { frame, pixels, sum };
   }
   return best.frame;
 }
@@ -290,13 +305,14 @@ async function draw(
       },
     ]),
   );
-  const most = image.format.bitsStored === 1 ? 1 : 255;
+  const most = image.format.bitsStored === 1 ? 1 : MOST_OF_FRACTION;
+  const least = leastOf(image);
   for (const { segment, values } of layers) {
     const ofLayer = isLabelMap ? undefined : byNumber.get(segment ?? 0);
     eachMarked(values, (at, value) => {
       const one = isLabelMap ? byNumber.get(value) : ofLayer;
       if (one === undefined) return;
-      one.pixels += 1;
+      if (isLabelMap || value >= least) one.pixels += 1;
       const alpha = isLabelMap ? 255 : Math.round((255 * value) / most);
       // Where segments overlap the stronger is shown
       if (!one.isDrawn || alpha <= (rgba[4 * at + 3] ?? 0)) return;
@@ -304,7 +320,6 @@ async function draw(
     });
   }
   const pixelsOf = (number: number) => byNumber.get(number)?.pixels ?? 0;
-  const isEmpty = [...byNumber.values()].every(({ isDrawn, pixels }) => !isDrawn || pixels === 0);
   return {
     rows,
     columns,
@@ -314,11 +329,14 @@ async function draw(
       pixels: all.reduce((sum, one) => sum + pixelsOf(one.number), 0),
       colour: `#${colour.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`,
     })),
-    png: isEmpty
+    png: isEmpty(rgba)
       ? null
       : (await packed(Buffer.from(rgba.buffer), columns, rows)).toString("base64"),
   };
 }
+
+const isEmpty = (rgba: Uint8Array): boolean =>
+  new BigUint64Array(rgba.buffer, 0, rgba.length >> 3).every((pixels) => pixels === 0n);
 
 /**
  * For each label its first segment and all its segments: each phase has one, with frames of its

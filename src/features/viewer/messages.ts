@@ -155,7 +155,12 @@ const segment = z.strictObject({
   number: z.int().min(1),
   label: z.string(),
   colour: z.string().regex(/^#[0-9a-f]{6}$/),
-  pixels: z.int().min(0).describe("Pixels of the frame that belong to the segment"),
+  pixels: z
+    .int()
+    .min(0)
+    .describe(
+      "Pixels of the frame that belong to the segment; of a fractional one those of at least one half",
+    ),
 });
 
 export const marksSchema = z.strictObject({

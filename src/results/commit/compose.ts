@@ -220,7 +220,12 @@ export interface Summary {
   outputs: OutputFile[];
   /** Absent in summaries that earlier versions stored, as `found` is. */
   warnings?: Answer["warnings"];
-  models: { name: string; status: "succeeded" | "failed" | "not_accepted"; found?: string[] }[];
+  models: {
+    name: string;
+    status: "succeeded" | "failed" | "not_accepted";
+    shadow?: true | undefined;
+    found?: string[];
+  }[];
 }
 
 /**
@@ -239,9 +244,10 @@ export function summaryOf(answer: Answer): Summary {
       outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
     ),
     warnings: answer.warnings,
-    models: answer.models.map(({ name, status, findings }) => ({
+    models: answer.models.map(({ name, status, shadow, findings }) => ({
       name,
       status,
+      shadow,
       found: foundIn(findings),
     })),
   };

@@ -27,6 +27,13 @@ const points = constant(
   [3, 3],
   [22, 20, 0.93, 10, 20, 0.88, 16, 12, 0.31],
 );
+const pointOutput: ModelOutput = {
+  kind: "keypoints",
+  tensor: "points",
+  activation: "none",
+  table: { columns: ["x", "y", "score"], normalised: false, counted_from: "edges" },
+  labels: LANDMARKS.map((label) => ({ label, threshold: 0.5 })),
+};
 
 /**
  * Three grades that exclude each other, an age by bins, and one score over all slices; all follow
@@ -104,15 +111,8 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
     ];
     Object.assign(manifest.outputs[0]!, { measurements, bin_width: 25 });
   });
-  writeDraft(models, points, [
-    {
-      kind: "keypoints",
-      tensor: "points",
-      activation: "none",
-      table: { columns: ["x", "y", "score"], normalised: false, counted_from: "edges" },
-      labels: LANDMARKS.map((label) => ({ label, threshold: 0.5 })),
-    },
-  ]);
+  writeDraft(models, points, [pointOutput]);
+  writeDraft(models, { ...points, name: "hidden" }, [pointOutput], undefined, "shadow");
   writeDraft(models, classes, classOutputs);
   const server = await startServer(place);
   t.teardown(() => server.stop());
@@ -124,7 +124,7 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
     await page.getByRole("link", { name: "Send", exact: true }).click();
     await page.getByLabel("Image, or folder of one series").fill(input);
     await page.getByLabel("Folder for the results").fill(path.join(place.output, model));
-    for (const name of ["measured", "points", "classes"])
+    for (const name of ["measured", "points", "classes", "hidden"])
       await page.getByLabel(name, { exact: true }).setChecked(name === model);
     await page.getByLabel(/^Treat each series of a folder as one item/).setChecked(grouped);
     await page.getByRole("button", { name: "Send the image" }).click();
@@ -143,6 +143,14 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
     t.match(await textOf("Findings of points"), /femoral head, left\s+Yes\s+0\.930/i);
     t.equal(await page.locator(".stage-labels span").count(), 2, "those above their thresholds");
     await look(t, page, "points");
+  });
+
+  await t.test("what a model in shadow found is drawn when it is asked for", async (t) => {
+    await send(image, "hidden");
+    const overlay = page.getByLabel(/^Overlay/);
+    t.equal(await overlay.inputValue(), "");
+    await overlay.selectOption("hidden");
+    await page.locator(".stage-labels span").nth(1).waitFor();
   });
 
   await t.test("measurements of segments", async (t) => {

@@ -228,6 +228,18 @@ t.test("masks that are drawn by probabilities", { skip: needs(ADDON, CHROMIUM) }
     }
   });
 
+  await t.test("pixels of at least one half are counted", async (t) => {
+    const labels = await page.getByRole("list", { name: "Labels" }).innerText();
+    const counts = [...labels.matchAll(/([\d,]+) pixels/g)].map(([, all]) =>
+      Number(all?.replaceAll(",", "")),
+    );
+    t.equal(counts.length, 2);
+    t.equal(
+      counts.reduce((sum, count) => sum + count, 0),
+      128 * 128,
+    );
+  });
+
   await t.test("no black line lies within a label", async (t) => {
     const labels = page.getByRole("list", { name: "Labels" });
     const come = page.waitForResponse((response) => response.url().includes("only="));
