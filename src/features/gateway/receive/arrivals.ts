@@ -168,8 +168,10 @@ export class Arrivals {
     const isKnown = this.#waits(place) !== undefined;
     const one = this.#enter(place);
     one.arrivals += 1;
+    // A wait that is over counts no longer: its limit would make a job of whichever part came first
+    if (one.last + this.#longest(peer) <= monotonic()) one.since = monotonic();
+    this.#release(one);
     one.last = monotonic();
-    one.held = undefined;
     this.#unmade.delete(keyOfPlace(place));
     if (isKnown && kept.fresh && one.known !== undefined) one.known += 1;
     this.#askAt(this.#studyOf(place), this.#quiet(peer));
@@ -183,7 +185,7 @@ export class Arrivals {
     const known = this.#waits(place);
     if (known !== undefined) {
       known.arrivals += 1;
-      known.held = undefined;
+      this.#release(known);
       this.#await(place);
       return;
     }
@@ -244,6 +246,12 @@ export class Arrivals {
     return made;
   }
 
+  /** Something may become of it again: where nothing could, its wait begins anew. */
+  #release(one: WaitingSeries): void {
+    if (one.held !== undefined) one.since = monotonic();
+    one.held = undefined;
+  }
+
   #await(place: SeriesPlace): void {
     this.#enter(place);
     this.#askAt(this.#studyOf(place), this.#quiet(place.peer));
@@ -255,6 +263,16 @@ export class Arrivals {
       from?.includes(peer) === false ? [] : quiet,
     );
     return 1000 * Math.min(...(quiets.length === 0 ? [60] : quiets));
+  }
+
+  /** Milliseconds without an object after which no rule waits for another one. */
+  #longest(peer: string): number {
+    const waits = this.#reader.rules.rules.flatMap((rule) =>
+      rule.from?.includes(peer) === false
+        ? []
+        : [rule.quiet * 1000, pauseOf(rule), rule.resend * 1000],
+    );
+    return Math.max(this.#quiet(peer), ...waits);
   }
 
   /** Asks a study in so many milliseconds, unless it is asked before. */

@@ -222,6 +222,22 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
   return { ...parts, ...ways, made, unmade, close };
 }
 
+/** @returns moves the clock for waits on by so many hours; what waits by a timer waits as before */
+function hoursPass(t: Test): (hours: number) => void {
+  const { hrtime } = process;
+  let passed = 0;
+  const moved = (time?: [number, number]): [number, number] => {
+    const [seconds, rest] = hrtime(time);
+    return [seconds + passed * 3600, rest];
+  };
+  t.intercept(process, "hrtime", {
+    value: Object.assign(moved, { bigint: () => hrtime.bigint() }),
+  });
+  return (hours) => {
+    passed += hours;
+  };
+}
+
 const inSeries = (series: string, z: number, more: Record<string, string> = {}) =>
   object(z, { SeriesInstanceUID: series, SOPInstanceUID: `${series}.${z}`, ...more });
 
@@ -517,6 +533,47 @@ await t.test("a rule may require that a series has come whole", async (t) => {
   await send([object(1), object(2)]);
   await made(1);
   t.match(jobs, [{ files: 2, note: undefined }]);
+});
+
+await t.test("a held series that comes again is no job before all of it has come", async (t) => {
+  const { sendPart, send, together, jobs, made, unmade } = await opened(t, {
+    rules: [{ require: "whole" }],
+  });
+  const passes = hoursPass(t);
+  await sendPart([object(1)]);
+  await unmade(1);
+  passes(2);
+  await together(async () => {
+    await send([object(1)]);
+    // As the first of them is a job, the series was looked at again
+    for (const [n, study] of ["1.2.4", "1.2.5"].entries()) {
+      const later = inSeries(`1.2.9.${n}`, 1, { StudyInstanceUID: study });
+      await send([later], undefined, "PACS");
+      await until(`${n + 1} later series are jobs`, () => jobs.some((job) => job.study === study));
+    }
+    await send([object(2)]);
+  });
+  await made(3);
+  t.match(
+    jobs.filter(({ study }) => study === STUDY),
+    [{ files: 2, note: undefined }],
+  );
+});
+
+await t.test("a series that comes again after a long rest waits anew", async (t) => {
+  const { send, together, hold, jobs, made } = await opened(t, { rules: [{}] });
+  const passes = hoursPass(t);
+  const reading = hold(`${instanceAt(1)}.dcm`);
+  await send([object(1)]);
+  await until("it is asked about", () => reading.isReached);
+  passes(2);
+  await together(async () => {
+    await send([object(2)]);
+    reading.open();
+    await send([object(3)]);
+  });
+  await made(1);
+  t.match(jobs, [{ files: 3, note: undefined }]);
 });
 
 await t.test("what comes first decides nothing, and a restart neither", async (t) => {
