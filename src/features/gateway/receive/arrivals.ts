@@ -19,7 +19,7 @@ import type { RunningClock } from "../../../files/running-clock.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import { gatewayRetry } from "../retry.js";
 import { makesJobs, pauseOf, type Rule } from "../rule-settings.js";
-import { SeriesReader, type Looked } from "./looked.js";
+import { SeriesReader, type KnownFacts, type Looked } from "./looked.js";
 import { Marks, type MarkedJob, type SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
 import { isStudyFolder, studyOf } from "./patients.js";
@@ -32,7 +32,7 @@ import {
 } from "./received-jobs.js";
 import type { Received, ReceivedDetails } from "./received.js";
 import { Removal, REMOVING, type RemovalOptions } from "./removal.js";
-import { imagesIn, type ObjectFacts, type RuleBook } from "./rules.js";
+import { imagesIn, type RuleBook } from "./rules.js";
 import { isPeerFolder } from "./spool-folders.js";
 import { isUid, keyOfPlace, type KeptObject, type SeriesPlace } from "./spool.js";
 
@@ -60,8 +60,8 @@ interface WaitingSeries {
   /** Since when, and when the last object came (ms of `monotonic`). */
   since: number;
   last: number;
-  /** What is known of its objects, by their names. */
-  facts: Map<string, ObjectFacts>;
+  /** Others after the rules have changed. */
+  facts: KnownFacts;
   /** Complete, but nothing can become of it as it is. */
   held: { why: Unmade; rule: string } | undefined;
 }
@@ -100,6 +100,8 @@ interface AskedSeries {
   looked: Looked;
   /** Of before it was looked at; undefined where it came only then. */
   arrivals: number | undefined;
+  /** By which it was asked about. */
+  facts: KnownFacts;
   /** Undefined where it is not quiet yet. */
   taking: readonly Rule[] | undefined;
 }
@@ -156,7 +158,7 @@ export class Arrivals {
     if (rules.version === this.#reader.rules.version) return;
     this.#reader.rules = rules;
     for (const study of this.#studies.values()) {
-      for (const one of study.series.values()) one.facts.clear();
+      for (const one of study.series.values()) one.facts = this.#reader.unknown();
       this.#askAt(study, 0);
     }
     void this.look();
@@ -208,6 +210,10 @@ export class Arrivals {
     return this.#studies.get(`${peer}/${study}`)?.series.get(series);
   }
 
+  #factsAt(place: SeriesPlace): KnownFacts {
+    return this.#waits(place)?.facts ?? this.#reader.unknown();
+  }
+
   #studyOf({ peer, study }: Pick<SeriesPlace, "peer" | "study">): WaitingStudy {
     const key = `${peer}/${study}`;
     const known = this.#studies.get(key);
@@ -238,7 +244,7 @@ export class Arrivals {
       arrivals: 0,
       since: now,
       last: now,
-      facts: new Map(),
+      facts: this.#reader.unknown(),
       held: undefined,
     };
     series.set(place.series, made);
@@ -342,9 +348,12 @@ export class Arrivals {
     const made: Completed[] = [];
     const faults: RadserveError[] = [];
     const { asked, next: quietAt } = await this.#quietSeries(study, forced);
+    // Other rules were read meanwhile: nothing is to be made, or removed, by those of before
+    if (asked.some(({ facts }) => facts.rules !== this.#reader.rules))
+      return this.#ask(study, forced);
     let next = quietAt;
     for (const one of asked.filter(({ taking }) => taking?.length === 0)) {
-      const facts = await this.#reader.factsOf(one.looked, one.one.facts);
+      const facts = await this.#reader.factsOf(one.looked, one.facts);
       const why = imagesIn(facts) === 0 ? "no_images" : "no_rule";
       await this.#settle(study, one, [], why);
       made.push(notMade(one.looked, why, null));
@@ -366,7 +375,7 @@ export class Arrivals {
           ? await this.#jobs.make(
               study,
               rule,
-              taken.map(({ one, looked }) => ({ looked, facts: one.facts })),
+              taken.map(({ looked, facts }) => ({ looked, facts })),
             )
           : await this.#discardAll(study, rule, taken);
         made.push(...done.made);
@@ -412,17 +421,16 @@ export class Arrivals {
       const quietAt = Math.min(one.last + quiet, this.#mostOf(one, quiet));
       const isQuiet = forced.has(one.place.series) || quietAt <= monotonic();
       if (!isQuiet) next = Math.min(next, quietAt);
-      const taking = isQuiet
-        ? this.#reader.rules.taking(await this.#reader.factsOf(looked, one.facts))
-        : undefined;
-      asked.push({ one, looked, arrivals: before.get(one), taking });
+      const { facts } = one;
+      const taking = isQuiet ? await this.#reader.taking(looked, facts) : undefined;
+      asked.push({ one, looked, arrivals: before.get(one), facts, taking });
     }
     return { asked, next };
   }
 
   /** @param isOpen more is to become of it */
   async #conclude(study: WaitingStudy, asked: AskedSeries, isOpen: boolean): Promise<void> {
-    const { one, looked, taking = [] } = asked;
+    const { one, looked, facts, taking = [] } = asked;
     if (taking.length === 0 || study.series.get(one.place.series) !== one) return;
     const jobs = looked.mark?.jobs ?? [];
     if (!isOpen) {
@@ -431,8 +439,8 @@ export class Arrivals {
     }
     if (one.held === undefined) return;
     const { why } = one.held;
-    await this.#mark(one, looked, { objects: "", jobs, unmade: why });
-    await this.#tellUnmade(one, looked, why);
+    await this.#mark(facts, looked, { objects: "", jobs, unmade: why });
+    await this.#tellUnmade(asked, why);
   }
 
   async #discardAll(
@@ -485,23 +493,26 @@ export class Arrivals {
   /** What was to become of a series has become of it. */
   async #settle(
     study: WaitingStudy,
-    { one, looked, arrivals }: AskedSeries,
+    asked: AskedSeries,
     jobs: readonly MarkedJob[],
     unmade: Unmade | undefined,
   ): Promise<void> {
+    const { one, looked, facts, arrivals } = asked;
     const { place, names, objects, notes } = looked;
-    await this.#mark(one, looked, { objects, jobs, unmade });
+    await this.#mark(facts, looked, { objects, jobs, unmade });
     // What came meanwhile is on its way to another job
     one.since = monotonic();
     if (one.arrivals !== arrivals) return;
+    // The rules that were read meanwhile are asked next
+    if (unmade !== undefined && facts.rules !== this.#reader.rules) return;
     this.#forget(study, one);
-    if (unmade !== undefined) await this.#tellUnmade(one, looked, unmade);
+    if (unmade !== undefined) await this.#tellUnmade(asked, unmade);
     await this.options.reception.settled(place, names, notes);
   }
 
   /** Writes down what became of a series, unless it stands there. */
   async #mark(
-    one: WaitingSeries,
+    facts: KnownFacts,
     looked: Looked,
     {
       objects,
@@ -510,14 +521,14 @@ export class Arrivals {
     }: Pick<SeriesMark, "objects" | "unmade"> & { jobs: readonly MarkedJob[] },
   ): Promise<void> {
     const { place, names, mark } = looked;
+    const { version } = facts.rules;
     const isSame = mark?.objects === objects && mark.unmade === unmade;
-    if (isSame && mark.rules === this.#reader.rules.version && mark.jobs.length === jobs.length)
-      return;
-    const classes = unmade === undefined ? undefined : await this.#classesOf(one, looked);
+    if (isSame && mark.rules === version && mark.jobs.length === jobs.length) return;
+    const classes = unmade === undefined ? undefined : await this.#classesOf(facts, looked);
     looked.mark = {
       objects,
       count: names.length,
-      rules: this.#reader.rules.version,
+      rules: version,
       at: isSame ? mark.at : Date.now(),
       jobs: [...jobs],
       ...(unmade === undefined ? {} : { unmade, classes }),
@@ -525,18 +536,18 @@ export class Arrivals {
     await this.#marks.write(place, looked.mark);
   }
 
-  async #classesOf(one: WaitingSeries, looked: Looked): Promise<Record<string, number>> {
+  async #classesOf(facts: KnownFacts, looked: Looked): Promise<Record<string, number>> {
     const counts: Record<string, number> = {};
-    for (const { sopClassUid } of (await this.#reader.factsOf(looked, one.facts)).objects)
+    for (const { sopClassUid } of (await this.#reader.factsOf(looked, facts)).objects)
       counts[sopClassUid] = (counts[sopClassUid] ?? 0) + 1;
     return counts;
   }
 
   /** It is kept, and listed; the log says so once. */
-  async #tellUnmade(one: WaitingSeries, looked: Looked, why: Unmade): Promise<void> {
+  async #tellUnmade({ one, looked, facts }: AskedSeries, why: Unmade): Promise<void> {
     const key = keyOfPlace(looked.place);
     const isNew = this.#unmade.get(key)?.why !== why;
-    const classes = looked.mark?.classes ?? (await this.#classesOf(one, looked));
+    const classes = looked.mark?.classes ?? (await this.#classesOf(facts, looked));
     this.#unmade.set(key, { place: looked.place, why, classes });
     if (!isNew) return;
     const { peer } = looked.place;
@@ -572,9 +583,7 @@ export class Arrivals {
       const notes = await this.options.reception.notesOf(place.peer, place.study);
       const looked = await this.#reader.looked(place, notes);
       if (looked.names.length === 0) continue;
-      const taking = this.#reader.rules.taking(
-        await this.#reader.factsOf(looked, this.#waits(place)?.facts),
-      );
+      const taking = await this.#reader.taking(looked, this.#factsAt(place));
       let isReached = true;
       for (const rule of taking.length === 0 ? [undefined] : taking)
         isReached &&= await reaches(place, rule);
@@ -639,8 +648,9 @@ export class Arrivals {
     if (seen === undefined) return undefined;
     const notes = await this.options.reception.notesOf(place.peer, place.study);
     const looked = await this.#reader.looked(place, notes);
-    const facts = await this.#reader.factsOf(looked, this.#waits(place)?.facts);
-    const rules = this.#reader.rules.verdicts(facts).map(({ rule, why, asked }) => ({
+    const known = this.#factsAt(place);
+    const facts = await this.#reader.factsOf(looked, known);
+    const rules = known.rules.verdicts(facts).map(({ rule, why, asked }) => ({
       rule: rule.name,
       takes: why.length === 0,
       asked,

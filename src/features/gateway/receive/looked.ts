@@ -3,6 +3,7 @@ import path from "node:path";
 import { groupsBy, groupsOf } from "../../../base/groups.js";
 import { sha256 } from "../../../files/durable-files.js";
 import type { Interruption } from "../../../inference/reception-note.js";
+import type { Rule } from "../rule-settings.js";
 import type { Marks, SeriesMark } from "./marks.js";
 import { isStudyFolder, studyOf } from "./patients.js";
 import type { Reception, SeriesReception } from "./reception.js";
@@ -30,12 +31,19 @@ export interface Looked {
   mark: SeriesMark | undefined;
 }
 
+/** What is known of a series' objects. Facts are by the rules of one book, and judged by it. */
+export interface KnownFacts {
+  rules: RuleBook;
+  /** By the names of the objects. */
+  objects: Map<string, ObjectFacts>;
+}
+
 const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
 
 export const isInterrupted = ({ lost, broken }: SeriesReception): boolean => lost + broken > 0;
 
 export class SeriesReader {
-  /** @param rules by which objects are read */
+  /** @param rules by which objects are read; others after a reload */
   constructor(
     private readonly folder: string,
     private readonly reception: Reception,
@@ -78,10 +86,15 @@ export class SeriesReader {
     return { place, names, again, notes, reception, interruption, how, objects, mark };
   }
 
+  /** Of a series that nothing is known of, by the rules of one book. */
+  unknown(rules = this.rules): KnownFacts {
+    return { rules, objects: new Map() };
+  }
+
   /** The facts of a series, of which most are known from when it was asked before. */
   async factsOf(
     { place, names, again, reception }: Looked,
-    known = new Map<string, ObjectFacts>(),
+    { rules, objects: known }: KnownFacts,
   ): Promise<SeriesFacts> {
     const { peer } = place;
     // One that took another's place is another one
@@ -92,11 +105,16 @@ export class SeriesReader {
     for (const some of groupsOf(unknown, READ_AT_ONCE))
       await Promise.all(
         some.map(async (name) => {
-          known.set(keyOf(name), await this.rules.read(this.fileOf(place, name)));
+          known.set(keyOf(name), await rules.read(this.fileOf(place, name)));
         }),
       );
     const objects = names.flatMap((name) => known.get(keyOf(name)) ?? []);
     return { peer, titles: reception.titles, objects };
+  }
+
+  /** The rules that take a series, of the book that its facts are by. */
+  async taking(looked: Looked, known: KnownFacts): Promise<Rule[]> {
+    return known.rules.taking(await this.factsOf(looked, known));
   }
 
   /**

@@ -9,12 +9,12 @@ import { replaceFile } from "../../../files/new-file.js";
 import type { ReceptionNote } from "../../../inference/reception-note.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import type { JobRule, Rule } from "../rule-settings.js";
-import { isInterrupted, type Looked, type SeriesReader } from "./looked.js";
+import { isInterrupted, type KnownFacts, type Looked, type SeriesReader } from "./looked.js";
 import type { Marks, SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
 import { studyOf } from "./patients.js";
 import type { Reception } from "./reception.js";
-import { imagesIn, missingSeries, type ObjectFacts, type SeriesFacts } from "./rules.js";
+import { imagesIn, missingSeries, type RuleBook, type SeriesFacts } from "./rules.js";
 import { namesIn, removeFile } from "./spool-folders.js";
 import { SameSeries } from "./same-series.js";
 import { isUid, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
@@ -57,8 +57,7 @@ export interface JobsOptions {
 /** A series that a rule takes. */
 interface TakenSeries {
   looked: Looked;
-  /** What is known of its objects. */
-  facts: Map<string, ObjectFacts>;
+  facts: KnownFacts;
 }
 
 const NO_MARK: SeriesMark = { objects: "", count: 0, rules: "", at: 0, jobs: [] };
@@ -109,14 +108,17 @@ export class ReceivedJobs {
     taken: readonly TakenSeries[],
   ): Promise<{ made: Completed[]; held: Unmade | undefined }> {
     const own = taken.map(({ looked }) => looked);
-    const others = isOfStudy(rule) ? await this.#othersOf(study, rule, own) : [];
+    const { reader } = this.options;
+    // The rule is of this book: another one may have been read meanwhile
+    const rules = taken[0]?.facts.rules ?? reader.rules;
+    const others = isOfStudy(rule) ? await this.#othersOf(study, rule, own, rules) : [];
     // In one order, whichever came first here: the key of the job has to be the same on all nodes
     const all = [...own, ...others].sort((a, b) => (a.place.series < b.place.series ? -1 : 1));
     const facts = new Map<Looked, SeriesFacts>();
     const isAsked = rule.series === "largest" || rule.require_series !== undefined;
     for (const looked of isAsked ? all : []) {
       const known = taken.find((asked) => asked.looked === looked)?.facts;
-      facts.set(looked, await this.options.reader.factsOf(looked, known));
+      facts.set(looked, await reader.factsOf(looked, known ?? reader.unknown(rules)));
     }
     const chosen = rule.series === "largest" ? largestOf(all, facts) : all;
     const missing = missingSeries(
@@ -153,22 +155,21 @@ export class ReceivedJobs {
     { peer, study }: Pick<SeriesPlace, "peer" | "study">,
     rule: JobRule,
     own: readonly Looked[],
+    rules: RuleBook,
   ): Promise<Looked[]> {
+    const { reader } = this.options;
     const notes = await this.options.reception.notesOf(peer, study);
     const found: Looked[] = [];
     for (const series of await namesIn(this.#path("series", peer, study))) {
       if (!isUid(series) || own.some(({ place }) => place.series === series)) continue;
-      const looked = await this.options.reader.looked({ peer, study, series }, notes);
+      const looked = await reader.looked({ peer, study, series }, notes);
       const { names, mark } = looked;
       if (names.length === 0) continue;
       const wasTaken = mark?.jobs.some((job) => job.rule === rule.name) === true;
       const mayBe = mark?.unmade === "not_largest";
       if (
         wasTaken ||
-        (mayBe &&
-          this.options.reader.rules
-            .taking(await this.options.reader.factsOf(looked))
-            .includes(rule))
+        (mayBe && (await reader.taking(looked, reader.unknown(rules))).includes(rule))
       )
         found.push(looked);
     }

@@ -90,19 +90,23 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
     (place) => arrivals.interrupted(place),
     (place) => arrivals.closed(place),
   );
-  const book = new RuleBook(
-    rules.map((one, i) => {
-      const { pause, ...given } = one;
-      const folders = "discard" in one ? {} : { output_folder: "/out" };
-      const parsed = ruleSchema.parse({ name: `rule${i}`, ...folders, ...given });
-      return { ...parsed, quiet: QUIET, resend: 2 * QUIET, pause };
-    }),
-  );
-  const read = book.read.bind(book);
-  book.read = async (file) => {
-    await gates.get(path.basename(file))?.pass();
-    return read(file);
+  const bookOf = (given: Options["rules"]) => {
+    const made = new RuleBook(
+      given.map((one, i) => {
+        const { pause, ...others } = one;
+        const folders = "discard" in one ? {} : { output_folder: "/out" };
+        const parsed = ruleSchema.parse({ name: `rule${i}`, ...folders, ...others });
+        return { ...parsed, quiet: QUIET, resend: 2 * QUIET, pause };
+      }),
+    );
+    const read = made.read.bind(made);
+    made.read = async (file) => {
+      await gates.get(path.basename(file))?.pass();
+      return read(file);
+    };
+    return made;
   };
+  const book = bookOf(rules);
   const removed: number[] = [];
   const arrivals = new Arrivals({
     folder,
@@ -217,7 +221,8 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
       const { unmade: all, waiting } = arrivals.figures;
       return waiting === 0 && all.length >= count && all.map(({ why }) => why);
     });
-  const ways = { called, send, sendPart, together };
+  const reload = (next: Options["rules"]) => arrivals.reload(bookOf(next), keep);
+  const ways = { called, send, sendPart, together, reload };
   const parts = { folder, arrivals, reception, jobs, failed, removed, hold };
   return { ...parts, ...ways, made, unmade, close };
 }
@@ -575,6 +580,25 @@ await t.test("a series that comes again after a long rest waits anew", async (t)
   await made(1);
   t.match(jobs, [{ files: 3, note: undefined }]);
 });
+
+await t.test(
+  "rules that are read while a series is asked about judge it by themselves",
+  async (t) => {
+    const { sendPart, reload, hold, jobs, removed } = await opened(t, {
+      rules: [{ require: "whole" }],
+    });
+    const reading = hold(`${instanceAt(1)}.dcm`);
+    await sendPart([object(1)]);
+    await until("it is asked about", () => reading.isReached);
+    const when = [{ tag: "Modality", in: ["MR"], if_absent: "refuse" }];
+    // Where the rule was that takes it stands one that would remove it
+    reload([{ discard: true, when }, {}]);
+    reading.open();
+    await until("something becomes of it", () => jobs.length + removed.length > 0);
+    t.same(removed, []);
+    t.match(jobs, [{ study: STUDY, files: 1 }]);
+  },
+);
 
 await t.test("what comes first decides nothing, and a restart neither", async (t) => {
   const axial = { tag: "ImageType", index: 2, in: ["AXIAL"], if_absent: "refuse" };
