@@ -5,6 +5,7 @@ import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { errno } from "../base/errno.js";
 import { ConfigError, PassingFault } from "../base/errors.js";
 import * as disk from "./disk.js";
+import { ifMissing } from "./durable-files.js";
 
 /**
  * A folder that a token narrows a root of the server to. It need not exist yet; what is made for it
@@ -138,6 +139,19 @@ export function isUnmounted(realPath: string, dev: number): boolean {
 /** The same of what lies at the path now. @throws errors of the system */
 export const isUnmountedNow = async (realPath: string): Promise<boolean> =>
   isUnmounted(realPath, (await disk.stat(realPath)).dev);
+
+/**
+ * Whether a folder, or the nearest one above it that is there, lies on another disk than its root:
+ * a share that is mounted below a root is on another one, and its bare mount point is not.
+ * @throws errors of the system
+ */
+export async function isApart(realPath: string, root: string): Promise<boolean> {
+  for (let at = realPath; at !== root && isInside(at, [root]); at = path.dirname(at)) {
+    const found = await disk.stat(at).catch(ifMissing(undefined));
+    if (found !== undefined) return found.dev !== (await disk.stat(root)).dev;
+  }
+  return false;
+}
 
 /**
  * The real paths of configured roots.

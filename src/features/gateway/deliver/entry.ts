@@ -6,7 +6,7 @@ import { errno } from "../../../base/errno.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { syncFolder } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
-import { isUnmountedNow } from "../../../files/roots.js";
+import { isApart, isInside, isUnmountedNow } from "../../../files/roots.js";
 import { deliverySchema } from "../../../results/receipt/delivery.js";
 
 export const entrySchema = z.object({
@@ -20,28 +20,40 @@ export const entrySchema = z.object({
    * none.
    */
   objects_sha256: z.string().optional(),
+  /** The folder lies on another disk than its root: on a share that is mounted below that. */
+  apart: z.boolean().optional(),
   delivery: deliverySchema,
 });
 export type OutboxEntry = z.infer<typeof entrySchema>;
 
+/** The root that a folder lies in. */
+export const rootOf = (folder: string, roots: readonly string[]): string =>
+  roots.find((root) => isInside(folder, [root])) ?? folder;
+
 /**
  * Writes an entry; the disk has it when this resolves.
  * @param folder of the queue; made where it is missing
+ * @param outputRoots real paths
+ * @returns the entry as it was written
  * @throws RadserveError delivery_unavailable
  */
 export async function keepEntry(
   folder: string,
   entry: OutboxEntry,
+  outputRoots: readonly string[],
   minimumFreeBytes: number,
-): Promise<void> {
+): Promise<OutboxEntry> {
   try {
     const holder = path.dirname(folder);
     if (await isUnmountedNow(holder)) throw new Error("its share is not mounted");
     if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined)
       await syncFolder(holder);
-    await replaceFile(folder, `${entry.delivery.id}.json`, JSON.stringify(entry), {
+    const apart = await isApart(entry.folder, rootOf(entry.folder, outputRoots));
+    const kept = { ...entry, ...(apart ? { apart } : {}) };
+    await replaceFile(folder, `${entry.delivery.id}.json`, JSON.stringify(kept), {
       minimumFreeBytes,
     });
+    return kept;
   } catch (error) {
     const why =
       error instanceof RadserveError ? error.code : errno(error) || "its share is not mounted";

@@ -10,7 +10,7 @@
  * published is found by it, and where nothing was, the entry is dropped. `radserve deliver scan`
  * makes lost entries again, and so does a node that knows the result.
  */
-import { readdir, rm } from "node:fs/promises";
+import { readdir, rm, unlink } from "node:fs/promises";
 import path from "node:path";
 import { durations } from "../../../base/durations.js";
 import { errno } from "../../../base/errno.js";
@@ -27,7 +27,7 @@ import { withInput } from "../../../files/guarded-paths.js";
 import { deliveryName, undeliveredNumber } from "../../../files/helper-names.js";
 import { replaceFile } from "../../../files/new-file.js";
 import { textOfRegular } from "../../../files/regular-file.js";
-import { isInside, isUnmountedNow } from "../../../files/roots.js";
+import { isApart, isUnmountedNow } from "../../../files/roots.js";
 import { withName, type HeldName } from "../../../results/commit/commit.js";
 import { readReceipt } from "../../../results/receipt/read-receipt.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../../../results/commit/staging.js";
@@ -47,7 +47,7 @@ import type { Trust } from "../../../results/receipt/seal.js";
 import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
-import { entrySchema, keepEntry, type OutboxEntry } from "./entry.js";
+import { entrySchema, keepEntry, rootOf, type OutboxEntry } from "./entry.js";
 import { dueFor, isToTell, noteEvents, settledIn, unsettledIn } from "./events.js";
 import {
   isOfStage,
@@ -70,6 +70,8 @@ export interface Pending {
   readonly id: string;
   readonly folder: string;
   readonly name: string;
+  /** As its entry says. */
+  readonly apart: boolean;
   delivery: Delivery;
   study: string;
   /** Where its objects lie, below the folder; empty beside the receipt. */
@@ -237,6 +239,8 @@ export class Outbox {
   readonly #pending = new Map<string, Pending>();
   /** Entries that could not be looked at, which the log says once. */
   readonly #told = new Set<string>();
+  /** Entries of results that others have replaced, which the log has said. */
+  readonly #replaced = new Set<string>();
   /** Entries of results that are not trusted. They wait until somebody adopts or removes these. */
   readonly #untrusted = new Set<string>();
   /** Entries whose files cannot be read: nobody knows which results they are of. */
@@ -274,9 +278,9 @@ export class Outbox {
 
   /** @throws RadserveError delivery_unavailable */
   async keep(entry: OutboxEntry): Promise<void> {
-    const { folder, minimumFreeBytes } = this.options;
-    await keepEntry(folder, entry, minimumFreeBytes);
-    this.#entries.set(entry.delivery.id, entry);
+    const { folder, outputRoots, minimumFreeBytes } = this.options;
+    const kept = await keepEntry(folder, entry, outputRoots, minimumFreeBytes);
+    this.#entries.set(entry.delivery.id, kept);
   }
 
   /** Looks at an entry; undefined where there is nothing to deliver (any more). */
@@ -400,7 +404,7 @@ export class Outbox {
       this.#told.add(id);
       throw error;
     }
-    if (found === undefined) await this.#drop(id);
+    if (found === undefined) await this.#dropGone(entry.delivery);
     this.#entries.delete(id);
     if (found === undefined) return undefined;
     const { folder, name } = entry;
@@ -412,7 +416,7 @@ export class Outbox {
   }
 
   #enter(
-    { folder, name }: OutboxEntry,
+    { folder, name, apart = false }: OutboxEntry,
     { delivery, place, order, study }: Located & { study: string },
   ): Pending {
     const { id } = delivery;
@@ -421,6 +425,7 @@ export class Outbox {
       id,
       folder,
       name,
+      apart,
       delivery,
       study,
       place,
@@ -539,12 +544,11 @@ export class Outbox {
 
   /** What was asked for of a result is not done with the one that lies in its place now. */
   #tellReplaced({ delivery: { id, request_id } }: OutboxEntry): void {
-    if (!this.#told.has(id))
-      this.options.log.warn(
-        { request_id },
-        "a result was replaced before it could be delivered: nothing of it is sent for this request",
-      );
-    this.#told.add(id);
+    this.#replaced.add(id);
+    this.options.log.warn(
+      { request_id },
+      "a result was replaced before it could be delivered: nothing of it is sent for this request",
+    );
   }
 
   #tellNoName(destination: string): void {
@@ -561,7 +565,7 @@ export class Outbox {
    * undefined where the folder is gone.
    */
   async #atResult<T>(
-    { folder, name }: Pick<OutboxEntry, "folder" | "name">,
+    { folder, name, apart = false }: Pick<OutboxEntry, "folder" | "name" | "apart">,
     work: (dir: string, held: HeldName) => Promise<T>,
   ): Promise<T | undefined> {
     const check = () => {
@@ -580,8 +584,9 @@ export class Outbox {
     }
     if (found === undefined) {
       // The share of a folder that is away has nothing of it now
-      const root = this.options.outputRoots.find((one) => isInside(folder, [one])) ?? folder;
-      if ((await isUnmountedNow(root)) || !(await holdsSomething(root)))
+      const root = rootOf(folder, this.options.outputRoots);
+      const isAway = (await isUnmountedNow(root)) || !(await holdsSomething(root));
+      if (isAway || (apart && !(await isApart(folder, root))))
         throw errors.file_not_found("The share of the results is not mounted.");
     }
     return found;
@@ -619,7 +624,7 @@ export class Outbox {
         const { delivery, place, order } = found;
         Object.assign(pending, { delivery, place, order });
       }
-      if (found === undefined) await this.#drop(pending.id);
+      if (found === undefined) await this.#dropGone(pending.delivery);
       for (const wake of Array.from(pending.waiters)) wake();
       if (pending.delivery.events?.some(({ state }) => state === "due") === true)
         this.options.news();
@@ -683,12 +688,23 @@ export class Outbox {
     return withInput(folder, this.options.outputRoots, older, "output");
   }
 
-  async #drop(id: string): Promise<void> {
-    await rm(`${this.options.folder}/${id}.json`, { force: true });
+  /** The result is gone, or was never written. What another node has ended has no entry now. */
+  async #dropGone(delivery: Delivery): Promise<void> {
+    const { id, request_id } = delivery;
+    const isTold = this.#replaced.delete(id) || isFinished(delivery);
+    if (!(await this.#drop(id)) || isTold) return;
+    this.options.log.warn({ request_id }, "a result is not there (any more): it is not delivered");
+  }
+
+  /** @returns whether it was there */
+  async #drop(id: string): Promise<boolean> {
+    const file = `${this.options.folder}/${id}.json`;
+    const wasThere = await unlink(file).then(() => true, ifMissing(false));
     this.#entries.delete(id);
     this.#pending.delete(id);
     this.#untrusted.delete(id);
     this.#told.delete(id);
+    return wasThere;
   }
 
   /**

@@ -97,9 +97,9 @@ export class DeliveryService implements Sending {
    * Keeps what is to be delivered. @throws RadserveError delivery_unavailable, shutting_down
    */
   async staged(delivery: Delivery, place: ResultPlace): Promise<void> {
-    const { config, settings } = this.options;
+    const { config, settings, outputRoots } = this.options;
     const entry = { ...place, delivery };
-    await keepEntry(queueOf(settings, config), entry, config.minimum_free_disk);
+    await keepEntry(queueOf(settings, config), entry, outputRoots, config.minimum_free_disk);
   }
 
   /**

@@ -1,5 +1,6 @@
 /** Entries of the queue by themselves: of which result they are. */
-import { existsSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import t, { type Test } from "tap";
 import { createLog } from "../../../../src/base/log.js";
 import type { OutboxEntry } from "../../../../src/features/gateway/deliver/entry.js";
@@ -8,6 +9,7 @@ import { withName } from "../../../../src/results/commit/commit.js";
 import { deliveryText, readDelivery } from "../../../../src/results/receipt/delivery.js";
 import { hashOfObjects } from "../../../../src/results/receipt/of-receipt.js";
 import type { Receipt } from "../../../../src/results/receipt/receipt.js";
+import { mounts } from "../../../support/audit.js";
 import { deliveryFor, sample } from "../../../support/commits.js";
 
 const NAME = "x";
@@ -34,16 +36,17 @@ function queueOf(t: Test, warned: (message: string) => void = () => undefined) {
   const log = createLog("silent");
   const warn = (facts: { request_id?: string }, message: string) =>
     warned(`${facts.request_id ?? ""} ${message}`);
-  const outbox = new Outbox({
-    folder,
-    outputRoots: [dir],
-    destinations: {},
-    webhooks: {},
-    minimumFreeBytes: 0,
-    log: Object.assign(log, { warn }),
-    found: () => undefined,
-    news: () => undefined,
-  });
+  const node = () =>
+    new Outbox({
+      folder,
+      outputRoots: [dir],
+      destinations: {},
+      webhooks: {},
+      minimumFreeBytes: 0,
+      log: Object.assign(log, { warn }),
+      found: () => undefined,
+      news: () => undefined,
+    });
   const isQueued = (id: string) => existsSync(`${folder}/${id}.json`);
   const entry = (id: string, more: Partial<OutboxEntry> = {}): OutboxEntry => ({
     folder: dir,
@@ -52,7 +55,7 @@ function queueOf(t: Test, warned: (message: string) => void = () => undefined) {
     delivery: deliveryFor(id),
     ...more,
   });
-  return { dir, outbox, isQueued, entry };
+  return { dir, outbox: node(), node, isQueued, entry };
 }
 
 /** Another takes NAME over from whoever holds it. */
@@ -127,6 +130,45 @@ t.test("what is asked for of a result is not done with the one that replaces it"
     t.equal(warned.length, 2);
     t.equal(readFileSync(`${dir}/${HELPER}`, "utf8"), before);
   });
+});
+
+t.test("what lies on a share below an output root waits while that is away", async (t) => {
+  const warned: string[] = [];
+  const { dir, outbox, node, isQueued, entry } = queueOf(t, (message) => warned.push(message));
+  const [share, point] = [`${dir}/share`, `${dir}/site`];
+  for (const one of [share, point]) mkdirSync(one);
+  if (!mounts(share, "1m")) {
+    t.pass("skipped: mounting a tmpfs needs root");
+    return;
+  }
+  const umount = (one: string) => execFileSync("umount", ["-l", one]);
+  const bind = () => execFileSync("mount", ["--bind", share, point]);
+  try {
+    bind();
+    const folder = `${point}/study`;
+    mkdirSync(folder);
+    await put(folder, "one", "a");
+    await outbox.keep(entry("a", { folder }));
+    const pending = await outbox.adopt("a");
+    if (pending === undefined) throw new Error("There is nothing to deliver");
+    umount(point);
+    const change = () => outbox.change(pending, () => undefined);
+    await t.rejects(change(), { code: "file_not_found" });
+    await t.rejects(node().adopt("a"), { code: "file_not_found" }, "another node, or a restart");
+    t.ok(isQueued("a"));
+    bind();
+    warned.length = 0;
+    t.match(await node().adopt("a"), { id: "a" });
+    await change();
+    t.same(warned, []);
+    rmSync(folder, { recursive: true });
+    await change();
+    t.notOk(isQueued("a"), "somebody has removed the result");
+    t.match(warned, [/a result is not there/]);
+    umount(point);
+  } finally {
+    umount(share);
+  }
 });
 
 for (const [what, names] of [
