@@ -101,7 +101,7 @@ const REQUIRE_MEANING =
 const SERIES_MEANING =
   "largest: of the series of a study that the rule matches, only the one with the most images becomes a job";
 const CONTINUE_MEANING =
-  "The rules after it are asked as well: several may match one series, and each makes its job";
+  "The rules after it are asked as well: each makes its job, in an output_folder of its own";
 const DISCARD_MEANING =
   "What the rule matches is removed as soon as it is complete, and becomes no job; no other rule " +
   "may have matched it";

@@ -28,7 +28,7 @@ import type { ModelEntry } from "../../models/entry.js";
 import { destinationSchema, readCredentials } from "./deliver/destination-settings.js";
 import { readWebhookFiles, webhookSchema } from "./deliver/webhook-settings.js";
 import { aeTitle } from "./dimse/ae-title.js";
-import { makesJobs, name, rule, takesAll } from "./rule-settings.js";
+import { makesJobs, name, rule, takesAll, type JobRule } from "./rule-settings.js";
 import { SETTINGS } from "./setting.js";
 
 /** Of what comes by STOW-RS; no peer of the settings has such a name. */
@@ -238,6 +238,16 @@ const isWithin = (from: readonly string[] | undefined, all: readonly string[] | 
 const isApart = (some: readonly string[] | undefined, others: readonly string[] | undefined) =>
   some !== undefined && others !== undefined && !some.some((one) => others.includes(one));
 
+/** What a rule asks for of a series: its results are named after that alone. */
+const choiceOf = ({ models, outputs, labels }: JobRule) =>
+  JSON.stringify([models, outputs, labels].map((list) => list && [...list].sort()));
+
+/** Whether results of a rule take the place of those of one before it, of the same series. */
+const replaces = (one: JobRule, before: JobRule): boolean =>
+  before.continue !== undefined &&
+  !isApart(one.from, before.from) &&
+  choiceOf(one) !== choiceOf(before);
+
 interface Listens {
   host: string;
   port: number;
@@ -321,12 +331,19 @@ export async function readGateway(config: GatewayConfig): Promise<GatewaySetting
     );
   if (await isInSpool(path.dirname(spool)))
     fail("spool: expected a folder outside the spool of another gateway; found one in it.");
-  for (const { name: ruleName, output_folder: folder } of gateway.rules.filter(makesJobs)) {
-    const real = await realPathToBe(folder);
+  const before: { one: JobRule; folder: string }[] = [];
+  for (const one of gateway.rules.filter(makesJobs)) {
+    const real = await realPathToBe(one.output_folder);
     if (real === undefined || !isInside(real, outputs) || isInside(real, [spool]))
-      fail(
-        `rules, ${ruleName}: expected output_folder inside one of RADSERVE_OUTPUT_ROOTS, and not in the spool.`,
+      return fail(
+        `rules, ${one.name}: expected output_folder inside one of RADSERVE_OUTPUT_ROOTS, and not in the spool.`,
       );
+    const other = before.find(({ one: first, folder }) => folder === real && replaces(one, first));
+    if (other !== undefined)
+      fail(
+        `rules, ${one.name}: expected another output_folder than that of ${other.one.name}, which has continue: both may take one series, and the results of one would replace those of the other. Give each a folder of its own, or both the same models, outputs and labels.`,
+      );
+    before.push({ one, folder: real });
   }
   return { ...gateway, spool };
 }

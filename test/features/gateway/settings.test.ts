@@ -245,6 +245,20 @@ const refusals: [string, object, RegExp][] = [
     /peers\.CT 1: Expected a name of a-z/,
   ],
   ["an unknown field", { spol: "/x" }, /spol/],
+  ...[
+    ["other models", { models: ["a"] }],
+    ["other outputs", { outputs: ["sr"] }],
+    ["the folder by another name", { models: ["a"], output_folder: "OUT/../out/received/" }],
+  ].map(([name, more]): [string, object, RegExp] => [
+    `a second rule for a series in the first one's folder with ${name as string}`,
+    {
+      rules: [
+        { ...RULE, from: ["ct1"], continue: true },
+        { ...RULE2, ...(more as object) },
+      ],
+    },
+    /rules, other: expected another output_folder than that of all, .* Give each a folder/,
+  ]),
   [
     "results elsewhere",
     { rules: [{ ...RULE, output_folder: "/nowhere" }] },
@@ -314,6 +328,19 @@ t.test("each mistake has its message", async (t) => {
       rules: [
         { ...RULE, continue: true },
         { ...RULE, name: "chest" },
+      ],
+    },
+    // The results of one would replace those of the other, if they came of one series
+    {
+      rules: [
+        { ...RULE, continue: true },
+        { ...RULE2, models: ["a"], output_folder: "OUT/other" },
+      ],
+    },
+    {
+      rules: [
+        { ...RULE, from: ["ct1"], continue: true },
+        { ...RULE2, from: ["stow-viewer"], models: ["a"] },
       ],
     },
     { rules: [{ ...RULE, when: [conditionOf({ matches: "^chest|thorax$" })] }, RULE2] },
