@@ -33,6 +33,8 @@ struct VolumeBoxes {
   /// Empty where the graph lists its boxes.
   std::vector<Level> levels;
   std::vector<double> coder;
+  /// Whether anchors lie in the middle of the voxels that a place stands for.
+  bool in_middle = false;
   double least_score = 0;
   double least_size = 0;
   size_t most = 0;
@@ -244,9 +246,9 @@ void AddListed(const Run& run, FoundCuboids& found) {
 }
 
 /// Boxes that a network made of anchors: the middle moves by sides of the anchor, and the sides
-/// grow by exponents (Girshick et al. 2014, appendix C). Anchors lie in the middle of the voxels
-/// that a place of the map stands for, cut off to a whole one, and half their sides are rounded to
-/// whole voxels, halves to even (MONAI's AnchorGeneratorWithAnchorShape).
+/// grow by exponents (Girshick et al. 2014, appendix C). Anchors lie at the first of the voxels
+/// that a place of the map stands for, or in their middle, cut off to a whole one. Half their sides
+/// are rounded to whole voxels, halves to even (MONAI's AnchorGeneratorWithAnchorShape).
 void AddLevel(const Run& run, const Level& level, FoundCuboids& found) {
   const Tensor& scores = run.tensors(level.scores);
   const Tensor& codes = run.tensors(level.boxes);
@@ -286,7 +288,7 @@ void AddLevel(const Run& run, const Level& level, FoundCuboids& found) {
     for (size_t later = 2; later > axis; --later) index /= shape[later + 2];
     index %= shape[axis + 2];
     const int64_t stride = run.window.sides[axis] / shape[axis + 2];
-    const int64_t centre = index * stride + stride / 2;
+    const int64_t centre = index * stride + (run.own.in_middle ? stride / 2 : 0);
     const double side = 2 * std::nearbyint(level.anchors[anchor * 3 + axis] / 2);
     return Around(code(axis) * side + static_cast<double>(centre),
                   std::exp(std::min(code(axis + 3), kMostGrowth)) * side);
@@ -376,6 +378,7 @@ void ReadVolumeBoxes(const Description& output, OutputSpec& spec) {
   const Description& boxes = output.Child("boxes");
   if (boxes.Text("kind") == "anchors") {
     own.coder = boxes.Numbers("coder");
+    own.in_middle = boxes.Text("places") == "middle";
     own.levels = ReadLevels(boxes);
     spec.activation = ReadActivation(output.Child("scores"));
     spec.tensor = own.levels.front().boxes;

@@ -29,16 +29,28 @@ export function findsBoxes(config: BundleConfig): boolean {
   return isComponent(detector) && /Detector"$/.test(shown(detector["_target_"]));
 }
 
+/** What set_box_selector_parameters sets, and what it has to leave as it is. */
+const SELECTION =
+  /^(?:score_thresh|topk_candidates_per_level|nms_thresh|detections_per_img)=[\d.e-]+$/;
+const SAME = "apply_sigmoid=True";
 /** Calls of the detector that are known: what is not a number changes no box. */
 const CALLS = [
   /^\$@detector\.set_target_keys\([\w=', ]*\)$/,
-  /^\$@detector\.set_box_selector_parameters\(([\w=., ]*)\)$/,
+  /^\$@detector\.set_box_selector_parameters\(([^()]*)\)$/,
   /^\$@detector\.set_sliding_window_inferer\(roi_size=@\w+,overlap=[\d.]+,sw_batch_size=\d+,mode='constant',device='\w+'\)$/,
 ];
-/** The parts around the detector, with their classes. */
-const PARTS: [part: string, target: RegExp][] = [
-  ["detector", /^(monai\.apps\.detection\.\S*)?RetinaNetDetector$/],
-  ["anchor_generator", /^(monai\.apps\.detection\.\S*)?AnchorGeneratorWithAnchorShape$/],
+/** The parts around the detector, with their classes and, where others change boxes, arguments. */
+const PARTS: [part: string, target: RegExp, known?: readonly string[]][] = [
+  [
+    "detector",
+    /^(monai\.apps\.detection\.\S*)?RetinaNetDetector$/,
+    ["network", "anchor_generator", "debug", "spatial_dims", "num_classes", "size_divisible"],
+  ],
+  [
+    "anchor_generator",
+    /^(monai\.apps\.detection\.\S*)?AnchorGeneratorWithAnchorShape$/,
+    ["feature_map_scales", "base_anchor_shapes"],
+  ],
   ["inferer", /^scripts\.detection_inferer\.RetinaNetInferer$/],
   ["evaluator", /^scripts\.evaluator\.DetectionEvaluator$/],
 ];
@@ -57,12 +69,18 @@ function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
     gaps.refuse(`${config.placeOf(config.root, field.split(".")[0])}: ${field}`, message);
   };
   const parts = new Map(
-    PARTS.map(([name, target]) => {
+    PARTS.map(([name, target, known]) => {
       const part = config.root[name];
       const component = isComponent(part) ? part : undefined;
       const found = component?.["_target_"];
       if (typeof found !== "string" || !target.test(found))
         refuse(name, `It is not known, found ${shown(found)}`);
+      for (const field of Object.keys(component ?? {}))
+        if (field !== "_target_" && known?.includes(field) === false)
+          refuse(
+            `${name}.${field}`,
+            `Expected MONAI's default, found ${shown(component?.[field])}`,
+          );
       return [name, component] as const;
     }),
   );
@@ -74,13 +92,20 @@ function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
     return undefined;
   };
   const numbersOfCalls: Record<string, number> = {};
+  let selections = 0;
   const calls = config.root["detector_ops"];
   for (const call of Array.isArray(calls) ? (calls as unknown[]) : []) {
     const text = typeof call === "string" ? call.replaceAll(/\s+/g, "") : "";
     const found = CALLS.map((known) => known.exec(text)).find((match) => match !== null);
     if (found === undefined) refuse("detector_ops", `This call is not known: ${shown(call)}`);
-    for (const [, name = "", value] of (found?.[1] ?? "").matchAll(/\b(\w+)=([\d.e-]+)/g))
-      numbersOfCalls[name] = Number(value);
+    if (found?.[1] === undefined) continue;
+    if (++selections > 1)
+      refuse("detector_ops", "Expected one call of set_box_selector_parameters");
+    for (const argument of found[1].split(",").filter((one) => one !== "" && one !== SAME)) {
+      const [name = "", value] = argument.split("=");
+      if (SELECTION.test(argument)) numbersOfCalls[name] = Number(value);
+      else refuse("detector_ops", `This argument is not known: ${argument}`);
+    }
   }
   const steps = (config.root["postprocessing"] as { transforms?: unknown } | undefined)?.transforms;
   for (const step of Array.isArray(steps) ? (steps as unknown[]) : [undefined]) {
@@ -111,13 +136,32 @@ function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
 }
 
 /**
+ * Where the anchors of a network lie that was trained with a version of MONAI: 1.6 moved them by
+ * half a stride.
+ */
+function placesIn(version: string | undefined, gaps: Gaps): "first_voxel" | "middle" {
+  const [, major, minor] = /^(\d+)\.(\d+)/.exec(version ?? "") ?? [];
+  if (major === undefined)
+    gaps.refuse(
+      "metadata.json: monai_version",
+      `Expected the version of MONAI that the network was trained with: 1.6 moved anchors by half a stride; found ${version ?? "none"}`,
+    );
+  const isOld = Number(major) < 1 || (Number(major) === 1 && Number(minor) < 6);
+  gaps.note(
+    "metadata.json: monai_version",
+    `Boxes lie as with MONAI ${shown(version)}, ${isOld ? "before" : "from"} 1.6: boxes.places says ${isOld ? "first_voxel" : "middle"}`,
+  );
+  return isOld ? "first_voxel" : "middle";
+}
+
+/**
  * The output of such a network, whose graph gives the maps of scores and of boxes of each level, as
  * RetinaNet with use_list_output does, and the multiples of the tensor's sides.
  */
 export function boxesOf(
   config: BundleConfig,
   graph: GraphInfo,
-  names: Record<string, string> | undefined,
+  { version, names }: { version: string | undefined; names: Record<string, string> | undefined },
   gaps: Gaps,
 ): { output: Record<string, unknown>; multipleOf: number[] } {
   const detector = detectorOf(config, gaps);
@@ -148,6 +192,7 @@ export function boxesOf(
           boxes: boxes[level]?.name,
           anchors: base.map((shape) => shape.map((side) => side * scale)),
         })),
+        places: placesIn(version, gaps),
         coder: [1, 1, 1, 1, 1, 1],
       },
       scores: { activation: "sigmoid" },

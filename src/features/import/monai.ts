@@ -20,6 +20,7 @@ const names = z.record(z.string(), z.string()).optional();
 
 const metadataSchema = z.object({
   version: z.string().optional(),
+  monai_version: z.string().optional(),
   name: z.string().optional(),
   description: z.string().optional(),
   authors: z.string().optional(),
@@ -108,7 +109,8 @@ export function importMonai(
         gaps,
       )
     : undefined;
-  const found = boxes ? boxesOf(config, graph, output?.channel_def, gaps) : undefined;
+  const trained = { version: metadata.monai_version, names: output?.channel_def };
+  const found = boxes ? boxesOf(config, graph, trained, gaps) : undefined;
   return {
     accepts: accepted,
     ...(roles === undefined ? {} : { roles: roles.roles }),

@@ -34,8 +34,11 @@ const listed = z
 
 const ANCHORS_MEANING =
   "The graph gives scores and moves of anchors on maps of several levels, as MONAI's RetinaNet " +
-  "does; a map's place lies in the middle of the voxels that it stands for, cut off to a whole " +
-  "one";
+  "does";
+const PLACES_MEANING =
+  "Where the middle of an anchor lies among the voxels that a map's place stands for: at the " +
+  "first along each axis (MONAI before 1.6), or in their middle, cut off to a whole one (1.6). It " +
+  "is what the network was trained with";
 const LEVELS_ANCHORS_MEANING =
   "Sides of each anchor along depth, height and width, in voxels of the input tensor (MONAI: " +
   "base_anchor_shapes times the level's feature_map_scales); half a side is rounded to whole " +
@@ -58,6 +61,7 @@ const anchors = z
       )
       .min(1)
       .max(16),
+    places: z.enum(["first_voxel", "middle"]).describe(PLACES_MEANING),
     coder: z
       .array(z.number().positive())
       .length(6)

@@ -495,10 +495,19 @@ t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
   });
 });
 
+const SELECT = "@detector.set_box_selector_parameters";
+/** Other arguments of that call. */
+const select = (given: string) => (config: Fields) => {
+  const calls = config["detector_ops"] as string[];
+  calls[calls.findIndex((call) => call.includes(SELECT))] = `$${SELECT}(${given})`;
+};
 const LUNG = "../shared/zoo/lung_nodule_ct_detection";
 
 t.test("a network that finds boxes", { skip: needs(ADDON, LUNG) }, async (t) => {
-  const drafted = async (change: (config: Fields) => void = () => undefined) => {
+  const drafted = async (
+    change: (config: Fields) => void = () => undefined,
+    trained: string | undefined = "1.4.0",
+  ) => {
     const folder = join(t.testdir(), "lesions");
     cpSync(LUNG, join(folder, "configs"), { recursive: true });
     mkdirSync(join(folder, "models"));
@@ -518,6 +527,10 @@ t.test("a network that finds boxes", { skip: needs(ADDON, LUNG) }, async (t) => 
     );
     change(config);
     writeFileSync(path, JSON.stringify(config));
+    const about = join(folder, "configs", "metadata.json");
+    const metadata = JSON.parse(readFileSync(about, "utf8")) as Fields;
+    t.equal(metadata["monai_version"], "1.4.0", "as the zoo has it");
+    writeFileSync(about, JSON.stringify({ ...metadata, monai_version: trained }));
     try {
       const { data } = await modelsImport(folder, engine(), { to: join(folder, "to") });
       return { refused: "", manifest: (data as { manifest: Manifest }).manifest };
@@ -556,7 +569,12 @@ t.test("a network that finds boxes", { skip: needs(ADDON, LUNG) }, async (t) => 
     outputs: [
       {
         kind: "volume_detection",
-        boxes: { kind: "anchors", levels: [level(0), level(1)], coder: [1, 1, 1, 1, 1, 1] },
+        boxes: {
+          kind: "anchors",
+          levels: [level(0), level(1)],
+          places: "first_voxel",
+          coder: [1, 1, 1, 1, 1, 1],
+        },
         scores: { activation: "sigmoid" },
         counted_from: "centres",
         candidates: { least_score: 0.55, least_size: 1, most: 60 },
@@ -570,10 +588,33 @@ t.test("a network that finds boxes", { skip: needs(ADDON, LUNG) }, async (t) => 
     ],
   });
   t.notOk(manifest?.tiling, "each volume is given whole");
+  for (const version of ["1.6.0", "2.0"]) {
+    const later = (await drafted(undefined, version)).manifest;
+    t.match(later, { outputs: [{ boxes: { places: "middle" } }] }, version);
+  }
+  for (const version of ["", "nightly"])
+    t.match((await drafted(undefined, version)).refused, /monai_version: Expected the version/);
   for (const [change, named] of [
     [
       (config) => ((config["detector_ops"] as string[])[1] = "$@detector.set_box_coder(3)"),
       /line 79: detector_ops: This call is not known: "\$@detector\.set_box_coder\(3\)"|detector_ops: This call/,
+    ],
+    [select("0.02, 1000, nms_thresh=0.22"), /detector_ops: This argument is not known: 0\.02/],
+    [
+      select("score_thresh=0.02, apply_sigmoid=False"),
+      /detector_ops: This argument is not known: apply_sigmoid=False/,
+    ],
+    [
+      (config) => (config["detector_ops"] as string[]).push(`$${SELECT}(nms_thresh=0.3)`),
+      /detector_ops: Expected one call of set_box_selector_parameters/,
+    ],
+    [
+      (config) => ((config["anchor_generator"] as Fields)["indexing"] = "xy"),
+      /anchor_generator\.indexing: Expected MONAI's default, found "xy"/,
+    ],
+    [
+      (config) => ((config["detector"] as Fields)["box_overlap_metric"] = "$box_giou"),
+      /detector\.box_overlap_metric: Expected MONAI's default/,
     ],
     [
       (config) => ((config["inferer"] as Fields)["_target_"] = "scripts.other.Inferer"),

@@ -71,7 +71,12 @@ const level = (number: number) => ({
 });
 const maps: VolumeDetection = {
   kind: "volume_detection",
-  boxes: { kind: "anchors", levels: [level(0), level(1)], coder: [1, 1, 1, 1, 1, 1] },
+  boxes: {
+    kind: "anchors",
+    levels: [level(0), level(1)],
+    places: "middle",
+    coder: [1, 1, 1, 1, 1, 1],
+  },
   scores: { activation: "sigmoid" },
   counted_from: "centres",
   candidates: { least_score: 0.55, least_size: 1, most: 60 },
@@ -153,8 +158,12 @@ const WAYS: Record<Way, [graph: string, Manifest]> = {
   ],
 };
 
-async function entryOf(engine: Engine, folder: string, way: Way): Promise<ModelEntry> {
-  const [graph, manifest] = WAYS[way];
+async function entryOf(
+  engine: Engine,
+  folder: string,
+  way: string,
+  [graph, manifest]: [graph: string, Manifest],
+): Promise<ModelEntry> {
   mkdirSync(join(folder, way));
   const modelPath = join(folder, way, graph);
   copyFileSync(join(REFERENCE, graph), modelPath);
@@ -281,7 +290,7 @@ t.test(
   async (t) => {
     const { engine, folder } = engineWithFolder(t, "volume-detection");
     for (const way of Object.keys(WAYS) as Way[]) {
-      const entry = await entryOf(engine, folder, way);
+      const entry = await entryOf(engine, folder, way, WAYS[way]);
       let [most, boxes] = [0, 0];
       for (const name of Object.keys(series)) {
         const { model } = await run(t, engine, entry, writeSeries(folder, name));
@@ -309,6 +318,40 @@ t.test(
     }
   },
 );
+
+t.test("anchors that lie as with MONAI before 1.6", { skip: needs(ADDON) }, async (t) => {
+  const { engine, folder } = engineWithFolder(t, "volume-detection-places");
+  const [name = ""] = Object.keys(series);
+  const source = writeSeries(folder, name);
+  const found = async (places: "first_voxel" | "middle") => {
+    const boxes = { ...maps.boxes, places } as VolumeDetection["boxes"];
+    const output: VolumeDetection = { ...maps, boxes, nms: { kind: "none" }, max_boxes: 200 };
+    const manifest = modelOf(output, { inputs: [multiple] });
+    const entry = await entryOf(engine, folder, places, ["maps.onnx", manifest]);
+    return (await run(t, engine, entry, source)).model.findings.filter(({ present }) => present);
+  };
+  const [early, late] = [await found("first_voxel"), await found("middle")];
+  // Half a stride of each level, of 2 x 2 x 1 and 4 x 4 x 2 voxels of 1.2 x 1.2 x 2 mm, cut off
+  const moves = [Math.hypot(1.2, 1.2), Math.hypot(2.4, 2.4, 2)];
+  const pairs = early.flatMap((one) => {
+    const other = late.find(
+      ({ score, label, patient_mm: mm }) =>
+        score === one.score && label === one.label && far(mm!.size, one.patient_mm!.size) < 1e-6,
+    );
+    return other === undefined ? [] : [[one, other]];
+  });
+  t.ok(pairs.length > 10, `${pairs.length} boxes that end nowhere`);
+  const met = new Set<number>();
+  for (const [one, other] of pairs) {
+    const move = Math.hypot(
+      ...one!.patient_mm!.centre.map((mm, i) => mm - other!.patient_mm!.centre[i]!),
+    );
+    const level = moves.findIndex((wanted) => Math.abs(move - wanted) < 1e-3);
+    met.add(level);
+    t.ok(level >= 0, `${move} mm`);
+  }
+  t.strictSame([...met].sort(), [0, 1]);
+});
 
 t.test("mirrored windows, and the forms of a box", { skip: needs(ADDON) }, async (t) => {
   const { engine, folder } = engineWithFolder(t, "volume-detection-forms");
@@ -427,7 +470,7 @@ t.test(
   { skip: needs(ADDON) },
   async (t) => {
     const { engine, folder } = engineWithFolder(t, "volume-detection-files");
-    const entry = await entryOf(engine, folder, "weighted");
+    const entry = await entryOf(engine, folder, "weighted", WAYS["weighted"]);
     const inputPath = writeSeries(folder, "oblique");
     const { receipt, model, paths } = await run(t, engine, entry, inputPath);
     const opened = await openInput(inputPath, undefined);
