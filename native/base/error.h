@@ -22,7 +22,7 @@ class EngineError : public std::runtime_error {
 };
 
 /// A device's memory, or the limit set for it, did not suffice. The batcher splits the batch and
-/// tries again; if one image alone does not fit, the caller gets the message.
+/// tries again; one image that does not fit alone either fails with memory_exceeded.
 class OutOfMemory : public EngineError {
  public:
   /// needed: bytes that others have to leave before it may go well; 0 if nobody knows.

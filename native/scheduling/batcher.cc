@@ -217,6 +217,13 @@ bool Batcher::ForgoLanes(uint64_t model) {
   return true;
 }
 
+bool Batcher::RunsAlone(const Lane& lane) {
+  const std::lock_guard lock(mutex_);
+  return !stopping_ && std::ranges::none_of(lanes_, [&](const Lane& other) {
+    return &other != &lane && (other.busy || !other.running.empty());
+  });
+}
+
 bool Batcher::RunSmaller(Lane& lane, const BatchPlanner::Batch& batch,
                          const std::vector<RowPtr>& rows) {
   {
@@ -269,8 +276,10 @@ void Batcher::RunBatch(Lane& lane, BatchPlanner::Batch batch) {
     const std::lock_guard lock(mutex_);
     planner_.Ended(batch.key, rows.size(), Clock::now());
   } catch (const OutOfMemory& e) {
-    if (e.needed() > 0 || !RunSmaller(lane, batch, rows))
-      Fail(rows, Failure::Of(e), e.needed() > 0);
+    if (e.needed() > 0)
+      Fail(rows, Failure::Of(e), true);
+    else if (!RunSmaller(lane, batch, rows))
+      Fail(rows, RunsAlone(lane) ? Failure::Of(MemoryExceeded(e.what())) : Failure::Of(e), false);
   } catch (...) {
     if (stop.stop_requested()) {
       // All have been answered, or the engine is stopping.

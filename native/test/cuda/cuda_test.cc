@@ -1185,7 +1185,7 @@ int RunOutOfMemory(size_t limit, size_t memory) {
   EQUAL(CodeOf([&] { served.device->Run(0, 2, two, {}); }), std::string("overloaded"));
   auto large = served.Row(8 * kSide, 1);
   served.Answer({large});
-  CHECK(large->failure && large->failure->code == "overloaded");
+  CHECK(large->failure && large->failure->code == "memory_exceeded");
   auto again = served.Row(kSide, 1);
   served.Answer({again});
   CHECK(!again->failure);

@@ -208,6 +208,17 @@ TEST("memory that ran out at work splits the batch, and a bad row fails alone") 
 }
 END;
 
+TEST("a row that has no memory alone either needs more than there is") {
+  Place place;
+  place.device->memory_rows = 0;
+  const auto rows = place.Submit(2);
+  for (const auto& row : rows) {
+    EQUAL(row->Outcome(), "memory_exceeded");
+    CHECK(!row->row->crowded_out);
+  }
+}
+END;
+
 TEST("memory that others have for a while fails rows as such, and makes no later batch smaller") {
   Place place;
   place.device->crowded = true;
