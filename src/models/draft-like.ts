@@ -94,6 +94,12 @@ function inputLike(
       ([, value]) => value !== null && (value as { kind?: unknown }).kind !== null,
     ),
   );
+  // Which of the two sides comes first a graph cannot say
+  if (said["layout"] === "NCHW" && pattern.layout === "NCWH") {
+    said["layout"] = pattern.layout;
+    const { size } = said as { size?: { height: number; width: number } };
+    if (size !== undefined) said["size"] = { ...size, height: size.width, width: size.height };
+  }
   const layout = (said["layout"] ?? pattern.layout) as string;
   const channels = graph.inputs[place]?.shape[layout.indexOf("C")] ?? -1;
   const given = isImageInput(pattern) ? channelsOf(pattern) : channels;

@@ -13,6 +13,7 @@ import { tissueOf } from "../../scripts/build-ct-tissue.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
 import { imageOf } from "../support/images.js";
+import { same } from "../support/model-parts.js";
 import { graphOf, manifestOf, writeTestModel } from "../support/test-models.js";
 import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
@@ -599,6 +600,28 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     await t.rejects(graph([1, 2], 2), {
       message: /Expected one output for --labels alone, found 2/,
     });
+  });
+
+  await t.test("init --like keeps which side of pictures comes first", async (t) => {
+    const place = t.testdir({ models: {}, mine: {} });
+    const models = join(place, "models");
+    const graph = join(place, "mine", "net.onnx");
+    const shape = ["n", 3, 40, 24];
+    const picture = {
+      ...same("net"),
+      inputs: [{ name: "x", dtype: "float32", shape }],
+      outputs: [{ name: "y", dtype: "float32", shape }],
+    } as const;
+    writeFileSync(graph, onnxModel(picture));
+    const size = { kind: "fixed", height: 24, width: 40 };
+    writeTestModel(models, "segmenter");
+    const like = join(models, "test-segmenter", "model.json");
+    const manifest = JSON.parse(readFileSync(like, "utf8")) as Manifest;
+    Object.assign(manifest.inputs[0]!, { layout: "NCWH", size, channels: "rgb" });
+    writeFileSync(like, JSON.stringify(manifest));
+    await modelsInit(graph, engine(), { like: "test-segmenter", models });
+    const draft = JSON.parse(readFileSync(join(place, "mine", "model.json"), "utf8")) as Manifest;
+    t.match(draft.inputs, [{ layout: "NCWH", size }]);
   });
 
   await t.test("init --like takes over how a model works, and no more", async (t) => {
