@@ -25,7 +25,7 @@ import { copyModel } from "../support/manifests.js";
 import { loadTestModel, SMALL } from "../support/test-models.js";
 import { radiograph } from "../support/radiograph.js";
 import { ADDON, needs } from "../support/needs.js";
-import { folderOf } from "../support/series.js";
+import { folderOf, readFolder } from "../support/series.js";
 
 const LEFT: Code = { value: "7771000", scheme: "SCT", meaning: "Left" };
 const RIGHT: Code = { value: "24028007", scheme: "SCT", meaning: "Right" };
@@ -406,6 +406,39 @@ t.test("every place where an image names its side", async (t) => {
     t.strictSame(await of(silent), ["laterality_unconfirmed"], JSON.stringify(silent));
   const both: Code = { value: "51440002", scheme: "SCT", meaning: "Right and left" };
   t.strictSame(await of({ Laterality: "R" }, both), [], "a label of both sides claims none");
+});
+
+t.test("a total of images of both sides is of both", async (t) => {
+  const files = ["L", "R"].map((ImageLaterality, i) =>
+    radiograph({ ImageLaterality, SOPInstanceUID: `1.2.3.1.${i}`, InstanceNumber: `${i}` }),
+  );
+  const image = await readFolder(t, folderOf(t, files), { grouped: true });
+  const names = { L: "left mass", R: "right mass" };
+  const finding = { present: true, score: 1, threshold: 0.5 };
+  const total = { over_frames: "maximum" } as const;
+  const of = (...sides: ("L" | "R")[]) =>
+    checkSides({
+      image,
+      outputs: [
+        {
+          kind: "classification",
+          tensor: "y",
+          activation: "none",
+          calibration: { kind: "none" },
+          labels: [
+            { label: names.L, laterality: LEFT },
+            { label: names.R, laterality: RIGHT },
+          ],
+        },
+      ],
+      findings: sides.flatMap((side, i) => [
+        { ...finding, label: names[side], frame: i + 1 },
+        { ...finding, label: names[side], ...total },
+      ]),
+      results: [{ kind: "classification", tensor: "y", scores: Float32Array.of(1, 1) }],
+    });
+  t.strictSame(of("L", "R"), []);
+  t.throws(() => of("R", "L"), { code: "output_invalid" }, "each is of its own image's side");
 });
 
 t.test("a mask that is drawn elsewhere", (t) => {
