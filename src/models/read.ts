@@ -2,7 +2,7 @@
 import { basename, join } from "node:path";
 import { z } from "zod";
 import { modelFileSchema, siteSchema, type Manifest, type Site } from "../manifest/manifest.js";
-import { labelsOf } from "../manifest/outputs/outputs.js";
+import { labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
 import { graphsOf } from "../manifest/ensemble.js";
 import { manifestCrossChecks, manifestSchema, thresholdMistake } from "../manifest/rules.js";
 import { explainIssues, type Problem } from "./explain.js";
@@ -234,9 +234,12 @@ function siteProblems(manifest: Manifest, site: Site): Problem[] {
 }
 
 export function resolveThresholds(manifest: Manifest, site: Site): number[][] {
-  return manifest.outputs.map((output) =>
-    labelsOf(output).map(
-      (label) => ownValue(site.thresholds, label.label) ?? label.threshold ?? NaN,
-    ),
-  );
+  return manifest.outputs.map((output) => {
+    const own = isMaskOfBoxes(output) ? {} : site.thresholds;
+    return labelsOf(output).map((label) => ownValue(own, label.label) ?? label.threshold ?? NaN);
+  });
 }
+
+/** Its labels are those of the boxes: a site moves the scores of these, and not areas of masks. */
+const isMaskOfBoxes = (output: ModelOutput): boolean =>
+  output.kind === "segmentation" && output.activation === "prototypes";

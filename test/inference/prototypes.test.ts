@@ -2,7 +2,7 @@
  * Masks by prototypes against what numpy and onnxruntime made of the same boxes
  * (test/reference/prototypes).
  */
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { decodeNpy } from "../../src/engine/npy.js";
@@ -53,6 +53,16 @@ t.test("masks by prototypes", { skip: needs(ADDON) }, async (t) => {
       { step: "mask_thresholds", at_or_above: { nodule: 0.5, mass: 0.6 } },
       { step: "within_box" },
       { step: "union" },
+    ]);
+  });
+
+  await t.test("a site moves the scores of boxes, and not the area of masks", async (t) => {
+    writeFileSync(join(folder, "site.json"), JSON.stringify({ thresholds: { nodule: 0.7 } }));
+    const moved = (await readModelFolder(folder)).model!;
+    rmSync(join(folder, "site.json"));
+    t.strictSame(moved.thresholds, [
+      [0.7, model!.thresholds[0]![1]],
+      [0.5, 0.6],
     ]);
   });
 
