@@ -88,9 +88,10 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
   // A direction cosine; a factor
   ["ImageOrientationSlide", { least: 0, most: 1.01 }],
   ["LossyImageCompressionRatio", { least: 0, most: 1e6 }],
-  // Metres, kilograms, becquerels, seconds
-  ["PatientSize", { least: 0, most: 300 }],
-  ["PatientWeight", { least: 0, most: 2000 }],
+  // Metres, kilograms; who does not know them writes 0
+  ["PatientSize", { least: 0, most: 300, positive: true }],
+  ["PatientWeight", { least: 0, most: 2000, positive: true }],
+  // Becquerels, seconds
   ["RadionuclideTotalDose", { least: 0, most: 1e12 }],
   ["RadionuclideHalfLife", { least: 0, most: 1e12 }],
   // Milliseconds

@@ -63,6 +63,18 @@ t.test("a text that no name or description is as long as is refused", async (t) 
   t.equal(image.attributes!.string("StudyDescription"), "日".repeat(100_000));
 });
 
+t.test("a weight and a size of 0 are none", async (t) => {
+  const attributes = imageAttributes({
+    PatientWeight: "0",
+    PatientSize: "0.0",
+    PatientAge: "000Y",
+  });
+  const image = await readImage(dicomFile({ attributes, pixels }));
+  t.equal(image.attributes!.number("PatientWeight"), undefined);
+  t.equal(image.attributes!.number("PatientSize"), undefined);
+  t.equal(image.attributes!.string("PatientAge"), "000Y");
+});
+
 t.test("US or SS follows Pixel Representation, whatever the VR says", async (t) => {
   for (const [pixelRepresentation, expected] of [
     [0, 63536],
