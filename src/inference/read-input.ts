@@ -38,7 +38,12 @@ import { openPlain } from "../files/disk.js";
 import { isHelper } from "../files/own-entries.js";
 import { errno } from "../base/errno.js";
 import { errors, RadserveError } from "../base/errors.js";
-import { nameOfReceipt, namesIn, readReceipt } from "../results/receipt/read-receipt.js";
+import {
+  LARGEST_AMONG_IMAGES,
+  nameOfReceipt,
+  namesIn,
+  readReceipt,
+} from "../results/receipt/read-receipt.js";
 
 export interface FolderLimits {
   /** Entries of the folder, whatever they are. */
@@ -58,6 +63,9 @@ export const FOLDER_LIMITS: FolderLimits = {
   bytes: 4 * 2 ** 30,
   elements: 8_000_000,
 };
+
+/** What is kept of a frame takes as much memory as so many elements. */
+const FRAME_ELEMENTS = 8;
 
 /** Which of a folder's images are meant: one series, or a case of several. */
 export interface FolderChoice extends SeriesChoice {
@@ -248,11 +256,12 @@ async function resultsAmong(folder: OpenedPath, names: readonly Buffer[]): Promi
   for (const name of names) {
     if (!name.toString("latin1").endsWith(".json")) continue;
     const file = name.toString("utf8");
-    const found = await readReceipt(`${folder.fdPath}/${file}`);
+    const receipt = nameOfReceipt(file);
+    const found = await readReceipt(`${folder.fdPath}/${file}`, receipt, LARGEST_AMONG_IMAGES);
     if (found.kind !== "receipt") continue;
     const { trusted } = found.trust;
     if (trusted) ours.add(file);
-    for (const one of namesIn(found, nameOfReceipt(file))) (trusted ? ours : listed).add(one);
+    for (const one of namesIn(found, receipt)) (trusted ? ours : listed).add(one);
   }
   return { ours, listed };
 }
@@ -324,7 +333,9 @@ async function readEntry(
     const told = error === undefined ? found : { ...found, error: numbered(error, place) };
     return notRead(told, NOT_DICOM);
   }
-  const { extent } = found.attributes;
+  const { bytes, elements } = found.attributes.extent;
+  // A frame of one byte is kept as an object, too
+  const extent = { bytes, elements: elements + FRAME_ELEMENTS * found.frames.length };
   budget.add("elements", extent.elements);
   memory.keep(extent);
   return { file: found };

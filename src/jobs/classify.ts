@@ -10,7 +10,7 @@ import { knownFormat, saidOf, type KnownFormat } from "../images/known-formats.j
 import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
 import { isOwnObject } from "../results/dicom/modules.js";
 import { receiptName } from "../results/receipt/names.js";
-import { namesIn, readReceipt } from "../results/receipt/read-receipt.js";
+import { LARGEST_AMONG_IMAGES, namesIn, readReceipt } from "../results/receipt/read-receipt.js";
 import { stagingName } from "../files/helper-names.js";
 
 export interface WhySkipped {
@@ -111,7 +111,7 @@ async function isListed(folder: string, file: string): Promise<boolean> {
       `${staging}/previous.json`,
       `${folder}/${receiptName(name)}`,
     ]) {
-      const found = await readReceipt(receipt, name).catch(() => undefined);
+      const found = await readReceipt(receipt, name, LARGEST_AMONG_IMAGES).catch(() => undefined);
       if (found?.kind === "receipt" && namesIn(found, name).has(file)) return true;
     }
   }

@@ -11,6 +11,7 @@
  * of the `rules` says for itself what happens then (`if_absent`). Every slice of a series is looked
  * at; a slice that is refused refuses the whole series.
  */
+import { rangeOf } from "../base/range.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { RadserveError } from "../base/errors.js";
@@ -347,7 +348,7 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
   reasons.push(...valueReasons(input.values, interpretations(image)));
   if (input.values.kind === "voi" && input.values.if_absent === "refuse" && !colour) {
     const { index } = input.values;
-    const fewest = Math.min(...interpretations(image).map((i) => i.voi.length));
+    const [fewest] = rangeOf(interpretations(image).map((i) => i.voi.length));
     if (fewest <= index)
       reasons.push({
         code: "voi_missing",

@@ -92,11 +92,27 @@ const holderOf = ({ attributes, frame }: AcquiredSlice, keyword: string) =>
 
 /** However its numbers are written. */
 const textsOf = (slices: readonly AcquiredSlice[], keyword: string): string[] =>
-  slices.map((slice) => {
-    const holder = holderOf(slice, keyword);
+  eachOf(slices, keyword, (holder) => {
     const numbers = holder?.numbers(keyword) ?? [];
     return JSON.stringify(numbers.length > 0 ? numbers : (holder?.comparable(keyword) ?? ""));
   });
+
+/**
+ * What is asked of the holder for each slice. A million frames may have one, with a text of a
+ * million values: it is asked once.
+ */
+function eachOf<T>(
+  slices: readonly AcquiredSlice[],
+  keyword: string,
+  ask: (holder: Attributes | undefined) => T,
+): T[] {
+  let last: { holder: Attributes | undefined; said: T } | undefined;
+  return slices.map((slice) => {
+    const holder = holderOf(slice, keyword);
+    if (last === undefined || last.holder !== holder) last = { holder, said: ask(holder) };
+    return last.said;
+  });
+}
 
 /** Whether the numbers of a file are another for each frame, in all parts of a concatenation. */
 function countsFrames(slices: readonly AcquiredSlice[], keyword: string): boolean {
@@ -107,7 +123,7 @@ function countsFrames(slices: readonly AcquiredSlice[], keyword: string): boolea
 }
 
 const numbersOf = (slices: readonly AcquiredSlice[], keyword: string): number[] =>
-  slices.flatMap((slice) => holderOf(slice, keyword)?.number(keyword) ?? []);
+  eachOf(slices, keyword, (holder) => holder?.number(keyword)).flatMap((number) => number ?? []);
 
 function isUnlike(numbers: readonly number[]): boolean {
   const [least, most] = rangeOf(numbers);

@@ -234,6 +234,22 @@ function densityOf(segment: Uint8Array): CodestreamHeader["density"] {
   return { across: u16(segment, 8), down: u16(segment, 10) };
 }
 
+/**
+ * A scan of some bytes may make a decoder go through the whole frame once more. Encoders write some
+ * ten.
+ */
+function requireFewScans(bytes: Uint8Array, first: number): void {
+  const stream = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+  let scans = 0;
+  for (let at = first; at >= 0; at = stream.indexOf(SCAN_MARKER, at + 2))
+    if (++scans > MOST_SCANS)
+      throw corrupt(
+        `Expected at most ${MOST_SCANS} scans in a JPEG frame, found more. Send the image compressed otherwise.`,
+      );
+}
+const SCAN_MARKER = Buffer.from([0xff, 0xda]);
+const MOST_SCANS = 100;
+
 /** Bits of the code for symbol 0 in each Huffman table of a DHT segment (ISO 10918-1 B.2.4.2). */
 function codeLengthsOfZero(segment: Uint8Array, found: Set<number>): void {
   for (let at = 0; at + 17 <= segment.length;) {
@@ -273,6 +289,7 @@ function jpegHeader(
   // transform
   const nearAt = scan + 5 + (bytes[scan + 4] ?? 0) * 2;
   const interleave = bytes[nearAt + 1] ?? 0;
+  requireFewScans(bytes, scan);
   const [sameBits] = sameSampleBits;
   return {
     ...PLAIN,

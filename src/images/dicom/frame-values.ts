@@ -43,7 +43,8 @@ export function valuesIn(
   const macros = MACROS[keyword] ?? [];
   const own = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   const groups = [
-    ...(attributes.sequence("SharedFunctionalGroupsSequence") ?? []),
+    // One item (PS3.3 C.7.6.16), which is looked at for each frame
+    ...(attributes.sequence("SharedFunctionalGroupsSequence") ?? []).slice(0, 1),
     ...(frame === undefined ? own : own.slice(frame, frame + 1)),
   ];
   const items = groups.flatMap((group) => macros.flatMap((macro) => group.sequence(macro) ?? []));

@@ -20,6 +20,11 @@ export const LARGEST = 256 * 1024 * 1024;
  * memory. A finding takes some 300 bytes.
  */
 export const LARGEST_UNTRUSTED = 16 * 1024 * 1024;
+/**
+ * The same of one that lies among images, where strangers may put thousands: to parse 1 MiB takes
+ * a third of a second.
+ */
+export const LARGEST_AMONG_IMAGES = 1024 * 1024;
 const PIECE = 1 << 20;
 
 export type Existing =
@@ -36,8 +41,13 @@ export const nameOfReceipt = (file: string): string =>
  * The thing that lies at a receipt's path. A link, a folder, or a file that does not obey the
  * schema is foreign.
  * @param name NAME, where the file has another name than its receipt: while it is staged
+ * @param most bytes that are read of one that is not trusted
  */
-export async function readReceipt(file: string, name = nameOfReceipt(file)): Promise<Existing> {
+export async function readReceipt(
+  file: string,
+  name = nameOfReceipt(file),
+  most = LARGEST_UNTRUSTED,
+): Promise<Existing> {
   let fd;
   try {
     fd = await openPlain(file);
@@ -50,8 +60,7 @@ export async function readReceipt(file: string, name = nameOfReceipt(file)): Pro
     const facts = fstatSync(fd);
     if (!facts.isFile()) return { kind: "foreign" };
     const { size } = facts;
-    const mayBeRead =
-      size <= LARGEST_UNTRUSTED || (size <= LARGEST && (await isOurs(fd, size, name)));
+    const mayBeRead = size <= most || (size <= LARGEST && (await isOurs(fd, size, name)));
     if (!mayBeRead) return { kind: "foreign", why: "too_large" };
     const bytes = Buffer.allocUnsafe(size);
     return await parsed(bytes.subarray(0, await fillFrom(fd, bytes)), name);

@@ -6,6 +6,7 @@ import { deflateRawSync } from "node:zlib";
 import t from "tap";
 import { MemoryPlaces, ProcessMemory } from "../../../src/base/process-memory.js";
 import { withUnpacked } from "../../../src/inference/reading-memory.js";
+import { acquisitionCaveats } from "../../../src/images/dicom/acquisition.js";
 import { readImage } from "../../../src/images/read-image.js";
 import {
   CT_SLICE,
@@ -170,6 +171,26 @@ t.test("no form of very many parts costs more than an honest file of many frames
     const found = await cost(deflatedFile(form()));
     t.ok(found <= most, `${name}: ${(found / most).toFixed(2)} of an honest file`);
   }
+});
+
+t.test("what all frames share is read once for them", async (t) => {
+  const count = 20_000;
+  const attributes = imageAttributes({
+    ...CT_SLICE,
+    Rows: 1,
+    Columns: 1,
+    NumberOfFrames: String(count),
+    ImageType: "A\\".repeat(30_000),
+  });
+  const image = await readImage(dicomFile({ attributes, pixels: Buffer.alloc(2 * count) }));
+  const slices = Array.from({ length: count }, (_, frame) => {
+    return { attributes: image.attributes!, frame, plane: undefined };
+  });
+  const before = process.cpuUsage();
+  t.strictSame(acquisitionCaveats(slices, "frames"), []);
+  const { user, system } = process.cpuUsage(before);
+  // For each frame anew it would take a minute of the processor
+  t.ok(user + system < 10e6, `${(user + system) / 1e6} s of the processor`);
 });
 
 t.test("each budget refuses by name, wherever its parts lie", async (t) => {

@@ -40,6 +40,21 @@ async function frameOf(coder: Coder, raw: Raw, coded: Uint8Array): Promise<Uint8
   return image.frame(0);
 }
 
+t.test("a JPEG of very many scans is refused before it is decoded", async (t) => {
+  const raw = { ...LAYOUTS["8-bit grey"]!, data: new Uint8Array(20 * 24) };
+  const whole = Buffer.from(await compress("jpeg", raw));
+  const scan = whole.subarray(whole.indexOf(Buffer.from([0xff, 0xda])), -2);
+  const of = (scans: number) =>
+    Buffer.concat([
+      whole.subarray(0, -2),
+      Buffer.alloc(scan.length * scans, scan),
+      whole.subarray(-2),
+    ]);
+  const { code, message } = await failure(frameOf("jpeg", raw, of(100)));
+  t.equal(code, "corrupt_image");
+  t.match(message, /at most 100 scans/);
+});
+
 t.test("lossless codings give back what was coded", async (t) => {
   const coders: Coder[] = ["jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k", "jpeg-xl", "rle"];
   for (const coder of coders)

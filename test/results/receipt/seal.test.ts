@@ -188,6 +188,16 @@ t.test("a huge file that is not ours is not read; one of ours is", async (t) => 
   if (!signed.includes('"hmac_sha256": "0')) t.same(found, { kind: "foreign", why: "too_large" });
 });
 
+t.test("among images, one that is not ours is read up to a length", async (t) => {
+  const dir = t.testdir();
+  const whole = receiptText(sample(NAME, "pixels", { a: "x" }).receipt);
+  writeFileSync(at(dir), whole);
+  t.match(await readReceipt(at(dir), NAME, whole.length), { kind: "receipt" });
+  t.match(await readReceipt(at(dir), NAME, whole.length - 1), { why: "too_large" });
+  writeFileSync(at(dir), await seal("receipt", NAME, whole));
+  t.match(await readReceipt(at(dir), NAME, 1), { kind: "receipt", trust: { trusted: true } });
+});
+
 t.test("of a receipt that is not trusted only pictures of its NAME are no images", async (t) => {
   const dir = t.testdir();
   const { receipt } = sample(NAME, "pixels", { a: "x" });

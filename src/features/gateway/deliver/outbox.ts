@@ -13,6 +13,7 @@
 import { readdir, rm, unlink } from "node:fs/promises";
 import path from "node:path";
 import { durations } from "../../../base/durations.js";
+import { rangeOf } from "../../../base/range.js";
 import { errno } from "../../../base/errno.js";
 import { groupsOf } from "../../../base/groups.js";
 import { monotonic } from "../../../base/monotonic.js";
@@ -745,7 +746,8 @@ export class Outbox {
    */
   nextDue(turn: Turn): number {
     const now = monotonic();
-    return Math.min(...this.#openFor(turn).map((one) => dueAt(one, turn, now)));
+    const [first] = rangeOf(this.#openFor(turn).map((one) => dueAt(one, turn, now)));
+    return first;
   }
 
   /** The result that a request for commitment is of, which may be set aside meanwhile. */

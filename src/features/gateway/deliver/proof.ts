@@ -16,6 +16,7 @@ import {
 import { openFile, type DicomFile } from "../../../images/dicom/dicom-file.js";
 import { itemsOf, type DataSet, type Element } from "../../../images/dicom/elements.js";
 import { decimal, PADDING } from "../../../images/dicom/value-forms.js";
+import type { Image } from "../../../images/image.js";
 import { readImage } from "../../../images/read-image.js";
 import { inOtherOrder } from "./byte-order.js";
 import type { AttributeChange } from "../../../results/receipt/delivery.js";
@@ -316,11 +317,16 @@ async function pixelFault(
     return isSame ? undefined : "Other pixels.";
   const [sent, found] = [await readImage(bytes[0]), await readImage(bytes[1])];
   if (sent.frameCount !== found.frameCount) return "Another number of frames.";
+  // A peer may answer with frames of any size, which take long to decode
+  if (sizeOf(sent) !== sizeOf(found)) return "Pixels of another size.";
   for (let frame = 0; frame < sent.frameCount; frame++)
     if (Buffer.compare(await sent.frame(frame), await found.frame(frame)) !== 0)
       return "Other pixels: they were compressed with loss, or changed.";
   return "decoded";
 }
+
+const sizeOf = ({ format }: Image): string =>
+  [format.rows, format.columns, format.samplesPerPixel, format.bitsAllocated].join(" ");
 
 /** Native pixels in Little Endian, or the fragments behind each other. */
 function codedPixels(file: DicomFile, element: Element): Uint8Array {
