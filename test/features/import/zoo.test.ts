@@ -70,6 +70,7 @@ const OUTCOMES: Record<string, Expected> = {
     notes: [
       "inference.json line 116: preprocessing.4.Spacingd",
       "inference.json line 79: detector_ops",
+      "metadata.json: monai_version",
     ],
     open: ["outputs[0].labels[0].label", "outputs[0].labels[0].threshold"],
   },
