@@ -24,13 +24,23 @@ const SPARE = 64;
 
 /**
  * The counts of each place: files as they are stored; what reading one unpacks, beside it; and what
- * the work on an image takes besides.
+ * the work on an image takes besides. What is kept of each beside the work has a count of its own,
+ * since a task would wait in vain for the end of what it keeps itself.
  */
-const KINDS = { files: 0, unpacked: 1, images: 2 } as const;
-type MemoryKind = keyof typeof KINDS;
-const ALL_KINDS = Object.keys(KINDS) as MemoryKind[];
+const COUNTS = {
+  files: 0,
+  unpacked: 1,
+  images: 2,
+  keptFiles: 3,
+  keptUnpacked: 4,
+  keptImages: 5,
+} as const;
+type Count = keyof typeof COUNTS;
+const ALL_COUNTS = Object.keys(COUNTS) as Count[];
+const KEPT = { files: "keptFiles", unpacked: "keptUnpacked", images: "keptImages" } as const;
+type MemoryKind = keyof typeof KEPT;
 
-const indexOf = (place: number, kind: MemoryKind): number => place * ALL_KINDS.length + KINDS[kind];
+const indexOf = (place: number, count: Count): number => place * ALL_COUNTS.length + COUNTS[count];
 
 /** Counts of all threads; a place that was given back may fall below zero for a moment. */
 export class MemoryPlaces {
@@ -51,7 +61,7 @@ export class MemoryPlaces {
   ) {
     const places = most + SPARE;
     this.counts = new Int32Array(
-      new SharedArrayBuffer(places * ALL_KINDS.length * Int32Array.BYTES_PER_ELEMENT),
+      new SharedArrayBuffer(places * ALL_COUNTS.length * Int32Array.BYTES_PER_ELEMENT),
     );
     this.#free = Array.from({ length: places }, (_, place) => place);
   }
@@ -72,7 +82,7 @@ export class MemoryPlaces {
   }
 
   #clear(place: number): void {
-    for (const kind of ALL_KINDS) Atomics.store(this.counts, indexOf(place, kind), 0);
+    for (const count of ALL_COUNTS) Atomics.store(this.counts, indexOf(place, count), 0);
   }
 
   /** Bytes that all threads hold. */
@@ -81,15 +91,36 @@ export class MemoryPlaces {
   }
 }
 
-function total(counts: Int32Array, kind: MemoryKind): number {
+function total(counts: Int32Array, ...some: readonly Count[]): number {
   let sum = 0;
-  for (let at = KINDS[kind]; at < counts.length; at += ALL_KINDS.length)
-    sum += Math.max(0, Atomics.load(counts, at));
+  for (const count of some)
+    for (let at = COUNTS[count]; at < counts.length; at += ALL_COUNTS.length)
+      sum += Math.max(0, Atomics.load(counts, at));
   return sum;
 }
 
-const totalOfAll = (counts: Int32Array): number =>
-  ALL_KINDS.reduce((sum, kind) => sum + total(counts, kind), 0);
+const totalOfAll = (counts: Int32Array): number => total(counts, ...ALL_COUNTS);
+
+/**
+ * Claims of one task that reads files beside each other. They queue: while one is at work, the
+ * others do not lose their patience, which is for other tasks.
+ */
+export class ClaimsOfTask {
+  readonly #atWork = new Map<MemoryKind, number>();
+  /** One has lost its patience. The task fails as a whole, so that no other has to wait. */
+  isRefused = false;
+
+  /** @returns to be called when the work ends */
+  begin(kind: MemoryKind): () => void {
+    const add = (more: number) => this.#atWork.set(kind, (this.#atWork.get(kind) ?? 0) + more);
+    add(1);
+    return () => add(-1);
+  }
+
+  areAtWork(kind: MemoryKind): boolean {
+    return (this.#atWork.get(kind) ?? 0) > 0;
+  }
+}
 
 export interface MemoryClaim {
   kind: MemoryKind;
@@ -103,6 +134,8 @@ export interface MemoryClaim {
   patient: boolean;
   /** Asked while the work waits; what it throws ends the waiting. */
   check: () => void;
+  /** The others of its task, where it has several at once. */
+  ofTask?: ClaimsOfTask | undefined;
 }
 
 /** The data with which a thread counts its own memory. It can be sent to another thread. */
@@ -135,17 +168,20 @@ export class ProcessMemory {
   }
 
   /**
-   * Does the work when its bytes have room; where nothing else of its kind is counted, even the
+   * Does the work when its bytes have room; where nothing else of its kind is at work, even the
    * largest begins.
-   * @throws RadserveError overloaded if there was no room for ten seconds; what the work throws
+   * @throws RadserveError overloaded if other tasks left no room for ten seconds; what the work
+   * throws
    */
   async within<T>(claim: MemoryClaim, work: () => Promise<T>): Promise<T> {
-    const { kind, bytes, ofThread = 0 } = claim;
+    const { kind, bytes, ofThread = 0, ofTask } = claim;
     await this.#room(claim);
     this.#claimed += bytes + ofThread;
+    const ended = ofTask?.begin(kind);
     try {
       return await work();
     } finally {
+      ended?.();
       Atomics.sub(this.own.counts, indexOf(this.own.place, kind), Math.ceil(bytes / UNIT));
       if (ofThread > 0) this.#leaveShared();
     }
@@ -172,10 +208,22 @@ export class ProcessMemory {
     }, durations.threadMoment).unref();
   }
 
-  /** Counts bytes that are in memory already. What it returns gives them back. */
+  /**
+   * Counts bytes that are in memory already, as work of their kind. What it returns gives them
+   * back.
+   */
   hold(kind: MemoryKind, bytes: number): () => void {
+    return this.#count(kind, bytes);
+  }
+
+  /** Counts bytes that a task keeps beside its work. What it returns gives them back. */
+  keep(kind: MemoryKind, bytes: number): () => void {
+    return this.#count(KEPT[kind], bytes);
+  }
+
+  #count(count: Count, bytes: number): () => void {
     const units = Math.ceil(bytes / UNIT);
-    const at = indexOf(this.own.place, kind);
+    const at = indexOf(this.own.place, count);
     Atomics.add(this.own.counts, at, units);
     this.#claimed += bytes;
     return () => Atomics.sub(this.own.counts, at, units);
@@ -186,15 +234,16 @@ export class ProcessMemory {
    * of the memory; so little that others find room beside them.
    * @returns gives them back; undefined where there is no room
    */
-  holdIfRoom(kind: MemoryKind, bytes: number, share: number): (() => void) | undefined {
+  keepIfRoom(kind: MemoryKind, bytes: number, share: number): (() => void) | undefined {
     const more = Math.ceil(bytes / UNIT);
-    return (total(this.own.counts, kind) + more) * UNIT > this.own.mostBytes * share
+    return (total(this.own.counts, kind, KEPT[kind]) + more) * UNIT > this.own.mostBytes * share
       ? undefined
-      : this.hold(kind, bytes);
+      : this.keep(kind, bytes);
   }
 
-  async #room({ kind, bytes, ofThread = 0, patient, check }: MemoryClaim): Promise<void> {
-    const end = monotonic() + durations.memoryRoom;
+  async #room(claim: MemoryClaim): Promise<void> {
+    const { kind, bytes, ofThread = 0, patient, check, ofTask } = claim;
+    let end = monotonic() + durations.memoryRoom;
     const at = indexOf(this.own.place, kind);
     const shared = Math.ceil(ofThread / UNIT);
     for (;;) {
@@ -211,24 +260,29 @@ export class ProcessMemory {
         Atomics.sub(this.own.counts, at, units);
       }
       check();
-      if (monotonic() > end)
+      // What is at work ends by itself, and its room is there for the next of the task
+      if (ofTask?.areAtWork(kind) === true) end = monotonic() + durations.memoryRoom;
+      if (monotonic() > end || ofTask?.isRefused === true) {
+        if (ofTask !== undefined) ofTask.isRefused = true;
         throw errors.overloaded(
           `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.own.mostBytes)} MiB); other images held it for ${durations.memoryRoom / 1000} s. Send the request again after the time in Retry-After.`,
           { needed_bytes: units * UNIT, most_bytes: this.own.mostBytes },
         );
+      }
       await delay(LOOK_MS);
     }
   }
 
   /**
    * Whether work of `more` units has room beside what is counted, or has it if `own` of these are
-   * its own: where nothing else of its kind is counted, even the largest begins.
+   * its own. Where nothing else of its kind is at work, even the largest begins, whatever tasks
+   * keep of it: two that keep much would wait for each other.
    */
   #hasRoom(kind: MemoryKind, more: number, own = 0): boolean {
-    const ofKind = total(this.own.counts, kind);
-    if (ofKind === own) return true;
-    if (kind !== "images") return (ofKind + more) * UNIT <= this.own.mostBytes * FILES_SHARE;
-    return (totalOfAll(this.own.counts) + more) * UNIT <= this.own.mostBytes;
+    const { counts, mostBytes } = this.own;
+    if (total(counts, kind) === own) return true;
+    if (kind === "images") return (totalOfAll(counts) + more) * UNIT <= mostBytes;
+    return (total(counts, kind, KEPT[kind]) + more) * UNIT <= mostBytes * FILES_SHARE;
   }
 }
 

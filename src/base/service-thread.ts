@@ -4,6 +4,7 @@
  * are rejected. It may call its owner.
  */
 import { parentPort, Worker } from "node:worker_threads";
+import { backOff, type BackOff } from "./back-off.js";
 import type { MemoryPlace, MemoryPlaces } from "./process-memory.js";
 import {
   Line,
@@ -21,6 +22,8 @@ import { within } from "./waiting.js";
 const LONGEST_LOADING_MS = 5_000;
 /** How long a thread that is closed may take over its last call. */
 const LAST_WAIT_MS = 2_000;
+/** When one that stays, and that the system refused, is tried again. */
+const AGAIN: BackOff = { first: 100, most: 10_000 };
 /** What a thread says first. */
 const LOADED = "loaded";
 
@@ -50,9 +53,12 @@ export interface ServiceThreadOptions<Owner extends object = object> {
   stays?: boolean;
   /** Answers calls of the thread. */
   owner?: Owner;
-  /** Told what was thrown in the thread and not caught, which ends it. */
+  /**
+   * Told what was thrown in the thread and not caught, which ends it, and why the system refuses a
+   * thread, once until it gives one again.
+   */
   failed?: (error: Error) => void;
-  /** A thread that nobody ended has ended. */
+  /** A thread that nobody ended has ended, or could not be started. */
   died?: () => void;
   /** A thread is gone, and what it held is free. */
   exited?: () => void;
@@ -77,6 +83,9 @@ export class ServiceThread<T extends object, Owner extends object = object> impl
   readonly note: Notes<T>;
   #life: Life | undefined;
   #idle: NodeJS.Timeout | undefined;
+  /** How often the system refused the thread, one time after the other. */
+  #refusals = 0;
+  #again: NodeJS.Timeout | undefined;
   #isClosed = false;
 
   constructor(private readonly options: ServiceThreadOptions<Owner>) {
@@ -98,6 +107,11 @@ export class ServiceThread<T extends object, Owner extends object = object> impl
     return this.#life?.isLoaded === true;
   }
 
+  /** The last time that the thread was to start, the system refused it. */
+  get isRefused(): boolean {
+    return this.#refusals > 0;
+  }
+
   /** Calls that are not answered. */
   get pending(): number {
     return this.#life?.line.pending ?? 0;
@@ -105,6 +119,7 @@ export class ServiceThread<T extends object, Owner extends object = object> impl
 
   /**
    * Starts the thread where it does not run, so that it has loaded its modules when a call comes.
+   * Where the system refuses it, the call tries again.
    */
   start(): void {
     this.#life ??= this.#begin();
@@ -113,6 +128,8 @@ export class ServiceThread<T extends object, Owner extends object = object> impl
   async #call(method: string, args: readonly unknown[]): Promise<unknown> {
     if (this.#isClosed) throw new ThreadEnded(true);
     const life = (this.#life ??= this.#begin());
+    // Whoever calls does what it does for a thread that has died
+    if (life === undefined) throw new ThreadEnded(false);
     clearTimeout(this.#idle);
     life.worker.ref();
     try {
@@ -141,13 +158,24 @@ export class ServiceThread<T extends object, Owner extends object = object> impl
   async close(last?: (call: Calls<T>) => Promise<unknown>): Promise<void> {
     if (last !== undefined) await within(last(this.call), LAST_WAIT_MS).catch(() => undefined);
     this.#isClosed = true;
+    clearTimeout(this.#again);
     await this.end();
   }
 
-  #begin(): Life {
+  /** @returns undefined where the system refuses another thread, as at the limit of a user's own */
+  #begin(): Life | undefined {
     const { file, workerData, places, owner = {}, failed, exited } = this.options;
     const memory = places?.take();
-    const worker = new Worker(file, { workerData: { ...workerData, memory } });
+    let worker: Worker;
+    try {
+      worker = new Worker(file, { workerData: { ...workerData, memory } });
+    } catch (error) {
+      if (memory !== undefined) places?.giveBack(memory);
+      this.#refused(error as Error);
+      return undefined;
+    }
+    clearTimeout(this.#again);
+    this.#refusals = 0;
     const line = new Line((message, transfer) => worker.postMessage(message, transfer), owner);
     let loaded: () => void = () => undefined;
     const whenLoaded = new Promise<void>((resolve) => (loaded = resolve));
@@ -167,6 +195,16 @@ export class ServiceThread<T extends object, Owner extends object = object> impl
       if (life === this.#life) this.#died(life);
     });
     return life;
+  }
+
+  #refused(error: Error): void {
+    const { stays, failed, died } = this.options;
+    this.#refusals += 1;
+    clearTimeout(this.#again);
+    if (stays === true)
+      this.#again = setTimeout(() => this.start(), backOff(this.#refusals, AGAIN)).unref();
+    if (this.#refusals === 1) failed?.(error);
+    died?.();
   }
 
   #died(life: Life): void {

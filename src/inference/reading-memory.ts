@@ -4,7 +4,7 @@
  * more.
  */
 import { collect } from "../addon/bytes.js";
-import type { ProcessMemory } from "../base/process-memory.js";
+import { ClaimsOfTask, type ProcessMemory } from "../base/process-memory.js";
 import { mostFramesAhead } from "../images/dicom/decoders.js";
 import { MOST_SEEN, TooManyElements } from "../images/dicom/headers.js";
 import { checkFileSize } from "../files/descriptor.js";
@@ -30,6 +30,8 @@ const MOST_BYTES_AHEAD = 1 << 26;
 export interface MemoryPatience {
   patient: boolean;
   check: () => void;
+  /** Files that the task reads beside each other; they wait for one another as long as it takes. */
+  ofTask?: ClaimsOfTask;
 }
 
 const elementsIn = (bytes: number, most: number): number =>
@@ -95,12 +97,15 @@ export class SliceMemory {
   readonly #kept: (() => void)[] = [];
   /** Files that are being read again. */
   readonly #reading = new Set<Promise<unknown>>();
+  readonly #patience: MemoryPatience;
   #filesAhead = 0;
 
   constructor(
     private readonly memory: ProcessMemory | undefined,
-    private readonly patience: MemoryPatience,
-  ) {}
+    patience: MemoryPatience,
+  ) {
+    this.#patience = { ...patience, ofTask: new ClaimsOfTask() };
+  }
 
   /** Reads a file of `size` bytes, and does the work with it as withUnpacked does. */
   async within<T>(
@@ -108,12 +113,12 @@ export class SliceMemory {
     read: () => Promise<Uint8Array>,
     work: (bytes: Uint8Array, mostElements: number) => Promise<T>,
   ): Promise<T> {
-    return withFile(this.memory, { size, read }, this.patience, work);
+    return withFile(this.memory, { size, read }, this.#patience, work);
   }
 
   /** Counts what is kept of a slice. */
   keep({ bytes, elements }: { bytes: number; elements: number }): void {
-    const held = this.memory?.hold("unpacked", bytes + elements * BYTES_AN_ELEMENT);
+    const held = this.memory?.keep("unpacked", bytes + elements * BYTES_AN_ELEMENT);
     if (held !== undefined) this.#kept.push(held);
   }
 
@@ -122,7 +127,7 @@ export class SliceMemory {
    * @returns false where it is to be read again
    */
   keepWhole(bytes: number, elements: number): boolean {
-    const held = this.memory?.holdIfRoom("files", bytes + elementsIn(bytes, elements), KEPT_SHARE);
+    const held = this.memory?.keepIfRoom("files", bytes + elementsIn(bytes, elements), KEPT_SHARE);
     if (held !== undefined) this.#kept.push(held);
     return held !== undefined;
   }

@@ -92,11 +92,19 @@ export class ThreadPool {
         others > 0 ? undefined : -this.#kept || undefined,
       ))
         thread.warm();
+    // Where the system refuses one, no task is to find out about another
+    if (subjects.length > 0 && this.#threads.some(({ isRefused }) => isRefused))
+      for (const thread of this.#threads) thread.warm();
     const own = subjects.filter((other) => other === subject).length;
     const held = threads.filter((thread) => thread.subjects.includes(subject)).length;
+    // What the system refuses is asked for a task only where there is no other
+    const isRefused = threads.some((thread) => !thread.isRefused)
+      ? (thread: WorkerThread) => thread.isRefused
+      : () => false;
     const withRoom = threads.filter(
       (thread) =>
         thread !== emptying &&
+        !isRefused(thread) &&
         thread.hasRoom(alone) &&
         (thread.subjects.includes(subject) ||
           thread.tasks > 0 ||
@@ -111,10 +119,12 @@ export class ThreadPool {
 
   /**
    * The thread that is empty soonest: the others take new tasks, so that it stays the one. A stuck
-   * one may never be.
+   * one may never be, and one that the system refuses takes none.
    */
   #leastBusy(): WorkerThread | undefined {
-    const live = this.#threads.filter(({ forStat, isStuck }) => !forStat && !isStuck);
+    const live = this.#threads.filter(
+      ({ forStat, isStuck, isRefused }) => !forStat && !isStuck && !isRefused,
+    );
     const least = Math.min(...live.map(({ tasks }) => tasks));
     return live.find(({ tasks }) => tasks === least);
   }
@@ -187,9 +197,16 @@ export class WorkerThread {
     return this.tasks + silence + (this.#thread.isLoaded ? 0 : LOADING_BURDEN);
   }
 
-  /** Starts the thread where there is none, so that it has loaded its modules when a task comes. */
+  /**
+   * Starts the thread where there is none, so that it has loaded its modules when a task comes. One
+   * that was refused waits for the next ping: a refusal takes of the processor, too.
+   */
   warm(): void {
-    this.#thread.start();
+    if (!this.isRefused) this.#thread.start();
+  }
+
+  get isRefused(): boolean {
+    return this.#thread.isRefused;
   }
 
   get isStuck(): boolean {
@@ -197,10 +214,11 @@ export class WorkerThread {
   }
 
   /**
-   * Asks a thread with work whether its event loop turns. To be called every
-   * `durations.threadPing`.
+   * Asks a thread with work whether its event loop turns, and the system again for one that it
+   * refused. To be called every `durations.threadPing`.
    */
   ping(): void {
+    if (this.isRefused) this.#thread.start();
     this.#silent = this.tasks > 0 ? this.#silent + 1 : 0;
     if (this.#silent !== 1) return;
     const answered = () => (this.#silent = 0);

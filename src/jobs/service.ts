@@ -270,7 +270,9 @@ export class BulkService {
     this.#deaths = monotonic() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = backOff(this.#deaths, RESTART);
     this.options.log.error({ restart_in_ms: wait }, "the bulk thread ended; starting it again");
-    setTimeout(() => this.start(), wait).unref();
+    // A thread that is refused to several calls is still tried again by one timer
+    clearTimeout(this.#waking);
+    this.#waking = setTimeout(() => this.start(), wait).unref();
   }
 
   #owner(): JobsOwner {

@@ -119,8 +119,19 @@ class Supervisor {
   }
 
   start(): void {
-    const child = isRunning(this.first) ? this.first : forkServing();
+    let child: ChildProcess;
+    try {
+      child = isRunning(this.first) ? this.first : forkServing();
+    } catch (error) {
+      this.#notStarted(error);
+      return;
+    }
     this.first = undefined;
+    if (child.pid === undefined) {
+      // What never began never exits, and may lack its streams and its channel
+      child.once("error", (error) => this.#notStarted(error));
+      return;
+    }
     this.#child = child;
     child.on("message", (message) => this.#hear(message as FromServing));
     child.on("error", (error) =>
@@ -254,6 +265,28 @@ class Supervisor {
     this.#loading = undefined;
     this.#running = undefined;
     if (wasOpen && monotonic() - this.#openedAt > HEALTHY_MS) this.#crashes = 0;
+    this.#startAgain(
+      { status, signal, memory: forMemory },
+      forMemory
+        ? "the system ended the serving process because memory ran out; starting it again"
+        : "the serving process ended; starting it again",
+    );
+  }
+
+  /**
+   * The system has no room for a process now, or its program is away. What the one before it ended
+   * of stays known: none has run since.
+   */
+  #notStarted(error: unknown): void {
+    if (this.#stopping) this.#finish(1);
+    else
+      this.#startAgain(
+        { fault: faultForLog(error) },
+        "the serving process could not be started; starting it again",
+      );
+  }
+
+  #startAgain(why: object, message: string): void {
     this.#crashes += 1;
     if (!this.#everOpen && this.#crashes >= MOST_FAILED_STARTS) {
       tellPeople(
@@ -263,12 +296,7 @@ class Supervisor {
       return;
     }
     const delay = backOff(this.#crashes, RESTART);
-    this.log.error(
-      { status, signal, memory: forMemory, restart_in_ms: delay },
-      forMemory
-        ? "the system ended the serving process because memory ran out; starting it again"
-        : "the serving process ended; starting it again",
-    );
+    this.log.error({ ...why, restart_in_ms: delay }, message);
     setTimeout(() => {
       if (!this.#stopping) this.start();
     }, delay);

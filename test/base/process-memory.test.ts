@@ -1,7 +1,7 @@
 import t from "tap";
 import { setDurations } from "../../src/base/durations.js";
-import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
-import { until } from "../support/until.js";
+import { ClaimsOfTask, MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
+import { inTime, until } from "../support/until.js";
 
 const MIB = 2 ** 20;
 
@@ -29,4 +29,44 @@ t.test("what a thread has is counted once for all its work, until it is dropped"
   });
   await until("the thread has given its memory back", () => places.bytes === 0);
   t.equal(drops, 1);
+});
+
+const claims = { bytes: 4 * MIB, patient: true, check: () => undefined };
+const nothing = () => Promise.resolve();
+
+t.test("what tasks keep keeps no work waiting, beside the bound for others", async (t) => {
+  setDurations({ memoryRoom: 1 });
+  const places = new MemoryPlaces(2, 16 * MIB);
+  const [one, other] = [new ProcessMemory(places.take()), new ProcessMemory(places.take())];
+  for (const kind of ["files", "unpacked", "images"] as const) {
+    const kept = [one, other].map((memory) => memory.keep(kind, 16 * MIB));
+    t.equal(places.bytes, 32 * MIB);
+    t.equal(one.keepIfRoom(kind, MIB, 1), undefined, "nothing more is kept");
+    await one.within({ ...claims, kind }, async () => {
+      const refused = { code: "overloaded" };
+      await t.rejects(other.within({ ...claims, kind }, nothing), refused, "one at a time");
+    });
+    await other.within({ ...claims, kind }, nothing);
+    for (const giveBack of kept) giveBack();
+  }
+  t.equal(places.bytes, 0);
+});
+
+t.test("where one claim of a task is refused, the others wait no more", async (t) => {
+  setDurations({ memoryRoom: 1 });
+  const places = new MemoryPlaces(2, 16 * MIB);
+  const [one, other] = [new ProcessMemory(places.take()), new ProcessMemory(places.take())];
+  const giveBack = other.hold("unpacked", 4 * MIB);
+  const ofTask = new ClaimsOfTask();
+  const file = { ...claims, kind: "files", ofTask } as const;
+  await one.within(file, async () => {
+    const waiting = one.within(file, nothing);
+    await Promise.all([
+      // It would wait for the file that is at work
+      t.rejects(inTime("the other is refused", waiting), { code: "overloaded" }),
+      t.rejects(one.within({ ...file, kind: "unpacked" }, nothing), { code: "overloaded" }),
+    ]);
+  });
+  giveBack();
+  t.equal(places.bytes, 0);
 });

@@ -137,6 +137,44 @@ t.test("one that stays comes back, unless it cannot load", async (t) => {
   t.equal(failed.length, 2);
 });
 
+t.test("one that the system refuses is as one that dies, and takes no place", async (t) => {
+  let isRefused = true;
+  const failed: Error[] = [];
+  let deaths = 0;
+  const options = {
+    places: new MemoryPlaces(2, 2 ** 20),
+    // A worker with data that cannot be copied is refused at once, as one above a limit of threads
+    workerData: {
+      get word() {
+        return isRefused ? () => undefined : "";
+      },
+    },
+    failed: (error: Error) => failed.push(error),
+    died: () => (deaths += 1),
+  };
+  const thread = threadOf(t, options);
+  thread.start();
+  t.equal(thread.isRunning, false);
+  t.equal(thread.isRefused, true);
+  // More often than there are places
+  for (let i = 0; i < 100; i += 1) await t.rejects(thread.call.id(), DIED);
+  t.equal(deaths, 101);
+  t.match(failed, [{ name: "DataCloneError" }], "it is told once");
+  const stays = threadOf(t, { ...options, stays: true });
+  t.equal(stays.isRunning, false);
+  isRefused = false;
+  t.ok(await thread.call.id());
+  t.equal(thread.isRefused, false);
+  await until("the one that stays has come", () => stays.isRunning);
+  t.ok(await stays.call.id());
+  isRefused = true;
+  await stays.end();
+  t.equal(stays.isRunning, false, "it ends although no other comes");
+  isRefused = false;
+  await until("it comes again", () => stays.isRunning);
+  t.equal(failed.length, 3);
+});
+
 t.test("what is moved is lost here, and what is thrown for a note ends the thread", async (t) => {
   const failed: Error[] = [];
   const thread = threadOf(t, { failed: (error) => failed.push(error) });

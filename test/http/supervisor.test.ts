@@ -4,6 +4,7 @@ import { once } from "node:events";
 import {
   symlinkSync,
   closeSync,
+  copyFileSync,
   existsSync,
   mkdirSync,
   openSync,
@@ -23,6 +24,7 @@ import { tryTake } from "../support/commits.js";
 import { bulkPlace } from "../support/bulk.js";
 import { CT_SLICE } from "../support/dicom.js";
 import { heldImage, holdDecoding } from "../support/held.js";
+import { lowerLimit } from "../support/limits.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
 import {
@@ -96,6 +98,40 @@ t.test("what is wrong at a restart does not end the service", async (t) => {
     ["error"],
   );
   t.notMatch(JSON.stringify(server.log), /hunter2/);
+  t.equal(await server.stop(), 0);
+});
+
+t.test("a restart that the system refuses is tried again, and a stop ends it", async (t) => {
+  const place = makePlace();
+  // A program that can be away, as after an update that goes wrong
+  place.node = path.join(place.directory, "node");
+  copyFileSync(process.execPath, place.node);
+  const server = await startServer(place);
+  const moveAway = () => {
+    renameSync(place.node!, `${place.node}-away`);
+    return () => renameSync(`${place.node}-away`, place.node!);
+  };
+  const ways = [
+    { code: "ENOENT", refuse: moveAway },
+    { code: "EMFILE", refuse: () => lowerLimit(server.process.pid!, "nofile", 3) },
+  ];
+  const isRefusal = ({ msg }: { msg: string }) => /could not be started/.test(msg);
+  for (const { code, refuse } of ways) {
+    const allow = refuse();
+    process.kill(server.servingPid(), "SIGKILL");
+    const ofCode = (line: Record<string, unknown> & { msg: string }) =>
+      isRefusal(line) && (line["fault"] as { code?: string }).code === code;
+    await server.told(ofCode, 2);
+    allow();
+    const answer = await fetch(`${server.url}/models`, {
+      headers: { Authorization: server.token },
+    });
+    t.equal(answer.status, 200, `it serves again after ${code}`);
+  }
+  moveAway();
+  process.kill(server.servingPid(), "SIGKILL");
+  await server.told(({ msg }) => /ended.*; starting it again/.test(msg), 3);
+  await until("the last restart is refused", () => isRefusal(server.log.at(-1)!));
   t.equal(await server.stop(), 0);
 });
 

@@ -4,6 +4,7 @@ import { readFileSync, readdirSync, statSync, truncateSync, writeFileSync } from
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { RadserveError } from "../../src/base/errors.js";
+import { durations, setDurations } from "../../src/base/durations.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { shareDecoding } from "../../src/images/dicom/decoders.js";
@@ -18,6 +19,7 @@ import {
   picture,
   SYNTAXES,
 } from "../support/dicom.js";
+import { until } from "../support/until.js";
 
 const SLICES = 9;
 const layout = { rows: 192, columns: 192, samples: 1, bitsAllocated: 16, bitsStored: 12 };
@@ -217,6 +219,41 @@ t.test("files stay in memory up to a sixteenth of it, whoever keeps them", async
   await one.close();
   t.ok(other.keepWhole(5 * MIB, 10), "until the others are done with");
   t.notOk(new SliceMemory(undefined, { patient: true, check: () => undefined }).keepWhole(1, 1));
+});
+
+t.test("files of one folder queue for room, and those of another lose patience", async (t) => {
+  const { memoryRoom } = durations;
+  setDurations({ memoryRoom: 1 });
+  t.teardown(() => setDurations({ memoryRoom }));
+  const MIB = 2 ** 20;
+  const places = new MemoryPlaces(2, 4 * MIB);
+  const slicesOf = (check: () => void) =>
+    new SliceMemory(new ProcessMemory(places.take()), { patient: true, check });
+  let looks = 0;
+  const own = slicesOf(() => (looks += 1));
+  const other = slicesOf(() => undefined);
+  const bytes = new Uint8Array(1);
+  // Each is larger than all files together may be
+  const read = (
+    from: SliceMemory,
+    name: string,
+    content: Promise<Uint8Array> = Promise.resolve(bytes),
+  ) =>
+    from.within(
+      MIB,
+      () => content,
+      () => Promise.resolve(name),
+    );
+  let finish: () => void = () => undefined;
+  const slow = new Promise<Uint8Array>((resolve) => (finish = () => resolve(bytes)));
+  const all = Promise.all([read(own, "first", slow), read(own, "second"), read(own, "third")]);
+  await Promise.all([
+    t.rejects(read(other, "other"), { code: "overloaded" }),
+    Promise.race([all, until("the others have looked often", () => looks >= 20)]),
+  ]);
+  finish();
+  t.strictSame(await all, ["first", "second", "third"]);
+  t.equal(places.bytes, 0);
 });
 
 t.test("a folder is done with only when nothing of it is read any more", async (t) => {

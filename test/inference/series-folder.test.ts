@@ -10,6 +10,7 @@ import { readSeriesFolder } from "../../src/inference/read-input.js";
 import { SliceMemory } from "../../src/inference/reading-memory.js";
 import { type ModelSet } from "../../src/models/set.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
+import { dicomFile } from "../support/dicom.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine, modelsOf } from "../support/real-engine.js";
@@ -171,6 +172,40 @@ t.test("the largest slice is counted once more while its frames are read again",
   t.equal(image.frameCount, 4);
   t.ok(places.bytes >= large, "after all were read, as long as the image is used");
   await slices.close();
+  t.equal(places.bytes, 0);
+});
+
+t.test("a report of many parts is read beside slices that fill the memory", async (t) => {
+  const report = dicomFile({
+    attributes: {
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.88.67",
+      SOPInstanceUID: "1.2.3.9",
+      StudyInstanceUID: "1.2.3",
+      SeriesInstanceUID: "1.2.3.8",
+      Modality: "SR",
+      ContentSequence: Array.from({ length: 2_000 }, () => ({
+        RelationshipType: "CONTAINS",
+        ValueType: "TEXT",
+        TextValue: "dose",
+      })),
+    },
+  });
+  // The first eight are read beside each other, and then the report
+  const slices = Array.from({ length: 8 }, (_, i) => [`slice ${i}`, slice({ z: i })] as const);
+  const folder = folderOf(t, { ...Object.fromEntries(slices), "the report": report });
+  // Of which what is kept of eight slices is the half, and work may have a quarter
+  const places = new MemoryPlaces(1, 2 ** 20);
+  const memory = new SliceMemory(new ProcessMemory(places.take()), {
+    patient: true,
+    check: () => undefined,
+  });
+  const opened = await openInput(folder, undefined);
+  t.teardown(() => opened.close());
+  const image = await readSeriesFolder(opened, memory);
+  t.equal(image.frameCount, 8);
+  t.match(image.warnings, [{ code: "left_out_no_image" }]);
+  t.ok(places.bytes >= 2 ** 19);
+  await memory.close();
   t.equal(places.bytes, 0);
 });
 

@@ -1,15 +1,24 @@
-/** What the pool tells of an item of a job whose time ends while its result is being committed. */
+/**
+ * What the pool tells of an item of a job whose time ends while its result is being committed, and
+ * of tasks for which the system gives no thread.
+ */
+import { fork } from "node:child_process";
+import { once } from "node:events";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import t from "tap";
 import { setDurations } from "../../src/base/durations.js";
 import { createEngine } from "../../src/engine/engine.js";
 import { InferencePool } from "../../src/inference/worker-pool.js";
 import { writeSlice } from "../support/bulk.js";
-import { ADDON, needs } from "../support/needs.js";
-import { silent } from "../support/postgres.js";
+import { lowerLimit } from "../support/limits.js";
+import { ADDON, needs, reachedByAll } from "../support/needs.js";
+import type { PoolTasks } from "../support/pool-child.js";
+import { isRoot, silent } from "../support/postgres.js";
 import { modelsOf } from "../support/real-engine.js";
 import { root } from "../support/server.js";
+import { inTime } from "../support/until.js";
 
 /** How long an item may take: a small slice takes much less. */
 const ITEM_MS = 3_000;
@@ -72,4 +81,37 @@ t.test("an item that was written is told as written", { skip: needs(ADDON) }, as
     told,
     [0, 1].map(() => ({ status: "completed", reused: false })),
   );
+});
+
+const NOBODY = 65_534;
+const skip = needs(ADDON) || (isRoot && reachedByAll());
+
+t.test("tasks for which the system gives no thread", { skip }, async (t) => {
+  const program = fileURLToPath(new URL("../support/pool-child.js", import.meta.url));
+  // Root may have as many threads as there are
+  const account = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
+  const child = fork(program, { ...account, cwd: "/" });
+  t.teardown(() => child.kill("SIGKILL"));
+  const ended = once(child, "exit").then(([status, signal]) => {
+    throw new Error(`the process of the pool ended: ${String(status ?? signal)}`);
+  });
+  ended.catch(() => undefined);
+  const told = async () => {
+    const message = Promise.race([once(child, "message"), ended]);
+    return ((await inTime("the process of the pool tells", message)) as unknown[])[0];
+  };
+  const outcomes = async (count: number, priority: PoolTasks["priority"]) => {
+    child.send({ count, priority } satisfies PoolTasks);
+    const all = (await told()) as string[];
+    t.equal(all.length, count);
+    return [...new Set(all)];
+  };
+  await told();
+  t.strictSame(await outcomes(1, "routine"), ["path_not_allowed"], "a thread has the task");
+  const allow = lowerLimit(child.pid!, "nproc", 1, account);
+  // More than the places in which threads count their memory
+  t.strictSame(await outcomes(200, "bulk"), ["internal"], "none is left waiting");
+  t.strictSame(await outcomes(200, "routine"), ["path_not_allowed"], "the thread has them all");
+  allow();
+  t.strictSame(await outcomes(8, "bulk"), ["path_not_allowed"], "as soon as there are threads");
 });

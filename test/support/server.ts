@@ -49,6 +49,8 @@ export interface Place {
   environment: Record<string, string>;
   /** The main file of another copy of the project. */
   main?: string;
+  /** Another copy of Node.js, for its server. */
+  node?: string;
   remove(): void;
 }
 
@@ -304,7 +306,7 @@ function closeQuietConnections(): void {
  */
 export async function startServer(place = makePlace(), keys = place): Promise<TestServer> {
   rememberTried(place.environment["RADSERVE_STATE_DIR"]!);
-  const child = spawn(process.execPath, [place.main ?? main, "serve"], {
+  const child = spawn(place.node ?? process.execPath, [place.main ?? main, "serve"], {
     env: place.environment,
     cwd: place.directory,
     stdio: ["ignore", "pipe", "pipe"],

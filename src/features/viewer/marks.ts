@@ -141,7 +141,7 @@ export class MarkReader {
       parts.push(here);
       bytes += here.reduce((sum, { values }) => sum + values.length, 0);
     }
-    const giveBack = this.memory.holdIfRoom("images", bytes, KEPT_SHARE);
+    const giveBack = this.memory.keepIfRoom("images", bytes, KEPT_SHARE);
     if (giveBack === undefined) throw noRoom(bytes);
     this.#unpacked = { of: known, parts, giveBack };
     return parts;

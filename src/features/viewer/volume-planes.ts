@@ -70,7 +70,7 @@ export class VolumePlanes {
       throw errors.series_invalid(`Expected a volume of grey values; there are ${why}.`);
     const { rows, columns, bitsAllocated } = image.format;
     const bytes = (volume.frames.length * rows * columns * bitsAllocated) / 8;
-    const giveBack = this.memory.holdIfRoom("images", bytes, KEPT_SHARE);
+    const giveBack = this.memory.keepIfRoom("images", bytes, KEPT_SHARE);
     if (giveBack === undefined) throw noRoom(bytes);
     try {
       const planes: Plane[] = [];
