@@ -237,6 +237,7 @@ function Fate({ item }: { item: Item }) {
           </ul>
         </details>
       )}
+      {item.replaced === true && <p class="note warn">Replaced by a newer result.</p>}
       <Deliveries deliveries={item.deliveries} />
       {item.outputs.length > 0 && (
         <details>
@@ -487,7 +488,11 @@ export function ItemView({ id, index }: { id: string; index: number }) {
       {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {item?.receipt_path !== undefined && (
-        <LookAt receiptPath={item.receipt_path} inputPath={item.input_image_path} />
+        <LookAt
+          receiptPath={item.receipt_path}
+          inputPath={item.input_image_path}
+          files={item.outputs.map(({ sha256 }) => sha256)}
+        />
       )}
       {item !== undefined && item.receipt_path === undefined && <p>This image has no result.</p>}
     </>

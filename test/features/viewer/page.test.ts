@@ -451,6 +451,18 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await release();
     await page.getByText("4 of 4 images").waitFor();
     t.equal(await chosen.innerText(), "Running 0");
+
+    const replaced = page.getByRole("alert").getByText("Replaced by a newer result.");
+    const marks = page.locator(".stage[data-frame='1'] img.marks");
+    const input_image_path = at("few", names[0]!);
+    writeSlice(input_image_path, 0, { PatientID: "OTHER" });
+    const body = { input_image_path, output_folder_path: output };
+    t.equal((await server.post("/single_inference", body)).status, 200);
+    await page.goto(`${server.url}/#/jobs/${id}/1`);
+    await marks.waitFor();
+    t.equal(await replaced.count(), 0);
+    await page.goto(`${server.url}/#/jobs/${id}/0`);
+    await replaced.waitFor();
   });
 
   await t.test("a job is paused, resumed and cancelled", async (t) => {
