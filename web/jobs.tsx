@@ -275,7 +275,15 @@ function Items({
   const [cursors, setCursors] = useState<string[]>([]);
   useEffect(() => setCursors([]), [state, code]);
   const page = `/bulk_inference/${job.job_id}/items?state=${state}&limit=${PAGE}${code === undefined ? "" : `&code=${code}`}${at(cursors)}`;
-  const { data, fault } = usePoll<ItemPage>(page, () => (isSettled(job) ? null : LOOK_MS));
+  const { data, fault, again } = usePoll<ItemPage>(page, () => (isSettled(job) ? null : LOOK_MS));
+  // One that is set to work again has other images, and the last to end may be younger than these
+  const settled = isSettled(job) ? job.finished_at : "";
+  const asked = useRef(settled);
+  useEffect(() => {
+    if (asked.current === settled) return;
+    asked.current = settled;
+    again();
+  }, [settled, again]);
   const list = useSteady(page, data?.items, ({ index }) => String(index));
   return (
     <Card title="Images" wide>
@@ -424,6 +432,11 @@ export function JobView({ id }: { id: string }) {
             [hasEnded(job) ? "Ended" : "Time left", restOf(job)],
           ]}
         />
+        {job.warnings.map(({ code, message }) => (
+          <p key={code} class="note warn">
+            <strong>{words(code)}</strong> {message}
+          </p>
+        ))}
         {job.waiting.map(({ reason, message, node, images, since }) => (
           <div key={reason + (node ?? "")} class="note warn">
             <strong>{words(reason)}</strong>
