@@ -13,6 +13,9 @@ t.setTimeout(300_000);
 
 async function started(t: Test, byHttp: string) {
   const place = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0", RADSERVE_FILES_BY_HTTP: byHttp });
+  const inner = path.join(place.output, "still");
+  mkdirSync(inner);
+  place.environment["RADSERVE_OUTPUT_ROOTS"] = `${place.output}:${inner}`;
   const server = await startServer(place);
   t.teardown(() => server.stop());
   return { place, server };
@@ -66,6 +69,10 @@ t.test(
       "the week before the shift",
     );
     t.match(await get(server, { week: "soon" }), { status: 400 });
-    t.equal((await get(server)).body.receipts, 240);
+    t.match(
+      (await get(server)).body,
+      { receipts: 240, folders: [place.output, path.join(place.output, "still")] },
+      "a folder within another one counts once",
+    );
   },
 );
