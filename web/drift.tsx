@@ -176,7 +176,7 @@ function Found({ drift }: { drift: DriftView }) {
             ` ${count(drift.untrusted)} more are not trusted and left out.`}{" "}
           The last week is compared with the weeks before, for each model, version and scanner.
           {!drift.whole &&
-            " There are more receipts than are read at once: the others are not counted."}
+            " There are more receipts than are read at once, or a folder of results is away: the others are not counted."}
           {drift.tested === 0 &&
             ` It takes ${drift.fewest_studies} studies in the last week, and as many before, of one model and scanner.`}
         </p>

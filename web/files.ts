@@ -8,6 +8,11 @@ import { zipped } from "./zip.js";
 
 const MOST_FILES = 20_000;
 
+const tooMany = (): Fault =>
+  faultOfPage(
+    `Expected at most ${MOST_FILES} files at a time; found more. Give them in parts, or copy them to the server.`,
+  );
+
 /** Hidden files, and what else file managers leave in folders. */
 const isLitter = (path: string): boolean =>
   path.split("/").some((part) => part.startsWith(".") || part === "__MACOSX") ||
@@ -38,8 +43,11 @@ export function droppedFiles({ items, files }: DataTransfer): Promise<Given> {
   })();
 }
 
+/** @throws Fault where there are more files than are taken: a part of a folder is no folder */
 async function walk(entry: FileSystemEntry, given: Given): Promise<void> {
   const path = entry.fullPath.replace(/^\//, "");
+  if (isLitter(path)) return;
+  if (given.files.length > MOST_FILES) throw tooMany();
   try {
     if (entry.isFile) {
       const file = await new Promise<File>((resolve, reject) =>
@@ -55,10 +63,10 @@ async function walk(entry: FileSystemEntry, given: Given): Promise<void> {
         );
         if (some.length === 0) return;
         for (const one of some) await walk(one, given);
-        if (given.files.length > MOST_FILES) return;
       }
     }
-  } catch {
+  } catch (thrown) {
+    if (thrown instanceof Fault) throw thrown;
     given.refused.push({ path, why: "The browser cannot read it." });
   }
 }
@@ -83,9 +91,6 @@ async function unpacked({ files, refused }: Given): Promise<Given> {
     }
   }
   const images = found.files.filter(({ path }) => !isLitter(path));
-  if (images.length > MOST_FILES)
-    throw faultOfPage(
-      `Expected at most ${MOST_FILES} files at a time; found more. Give them in parts, or copy them to the server.`,
-    );
+  if (images.length > MOST_FILES) throw tooMany();
   return { files: images, refused: found.refused };
 }

@@ -237,6 +237,7 @@ function Fate({ item }: { item: Item }) {
           </ul>
         </details>
       )}
+      {item.replaced === true && <p class="note warn">Replaced by a newer result.</p>}
       <Deliveries deliveries={item.deliveries} />
       {item.outputs.length > 0 && (
         <details>
@@ -274,7 +275,15 @@ function Items({
   const [cursors, setCursors] = useState<string[]>([]);
   useEffect(() => setCursors([]), [state, code]);
   const page = `/bulk_inference/${job.job_id}/items?state=${state}&limit=${PAGE}${code === undefined ? "" : `&code=${code}`}${at(cursors)}`;
-  const { data, fault } = usePoll<ItemPage>(page, () => (isSettled(job) ? null : LOOK_MS));
+  const { data, fault, again } = usePoll<ItemPage>(page, () => (isSettled(job) ? null : LOOK_MS));
+  // One that is set to work again has other images, and the last to end may be younger than these
+  const settled = isSettled(job) ? job.finished_at : "";
+  const asked = useRef(settled);
+  useEffect(() => {
+    if (asked.current === settled) return;
+    asked.current = settled;
+    again();
+  }, [settled, again]);
   const list = useSteady(page, data?.items, ({ index }) => String(index));
   return (
     <Card title="Images" wide>
@@ -423,6 +432,11 @@ export function JobView({ id }: { id: string }) {
             [hasEnded(job) ? "Ended" : "Time left", restOf(job)],
           ]}
         />
+        {job.warnings.map(({ code, message }) => (
+          <p key={code} class="note warn">
+            <strong>{words(code)}</strong> {message}
+          </p>
+        ))}
         {job.waiting.map(({ reason, message, node, images, since }) => (
           <div key={reason + (node ?? "")} class="note warn">
             <strong>{words(reason)}</strong>
@@ -487,7 +501,11 @@ export function ItemView({ id, index }: { id: string; index: number }) {
       {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {item?.receipt_path !== undefined && (
-        <LookAt receiptPath={item.receipt_path} inputPath={item.input_image_path} />
+        <LookAt
+          receiptPath={item.receipt_path}
+          inputPath={item.input_image_path}
+          files={item.outputs.map(({ sha256 }) => sha256)}
+        />
       )}
       {item !== undefined && item.receipt_path === undefined && <p>This image has no result.</p>}
     </>

@@ -227,8 +227,11 @@ export function useFound(question: {
   return { ...found, again: () => setRound((n) => n + 1) };
 }
 
-/** A result whose paths are known. */
-export function LookAt(paths: Pick<Paths, "receiptPath" | "inputPath">) {
+/** A result whose paths are known. @param files SHA-256 of the files that it had */
+export function LookAt({
+  files,
+  ...paths
+}: Pick<Paths, "receiptPath" | "inputPath"> & { files?: readonly string[] }) {
   const { receiptPath, inputPath } = paths;
   const question = { receipt_path: receiptPath, input_path: inputPath };
   const { data, fault, busy, again } = useFound(question);
@@ -236,12 +239,21 @@ export function LookAt(paths: Pick<Paths, "receiptPath" | "inputPath">) {
   if (data?.input_id === undefined || busy) return <p class="quiet">Loading…</p>;
   return (
     <Again.Provider value={again}>
-      <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} />
+      <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} files={files} />
     </Again.Provider>
   );
 }
 
-type Looked = Omit<Paths, "mac"> & { whose: Whose | undefined };
+type Looked = Omit<Paths, "mac"> & {
+  whose: Whose | undefined;
+  files?: readonly string[] | undefined;
+};
+
+/** Whether a receipt is of a result with these files. */
+function hasFiles({ models }: Receipt, files: readonly string[]): boolean {
+  const now = models.flatMap(({ outputs }) => outputs.map(({ sha256 }) => sha256));
+  return now.toSorted().join() === files.toSorted().join();
+}
 
 /** The slice that has most of what was found, of what only its segmentation knows. */
 async function fullestOf(
@@ -273,7 +285,7 @@ function useFirst(
   return frame === undefined ? undefined : { frame, model: seen.model };
 }
 
-export function Look({ whose, ...named }: Looked) {
+export function Look({ whose, files, ...named }: Looked) {
   const page = asked("/results", { id: named.id });
   const {
     data: receipt,
@@ -329,6 +341,11 @@ export function Look({ whose, ...named }: Looked) {
   };
   return (
     <section class="grid wide" aria-label="What was found">
+      {files !== undefined && !hasFiles(receipt, files) && (
+        <p class="note warn wide" role="alert">
+          <strong>Replaced by a newer result.</strong> What the job found is not there any more.
+        </p>
+      )}
       <Identity whose={whose} />
       <Stage
         paths={paths}

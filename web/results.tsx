@@ -4,7 +4,7 @@ import type { FoundResult, ResultList } from "../src/features/viewer/endpoints.j
 import type { Overview } from "../src/server/overview.js";
 import { onLeave, usePoll } from "./api.js";
 import { FailedView, Kinds } from "./failed.js";
-import { baseName, dayOf, folderName, moment, timeZone } from "./format.js";
+import { baseName, counted, dayOf, folderName, moment, timeZone } from "./format.js";
 import { Look, useFound } from "./look.js";
 import {
   Again,
@@ -211,6 +211,17 @@ function NothingFound({ filters }: { filters: Filters }) {
   );
 }
 
+/** What a list lacks: nobody may take it for all. */
+function Lacking({ unreadable_results: results, unreadable_lists: lists }: ResultList) {
+  if (results + lists === 0) return null;
+  return (
+    <p class="note warn" role="alert">
+      {results > 0 && `${counted(results, "result")} cannot be read now. `}
+      {lists > 0 && "A folder of results is away, or its list cannot be read."}
+    </p>
+  );
+}
+
 function Row({ row }: { row: Named }) {
   const { whose, trust } = row;
   const study = [dayOf(whose?.study_date), whose?.description].filter((part) => part !== undefined);
@@ -284,6 +295,7 @@ function List({ overview, first }: { overview: Overview; first: Partial<Filters>
       />
       {fault !== undefined && <FaultNote fault={fault} />}
       {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
+      {data !== undefined && <Lacking {...data} />}
       {data?.results.length === 0 && <NothingFound filters={filters} />}
       {list !== undefined && <Renew of={list} />}
       {list !== undefined && list.rows.length > 0 && (
@@ -404,8 +416,9 @@ function askedIn(hash: string): AskedFor | undefined {
 }
 
 /**
- * The only result of what a link asks for is shown at once; of several, or of none yet, the list is
- * shown. A result that comes later appears in the list, and does not open by itself.
+ * The only result of what a link asks for is shown at once; of several, of none yet, or where some
+ * cannot be read now, the list is shown. A result that comes later appears in the list, and does
+ * not open by itself.
  */
 function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
   const question = JSON.stringify({ ...asked, limit: 2 });
@@ -418,7 +431,8 @@ function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
   const answered = useRef<ResultList>(undefined);
   answered.current ??= data;
   const [only, another] = answered.current?.results ?? [];
-  const id = another === undefined ? only?.id : undefined;
+  const { unreadable_results: unread = 0, unreadable_lists: away = 0 } = answered.current ?? {};
+  const id = another === undefined && unread + away === 0 ? only?.id : undefined;
   useEffect(() => {
     if (id !== undefined) location.replace(linkTo({ id }));
   }, [id]);

@@ -203,7 +203,10 @@ function shapesAcross(
   });
 }
 
-/** The label of a pixel, by its colour among those of the frame. */
+const holds = (runs: readonly number[], at: number): boolean =>
+  runs.some((first, i) => i % 2 === 0 && at >= first && at < first + (runs[i + 1] ?? 0));
+
+/** The label of a pixel, by its colour among those of the frame; all of those that share it. */
 function labelIn(
   found: MarkPixels | undefined,
   marks: ResultMarks | undefined,
@@ -211,7 +214,13 @@ function labelIn(
   y: number,
 ): string | undefined {
   if (found === undefined || marks === undefined || x >= found.width) return undefined;
-  const [red = 0, green = 0, blue = 0, alpha = 0] = found.data.subarray(4 * (y * found.width + x));
+  const at = y * found.width + x;
+  const shared = marks.overlaps.find(({ runs }) => holds(runs, at));
+  if (shared !== undefined)
+    return marks.segments
+      .flatMap(({ number, label }) => (shared.segments.includes(number) ? label : []))
+      .join(" and ");
+  const [red = 0, green = 0, blue = 0, alpha = 0] = found.data.subarray(4 * at);
   if (alpha === 0) return undefined;
   const colour = `#${[red, green, blue].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
   const labels = marks.segments.filter((one) => one.colour === colour && one.pixels > 0);
@@ -515,8 +524,8 @@ export function Stage({
           {shown !== undefined && url !== undefined && style !== "outlines" && (
             <img class="over marks" src={url} alt="" style={{ opacity: String(opacity / 100) }} />
           )}
-          {shown !== undefined && file !== undefined && (
-            <Outlines file={file} drawn={style !== "filled"} told={keepPixels} />
+          {shown !== undefined && file !== undefined && marks !== undefined && (
+            <Outlines file={file} marks={marks} drawn={style !== "filled"} told={keepPixels} />
           )}
         </div>
         {shown !== undefined ? (

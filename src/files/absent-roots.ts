@@ -4,6 +4,7 @@
  * is told.
  */
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
+import { stat } from "./disk.js";
 import type { PathSide } from "./path-judgement.js";
 import { isInside, isUnmounted } from "./roots.js";
 
@@ -54,3 +55,10 @@ export function isAbsent(side: PathSide, realPath: string): boolean {
 /** Whether what lies at a path is not the share of its root. @param dev of the folder */
 export const isAway = (side: PathSide, realPath: string, dev: number): boolean =>
   isUnmounted(realPath, dev) || isAbsent(side, realPath);
+
+/** The same of what lies at a root now. */
+export const isAwayNow = (side: PathSide, root: string): Promise<boolean> =>
+  stat(root).then(
+    ({ dev }) => isAway(side, root, dev),
+    () => true,
+  );

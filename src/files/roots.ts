@@ -46,6 +46,16 @@ export function isInside(realPath: string, roots: readonly Root[] | undefined): 
   });
 }
 
+/** Those of real paths of folders that lie in no other of them. */
+export const outermost = (folders: readonly string[]): string[] =>
+  [...new Set(folders)].filter(
+    (folder, _i, all) => !all.some((other) => other !== folder && isInside(folder, [other])),
+  );
+
+/** The roots that some of the folders lie in, and those that lie in one of them. */
+export const rootsAround = (roots: readonly string[], folders: readonly string[]): string[] =>
+  roots.filter((root) => isInside(root, folders) || folders.some((one) => isInside(one, [root])));
+
 /**
  * True where a folder lies inside the roots, or where the components to be made below it (no `..`,
  * no links) lead into a narrowed one that does not exist yet.

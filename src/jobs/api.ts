@@ -327,17 +327,21 @@ async function items({ job, query, database, context }: JobCall): Promise<BulkAn
   return jsonAnswer({ items: await Promise.all(shown), next_cursor });
 }
 
-/** The item, with what became of its objects: the file beside its receipt says that. */
+/**
+ * The item, with what became of its objects: the file beside its receipt says that, which may be of
+ * another request by now.
+ */
 async function itemWithDeliveries(
   row: ItemRow,
   request: JobRequest,
   { config, roots }: ApiContext,
 ): Promise<Item> {
   const item = itemOf(row, request, config.path_map);
-  if (request.destinations === undefined || item.receipt_path === undefined) return item;
+  const { destinations } = request;
+  if (destinations === undefined || item.receipt_path === undefined) return item;
   const paths = pathsOf(request, row, config.path_map);
   const file = deliveryName(paths.name);
-  const deliveries = await withInput(
+  const found = await withInput(
     paths.outputFolder,
     roots.output,
     async ({ fdPath }) =>
@@ -346,7 +350,11 @@ async function itemWithDeliveries(
       ),
     "output",
   ).catch(() => undefined);
-  return { ...item, ...(deliveries === undefined ? {} : { deliveries }) };
+  if (found === undefined) return item;
+  const own = new Set(item.outputs.map(({ sop_instance_uid: uid }) => uid));
+  const ofItem = found.filter(({ sop_instance_uid: uid }) => own.has(uid));
+  if (found.length > 0 && ofItem.length === 0) return { ...item, replaced: true };
+  return { ...item, deliveries: ofItem.filter((one) => destinations.includes(one.destination)) };
 }
 
 /** That a job was lost is told until somebody forgets it, as one that is over. */

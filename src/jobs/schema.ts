@@ -321,6 +321,10 @@ export const itemSchema = z.object({
   models: z.array(modelResult.pick({ name: true, status: true, shadow: true }).extend({ found })),
   warnings: answerSchema.shape.warnings,
   deliveries: answerSchema.shape.deliveries,
+  replaced: z
+    .literal(true)
+    .optional()
+    .describe("Another result was delivered from there since: nothing of that is told here"),
   error: errorObjectSchema.optional(),
   reason: skipReasonSchema.optional().describe("Why a skipped file is not an input"),
 });

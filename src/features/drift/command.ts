@@ -2,10 +2,12 @@
  * `radserve drift`: how models do from week to week, from the receipts of output folders and never
  * from images.
  */
+import { realpathSync } from "node:fs";
 import { isDay } from "../../audit/folders.js";
 import { ConfigError } from "../../base/errors.js";
 import { count, counted, table } from "../../base/table.js";
 import type { Config } from "../../config.js";
+import { outermost } from "../../files/roots.js";
 import { driftOf, FALSE_MARKS, FEWEST_STUDIES, type DriftChange, type Drift } from "./compare.js";
 import { readReceipts } from "../../results/commit/read-receipts.js";
 import { mondayOf, Weeks } from "./weeks.js";
@@ -23,7 +25,8 @@ export async function drift(
   folders: readonly string[],
   { json = false, week }: DriftCommand,
 ): Promise<ExitStatus> {
-  const roots = receiptFolders(folders, config);
+  // A receipt counts once, however many of the folders it lies in
+  const roots = outermost(receiptFolders(folders, config).map((folder) => realpathSync(folder)));
   if (week !== undefined && !isDay(week))
     throw new ConfigError(`--week: expected a day such as 2026-11-16; found "${week}".`);
   const weeks = new Weeks();

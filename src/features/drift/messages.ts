@@ -2,7 +2,8 @@
 import { z } from "zod";
 
 export interface DriftQuestion {
-  /** Real paths of output folders. */
+  /** The server's output roots, and the folders of them that the caller may see; real paths. */
+  roots: readonly string[];
   folders: string[];
   /** Receipts that are read at most. */
   most: number;
@@ -18,7 +19,11 @@ const pairOf = { shadow: z.string(), active: z.string(), label: z.string() };
 export const driftSchema = z.strictObject({
   receipts: count,
   untrusted: count.describe("Receipts that are not trusted, of which nothing is counted"),
-  whole: z.boolean().describe("False where the folders have more receipts than are read"),
+  whole: z
+    .boolean()
+    .describe(
+      "False where the folders have more receipts than are read, or some cannot be read now",
+    ),
   folders: z.array(z.string()).describe("The output folders of the token"),
   fewest_studies: count.describe("With fewer on either side nothing is tested"),
   false_marks: p.describe("Expected share of false marks among all marks (Benjamini-Hochberg)"),

@@ -36,7 +36,8 @@ const showDrift = endpointByHttp(
     const folders = output.map(folderOf);
     const drift = services.features.of(DRIFT);
     if (drift === undefined) throw errors.not_found("This server compares no weeks.");
-    const question = { folders, most: MOST_RECEIPTS, week };
+    const { output: roots } = services.roots;
+    const question = { roots, folders, most: MOST_RECEIPTS, week };
     const left = () => ctx.req.socket.destroyed;
     ctx.body = await drift.lane.ask((call) => call.compare(question), caller.subject, left);
   },

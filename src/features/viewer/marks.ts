@@ -14,6 +14,7 @@ import type { OutputFile, Receipt } from "../../results/receipt/receipt.js";
 import { changed, fileOf } from "../../results/receipt/unchanged.js";
 import { voxelUnder, type Section } from "../../results/picture/section.js";
 import type { ResultMarks } from "./messages.js";
+import { Overlaps } from "./overlaps.js";
 import type { ResultFolder } from "./result-folder.js";
 import { KEPT_SHARE, noRoom, type KnownVolume } from "./volume-planes.js";
 
@@ -29,6 +30,16 @@ interface SegmentationObject {
   segments: ShownSegment[];
   isLabelMap: boolean;
   byPlace: Map<string, { frame: number; segment: number | undefined }[]>;
+}
+
+/** A segment as it is drawn. */
+interface Drawn {
+  /** The number that its label is shown by. */
+  shown: number;
+  rgb: number;
+  isDrawn: boolean;
+  /** Pixels that belong to it. */
+  pixels: number;
 }
 
 /** Pixels of one segment or of a label map, as the segmentation has them. */
@@ -286,7 +297,7 @@ export function eachMarked(values: Uint8Array, use: (at: number, value: number) 
 async function draw(
   { image, segments, isLabelMap }: SegmentationObject,
   { rows, columns }: Pick<PixelFormat, "rows" | "columns">,
-  layers: readonly Layer[],
+  given: readonly Layer[],
   only: readonly number[] | undefined,
 ): Promise<Omit<ResultMarks, "frame">> {
   const drawnLabels = new Set(
@@ -295,35 +306,56 @@ async function draw(
   // A pixel as the bytes R, G, B, A in their order
   const rgba = new Uint8Array(rows * columns * 4);
   const pixelsAsRgba = new DataView(rgba.buffer);
-  const byNumber = new Map(
-    segments.map(({ number, label, colour: [red, green, blue] }) => [
-      number,
-      {
-        rgb: (red << 24) | (green << 16) | (blue << 8),
-        isDrawn: drawnLabels.has(label),
-        pixels: 0,
-      },
-    ]),
+  const labels = byLabel(segments);
+  const byNumber = new Map<number, Drawn>(
+    labels.flatMap(([shown, all]) =>
+      all.map(({ number, label, colour: [red, green, blue] }): [number, Drawn] => [
+        number,
+        {
+          shown: shown.number,
+          rgb: (red << 24) | (green << 16) | (blue << 8),
+          isDrawn: drawnLabels.has(label),
+          pixels: 0,
+        },
+      ]),
+    ),
   );
   const most = image.format.bitsStored === 1 ? 1 : MOST_OF_FRACTION;
   const least = leastOf(image);
-  for (const { segment, values } of layers) {
-    const ofLayer = isLabelMap ? undefined : byNumber.get(segment ?? 0);
-    eachMarked(values, (at, value) => {
-      const one = isLabelMap ? byNumber.get(value) : ofLayer;
-      if (one === undefined) return;
-      if (isLabelMap || value >= least) one.pixels += 1;
-      const alpha = isLabelMap ? 255 : Math.round((255 * value) / most);
-      // Where segments overlap the stronger is shown
-      if (!one.isDrawn || alpha <= (rgba[4 * at + 3] ?? 0)) return;
-      pixelsAsRgba.setUint32(4 * at, (one.rgb | alpha) >>> 0);
-    });
-  }
+  const layers = given.toSorted((a, b) => (a.segment ?? 0) - (b.segment ?? 0));
+  const each = (use: (one: Drawn, at: number, value: number) => void) => {
+    for (const { segment, values } of layers) {
+      const ofLayer = isLabelMap ? undefined : byNumber.get(segment ?? 0);
+      eachMarked(values, (at, value) => {
+        const one = isLabelMap ? byNumber.get(value) : ofLayer;
+        if (one !== undefined) use(one, at, value);
+      });
+    }
+  };
+  /** How many of the drawn segments a pixel belongs to. */
+  const sharing = new Uint16Array(rows * columns);
+  each((one, at, value) => {
+    if (!isLabelMap && value < least) return;
+    one.pixels += 1;
+    if (one.isDrawn) sharing[at] = (sharing[at] ?? 0) + 1;
+  });
+  const overlaps = new Overlaps({ rows, columns });
+  each((one, at, value) => {
+    if (!one.isDrawn) return;
+    const alpha = isLabelMap ? 255 : Math.round((255 * value) / most);
+    const many = sharing[at] ?? 0;
+    const isOn =
+      many > 1
+        ? value >= least && overlaps.add(at, one.shown, many)
+        : // Of segments that it belongs to in part, the strongest
+          alpha > (rgba[4 * at + 3] ?? 0);
+    if (isOn) pixelsAsRgba.setUint32(4 * at, (one.rgb | alpha) >>> 0);
+  });
   const pixelsOf = (number: number) => byNumber.get(number)?.pixels ?? 0;
   return {
     rows,
     columns,
-    segments: byLabel(segments).map(([{ number, label, colour }, all]) => ({
+    segments: labels.map(([{ number, label, colour }, all]) => ({
       number,
       label,
       pixels: all.reduce((sum, one) => sum + pixelsOf(one.number), 0),
@@ -332,6 +364,7 @@ async function draw(
     png: isEmpty(rgba)
       ? null
       : (await packed(Buffer.from(rgba.buffer), columns, rows)).toString("base64"),
+    overlaps: overlaps.told(),
   };
 }
 

@@ -163,6 +163,15 @@ const segment = z.strictObject({
     ),
 });
 
+const overlap = z.strictObject({
+  segments: z.array(z.int().min(1)).describe("Their numbers"),
+  runs: z
+    .array(z.int().min(0))
+    .describe(
+      "The first pixel and the length of each run, counted from 0 along the rows from the top",
+    ),
+});
+
 export const marksSchema = z.strictObject({
   frame: z
     .int()
@@ -176,8 +185,9 @@ export const marksSchema = z.strictObject({
     .string()
     .nullable()
     .describe(
-      "PNG in base64: pixels have the colour of their segment, and others are transparent; null if no pixel is marked",
+      "PNG in base64: pixels have the colour of their segment, or stripes of those that share them, and others are transparent; null if no pixel is marked",
     ),
+  overlaps: z.array(overlap).describe("Pixels that several of the drawn segments share"),
 });
 export type ResultMarks = z.infer<typeof marksSchema>;
 

@@ -3,7 +3,8 @@
  * anything of them is shown.
  */
 import path from "node:path";
-import { errors } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
+import { holdsSomething } from "../../files/folder-mark.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
 import type { Root } from "../../files/roots.js";
 import type { OfResult } from "./messages.js";
@@ -59,8 +60,30 @@ async function readIn(opened: OpenedInput, name: string): Promise<Existing> {
   return isName ? readReceipt(`${opened.fdPath}/${name}`) : NONE;
 }
 
-/** The receipt at a path inside the roots; none where that cannot be opened. */
-export function readWithin(receiptPath: string, roots: readonly Root[]): Promise<Existing> {
+/** Whether there is a receipt cannot be said now. */
+export interface Away {
+  kind: "away";
+}
+const AWAY: Away = { kind: "away" };
+
+/**
+ * The receipt at a path inside the roots. None is there only where the nearest folder above it that
+ * is there can be read and holds something: the mount point of a share that is away is bare.
+ */
+export async function readWithin(
+  receiptPath: string,
+  roots: readonly Root[],
+): Promise<Existing | Away> {
   const { dir, base } = path.posix.parse(receiptPath);
-  return withInput(dir, roots, (opened) => readIn(opened, base), "output").catch(() => NONE);
+  for (let at = dir; ; at = path.posix.dirname(at)) {
+    const read = async (opened: OpenedInput) => {
+      const found = at === dir ? await readIn(opened, base) : NONE;
+      return found.kind === "none" && !(await holdsSomething(opened.fdPath)) ? AWAY : found;
+    };
+    try {
+      return await withInput(at, roots, read, "output");
+    } catch (error) {
+      if (!(error instanceof RadserveError) || error.code !== "file_not_found") return AWAY;
+    }
+  }
 }

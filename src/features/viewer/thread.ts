@@ -13,7 +13,7 @@ import { readWhole } from "../../files/descriptor.js";
 import { withPlain } from "../../files/durable-files.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
 import { deliveryName } from "../../files/helper-names.js";
-import { isInside } from "../../files/roots.js";
+import { isInside, rootsAround } from "../../files/roots.js";
 import { dropGrownCodecs } from "../../images/dicom/codecs.js";
 import { ANY_STACK, type Image } from "../../images/image.js";
 import { readImage } from "../../images/read-image.js";
@@ -106,7 +106,7 @@ const methods: ViewingThread = {
     return results[0];
   },
   list: (of) =>
-    listResults(of.roots, of.wanted, {
+    listResults(rootsAround(of.roots, of.folders), of.wanted, {
       ...of,
       sees: (receipt) => isInside(receipt, of.folders),
       read: (receipt) => readWithin(receipt, of.folders),

@@ -20,8 +20,8 @@ export interface ReceiptGathering {
 export interface ReceiptReading {
   /** Receipts after which nothing more is read; without it there is no end. */
   most?: number;
-  /** Told of folders that are left out. */
-  unreadable?: (folder: string, why: string | undefined) => void;
+  /** Told of folders and files that are left out. */
+  unreadable?: (left: string, why: string | undefined) => void;
 }
 
 /**
@@ -44,7 +44,9 @@ export async function readReceipts(
       if (!(await readReceipts(at, to, reading))) return false;
     } else if (entry.isFile() && entry.name.endsWith(receiptName(""))) {
       if (to.looked >= most) return false;
-      const found = await readReceipt(at).catch(() => undefined);
+      const found = await readReceipt(at).catch((error: unknown) => {
+        unreadable?.(at, errno(error));
+      });
       if (found?.kind === "receipt") to.add(found.receipt, at, found.trust);
     }
   }

@@ -3,7 +3,7 @@
  * is marked.
  */
 import { execFile } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
@@ -163,6 +163,10 @@ t.test("the command reads receipts and nothing else", async (t) => {
   t.match(found.stdout, /^90 receipts; \d+ comparisons/);
   t.match(found.stdout, /\* score of mass\s+cxr 1\.0\.0\s+One/);
   t.match(found.stdout, /2026-09-21\s+30/);
+  const link = path.join(folder, "2-linked");
+  symlinkSync(path.join(folder, "2"), link);
+  const nested = await run(path.join(folder, "1"), folder, `${folder}/`, link);
+  t.match(nested.stdout, /^90 receipts/, "a folder within another one counts once");
   const before = await run(folder, "--week", "2026-09-15", "--json");
   t.equal(before.code, 0);
   t.match(JSON.parse(before.stdout), { receipts: 90, changes: [{ marked: false }] });

@@ -1,5 +1,5 @@
 /** The comparison of weeks over HTTP: of what the token reaches, and off unless set. */
-import { mkdirSync } from "node:fs";
+import { mkdirSync, renameSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import type { DriftView } from "../../../src/features/drift/messages.js";
@@ -13,9 +13,14 @@ t.setTimeout(300_000);
 
 async function started(t: Test, byHttp: string) {
   const place = bulkPlace(t, { RADSERVE_MINIMUM_FREE_DISK: "0", RADSERVE_FILES_BY_HTTP: byHttp });
+  const inner = path.join(place.output, "still");
+  mkdirSync(inner);
+  const second = path.join(place.directory, "second");
+  mkdirSync(second);
+  place.environment["RADSERVE_OUTPUT_ROOTS"] = [place.output, inner, second].join(":");
   const server = await startServer(place);
   t.teardown(() => server.stop());
-  return { place, server };
+  return { place, second, server };
 }
 
 async function get({ url, token }: TestServer, query: Record<string, string> = {}, as = token) {
@@ -34,7 +39,7 @@ t.test(
   "how models do, of the folders that the token reaches",
   { skip: needs(ADDON) },
   async (t) => {
-    const { place, server } = await started(t, "view");
+    const { place, second, server } = await started(t, "view");
     useResultKeys(path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys"));
     const write = async (folder: string, shift: number) => {
       mkdirSync(path.join(place.output, folder), { recursive: true });
@@ -66,6 +71,13 @@ t.test(
       "the week before the shift",
     );
     t.match(await get(server, { week: "soon" }), { status: 400 });
-    t.equal((await get(server)).body.receipts, 240);
+    t.match(
+      (await get(server)).body,
+      { receipts: 240, folders: [place.output, path.join(place.output, "still")] },
+      "a folder within another one counts once",
+    );
+    renameSync(second, `${second}-away`);
+    t.match((await get(server)).body, { receipts: 240, whole: false }, "a root is away");
+    t.match(await driftOf("still"), { whole: true }, "of others nothing is lacking");
   },
 );

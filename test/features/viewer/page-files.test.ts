@@ -135,22 +135,34 @@ t.test("files by hand", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     t.match(await input.inputValue(), /\/3\.dcm$/);
   });
 
-  await t.test("a folder that is dropped", async (t) => {
-    // What a browser gives for it, which no script can make: an entry with entries
-    await page.evaluate(`(() => {
+  /** What a browser gives for a folder, which no script can make: an entry with entries. */
+  const drop = (names: string) =>
+    page.evaluate(`(() => {
       const bytes = new Uint8Array(${JSON.stringify(Array.from(slices[0]!.subarray(0, 2000)))});
       const file = (name) => ({ isFile: true, fullPath: "/dropped/" + name,
         file: (give) => give(new File([bytes], name)) });
-      let given = false;
-      const folder = { isFile: false, fullPath: "/dropped", createReader: () => ({ readEntries: (give) => {
-        give(given ? [] : [file("1.dcm"), file("2.dcm")]); given = true; } }) };
+      const left = (${names}).map(file);
+      const folder = { isFile: false, fullPath: "/dropped", createReader: () => ({
+        readEntries: (give) => give(left.splice(0, 100)) }) };
       const event = new DragEvent("drop", { bubbles: true, cancelable: true });
       Object.defineProperty(event, "dataTransfer", { value:
         { types: ["Files"], files: [], items: [{ webkitGetAsEntry: () => folder }] } });
       document.body.dispatchEvent(event);
     })()`);
+  const many = (name: string) => `Array.from({ length: 20_100 }, (_, i) => "${name}" + i)`;
+
+  await t.test("a folder that is dropped", async (t) => {
+    await drop(`["1.dcm", "2.dcm"]`);
     await said.getByText("Uploaded 2 files.").waitFor();
     t.match(await input.inputValue(), /\/dropped$/);
+  });
+
+  await t.test("one with hidden twins is taken whole, and one with too many not", async (t) => {
+    await drop(`["1.dcm", ...${many("._")}, "2.dcm", "3.dcm"]`);
+    await said.getByText("Uploaded 3 files.").waitFor();
+    t.same(readdirSync(await input.inputValue()), ["1.dcm", "2.dcm", "3.dcm"]);
+    await drop(many(""));
+    await page.getByText("Expected at most 20000 files at a time; found more.").waitFor();
   });
 
   await t.test(

@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Page } from "playwright-core";
 import t, { type Test } from "tap";
-import { onnxModel, type ModelDescription } from "../../../scripts/lib/onnx-model.js";
+import { int, onnxModel, type ModelDescription } from "../../../scripts/lib/onnx-model.js";
 import { ctSeries } from "../../../scripts/demo/samples.js";
 import { sha256 } from "../../../src/files/durable-files.js";
 import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
@@ -25,6 +25,7 @@ import { ADDON, needs } from "../../support/needs.js";
 import { makePlace, radserve, startServer } from "../../support/server.js";
 import { lookApart, SIGHTS, type Colour, type Sight } from "../../support/sight.js";
 import { manifestOf } from "../../support/test-models.js";
+import { until } from "../../support/until.js";
 
 t.setTimeout(300_000);
 
@@ -97,13 +98,19 @@ async function shown(
   return page;
 }
 
-/** The pixels of the masks and of the outlines over them, as the browser has them. */
+/**
+ * The pixels of the masks and of the outlines over them, as the browser has them; none while others
+ * are loaded.
+ */
 const DRAWN_PIXELS = `(async () => {
-  const marks = await createImageBitmap(document.querySelector("img.marks"));
+  const [image, outlines] = ["img.marks", "canvas.outlines"].map((one) =>
+    document.querySelector(one));
+  if (image?.complete !== true || outlines === null) return [];
+  const marks = await createImageBitmap(image);
   const size = [marks.width, marks.height];
   const canvas = new OffscreenCanvas(...size);
   canvas.getContext("2d").drawImage(marks, 0, 0);
-  return [canvas, document.querySelector("canvas.outlines")].map((one) => {
+  return [canvas, outlines].map((one) => {
     const { data } = one.getContext("2d").getImageData(0, 0, ...size);
     return Array.from(data, (part) => String.fromCharCode(part)).join("");
   });
@@ -249,5 +256,105 @@ t.test("masks that are drawn by probabilities", { skip: needs(ADDON, CHROMIUM) }
     const { coloured, black } = await page.evaluate<Record<string, number>>(OUTLINED);
     t.ok(Number(coloured) > 100, `${coloured} pixels of the edge`);
     t.equal(black, 0);
+  });
+});
+
+/** The same brightness twice: for a label of what is not dark, and one of what is bright in it. */
+const twice: ModelDescription = {
+  name: "twice",
+  inputs: [{ name: "x", dtype: "float32", shape: flat }],
+  outputs: [{ name: "y", dtype: "float32", shape: ["n", 2, "h", "w"] }],
+  nodes: [{ op: "Concat", inputs: ["x", "x"], outputs: ["y"], attributes: { axis: int(1) } }],
+};
+/** Rows and columns of its slice. */
+const FEW = 128;
+
+t.test("a label within another one", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
+  const both = segmentation({
+    activation: "sigmoid",
+    labels: [
+      { ...DARK, label: "organ", threshold: 0.51 },
+      { ...BRIGHT, label: "lesion", threshold: 0.7 },
+    ],
+    measurements: [],
+  });
+  const page = await shown(t, ctSeries(1, 12, FEW), twice, both);
+  // Picture and labels are on the screen together, and no click moves the picture
+  await page.setViewportSize({ width: 1280, height: 2000 });
+  const labels = page.getByRole("list", { name: "Labels" });
+  /** What is drawn, a number for each pixel, and 0 where there is nothing. */
+  const drawn = async () => {
+    const all = await page.evaluate<string[]>(DRAWN_PIXELS);
+    const [masks = [], lines = []] = all.map((text) => {
+      const bytes = Buffer.from(text, "latin1");
+      return Array.from({ length: FEW * FEW }, (_, at) => bytes.readUInt32LE(4 * at));
+    });
+    return { masks, lines };
+  };
+  const coloursOf = (pixels: readonly number[]) => new Set(pixels.filter((pixel) => pixel !== 0));
+  const first = await drawn();
+  const only = async (label: string, others: ReadonlySet<number>) => {
+    await labels.getByRole("button", { name: `Only ${label}` }).click();
+    return until(`${label} alone is drawn`, async () => {
+      const { masks, lines } = await drawn();
+      const [colour = 0, another] = coloursOf(masks);
+      const isDrawn = another === undefined && !others.has(colour) && coloursOf(lines).has(colour);
+      return isDrawn && { colour, isIn: (at: number) => masks[at] === colour };
+    });
+  };
+  const organ = await only("organ", new Set([0]));
+  const lesion = await only("lesion", new Set([0, organ.colour]));
+  const places = Array.from({ length: FEW * FEW }, (_, at) => at);
+  const isShared = (at: number) => organ.isIn(at) && lesion.isIn(at);
+  const size = places.filter(lesion.isIn).length;
+  t.ok(size > 100, `${size} pixels of the lesion`);
+  t.equal(places.filter(isShared).length, size, "all of them in the organ");
+  t.ok(places.filter(organ.isIn).length > size + 100, "which is larger");
+
+  await t.test("both are drawn, as stripes", (t) => {
+    const wanted = places.map((at) => {
+      if (!organ.isIn(at)) return 0;
+      const stripe = Math.floor(((at % FEW) + Math.floor(at / FEW)) / 4);
+      return lesion.isIn(at) && stripe % 2 === 1 ? lesion.colour : organ.colour;
+    });
+    t.same(coloursOf(first.masks), coloursOf(wanted));
+    t.equal(places.filter((at) => first.masks[at] !== wanted[at]).length, 0, "all other pixels");
+    t.end();
+  });
+
+  await t.test("each has its own outline, and no stripe has one", (t) => {
+    const isEdge = (isIn: (at: number) => boolean, at: number) =>
+      isIn(at) &&
+      ((at % FEW > 0 && !isIn(at - 1)) ||
+        (at % FEW < FEW - 1 && !isIn(at + 1)) ||
+        (at >= FEW && !isIn(at - FEW)) ||
+        (at < FEW * (FEW - 1) && !isIn(at + FEW)));
+    const wanted = places.map((at) =>
+      isEdge(lesion.isIn, at) ? lesion.colour : isEdge(organ.isIn, at) ? organ.colour : 0,
+    );
+    t.equal(places.filter((at) => first.lines[at] !== wanted[at]).length, 0, "all other pixels");
+    t.end();
+  });
+
+  await t.test("the labels at the pointer are all named", async (t) => {
+    await page.getByRole("button", { name: "All labels" }).click();
+    await until("both are drawn again", async () => coloursOf((await drawn()).lines).size === 2);
+    const box = (await page.locator(".stage .picture").boundingBox())!;
+    const saidAt = async (at: number): Promise<string> => {
+      const [column, row] = [at % FEW, Math.floor(at / FEW)];
+      await page.mouse.move(
+        box.x + (box.width * (column + 0.5)) / FEW,
+        box.y + (box.height * (row + 0.5)) / FEW,
+      );
+      const said = page.locator(".corners .sw").getByText(`(${column}, ${row})`);
+      return until(`there is a label at ${column}, ${row}`, async () => {
+        const text = await said.innerText();
+        return / · /.test(text) && text;
+      });
+    };
+    const shared = places.filter(isShared);
+    for (const at of [shared.at(0), shared.at(-1), shared[shared.length >> 1]])
+      t.match(await saidAt(at!), /HU · organ and lesion$/);
+    t.match(await saidAt(places.find((at) => organ.isIn(at) && !lesion.isIn(at))!), /· organ$/);
   });
 });

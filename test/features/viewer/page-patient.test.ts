@@ -2,7 +2,7 @@
  * The right patient on the page, in Debian's Chromium: what is shown changes when somebody asks for
  * it, rows and titles say whose a result is, and what failed is found.
  */
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { BrowserContext, Page } from "playwright-core";
 import t from "tap";
@@ -185,6 +185,29 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await signIn(third, { url: server.url, token: narrow }, "#/results?accession=acc-1");
     await third.getByText("that this token may see").waitFor();
     await third.context().close();
+    await other.close();
+  });
+
+  await t.test("a link of a RIS does not lead to one of which another is away", async (t) => {
+    const other = await page.context().newPage();
+    const icu = path.join(place.output, "icu");
+    mkdirSync(icu);
+    await infer("7.dcm", one(7), icu);
+    await infer("7b.dcm", one(7));
+    renameSync(icu, `${icu}-away`);
+    mkdirSync(icu);
+    await signIn(other, server, "#/results?accession=ACC-7");
+    const lacks = other.getByRole("alert").getByText("1 result cannot be read now.");
+    await lacks.waitFor();
+    const listed = other.getByRole("region", { name: "Results" }).locator("tbody tr");
+    await listed.first().waitFor();
+    t.match(await listed.allInnerTexts(), [/7b\.dcm/]);
+    t.equal(other.url(), `${server.url}/#/results`);
+    rmSync(icu, { recursive: true });
+    renameSync(`${icu}-away`, icu);
+    await other.goto(`${server.url}/#/results?accession=ACC-7`);
+    await listed.nth(1).waitFor();
+    await lacks.waitFor({ state: "detached" });
     await other.close();
   });
 

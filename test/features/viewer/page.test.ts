@@ -432,9 +432,25 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       .nth(20)
       .waitFor({ state: "detached" });
     t.ok(await page.getByRole("button", { name: "Next" }).isDisabled(), "the last page");
+    await page.getByRole("button", { name: "Failed 3", exact: true }).click();
+    await rows.nth(2).waitFor();
     writeFileSync(at("mixed", "cut-0.dcm"), whole);
     await page.getByRole("button", { name: "Retry 3 failed" }).click();
     await page.getByRole("button", { name: "Retry 2 failed" }).waitFor();
+    await page.getByRole("button", { name: "The list has changed: show it" }).click();
+    await rows.nth(2).waitFor({ state: "detached" });
+    t.match(await rows.allInnerTexts(), [/cut-1/, /cut-2/]);
+  });
+
+  await t.test("what a job warns of", async (t) => {
+    mkdirSync(at("notes"));
+    writeFileSync(at("notes", "notes.txt"), "CT of Tuesday");
+    const output_folder_path = path.join(place.output, "notes");
+    const id = await bulk.submit({ input_folder_path: at("notes"), output_folder_path });
+    await bulk.ended(id);
+    await page.goto(`${server.url}/#/jobs/${id}`);
+    await page.getByText("No image of the job was analysed").waitFor();
+    t.pass();
   });
 
   await t.test("which images of a job are shown changes by hand alone", async (t) => {
@@ -451,6 +467,18 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await release();
     await page.getByText("4 of 4 images").waitFor();
     t.equal(await chosen.innerText(), "Running 0");
+
+    const replaced = page.getByRole("alert").getByText("Replaced by a newer result.");
+    const marks = page.locator(".stage[data-frame='1'] img.marks");
+    const input_image_path = at("few", names[0]!);
+    writeSlice(input_image_path, 0, { PatientID: "OTHER" });
+    const body = { input_image_path, output_folder_path: output };
+    t.equal((await server.post("/single_inference", body)).status, 200);
+    await page.goto(`${server.url}/#/jobs/${id}/1`);
+    await marks.waitFor();
+    t.equal(await replaced.count(), 0);
+    await page.goto(`${server.url}/#/jobs/${id}/0`);
+    await replaced.waitFor();
   });
 
   await t.test("a job is paused, resumed and cancelled", async (t) => {

@@ -7,6 +7,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -74,7 +75,8 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
   const today = () => new Date().toISOString().slice(0, 10);
   const began = today();
 
-  t.strictSame((await list()).body, { results: [], next_cursor: null }, "nothing was written yet");
+  const nothing = { results: [], next_cursor: null, unreadable_results: 0, unreadable_lists: 0 };
+  t.strictSame((await list()).body, nothing, "nothing was written yet");
   const first = await infer(
     "one.dcm",
     {
@@ -202,6 +204,21 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
     const narrowed = await issueToken(place, "--subject", "narrow", "--output-root", folder);
     t.strictSame(await names({}, narrowed), ["three.dcm.json", "two.dcm.json"]);
     t.equal((await list({}, "")).status, 401);
+  });
+
+  await t.test("whose share is away, it counts what it lacks", async (t) => {
+    renameSync(folder, `${folder}-away`);
+    mkdirSync(folder);
+    t.match(
+      (await list()).body,
+      { results: { length: 1 }, unreadable_results: 2 },
+      "a bare folder",
+    );
+    t.match((await list({ patient: "P2" })).body, { results: [], unreadable_results: 1 });
+    rmSync(folder, { recursive: true });
+    t.match((await list()).body, { results: { length: 1 }, unreadable_results: 0 }, "it is gone");
+    renameSync(`${folder}-away`, folder);
+    t.match((await list()).body, { results: { length: 3 }, unreadable_results: 0 });
   });
 
   await t.test("without results that are gone, and again from receipts", async (t) => {

@@ -27,6 +27,7 @@ import { z } from "zod";
 import { errno } from "../../../base/errno.js";
 import { storedJson } from "../../../base/stored-json.js";
 import { descriptorPath } from "../../../files/descriptor.js";
+import { isAwayNow } from "../../../files/absent-roots.js";
 import type { OpenedPath } from "../../../files/guarded-paths.js";
 import { LIST_FOLDER } from "../../../files/helper-names.js";
 import { isInside } from "../../../files/roots.js";
@@ -35,6 +36,7 @@ import { foundIn } from "../../../results/commit/compose.js";
 import type { Existing } from "../../../results/receipt/read-receipt.js";
 import type { Receipt } from "../../../results/receipt/receipt.js";
 import { trustSchema, type Trust } from "../../../results/receipt/seal.js";
+import type { Away } from "../result-folder.js";
 import { LINES, linesFromEnd, LONGEST_LINE, openLists } from "./files.js";
 import { openWhose, sealedWhoseSchema, whoseSchema } from "./whose.js";
 
@@ -84,7 +86,16 @@ export type ListedRow = z.infer<typeof listedRow>;
 export const listedSchema = z.strictObject({
   results: z.array(listedRow.strict()),
   next_cursor: z.string().nullable(),
+  unreadable_results: z
+    .int()
+    .min(0)
+    .describe("Results that this page lacks because their folders cannot be read now"),
+  unreadable_lists: z
+    .int()
+    .min(0)
+    .describe("Output roots that are away, and files of lists that cannot be used"),
 });
+type Listed = z.infer<typeof listedSchema>;
 
 /** What a result has to be, to be given; what is absent is not asked for. */
 export interface ListQuery {
@@ -267,11 +278,17 @@ type Dated = Pick<ListRow, "at" | "receipt">;
 const isLater = (a: Dated, b: Dated) => a.at > b.at || (a.at === b.at && a.receipt > b.receipt);
 
 /** All lines of roots, the latest first, as far as each file is in order. */
-async function* allLines(roots: readonly string[]): AsyncGenerator<ListLine> {
+async function* allLines(
+  roots: readonly string[],
+  unreadable: (lists: number) => void,
+): AsyncGenerator<ListLine> {
   const files: { root: string; fd: number }[] = [];
   try {
-    for (const root of roots)
-      files.push(...(await openLists(root)).files.map(({ fd }) => ({ root, fd })));
+    for (const root of roots) {
+      const found = await openLists(root);
+      files.push(...found.files.map(({ fd }) => ({ root, fd })));
+      unreadable(found.bad.length + ((await isAwayNow("output", root)) ? 1 : 0));
+    }
     const heads = files.flatMap(({ root, fd }) => {
       const lines = linesOf(fd, root);
       const first = lines.next();
@@ -348,7 +365,7 @@ interface ListPage {
   /** Whether the caller may see a receipt at this path. */
   sees: (receipt: string) => boolean;
   /** The receipt at a path, inside the folders that the caller may see. */
-  read: (receipt: string) => Promise<Existing>;
+  read: (receipt: string) => Promise<Existing | Away>;
 }
 
 /**
@@ -359,9 +376,8 @@ interface ListPage {
 async function listedRowOf(
   row: ListRow,
   wanted: ListQuery,
-  read: ListPage["read"],
+  found: Existing,
 ): Promise<ListedRow | undefined> {
-  const found = await read(row.receipt);
   if (found.kind === "none") return undefined;
   const trust: Trust =
     found.kind === "receipt" ? found.trust : { trusted: false, why: "no_receipt" };
@@ -396,8 +412,9 @@ export async function listResults(
   roots: readonly string[],
   wanted: ListQuery,
   { limit, cursor, sees, read }: ListPage,
-): Promise<z.infer<typeof listedSchema>> {
+): Promise<Listed> {
   const results: ListedRow[] = [];
+  const lacking = { unreadable_results: 0, unreadable_lists: 0 };
   const seen = new Set<string>();
   // Lines are in order but for those that were written at the same time: an hour is more than any
   // of them took
@@ -406,7 +423,8 @@ export async function listResults(
   const mayFit = sieve(wanted);
   let before = cursor;
   let last: ListRow | undefined;
-  for await (const line of allLines(roots)) {
+  const lines = allLines(roots, (lists) => (lacking.unreadable_lists += lists));
+  for await (const line of lines) {
     if (line.at < from) break;
     const isNew = !seen.has(line.receipt);
     seen.add(line.receipt);
@@ -419,14 +437,19 @@ export async function listResults(
       continue;
     }
     if (!sees(row.receipt) || !fits(row, wanted)) continue;
-    const shown = await listedRowOf(row, wanted, read);
+    const found = await read(row.receipt);
+    if (found.kind === "away") {
+      lacking.unreadable_results += 1;
+      continue;
+    }
+    const shown = await listedRowOf(row, wanted, found);
     if (shown === undefined) continue;
     if (results.length === limit)
-      return { results, next_cursor: last === undefined ? null : cursorOf(last) };
+      return { results, next_cursor: last === undefined ? null : cursorOf(last), ...lacking };
     last = row;
     results.push(shown);
   }
-  return { results, next_cursor: null };
+  return { results, next_cursor: null, ...lacking };
 }
 
 /**

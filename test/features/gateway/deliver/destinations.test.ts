@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { writeSlice } from "../../../support/bulk.js";
+import { bulkOf, bulkPlace, writeSlice } from "../../../support/bulk.js";
 import { withDurations } from "../../../support/durations.js";
 import {
   conditions,
@@ -109,6 +109,32 @@ await t.test("a list says that others wait that its token may not see", async (t
   t.match(mine, { trust: { trusted: true }, deliveries: [waiting, waiting] });
   t.strictSame(admins.deliveries, mine.deliveries);
   t.match(theirs, { trust: { trusted: true }, deliveries: undefined });
+});
+
+await t.test("an item of a job tells of the deliveries of its own result", async (t) => {
+  const [pacs, archive] = [await webPacs(t), await webPacs(t)];
+  const place = deliveringPlace({ pacs, archive }, {}, bulkPlace(t));
+  const bulk = bulkOf(await startDelivering(t, place));
+  const id = await bulk.submit({
+    input_folder_path: place.input,
+    output_folder_path: place.output,
+    outputs: ["sr", "seg"],
+    destinations: ["pacs"],
+  });
+  await bulk.ended(id);
+  await until("the objects are proven", () => proven(place));
+  const told = async () => {
+    const [item] = await bulk.items(id);
+    return [item?.replaced, item?.deliveries?.map((one) => `${one.destination} ${one.state}`)];
+  };
+  const own = ["pacs proven", "pacs proven"];
+  t.same(await told(), [undefined, own]);
+  const more = { destinations: ["archive"], deliver: "wait" };
+  t.match((await infer(bulk.server, more)).body, { reused: true });
+  t.same(await told(), [undefined, own], "where another request had it sent is not of this job");
+  writeSlice(path.join(place.input, "image.dcm"), 1, { PatientID: "OTHER" });
+  t.match((await infer(bulk.server, more)).body, { reused: false });
+  t.same(await told(), [true, undefined], "the result of another request");
 });
 
 await t.test("a destination has the kinds and models that it takes", async (t) => {

@@ -42,6 +42,8 @@ t.test("a file that cannot be used hides no other, is told, and keeps nothing op
   const before = descriptors();
   for (let i = 0; i < 20; i++) t.equal((await list(dir)).results.length, 1);
   t.equal(descriptors(), before);
+  const found = await listResults([dir, path.join(dir, "gone")], {}, LIST);
+  t.match(found, { results: { length: 1 }, unreadable_lists: 4 }, "with a root that is not there");
   t.same(await badLists(dir), [
     { name: `${LIST_FOLDER}/dangling.jsonl`, why: "a symbolic link" },
     { name: `${LIST_FOLDER}/folder.jsonl`, why: "a folder" },
