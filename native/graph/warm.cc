@@ -29,8 +29,9 @@ constexpr double kPays = 1.10;
 /// So many numbers are compared for each size of a batch: of a few, all may be rounded to the same
 /// by chance.
 constexpr size_t kNumbersCompared = 128;
-/// No larger batches are tried for their bits once that has taken so long.
-constexpr auto kSameBitsPatience = std::chrono::seconds(2);
+/// No more rows are run alone, and then no larger batches are tried for their bits, once that has
+/// taken so long.
+constexpr auto kSameBitsPatience = std::chrono::seconds(4);
 
 Tensor Row(const TensorInfo& input, std::vector<int64_t> shape) {
   shape.insert(shape.begin(), 1);
@@ -72,7 +73,7 @@ void FillRow(const Model& model, size_t pattern, std::span<Tensor> inputs) {
 /// The largest number of rows up to which every number of them gives the bits of the same rows run
 /// alone: a result must not depend on who else asked at that moment.
 int64_t SameBitsUpTo(const Model& model, BatchRow& row, const std::stop_token& stop) {
-  const auto begun = Clock::now();
+  auto begun = Clock::now();
   const auto over = [&] { return Clock::now() - begun >= kSameBitsPatience; };
   std::vector<std::vector<Tensor>> alone;
   // Rows that are all the same would hide what the graph mixes.
@@ -85,6 +86,7 @@ int64_t SameBitsUpTo(const Model& model, BatchRow& row, const std::stop_token& s
     ++numbers;
     for (const Tensor& output : alone.back()) numbers += output.Elements();
   }
+  begun = Clock::now();
   const auto bucket =
       model.session->MakeBucket(model.max_batch, row.key.row_shapes, model.OutputNames());
   for (int64_t rows = 1; rows <= model.max_batch; ++rows) {

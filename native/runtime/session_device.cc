@@ -186,8 +186,16 @@ Device::Result SessionDevice::Run(int64_t lane, int64_t capacity,
     if (!model.session->OnGpu()) throw;
     DropPlaces(id, lane);
     ShrinkGpu(model.session->device());
-    // One row may fit now that the model's other buckets have given their memory back.
     if (capacity > 1 || lane > 0) throw;
+    try {
+      // One row may fit now that the model's other buckets have given their memory back,
+      return run(false);
+    } catch (const OutOfMemory&) {
+      // or those of the other models, which rest.
+      while (TakeOldest({}, std::numeric_limits<uint64_t>::max()) != nullptr) {
+      }
+      ShrinkGpu(model.session->device());
+    }
     return run(false);
   }
   DropPlaces(id);

@@ -266,6 +266,7 @@ void Batcher::RunBatch(Lane& lane, BatchPlanner::Batch batch) {
     if (rows.empty()) return;
     stop = Begin(lane, rows);
   }
+  const bool alone = RunsAlone(lane);
   try {
     Device::Result result = device_->Run(lane.number, batch.capacity, rows, stop);
     {
@@ -279,7 +280,8 @@ void Batcher::RunBatch(Lane& lane, BatchPlanner::Batch batch) {
     if (e.needed() > 0)
       Fail(rows, Failure::Of(e), true);
     else if (!RunSmaller(lane, batch, rows))
-      Fail(rows, RunsAlone(lane) ? Failure::Of(MemoryExceeded(e.what())) : Failure::Of(e), false);
+      Fail(rows, alone && RunsAlone(lane) ? Failure::Of(MemoryExceeded(e.what())) : Failure::Of(e),
+           false);
   } catch (...) {
     if (stop.stop_requested()) {
       // All have been answered, or the engine is stopping.

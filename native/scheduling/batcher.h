@@ -131,7 +131,7 @@ class Batcher {
 
   void Work(Lane& lane, const std::stop_token& stop);
   void RunBatch(Lane& lane, BatchPlanner::Batch batch);
-  /// Whether no other lane has work: one row that has no memory then never has.
+  /// Whether no other lane has work: one row that has no memory then would not have it later.
   bool RunsAlone(const Lane& lane);
   /// Has the rows of a batch wait again for which the memory did not suffice. False if there is no
   /// smaller way to run them.

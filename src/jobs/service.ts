@@ -269,7 +269,9 @@ export class BulkService {
     if (this.#leaving !== undefined || this.#stopping) return;
     this.#deaths = monotonic() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = backOff(this.#deaths, RESTART);
-    this.options.log.error({ restart_in_ms: wait }, "the bulk thread ended; starting it again");
+    // Of one that the system refuses, to each call anew, `failed` has told
+    if (!this.#thread.isRefused)
+      this.options.log.error({ restart_in_ms: wait }, "the bulk thread ended; starting it again");
     // A thread that is refused to several calls is still tried again by one timer
     clearTimeout(this.#waking);
     this.#waking = setTimeout(() => this.start(), wait).unref();

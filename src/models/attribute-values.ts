@@ -2,8 +2,8 @@
  * How the values of DICOM attributes are read for the rules of a manifest, and which of them may be
  * told.
  */
-import { ownValue } from "../base/own-value.js";
 import { calculationTechniques } from "../images/dicom/derived-values.js";
+import { macrosOf } from "../images/dicom/frame-values.js";
 import type { Attributes, Image } from "../images/image.js";
 
 /** One refusal; `code` is stable and for programs. */
@@ -25,25 +25,8 @@ export const TECHNICAL = new Set(
   ).split(" "),
 );
 
-/**
- * Where Enhanced multi-frame objects keep an attribute (PS3.3 C.7.6.16): the functional group that
- * holds it.
- */
-const FUNCTIONAL_GROUPS: Record<string, readonly string[]> = {
-  ConvolutionKernel: ["CTReconstructionSequence"],
-  EchoTime: ["MRTimingAndRelatedParametersSequence"],
-  EffectiveEchoTime: ["MREchoSequence"],
-  FrameType: ["CTImageFrameTypeSequence", "MRImageFrameTypeSequence", "PETFrameTypeSequence"],
-  KVP: ["CTXRayDetailsSequence"],
-  PixelSpacing: ["PixelMeasuresSequence"],
-  RepetitionTime: ["MRTimingAndRelatedParametersSequence"],
-  SliceThickness: ["PixelMeasuresSequence"],
-  SpacingBetweenSlices: ["PixelMeasuresSequence"],
-};
-
 /** Whether multi-frame objects keep an attribute there, behind all that stands at the top. */
-export const isOfFrames = (keyword: string): boolean =>
-  ownValue(FUNCTIONAL_GROUPS, keyword) !== undefined;
+export const isOfFrames = (keyword: string): boolean => macrosOf(keyword).length > 0;
 
 /** The data set of a file, or those of all files of a series. */
 export function dataSets(image: Image): readonly Attributes[] {
@@ -90,11 +73,11 @@ export function valuesByFrame(attributes: Attributes, keyword: string): FrameVal
   const own = frames.map((frame) => within(frame, keyword));
   if (own.every((holding) => holding.length === 0))
     return [{ strings: stringsOf(attributes, keyword), numbers: numbersOf(attributes, keyword) }];
-  const shared = groupsOf(attributes, SHARED).flatMap((group) => within(group, keyword));
-  return own.map((holding) => {
-    const held = holding.length > 0 ? holding : shared;
-    return { strings: stringsIn(held, keyword), numbers: numbersIn(held, keyword) };
-  });
+  const valuesOf = (holding: readonly Attributes[]) => {
+    return { strings: stringsIn(holding, keyword), numbers: numbersIn(holding, keyword) };
+  };
+  const shared = valuesOf(groupsOf(attributes, SHARED).flatMap((group) => within(group, keyword)));
+  return own.map((holding) => (holding.length > 0 ? valuesOf(holding) : shared));
 }
 
 /** The value at the index, as a list that is empty where there is none; all without an index. */
@@ -123,7 +106,7 @@ const groupsOf = (attributes: Attributes, sequence: string) => attributes.sequen
 
 /** The functional groups of an item that hold the attribute. */
 const within = (item: Attributes, keyword: string): Attributes[] =>
-  (ownValue(FUNCTIONAL_GROUPS, keyword) ?? [])
+  macrosOf(keyword)
     .flatMap((name) => item.sequence(name) ?? [])
     .filter((holder) => holder.has(keyword));
 

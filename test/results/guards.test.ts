@@ -409,14 +409,17 @@ t.test("every place where an image names its side", async (t) => {
 });
 
 t.test("a total of images of both sides is of both", async (t) => {
-  const files = ["L", "R"].map((ImageLaterality, i) =>
-    radiograph({ ImageLaterality, SOPInstanceUID: `1.2.3.1.${i}`, InstanceNumber: `${i}` }),
-  );
-  const image = await readFolder(t, folderOf(t, files), { grouped: true });
+  const grouped = (...sides: string[]) => {
+    const files = sides.map((ImageLaterality, i) =>
+      radiograph({ ImageLaterality, SOPInstanceUID: `1.2.3.1.${i}`, InstanceNumber: `${i}` }),
+    );
+    return readFolder(t, folderOf(t, files), { grouped: true });
+  };
+  const [both, rights] = [await grouped("L", "R"), await grouped("R", "R")];
   const names = { L: "left mass", R: "right mass" };
   const finding = { present: true, score: 1, threshold: 0.5 };
   const total = { over_frames: "maximum" } as const;
-  const of = (...sides: ("L" | "R")[]) =>
+  const of = (image: typeof both, present: boolean, ...sides: ("L" | "R")[]) =>
     checkSides({
       image,
       outputs: [
@@ -432,13 +435,16 @@ t.test("a total of images of both sides is of both", async (t) => {
         },
       ],
       findings: sides.flatMap((side, i) => [
-        { ...finding, label: names[side], frame: i + 1 },
+        { ...finding, label: names[side], frame: i + 1, present },
         { ...finding, label: names[side], ...total },
       ]),
       results: [{ kind: "classification", tensor: "y", scores: Float32Array.of(1, 1) }],
     });
-  t.strictSame(of("L", "R"), []);
-  t.throws(() => of("R", "L"), { code: "output_invalid" }, "each is of its own image's side");
+  t.strictSame(of(both, true, "L", "R"), []);
+  const refused = { code: "output_invalid" };
+  t.throws(() => of(both, true, "R", "L"), refused, "each is of its own image's side");
+  t.strictSame(of(rights, false, "R", "R"), []);
+  t.throws(() => of(rights, false, "L", "L"), refused, "present in the total alone");
 });
 
 t.test("a mask that is drawn elsewhere", (t) => {

@@ -76,7 +76,7 @@ function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
       if (typeof found !== "string" || !target.test(found))
         refuse(name, `It is not known, found ${shown(found)}`);
       for (const field of Object.keys(component ?? {}))
-        if (field !== "_target_" && known?.includes(field) === false)
+        if (!field.startsWith("_") && known?.includes(field) === false)
           refuse(
             `${name}.${field}`,
             `Expected MONAI's default, found ${shown(component?.[field])}`,
@@ -141,15 +141,17 @@ function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
  */
 function placesIn(version: string | undefined, gaps: Gaps): "first_voxel" | "middle" {
   const [, major, minor] = /^(\d+)\.(\d+)/.exec(version ?? "") ?? [];
-  if (major === undefined)
+  if (major === undefined) {
     gaps.refuse(
       "metadata.json: monai_version",
       `Expected the version of MONAI that the network was trained with: 1.6 moved anchors by half a stride; found ${version ?? "none"}`,
     );
+    return "middle";
+  }
   const isOld = Number(major) < 1 || (Number(major) === 1 && Number(minor) < 6);
   gaps.note(
     "metadata.json: monai_version",
-    `Boxes lie as with MONAI ${shown(version)}, ${isOld ? "before" : "from"} 1.6: boxes.places says ${isOld ? "first_voxel" : "middle"}`,
+    `boxes.places is ${isOld ? "first_voxel" : "middle"}, as with MONAI ${shown(version)}: look whether the network was trained ${isOld ? "before" : "with"} 1.6, which moved anchors by half a stride`,
   );
   return isOld ? "first_voxel" : "middle";
 }

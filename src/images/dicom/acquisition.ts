@@ -106,11 +106,12 @@ function eachOf<T>(
   keyword: string,
   ask: (holder: Attributes | undefined) => T,
 ): T[] {
-  let last: { holder: Attributes | undefined; said: T } | undefined;
+  const said = new Map<Attributes | undefined, { is: T }>();
   return slices.map((slice) => {
     const holder = holderOf(slice, keyword);
-    if (last === undefined || last.holder !== holder) last = { holder, said: ask(holder) };
-    return last.said;
+    const known = said.get(holder) ?? { is: ask(holder) };
+    said.set(holder, known);
+    return known.is;
   });
 }
 

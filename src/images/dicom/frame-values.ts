@@ -1,8 +1,12 @@
 /** Where an object says something of a frame, whichever functional group has it. */
+import { ownValue } from "../../base/own-value.js";
 import type { Attributes } from "../image.js";
 
 /** The functional groups that hold an attribute (PS3.3 C.7.6.16, C.8.13, C.8.15, C.8.22). */
 const MACROS: Readonly<Record<string, readonly string[]>> = {
+  EchoTime: ["MRTimingAndRelatedParametersSequence"],
+  PixelSpacing: ["PixelMeasuresSequence"],
+  SpacingBetweenSlices: ["PixelMeasuresSequence"],
   FrameType: ["CTImageFrameTypeSequence", "MRImageFrameTypeSequence", "PETFrameTypeSequence"],
   VolumeBasedCalculationTechnique: [
     "CTImageFrameTypeSequence",
@@ -31,6 +35,25 @@ const MACROS: Readonly<Record<string, readonly string[]>> = {
   DerivationCodeSequence: ["DerivationImageSequence"],
 };
 
+/** The names of the functional groups that hold an attribute; none for one of other places. */
+export const macrosOf = (keyword: string): readonly string[] => ownValue(MACROS, keyword) ?? [];
+
+const shared = new WeakMap<Attributes, Map<string, readonly Attributes[]>>();
+
+/** What all frames share, which is looked at for each: it has one item (PS3.3 C.7.6.16). */
+function sharedHolders(attributes: Attributes, keyword: string): readonly Attributes[] {
+  const known = shared.get(attributes) ?? new Map<string, readonly Attributes[]>();
+  shared.set(attributes, known);
+  const [item] = attributes.sequence("SharedFunctionalGroupsSequence") ?? [];
+  const found =
+    known.get(keyword) ??
+    macrosOf(keyword)
+      .flatMap((macro) => item?.sequence(macro) ?? [])
+      .filter((holder) => holder.has(keyword));
+  known.set(keyword, found);
+  return found;
+}
+
 /**
  * The top of the data set and the functional groups that hold an attribute.
  * @param frame from 0; of all frames if it is absent
@@ -40,13 +63,10 @@ export function valuesIn(
   keyword: string,
   frame: number | undefined,
 ): Attributes[] {
-  const macros = MACROS[keyword] ?? [];
-  const own = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
-  const groups = [
-    // One item (PS3.3 C.7.6.16), which is looked at for each frame
-    ...(attributes.sequence("SharedFunctionalGroupsSequence") ?? []).slice(0, 1),
-    ...(frame === undefined ? own : own.slice(frame, frame + 1)),
-  ];
-  const items = groups.flatMap((group) => macros.flatMap((macro) => group.sequence(macro) ?? []));
-  return [attributes, ...items].filter((holder) => holder.has(keyword));
+  const all = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
+  const own = (frame === undefined ? all : all.slice(frame, frame + 1))
+    .flatMap((group) => macrosOf(keyword).flatMap((macro) => group.sequence(macro) ?? []))
+    .filter((holder) => holder.has(keyword));
+  const top = attributes.has(keyword) ? [attributes] : [];
+  return [...top, ...sharedHolders(attributes, keyword), ...own];
 }

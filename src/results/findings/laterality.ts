@@ -55,8 +55,8 @@ export function checkSides(claimed: Claimed): Warning[] {
     for (const finding of findings) {
       if (!finding.present || finding.label !== label.label || !resultKindOf(output).isOf(finding))
         continue;
-      // Of frames of both sides it is of both; each of them was compared
-      if (finding.over_frames !== undefined && perFrame(image)) continue;
+      // Of frames of both sides it is of both; those in which it is present were compared
+      if (finding.over_frames !== undefined && all.size > 1 && perFrame(image)) continue;
       const [leading] = image.case?.members ?? [];
       const isPlaced = finding.box ?? finding.point ?? finding.area ?? finding.volume;
       const views = leading !== undefined && isPlaced === undefined;

@@ -43,12 +43,13 @@ export async function keepEntry(
   outputRoots: readonly string[],
   minimumFreeBytes: number,
 ): Promise<OutboxEntry> {
+  // One that cannot be looked at is taken for a share that is away
+  const apart = await isApart(entry.folder, rootOf(entry.folder, outputRoots)).catch(() => true);
   try {
     const holder = path.dirname(folder);
     if (await isUnmountedNow(holder)) throw new Error("its share is not mounted");
     if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined)
       await syncFolder(holder);
-    const apart = await isApart(entry.folder, rootOf(entry.folder, outputRoots));
     const kept = { ...entry, ...(apart ? { apart } : {}) };
     await replaceFile(folder, `${entry.delivery.id}.json`, JSON.stringify(kept), {
       minimumFreeBytes,

@@ -361,6 +361,12 @@ export class Arrivals {
     /** Series of which more is to become. */
     const open = new Set<AskedSeries>();
     for (const { rule, taken } of unitsOf(asked)) {
+      // Nothing is made, or removed, by rules that were replaced meanwhile
+      if (taken.some(({ facts }) => facts.rules !== this.#reader.rules)) {
+        next = monotonic();
+        for (const one of taken) open.add(one);
+        continue;
+      }
       const isForced = taken.every(({ one }) => forced.has(one.place.series));
       const readyAt = Math.max(
         ...(isOfStudy(rule) ? asked : taken).map((one) => this.#readyAt(one, rule)),

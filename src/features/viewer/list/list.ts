@@ -14,6 +14,7 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readlinkSync,
   renameSync,
   rmSync,
@@ -453,6 +454,19 @@ export async function listResults(
 }
 
 /**
+ * The nearest folder above a receipt that is not there, if it is empty or cannot be read: a share
+ * may be away that is mounted there.
+ */
+function awayFolder(receipt: string): string | undefined {
+  for (let folder = path.dirname(receipt); ; folder = path.dirname(folder))
+    try {
+      return readdirSync(folder).length === 0 ? folder : undefined;
+    } catch (error) {
+      if (errno(error) !== "ENOENT" || folder === path.dirname(folder)) return folder;
+    }
+}
+
+/**
  * Makes the list of a root again from the receipts in its folders. What lines of before knew beyond
  * a receipt is kept.
  * @returns how many results there are, how many had no line, and how many lines had no result
@@ -484,8 +498,19 @@ export async function rebuild(
     return found;
   };
   const before = said();
-  for (const [receipt, row] of before)
-    if (existsSync(receipt) && (rows.get(receipt)?.at ?? row.at) <= row.at) rows.set(receipt, row);
+  const away = new Set<string>();
+  for (const [receipt, row] of before) {
+    const isThere = existsSync(receipt);
+    const folder = isThere ? undefined : awayFolder(receipt);
+    if (folder !== undefined) away.add(folder);
+    if (!isThere && folder === undefined) continue;
+    if ((rows.get(receipt)?.at ?? row.at) <= row.at) rows.set(receipt, row);
+  }
+  for (const folder of away)
+    unreadable(
+      folder,
+      "empty, as where a share is away: what it held stays listed until it is removed",
+    );
   inFolder(root, (at) => {
     const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
     const sorted = [...rows.values()].sort((a, b) => (isLater(a, b) ? 1 : -1));

@@ -4,6 +4,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmdirSync,
   symlinkSync,
   truncateSync,
   writeFileSync,
@@ -61,6 +62,19 @@ t.test("a list that cannot be made again stays", async (t) => {
   mkdirSync(fileOf(dir, "rebuilt"));
   await t.rejects(rebuild(dir, () => undefined));
   t.equal(readFileSync(fileOf(dir, "node"), "utf8"), before);
+});
+
+t.test("what a bare folder held stays listed until the folder is removed", async (t) => {
+  const dir = await rootWith(t.testdir());
+  const row = JSON.parse(readFileSync(fileOf(dir, "node"), "utf8")) as { receipt: string };
+  for (const folder of ["away", "gone"])
+    write(dir, folder, JSON.stringify({ ...row, receipt: `${folder}/x.dcm.json` }));
+  mkdirSync(path.join(dir, "away"));
+  const told: string[] = [];
+  t.match(await rebuild(dir, (folder) => told.push(folder)), { results: 2, gone: 1 });
+  t.same(told, [path.join(dir, "away")]);
+  rmdirSync(path.join(dir, "away"));
+  t.match(await rebuild(dir, () => undefined), { results: 1, gone: 1 });
 });
 
 t.test("lines of strangers take linear time, and are left out", async (t) => {
