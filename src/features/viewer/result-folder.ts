@@ -3,12 +3,10 @@
  * anything of them is shown.
  */
 import path from "node:path";
-import { errors, RadserveError } from "../../base/errors.js";
-import { holdsSomething } from "../../files/folder-mark.js";
+import { errors } from "../../base/errors.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
-import type { Root } from "../../files/roots.js";
 import type { OfResult } from "./messages.js";
-import { readReceipt, type Existing } from "../../results/receipt/read-receipt.js";
+import { readIn } from "./read-within.js";
 import type { Trust } from "../../results/receipt/seal.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
 
@@ -51,39 +49,4 @@ export async function withResult<T>(
     return use({ folder: opened.fdPath, receipt, trust, name });
   };
   return withInput(path.posix.dirname(receiptPath), roots.output, read, "output");
-}
-
-const NONE = { kind: "none" } as const;
-
-async function readIn(opened: OpenedInput, name: string): Promise<Existing> {
-  const isName = opened.kind === "folder" && name !== "." && name !== "..";
-  return isName ? readReceipt(`${opened.fdPath}/${name}`) : NONE;
-}
-
-/** Whether there is a receipt cannot be said now. */
-export interface Away {
-  kind: "away";
-}
-const AWAY: Away = { kind: "away" };
-
-/**
- * The receipt at a path inside the roots. None is there only where the nearest folder above it that
- * is there can be read and holds something: the mount point of a share that is away is bare.
- */
-export async function readWithin(
-  receiptPath: string,
-  roots: readonly Root[],
-): Promise<Existing | Away> {
-  const { dir, base } = path.posix.parse(receiptPath);
-  for (let at = dir; ; at = path.posix.dirname(at)) {
-    const read = async (opened: OpenedInput) => {
-      const found = at === dir ? await readIn(opened, base) : NONE;
-      return found.kind === "none" && !(await holdsSomething(opened.fdPath)) ? AWAY : found;
-    };
-    try {
-      return await withInput(at, roots, read, "output");
-    } catch (error) {
-      if (!(error instanceof RadserveError) || error.code !== "file_not_found") return AWAY;
-    }
-  }
 }

@@ -47,7 +47,8 @@ import type {
   Verification,
   ViewingThread,
 } from "./messages.js";
-import { readWithin, withResult, type ResultFolder } from "./result-folder.js";
+import { readWithin } from "./read-within.js";
+import { withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
 import {
   sectionAt,

@@ -37,7 +37,7 @@ import { foundIn } from "../../../results/commit/compose.js";
 import type { Existing } from "../../../results/receipt/read-receipt.js";
 import type { Receipt } from "../../../results/receipt/receipt.js";
 import { trustSchema, type Trust } from "../../../results/receipt/seal.js";
-import type { Away } from "../result-folder.js";
+import type { Away } from "../read-within.js";
 import { LINES, linesFromEnd, LONGEST_LINE, openLists } from "./files.js";
 import { openWhose, sealedWhoseSchema, whoseSchema } from "./whose.js";
 
