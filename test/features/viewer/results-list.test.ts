@@ -214,7 +214,10 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
       { results: { length: 1 }, unreadable_results: 2 },
       "a bare folder",
     );
-    t.match((await list({ patient: "P2" })).body, { results: { length: 0 }, unreadable_results: 1 });
+    t.match((await list({ patient: "P2" })).body, {
+      results: { length: 0 },
+      unreadable_results: 1,
+    });
     rmSync(folder, { recursive: true });
     t.match((await list()).body, { results: { length: 1 }, unreadable_results: 0 }, "it is gone");
     renameSync(`${folder}-away`, folder);
