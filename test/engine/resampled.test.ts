@@ -4,8 +4,7 @@ import { createEngine } from "../../src/engine/engine.js";
 import type { Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
-import type { Resampling } from "../../src/manifest/resampling.js";
-import { deep, same, segmentation } from "../support/model-parts.js";
+import { deep, firstVoxel, same, segmentation } from "../support/model-parts.js";
 import { ADDON, needs } from "../support/needs.js";
 import { input, loadOptions, writeModel } from "../support/tiny-models.js";
 import { geometryOf, slicesOf } from "../support/volumes.js";
@@ -14,23 +13,13 @@ const folder = t.testdir();
 const engine = createEngine({ provider: "cpu", threads: 2 });
 t.teardown(() => engine.close());
 
-const resampling: Resampling = {
-  grid: "first_voxel",
-  spacing_mm: [1, 1, 1],
-  order: 1,
-  order_back: 1,
-  keep_range: false,
-  clip: "after",
-  crop: "none",
-  activation: "before",
-};
 const volume: ImageInput = {
   ...input,
   layout: "NCDHW",
   orientation: "SPL",
   interpolation: "spline",
   values: { kind: "stored" },
-  resampling,
+  resampling: firstVoxel,
 };
 const labelled = segmentation({ labels: [{ label: "one" }, { label: "two" }] });
 /** Takes any numbers. */
@@ -59,7 +48,7 @@ async function inferred(own: ImageInput, slices: Plane[], output: ModelOutput = 
 
 t.test("between two labels that go back lies no third", { skip: needs(ADDON) }, async (t) => {
   const { output } = await inferred(
-    { ...volume, resampling: { ...resampling, spacing_mm: [2, 1, 1] } },
+    { ...volume, resampling: { ...firstVoxel, spacing_mm: [2, 1, 1] } },
     slicesOf(Uint16Array.of(0, 9, 2, 9, 2), [5, 1, 1]),
     labelled,
   );
@@ -79,14 +68,14 @@ t.test("values that are clipped last", { skip: needs(ADDON) }, async (t) => {
 
   for (const keep_range of [false, true])
     t.strictSame(
-      await tensorOf({ resampling: { ...resampling, keep_range } }),
+      await tensorOf({ resampling: { ...firstVoxel, keep_range } }),
       [1, 2, 2, 3],
       `keep_range ${keep_range}`,
     );
   for (const when of ["before", "after"] as const)
     t.strictSame(
       await tensorOf({
-        resampling: { ...resampling, clip: when },
+        resampling: { ...firstVoxel, clip: when },
         normalisation: { kind: "min_max", over: "volume", to: [0, 2] },
       }),
       [0, 1, 1, 2],
@@ -103,7 +92,7 @@ t.test(
       {
         ...volume,
         normalisation: { kind: "z_score", over: "volume", of: "nonzero" },
-        resampling: { ...resampling, spacing_mm: [null, 1, 1], clip: "before", crop: "nonzero" },
+        resampling: { ...firstVoxel, spacing_mm: [null, 1, 1], clip: "before", crop: "nonzero" },
       },
       slicesOf(ring, [1, 3, 3]),
     );

@@ -9,6 +9,7 @@ import { manifestCrossChecks, manifestSchema } from "../../src/manifest/rules.js
 import { checkGraph } from "../../src/models/graph.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { copyModel, shipped, shippedModels } from "../support/manifests.js";
+import { firstVoxel } from "../support/model-parts.js";
 import { manifestOf } from "../support/test-models.js";
 
 /** Problems of a copy of ct-tissue after a change, by path. */
@@ -576,17 +577,7 @@ t.test(
     const fixed = { kind: "fixed", height: 16, width: 12 };
     const edges = { kind: "edges", shortest: 16, longest: 20, rounding: "torchvision" };
     const smoothed = { interpolation: "gaussian", border: { kind: "mirror" } };
-    const resampling = {
-      grid: "first_voxel",
-      spacing_mm: [1, 1, 1],
-      order: 1,
-      order_back: 1,
-      multiple_of: [8, 8, 8],
-      keep_range: false,
-      clip: "after",
-      crop: "none",
-      activation: "before",
-    };
+    const resampling = { ...firstVoxel, multiple_of: [8, 8, 8] };
     const cut = { kind: "resize_then_crop", shortest_edge: 16, rounding: "down", offset: "half" };
     const padded = { kind: "resize_then_pad", rounding: "half_up", offset: "top_left" };
     for (const good of [
@@ -670,16 +661,7 @@ t.test(
       [
         "inputs[0].resampling.crop",
         {
-          resampling: {
-            grid: "first_voxel",
-            spacing_mm: [1, 1, 1],
-            order: 1,
-            order_back: 1,
-            keep_range: false,
-            clip: "after",
-            crop: "foreground",
-            activation: "after",
-          },
+          resampling: { ...firstVoxel, crop: "foreground", activation: "after" },
         },
       ],
     ];

@@ -2,6 +2,7 @@
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
+import type { Resampling } from "../../src/manifest/resampling.js";
 import type { Code } from "../../src/manifest/texts.js";
 
 export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
@@ -47,6 +48,18 @@ export const volumeSize: ImageInput = {
   layout: "NCDHW",
   values: { kind: "window", center: 40, width: 400, function: "LINEAR" },
   colour_source: "refuse",
+};
+
+/** To voxels of 1 mm, as MONAI's Spacingd does it by lines. */
+export const firstVoxel: Resampling = {
+  grid: "first_voxel",
+  spacing_mm: [1, 1, 1],
+  order: 1,
+  order_back: 1,
+  keep_range: false,
+  clip: "after",
+  crop: "none",
+  activation: "before",
 };
 
 type Shape = readonly (string | number)[];

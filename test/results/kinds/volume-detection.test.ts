@@ -30,7 +30,7 @@ import { inPatient } from "../../../src/results/kinds/boxes.js";
 import { kindOfGiven } from "../../../src/results/kinds/kinds.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { attributesOf, CT, dicomFile, type Attributes } from "../../support/dicom.js";
-import { constant, sct } from "../../support/model-parts.js";
+import { constant, firstVoxel, sct } from "../../support/model-parts.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { manifestOf } from "../../support/test-models.js";
@@ -110,16 +110,7 @@ const input: Manifest["inputs"][number] = {
   clip: [-1024, 300],
   background: -1024,
   normalisation: { kind: "scale", multiply: 1 / 1324, add: 1024 / 1324 },
-  resampling: {
-    grid: "first_voxel",
-    spacing_mm: [1.2, 1.2, 2],
-    order: 1,
-    order_back: 1,
-    keep_range: false,
-    clip: "after",
-    crop: "none",
-    activation: "before",
-  },
+  resampling: { ...firstVoxel, spacing_mm: [1.2, 1.2, 2] },
 };
 const tiling: NonNullable<Manifest["tiling"]> = {
   window: [16, 16, 12],
