@@ -402,6 +402,7 @@ PreparedVolume PrepareByEnds(std::span<const Plane> slices, const VolumeGeometry
   if (spec.clip)
     limits = {static_cast<float>(spec.clip->first), static_cast<float>(spec.clip->second)};
   const Normaliser normaliser = MakeNormaliser(spec.normalisation, 1, [&](double, double) {
+    // Statistics are of what the network is given.
     if (spec.clip) {
       for (float& value : values) value = std::clamp(value, limits.low, limits.high);
     }

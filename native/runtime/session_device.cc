@@ -187,11 +187,11 @@ Device::Result SessionDevice::Run(int64_t lane, int64_t capacity,
     DropPlaces(id, lane);
     ShrinkGpu(model.session->device());
     if (capacity > 1 || lane > 0) throw;
+    // One row may fit now that the model's other buckets have given their memory back, or else once
+    // those of all other models have, which rest.
     try {
-      // One row may fit now that the model's other buckets have given their memory back,
       return run(false);
     } catch (const OutOfMemory&) {
-      // or those of the other models, which rest.
       while (TakeOldest({}, std::numeric_limits<uint64_t>::max()) != nullptr) {
       }
       ShrinkGpu(model.session->device());

@@ -266,6 +266,7 @@ void Batcher::RunBatch(Lane& lane, BatchPlanner::Batch batch) {
     if (rows.empty()) return;
     stop = Begin(lane, rows);
   }
+  // What runs beside it at its beginning or its end may have the memory that it lacks.
   const bool alone = RunsAlone(lane);
   try {
     Device::Result result = device_->Run(lane.number, batch.capacity, rows, stop);

@@ -155,7 +155,7 @@ export const isUnmountedNow = async (realPath: string): Promise<boolean> =>
  * a share that is mounted below a root is on another one, and its bare mount point is not.
  * @throws errors of the system
  */
-export async function isApart(realPath: string, root: string): Promise<boolean> {
+export async function isOnOtherDisk(realPath: string, root: string): Promise<boolean> {
   for (let at = realPath; at !== root && isInside(at, [root]); at = path.dirname(at)) {
     const found = await disk.stat(at).catch(ifMissing(undefined));
     if (found !== undefined) return found.dev !== (await disk.stat(root)).dev;

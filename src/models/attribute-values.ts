@@ -69,14 +69,16 @@ interface FrameValues {
  * frames of any other object. A frame of which nothing is said has none.
  */
 export function valuesByFrame(attributes: Attributes, keyword: string): FrameValues[] {
-  const frames = isSaidAtTop(attributes, keyword) ? [] : groupsOf(attributes, PER_FRAME);
-  const own = frames.map((frame) => within(frame, keyword));
+  const frames = isSaidAtTop(attributes, keyword) ? [] : itemsOf(attributes, PER_FRAME);
+  const own = frames.map((frame) => holdersIn(frame, keyword));
   if (own.every((holding) => holding.length === 0))
     return [{ strings: stringsOf(attributes, keyword), numbers: numbersOf(attributes, keyword) }];
   const valuesOf = (holding: readonly Attributes[]) => {
     return { strings: stringsIn(holding, keyword), numbers: numbersIn(holding, keyword) };
   };
-  const shared = valuesOf(groupsOf(attributes, SHARED).flatMap((group) => within(group, keyword)));
+  const shared = valuesOf(
+    itemsOf(attributes, SHARED).flatMap((group) => holdersIn(group, keyword)),
+  );
   return own.map((holding) => (holding.length > 0 ? valuesOf(holding) : shared));
 }
 
@@ -93,8 +95,8 @@ export function holders(attributes: Attributes | undefined, keyword: string): At
   if (attributes === undefined) return [];
   if (isSaidAtTop(attributes, keyword)) return [attributes];
   return [SHARED, PER_FRAME]
-    .flatMap((sequence) => groupsOf(attributes, sequence))
-    .flatMap((item) => within(item, keyword));
+    .flatMap((sequence) => itemsOf(attributes, sequence))
+    .flatMap((item) => holdersIn(item, keyword));
 }
 
 const isSaidAtTop = (attributes: Attributes, keyword: string): boolean =>
@@ -102,10 +104,10 @@ const isSaidAtTop = (attributes: Attributes, keyword: string): boolean =>
 
 const SHARED = "SharedFunctionalGroupsSequence";
 const PER_FRAME = "PerFrameFunctionalGroupsSequence";
-const groupsOf = (attributes: Attributes, sequence: string) => attributes.sequence(sequence) ?? [];
+const itemsOf = (attributes: Attributes, sequence: string) => attributes.sequence(sequence) ?? [];
 
 /** The functional groups of an item that hold the attribute. */
-const within = (item: Attributes, keyword: string): Attributes[] =>
+const holdersIn = (item: Attributes, keyword: string): Attributes[] =>
   macrosOf(keyword)
     .flatMap((name) => item.sequence(name) ?? [])
     .filter((holder) => holder.has(keyword));

@@ -29,10 +29,11 @@ export function findsBoxes(config: BundleConfig): boolean {
   return isComponent(detector) && /Detector"$/.test(shown(detector["_target_"]));
 }
 
-/** What set_box_selector_parameters sets, and what it has to leave as it is. */
+/** Arguments of set_box_selector_parameters that are taken over. */
 const SELECTION =
   /^(?:score_thresh|topk_candidates_per_level|nms_thresh|detections_per_img)=[\d.e-]+$/;
-const SAME = "apply_sigmoid=True";
+/** The one that may only say its default. */
+const WITH_SIGMOID = "apply_sigmoid=True";
 /** Calls of the detector that are known: what is not a number changes no box. */
 const CALLS = [
   /^\$@detector\.set_target_keys\([\w=', ]*\)$/,
@@ -101,7 +102,9 @@ function detectorOf(config: BundleConfig, gaps: Gaps): Detector | undefined {
     if (found?.[1] === undefined) continue;
     if (++selections > 1)
       refuse("detector_ops", "Expected one call of set_box_selector_parameters");
-    for (const argument of found[1].split(",").filter((one) => one !== "" && one !== SAME)) {
+    for (const argument of found[1]
+      .split(",")
+      .filter((one) => one !== "" && one !== WITH_SIGMOID)) {
       const [name = "", value] = argument.split("=");
       if (SELECTION.test(argument)) numbersOfCalls[name] = Number(value);
       else refuse("detector_ops", `This argument is not known: ${argument}`);

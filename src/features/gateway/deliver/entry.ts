@@ -6,7 +6,7 @@ import { errno } from "../../../base/errno.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { syncFolder } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
-import { isApart, isInside, isUnmountedNow } from "../../../files/roots.js";
+import { isOnOtherDisk, isInside, isUnmountedNow } from "../../../files/roots.js";
 import { deliverySchema } from "../../../results/receipt/delivery.js";
 
 export const entrySchema = z.object({
@@ -44,7 +44,9 @@ export async function keepEntry(
   minimumFreeBytes: number,
 ): Promise<OutboxEntry> {
   // One that cannot be looked at is taken for a share that is away
-  const apart = await isApart(entry.folder, rootOf(entry.folder, outputRoots)).catch(() => true);
+  const apart = await isOnOtherDisk(entry.folder, rootOf(entry.folder, outputRoots)).catch(
+    () => true,
+  );
   try {
     const holder = path.dirname(folder);
     if (await isUnmountedNow(holder)) throw new Error("its share is not mounted");

@@ -28,7 +28,7 @@ import { withInput } from "../../../files/guarded-paths.js";
 import { deliveryName, undeliveredNumber } from "../../../files/helper-names.js";
 import { replaceFile } from "../../../files/new-file.js";
 import { textOfRegular } from "../../../files/regular-file.js";
-import { isApart, isUnmountedNow } from "../../../files/roots.js";
+import { isOnOtherDisk, isUnmountedNow } from "../../../files/roots.js";
 import { withName, type HeldName } from "../../../results/commit/commit.js";
 import { readReceipt } from "../../../results/receipt/read-receipt.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../../../results/commit/staging.js";
@@ -587,7 +587,7 @@ export class Outbox {
       // The share of a folder that is away has nothing of it now
       const root = rootOf(folder, this.options.outputRoots);
       const isAway = (await isUnmountedNow(root)) || !(await holdsSomething(root));
-      if (isAway || (apart && !(await isApart(folder, root))))
+      if (isAway || (apart && !(await isOnOtherDisk(folder, root))))
         throw errors.file_not_found("The share of the results is not mounted.");
     }
     return found;

@@ -489,27 +489,28 @@ export async function rebuild(
   const { files, bad } = await openLists(root);
   for (const { name, why } of bad) unreadable(path.join(root, name), why);
   const said = () => {
-    const found = new Map<string, ListRow>();
+    const lines = new Map<string, ListRow>();
     for (const { fd } of files)
       for (const line of linesOf(fd, root)) {
         const row = parsed(line);
-        if (row !== undefined && !found.has(row.receipt)) found.set(row.receipt, row);
+        if (row !== undefined && !lines.has(row.receipt)) lines.set(row.receipt, row);
       }
-    return found;
+    return lines;
   };
   const before = said();
   const away = new Set<string>();
   for (const [receipt, row] of before) {
-    const isThere = existsSync(receipt);
-    const folder = isThere ? undefined : awayFolder(receipt);
-    if (folder !== undefined) away.add(folder);
-    if (!isThere && folder === undefined) continue;
+    if (!existsSync(receipt)) {
+      const folder = awayFolder(receipt);
+      if (folder === undefined) continue;
+      away.add(folder);
+    }
     if ((rows.get(receipt)?.at ?? row.at) <= row.at) rows.set(receipt, row);
   }
   for (const folder of away)
     unreadable(
       folder,
-      "empty, as where a share is away: what it held stays listed until it is removed",
+      "empty or unreadable, as where a share is away: its results stay listed until the folder is removed",
     );
   inFolder(root, (at) => {
     const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
