@@ -2,8 +2,9 @@
  * `npm run trial -- green [MODE...] [--times 3]`: `npm test` of a fresh clone of this commit, again
  * and again: on a machine with nothing else at work (`quiet`), beside two busy processes a core
  * (`busy`), with a third of a core (`third`, three at once; needs root for a control group), and at
- * the lowest priority beside one busy process a core (`nice`, once). A line for each run: what it
- * ended with, its seconds and its processor time. Without a mode: all of them, some hours.
+ * the lowest priority beside busy processes on all cores but one (`nice`, once; beside one on every
+ * core, the lowest priority gets a seventieth of the machine). A line for each run: what it ended
+ * with, its seconds and its processor time. Without a mode: all of them, some hours.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -82,7 +83,7 @@ const MODES = {
   nice: {
     times: 1,
     atOnce: 1,
-    beside: availableParallelism(),
+    beside: availableParallelism() - 1,
     words: () => ["nice", "-n", "19", ...TEST],
   },
 };
