@@ -46,6 +46,10 @@ export function isInside(realPath: string, roots: readonly Root[] | undefined): 
   });
 }
 
+/** The innermost of the roots that a real path lies in; undefined where it lies in none. */
+export const innermostRoot = (realPath: string, roots: readonly string[]): string | undefined =>
+  roots.filter((root) => isInside(realPath, [root])).sort((a, b) => b.length - a.length)[0];
+
 /** Those of real paths of folders that lie in no other of them. */
 export const outermost = (folders: readonly string[]): string[] =>
   [...new Set(folders)].filter(

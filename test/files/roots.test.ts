@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from "node:
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
-import { narrowRoots, resolveRoots } from "../../src/files/roots.js";
+import { innermostRoot, narrowRoots, resolveRoots } from "../../src/files/roots.js";
 
 const base = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-roots-")));
 t.teardown(() => rmSync(base, { recursive: true, force: true }));
@@ -45,4 +45,16 @@ t.test("resolved, and narrowed by a token", async (t) => {
     [],
     "elsewhere gives nothing",
   );
+});
+
+t.test("the innermost root of a path, whatever their order", (t) => {
+  for (const nested of [
+    ["/out", "/out/a/b", "/out/a"],
+    ["/out/a/b", "/out/a", "/out"],
+  ]) {
+    t.equal(innermostRoot("/out/a/b/c", nested), "/out/a/b");
+    t.equal(innermostRoot("/out/a/bc", nested), "/out/a");
+    t.equal(innermostRoot("/outer", nested), undefined);
+  }
+  t.end();
 });

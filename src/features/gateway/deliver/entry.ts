@@ -6,7 +6,7 @@ import { errno } from "../../../base/errno.js";
 import { errors, RadserveError } from "../../../base/errors.js";
 import { syncFolder } from "../../../files/durable-files.js";
 import { replaceFile } from "../../../files/new-file.js";
-import { isOnOtherDisk, isInside, isUnmountedNow } from "../../../files/roots.js";
+import { innermostRoot, isOnOtherDisk, isUnmountedNow } from "../../../files/roots.js";
 import { deliverySchema } from "../../../results/receipt/delivery.js";
 
 export const entrySchema = z.object({
@@ -26,10 +26,6 @@ export const entrySchema = z.object({
 });
 export type OutboxEntry = z.infer<typeof entrySchema>;
 
-/** The root that a folder lies in. */
-export const rootOf = (folder: string, roots: readonly string[]): string =>
-  roots.find((root) => isInside(folder, [root])) ?? folder;
-
 /**
  * Writes an entry; the disk has it when this resolves.
  * @param folder of the queue; made where it is missing
@@ -44,9 +40,8 @@ export async function keepEntry(
   minimumFreeBytes: number,
 ): Promise<OutboxEntry> {
   // One that cannot be looked at is taken for a share that is away
-  const apart = await isOnOtherDisk(entry.folder, rootOf(entry.folder, outputRoots)).catch(
-    () => true,
-  );
+  const root = innermostRoot(entry.folder, outputRoots) ?? entry.folder;
+  const apart = await isOnOtherDisk(entry.folder, root).catch(() => true);
   try {
     const holder = path.dirname(folder);
     if (await isUnmountedNow(holder)) throw new Error("its share is not mounted");

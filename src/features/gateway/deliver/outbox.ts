@@ -28,7 +28,7 @@ import { withInput } from "../../../files/guarded-paths.js";
 import { deliveryName, undeliveredNumber } from "../../../files/helper-names.js";
 import { replaceFile } from "../../../files/new-file.js";
 import { textOfRegular } from "../../../files/regular-file.js";
-import { isOnOtherDisk, isUnmountedNow } from "../../../files/roots.js";
+import { innermostRoot, isOnOtherDisk, isUnmountedNow } from "../../../files/roots.js";
 import { withName, type HeldName } from "../../../results/commit/commit.js";
 import { readReceipt } from "../../../results/receipt/read-receipt.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../../../results/commit/staging.js";
@@ -48,7 +48,7 @@ import type { Trust } from "../../../results/receipt/seal.js";
 import { readFileMeta } from "../../../images/dicom/dicom-file.js";
 import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
-import { entrySchema, keepEntry, rootOf, type OutboxEntry } from "./entry.js";
+import { entrySchema, keepEntry, type OutboxEntry } from "./entry.js";
 import { dueFor, isToTell, noteEvents, settledIn, unsettledIn } from "./events.js";
 import {
   isOfStage,
@@ -585,7 +585,7 @@ export class Outbox {
     }
     if (found === undefined) {
       // The share of a folder that is away has nothing of it now
-      const root = rootOf(folder, this.options.outputRoots);
+      const root = innermostRoot(folder, this.options.outputRoots) ?? folder;
       const isAway = (await isUnmountedNow(root)) || !(await holdsSomething(root));
       if (isAway || (apart && !(await isOnOtherDisk(folder, root))))
         throw errors.file_not_found("The share of the results is not mounted.");

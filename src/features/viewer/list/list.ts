@@ -31,7 +31,7 @@ import { descriptorPath } from "../../../files/descriptor.js";
 import { isAwayNow } from "../../../files/absent-roots.js";
 import type { OpenedPath } from "../../../files/guarded-paths.js";
 import { LIST_FOLDER } from "../../../files/helper-names.js";
-import { isInside } from "../../../files/roots.js";
+import { innermostRoot } from "../../../files/roots.js";
 import { readReceipts } from "../../../results/commit/read-receipts.js";
 import { foundIn } from "../../../results/commit/compose.js";
 import type { Existing } from "../../../results/receipt/read-receipt.js";
@@ -177,9 +177,7 @@ export class ListWriter {
     receipt: Receipt,
     { name, ...known }: Pick<ListRow, "input" | "patient" | "whose"> & { name: string },
   ): void {
-    const root = this.roots
-      .filter((one) => isInside(realPath, [one]))
-      .sort((a, b) => b.length - a.length)[0];
+    const root = innermostRoot(realPath, this.roots);
     if (root === undefined) return;
     const parts = path.relative(root, realPath).split("/").filter(Boolean);
     const row = rowOf(receipt, { ...known, receipt: [...parts, name].join("/") });

@@ -24,7 +24,7 @@ import { PLAIN } from "../../../files/disk.js";
 import { holdsSomething } from "../../../files/folder-mark.js";
 import { LIST_FOLDER } from "../../../files/helper-names.js";
 import { createPrivately } from "../../../files/private-file.js";
-import { isInside } from "../../../files/roots.js";
+import { innermostRoot } from "../../../files/roots.js";
 
 const KEY_FILE = "names.key";
 const KEY = /^[0-9a-f]{64}\n?$/;
@@ -115,10 +115,6 @@ async function keysToBe(root: string) {
   return { receipt: sealingKeys(key, "receipt"), input: sealingKeys(key, "input") };
 }
 
-/** The innermost root, as the list has it. */
-const rootOf = (receipt: string, roots: readonly string[]): string | undefined =>
-  roots.filter((root) => isInside(receipt, [root])).sort((a, b) => b.length - a.length)[0];
-
 /** Gives names to results of some roots (real paths); each key is read once. */
 export class ResultNames {
   readonly #keys = new Map<string, Promise<Record<"receipt" | "input", SealingKeys> | undefined>>();
@@ -127,7 +123,7 @@ export class ResultNames {
 
   /** Names of a result and of its image; undefined where its root has no key. */
   async of(receipt: string, input: string | undefined) {
-    const root = rootOf(receipt, this.roots);
+    const root = innermostRoot(receipt, this.roots);
     if (root === undefined) return undefined;
     const reading = this.#keys.get(root) ?? keysToBe(root);
     this.#keys.set(root, reading);
