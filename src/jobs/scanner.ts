@@ -258,7 +258,8 @@ export class Scanner {
   /**
    * What began to wait, or gave a sign of life, while the database's clock was far ahead goes on,
    * or is over, now. pg-boss cannot list the scans that run: they are those of jobs that are being
-   * scanned and have none in the queue. What is known of all other jobs is forgotten.
+   * scanned and have none in the queue. Where none runs, it is made again: one that saw its job
+   * cancelled may have ended when the job went on. What is known of all other jobs is forgotten.
    */
   async #forgetFarTimes(): Promise<void> {
     const { rows } = await this.options.database.pool.query<{ now: Date; scanning: string[] }>(
@@ -274,9 +275,13 @@ export class Scanner {
         if (isFarAfter(startAfter, now))
           await boss.update(name, undefined, { id, startAfter: now });
       }
-    for (const key of scanning.filter((job) => !queued.has(job)))
-      for (const { id, state, heartbeatOn } of await boss.findJobs(SCAN, { key }))
-        if (state === "active" && isFarAfter(heartbeatOn, now)) await boss.touch(SCAN, id);
+    for (const key of scanning.filter((job) => !queued.has(job))) {
+      const found = await boss.findJobs(SCAN, { key });
+      const active = found.filter(({ state }) => state === "active");
+      for (const { id, heartbeatOn } of active)
+        if (isFarAfter(heartbeatOn, now)) await boss.touch(SCAN, id);
+      if (active.length === 0) await this.enqueue({ job_id: key }, this.options.database.pool);
+    }
   }
 
   /** Where another node scanned a folder in the end, or nobody has to, no success is seen here. */
