@@ -243,8 +243,16 @@ export class Scanner {
 
   /** @param client its transaction makes the job, too */
   async enqueue(scan: Scan, client: Queryable): Promise<void> {
+    // Subjects take turns: the second folder of one comes after the first of another
+    const { rows } = await client.query<{ others: number }>(
+      `select count(*)::int as others from radserve.job own join radserve.job other using (subject)
+       where own.id = $1 and other.id <> own.id and other.cancelled_at is null
+         and other.total is null and other.finished_at is null`,
+      [scan.job_id],
+    );
     await this.#boss.send(SCAN, scan, {
       singletonKey: scan.job_id,
+      priority: 0 - (rows[0]?.others ?? 0),
       db: executor(client),
       ...AGAIN,
     });
