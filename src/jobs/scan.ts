@@ -421,7 +421,7 @@ class SeriesOfFolder {
     const check = this.options.check ?? (() => undefined);
     const tolerance = toleranceOf(...this.#models.map(({ manifest }) => manifest));
     for (let changes = 0; ;) {
-      const memory = new SliceMemory(this.options.memory, { patient: true, check });
+      const memory = new SliceMemory(this.options.memory, { patient: true, yields: true, check });
       try {
         return await readStudyFolder(folder, memory, { tolerance, grouped: this.options.grouped });
       } catch (error) {
