@@ -414,8 +414,8 @@ class SeriesOfFolder {
   }
 
   /**
-   * A scan has no deadline: it waits while there is no room. Where a file goes away while the folder
-   * is read, as the temporary ones of rsync do, it is read again.
+   * A scan has no deadline: it waits while there is no room. Where a file goes away while the
+   * folder is read, as the temporary ones of rsync do, it is read again.
    */
   async #read(folder: OpenedInput): ReturnType<typeof readStudyFolder> {
     const check = this.options.check ?? (() => undefined);

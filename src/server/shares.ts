@@ -31,7 +31,7 @@ const NOTHING_SEEN = { mark: null, empty: false, mounted: false, dev: 0 };
 const LONGEST_UNKNOWN_MS = 10_000;
 /** An input root that is empty here, and not elsewhere, may have got its first file this moment. */
 const LOOKS_UNTIL_EMPTY = 2;
-/** A share may be slow for a moment; each request that waits for one that is away holds a thread. */
+/** A share may be slow for a moment; each request that waits for one holds a thread. */
 const LOOKS_UNTIL_ABSENT = 2;
 
 /** What a root was when it was last seen well, by its path. */

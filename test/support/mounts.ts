@@ -1,4 +1,4 @@
-/** File systems of a test: a share that never answers (dead-mount.c), and an odd one (odd-mount.c). */
+/** File systems of a test: a share that never answers (dead-mount.c), an odd one (odd-mount.c). */
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
