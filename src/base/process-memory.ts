@@ -34,10 +34,19 @@ const COUNTS = {
   keptFiles: 3,
   keptUnpacked: 4,
   keptImages: 5,
+  waitingFiles: 6,
+  waitingUnpacked: 7,
+  waitingImages: 8,
 } as const;
 type Count = keyof typeof COUNTS;
 const ALL_COUNTS = Object.keys(COUNTS) as Count[];
 const KEPT = { files: "keptFiles", unpacked: "keptUnpacked", images: "keptImages" } as const;
+/** How much work, and not how many units, waits for room that bulk work leaves to it. */
+const WAITING = {
+  files: "waitingFiles",
+  unpacked: "waitingUnpacked",
+  images: "waitingImages",
+} as const;
 type MemoryKind = keyof typeof KEPT;
 
 const indexOf = (place: number, count: Count): number => place * ALL_COUNTS.length + COUNTS[count];
@@ -99,7 +108,9 @@ function total(counts: Int32Array, ...some: readonly Count[]): number {
   return sum;
 }
 
-const totalOfAll = (counts: Int32Array): number => total(counts, ...ALL_COUNTS);
+const KINDS = Object.keys(KEPT) as MemoryKind[];
+const totalOfAll = (counts: Int32Array): number =>
+  total(counts, ...KINDS, ...KINDS.map((kind) => KEPT[kind]));
 
 /**
  * Claims of one task that reads files beside each other. They queue: while one is at work, the
@@ -132,6 +143,8 @@ export interface MemoryClaim {
   ofThread?: number;
   /** False: the work begins at once, and is counted. */
   patient: boolean;
+  /** It is bulk work: it waits as long as other work waits for room of its kind. */
+  yields?: boolean | undefined;
   /** Asked while the work waits; what it throws ends the waiting. */
   check: () => void;
   /** The others of its task, where it has several at once. */
@@ -242,35 +255,64 @@ export class ProcessMemory {
   }
 
   async #room(claim: MemoryClaim): Promise<void> {
-    const { kind, bytes, ofThread = 0, patient, check, ofTask } = claim;
-    let end = monotonic() + durations.memoryRoom;
+    if (this.#begins(claim)) return;
+    const waiting = indexOf(this.own.place, WAITING[claim.kind]);
+    const counts = claim.yields === true ? 0 : 1;
+    Atomics.add(this.own.counts, waiting, counts);
+    try {
+      await this.#waitForRoom(claim);
+    } finally {
+      Atomics.sub(this.own.counts, waiting, counts);
+    }
+  }
+
+  /** Whether others wait that are to begin first. */
+  #mustYield({ kind, yields }: MemoryClaim): boolean {
+    return yields === true && total(this.own.counts, WAITING[kind]) > 0;
+  }
+
+  /** Units that a claim needs beside what the thread has already. */
+  #unitsOf({ bytes, ofThread = 0 }: MemoryClaim): number {
+    return Math.ceil(bytes / UNIT) + Math.max(0, Math.ceil(ofThread / UNIT) - this.#shared);
+  }
+
+  /** Counts the claim if it has room now. */
+  #begins(claim: MemoryClaim): boolean {
+    const { kind, ofThread = 0, patient } = claim;
     const at = indexOf(this.own.place, kind);
-    const shared = Math.ceil(ofThread / UNIT);
-    for (;;) {
-      const units = Math.ceil(bytes / UNIT) + Math.max(0, shared - this.#shared);
-      // Looked at first, so that work that waits is counted by nobody; another may be quicker, so
-      // it is looked at again
-      const unused = this.#sharers === 0 ? this.#shared : 0;
-      if (!patient || this.#hasRoom(kind, units, unused)) {
-        Atomics.add(this.own.counts, at, units);
-        if (!patient || this.#hasRoom(kind, 0, units + unused)) {
-          this.#shareNow(shared);
-          return;
-        }
-        Atomics.sub(this.own.counts, at, units);
-      }
+    const units = this.#unitsOf(claim);
+    // Looked at first, so that work that waits is counted by nobody; another may be quicker, so it
+    // is looked at again
+    const unused = this.#sharers === 0 ? this.#shared : 0;
+    if (patient && (this.#mustYield(claim) || !this.#hasRoom(kind, units, unused))) return false;
+    Atomics.add(this.own.counts, at, units);
+    if (!patient || this.#hasRoom(kind, 0, units + unused)) {
+      this.#shareNow(Math.ceil(ofThread / UNIT));
+      return true;
+    }
+    Atomics.sub(this.own.counts, at, units);
+    return false;
+  }
+
+  async #waitForRoom(claim: MemoryClaim): Promise<void> {
+    const { kind, check, ofTask } = claim;
+    let end = monotonic() + durations.memoryRoom;
+    do {
       check();
-      // What is at work ends by itself, and its room is there for the next of the task
-      if (ofTask?.areAtWork(kind) === true) end = monotonic() + durations.memoryRoom;
+      // What is at work ends by itself, and its room is there for the next of the task; whoever
+      // yields waits as long as it has to
+      if (ofTask?.areAtWork(kind) === true || this.#mustYield(claim))
+        end = monotonic() + durations.memoryRoom;
       if (monotonic() > end || ofTask?.isRefused === true) {
         if (ofTask !== undefined) ofTask.isRefused = true;
+        const needed = this.#unitsOf(claim) * UNIT;
         throw errors.overloaded(
-          `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.own.mostBytes)} MiB); other images held it for ${durations.memoryRoom / 1000} s. Send the request again after the time in Retry-After.`,
-          { needed_bytes: units * UNIT, most_bytes: this.own.mostBytes },
+          `Expected room for ${mebibytes(needed)} MiB of images in memory (setting memory: ${mebibytes(this.own.mostBytes)} MiB); other images held it for ${durations.memoryRoom / 1000} s. Send the request again after the time in Retry-After.`,
+          { needed_bytes: needed, most_bytes: this.own.mostBytes },
         );
       }
       await delay(LOOK_MS);
-    }
+    } while (!this.#begins(claim));
   }
 
   /**

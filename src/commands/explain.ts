@@ -74,7 +74,7 @@ const REASONS: Readonly<Record<string, { meaning: string; remedy: string }>> = {
     remedy: "Add its beginning to RADSERVE_PATH_MAP.",
   },
   not_mounted: {
-    meaning: "What lies at the root is not its share, which is not mounted on this node.",
+    meaning: "The share of the root is not mounted on this node, or does not answer.",
     remedy: "Mount the share; radserve status says what was found.",
   },
   link: {

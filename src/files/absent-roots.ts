@@ -1,7 +1,7 @@
 /**
- * Roots that are not there on this node: gone, an empty mount point, or another folder in their
- * place. The server finds that out by looking at them now and again; every thread that opens a path
- * is told.
+ * Roots that are not there on this node: gone, without an answer, an empty mount point, or another
+ * folder in their place. The server finds that out by looking at them now and again; every thread
+ * that opens a path is told.
  */
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { stat } from "./disk.js";

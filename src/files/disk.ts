@@ -222,9 +222,11 @@ function isHere(path: Path): boolean {
   return dev !== null && onBlockDevice({ dev });
 }
 
-/** Its facts with exact times, of a link too; at once where it is known to lie on this machine. */
+/**
+ * Its facts with exact numbers, of a link too; at once where it is known to lie on this machine.
+ */
 export const exactFacts = async (path: Path): Promise<BigIntStats> =>
-  isHere(path) ? fs.lstatSync(path, { bigint: true }) : fsp.lstat(path, { bigint: true });
+  atOnce || isHere(path) ? fs.lstatSync(path, { bigint: true }) : fsp.lstat(path, { bigint: true });
 
 /** The same of the file system that a folder lies on. */
 export const statfsOf = async (path: Path): Promise<StatsFs> =>

@@ -226,10 +226,10 @@ export async function createKey(folder: string, after = ""): Promise<Key> {
 
 /** Another where the file is another, or was changed. */
 export function stampOf(file: string): string {
-  const found = statSync(file, { throwIfNoEntry: false });
+  const found = statSync(file, { bigint: true, throwIfNoEntry: false });
   return found === undefined
     ? file
-    : `${file} ${found.ino} ${found.size} ${found.mtimeMs} ${found.mode}`;
+    : `${file} ${found.ino} ${found.size} ${found.mtimeNs} ${found.mode}`;
 }
 
 /** The newest key that can sign; undefined where there is none. */

@@ -49,13 +49,13 @@ export function noPermission(side: PathSide, what: string): RadserveError {
   );
 }
 
-/** The reason of details where a root is not what it was, or not what other nodes see. */
+/** The reason of details where a root is not what it was or what other nodes see, or is silent. */
 export const NOT_MOUNTED = "not_mounted";
 
-/** What lies at its root is not the share. Another node may have it. */
+/** What lies at its root is not the share, or does not answer. Another node may have it. */
 export function notMounted(side: PathSide): RadserveError {
   return errors.share_unavailable(
-    `The share of the ${side} folder is not mounted on this node, or another folder is in its place. Send the request to another node, or again when it is mounted here; radserve status says what was found.`,
+    `The share of the ${side} folder does not answer or is not mounted on this node, or another folder is in its place. Send the request to another node, or again when the share is here; radserve status says what was found.`,
     { side, reason: NOT_MOUNTED },
   );
 }

@@ -23,6 +23,7 @@ import { storedJson } from "../base/stored-json.js";
 import { lockDescriptor } from "./descriptor-lock.js";
 import { makeWithParents, makeUsable } from "./folders.js";
 import { otherKind, textOfRegularSync } from "./regular-file.js";
+import { isSameFile } from "./same-file.js";
 
 const holderSchema = z.object({ pid: z.int(), host: z.string() });
 type Holder = z.infer<typeof holderSchema>;
@@ -40,10 +41,10 @@ const holderOf = (directory: string) =>
 function hasOpen(pid: number, file: string): boolean {
   const descriptors = `/proc/${pid}/fd`;
   try {
-    const { dev, ino } = statSync(file);
+    const lock = statSync(file, { bigint: true });
     return readdirSync(descriptors).some((name) => {
-      const open = statSync(path.join(descriptors, name), { throwIfNoEntry: false });
-      return open?.dev === dev && open.ino === ino;
+      const one = path.join(descriptors, name);
+      return isSameFile(statSync(one, { bigint: true, throwIfNoEntry: false }), lock);
     });
   } catch (error) {
     return errno(error) === "EACCES";

@@ -205,7 +205,11 @@ async function inferRead(
 
 /** The patience with which a task waits for memory. */
 function patienceOf({ task, context }: Pick<Analysis, "task" | "context">): MemoryPatience {
-  return { patient: task.priority !== "stat", check: () => checkTime(task, context) };
+  return {
+    patient: task.priority !== "stat",
+    yields: task.priority === "bulk",
+    check: () => checkTime(task, context),
+  };
 }
 
 /**

@@ -29,6 +29,8 @@ const MOST_BYTES_AHEAD = 1 << 26;
 /** The patience with which a task waits for memory. */
 export interface MemoryPatience {
   patient: boolean;
+  /** It is bulk work, and goes behind all other. */
+  yields?: boolean;
   check: () => void;
   /** Files that the task reads beside each other; they wait for one another as long as it takes. */
   ofTask?: ClaimsOfTask;

@@ -26,10 +26,10 @@ import {
   REPEATED_FAILURES,
   requeueItems,
   retryJob,
+  type Again,
   type ItemRow,
   type JobRequest,
   type JobRow,
-  type MarkFolders,
 } from "./jobs.js";
 import { makeFolders, unmark } from "./job-folders.js";
 import { forgetLost } from "./known-jobs.js";
@@ -129,8 +129,16 @@ const pinnedAnew = ({ at, node }: JobRow["pinned_anew"][number]) => ({
   message: `No node had what the job was submitted with any more, and nothing of it was done: since ${at} it has the models and the release of node ${node}. \`pinned_anew\` says what it had before.`,
 });
 
-const isAllSkipped = ({ skipped, ...others }: Job["counts"]): boolean =>
-  skipped > 0 && Object.values(others).every((count) => count === 0);
+const NOTHING_FOUND = {
+  code: NOTHING_ANALYSED.code,
+  message:
+    "No image of the job was analysed: the scan found no file in the input folder, apart from results of Radserve.",
+};
+
+function nothingAnalysed({ skipped, ...others }: Job["counts"]): Job["warnings"] {
+  if (Object.values(others).some((count) => count > 0)) return [];
+  return [skipped > 0 ? NOTHING_ANALYSED : NOTHING_FOUND];
+}
 
 /** @param trouble what keeps this node from writing into the database, if something does */
 export function jobOf(found: JobRow, trouble?: Trouble): Job {
@@ -150,7 +158,7 @@ export function jobOf(found: JobRow, trouble?: Trouble): Job {
     total: row.total,
     counts,
     warnings: [
-      ...(row.state === "completed" && isAllSkipped(counts) ? [NOTHING_ANALYSED] : []),
+      ...(row.state === "completed" ? nothingAnalysed(counts) : []),
       ...(row.pinned_before.length > 0 ? [SEVERAL_VERSIONS] : []),
       ...row.pinned_anew.slice(-1).map(pinnedAnew),
     ],
@@ -390,12 +398,15 @@ async function purged({ job, caller, database, context }: JobCall): Promise<Bulk
  * A job that is set to work again is counted, and its folders are made and marked, as for a new
  * one.
  */
-function marking({ config, roots }: ApiContext): MarkFolders {
-  return async (job, client) => {
-    await refuseManyInTurn(client, job, config.jobs_per_subject);
-    const { outputs } = await namedPaths(client, job);
-    const narrowed = await narrowRoots(roots.output, job.output_roots ?? undefined);
-    await makeFolders(job.id, outputs, narrowed, config);
+function again({ config, roots, scanner }: ApiContext): Again {
+  return {
+    mark: async (job, client) => {
+      await refuseManyInTurn(client, job, config.jobs_per_subject);
+      const { outputs } = await namedPaths(client, job);
+      const narrowed = await narrowRoots(roots.output, job.output_roots ?? undefined);
+      await makeFolders(job.id, outputs, narrowed, config);
+    },
+    scan: async (job, client) => (await scanner()).enqueue({ job_id: job.id }, client),
   };
 }
 
@@ -406,7 +417,7 @@ async function reconciled({ job, query, caller, database, context }: JobCall): P
   const { lacking, ...found } = await reconcile(pool, job, { limit, cursor }, context);
   const requeued =
     retry === "true" && lacking.length > 0
-      ? await requeueItems(pool, caller, job.id, marking(context), lacking)
+      ? await requeueItems(pool, caller, job.id, again(context), lacking)
       : 0;
   return {
     ...jsonAnswer({ ...found, requeued } satisfies Reconciliation),
@@ -444,7 +455,7 @@ export const OPERATIONS = {
   cancel: change((pool, { caller, job }) => cancelJob(pool, caller, job.id)),
   retry: change((pool, call) => {
     requireMayDeliver(call);
-    return retryJob(pool, call.caller, call.job.id, marking(call.context));
+    return retryJob(pool, call.caller, call.job.id, again(call.context));
   }),
   pause: change((pool, { caller, job }) => setPaused(pool, caller, job.id, true)),
   resume: change(async (pool, call) => {

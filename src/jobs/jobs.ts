@@ -53,6 +53,8 @@ export interface JobRow {
   /** Of the request that it came by. */
   traceparent: string | null;
   cancelled_at: Date | null;
+  /** It was cancelled before its scan had ended: more images may be in its folder than `total`. */
+  scan_cut: boolean;
   total: number | null;
   state: Job["state"];
   /** Some node runs images now, though perhaps none of this job. */
@@ -229,7 +231,7 @@ const view = (
   stalled: boolean,
 ) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, ${ENDED_AT} as finished_at,
     j.finished_at is not null as over,
-    j.cancelled_at, j.traceparent,
+    j.cancelled_at, j.scan_cut, j.traceparent,
     j.total, j.held as paused, now() as now, ${state(stalled)} as state, ${SOME_NODE_RUNS} as worked, j.pins, j.pinned_before, j.pinned_anew,
     ${isRunBySome("j")} as runnable, case when not ${isRunBySome("j")} then ${hasBegun("j")} end as begun,
     j.pause_code, j.pause_message, j.paused_at, j.pause_box, j.report,
@@ -398,7 +400,7 @@ export function cancelJob(pool: Pool, scope: JobScope, id: string): Promise<void
     await locked(client, scope, id);
     await finishLocked(client, [id]);
     const { rowCount } = await client.query(
-      `update radserve.job set cancelled_at = now(), total = coalesce(total, next_index), ${NOT_PAUSED}
+      `update radserve.job set cancelled_at = now(), scan_cut = total is null, total = coalesce(total, next_index), ${NOT_PAUSED}
        where id = $1 and finished_at is null and cancelled_at is null`,
       [id],
     );
@@ -411,8 +413,13 @@ export function cancelJob(pool: Pool, scope: JobScope, id: string): Promise<void
   });
 }
 
-/** Makes the output folders of a job and leaves its marks there, as when it was taken. */
-export type MarkFolders = (job: JobRow, client: PoolClient) => Promise<void>;
+/** What a job needs that is set to work again; the client's transaction does that. */
+export interface Again {
+  /** Makes its output folders and leaves its marks there, as when it was taken. */
+  mark: (job: JobRow, client: PoolClient) => Promise<void>;
+  /** Has its input folder scanned. */
+  scan: (job: JobRow, client: PoolClient) => Promise<void>;
+}
 
 /** As on its first day. */
 const QUEUED_AGAIN = `state = 'queued', result = null, error = null, finished_at = null, attempts = 0, blame = 0,
@@ -423,16 +430,11 @@ export const UNREAD = "unread";
 
 /**
  * Failed items wait again, but for folders that were never read: those have no image yet. Of a
- * cancelled job so do those that were cancelled, and it goes on; what a scan had not found by then
- * stays unknown.
+ * cancelled job so do those that were cancelled, and it goes on; so does its scan, if it was cut
+ * off.
  */
-export function retryJob(
-  pool: Pool,
-  scope: JobScope,
-  id: string,
-  mark: MarkFolders,
-): Promise<number> {
-  return requeue(pool, scope, id, mark, {
+export function retryJob(pool: Pool, scope: JobScope, id: string, again: Again): Promise<number> {
+  return requeue(pool, scope, id, again, {
     where:
       "state in ('failed', 'cancelled') and result is null and error->'details'->$2::text is null",
     value: UNREAD,
@@ -445,15 +447,15 @@ export function requeueItems(
   pool: Pool,
   scope: JobScope,
   id: string,
-  mark: MarkFolders,
+  again: Again,
   indices: readonly number[],
 ): Promise<number> {
   const where = "state in ('succeeded', 'partial') and index = any($2::int[])";
-  return requeue(pool, scope, id, mark, { where, value: indices, withCancelled: false });
+  return requeue(pool, scope, id, again, { where, value: indices, withCancelled: false });
 }
 
 /** Items that wait again. */
-interface Again {
+interface WaitingItems {
   /** In SQL, with `value` as $2. */
   where: string;
   value: unknown;
@@ -466,10 +468,10 @@ async function requeue(
   pool: Pool,
   scope: JobScope,
   id: string,
-  mark: MarkFolders,
-  { where, value, withCancelled }: Again,
+  { mark, scan }: Again,
+  { where, value, withCancelled }: WaitingItems,
 ): Promise<number> {
-  const again = await transaction(pool, async (client) => {
+  const waiting = await transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
     if (row.cancelled_at !== null && row.finished_at === null)
       throw conflict("a cancelled job of which nothing runs any more", row);
@@ -481,19 +483,21 @@ async function requeue(
       [id, value],
     );
     const items = rowCount ?? 0;
-    if (items === 0) return 0;
+    if (items === 0 && !row.scan_cut) return undefined;
     // Also where its marks may still be there: they may have gone with an end that was not kept
     if (row.over) await mark(row, client);
     await client.query(
       `update radserve.job set finished_at = null, cancelled_at = null, counts = null, marked = marked or finished_at is not null,
+         total = case when not scan_cut then total end, scan_cut = false,
          streak = 0, streak_reason = case when pause_code = $2 then streak_reason end,
          report = null, report_until = null where id = $1`,
       [id, REPEATED_FAILURES],
     );
+    if (row.scan_cut) await scan(row, client);
     return items;
   });
-  if (again > 0) await forgetHindrances(pool, id);
-  return again;
+  if (waiting !== undefined) await forgetHindrances(pool, id);
+  return waiting ?? 0;
 }
 
 /**

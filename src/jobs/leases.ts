@@ -16,6 +16,7 @@ import {
   OTHER_VERSIONS,
   runsNow,
   SOME_NODE_RUNS,
+  someNodeRuns,
   type Pins,
 } from "./pins.js";
 import { isMissed, mayBeOn, MISSING_HERE, missingOn } from "./missing-images.js";
@@ -326,9 +327,15 @@ export async function pauseJob(
   );
 }
 
+/** The condition that a node other than $2 can run the job $1, and does not leave it alone. */
+const ANOTHER_MAY_RUN = someNodeRuns(
+  `n.id <> $2 and not ${isYounger("n")} and ${canRun("j", "n")}
+   and not exists (select from radserve.hindrance where job_id = $1 and instance = n.id)`,
+);
+
 /**
  * A node leaves a job alone that it cannot run: others go on with it. Longer each time in a row.
- * The job pauses where every node that lives and works says the same.
+ * The job pauses where every node that lives, and could run it, says the same.
  * @returns whether the job pauses
  */
 export async function hinderJob(
@@ -356,10 +363,8 @@ export async function hinderJob(
     ],
   );
   const { rows } = await pool.query<{ others: boolean }>(
-    `select exists (select from radserve.instance i where works and ready and id <> $2
-       and beat_at > now() - make_interval(secs => $3)
-       and not exists (select from radserve.hindrance where job_id = $1 and instance = i.id)) as others`,
-    [id, instance.id, durations.nodeLease / 1000],
+    `select ${ANOTHER_MAY_RUN} as others from radserve.job j where j.id = $1`,
+    [id, instance.id],
   );
   if (rows[0]?.others === true) return false;
   await pauseJob(pool, id, why, instance.name);

@@ -157,6 +157,8 @@ const MIGRATIONS = [
   "alter table radserve.job add column pinned_anew jsonb not null default '[]'",
   // Settings by which nodes are compared, too.
   "alter table radserve.instance add column settings jsonb not null default '{}'",
+  // The scan of a cancelled job had not ended: a retry goes on with it.
+  "alter table radserve.job add column scan_cut boolean not null default false",
 ];
 
 /** A change of the tables may read all of them; no network is that slow. */

@@ -8,6 +8,7 @@ import path from "node:path";
 import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
 import { DISK_FAULTS, RadserveError, type ErrorObject } from "../base/errors.js";
+import { isAbsent } from "../files/absent-roots.js";
 import { withInput } from "../files/guarded-paths.js";
 import { NOT_MOUNTED, REFUSED, type PathSide } from "../files/path-judgement.js";
 import { isInside, isUnmountedNow, narrowRoots, type Root } from "../files/roots.js";
@@ -135,6 +136,7 @@ const isThere = (file: string): Promise<boolean> =>
 async function missingShare({ item, paths, roots }: Circumstances): Promise<Pause | undefined> {
   // The folder that has to be there whatever image is meant: the job's own, else the root that the
   // path lies in.
+  if (isAbsent("input", paths.input)) return INPUT_MISSING;
   const root = roots.input.find((one) => isInside(paths.input, [one]));
   const input = paths.inputBase ?? root;
   if (input !== undefined && !(await holdsSomething(input))) return INPUT_MISSING;
@@ -142,6 +144,13 @@ async function missingShare({ item, paths, roots }: Circumstances): Promise<Paus
   const output = await outputOf(item, paths);
   return "code" in output ? output : undefined;
 }
+
+/** The share of an item's folders was asked, and did not answer in time. */
+export const SHARE_SILENT: Pause = {
+  code: "share_unavailable",
+  message:
+    "A folder of the job does not answer: its share or disk is away, or very slow. Work continues by itself when it answers.",
+};
 
 const INPUT_MISSING: Pause = {
   code: "share_unavailable",
@@ -178,6 +187,7 @@ async function outputOf(
   { job_id, marked }: LeasedItem,
   { outputBase, clientOutputBase }: ItemPaths,
 ): Promise<{ path: string; root: Root } | Pause> {
+  if (isAbsent("output", outputBase)) return OUTPUT_MISSING;
   const real = await realpath(outputBase).catch(() => undefined);
   if (real === undefined) return OUTPUT_MISSING;
   if (!marked) return { path: real, root: real };

@@ -16,6 +16,7 @@ import { within } from "../base/waiting.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
+import { patiently } from "../files/usable.js";
 import { taskOf } from "../inference/task.js";
 import { withName } from "../results/commit/commit.js";
 import {
@@ -53,7 +54,14 @@ import { markAgain, OUTPUT_REPLACED } from "./mark-again.js";
 import { LookAhead } from "./look-ahead.js";
 import type { JobsOwner, ItemOutcome, ItemToRun } from "./messages.js";
 import { lookAgain, mayBeElsewhere, MISSING_HERE } from "./missing-images.js";
-import { judge, NOT_RUN, withinBase, type JudgedItem, type Pause } from "./outcome.js";
+import {
+  judge,
+  NOT_RUN,
+  SHARE_SILENT,
+  withinBase,
+  type JudgedItem,
+  type Pause,
+} from "./outcome.js";
 
 /**
  * When the database is tried again. With the wait for a lock before it, the longest is shorter than
@@ -107,6 +115,12 @@ interface RunnerBounds {
   input: Root[];
   output: Root[] | Pause;
 }
+
+const SILENT: JudgedItem = { ending: NOT_RUN, pause: SHARE_SILENT };
+
+/** Undefined where the folder does not answer. */
+const isNameTaken = ({ outputFolder, name }: ItemPaths): Promise<boolean | undefined> =>
+  patiently(`name ${outputFolder}/${name}`, () => NameLock.isTaken(outputFolder, name));
 
 let lastId = 0;
 
@@ -191,7 +205,11 @@ export class Runner {
     if (found === undefined) return;
     const { roots, log } = this.options;
     try {
-      const judged = await judge(outcome, { ...found, roots });
+      const judged = await patiently(`item ${id}`, () => judge(outcome, { ...found, roots }));
+      if (judged === undefined) {
+        this.#end(id, SILENT);
+        return;
+      }
       this.#end(id, judged);
       const { ending } = judged;
       // Its thread may have been ended in the midst of it, and nobody takes its name again
@@ -567,7 +585,12 @@ export class Runner {
       }
       // Nothing runs beside a suspect: while it waited for a frozen node, every other item would
       // wait with it
-      if (item.alone && (await NameLock.isTaken(paths.outputFolder, paths.name))) {
+      const isTaken = item.alone && (await isNameTaken(paths));
+      if (isTaken === undefined) {
+        this.#end(id, SILENT);
+        return undefined;
+      }
+      if (isTaken) {
         const later = { ...NOT_RUN, afterSeconds: durations.itemName / 1000, why: "name_locked" };
         this.#end(id, { ending: later });
         this.#clear(item);
@@ -605,14 +628,20 @@ export class Runner {
     }
   }
 
-  /** The roots that the job's token allowed, as they are now. */
+  /**
+   * The roots that the job's token allowed, as they are now. A share that does not answer holds up
+   * its own jobs, and not the round, in which this node says that it lives.
+   */
   async #boundsOf(item: LeasedItem, paths: ItemPaths): Promise<RunnerBounds> {
     const { roots } = this.options;
-    const [input, output] = await Promise.all([
-      narrowRoots(roots.input, item.input_roots ?? undefined),
-      narrowRoots(roots.output, item.output_roots ?? undefined),
-    ]);
-    return { input, output: await withinBase(item, paths, output) };
+    const found = await patiently(`bounds ${item.job_id} ${paths.outputBase}`, async () => {
+      const [input, output] = await Promise.all([
+        narrowRoots(roots.input, item.input_roots ?? undefined),
+        narrowRoots(roots.output, item.output_roots ?? undefined),
+      ]);
+      return { input, output: await withinBase(item, paths, output) };
+    });
+    return found ?? { input: [], output: SHARE_SILENT };
   }
 
   /** @returns false if the database does not answer and it should be tried again */

@@ -4,14 +4,15 @@
  */
 import { closeSync, fstatSync, type Dirent } from "node:fs";
 import { readdir } from "node:fs/promises";
+import { constants } from "node:os";
 import path from "node:path";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { groupsOf } from "../base/groups.js";
 import {
-  asRadserveError,
   errors,
   RadserveError,
+  reasonOf,
   type ErrorCode,
   type ErrorObject,
 } from "../base/errors.js";
@@ -20,6 +21,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
 import { isHelper } from "../files/own-entries.js";
 import type { Roots } from "../files/roots.js";
+import { fileKey } from "../files/same-file.js";
 import type { Image } from "../images/image.js";
 import { saidOf } from "../images/known-formats.js";
 import { accepts } from "../models/acceptance.js";
@@ -58,6 +60,12 @@ export interface ScanOptions {
 }
 
 const OPENED_AT_ONCE = 16;
+/** How often a folder is read again that changes meanwhile. */
+const MOST_CHANGES = 3;
+/** Errors that say nothing of the series in a folder: the scan is tried again, */
+const NO_FAULT_OF_FOLDERS = new Set<ErrorCode>(["internal", "overloaded"]);
+/** or only that it could not be read. */
+const FAULTS_OF_READING = new Set<ErrorCode>(["share_unavailable", "path_not_allowed"]);
 
 /** An entry of a folder as its first bytes and its kind tell. */
 type FolderEntry = { path: string } & (
@@ -79,37 +87,50 @@ export async function* scanFolder(options: ScanOptions): AsyncGenerator<ScanResu
   for (;;) {
     const here = waiting.pop() ?? links.shift();
     if (here === undefined) return;
-    const folder = await enter(options, here);
-    if ("error" in folder) {
-      yield folder;
+    const entered = await enter(options, here);
+    if ("error" in entered) {
+      yield entered;
       continue;
     }
     try {
-      const { dev, ino } = fstatSync(folder.fd);
-      if (seen.has(`${dev}:${ino}`)) continue;
-      seen.add(`${dev}:${ino}`);
+      if (seen.has(entered.key)) continue;
+      seen.add(entered.key);
       const folders: string[] = [];
-      yield* scanOne(options, folder, here, { folders, links });
+      yield* scanOne(options, entered, here, { folders, links });
       for (const name of folders.reverse()) waiting.push(name);
     } finally {
-      folder.close();
+      entered.folder.close();
     }
   }
 }
 
+/** A folder that is open, by whatever name it was found. */
+interface EnteredFolder {
+  folder: OpenedInput;
+  key: string;
+  entries: Dirent[];
+}
+
 async function enter(
-  { folder, roots }: ScanOptions,
+  { folder: base, roots }: ScanOptions,
   here: string,
-): Promise<OpenedInput | FailedFile> {
+): Promise<EnteredFolder | FailedFile> {
   try {
-    const opened = await openInput(path.posix.join(folder, here), roots);
-    if (opened.kind === "folder") return opened;
-    opened.close();
-    throw errors.bad_request("Expected input_folder_path to name a folder; found a file.");
-  } catch (error) {
-    if (here === "" || !(error instanceof RadserveError)) throw error;
+    const folder = await openInput(path.posix.join(base, here), roots);
+    try {
+      if (folder.kind === "file")
+        throw errors.bad_request("Expected input_folder_path to name a folder; found a file.");
+      const key = fileKey(fstatSync(folder.fd, { bigint: true }));
+      return { folder, key, entries: await readdir(folder.fdPath, { withFileTypes: true }) };
+    } catch (error) {
+      folder.close();
+      throw error;
+    }
+  } catch (thrown) {
+    const error = here === "" ? undefined : readingFault(thrown);
+    if (error === undefined) throw thrown;
     // If all of it is away, no part of it is to blame
-    await mustBeThere({ folder, roots });
+    await mustBeThere({ folder: base, roots });
     return unread(
       here,
       error.code,
@@ -117,6 +138,29 @@ async function enter(
       error.details,
     );
   }
+}
+
+/** Faults that the system has with this process or machine, and not with what it reads. */
+const OF_PROCESS = new Set(["EMFILE", "ENFILE", "ENOMEM", "EINTR", "EAGAIN"]);
+
+/**
+ * Why something in the folder cannot be read: one bad place of a disk, or one file that somebody
+ * holds, does not keep the others from being found. Undefined where the fault is none of what is
+ * read, so that the scan has to be tried again.
+ */
+function readingFault(thrown: unknown): RadserveError | undefined {
+  if (thrown instanceof RadserveError) return thrown;
+  const fault = errno(thrown);
+  if (!(fault in constants.errno) || OF_PROCESS.has(fault)) return undefined;
+  return isPermission(thrown)
+    ? errors.path_not_allowed("The server's user may not read this file or folder.", {
+        side: "input",
+        reason: "permission",
+      })
+    : errors.share_unavailable(`Reading this file or folder failed (${fault}).`, {
+        side: "input",
+        errno: fault,
+      });
 }
 
 /** An error that retrying cannot mend, because only another scan could find what there is. */
@@ -145,11 +189,10 @@ const join = (here: string, name: string) => (here === "" ? name : `${here}/${na
 
 async function* scanOne(
   options: ScanOptions,
-  folder: OpenedInput,
+  { folder, entries }: EnteredFolder,
   here: string,
   later: { folders: string[]; links: string[] },
 ): AsyncGenerator<ScanResult> {
-  const entries = await readdir(folder.fdPath, { withFileTypes: true });
   entries.sort((a, b) => (a.name < b.name ? -1 : 1));
   const files: Dirent[] = [];
   if (entries.some(({ name }) => isBroken(name))) yield* brokenNames(folder, here);
@@ -207,18 +250,12 @@ async function entryOf(
         ? { path: at, is: "link" }
         : judged(options, at, await classify(fd, folder.fdPath, name)),
     );
-  } catch (error) {
-    if (error instanceof RadserveError) {
-      await mustBeThere({ folder: base, roots });
-      return failed(at, error);
-    }
-    if (isGone(error)) return { path: at, is: "own" };
-    if (!isPermission(error)) throw error;
-    const details = { side: "input", reason: "permission" };
-    return failed(
-      at,
-      errors.path_not_allowed("The server's user may not read this file.", details),
-    );
+  } catch (thrown) {
+    if (isGone(thrown)) return { path: at, is: "own" };
+    const error = readingFault(thrown);
+    if (error === undefined) throw thrown;
+    await mustBeThere({ folder: base, roots });
+    return failed(at, error);
   }
 }
 
@@ -256,6 +293,8 @@ function failed(at: string, error: RadserveError): FailedFile {
 }
 
 const isPermission = (error: unknown) => ["EACCES", "EPERM"].includes(errno(error));
+/** A file was removed or replaced while its folder was read. */
+const hasChanged = (error: RadserveError) => reasonOf(error) === "changed";
 /** Removed, or swapped for something else, since its folder was read. */
 const isGone = (error: unknown) => ["ENOENT", "ELOOP", "ENXIO"].includes(errno(error));
 
@@ -364,22 +403,32 @@ class SeriesOfFolder {
         apart: new Set(apart.map(({ sopInstanceUid }) => sopInstanceUid)),
       };
     } catch (thrown) {
-      const error = asRadserveError(thrown);
-      if (error.code === "internal" || error.code === "overloaded") throw thrown;
-      return { series: [{ uid: undefined, found: skippedSeries(here, error) }], ofCase: undefined };
+      const error = readingFault(thrown);
+      if (error === undefined || NO_FAULT_OF_FOLDERS.has(error.code)) throw thrown;
+      // What cannot be read now may be a series all the same: its item is judged when it runs
+      const isUnread = hasChanged(error) || FAULTS_OF_READING.has(error.code);
+      if (isUnread) await mustBeThere(this.options);
+      const found: ScanResult = isUnread ? { path: here, is: "input" } : skippedSeries(here, error);
+      return { series: [{ uid: undefined, found }], ofCase: undefined };
     }
   }
 
-  /** A scan has no deadline: it waits while there is no room. */
+  /**
+   * A scan has no deadline: it waits while there is no room. Where a file goes away while the
+   * folder is read, as the temporary ones of rsync do, it is read again.
+   */
   async #read(folder: OpenedInput): ReturnType<typeof readStudyFolder> {
     const check = this.options.check ?? (() => undefined);
     const tolerance = toleranceOf(...this.#models.map(({ manifest }) => manifest));
-    for (;;) {
-      const memory = new SliceMemory(this.options.memory, { patient: true, check });
+    for (let changes = 0; ;) {
+      const memory = new SliceMemory(this.options.memory, { patient: true, yields: true, check });
       try {
         return await readStudyFolder(folder, memory, { tolerance, grouped: this.options.grouped });
       } catch (error) {
-        if (!(error instanceof RadserveError) || error.code !== "overloaded") throw error;
+        if (!(error instanceof RadserveError)) throw error;
+        if (hasChanged(error)) changes += 1;
+        else if (error.code !== "overloaded") throw error;
+        if (changes > MOST_CHANGES) throw error;
       } finally {
         await memory.close();
       }

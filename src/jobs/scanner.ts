@@ -243,8 +243,16 @@ export class Scanner {
 
   /** @param client its transaction makes the job, too */
   async enqueue(scan: Scan, client: Queryable): Promise<void> {
+    // Subjects take turns: the second folder of one comes after the first of another
+    const { rows } = await client.query<{ others: number }>(
+      `select count(*)::int as others from radserve.job own join radserve.job other using (subject)
+       where own.id = $1 and other.id <> own.id and other.cancelled_at is null
+         and other.total is null and other.finished_at is null`,
+      [scan.job_id],
+    );
     await this.#boss.send(SCAN, scan, {
       singletonKey: scan.job_id,
+      priority: 0 - (rows[0]?.others ?? 0),
       db: executor(client),
       ...AGAIN,
     });
@@ -258,7 +266,8 @@ export class Scanner {
   /**
    * What began to wait, or gave a sign of life, while the database's clock was far ahead goes on,
    * or is over, now. pg-boss cannot list the scans that run: they are those of jobs that are being
-   * scanned and have none in the queue. What is known of all other jobs is forgotten.
+   * scanned and have none in the queue. Where none runs, it is made again: one that saw its job
+   * cancelled may have ended when the job went on. What is known of all other jobs is forgotten.
    */
   async #forgetFarTimes(): Promise<void> {
     const { rows } = await this.options.database.pool.query<{ now: Date; scanning: string[] }>(
@@ -274,9 +283,13 @@ export class Scanner {
         if (isFarAfter(startAfter, now))
           await boss.update(name, undefined, { id, startAfter: now });
       }
-    for (const key of scanning.filter((job) => !queued.has(job)))
-      for (const { id, state, heartbeatOn } of await boss.findJobs(SCAN, { key }))
-        if (state === "active" && isFarAfter(heartbeatOn, now)) await boss.touch(SCAN, id);
+    for (const key of scanning.filter((job) => !queued.has(job))) {
+      const found = await boss.findJobs(SCAN, { key });
+      const active = found.filter(({ state }) => state === "active");
+      for (const { id, heartbeatOn } of active)
+        if (isFarAfter(heartbeatOn, now)) await boss.touch(SCAN, id);
+      if (active.length === 0) await this.enqueue({ job_id: key }, this.options.database.pool);
+    }
   }
 
   /** Where another node scanned a folder in the end, or nobody has to, no success is seen here. */

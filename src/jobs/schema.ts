@@ -132,7 +132,7 @@ export const jobSchema = z.object({
   warnings: z
     .array(z.object({ code: z.string(), message: z.string() }))
     .describe(
-      "`nothing_analysed`: the job has ended, and every file was skipped. `several_versions`: its results are of several versions of a model or of Radserve, because it was resumed with others. `pinned_anew`: all are of others than those that it was submitted with, which no node had any more",
+      "`nothing_analysed`: the job has ended, and every file was skipped, or none was found. `several_versions`: its results are of several versions of a model or of Radserve, because it was resumed with others. `pinned_anew`: all are of others than those that it was submitted with, which no node had any more",
     ),
   images_per_second: z.number().nullable(),
   estimated_end: z.iso.datetime().nullable(),

@@ -137,6 +137,18 @@ async function checkPaths(
   return looks.every((look) => look.status === "fulfilled" && look.value.local);
 }
 
+/**
+ * What a look at the request's folders gives. Where their share does not answer, it goes on, and
+ * holds its thread until it does.
+ * @throws RadserveError deadline_exceeded; what the look throws
+ */
+async function inTime<T>(look: Promise<T>, deadline: number): Promise<T> {
+  if (await within(look, deadline - monotonic())) return look;
+  throw errors.deadline_exceeded(
+    "Expected the work to start within its time; the share of the input or output folder does not answer.",
+  );
+}
+
 async function waitForModels(
   { loaded }: Services["inference"]["models"],
   deadline: number,
@@ -164,8 +176,11 @@ const inferSingle: Handler = async (ctx, { config, roots: all, inference, featur
   ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });
   const caller = callerOf(ctx);
   const to = destinationsFor(body, features.sending?.destinations, caller.destinations);
-  const roots = await rootsOf(caller, { roots: all });
-  const local = await checkPaths(input.path, output.path, roots, minimum_free_disk, body.group);
+  const roots = await inTime(rootsOf(caller, { roots: all }), deadline);
+  const local = await inTime(
+    checkPaths(input.path, output.path, roots, minimum_free_disk, body.group),
+    deadline,
+  );
   if (stopping()) throw shuttingDown();
   await waitForModels(models, deadline);
   wantingLabels(candidatesOf(models.entries, body.models, models.problems), body.labels);

@@ -31,6 +31,8 @@ const NOTHING_SEEN = { mark: null, empty: false, mounted: false, dev: 0 };
 const LONGEST_UNKNOWN_MS = 10_000;
 /** An input root that is empty here, and not elsewhere, may have got its first file this moment. */
 const LOOKS_UNTIL_EMPTY = 2;
+/** A share may be slow for a moment; each request that waits for one holds a thread. */
+const LOOKS_UNTIL_ABSENT = 2;
 
 /** What a root was when it was last seen well, by its path. */
 const seenSchema = z.record(
@@ -69,8 +71,10 @@ interface LookedRoot extends Root {
   mounted: boolean;
   /** The device that it lies on. */
   dev: number;
-  /** How often in a row it was empty while another node saw something in it. */
+  /** How often in a row it was empty while another node saw something in it, */
   contradicted: number;
+  /** or did not answer. */
+  silent: number;
 }
 
 /** Why requests for a root fail, in words. */
@@ -138,15 +142,21 @@ export class Shares {
     const side = name === "input root" ? "input" : "output";
     const number = all.filter((one) => one.name === name).indexOf(needed) + 1;
     const before = this.#roots.find((one) => one.side === side && one.number === number);
-    const root = { side, number, folder, needed, contradicted: before?.contradicted ?? 0 } as const;
-    const found = await patiently(`root ${folder}`, () => lookAtRoot(folder)).then(
-      (answer) => answer ?? SILENT,
-      faultOfError,
-    );
+    const contradicted = before?.contradicted ?? 0;
+    const root = { side, number, folder, needed, contradicted, silent: 0 } as const;
+    // A further look at one that is silent would hold a further thread
+    const found =
+      needed.fault?.silent === true
+        ? SILENT
+        : await patiently(`root ${folder}`, () => lookAtRoot(folder)).then(
+            (answer) => answer ?? SILENT,
+            faultOfError,
+          );
     if ("condition" in found) {
       // Its mark is not missing: nobody knows what it is
       const fault = needed.fault ?? { ...found, condition: "share_unavailable" };
-      return { ...root, ...NOTHING_SEEN, needed: { ...needed, fault } };
+      const silent = found.silent === true ? (before?.silent ?? 0) + 1 : 0;
+      return { ...root, ...NOTHING_SEEN, silent, needed: { ...needed, fault } };
     }
     const looked: LookedRoot = { ...root, ...found };
     if (needed.fault !== undefined) return looked;
@@ -287,12 +297,12 @@ export class Shares {
   }
 
   /**
-   * Whether what lies there is not the root. Where it only may not be used, or does not answer,
-   * whoever tries is told.
+   * Whether what lies there is not the root, or does not answer for long. Where it only may not be
+   * used, whoever tries is told.
    */
   #isAbsent(root: LookedRoot): boolean {
     const { fault } = root.needed;
-    if (fault?.silent === true) return false;
+    if (fault?.silent === true) return root.silent >= LOOKS_UNTIL_ABSENT;
     if (this.#unmounted(root) !== undefined) return true;
     if (fault !== undefined && fault.condition !== "share_unavailable") return false;
     return this.#faultOf(root) !== undefined;
@@ -359,11 +369,10 @@ function noneWhereForbidden(error: unknown): null {
 async function lookAtRoot(
   folder: string,
 ): Promise<Pick<LookedRoot, "mark" | "empty" | "mounted" | "dev">> {
-  const [own, above, mark, holds] = await Promise.all([
-    stat(folder),
-    stat(path.dirname(folder)),
-    rootMark(folder).catch(noneWhereForbidden),
-    holdsSomething(folder),
-  ]);
-  return { mark, empty: !holds, mounted: own.dev !== above.dev, dev: own.dev };
+  // One after the other: where it does not answer, each would hold a thread
+  const own = await stat(folder);
+  const above = await stat(path.dirname(folder));
+  const mark = await rootMark(folder).catch(noneWhereForbidden);
+  const empty = !(await holdsSomething(folder));
+  return { mark, empty, mounted: own.dev !== above.dev, dev: own.dev };
 }

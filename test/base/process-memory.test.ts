@@ -70,3 +70,34 @@ t.test("where one claim of a task is refused, the others wait no more", async (t
   giveBack();
   t.equal(places.bytes, 0);
 });
+
+t.test("bulk work waits as long as other work waits for room", async (t) => {
+  setDurations({ memoryRoom: 60_000 });
+  const places = new MemoryPlaces(3, 16 * MIB);
+  const [running, bulk, single] = [0, 1, 2].map(() => new ProcessMemory(places.take())) as [
+    ProcessMemory,
+    ProcessMemory,
+    ProcessMemory,
+  ];
+  const begun: string[] = [];
+  const images = { ...claims, kind: "images" } as const;
+  const first = running.hold("images", 6 * MIB);
+  const second = running.hold("images", 6 * MIB);
+  const waiting = single.within({ ...images, bytes: 10 * MIB }, () => {
+    begun.push("single");
+    return Promise.resolve();
+  });
+  // It has room now, and the other not
+  let looks = 0;
+  const yielding = bulk.within({ ...images, yields: true, check: () => (looks += 1) }, () => {
+    begun.push("bulk");
+    return Promise.resolve();
+  });
+  await until("the bulk work has looked for room", () => looks > 2);
+  t.strictSame(begun, []);
+  first();
+  await Promise.all([waiting, yielding]);
+  t.strictSame(begun, ["single", "bulk"]);
+  second();
+  t.equal(places.bytes, 0);
+});

@@ -1,14 +1,12 @@
 /** What commands say beside a share that never answers: in time, and which folder it is. */
-import { existsSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { deadMount } from "../support/dead-mount.js";
 import { withDurations } from "../support/durations.js";
+import { deadMount, mountsNothing } from "../support/mounts.js";
 import { ADDON, needs } from "../support/needs.js";
 import { makePlace, radserve } from "../support/server.js";
 
-const canMount = process.geteuid?.() === 0 && existsSync("/dev/fuse");
-const skip = needs(ADDON) || (canMount ? false : "a file system of its own needs root and FUSE");
+const skip = needs(ADDON) || mountsNothing;
 
 t.setTimeout(300_000);
 

@@ -7,10 +7,11 @@ import http from "node:http";
 import path from "node:path";
 import t from "tap";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
-import { bulkOf, bulkPlace, hold, writeSlice } from "../support/bulk.js";
+import { bulkOf, bulkPlace, ctPlace, hold, writeSlice } from "../support/bulk.js";
 import { attributesOf, CT_SLICE, dicomFile, picture } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
 import { heldImage, holdDecoding, holdHours, HOUR_MS, HOUR_SECONDS } from "../support/held.js";
+import { deadMount, mountsNothing } from "../support/mounts.js";
 import { ADDON, needs } from "../support/needs.js";
 import { startServer, type TestServer } from "../support/server.js";
 import { until } from "../support/until.js";
@@ -223,3 +224,21 @@ t.test(
     await until("a thread was ended", async () => (await ended(server)) >= 1);
   },
 );
+
+t.test("a share that does not answer", { skip: needs(ADDON) || mountsNothing }, async (t) => {
+  const place = ctPlace({});
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  const refused = await deadMount(t, place.directory, path.join(place.input, "dead"));
+  if (refused !== undefined) {
+    t.comment(`no FUSE here: ${refused}`);
+    return;
+  }
+  const response = await server.post("/single_inference", {
+    input_image_path: path.join(place.input, "dead/image.dcm"),
+    output_folder_path: place.output,
+    timeout_ms: 500,
+  });
+  t.equal(response.status, 504);
+  t.match(await response.json(), { error: "deadline_exceeded", message: /share .* not answer/ });
+});

@@ -19,6 +19,7 @@ const row = (more: Partial<JobRow>): JobRow => ({
   over: false,
   traceparent: null,
   cancelled_at: null,
+  scan_cut: false,
   total: 1000,
   state: "running",
   worked: true,

@@ -15,9 +15,12 @@ t.test("a job that is over has its marks made anew, whether they are gone or not
   await fail();
   const marked: string[] = [];
   const retry = () =>
-    retryJob(pool, { subject: "x", admin: false }, id, (row) => {
-      marked.push(row.id);
-      return Promise.resolve();
+    retryJob(pool, { subject: "x", admin: false }, id, {
+      mark: (row) => {
+        marked.push(row.id);
+        return Promise.resolve();
+      },
+      scan: () => Promise.reject(new Error("It has no folder")),
     });
   t.equal(await retry(), 1);
   t.strictSame(marked, [], "it goes on, and has its marks");

@@ -6,7 +6,14 @@ import type { ErrorCode } from "../../src/base/errors.js";
 import { cancelJob, finishJobs, insertJob, setPaused } from "../../src/jobs/jobs.js";
 import { transaction } from "../../src/jobs/database.js";
 import { enter, freeSilent, leave } from "../../src/jobs/nodes.js";
-import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/jobs/leases.js";
+import {
+  hinderJob,
+  lease,
+  pauseJob,
+  settle,
+  type Ending,
+  type LeasedItem,
+} from "../../src/jobs/leases.js";
 import { failure } from "../support/expect.js";
 import { sharedDatabase } from "../support/postgres.js";
 import { newInstance, newItems, newJob } from "../support/tables.js";
@@ -102,6 +109,17 @@ t.test("a job whose items have all ended is completed, though it is cancelled th
   t.match(await state(), { cancelled: false, over: true, states: ["succeeded", "succeeded"] });
   await cancelJob(pool, scope, id);
   t.match(await state(), { cancelled: false, over: true });
+});
+
+t.test("a job pauses that only a node of another release does not leave alone", async (t) => {
+  const { id, instance } = await leased(1);
+  const other = newInstance({ release: "2" });
+  await enter(pool, other, true);
+  const hinder = () => hinderJob(pool, id, { code: "share_unavailable", message: "" }, instance);
+  t.equal(await hinder(), false, "the other could run it");
+  const pins = { release: "1", every: false, models: {} };
+  await pool.query("update radserve.job set pins = $1", [pins]);
+  t.equal(await hinder(), true);
 });
 
 t.test("a job that has items left is cancelled", async (t) => {

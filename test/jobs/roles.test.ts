@@ -194,7 +194,11 @@ async function foldersAway(api: Bulk) {
 
   const waitFor = async (t: Test, worker: TestServer) => {
     t.match(await api.ended(here), { state: "completed", total: 1, counts: { succeeded: 1 } });
-    t.match(await api.ended(empty), { state: "completed", total: 0 });
+    t.match(await api.ended(empty), {
+      state: "completed",
+      total: 0,
+      warnings: [{ code: "nothing_analysed", message: /found no file/ }],
+    });
     for (const id of waiting)
       t.match(
         await api.until(id, ({ paused_reason }) => paused_reason?.code === "share_unavailable"),
@@ -204,9 +208,14 @@ async function foldersAway(api: Bulk) {
       (await worker.told(({ msg }) => msg === "a folder cannot be scanned now", AWAY.length))
         .length;
     t.equal(await said(), AWAY.length, "said once of each");
+    const [cut] = waiting;
+    await api.send("DELETE", `/bulk_inference/${cut}`);
+    t.match(await api.ended(cut!), { state: "cancelled", total: 0 });
     for (const name of AWAY.slice(0, 2)) rmdirSync(at("share", name));
     rmdirSync(at("share"));
     renameSync(at("away"), at("share"));
+    const retried = await api.send("POST", `/bulk_inference/${cut}/retry`);
+    t.match(retried, { status: 200, body: { total: null } }, "its scan goes on");
     for (const id of waiting)
       t.match(await api.ended(id), { state: "completed", total: 1, counts: { succeeded: 1 } });
     t.equal(await said(), AWAY.length);

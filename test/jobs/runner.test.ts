@@ -19,8 +19,10 @@ import { Runner } from "../../src/jobs/runner.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
+import { deadMount, mountsNothing } from "../support/mounts.js";
 import { sharedDatabase, silent } from "../support/postgres.js";
 import { queueCares } from "../support/queue-cares.js";
+import { makePlace } from "../support/server.js";
 import { newInstance, newJob } from "../support/tables.js";
 import { until } from "../support/until.js";
 
@@ -254,6 +256,33 @@ t.test("a node whose database never answers ends its work, too", async (t) => {
   way.cut("hang");
   await until("its work is ended", () => cancelled.length === 1);
   t.equal(cancelled[0], given[0]);
+});
+
+t.test("a share that does not answer holds up its own jobs alone", async (t) => {
+  if (mountsNothing !== false) {
+    t.comment(mountsNothing);
+    return;
+  }
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  const dead = path.join(place.directory, "dead");
+  const refused = await deadMount(t, place.directory, dead);
+  if (refused !== undefined) {
+    t.comment(`no FUSE here: ${refused}`);
+    return;
+  }
+  const { pool, input, output, given } = await ownRunner(t);
+  for (const folder of [path.join(dead, "results"), output]) {
+    const items = [{ id: randomUUID(), input: path.join(input, "1.dcm"), output: folder }];
+    await transaction(pool, (client) => insertJob(client, newJob({ items }), 2));
+  }
+  await until("a thread has the image of the other job", () => given.length === 1);
+  await until("the job of the dead share waits for it", async () => {
+    const { rows } = await pool.query<{ pause_code: string }>(
+      "select pause_code from radserve.job where pause_code is not null",
+    );
+    return rows[0]?.pause_code === "share_unavailable";
+  });
 });
 
 const OLD = "old";

@@ -20,6 +20,7 @@ import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
 import { shipped } from "../support/manifests.js";
 import { slice } from "../support/series.js";
 import { writeSlice } from "../support/bulk.js";
+import { mountsNothing, oddMount } from "../support/mounts.js";
 import { DEFLATED, dicomFile, imageAttributes } from "../support/dicom.js";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { sharedDatabase } from "../support/postgres.js";
@@ -180,6 +181,36 @@ t.test("a share that goes away fails nothing of what lies on it", async (t) => {
   await t.rejects(scan(at("share")), { message: /it is empty/ });
   const empty = scanFolder({ folder: at("share"), roots: [folder], models: [], mayBeEmpty: true });
   t.match(await empty.next(), { done: true }, "one that was empty when its job was taken");
+});
+
+t.test("a share with large inode numbers, and files that cannot be read", async (t) => {
+  if (mountsNothing !== false) {
+    t.comment(mountsNothing);
+    return;
+  }
+  const { folder: shown, at } = file(t);
+  for (const name of ["a", "b", "busy", "series"]) mkdirSync(at(name));
+  for (const name of ["a/1.png", "a/busy.png", "b/1.png", "busy/1.png"])
+    writeFileSync(at(name), PNG);
+  for (const z of [1, 2, 3]) writeSlice(at("series", `${z}.dcm`), z);
+  writeFileSync(at("series", "ghost.dcm"), PNG);
+  const { folder, refused } = await oddMount(t, shown);
+  if (refused !== undefined) {
+    t.comment(`no FUSE here: ${refused}`);
+    return;
+  }
+  const found = await scan(folder, [entry("m", "series")]);
+  t.strictSame(seen(found), {
+    "a/1.png": "input",
+    "a/busy.png": "failed",
+    "b/1.png": "input",
+    busy: "failed",
+    // A file of it goes away each time that it is read: it is judged when it runs
+    series: "input",
+  });
+  const error = { error: "share_unavailable", details: { errno: "EBUSY" } };
+  t.match(found.get("a/busy.png"), { error });
+  t.match(found.get("busy"), { error: { ...error, message: /Nothing in this folder was read/ } });
 });
 
 function entry(name: string, dimensions: "2d" | "2d_frames" | "series"): ModelEntry {
@@ -376,7 +407,8 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
   symlinkSync("nowhere", at("dead.png"));
   mkdirSync(Buffer.from(at("\xe4"), "latin1"));
   t.ok(await insertFound(pool, id, [...(await scan(folder)).values()], null));
-  await retryJob(pool, { subject: "x", admin: false }, id, () => Promise.resolve());
+  const again = { mark: () => Promise.resolve(), scan: () => Promise.reject(new Error("scanned")) };
+  await retryJob(pool, { subject: "x", admin: false }, id, again);
   t.match(
     new Map((await rows()).slice(3).map(({ input, state }) => [input, state])),
     new Map([

@@ -98,3 +98,26 @@ t.test("what kept a node from a folder is over once another has scanned that", a
   await open(true, troubles);
   t.equal(troubles.of(scanned), undefined);
 });
+
+t.test("subjects take turns: many folders of one do not hold up another's", async (t) => {
+  const { open } = nodes(t);
+  const { scanner, pool } = await open(false);
+  const subjects = ["x", "x", "x", "y"];
+  for (const subject of subjects) {
+    const job_id = randomUUID();
+    await pool.query(
+      "insert into radserve.job (id, subject, request, request_sha256) values ($1, $2, '{}', '')",
+      [job_id, subject],
+    );
+    await scanner.enqueue({ job_id }, pool);
+  }
+  // As pg-boss gives them out
+  const { rows } = await pool.query<{ subject: string }>(
+    `select j.subject from radserve_queue.job q join radserve.job j on j.id::text = q.data->>'job_id'
+     where q.name = 'radserve-scan' order by q.priority desc, q.created_on`,
+  );
+  t.strictSame(
+    rows.map(({ subject }) => subject),
+    ["x", "y", "x", "x"],
+  );
+});

@@ -79,9 +79,12 @@ t.test("a root that is slow to say what it is has lost no mark", async (t) => {
   const waited = patiently(`root ${place.output}`, () => held);
   await shares.look();
   t.match(shares.conditions(), [{ where: "output root", message: /does not answer/ }]);
-  t.notOk(isAbsent("output", output), "requests are not refused for it");
+  t.notOk(isAbsent("output", output), "requests are not refused for a moment");
+  await shares.look();
+  t.ok(isAbsent("output", output), "they would wait for it, each with a thread");
   answer?.({ mark: "a-name", empty: false, mounted: false });
   await waited;
   await shares.look();
   t.strictSame(shares.conditions(), []);
+  t.notOk(isAbsent("output", output), "it is back");
 });

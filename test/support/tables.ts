@@ -41,7 +41,8 @@ export const newItems = (names: readonly (number | string)[]): NonNullable<NewJo
  * added. A further migration has its lines here.
  */
 export const BEFORE_NODES_ARE_COMPARED = `drop table radserve.gone_job;
-  alter table radserve.job drop column traceparent, drop column pins, drop column pinned_before, drop column pinned_anew;
+  alter table radserve.job drop column traceparent, drop column pins, drop column pinned_before, drop column pinned_anew,
+    drop column scan_cut;
   alter table radserve.instance drop column release, drop column address, drop column place, drop column entered_at,
     drop column models, drop column keys, drop column result_keys, drop column roots, drop column clock_offset_ms,
     drop column settings;`;

@@ -5,6 +5,7 @@
 import { existsSync, lstatSync, readdirSync, readFileSync, statSync, type Dirent } from "node:fs";
 import path from "node:path";
 import type { Config } from "../../config.js";
+import { isSameFile } from "../../files/same-file.js";
 import { holderHere } from "../../files/state-lock.js";
 import { databaseFolders, ROOTS_PLACE, stateOf, type DatabaseFolders } from "./folders.js";
 import { isPostmaster, postmasterOf } from "./process.js";
@@ -28,8 +29,8 @@ interface RunningPostgres {
  */
 function hasOurRoot(pid: number): boolean {
   try {
-    const [theirs, ours] = [statSync(`/proc/${pid}/root`), statSync("/")];
-    return theirs.dev === ours.dev && theirs.ino === ours.ino;
+    const exact = { bigint: true } as const;
+    return isSameFile(statSync(`/proc/${pid}/root`, exact), statSync("/", exact));
   } catch {
     return false;
   }

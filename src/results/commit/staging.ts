@@ -4,10 +4,19 @@ import { rm } from "node:fs/promises";
 import { ifThere } from "../../base/errno.js";
 import { errors, type RadserveError } from "../../base/errors.js";
 import { descriptorPath } from "../../files/descriptor.js";
-import { lstat, mkdir, openDescriptor, readdir, rename, rmdir } from "../../files/disk.js";
+import {
+  exactFacts,
+  lstat,
+  mkdir,
+  openDescriptor,
+  readdir,
+  rename,
+  rmdir,
+} from "../../files/disk.js";
 import { ifMissing, syncFolder } from "../../files/durable-files.js";
 import { stagingName } from "../../files/helper-names.js";
 import type { NameLock } from "../../files/name-lock.js";
+import { isSameFile } from "../../files/same-file.js";
 
 /**
  * Names in the staging folder: the staged receipt, which is the mark, and the receipt that is being
@@ -92,8 +101,8 @@ export class Staging {
 
   /** Another may have made a folder under the same name since. */
   async #isThere(): Promise<boolean> {
-    const [mine, there] = [fstatSync(this.fd), await lstat(this.path).catch(ifMissing(undefined))];
-    return there?.ino === mine.ino && there.dev === mine.dev;
+    const mine = fstatSync(this.fd, { bigint: true });
+    return isSameFile(await exactFacts(this.path).catch(ifMissing(undefined)), mine);
   }
 
   /** Keeps this folder under another name. */

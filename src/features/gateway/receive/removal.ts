@@ -15,6 +15,7 @@ import { RadserveError } from "../../../base/errors.js";
 import { ifMissing, syncFolder } from "../../../files/durable-files.js";
 import { RECEPTION_NOTE, stagingName } from "../../../files/helper-names.js";
 import { replaceFile } from "../../../files/new-file.js";
+import { isSameFile } from "../../../files/same-file.js";
 import type { Reception } from "./reception.js";
 import { filesIn, namesIn, removeEmpty, removeFile, storedIn } from "./spool-folders.js";
 import { againPath, objectPath, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
@@ -148,19 +149,18 @@ export class Removal {
     file: string,
     studies: readonly string[],
   ): Promise<void> {
-    const found = await lstat(file).catch(ifMissing(undefined));
+    const factsOf = (one: string) => lstat(one, { bigint: true }).catch(ifMissing(undefined));
+    const found = await factsOf(file);
     if (found === undefined) return;
     const name = path.basename(file);
-    const inodeOf = async (other: string) =>
-      (await lstat(other).catch(ifMissing(undefined)))?.ino ?? NaN;
+    const isFound = async (other: string) => isSameFile(await factsOf(other), found);
     for (const folder of studies)
       for (const further of [name, nameBeside(name, series)])
-        if ((await inodeOf(path.join(folder, further))) === found.ino)
-          await removeFile(folder, further);
+        if (await isFound(path.join(folder, further))) await removeFile(folder, further);
     // Another peer's series may have it, too
     const second = this.#path(...objectPath(name.slice(0, -".dcm".length)));
-    const links = (await lstat(file).catch(ifMissing(undefined)))?.nlink ?? 0;
-    if (links <= 2 && (await inodeOf(second)) === found.ino)
+    const links = (await factsOf(file))?.nlink ?? 0n;
+    if (links <= 2n && (await isFound(second)))
       await removeFile(path.dirname(second), path.basename(second));
   }
 }

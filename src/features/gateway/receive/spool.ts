@@ -24,6 +24,7 @@ import { deviceOf, onBlockDevice, openDescriptor } from "../../../files/disk.js"
 import { explainedFault, hashFile, ifMissing, syncFolder } from "../../../files/durable-files.js";
 import { receiveFile, replaceFile } from "../../../files/new-file.js";
 import { isUnmounted } from "../../../files/roots.js";
+import { isSameFile } from "../../../files/same-file.js";
 import { readHead, type DicomHead } from "../../../images/dicom/dicom-file.js";
 import { isImageClass } from "../../../images/dicom/image-classes.js";
 import { fileHead } from "../../../results/dicom/elements.js";
@@ -347,7 +348,7 @@ export class Spool {
       await writeFile(path.join(again, `${sopInstanceUid}.${hash}`), "");
       await syncFolder(again);
     });
-    if (one !== undefined && one.ino === other?.ino) await rm(second, { force: true });
+    if (isSameFile(one, other)) await rm(second, { force: true });
     return true;
   }
 
