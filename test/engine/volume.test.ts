@@ -137,7 +137,7 @@ t.test("oblique volumes are turned as nibabel turns them", async (t) => {
   const { id } = await engine.load(options());
   const tensorOf = async (geometry: VolumeGeometry) => {
     const { tensors } = await engine.infer(id, slices, { geometry, dump: true });
-    const [{ shape, data }] = tensors!.inputs as [{ shape: number[]; data: Uint8Array }];
+    const { shape, data } = tensors!.inputs[0]!;
     return { shape, values: [...new Float32Array(data.slice().buffer)] };
   };
   for (const [quaternion, codes] of OBLIQUE) {
@@ -149,7 +149,7 @@ t.test("oblique volumes are turned as nibabel turns them", async (t) => {
       rowDirection: [2 * (x * y - z * w), 1 - 2 * (x * x + z * z), 2 * (y * z + x * w)],
       sliceDirection: [2 * (x * z + y * w), 2 * (y * z - x * w), 1 - 2 * (x * x + y * y)],
     });
-    const straight = geometryOf([...codes].reverse().join(""));
+    const straight = geometryOf(Array.from(codes).reverse().join(""));
     t.strictSame(turned, await tensorOf(straight), quaternion.join(" "));
   }
   await engine.unload(id);
