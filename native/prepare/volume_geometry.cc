@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <ranges>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "prepare/input.h"
@@ -14,6 +16,9 @@ namespace radserve {
 namespace {
 
 using Sides = std::array<int, 3>;
+
+/// The positive sides of the axes of DICOM's coordinates, and then the negative ones.
+constexpr std::string_view kSidesOfPatient = "LPSRAI";
 
 /// Cosine of the angle by which directions may miss a right angle: about one degree.
 constexpr double kSkew = 0.02;
@@ -35,38 +40,47 @@ void CheckDirections(const VolumeGeometry& g) {
   }
 }
 
-/// Direction of a letter in DICOM's coordinates.
-std::array<double, 3> LetterDirection(char letter) {
-  const size_t at = std::string_view("LPSRAI").find(letter);
+/// The patient's axis of a letter, numbered as in DICOM's coordinates (0: left, 1: back, 2: head).
+size_t PatientAxisOf(char letter) {
+  const size_t at = kSidesOfPatient.find(letter);
   if (at == std::string_view::npos)
     throw EngineError("internal", "An orientation has the letter " + std::string(1, letter) + ".");
-  std::array<double, 3> direction = {0, 0, 0};
-  direction[at % 3] = at < 3 ? 1 : -1;
-  return direction;
+  return at % 3;
+}
+
+/// The patient's axis that each source axis runs along, by the rule of nibabel's io_orientation,
+/// because networks were trained on volumes that it turned: the source axis that lies closest to
+/// some axis of the patient is named first, and each gets the closest one that is left. In doubly
+/// oblique volumes another rule gives other axes.
+std::array<size_t, 3> PatientAxes(const VolumeGeometry& g) {
+  const auto cosine = [&](size_t s, size_t p) { return std::fabs(g.direction[s][p]); };
+  const auto closest = [&](size_t s) {
+    return std::max({cosine(s, 0), cosine(s, 1), cosine(s, 2)});
+  };
+  // NIfTI numbers columns, rows, slices; of equal axes the first goes first.
+  std::array<size_t, 3> order = {2, 1, 0};
+  std::ranges::stable_sort(order, std::ranges::greater(), closest);
+  std::vector<size_t> left = {0, 1, 2};
+  std::array<size_t, 3> axes{};
+  for (const size_t s : order) {
+    const auto found = std::ranges::max_element(left, {}, [&](size_t p) { return cosine(s, p); });
+    axes[s] = *found;
+    left.erase(found);
+  }
+  return axes;
 }
 
 void Turn(const VolumeGeometry& g, const std::string& orientation, VolumePlacement& placement) {
-  Sides best = {0, 1, 2};
-  if (!orientation.empty()) {
-    std::array<std::array<double, 3>, 3> cosine{};
-    for (size_t a = 0; a < 3; ++a) {
-      for (size_t b = 0; b < 3; ++b)
-        cosine[a][b] = Dot(LetterDirection(orientation[a]), g.direction[b]);
-    }
-    double most = -1;
-    Sides order = {0, 1, 2};
-    do {
-      double sum = 0;
-      for (size_t a = 0; a < 3; ++a) sum += std::fabs(cosine[a][static_cast<size_t>(order[a])]);
-      if (sum <= most + 1e-9) continue;
-      most = sum;
-      best = order;
-    } while (std::next_permutation(order.begin(), order.end()));
-    for (size_t a = 0; a < 3; ++a) {
-      placement.axes[a].flipped = cosine[a][static_cast<size_t>(best[a])] < 0;
-    }
+  for (size_t a = 0; a < 3; ++a) placement.axes[a].source_axis = static_cast<int>(a);
+  if (orientation.empty()) return;
+  const std::array<size_t, 3> patient = PatientAxes(g);
+  for (size_t a = 0; a < 3; ++a) {
+    const size_t axis = PatientAxisOf(orientation[a]);
+    const auto s = static_cast<size_t>(std::ranges::find(patient, axis) - patient.begin());
+    const bool to_positive = kSidesOfPatient.find(orientation[a]) < 3;
+    placement.axes[a].source_axis = static_cast<int>(s);
+    placement.axes[a].flipped = (g.direction[s][axis] > 0) != to_positive;
   }
-  for (size_t a = 0; a < 3; ++a) placement.axes[a].source_axis = best[a];
 }
 
 std::string SidesText(const Sides& sides) {

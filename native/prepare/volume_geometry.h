@@ -182,10 +182,10 @@ struct VolumeBox {
 
 /// Places a volume of `sides` (slices, rows, columns) into the tensor.
 ///
-/// Turning: with `orientation` each tensor axis runs along another source axis, the assignment
-/// being the one whose directions come closest to the letters; letters name the patient's side (L R
-/// A P S I) to which the index grows, in the order depth, height, width. An oblique volume is
-/// turned by quarters only and stays oblique.
+/// Turning: with `orientation` each tensor axis runs along another source axis, the one that
+/// nibabel gives the letter to; letters name the patient's side (L R A P S I) to which the index
+/// grows, in the order depth, height, width. An oblique volume is turned by quarters only and
+/// stays oblique.
 ///
 /// Size and spacing:
 /// - with `spacing_mm` the tensor's voxels have that spacing and the volume is centred. letterbox:

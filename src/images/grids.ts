@@ -10,8 +10,12 @@ export interface VolumeGrid {
   columns: number;
 }
 
-/** Positions are decimal text that scanners round; less than this is no distance. */
+/**
+ * Positions are decimal text that scanners round; less than this is no distance, unless it is more
+ * than this part of a voxel.
+ */
 const ROUNDING_MM = 0.01;
+const ROUNDING_PART = 0.1;
 /** Places along each axis at which it is asked whether another volume reaches there. */
 const PROBES = 24;
 
@@ -45,6 +49,11 @@ function holds({ geometry, slices, rows, columns }: VolumeGrid, place: Vector): 
 /** Whether voxels of the same index lie at the same place, to the rounding of positions. */
 export function sameGrid(a: VolumeGrid, b: VolumeGrid): boolean {
   if (a.slices !== b.slices || a.rows !== b.rows || a.columns !== b.columns) return false;
+  const { sliceSpacing, rowSpacing, columnSpacing } = a.geometry;
+  const most = Math.min(
+    ROUNDING_MM,
+    ROUNDING_PART * Math.min(sliceSpacing, rowSpacing, columnSpacing),
+  );
   const ends = (side: number) => [0, side - 1];
   return ends(a.slices).every((slice) =>
     ends(a.rows).every((row) =>
@@ -53,7 +62,7 @@ export function sameGrid(a: VolumeGrid, b: VolumeGrid): boolean {
           placeOf(a, [slice, row, column]),
           placeOf(b, [slice, row, column]),
         ];
-        return first.every((at, axis) => Math.abs(at - (second[axis] ?? NaN)) <= ROUNDING_MM);
+        return first.every((at, axis) => Math.abs(at - (second[axis] ?? NaN)) <= most);
       }),
     ),
   );

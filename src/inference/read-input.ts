@@ -213,8 +213,8 @@ async function readFiles(
   }
   const slices = entries.flatMap((entry) => ("file" in entry ? [entry.file] : []));
   const unread = entries.flatMap((entry) => ("unread" in entry ? [entry.unread] : []));
-  const { files, caveats } = await withoutCopies(slices);
-  const { unreadable, beside } = attributed(unread, files);
+  const { files, caveats } = await withoutCopies(slices, memory.check);
+  const { unreadable, beside } = await attributed(unread, files, memory.check);
   memory.keepForAgain(
     files.map(({ source, attributes }) => ({
       bytes: source.bytes,

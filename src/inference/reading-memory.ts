@@ -101,12 +101,15 @@ export class SliceMemory {
   readonly #reading = new Set<Promise<unknown>>();
   readonly #patience: MemoryPatience;
   #filesAhead = 0;
+  /** Throws what ends the reading. */
+  readonly check: () => void;
 
   constructor(
     private readonly memory: ProcessMemory | undefined,
     patience: MemoryPatience,
   ) {
     this.#patience = { ...patience, ofTask: new ClaimsOfTask() };
+    this.check = patience.check;
   }
 
   /** Reads a file of `size` bytes, and does the work with it as withUnpacked does. */

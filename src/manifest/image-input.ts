@@ -225,9 +225,9 @@ const ORIENTATION_MEANING =
   "Volumes: the patient's sides to which the tensor's indices grow, in the order depth, " +
   "height, width (the convention of nibabel for an array with these axes). RAS: depth grows to " +
   "the right, height to the front, width to the head; AIL: coronal slices as radiologists look " +
-  "at them, back to front. The volume is turned by the quarter turns and flips that come " +
-  "closest; an oblique one stays oblique. Without it, depth, height and width are slices, rows " +
-  "and columns as they come";
+  "at them, back to front. The volume is turned by quarter turns and flips, as nibabel's " +
+  "io_orientation has them; an oblique one stays oblique. Without it, depth, height and width " +
+  "are slices, rows and columns as they come";
 
 const rounding = z.enum(["down", "half_up", "half_even"]).describe(ROUNDING_MEANING);
 const offset = z.enum(["half", "half_even", "halves"]).describe(OFFSET_MEANING);

@@ -2,6 +2,7 @@ import t from "tap";
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { createEngine } from "../../src/engine/engine.js";
 import { type LoadOptions } from "../../src/engine/types.js";
+import type { VolumeGeometry } from "../../src/images/image.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
@@ -97,6 +98,61 @@ t.test("a mask comes back to the slices as given, however they lie", async (t) =
   const values = new Float32Array(tensor.data.slice().buffer);
   t.equal(values[(3 * 3 + 2) * 2], 90, "first voxel: left, front, feet of the scan");
   t.equal(values[1], 51, "last voxel");
+});
+
+/**
+ * Turned volumes, as the quaternion that turns columns, rows and slices out of the patient's L, P
+ * and S, and the codes that nibabel 5.4.2 gives them (aff2axcodes, by io_orientation). In the first
+ * thirteen the assignment with the largest sum of cosines is another one.
+ */
+const OBLIQUE: [quaternion: [number, number, number, number], codes: string][] = [
+  [[78, 44, 7, 43], "PSL"],
+  [[-6, -3, -1, -4], "PSL"],
+  [[7, 0, -3, 2], "LPS"],
+  [[-4, -1, -8, 5], "ILA"],
+  [[-3, 1, -6, 4], "AIL"],
+  [[3, 6, 1, -4], "ILA"],
+  [[1, 6, -3, -4], "ASR"],
+  [[-2, -7, -3, 0], "LAI"],
+  [[-3, 0, -2, -7], "RAS"],
+  [[-3, 8, -2, -2], "LIP"],
+  [[1, 2, 5, -1], "PLI"],
+  [[-2, -8, -3, -2], "PLI"],
+  [[4, 5, 12, 1], "RPI"],
+  [[8, 1, -2, 10], "PRS"],
+  [[-8, 3, -10, -3], "IPL"],
+  [[-6, 7, 9, -2], "PIR"],
+  [[-2, -4, -6, -5], "PSL"],
+  [[2, 4, -1, -9], "IAR"],
+  [[3, 4, 2, -5], "ILA"],
+  [[-1, -3, -1, 6], "IAR"],
+  [[-4, 2, 2, -7], "PRS"],
+  [[2, -3, 7, 1], "ARI"],
+  [[5, 3, -6, 1], "SPR"],
+  [[0, -2, -3, 9], "RAS"],
+  [[-4, 2, -3, -6], "IRP"],
+];
+
+t.test("oblique volumes are turned as nibabel turns them", async (t) => {
+  const { id } = await engine.load(options());
+  const tensorOf = async (geometry: VolumeGeometry) => {
+    const { tensors } = await engine.infer(id, slices, { geometry, dump: true });
+    const { shape, data } = tensors!.inputs[0]!;
+    return { shape, values: [...new Float32Array(data.slice().buffer)] };
+  };
+  for (const [quaternion, codes] of OBLIQUE) {
+    const size = Math.hypot(...quaternion);
+    const [w, x, y, z] = quaternion.map((part) => part / size) as typeof quaternion;
+    const turned = await tensorOf({
+      ...geometryOf("SPL"),
+      columnDirection: [1 - 2 * (y * y + z * z), 2 * (x * y + z * w), 2 * (x * z - y * w)],
+      rowDirection: [2 * (x * y - z * w), 1 - 2 * (x * x + z * z), 2 * (y * z + x * w)],
+      sliceDirection: [2 * (x * z + y * w), 2 * (y * z - x * w), 1 - 2 * (x * x + y * y)],
+    });
+    const straight = geometryOf(Array.from(codes).reverse().join(""));
+    t.strictSame(turned, await tensorOf(straight), quaternion.join(" "));
+  }
+  await engine.unload(id);
 });
 
 t.test("post-processing goes over the volume; thresholds and padding hold", async (t) => {

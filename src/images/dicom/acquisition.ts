@@ -23,6 +23,8 @@ const IN_COMMON = (
   "StudyDate PatientAge PatientSize PatientWeight BodyPartExamined Laterality PatientPosition " +
   "ProtocolName ImageType FrameType VolumeBasedCalculationTechnique ComplexImageComponent EchoTime " +
   "EffectiveEchoTime EchoNumbers InversionTime FlipAngle DiffusionBValue DiffusionDirectionality " +
+  "DiffusionGradientOrientation CorrectedImage DecayCorrection ReconstructionMethod " +
+  "AttenuationCorrectionMethod " +
   "ScanningSequence SequenceVariant SequenceName ScanOptions MRAcquisitionType ConvolutionKernel " +
   "FilterType KVP ContrastBolusAgent ContrastBolusAgentPhase ContrastBolusStartTime " +
   "TemporalPositionIdentifier Manufacturer ManufacturerModelName DeviceSerialNumber GantryDetectorTilt"
@@ -32,14 +34,18 @@ const IN_COMMON = (
 const NEARLY_IN_COMMON = ["SliceThickness", "ReconstructionDiameter"];
 const ROUNDING = 0.01;
 
+/** What names a phase or time: a stack of one has one value. */
+const PHASES = [
+  "NominalPercentageOfCardiacPhase",
+  "NominalPercentageOfRespiratoryPhase",
+  "TemporalPositionIndex",
+];
+
 /**
  * What triggers and gates set for each slice anew, so that a usual stack has as many values as
  * slices. Few values that lie far apart are phases.
  */
-const OF_PHASES = (
-  "TriggerTime NominalPercentageOfCardiacPhase NominalCardiacTriggerDelayTime RepetitionTime " +
-  "NominalPercentageOfRespiratoryPhase TemporalPositionIndex"
-).split(" ");
+const OF_TRIGGERS = ["TriggerTime", "NominalCardiacTriggerDelayTime", "RepetitionTime"];
 /** How near values of a phase lie, as a part of the distance of phases. */
 const WITHIN_PHASE = 0.2;
 
@@ -70,8 +76,13 @@ export function acquisitionCaveats(slices: readonly AcquiredSlice[], what: strin
   const differing = [
     ...IN_COMMON.filter((keyword) => new Set(textsOf(slices, keyword)).size > 1),
     ...NEARLY_IN_COMMON.filter((keyword) => isUnlike(numbersOf(slices, keyword))),
-    ...OF_PHASES.filter(
-      (keyword) => hasGroups(numbersOf(slices, keyword)) && !countsFrames(slices, keyword),
+    ...PHASES.filter(
+      (keyword) => new Set(numbersOf(slices, keyword)).size > 1 && !countsFrames(slices, keyword),
+    ),
+    ...OF_TRIGGERS.filter(
+      (keyword) =>
+        (hasGroups(numbersOf(slices, keyword)) || returnsInCt(slices, keyword)) &&
+        !countsFrames(slices, keyword),
     ),
     ...OF_BLOCKS.filter(
       ([modality, keyword]) =>
@@ -87,8 +98,13 @@ export function acquisitionCaveats(slices: readonly AcquiredSlice[], what: strin
 }
 
 /** Of what a frame says, and else of what its file does. */
-const holderOf = ({ attributes, frame }: AcquiredSlice, keyword: string) =>
-  valuesIn(attributes, keyword, frame).at(-1);
+function holderOf({ attributes, frame }: AcquiredSlice, keyword: string): Attributes | undefined {
+  const holder = valuesIn(attributes, keyword, frame).at(-1);
+  // Enhanced MR has it a sequence deeper (PS3.3 C.8.13.5.9)
+  if (holder !== undefined || keyword !== "DiffusionGradientOrientation") return holder;
+  const outer = "DiffusionGradientDirectionSequence";
+  return valuesIn(attributes, outer, frame).at(-1)?.sequence(outer)?.[0];
+}
 
 /** However its numbers are written. */
 const textsOf = (slices: readonly AcquiredSlice[], keyword: string): string[] =>
@@ -129,6 +145,17 @@ const numbersOf = (slices: readonly AcquiredSlice[], keyword: string): number[] 
 function isUnlike(numbers: readonly number[]): boolean {
   const [least, most] = rangeOf(numbers);
   return most - least > ROUNDING * Math.abs(least);
+}
+
+/**
+ * Whether slices of a CT have a value again behind others, each value twice or more on average. A
+ * beat gives one to all slices of a turn, which lie side by side. MR triggers several slices in
+ * each beat, so that delays return along a usual stack.
+ */
+function returnsInCt(slices: readonly AcquiredSlice[], keyword: string): boolean {
+  if (slices[0]?.attributes.string("Modality") !== "CT") return false;
+  const values = textsOf(slices, keyword);
+  return new Set(values).size <= values.length / 2 && isInterleaved(slices, values);
 }
 
 /**

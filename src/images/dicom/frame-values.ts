@@ -19,6 +19,7 @@ const MACROS: Readonly<Record<string, readonly string[]>> = {
   RepetitionTime: ["MRTimingAndRelatedParametersSequence"],
   DiffusionBValue: ["MRDiffusionSequence"],
   DiffusionDirectionality: ["MRDiffusionSequence"],
+  DiffusionGradientDirectionSequence: ["MRDiffusionSequence"],
   ConvolutionKernel: ["CTReconstructionSequence"],
   ReconstructionDiameter: ["CTReconstructionSequence"],
   KVP: ["CTXRayDetailsSequence"],

@@ -31,7 +31,7 @@ import { readDicom, type DicomFileImage } from "./dicom-image.js";
 import { differingPersons } from "./identity.js";
 import { pixelsOf } from "./image-classes.js";
 import { seriesInvalid } from "./series-fault.js";
-import { countCaveats } from "./stated-counts.js";
+import { countCaveats, spacingCaveats } from "./stated-counts.js";
 import { ReadAhead } from "./read-ahead.js";
 import { suvOf } from "./suv.js";
 import {
@@ -593,7 +593,14 @@ function stacked(
     return {
       volume,
       order,
-      caveats: [...caveats, ...volumeCaveats(volume)],
+      caveats: [
+        ...caveats,
+        ...volumeCaveats(volume),
+        ...spacingCaveats(
+          slices.map(({ file: { attributes }, frame }) => ({ attributes, frame })),
+          volume.geometry.sliceSpacing,
+        ),
+      ],
       step: sortingStep(volume),
       isScattered: false,
     };

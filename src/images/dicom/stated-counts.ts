@@ -1,11 +1,13 @@
 /**
  * How many images a series has by what its images say. Fewer may be an export of a part, or the
- * slices that a transfer lost: at the ends, positions show nothing of it.
+ * slices that a transfer lost: at the ends, or where every second one is missing, positions show
+ * nothing of it.
  */
 import { groupsBy } from "../../base/groups.js";
 import { rangeOf } from "../../base/range.js";
-import type { Warning } from "../image.js";
+import type { Attributes, Warning } from "../image.js";
 import type { DataSetAttributes, PrivateElement } from "./attributes.js";
+import { valuesIn } from "./frame-values.js";
 
 /** A file of the series. */
 export interface CountedFile {
@@ -61,11 +63,57 @@ export function countCaveats(files: readonly CountedFile[]): Warning[] {
     ...lacking(OF_SERIES, found, countsBy(files, OF_SERIES)),
     ...(isDerived ? [] : ofSource(files)),
   ];
-  if (fewer.length === 0) return [];
+  return fewer.length === 0
+    ? []
+    : [fewerImages("The series has fewer images than they say", fewer)];
+}
+
+function fewerImages(what: string, found: readonly string[]): Warning {
   const message =
-    `The series has fewer images than they say: ${fewer.join("; ")}. If no part of it was left out on purpose, ` +
+    `${what}: ${found.join("; ")}. If no part of it was left out on purpose, ` +
     "images are missing; volumes and counts are of those that are there.";
-  return [{ code: "fewer_images", message }];
+  return { code: "fewer_images", message };
+}
+
+/** How far a distance may be from a whole number of the stated ones, as a part of one. */
+const WHOLE = 0.02;
+
+/**
+ * A warning where slices lie two, three or more times as far apart as SpacingBetweenSlices says:
+ * every second one, or two of three, are missing. Other differences say nothing of that. Nuclear
+ * medicine places its slices by the attribute itself.
+ * @param spacing the distance of slices by their positions
+ */
+export function spacingCaveats(
+  slices: readonly { attributes: Attributes; frame: number }[],
+  spacing: number,
+): Warning[] {
+  const [first] = slices;
+  if (first === undefined || first.attributes.string("Modality") === "NM") return [];
+  // Reformats keep what their source said
+  if (first.attributes.strings("ImageType")?.[0] === "DERIVED") return [];
+  const valueIn = ({ attributes, frame }: typeof first, keyword: string) =>
+    Math.abs(valuesIn(attributes, keyword, frame).at(-1)?.number(keyword) ?? 0);
+  /** What all slices say; 0 if nothing is said, or not the same. */
+  const valueOf = (keyword: string) => {
+    const value = valueIn(first, keyword);
+    const isOfAll = value > 0 && slices.every((slice) => valueIn(slice, keyword) === value);
+    return isOfAll ? value : 0;
+  };
+  const stated = valueOf("SpacingBetweenSlices");
+  const times = Math.round(spacing / stated);
+  const isNear = (distance: number) => Math.abs(spacing - distance) <= WHOLE * stated;
+  if (stated === 0 || times < 2 || !isNear(times * stated)) return [];
+  // Some devices state the gap between one slice's edge and the next. That of slices as thick as
+  // the stated distance is none: it is how contiguous slices are described
+  const thickness = valueOf("SliceThickness");
+  if (Math.abs(thickness - stated) > WHOLE * stated && isNear(thickness + stated)) return [];
+  const shown = (mm: number) => Number(mm.toPrecision(4));
+  return [
+    fewerImages("The slices lie further apart than they say", [
+      `SpacingBetweenSlices says ${shown(stated)} mm, found ${shown(spacing)} mm, ${times} times as much`,
+    ]),
+  ];
 }
 
 /** By counts of what was acquired. */

@@ -3,7 +3,7 @@
  * weight), by the vendor-neutral computation of QIBA's FDG-PET/CT Profile and the Attributes of
  * PS3.3 C.8.9.1 and C.8.9.2. If the file lacks something that is needed, or states it twice, there
  * is no SUV, and the reason is reported. Two things are assumed. A dose with a time but no date was
- * given within the day before the scan. If the series and the scan have different times, decay was
+ * given in the hours before the scan. If the series and the scan have different times, decay was
  * corrected to the start that the frames state, or to the earliest acquisition; this second
  * assumption is reported as a caveat.
  */
@@ -45,6 +45,11 @@ const PHILIPS = {
  * when it was given.
  */
 const LONGEST_HALF_LIFE_BY_HOUR = 6 * 3600;
+/**
+ * An hour without a day is believed only if a patient may have waited so long. Else it is later
+ * than the scan, by a mistake in one of the two, and would be taken for one of the day before.
+ */
+const LONGEST_WAIT = { halfLives: 6, seconds: 12 * 3600 };
 /** How far two statements of one time may differ. */
 const SAME_SECONDS = 1;
 /** How far the factors of two slices may differ, as a part of them. */
@@ -244,7 +249,10 @@ function decaySeconds(
   if (halfLife > LONGEST_HALF_LIFE_BY_HOUR)
     return "RadiopharmaceuticalStartTime says no day, which has to be known with a half-life of more than 6 hours";
   const ago = (scan - time) % DAY_SECONDS;
-  return ago < 0 ? ago + DAY_SECONDS : ago;
+  const waited = ago < 0 ? ago + DAY_SECONDS : ago;
+  return waited <= Math.min(LONGEST_WAIT.seconds, LONGEST_WAIT.halfLives * halfLife)
+    ? waited
+    : `RadiopharmaceuticalStartTime says no day, and is ${elapsed(DAY_SECONDS - waited)} after the scan began or ${elapsed(waited)} before it: one of the two times is wrong, or the day has to be known`;
 }
 
 /** How many seconds a time is from the nearest midnight. */

@@ -4,8 +4,10 @@
  * elements say; by their names, or where nothing else is known of them by their sizes, among those
  * of its slices; or because no other series lies there.
  */
+import { setImmediate } from "node:timers/promises";
 import type { RadserveError } from "../../base/errors.js";
 import { groupsBy } from "../../base/groups.js";
+import { rangeOf } from "../../base/range.js";
 import type { Warning } from "../image.js";
 import { seriesInvalid } from "./series-fault.js";
 
@@ -51,23 +53,34 @@ interface PlacedSlice {
 /**
  * The files that may be slices of one of the series, and those that belong to none: other things
  * that lie beside them.
+ * @param check throws what ends the reading; asked before each series is looked at
  */
-export function attributed<T extends Unread & FolderPlace>(
+export async function attributed<T extends Unread & FolderPlace>(
   found: readonly T[],
   slices: readonly PlacedSlice[],
-): { unreadable: (T & Unreadable)[]; beside: T[] } {
-  const series = [...groupsBy(slices, ({ source }) => source.seriesInstanceUid ?? "")].map(
-    ([uid, own]) => [uid, own.map(({ place }) => place)] as const,
-  );
+  check: () => void = () => undefined,
+): Promise<{ unreadable: (T & Unreadable)[]; beside: T[] }> {
+  if (found.length === 0) return { unreadable: [], beside: [] };
+  const series = new Map<T, string[]>();
+  for (const [uid, own] of groupsBy(slices, ({ source }) => source.seriesInstanceUid ?? "")) {
+    await setImmediate();
+    check();
+    const places = own.map(({ place }) => place);
+    for (const one of followers(found, places)) {
+      const uids = series.get(one);
+      if (uids === undefined) series.set(one, [uid]);
+      else uids.push(uid);
+    }
+  }
+  const names = new NameRow(slices.map(({ place }) => place.name));
   const unreadable: (T & Unreadable)[] = [];
   const beside: T[] = [];
   for (const one of found) {
-    const following = series.filter(([, places]) => follows(one, places));
-    const uids = following.map(([uid]) => uid);
+    const uids = series.get(one);
     if (one.seriesInstanceUid !== undefined)
       unreadable.push({ ...one, series: [one.seriesInstanceUid] });
-    else if (uids.length > 0) unreadable.push({ ...one, series: uids });
-    else if (one.isDicom || isCalledDicom(one, slices))
+    else if (uids !== undefined) unreadable.push({ ...one, series: uids });
+    else if (one.isDicom || isCalledDicom(one, names))
       unreadable.push({ ...one, series: undefined });
     else beside.push(one);
   }
@@ -75,22 +88,25 @@ export function attributed<T extends Unread & FolderPlace>(
 }
 
 /** Whether its ending says that it is DICOM, whatever the slices are called. */
-function isCalledDicom({ name, unread }: Unread & FolderPlace, slices: readonly PlacedSlice[]) {
-  const names = slices.map(({ place }) => place.name);
-  return unread !== "link" && IMAGE_ENDING.test(bareName(name, names) ?? "");
-}
+const isCalledDicom = ({ name, unread }: Unread & FolderPlace, names: NameRow): boolean =>
+  unread !== "link" && IMAGE_ENDING.test(names.bareName(name) ?? "");
 
 /** How much larger or smaller a file may be than all slices and still be as large as they are. */
 const SIZE_TOLERANCE = 0.1;
 
-function follows(one: Unread & FolderPlace, places: readonly FolderPlace[]): boolean {
-  const names = places.map(({ name }) => name);
-  if (followsNames(one.name, names, one.unread !== "link")) return true;
-  if (one.unread !== "blank" || one.name.startsWith(".")) return false;
-  const sizes = places.map(({ bytes }) => bytes);
-  const least = sizes.reduce((a, b) => Math.min(a, b), Infinity) * (1 - SIZE_TOLERANCE);
-  const most = sizes.reduce((a, b) => Math.max(a, b), 0) * (1 + SIZE_TOLERANCE);
-  return one.bytes >= least && one.bytes <= most;
+/** The files that may be slices beside those that lie at the places. */
+function followers<T extends Unread & FolderPlace>(
+  found: readonly T[],
+  places: readonly FolderPlace[],
+): T[] {
+  const row = new NameRow(places.map(({ name }) => name));
+  const byForm = row.followedByForm(found.map(({ name }) => name));
+  const [smallest, largest] = rangeOf(places.map(({ bytes }) => bytes));
+  const [least, most] = [smallest * (1 - SIZE_TOLERANCE), largest * (1 + SIZE_TOLERANCE)];
+  return found.filter(({ name, unread, bytes }) => {
+    if (byForm.has(name) || (unread !== "link" && row.hasEndingOf(name))) return true;
+    return unread === "blank" && !name.startsWith(".") && bytes >= least && bytes <= most;
+  });
 }
 
 /** Endings that packing adds to a name, a copy kept aside, or a transfer that has not ended. */
@@ -99,33 +115,84 @@ const ADDED =
 /** Endings that some writers of slices leave out. */
 const IMAGE_ENDING = /\.(?:dcm|dicom|ima)$/i;
 
-/**
- * A name without what packing adds. Undefined for helpers of systems, which begin like the file
- * that they are of ("._IM0001"), and for what is packed beside the slice itself.
- */
-function bareName(name: string, others: readonly string[]): string | undefined {
-  const bare = name.replace(ADDED, "");
-  const isBesideItself = bare !== name && others.includes(bare);
-  return name.startsWith(".") || isBesideItself ? undefined : bare;
-}
+const isHexadecimal = (name: string): boolean => name.length >= 4 && /^[0-9a-f-]+$/i.test(name);
+
+const withoutImageEnding = (name: string): string => name.replace(IMAGE_ENDING, "");
 
 /**
- * Whether a name is one of a row of names: equal but for its digits or for one character, all of
- * hexadecimal digits, or with the same ending as one of them.
- * @param byEnding whether the ending is enough
+ * The names of a series' files, and which other names are of their row. A folder may have ten
+ * thousand of both, so that nothing is asked for each pair.
  */
-export function followsNames(name: string, others: readonly string[], byEnding = true): boolean {
-  const bare = bareName(name, others);
-  if (bare === undefined) return false;
-  const stem = bare.replace(IMAGE_ENDING, "");
-  const stems = others.map((other) => other.replace(IMAGE_ENDING, ""));
-  const isNumbered = /\d/.test(stem) && !stems.includes(stem);
-  return others.some(
-    (other, i) =>
-      (isNumbered && skeleton(stem) === skeleton(stems[i] ?? other)) ||
-      isOneApart(bare, other) ||
-      (byEnding && ending(bare) !== "" && ending(bare) === ending(other)),
-  );
+export class NameRow {
+  readonly #names: ReadonlySet<string>;
+  readonly #stems: ReadonlySet<string>;
+  readonly #skeletons: ReadonlySet<string>;
+  readonly #endings: ReadonlySet<string>;
+  readonly #byLength: ReadonlyMap<number, readonly string[]>;
+  readonly #hexadecimal: ReadonlySet<number>;
+
+  constructor(names: readonly string[]) {
+    this.#names = new Set(names);
+    this.#stems = new Set(names.map(withoutImageEnding));
+    this.#skeletons = new Set([...this.#stems].map(skeleton));
+    this.#endings = new Set(names.map(ending));
+    this.#byLength = groupsBy(names, ({ length }) => length);
+    this.#hexadecimal = new Set(names.filter(isHexadecimal).map(({ length }) => length));
+  }
+
+  /**
+   * A name without what packing adds. Undefined for helpers of systems, which begin like the file
+   * that they are of ("._IM0001"), and for what is packed beside the slice itself.
+   */
+  bareName(name: string): string | undefined {
+    const bare = name.replace(ADDED, "");
+    const isBesideItself = bare !== name && this.#names.has(bare);
+    return name.startsWith(".") || isBesideItself ? undefined : bare;
+  }
+
+  /** Whether a name has the same ending as one of the row. */
+  hasEndingOf(name: string): boolean {
+    const found = ending(this.bareName(name) ?? "");
+    return found !== "" && this.#endings.has(found);
+  }
+
+  /**
+   * The names that are equal to one of the row but for their digits or for one character, or
+   * hexadecimal digits throughout as it is.
+   */
+  followedByForm(names: readonly string[]): ReadonlySet<string> {
+    const bareNames = new Map(names.map((name) => [name, this.bareName(name)]));
+    const oneApart = this.#oneApart([...bareNames.values()].filter((bare) => bare !== undefined));
+    const follows = (bare: string) =>
+      this.#isNumbered(bare) ||
+      oneApart.has(bare) ||
+      (this.#hexadecimal.has(bare.length) && isHexadecimal(bare));
+    return new Set(
+      [...bareNames].flatMap(([name, bare]) => (bare !== undefined && follows(bare) ? name : [])),
+    );
+  }
+
+  #isNumbered(bare: string): boolean {
+    const stem = withoutImageEnding(bare);
+    return /\d/.test(stem) && !this.#stems.has(stem) && this.#skeletons.has(skeleton(stem));
+  }
+
+  /**
+   * The names that differ from one of the row in one character at most. One place after the other
+   * is masked in all of them: the masks of all places together would take much memory.
+   */
+  #oneApart(names: readonly string[]): ReadonlySet<string> {
+    const found = new Set<string>();
+    for (const [length, asked] of groupsBy(names, (name) => name.length)) {
+      const row = this.#byLength.get(length) ?? [];
+      for (let place = 0; row.length > 0 && place < length; place++) {
+        const masked = (name: string) => `${name.slice(0, place)}/${name.slice(place + 1)}`;
+        const known = new Set(row.map(masked));
+        for (const name of asked) if (known.has(masked(name))) found.add(name);
+      }
+    }
+    return found;
+  }
 }
 
 const ending = (name: string): string =>
@@ -133,14 +200,6 @@ const ending = (name: string): string =>
 
 /** A name without its numbers; those of UIDs are of several lengths. */
 const skeleton = (name: string): string => name.toLowerCase().replace(/\d+(?:\.\d+)*/g, "#");
-
-function isOneApart(a: string, b: string): boolean {
-  if (a.length !== b.length) return false;
-  if (a.length >= 4 && /^[0-9a-f-]+$/i.test(a) && /^[0-9a-f-]+$/i.test(b)) return true;
-  let differing = 0;
-  for (let i = 0; i < a.length && differing < 2; i++) if (a[i] !== b[i]) differing += 1;
-  return differing < 2;
-}
 
 /** Whether the file may be a slice of the series. */
 export const mayBeOf = ({ series }: Unreadable, uid: string): boolean =>

@@ -24,12 +24,14 @@ import { checkNoPart } from "./concatenation.js";
 import { COARSE_MM, isBesideBy, isEvenBut, roundingOf } from "./rounded-positions.js";
 import { seriesInvalid } from "./series-fault.js";
 import { samePlaneMm } from "./shared-places.js";
+import { spacingCaveats } from "./stated-counts.js";
 
 /**
  * Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no
- * distance.
+ * distance, unless it is much of the distance of slices: those of a microscope have more digits.
  */
 const ROUNDING_MM = 0.01;
+const ROUNDING_PART = 0.1;
 /**
  * How far the distance of two neighbours may be from the usual one, as a part of it: table feeds
  * are more exact.
@@ -177,7 +179,7 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
     })),
     tolerance,
   );
-  addWarnings(image.warnings, [...volumeCaveats(volume), ...frameCaveats(image)]);
+  addWarnings(image.warnings, [...volumeCaveats(volume), ...frameCaveats(image, volume)]);
   return volume;
 }
 
@@ -202,18 +204,19 @@ function checkFramePositions(image: Image): void {
   );
 }
 
-/** Whether the frames of one file are of one acquisition; looked at once. */
-function frameCaveats(image: Image): readonly Warning[] {
+/** Whether the frames of one file are of one acquisition, and all there; looked at once. */
+function frameCaveats(image: Image, { geometry }: Volume): readonly Warning[] {
   const { attributes } = image;
   if (attributes === undefined) return [];
-  const found =
-    frameWarnings.get(image) ??
-    acquisitionCaveats(
-      Array.from({ length: image.frameCount }, (_, frame) => {
-        return { attributes, frame, plane: image.plane(frame) };
-      }),
-      "frames of the image",
-    );
+  const known = frameWarnings.get(image);
+  if (known !== undefined) return known;
+  const slices = Array.from({ length: image.frameCount }, (_, frame) => {
+    return { attributes, frame, plane: image.plane(frame) };
+  });
+  const found = [
+    ...acquisitionCaveats(slices, "frames of the image"),
+    ...spacingCaveats(slices, geometry.sliceSpacing),
+  ];
   frameWarnings.set(image, found);
   return found;
 }
@@ -364,7 +367,7 @@ function shearOf(positions: readonly Vector[], normal: Vector, pixel: number): S
     const offset = length(off);
     if (offset > worst.offset) worst = { offset, angle: Math.atan2(offset, along) * DEGREES };
   }
-  const most = Math.max(ROUNDING_MM, SHEAR_TOLERANCE * pixel);
+  const most = SHEAR_TOLERANCE * pixel;
   if (worst.offset <= most) return undefined;
   const end = beside(last);
   const aside: Vector = [end.off[0] / end.along, end.off[1] / end.along, end.off[2] / end.along];
@@ -443,8 +446,9 @@ function evenSpacing(sorted: readonly number[], mostMissing: number, rounding: n
     sorted.map((place, i) => Math.abs(place - at(sorted, 0) - at(places, i) * mean)),
   );
   const uneven =
-    rangeOf(unlike)[1] > Math.max(ROUNDING_MM, SPACING_TOLERANCE * usual) ||
-    astray > Math.max(ROUNDING_MM, PLACE_TOLERANCE * mean);
+    rangeOf(unlike)[1] >
+      Math.max(Math.min(ROUNDING_MM, ROUNDING_PART * usual), SPACING_TOLERANCE * usual) ||
+    astray > PLACE_TOLERANCE * mean;
   const rounded = uneven && rounding > 0 && isEvenBut(rounding, sorted, places, mean);
   if (uneven && !rounded) {
     const [least, most] = rangeOf(steps);

@@ -75,7 +75,8 @@ const hasColoursByValues = ({ image }: Evidence): boolean =>
   ) === true;
 
 /** Why this version makes no SUV of images of which 0.6 made some without a look at these. */
-const NO_SUV_OF = /^(?:RescaleSlope|CorrectedImage|DecayCorrection) /;
+const NO_SUV_OF =
+  /^(?:RescaleSlope|CorrectedImage|DecayCorrection) |^RadiopharmaceuticalStartTime says no day, and is /;
 
 /** What this version says of SUV of the first frames. */
 const suvsOf = ({ image }: Evidence): SuvScale[] =>
@@ -358,8 +359,9 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     before: "0.7.0",
     shows: hasSuvOfNone,
     text:
-      "RescaleSlope is absent, or CorrectedImage lacks ATTN or DECY, or DecayCorrection is neither START nor ADMIN: SUV (suv_bw) " +
-      "were computed from stored values, or from values that are not corrected.",
+      "RescaleSlope is absent, or CorrectedImage lacks ATTN or DECY, or DecayCorrection is neither START nor ADMIN, or " +
+      "RadiopharmaceuticalStartTime is too long before the scan, or later: SUV (suv_bw) were computed from stored values, from " +
+      "values that are not corrected, or with a decay that cannot have been.",
   },
   {
     before: "0.7.0",

@@ -59,6 +59,68 @@ t.test("what several acquisitions differ in", async (t) => {
     }
 });
 
+t.test("several phases of a heart or a breath", async (t) => {
+  const turns = (count: number, keyword: string, values: readonly Attributes[string][]) =>
+    Array.from({ length: count }, (_, i) => ({ [keyword]: values[i % values.length] }));
+  const percents = (...values: number[]) => values.map(double);
+  const tens = percents(...Array.from({ length: 10 }, (_, i) => 10 * i));
+  const index = [1, 2, 3, 4].map((value) => new Typed("UL", [value]));
+  const mixed: [string, Attributes[]][] = [
+    [
+      "NominalPercentageOfCardiacPhase",
+      turns(12, "NominalPercentageOfCardiacPhase", percents(35, 50, 80)),
+    ],
+    [
+      "NominalPercentageOfCardiacPhase",
+      turns(12, "NominalPercentageOfCardiacPhase", percents(0, 10, 20, 30)),
+    ],
+    ["NominalPercentageOfCardiacPhase", turns(20, "NominalPercentageOfCardiacPhase", tens)],
+    [
+      "NominalPercentageOfRespiratoryPhase",
+      turns(8, "NominalPercentageOfRespiratoryPhase", percents(0, 20, 60, 100)),
+    ],
+    ["TemporalPositionIndex", turns(8, "TemporalPositionIndex", index)],
+    ["TriggerTime", turns(12, "TriggerTime", ["100", "300", "800"])],
+    [
+      "NominalCardiacTriggerDelayTime",
+      turns(12, "NominalCardiacTriggerDelayTime", percents(100, 300, 800)),
+    ],
+  ];
+  for (const [keyword, slices] of mixed)
+    t.match(
+      (await series(t, slices)).warnings,
+      [{ code: "mixed_acquisition", message: new RegExp(`differ in ${keyword}:`) }],
+      `${keyword}, ${slices.length} slices`,
+    );
+  const usual: [string, Attributes[]][] = [
+    ["a beat for each turn of the tube", halves("TriggerTime", "602", "615", "592", "640")],
+    ["a moment for each slice", each((i) => ({ TriggerTime: `${600 + ((i * 5) % 8)}` }))],
+    [
+      "MR of two packages, with several slices in each beat",
+      alternating("TriggerTime", "0", "30", "60", "90").map((slice) => ({
+        ...slice,
+        Modality: "MR",
+        RescaleType: "US",
+      })),
+    ],
+  ];
+  for (const [name, slices] of usual) t.strictSame(warned(await series(t, slices)), [], name);
+});
+
+t.test("corrections, reconstructions and directions", async (t) => {
+  const pairs: [string, Attributes[string], Attributes[string]][] = [
+    ["CorrectedImage", "ATTN\\DECY", "DECY"],
+    ["DecayCorrection", "START", "ADMIN"],
+    ["ReconstructionMethod", "OSEM", "FBP"],
+    ["AttenuationCorrectionMethod", "CT", "NONE"],
+    ["DiffusionGradientOrientation", new Typed("FD", [1, 0, 0]), new Typed("FD", [0, 1, 0])],
+  ];
+  for (const [keyword, one, other] of pairs) {
+    const { warnings } = await series(t, alternating(keyword, one, other));
+    t.match(warnings, [{ message: new RegExp(`differ in ${keyword}:`) }], keyword);
+  }
+});
+
 t.test("phases whose times vary", async (t) => {
   const jitter = each((i) => ({ TriggerTime: `${(i % 2 === 0 ? 300 : 700) + ((i * 5) % 11)}` }));
   t.strictSame(warned(await series(t, jitter)), ["mixed_acquisition"]);
@@ -269,6 +331,18 @@ t.test("frames of one file", async (t) => {
       (i) => ({ MREchoSequence: [{ EffectiveEchoTime: double(i < 3 ? 2 : 5) }] }),
     ],
     ["DiffusionBValue", (i) => ({ MRDiffusionSequence: [{ DiffusionBValue: double(i % 2) }] })],
+    [
+      "DiffusionGradientOrientation",
+      (i) => ({
+        MRDiffusionSequence: [
+          {
+            DiffusionGradientDirectionSequence: [
+              { DiffusionGradientOrientation: new Typed("FD", [i % 2, 1 - (i % 2), 0]) },
+            ],
+          },
+        ],
+      }),
+    ],
     ["FrameType", (i) => ({ CTImageFrameTypeSequence: [{ FrameType: i === 2 ? MIP : AXIAL }] })],
     ["TemporalPositionIndex", (i) => content({ TemporalPositionIndex: 1 + (i % 2) })],
     ["TemporalPositionIndex", (i) => content({ TemporalPositionIndex: i < 3 ? 1 : 2 })],

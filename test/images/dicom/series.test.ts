@@ -310,6 +310,32 @@ for (const [name, slices, reason, details] of refusals)
     t.match(error.message, /^Expected .*found|^Expected .*;/);
   });
 
+t.test("fine stacks are judged by their own distance", async (t) => {
+  const stacked = (places: readonly number[], aside = 0) =>
+    readFolder(
+      t,
+      folderOf(
+        t,
+        places.map((z, i) =>
+          slice({
+            z: i,
+            attributes: {
+              PixelSpacing: "0.01\\0.01",
+              ImagePositionPatient: `${aside * z}\\0\\${z}`,
+            },
+          }),
+        ),
+      ),
+    );
+  const drifting = [0, 0.02, 0.044, 0.06, 0.084, 0.1];
+  t.match((await failure(stacked(drifting))).details, { reason: "uneven_spacing" });
+  const even = [0, 0.02, 0.04, 0.06];
+  t.match((await failure(stacked(even, 0.15))).details, { reason: "tilt" });
+  t.strictSame((await stacked(even)).warnings, []);
+  // 0.0175 mm, rounded to three digits
+  t.strictSame((await stacked([0, 0.018, 0.035, 0.053, 0.07])).warnings, []);
+});
+
 t.test("what rounding does is no fault", async (t) => {
   const places = ["0", "0.667", "1.333", "2", "2.667"];
   const image = await readFolder(

@@ -1,7 +1,10 @@
 /** A series that has fewer images than its images say. */
 import t, { type Test } from "tap";
+import { volumeOf } from "../../../src/images/dicom/volume.js";
+import { readImage } from "../../../src/images/read-image.js";
 import { Typed, type Attributes } from "../../support/dicom.js";
-import { folderOf, readFolder, slice } from "../../support/series.js";
+import { warned } from "../../support/expect.js";
+import { folderOf, multiFrame, readFolder, slice } from "../../support/series.js";
 
 const told = async (t: Test, slices: readonly Attributes[]) => {
   const { warnings } = await readFolder(
@@ -74,4 +77,52 @@ t.test("a count of all, where each volume is numbered as an acquisition", async 
     }));
   t.match(await told(t, volumes("6")), [/ImagesInAcquisition says 6, found 5/]);
   t.strictSame(await told(t, volumes("5")), []);
+});
+
+t.test("slices that are evenly missing", async (t) => {
+  // The slices lie 2 mm apart
+  const said = (SpacingBetweenSlices: string, more: Attributes = {}) =>
+    told(t, alike({ SpacingBetweenSlices, SliceThickness: "1", ...more }));
+  const missing: [string, string, Attributes?][] = [
+    ["every second one", "1"],
+    ["two of three", "0.6667"],
+    ["with a sign", "-1"],
+    ["of slices thinner than their distance", "1", { SliceThickness: "0.8" }],
+    ["without a thickness", "1", { SliceThickness: undefined }],
+  ];
+  for (const [name, spacing, more] of missing)
+    t.match(
+      await said(spacing, more),
+      [/^The slices lie further apart .*SpacingBetweenSlices says .* mm, found 2 mm, [23] times/],
+      name,
+    );
+  const whole: [string, string, Attributes?][] = [
+    ["the distance", "2"],
+    ["but for rounding", "2.0001"],
+    ["left at 0", "0"],
+    ["the gap between the edges of slices", "0.5", { SliceThickness: "1.5" }],
+    ["more than the distance", "4"],
+    ["no multiple", "1.5"],
+    ["what a reformat keeps", "1", { ImageType: "DERIVED\\SECONDARY\\REFORMATTED" }],
+  ];
+  for (const [name, spacing, more] of whole) t.strictSame(await said(spacing, more), [], name);
+  const several = ["1", "1", "2", "1"].map((SpacingBetweenSlices) => ({ SpacingBetweenSlices }));
+  t.strictSame(await told(t, several), [], "they contradict each other");
+  const frames = async (SpacingBetweenSlices: string) => {
+    const measures = { PixelSpacing: "0.5\\0.8", SliceThickness: "1", SpacingBetweenSlices };
+    const image = await readImage(
+      multiFrame([0, 2, 4], {
+        SharedFunctionalGroupsSequence: [
+          {
+            PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
+            PixelMeasuresSequence: [measures],
+          },
+        ],
+      }),
+    );
+    volumeOf(image);
+    return warned(image);
+  };
+  t.strictSame(await frames("1"), ["fewer_images"], "frames of one file");
+  t.strictSame(await frames("2"), []);
 });

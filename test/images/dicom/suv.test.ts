@@ -145,7 +145,36 @@ t.test("when a dose was given", async (t) => {
     ["the hour alone", {}, { RadiopharmaceuticalStartTime: "100000.5" }, HOUR],
     ["as before DICOM", {}, { RadiopharmaceuticalStartTime: "10:00:00" }, HOUR],
     ["an hour and a minute", {}, { RadiopharmaceuticalStartTime: "1030" }, HOUR / 2],
-    ["an hour later than the scan's", {}, { RadiopharmaceuticalStartTime: "230000" }, 12 * HOUR],
+    [
+      "the evening before",
+      { SeriesTime: "003000", AcquisitionTime: "003000" },
+      { RadiopharmaceuticalStartTime: "233000" },
+      HOUR,
+    ],
+    [
+      "an hour later than the scan's",
+      {},
+      { RadiopharmaceuticalStartTime: "140000" },
+      /says no day, and is 3 hours after the scan began or 21 hours before it/,
+    ],
+    [
+      "some seconds later than the scan",
+      {},
+      { RadiopharmaceuticalStartTime: "110030" },
+      /says no day/,
+    ],
+    [
+      "midnight for an hour that nobody wrote",
+      { SeriesTime: "120000", AcquisitionTime: "120000" },
+      { RadiopharmaceuticalStartTime: "000000" },
+      /12 hours before it/,
+    ],
+    [
+      "13 hours, of three half-lives",
+      {},
+      { RadiopharmaceuticalStartTime: "220000", RadionuclideHalfLife: "14400" },
+      /13 hours before it/,
+    ],
     [
       "an hour without a minute",
       {},

@@ -6,7 +6,9 @@ import t, { type Test } from "tap";
 import type { RadserveError } from "../../../src/base/errors.js";
 import { openInput } from "../../../src/files/guarded-paths.js";
 import type { Image } from "../../../src/images/image.js";
-import { followsNames } from "../../../src/images/dicom/unreadable.js";
+import { withoutCopies } from "../../../src/images/dicom/copies.js";
+import { seriesFile, type SeriesFile } from "../../../src/images/dicom/series.js";
+import { attributed, NameRow } from "../../../src/images/dicom/unreadable.js";
 import { readInput, type FolderChoice } from "../../../src/inference/read-input.js";
 import {
   attributesOf,
@@ -302,9 +304,38 @@ t.test("names that follow others", (t) => {
     ["1.png", ["1.dcm"], false],
     ["empty", ["slice 1"], false],
   ];
-  for (const [name, others, expected] of cases)
-    t.equal(followsNames(name, others), expected, `${name} beside ${others.join(", ")}`);
+  for (const [name, others, expected] of cases) {
+    const row = new NameRow(others);
+    const follows = row.followedByForm([name]).has(name) || row.hasEndingOf(name);
+    t.equal(follows, expected, `${name} beside ${others.join(", ")}`);
+  }
   t.end();
+});
+
+t.test("ten thousand files beside ten thousand slices", async (t) => {
+  const count = 10_000;
+  const named = (i: number, ending: string) => ({
+    name: `IM${String(i).padStart(5, "0")}.${ending}`,
+    entry: i + 1,
+    of: 2 * count,
+    bytes: 1000,
+  });
+  const slices = Array.from({ length: count }, (_, i) => {
+    return { place: named(i, "dcm"), source: { seriesInstanceUid: "1.2" } };
+  });
+  const notes = Array.from({ length: count }, (_, i) => {
+    return { ...named(i, "txt"), unread: "other_format" as const, isDicom: false };
+  });
+  const before = process.cpuUsage();
+  const { unreadable, beside } = await attributed(notes, slices);
+  const { user, system } = process.cpuUsage(before);
+  t.strictSame([unreadable.length, beside.length], [0, count]);
+  // Held against each other pair by pair it would take two minutes of the processor
+  t.ok(user + system < 10e6, `${(user + system) / 1e6} s of the processor`);
+  const stopped = attributed(notes, slices, () => {
+    throw new Error("cancelled");
+  });
+  await t.rejects(stopped, { message: "cancelled" });
 });
 
 t.test("copies of slices are left out", async (t) => {
@@ -343,6 +374,42 @@ t.test("copies of slices are left out", async (t) => {
   t.match(grouped.details, { reason: "duplicate_instance" });
   const own = { SOPInstanceUID: "1.2.3.4.9" };
   t.match((await refused(t, folderOf(t, again(own)))).details, { reason: "duplicate_position" });
+});
+
+t.test("many files of one SOPInstanceUID are compared once each", async (t) => {
+  const opened: number[] = [];
+  const fileOf = async (i: number, fill: number, more: Attributes = {}): Promise<SeriesFile> => {
+    const bytes = slice({
+      z: 0,
+      fill,
+      attributes: { ImagePositionPatient: undefined, StationName: `${i}`, ...more },
+    });
+    const place = { name: `IM${i}`, entry: i + 1, of: 40, bytes: bytes.length };
+    const again = {
+      place,
+      filesAhead: () => 0,
+      keepWhole: () => false,
+      read: () => {
+        opened.push(i);
+        return Promise.resolve(bytes);
+      },
+    };
+    return (await seriesFile(bytes, again)) as SeriesFile;
+  };
+  const numbers = Array.from({ length: 40 }, (_, i) => i);
+  const differing = await Promise.all(numbers.map((i) => fileOf(i, i)));
+  t.equal((await withoutCopies(differing)).files.length, 40);
+  t.strictSame(opened, [0, 1], "the second refuses the series");
+  opened.length = 0;
+  const alike = await Promise.all(numbers.map((i) => fileOf(i, 7)));
+  t.equal((await withoutCopies(alike)).files.length, 1);
+  t.equal(opened.length, 2 * 39);
+  opened.length = 0;
+  const stopped = withoutCopies(alike, () => {
+    if (opened.length > 4) throw new Error("cancelled");
+  });
+  await t.rejects(stopped, { message: "cancelled" });
+  t.equal(opened.length, 6);
 });
 
 t.test("a copy in another transfer syntax", async (t) => {

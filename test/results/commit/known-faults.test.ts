@@ -361,6 +361,18 @@ t.test("each fault is told of the receipts that show it, and of no others", asyn
     t.match(knownFaults({ receipt: withSuv(), image }), [/^RescaleSlope is absent, or/]);
     t.strictSame(knownFaults({ receipt: earlier(), image }), [], "no SUV were computed");
   }
+  const injectedLater = await petWith("", "+0100", {
+    RadiopharmaceuticalInformationSequence: [
+      {
+        RadionuclideTotalDose: "350000000",
+        RadionuclideHalfLife: "6600",
+        RadiopharmaceuticalStartTime: "140000",
+      },
+    ],
+  });
+  t.match(knownFaults({ receipt: withSuv(), image: injectedLater }), [
+    /RadiopharmaceuticalStartTime is too long before the scan, or later/,
+  ]);
   const inverse = mixed(await imageWith({ PhotometricInterpretation: "MONOCHROME1" }));
   const invert = { monochrome1: "invert" as const };
   const window = { kind: "window" as const, center: 1, width: 2, function: "LINEAR" as const };
