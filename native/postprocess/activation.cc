@@ -95,7 +95,7 @@ RADSERVE_HOT_LOOP void ToSteps(std::span<const float> probabilities, uint8_t* __
 
 RADSERVE_HOT_LOOP void ToMask(std::span<const float> values, double threshold,
                               uint8_t* __restrict out) {
-  const float least = CeilToFloat(threshold);
+  const auto least = static_cast<float>(threshold);
   const size_t count = values.size();
   for (size_t i = 0; i < count; ++i) out[i] = values[i] >= least ? 1 : 0;
 }
@@ -105,12 +105,6 @@ RADSERVE_HOT_LOOP void TakeHigher(std::span<const float> values, uint8_t label,
   const size_t count = values.size();
   for (size_t i = 0; i < count; ++i) labels[i] = values[i] > best[i] ? label : labels[i];
   for (size_t i = 0; i < count; ++i) best[i] = values[i] > best[i] ? values[i] : best[i];
-}
-
-float CeilToFloat(double value) {
-  const auto nearest = static_cast<float>(value);
-  const bool below = static_cast<double>(nearest) < value;
-  return below ? std::nextafterf(nearest, std::numeric_limits<float>::infinity()) : nearest;
 }
 
 }  // namespace radserve

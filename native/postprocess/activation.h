@@ -36,14 +36,16 @@ void ToLabels(std::span<const float> values, int labels, const std::string& tens
 /// Probabilities in steps of 1/255, to the nearest.
 void ToSteps(std::span<const float> probabilities, uint8_t* out);
 
-/// 1 for each value at or above the threshold, compared in double precision.
+/// Whether a score is at or above a threshold (NaN: none), in float32 on both sides: a score of 0.7
+/// arrives as 0.69999999.
+inline bool Reaches(float score, double threshold) {
+  return !(score < static_cast<float>(threshold));
+}
+
+/// 1 for each value at or above the threshold (NaN: for none), compared as Reaches does.
 void ToMask(std::span<const float> values, double threshold, uint8_t* out);
 
 /// `label` and its value where the value is greater than the best so far.
 void TakeHigher(std::span<const float> values, uint8_t label, float* best, uint8_t* labels);
-
-/// The least float that is at or above `value`: floats compare with it as they do with `value`. NaN
-/// for NaN.
-float CeilToFloat(double value);
 
 }  // namespace radserve

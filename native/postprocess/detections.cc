@@ -136,9 +136,6 @@ void Turn(Candidate& candidate, const RawDetections& raw, const TableSpec& table
   candidate.area = static_cast<float>((box.x1 - box.x0) * (box.y1 - box.y0));
 }
 
-/// float32 on both sides: a score of 0.7 arrives as 0.69999999.
-bool Reaches(float score, double threshold) { return !(score < static_cast<float>(threshold)); }
-
 }  // namespace
 
 int LabelOfClass(float number, bool counts, int first_class, const OutputSpec& spec) {

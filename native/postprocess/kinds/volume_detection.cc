@@ -221,7 +221,7 @@ void AddBest(const Run& run, const std::string& tensor, std::vector<float> score
     for (size_t a = 0; a < 3; ++a) std::tie(box.low[a], box.high[a]) = decode(at / columns, a);
     bool plausible = true;
     if (Place(run, box, plausible)) found.boxes.push_back(box);
-    if (!plausible && !(box.score < run.thresholds[static_cast<size_t>(label)]))
+    if (!plausible && Reaches(box.score, run.thresholds[static_cast<size_t>(label)]))
       ++found.implausible;
   }
 }
@@ -340,7 +340,7 @@ std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
   std::vector<Box> boxes;
   for (const Cuboid& one : found) {
     if (boxes.size() >= own.max_boxes) break;
-    if (one.score < static_cast<float>(thresholds[static_cast<size_t>(one.label)])) continue;
+    if (!Reaches(one.score, thresholds[static_cast<size_t>(one.label)])) continue;
     if (const std::optional<Box> box = InSource(one, own.shift, placement)) boxes.push_back(*box);
   }
   return boxes;
