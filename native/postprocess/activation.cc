@@ -45,10 +45,14 @@ void Softmax(std::span<float> values) {
   for (float& v : values) v /= sum;
 }
 
-void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels) {
+size_t ClassesOf(std::span<const int64_t> shape) {
   const auto longer =
       std::find_if(shape.rbegin(), shape.rend(), [](int64_t side) { return side > 1; });
-  const size_t classes = labels == 1 || longer == shape.rend() ? 1 : static_cast<size_t>(*longer);
+  return longer == shape.rend() ? 1 : static_cast<size_t>(*longer);
+}
+
+void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels) {
+  const size_t classes = labels == 1 ? 1 : ClassesOf(shape);
   for (size_t at = 0; at < scores.size(); at += classes) Softmax(scores.subspan(at, classes));
 }
 

@@ -13,9 +13,11 @@ void Sigmoid(std::span<float> values);
 /// In place, over all values.
 void Softmax(std::span<float> values);
 
-/// Softmax of scores, in place: over the last side of `shape` that is longer than one, where the
-/// classes lie. 25 x 3 scores are 25 times three classes. `labels` is how many scores one image
-/// has.
+/// How many classes exclude each other in a tensor of scores: the last side of its shape that is
+/// longer than one. 25 x 3 scores are 25 times three classes.
+size_t ClassesOf(std::span<const int64_t> shape);
+
+/// Softmax of scores over their classes, in place. `labels` is how many scores one image has.
 void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels);
 
 /// Softmax over the channels of each of the pixels [first, last), or of all, in place; channel c of
