@@ -3,7 +3,7 @@ import { z } from "zod";
 import { text } from "../texts.js";
 import { ignored, labels } from "./fields.js";
 import { scoreFaults, unfit, type Fault, type GraphSide } from "./graph-fit.js";
-import { columnsOf, labelNames, type Kind } from "./kind.js";
+import { columnsOf, labelNames, SOFTMAX_OF_ONE, type Kind } from "./kind.js";
 
 const calibration = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("none") }),
@@ -73,6 +73,7 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
           issue(["labels", i, "threshold"], "Expected none: the highest score decides");
       });
     }
+    if (activation === "softmax" && columnsOf(output) === 1) issue(["activation"], SOFTMAX_OF_ONE);
     if (over !== undefined && volume) issue(["over_frames"], "A volume has one score already");
     if (over === "noisy_or" && !classification.hasUnitScores(output))
       issue(
