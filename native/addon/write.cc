@@ -82,7 +82,7 @@ Napi::Object WriteOutput(Napi::Env env, OutputResult& result,
 }
 
 void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
-  const auto& [geometry, found, observed] = facts;
+  const auto& [geometry, found, observed, cut] = facts;
   if (geometry) {
     const auto& [rows, columns, antialias] = *geometry;
     o.Set("placement",
@@ -97,6 +97,7 @@ void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
     o.Set("found", WriteNumbers(env, std::array{f.min, f.max, f.mean, f.std, f.low, f.high}));
   }
   if (observed) o.Set("observed", WriteNumbers(env, std::array{observed->low, observed->high}));
+  if (cut) o.Set("cut", true);
 }
 
 }  // namespace

@@ -406,7 +406,8 @@ Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared,
     prepared.volume = PrepareVolume(SlicesOf(spec, context), *geometry, spec, context.stop(), make,
                                     body ? &*body : nullptr, &team);
     moved_.erase(spec.source);
-    preparation.push_back({std::nullopt, prepared.volume->found, std::nullopt});
+    preparation.push_back(
+        {std::nullopt, prepared.volume->found, std::nullopt, prepared.volume->cut});
     return std::move(prepared.volume->tensor);
   }
   if (sources.empty()) {
@@ -418,7 +419,7 @@ Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared,
     prepared.image = PrepareImage(all.subspan(sources.at(spec.source).first, 1), 0, spec, make);
   }
   const PreparedImage& image = *prepared.image;
-  preparation.push_back({image.geometry, image.found, image.observed});
+  preparation.push_back({image.geometry, image.found, image.observed, image.cut});
   return std::move(prepared.image->tensor);
 }
 

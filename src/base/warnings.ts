@@ -205,6 +205,8 @@ export const MODEL_WARNINGS = {
     "no value is below 0 HU although some are above 900 HU: RescaleIntercept was probably lost",
   windows_differ:
     "the model takes slices together, each by its own window (`voi`), and the windows differ",
+  values_cut:
+    "values of the image lie beyond what the [type](manifest.md#values) of the model's tensor holds, and were cut off there: the model saw another picture",
   real_world_value_ignored:
     "the model uses modality values, and the image's Real World Value Mapping says something else ([models](manifest.md#values) can use it)",
   real_world_range: "values beyond the range of the Real World Value Mapping were mapped too",

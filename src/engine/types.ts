@@ -254,6 +254,8 @@ export interface Preparation {
   observed?: { low: number; high: number };
   /** The same of the second image input, or part of one, and of those after it. */
   others?: Omit<Preparation, "others">[];
+  /** Set where values of the image lie beyond what the tensor's type holds, and were cut off. */
+  cut?: true;
   /** Of a model of parts: of each part that ran, in their order, and nothing else. */
   parts?: Preparation[];
 }
