@@ -168,8 +168,8 @@ export type EngineOutput =
         corners?: { x: number; y: number }[];
       })[];
       /**
-       * How many boxes at or above their threshold lie outside of what the model was given, or are
-       * smaller than a pixel of it; absent for none.
+       * How many boxes at or above their threshold lie outside of what the model was given, are
+       * smaller than a pixel of it, or end before they begin; absent for none.
        */
       implausible?: number;
     }

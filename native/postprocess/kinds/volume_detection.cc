@@ -62,7 +62,7 @@ const double kMostGrowth = std::log(1000.0 / 16);
 
 /// Puts a box of a window into the tensor, cut off where window or image end. False if too little
 /// is left. `plausible` is set to whether it lies where a network that saw it puts one: around the
-/// window, and larger than a voxel.
+/// window, larger than a voxel, and with its edges in order.
 bool Place(const Run& run, Cuboid& box, bool& plausible) {
   bool large = true;
   bool tiny = true;
@@ -82,7 +82,7 @@ bool Place(const Run& run, Cuboid& box, bool& plausible) {
     }
     const double middle = (low + high) / 2;
     // Anchors at the edge of a window may move out of it.
-    plausible = plausible && middle >= -side / 2.0 && middle <= side * 1.5;
+    plausible = plausible && middle >= -side / 2.0 && middle <= side * 1.5 && low <= high;
     tiny = tiny && high - low < 1;
     const VolumeAxis& axis = run.placement.axes[a];
     const double first = std::max(0, axis.first - start);
