@@ -27,13 +27,16 @@ Tensor TensorOf(const InputSpec& spec, const std::vector<double>& numbers,
   std::vector<int64_t> shape = {1};
   if (!spec.flat) shape.push_back(static_cast<int64_t>(numbers.size()));
   Tensor tensor = make(spec.tensor, spec.dtype, std::move(shape));
-  if (spec.dtype == Dtype::kInt64) {
+  // Floats have no room for all digits of these
+  const auto wholes = [&]<typename Whole>(Whole) {
     for (size_t i = 0; i < numbers.size(); ++i) {
-      const auto whole = static_cast<int64_t>(std::nearbyint(numbers[i]));
+      const auto whole = static_cast<Whole>(std::nearbyint(numbers[i]));
       std::memcpy(tensor.data + i * sizeof(whole), &whole, sizeof(whole));
     }
     return tensor;
-  }
+  };
+  if (spec.dtype == Dtype::kInt64) return wholes(int64_t{});
+  if (spec.dtype == Dtype::kInt32) return wholes(int32_t{});
   const std::vector<float> floats(numbers.begin(), numbers.end());
   StoreRow(spec.dtype, floats.data(), floats.size(), tensor.data, 1);
   return tensor;
