@@ -72,8 +72,8 @@ Napi::Object WriteOutput(Napi::Env env, OutputResult& result,
   if (kind.gives == "boxes") {
     o.Set("boxes",
           WriteList(env, result.boxes, [&](const Box& box) { return WriteBox(env, box); }));
-    if (result.implausible > 0) o.Set("implausible", static_cast<double>(result.implausible));
   }
+  if (result.implausible > 0) o.Set("implausible", static_cast<double>(result.implausible));
   if (kind.gives == "points") {
     o.Set("points", WriteList(env, result.points,
                               [&](const Point& point) { return WritePoint(env, point); }));

@@ -170,6 +170,8 @@ export const MODEL_WARNINGS = {
     "a map [covers a part](manifest.md#maps-of-a-part-of-the-input-and-of-logits) of the input; nothing is found outside",
   boxes_implausible:
     "boxes lie outside of the input, are smaller than one of its pixels, or have their edges in the wrong order: see [the unit of boxes](manifest.md#detections)",
+  points_implausible:
+    "all points lie within one pixel of the input: see [the unit of points](manifest.md#keypoints)",
   point_outside: "a point lies outside the part of the image that the model sees",
   ...alike("this kind of image does not have that measurement", [
     "area_not_measured",
