@@ -72,8 +72,8 @@ Napi::Object WriteOutput(Napi::Env env, OutputResult& result,
   if (kind.gives == "boxes") {
     o.Set("boxes",
           WriteList(env, result.boxes, [&](const Box& box) { return WriteBox(env, box); }));
-    if (result.implausible > 0) o.Set("implausible", static_cast<double>(result.implausible));
   }
+  if (result.implausible > 0) o.Set("implausible", static_cast<double>(result.implausible));
   if (kind.gives == "points") {
     o.Set("points", WriteList(env, result.points,
                               [&](const Point& point) { return WritePoint(env, point); }));
@@ -82,7 +82,7 @@ Napi::Object WriteOutput(Napi::Env env, OutputResult& result,
 }
 
 void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
-  const auto& [geometry, found, observed] = facts;
+  const auto& [geometry, found, observed, cut] = facts;
   if (geometry) {
     const auto& [rows, columns, antialias] = *geometry;
     o.Set("placement",
@@ -97,6 +97,7 @@ void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
     o.Set("found", WriteNumbers(env, std::array{f.min, f.max, f.mean, f.std, f.low, f.high}));
   }
   if (observed) o.Set("observed", WriteNumbers(env, std::array{observed->low, observed->high}));
+  if (cut) o.Set("cut", true);
 }
 
 }  // namespace

@@ -263,12 +263,15 @@ std::vector<float> AsFloats(const Tensor& tensor) {
   return out;
 }
 
+/// The least magnitude that rounds to an infinite float16.
+constexpr float kHalfOverflow = 65520;
+
 uint16_t ToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00u);
   const float magnitude = std::fabs(value);
-  if (magnitude >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00u);
+  if (magnitude >= kHalfOverflow) return static_cast<uint16_t>(sign | 0x7c00u);
   if (magnitude < 6.103515625e-5f) {
     // Subnormal halves count steps of 2^-24; the carry into the smallest normal one comes out right
     // by itself.
@@ -290,6 +293,31 @@ float FromHalf(uint16_t half) {
   }
   const uint32_t wide = exponent == 31 ? 0xffu : exponent + 112u;
   return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
+}
+
+bool Holds(Dtype dtype, double value) {
+  const auto within = [value = std::nearbyint(value)](double low, double high) {
+    return low <= value && value <= high;
+  };
+  const auto of = [&within]<typename T>(T) {
+    return within(std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+  };
+  switch (dtype) {
+    case Dtype::kFloat16:
+      return std::fabs(value) < kHalfOverflow;
+    case Dtype::kUint8:
+      return of(uint8_t{});
+    case Dtype::kInt8:
+      return of(int8_t{});
+    case Dtype::kUint16:
+      return of(uint16_t{});
+    case Dtype::kInt16:
+      return of(int16_t{});
+    case Dtype::kInt32:
+      return of(int32_t{});
+    default:
+      return std::fabs(value) <= std::numeric_limits<float>::max();
+  }
 }
 
 void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destination, size_t stride) {

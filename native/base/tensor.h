@@ -124,6 +124,10 @@ std::vector<float> AsFloats(const Tensor& tensor);
 uint16_t ToHalf(float value);
 float FromHalf(uint16_t half);
 
+/// Whether a type of which images are made has a number that is `value` rounded: none is beyond its
+/// range.
+bool Holds(Dtype dtype, double value);
+
 /// Writes one row of floats as elements of `dtype`: integers are rounded (ties to even) and
 /// saturate. `stride` counts elements between neighbours in the destination.
 void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destination, size_t stride);

@@ -27,13 +27,16 @@ Tensor TensorOf(const InputSpec& spec, const std::vector<double>& numbers,
   std::vector<int64_t> shape = {1};
   if (!spec.flat) shape.push_back(static_cast<int64_t>(numbers.size()));
   Tensor tensor = make(spec.tensor, spec.dtype, std::move(shape));
-  if (spec.dtype == Dtype::kInt64) {
+  // Floats have no room for all digits of these
+  const auto wholes = [&]<typename Whole>(Whole) {
     for (size_t i = 0; i < numbers.size(); ++i) {
-      const auto whole = static_cast<int64_t>(std::nearbyint(numbers[i]));
+      const auto whole = static_cast<Whole>(std::nearbyint(numbers[i]));
       std::memcpy(tensor.data + i * sizeof(whole), &whole, sizeof(whole));
     }
     return tensor;
-  }
+  };
+  if (spec.dtype == Dtype::kInt64) return wholes(int64_t{});
+  if (spec.dtype == Dtype::kInt32) return wholes(int32_t{});
   const std::vector<float> floats(numbers.begin(), numbers.end());
   StoreRow(spec.dtype, floats.data(), floats.size(), tensor.data, 1);
   return tensor;
@@ -406,7 +409,8 @@ Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared,
     prepared.volume = PrepareVolume(SlicesOf(spec, context), *geometry, spec, context.stop(), make,
                                     body ? &*body : nullptr, &team);
     moved_.erase(spec.source);
-    preparation.push_back({std::nullopt, prepared.volume->found, std::nullopt});
+    preparation.push_back(
+        {std::nullopt, prepared.volume->found, std::nullopt, prepared.volume->cut});
     return std::move(prepared.volume->tensor);
   }
   if (sources.empty()) {
@@ -418,7 +422,7 @@ Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared,
     prepared.image = PrepareImage(all.subspan(sources.at(spec.source).first, 1), 0, spec, make);
   }
   const PreparedImage& image = *prepared.image;
-  preparation.push_back({image.geometry, image.found, image.observed});
+  preparation.push_back({image.geometry, image.found, image.observed, image.cut});
   return std::move(prepared.image->tensor);
 }
 

@@ -51,6 +51,7 @@ struct PreparationFacts {
   std::optional<Geometry> geometry;
   std::optional<Statistics> found;
   std::optional<Range> observed;
+  bool cut = false;
 };
 
 /// Loads a model of images: its session takes what its specs prepare, and gives what they decode.

@@ -45,10 +45,14 @@ void Softmax(std::span<float> values) {
   for (float& v : values) v /= sum;
 }
 
-void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels) {
+size_t ClassesOf(std::span<const int64_t> shape) {
   const auto longer =
       std::find_if(shape.rbegin(), shape.rend(), [](int64_t side) { return side > 1; });
-  const size_t classes = labels == 1 || longer == shape.rend() ? 1 : static_cast<size_t>(*longer);
+  return longer == shape.rend() ? 1 : static_cast<size_t>(*longer);
+}
+
+void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels) {
+  const size_t classes = labels == 1 ? 1 : ClassesOf(shape);
   for (size_t at = 0; at < scores.size(); at += classes) Softmax(scores.subspan(at, classes));
 }
 
@@ -95,7 +99,7 @@ RADSERVE_HOT_LOOP void ToSteps(std::span<const float> probabilities, uint8_t* __
 
 RADSERVE_HOT_LOOP void ToMask(std::span<const float> values, double threshold,
                               uint8_t* __restrict out) {
-  const float least = CeilToFloat(threshold);
+  const auto least = static_cast<float>(threshold);
   const size_t count = values.size();
   for (size_t i = 0; i < count; ++i) out[i] = values[i] >= least ? 1 : 0;
 }
@@ -105,12 +109,6 @@ RADSERVE_HOT_LOOP void TakeHigher(std::span<const float> values, uint8_t label,
   const size_t count = values.size();
   for (size_t i = 0; i < count; ++i) labels[i] = values[i] > best[i] ? label : labels[i];
   for (size_t i = 0; i < count; ++i) best[i] = values[i] > best[i] ? values[i] : best[i];
-}
-
-float CeilToFloat(double value) {
-  const auto nearest = static_cast<float>(value);
-  const bool below = static_cast<double>(nearest) < value;
-  return below ? std::nextafterf(nearest, std::numeric_limits<float>::infinity()) : nearest;
 }
 
 }  // namespace radserve

@@ -89,15 +89,16 @@ std::vector<Box> BoxesOfMap(std::span<const float> map, const MapGrid& grid,
   const std::vector<Region> regions = Measure(found, map, along_columns.map);
   std::vector<Box> boxes;
   for (const Region& region : regions) {
-    const double score = region.sum / static_cast<double>(region.pixels);
-    if (static_cast<double>(region.pixels) < spec.minimum_area || score < threshold) continue;
+    const auto score = static_cast<float>(region.sum / static_cast<double>(region.pixels));
+    if (static_cast<double>(region.pixels) < spec.minimum_area || !Reaches(score, threshold))
+      continue;
     const double width = region.right - region.left + 1;
     const double height = region.bottom - region.top + 1;
     const double grow = width * height * spec.unclip / (2 * (width + height));
     boxes.push_back({along_columns.InTensor(region.left - grow),
                      along_rows.InTensor(region.top - grow),
                      along_columns.InTensor(region.right + 1 + grow),
-                     along_rows.InTensor(region.bottom + 1 + grow), static_cast<float>(score), 0});
+                     along_rows.InTensor(region.bottom + 1 + grow), score, 0});
   }
   return ToSource(boxes, geometry, spec.max_boxes);
 }

@@ -136,9 +136,6 @@ void Turn(Candidate& candidate, const RawDetections& raw, const TableSpec& table
   candidate.area = static_cast<float>((box.x1 - box.x0) * (box.y1 - box.y0));
 }
 
-/// float32 on both sides: a score of 0.7 arrives as 0.69999999.
-bool Reaches(float score, double threshold) { return !(score < static_cast<float>(threshold)); }
-
 }  // namespace
 
 int LabelOfClass(float number, bool counts, int first_class, const OutputSpec& spec) {
@@ -255,6 +252,7 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
   const size_t columns = count == 0 ? 1 : raw.scores.size() / count;
   FinishScores(raw, columns, spec);
   std::vector<Candidate> candidates;
+  size_t doubtful = 0;
   for (size_t i = 0; i < count; ++i) {
     const std::span<const float> scores = std::span(raw.scores).subspan(i * columns, columns);
     const auto [x0, y0, x1, y1] = Edges(raw.boxes.data() + i * 4, own, geometry);
@@ -265,8 +263,12 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
                         "The model gave a box or a score that is no finite number.");
     }
     const bool area = x1 > x0 && y1 > y0;
+    // Edges in the wrong order are those of another format
+    const bool reversed = x1 < x0 || y1 < y0;
     const auto add = [&](int label, float score) {
-      if (!area || !Reaches(score, thresholds[static_cast<size_t>(label)])) return;
+      if (!Reaches(score, thresholds[static_cast<size_t>(label)])) return;
+      if (reversed) ++doubtful;
+      if (!area) return;
       Candidate candidate{{x0, y0, x1, y1, score, label, i}, (x1 - x0) * (y1 - y0)};
       if (!raw.angles.empty()) Turn(candidate, raw, *own.table);
       candidates.push_back(candidate);
@@ -291,7 +293,6 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
   }
   std::ranges::stable_sort(candidates, std::greater{},
                            [](const Candidate& c) { return c.box.score; });
-  size_t doubtful = 0;
   std::vector<Box> boxes = Choose(candidates, own, geometry, doubtful);
   if (implausible != nullptr) *implausible = doubtful;
   return boxes;

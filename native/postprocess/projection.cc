@@ -53,6 +53,14 @@ double RoundingBound(const PlaneSampler& sampler, float magnitude) {
   return std::ldexp(static_cast<double>(magnitude) * (most + widest + 2), -23) + 1e-30;
 }
 
+/// The least float that is at or above `value`: floats compare with it as they do with `value`. NaN
+/// for NaN.
+float CeilToFloat(double value) {
+  const auto nearest = static_cast<float>(value);
+  const bool below = static_cast<double>(nearest) < value;
+  return below ? std::nextafterf(nearest, std::numeric_limits<float>::infinity()) : nearest;
+}
+
 RADSERVE_HOT_LOOP void LabelByThreshold(const float* __restrict values, size_t count, float low,
                                         float high, uint16_t* __restrict labels) {
   for (size_t i = 0; i < count; ++i) {
@@ -184,7 +192,9 @@ RADSERVE_HOT_LOOP float Magnitude(const float* values, size_t count) {
 /// Which samples are 1, of those that are no nearer to the threshold than rounding can take what is
 /// interpolated from them; empty where that cannot be told.
 std::vector<uint16_t> KnownByThreshold(const PlaneSampler& sampler, const Maps& maps,
-                                       size_t channel, Activation last, double threshold) {
+                                       size_t channel, Activation last, double given) {
+  // The threshold that ToMask compares with
+  double threshold = static_cast<float>(given);
   double bound = RoundingBound(sampler, kMostProbable);
   if (last == Activation::kSigmoid) {
     const float magnitude = Magnitude(maps.Channel(channel), maps.pixels());

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "prepare/channels.h"
+#include "prepare/cut_values.h"
 #include "prepare/intensity.h"
 #include "resample/resample.h"
 
@@ -26,6 +27,7 @@ class TensorWriter {
         normaliser_(
             MakeNormaliser(spec.normalisation, source.channels(),
                            [&](double low, double high) { return source.Measure(low, high); })),
+        cut_(spec),
         row_(static_cast<size_t>(geometry.columns.tensor)) {
     const int64_t rows = geometry.rows.tensor;
     const int64_t columns = geometry.columns.tensor;
@@ -48,6 +50,12 @@ class TensorWriter {
         std::min(limits_.high, static_cast<float>(range.high)) - static_cast<float>(border);
   }
 
+  /// A row of the values that are resampled.
+  void See(const IntensityRow& row) {
+    for (size_t c = 0; c < channels_; ++c)
+      cut_.Resamples(normaliser_, c, {row.channels[c], row.count});
+  }
+
   /// `values` are `width` values for each channel; nullptr writes background.
   void Write(int row, const float* const* values) {
     const size_t columns = row_.size();
@@ -68,18 +76,21 @@ class TensorWriter {
         normaliser_.Row(c, values[c], static_cast<size_t>(geometry_.columns.count), limits_,
                         out + geometry_.columns.first);
       }
+      cut_.Stores({out, columns});
       if (!direct) StoreRow(spec_.dtype, out, columns, place, stride);
     }
   }
 
   Tensor Take() { return std::move(tensor_); }
   const std::optional<Statistics>& found() const { return normaliser_.found; }
+  bool cut() const { return cut_.found(); }
 
  private:
   const InputSpec& spec_;
   const Geometry& geometry_;
   size_t channels_;
   Normaliser normaliser_;
+  CutValues cut_;
   std::vector<float> row_;
   std::vector<float> background_;
   Limits limits_;
@@ -151,16 +162,17 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
       [&](int row, float* const* channels) {
         const IntensityRow to{{channels, channels + source.channels()}, width, 1};
         read(row, to);
-        if (border == 0) return;
         for (float* const values : to.channels) {
-          for (size_t x = 0; x < width; ++x) values[x] -= border;
+          for (size_t x = 0; border != 0 && x < width; ++x) values[x] -= border;
         }
+        writer.See(to);
       },
       [&](int row, const float* const* values) { writer.Write(g.rows.first + row, values); });
   for (int y = g.rows.first + g.rows.count; y < g.rows.tensor; ++y) writer.Write(y, nullptr);
   prepared.tensor = writer.Take();
   ChangeTensor(spec, prepared.tensor);
   prepared.found = writer.found();
+  prepared.cut = writer.cut();
   prepared.observed = source.observed();
   prepared.padding = source.PaddingMask();
   return prepared;

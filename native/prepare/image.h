@@ -22,6 +22,8 @@ struct PreparedImage {
   std::optional<Statistics> found;
   /// Least and greatest modality value, if a window that the file lacks was taken from them.
   std::optional<Range> observed;
+  /// The tensor's type cut off values (CutValues).
+  bool cut = false;
   /// One byte a source pixel, 1 if it is Pixel Padding; empty if nothing is.
   std::vector<uint8_t> padding;
 };

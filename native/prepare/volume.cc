@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "prepare/channels.h"
+#include "prepare/cut_values.h"
 #include "prepare/ends.h"
 #include "prepare/intensity.h"
 #include "prepare/pixels.h"
@@ -209,7 +210,7 @@ class VolumeWriter {
  public:
   VolumeWriter(const InputSpec& spec, const VolumePlacement& placement, Normaliser normaliser,
                float background, const TensorMaker& make)
-      : spec_(spec), placement_(placement), normaliser_(std::move(normaliser)) {
+      : spec_(spec), placement_(placement), normaliser_(std::move(normaliser)), cut_(spec) {
     const int64_t d = placement.axes[0].tensor;
     const int64_t h = placement.axes[1].tensor;
     const int64_t w = placement.axes[2].tensor;
@@ -227,6 +228,12 @@ class VolumeWriter {
   /// One range for each plane that is written, or one for all, which its values do not leave.
   void KeepWithin(std::vector<Range> ranges) { ranges_ = std::move(ranges); }
 
+  /// A row of the values that are resampled, of all channels. Several threads may call it.
+  void See(const float* const* channels, size_t width) {
+    for (size_t c = 0; c < static_cast<size_t>(spec_.Channels()); ++c)
+      cut_.Resamples(normaliser_, c, {channels[c], width});
+  }
+
   /// Rows [begin, end) of plane number `slice`, one for each channel, of those that the slice axis
   /// gives; in the source's order. Rows may be written from several threads.
   void WriteRows(int slice, int begin, int end, const float* const* channels) {
@@ -241,12 +248,14 @@ class VolumeWriter {
         if (columns.flipped) std::ranges::reverse(row);
         const int64_t first = c * channel_stride_ + Index(0, slice) * strides_[0] +
                               Index(1, y) * strides_[1] + columns.first * strides_[2];
+        cut_.Stores(row);
         StoreRow(spec_.dtype, row.data(), width, Address(first), static_cast<size_t>(strides_[2]));
       }
     }
   }
 
   Tensor Take() { return std::move(tensor_); }
+  bool cut() const { return cut_.found(); }
 
  private:
   const VolumeAxis& Along(int source_axis) const {
@@ -290,6 +299,7 @@ class VolumeWriter {
   const InputSpec& spec_;
   const VolumePlacement& placement_;
   Normaliser normaliser_;
+  CutValues cut_;
   /// In elements, by source axis.
   std::array<int64_t, 3> strides_{};
   int64_t channel_stride_ = 0;
@@ -494,7 +504,8 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
           CheckStop(stop);
           const auto source = std::make_shared<ChannelSource>(
               slices.subspan(static_cast<size_t>(slice), 1), 0, read);
-          return [source, slice, width, &inside, &changed, mean](int row, float* const* channels) {
+          return [source, slice, width, &inside, &changed, &writer, mean](int row,
+                                                                          float* const* channels) {
             source->Row(row, channels);
             if (!changed.empty()) changed.Change({{channels[0]}, width, 1});
             // The mean is 0 after normalisation.
@@ -502,6 +513,7 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
             for (size_t x = 0; x < counted.size(); ++x) {
               if (counted[x] == 0) channels[0][x] = mean;
             }
+            writer.See(channels, width);
           };
         },
         [&](int slice, const float* const* planes) {
@@ -509,6 +521,7 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
         });
   });
   prepared.tensor = writer.Take();
+  prepared.cut = writer.cut();
   ChangeTensor(spec, prepared.tensor);
   if (resampling != nullptr && resampling->crop_foreground)
     CropToForeground(prepared.placement, prepared.tensor, make);

@@ -49,6 +49,8 @@ struct PreparedVolume {
   std::optional<Statistics> found;
   /// Slices, rows, columns of the source.
   std::array<int, 3> sides{};
+  /// The tensor's type cut off values (CutValues).
+  bool cut = false;
   /// One byte a source voxel, 1 if it is Pixel Padding; empty if nothing is.
   std::vector<uint8_t> padding;
 };

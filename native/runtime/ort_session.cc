@@ -344,7 +344,7 @@ Ort::SessionOptions CpuOptions(const SessionSettings& settings, const GraphFacts
   // longer.
   options.DisableMemPattern();
   if (!facts.float16) {
-    AddInstanceNorm(options);
+    if (!facts.runtimes_norm) AddInstanceNorm(options);
   } else {
     // Of a MatMul and an Add this makes a Gemm, for which the CPU has no fast code of float16: a
     // small transformer took minutes an image in place of a tenth of a second.
@@ -386,6 +386,23 @@ bool OpenShared(SessionState& state, GraphSource& source, const std::string& pat
     // Whatever it is, the model may do without it, or says the same when it is opened by itself.
     return false;
   }
+}
+
+/// The sessions of the CPU. Throws as OpenOnGpu does.
+void OpenOnCpu(SessionState& state, GraphSource& source, const std::string& path,
+               const SessionSettings& settings, const std::string& code, bool known) {
+  const bool wide = settings.threads > 1;
+  if (wide && OpenShared(state, source, path, settings, code, known)) return;
+  Ort::SessionOptions options =
+      CpuOptions(settings, state.facts, wide ? Width::kWide : Width::kNarrow);
+  std::optional<Ort::Session>& first = wide ? state.wide : state.narrow;
+  first = source.Open(options);
+  if (!known) state.facts.graph = Describe(*first, code, TypesOf(settings));
+  if (wide) {
+    Ort::SessionOptions narrow = CpuOptions(settings, state.facts, Width::kNarrow);
+    state.narrow = source.Open(narrow);
+  }
+  state.files = source.Kept();
 }
 
 /// Whether what is captured of a run is the run: every node is on CUDA, and each output is what a
@@ -460,7 +477,6 @@ std::shared_ptr<LoadedGraph> LoadOrtGraph(const GraphOrder& order) {
   } else {
     state->facts = *known;
   }
-  const bool wide = settings.threads > 1;
   if (cuda) {
     state->device = settings.device;
     state->device_memory = settings.device_memory;
@@ -475,17 +491,15 @@ std::shared_ptr<LoadedGraph> LoadOrtGraph(const GraphOrder& order) {
       state->files = source.Kept();
       return state;
     }
-    if (wide && OpenShared(*state, source, path, settings, code, known != nullptr)) return state;
-    Ort::SessionOptions options =
-        CpuOptions(settings, state->facts, wide ? Width::kWide : Width::kNarrow);
-    std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
-    first = source.Open(options);
-    if (known == nullptr) state->facts.graph = Describe(*first, code, TypesOf(settings));
-    if (wide) {
-      Ort::SessionOptions narrow = CpuOptions(settings, state->facts, Width::kNarrow);
-      state->narrow = source.Open(narrow);
+    try {
+      OpenOnCpu(*state, source, path, settings, code, known != nullptr);
+    } catch (const Ort::Exception& e) {
+      // Graphs of mixed precision can normalise in float16 with weights of float32.
+      const bool added = !state->facts.float16 && !state->facts.runtimes_norm;
+      if (!added || ClassifyFailure(e.what()) != RuntimeFailure::kRun) throw;
+      state->facts.runtimes_norm = true;
+      OpenOnCpu(*state, source, path, settings, code, known != nullptr);
     }
-    state->files = source.Kept();
   } catch (const Ort::Exception& e) {
     ThrowLoadFailure(e, code, state->Gpu());
   }

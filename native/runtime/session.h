@@ -169,6 +169,9 @@ struct GraphFacts {
   size_t weights = 0;
   /// Whether there are weights of float16.
   bool float16 = false;
+  /// Whether the runtime's own InstanceNormalization computes it, because nodes are of other types
+  /// than float32 (AddInstanceNorm).
+  bool runtimes_norm = false;
   /// On CUDA, whether runs of buckets that have a session of their own are captured as graphs.
   bool graphs = false;
   /// On CUDA, whether images are computed with the channels last: a float16 graph of two dimensions

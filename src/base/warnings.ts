@@ -169,7 +169,9 @@ export const MODEL_WARNINGS = {
   part_covered:
     "a map [covers a part](manifest.md#maps-of-a-part-of-the-input-and-of-logits) of the input; nothing is found outside",
   boxes_implausible:
-    "boxes lie outside of the input, or are smaller than one of its pixels: see [the unit of boxes](manifest.md#detections)",
+    "boxes lie outside of the input, are smaller than one of its pixels, or have their edges in the wrong order: see [the unit of boxes](manifest.md#detections)",
+  points_implausible:
+    "all points lie within one pixel of the input: see [the unit of points](manifest.md#keypoints)",
   point_outside: "a point lies outside the part of the image that the model sees",
   ...alike("this kind of image does not have that measurement", [
     "area_not_measured",
@@ -203,6 +205,8 @@ export const MODEL_WARNINGS = {
     "an attribute that is an input was absent, and the manifest's default was used",
   unlikely_hounsfield:
     "no value is below 0 HU although some are above 900 HU: RescaleIntercept was probably lost",
+  values_cut:
+    "values of the image lie beyond what the [type](manifest.md#values) of the model's tensor holds, and were cut off there: the model saw another picture",
   windows_differ:
     "the model takes slices together, each by its own window (`voi`), and the windows differ",
   real_world_value_ignored:

@@ -35,6 +35,7 @@ interface NativeFacts {
   placement?: [number, number, number, number, number, number, number, number, number, number];
   found?: [number, number, number, number, number, number];
   observed?: [number, number];
+  cut?: true;
 }
 
 interface NativeInference extends NativeFacts {
@@ -90,7 +91,7 @@ export interface EngineAddon extends GraphAddon {
   runBytes(id: number, pixels: number): number;
 }
 
-function factsOf({ placement, found, observed }: NativeFacts): Omit<Preparation, "others"> {
+function factsOf({ placement, found, observed, cut }: NativeFacts): Omit<Preparation, "others"> {
   const preparation: Preparation = {};
   if (placement !== undefined) {
     const [
@@ -123,6 +124,7 @@ function factsOf({ placement, found, observed }: NativeFacts): Omit<Preparation,
     preparation.found = { min, max, mean, std, low, high };
   }
   if (observed !== undefined) preparation.observed = { low: observed[0], high: observed[1] };
+  if (cut !== undefined) preparation.cut = cut;
   return preparation;
 }
 

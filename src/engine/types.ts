@@ -168,8 +168,8 @@ export type EngineOutput =
         corners?: { x: number; y: number }[];
       })[];
       /**
-       * How many boxes at or above their threshold lie outside of what the model was given, or are
-       * smaller than a pixel of it; absent for none.
+       * How many boxes at or above their threshold lie outside of what the model was given, are
+       * smaller than a pixel of it, or end before they begin; absent for none.
        */
       implausible?: number;
     }
@@ -181,6 +181,8 @@ export type EngineOutput =
        * for no score.
        */
       points: { x: number; y: number; score: number; label: number }[];
+      /** How many points of a table there are, where all lie within one pixel; absent elsewhere. */
+      implausible?: number;
     }
   | { kind: "heatmap"; tensor: string; rows: number; columns: number; values: Float32Array };
 
@@ -252,6 +254,8 @@ export interface Preparation {
   found?: { min: number; max: number; mean: number; std: number; low: number; high: number };
   /** Least and greatest value, where a window that the file lacks was taken from them. */
   observed?: { low: number; high: number };
+  /** Set where values of the image lie beyond what the tensor's type holds, and were cut off. */
+  cut?: true;
   /** The same of the second image input, or part of one, and of those after it. */
   others?: Omit<Preparation, "others">[];
   /** Of a model of parts: of each part that ran, in their order, and nothing else. */

@@ -16,7 +16,7 @@ import {
 } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
 import type { Reason } from "../models/attribute-values.js";
-import { interpretationFor } from "../models/input-values.js";
+import { cutCaveats, interpretationFor } from "../models/input-values.js";
 import { isRegridded, type Filled } from "../models/roles.js";
 import {
   inSourceSlices,
@@ -277,6 +277,7 @@ export async function inferSample(
       manifest.roles &&
       given.map(({ geometry, regrid, planes: own }) => ({ geometry, regrid, planes: own.length })),
   });
+  warnings.push(...cutCaveats(manifest, result.preparation));
   return { ...view.back(result), extent, warnings };
 }
 

@@ -167,6 +167,9 @@ const role = z.strictObject({
 
 /** Element types of inputs that hold numbers of attributes. */
 export const NUMBER_TYPES = ["float32", "float16", "int32", "int64"] as const;
+type NumberType = (typeof NUMBER_TYPES)[number];
+
+export const isWholeType = (dtype: NumberType): boolean => dtype === "int32" || dtype === "int64";
 
 const attributeIfAbsent = z
   .discriminatedUnion("kind", [

@@ -10,6 +10,7 @@ import {
   isImageInput,
   inputOf,
   isVolume,
+  isWholeType,
   manifestFields,
   MOST_CHANNELS,
   numbersOf,
@@ -511,7 +512,7 @@ function checkCanary({ canary, inputs }: Manifest, issue: Report): void {
     );
 }
 
-function checkAttributes({ layout, values }: AttributeInput, issue: Report): void {
+function checkAttributes({ layout, dtype, values }: AttributeInput, issue: Report): void {
   const count = values.reduce((sum, value) => sum + numbersOf(value), 0);
   if (layout === "N" && count !== 1) issue(["layout"], `N holds a single number, found ${count}`);
   values.forEach((value, i) => {
@@ -520,6 +521,12 @@ function checkAttributes({ layout, values }: AttributeInput, issue: Report): voi
       issue(
         ["values", i, "if_absent", "numbers"],
         `Expected ${numbersOf(value)}, as many as the encoding gives, found ${if_absent.numbers.length}`,
+      );
+    const numbers = if_absent.kind === "default" && isWholeType(dtype) ? if_absent.numbers : [];
+    if (!numbers.every((number) => Number.isSafeInteger(number)))
+      issue(
+        ["values", i, "if_absent", "numbers"],
+        `Expected whole numbers, as ${dtype} holds them`,
       );
     if ("values" in value && new Set(value.values).size !== value.values.length)
       issue(["values", i, "values"], "Expected each value once");

@@ -51,6 +51,17 @@ export function checkRange(
     );
 }
 
+/**
+ * A note on an input whose type holds fewer numbers than its values can be, where the file alone
+ * says which they are; undefined where there is none.
+ */
+export function openRange({ dtype, values, clip, normalisation }: ImageInput): string | undefined {
+  const limits = WHOLE_NUMBERS[dtype];
+  const range = clipped(rangeOfValues(values.kind), clip);
+  if (limits === undefined || normalised(normalisation, range).length > 0) return undefined;
+  return `${dtype} holds whole numbers from ${limits[0]} to ${limits[1]}, and values of kind "${values.kind}" are what the file has. What lies beyond is cut off, with the warning values_cut: a clip or a normalisation says what is meant`;
+}
+
 function mistakeIn([low, high]: Range, limits: Range): string | undefined {
   const shown = `${rounded(low)} to ${rounded(high)} here`;
   if (high - low <= NARROWEST) return `${shown}: hardly anything would be left of the image`;

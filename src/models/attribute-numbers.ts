@@ -5,6 +5,7 @@ import { errors } from "../base/errors.js";
 import type { Attributes, Image, TransformStep, Warning } from "../images/image.js";
 import {
   attributeInputs,
+  isWholeType,
   type AttributeInput,
   type AttributeValue,
   type Manifest,
@@ -27,29 +28,29 @@ type Encoded =
 export function attributeNumbers(manifest: Pick<Manifest, "inputs">, image: Image): number[][] {
   const [reason] = attributeReasons(manifest, image);
   if (reason !== undefined) throw errors.no_model_accepts(reason.message);
-  return attributeInputs(manifest).map(({ values }) =>
+  return attributeInputs(manifest).map(({ values, dtype }) =>
     values.flatMap((value) => {
-      const encoded = encode(value, image);
+      const encoded = encode(value, dtype, image);
       return "numbers" in encoded ? encoded.numbers : [];
     }),
   );
 }
 
 export function attributeReasons(manifest: Pick<Manifest, "inputs">, image: Image): Reason[] {
-  return valuesOf(manifest).flatMap((value) => {
-    const encoded = encode(value, image);
+  return valuesOf(manifest).flatMap(({ value, dtype }) => {
+    const encoded = encode(value, dtype, image);
     if ("numbers" in encoded) return [];
-    const message = `Expected ${wanted(value)}, which the model is given as a number; found ${encoded.found}.`;
+    const message = `Expected ${wanted(value, dtype)}, which the model is given as a number; found ${encoded.found}.`;
     return [{ code: `attribute_${snakeCase(value.tag)}`, message }];
   });
 }
 
 /** Warnings about numbers that stand for absent attributes. */
 export function attributeCaveats(manifest: Pick<Manifest, "inputs">, image: Image): Warning[] {
-  return valuesOf(manifest).flatMap((value) => {
-    const encoded = encode(value, image);
+  return valuesOf(manifest).flatMap(({ value, dtype }) => {
+    const encoded = encode(value, dtype, image);
     if (encoded.from !== "default") return [];
-    const message = `${value.tag} is not stated, or not as ${wanted(value)}; the model was given ${encoded.numbers.join(", ")} instead.`;
+    const message = `${value.tag} is not stated, or not as ${wanted(value, dtype)}; the model was given ${encoded.numbers.join(", ")} instead.`;
     return [{ code: "attribute_default", message }];
   });
 }
@@ -60,7 +61,7 @@ export function attributeCaveats(manifest: Pick<Manifest, "inputs">, image: Imag
  */
 export function attributeSteps(input: AttributeInput, image: Image): TransformStep[] {
   const steps = input.values.map((value): TransformStep => {
-    const encoded = encode(value, image);
+    const encoded = encode(value, input.dtype, image);
     const told =
       encoded.from === "default" || (encoded.from === "file" && TECHNICAL.has(value.tag));
     return {
@@ -75,8 +76,14 @@ export function attributeSteps(input: AttributeInput, image: Image): TransformSt
   return [...steps, { step: "tensor", name: tensor, dtype, layout }];
 }
 
-const valuesOf = (manifest: Pick<Manifest, "inputs">): AttributeValue[] =>
-  attributeInputs(manifest).flatMap(({ values }) => values);
+type NumberType = AttributeInput["dtype"];
+
+const valuesOf = (
+  manifest: Pick<Manifest, "inputs">,
+): { value: AttributeValue; dtype: NumberType }[] =>
+  attributeInputs(manifest).flatMap(({ values, dtype }) =>
+    values.map((value) => ({ value, dtype })),
+  );
 
 /** The sides of a picture that is no DICOM image, and has no attributes. */
 function sideOf(tag: string, image: Image): number | undefined {
@@ -88,15 +95,34 @@ function sideOf(tag: string, image: Image): number | undefined {
   return sides.get(tag);
 }
 
+/** The greatest magnitude of each type; of int64, up to which a number in a file is exact. */
+const MOST: Record<NumberType, number> = {
+  float32: 3.4028234663852886e38,
+  float16: 65_504,
+  int32: 2 ** 31 - 1,
+  int64: Number.MAX_SAFE_INTEGER,
+};
+/** What multiplying leaves of a whole number. */
+const ROUNDING = 1e-6;
+
+/** Whether a tensor of that type can hold a number: a fraction would be rounded off. */
+const canHold = (dtype: NumberType, number: number): boolean =>
+  Math.abs(number) <= MOST[dtype] &&
+  (!isWholeType(dtype) || Math.abs(number - Math.round(number)) <= ROUNDING);
+
 /** Every file and every frame of the image has to say the same. */
-function encode(value: AttributeValue, image: Image): Encoded {
+function encode(value: AttributeValue, dtype: NumberType, image: Image): Encoded {
   const side = sideOf(value.tag, image);
-  if (side !== undefined && value.encoding === "number")
-    return { from: "file", numbers: [side * value.multiply + value.add] };
-  const found = dataSets(image).flatMap((attributes) => {
-    const held = holders(attributes, value.tag);
-    return held.length === 0 ? [undefined] : held.map((holder) => encodedOf(value, holder));
-  });
+  const encodings =
+    side !== undefined && value.encoding === "number"
+      ? [[side * value.multiply + value.add]]
+      : dataSets(image).flatMap((attributes) => {
+          const held = holders(attributes, value.tag);
+          return held.length === 0 ? [undefined] : held.map((holder) => encodedOf(value, holder));
+        });
+  const found = encodings.map((numbers) =>
+    numbers?.every((number) => canHold(dtype, number)) === true ? numbers : undefined,
+  );
   const different = new Set(found.map((numbers) => JSON.stringify(numbers ?? null)));
   const [first] = found;
   if (different.size > 1)
@@ -135,12 +161,15 @@ function only<T>(values: readonly T[] | undefined, index: number | undefined): T
   return values?.length === 1 ? values[0] : undefined;
 }
 
-function wanted(value: AttributeValue): string {
+function wanted(value: AttributeValue, dtype: NumberType): string {
+  const whole = isWholeType(dtype);
   switch (value.encoding) {
     case "age":
-      return `${value.tag} as an age, for example 045Y`;
+      return `${value.tag} as an age${whole ? ` of which a whole number is made` : ""}, for example 045Y`;
     case "number":
-      return `${value.tag} as a number`;
+      return whole
+        ? `${value.tag} as a number of which a whole number is made (${dtype})`
+        : `${value.tag} as a number`;
     default:
       return `${value.tag} to be ${value.values.join(" or ")}`;
   }

@@ -439,6 +439,13 @@ function outputOf(
         `Left open: what comes out; ${FILES.config} has ${count} labels, and the graph's "${scores.name}" has ${given} scores.`,
       ],
     };
+  if (config.problem_type === "regression")
+    return {
+      output: { kind: "regression", tensor: scores.name, values: null },
+      told: [
+        `${FILES.config} calls it a regression: what each of its numbers measures, and in which unit, you decide.`,
+      ],
+    };
   const several = config.problem_type === "multi_label_classification" || count === 1;
   const told = several
     ? "Labels are independent (sigmoid): from which score on each is present, you decide."

@@ -7,6 +7,7 @@ import type {
   RealWorldMapping,
   Warning,
 } from "../images/image.js";
+import type { Preparation } from "../engine/types.js";
 import { someValue, valueReader } from "../images/stored-values.js";
 import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
 import type { Reason } from "./attribute-values.js";
@@ -174,6 +175,16 @@ export function valueCaveats(
   if (!beyond) return [];
   const message = `Some stored values lie outside ${first} to ${last}, for which the mapping to ${values.units} is defined; it was applied to them too.`;
   return [{ code: "real_world_range", message }];
+}
+
+/** The warning that the type of a tensor cut off values of the image. */
+export function cutCaveats(manifest: Manifest, preparation: Preparation): Warning[] {
+  const { others = [], parts = [] } = preparation;
+  if (parts.length > 0) return parts.flatMap((part) => cutCaveats(manifest, part)).slice(0, 1);
+  if (![preparation, ...others].some(({ cut }) => cut)) return [];
+  const types = [...new Set(imageInputs(manifest).map(({ dtype }) => dtype))].join(" and ");
+  const message = `Values of the image lie beyond what a tensor of ${types} holds, and were cut off there. Do values, clip and normalisation in the manifest suit that type?`;
+  return [{ code: "values_cut", message }];
 }
 
 /**

@@ -17,6 +17,7 @@ import {
   type Manifest,
 } from "../manifest/manifest.js";
 import { firstRun, inputSides } from "./canary.js";
+import { compareTensors, DEFAULT_TOLERANCE } from "./compare.js";
 
 /** Side of an image that a model looks at in windows. */
 const SMALL = 16;
@@ -39,9 +40,10 @@ export async function madeUpProblem(
   if (cascadeOf(manifest) !== undefined) return undefined;
   const { planes, spacing } = madeUp(manifest, input);
   const [slice, row, column] = spacing.map((mm) => mm ?? 1);
-  const infer = (limits: { timeoutMs: number; cancelId: number }) =>
+  const infer = (dump: boolean) => (limits: { timeoutMs: number; cancelId: number }) =>
     engine.infer(loaded.id, planes, {
       ...limits,
+      dump,
       thresholds,
       numbers: attributeInputs(manifest).map(({ values }) =>
         values.flatMap((value) => new Array<number>(numbersOf(value)).fill(0)),
@@ -61,8 +63,19 @@ export async function madeUpProblem(
         : {}),
     });
   try {
-    await firstRun(engine, undefined, infer);
-    return undefined;
+    const run = (dump: boolean) => firstRun(engine, undefined, infer(dump));
+    const first = await run(false);
+    const second = await run(false);
+    if (first.rawSha256 === second.rawSha256) return undefined;
+    // A device may round in another way each time
+    const one = (await run(true)).tensors?.outputs ?? [];
+    const other = (await run(true)).tensors?.outputs ?? [];
+    const differing = one.find(
+      (tensor, i) => !compareTensors(tensor, other[i] ?? tensor, DEFAULT_TOLERANCE).equal,
+    );
+    return differing === undefined
+      ? undefined
+      : `"${differing.name}" differs each time that the graph is given the same image. Export it for inference, without dropout and without random numbers`;
   } catch (error) {
     return error instanceof RadserveError && SHOWN.includes(error.code) ? error.message : undefined;
   }

@@ -3,11 +3,11 @@
  * tell: what covers a part of the image, and what is activated already.
  */
 import { ownValue } from "../base/own-value.js";
-import type { Tensor } from "../base/tensor.js";
+import { ELEMENT_TYPES, type Tensor } from "../base/tensor.js";
 import type { Engine } from "../engine/engine.js";
 import { elementCount } from "../engine/npy.js";
 import type { GraphInfo, LoadedModel } from "../engine/types.js";
-import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import { inputOf, isImageInput, type ImageInput, type Manifest } from "../manifest/manifest.js";
 import { kindOf, type ModelOutput } from "../manifest/outputs/outputs.js";
 import { firstRun, inputSides, zeroInput } from "./canary.js";
 import { toNumbers } from "./compare.js";
@@ -29,9 +29,13 @@ const linesAlong = (tensor: Tensor, axis: number): Lines => ({
   step: elementCount(tensor.shape.slice(axis + 1)),
 });
 
-/** The lines of a tensor along the width of the image; of a map, where it has the same axes. */
-const linesOf = (tensor: Tensor, layout: ImageInput["layout"]): Lines | undefined =>
-  tensor.shape.length === layout.length ? linesAlong(tensor, layout.indexOf("W")) : undefined;
+/** An axis along which an image can move. */
+type Side = "D" | "H" | "W";
+const SIDES = { W: "wide", H: "high", D: "deep" } as const;
+
+/** The lines of a tensor along a side of the image; of a map, where it has the same axes. */
+const linesOf = (tensor: Tensor, layout: ImageInput["layout"], side: Side): Lines | undefined =>
+  tensor.shape.length === layout.length ? linesAlong(tensor, layout.indexOf(side)) : undefined;
 
 /** The number of the line on which a value lies. */
 const lineAt = (i: number, { side, step }: Lines): number =>
@@ -49,16 +53,35 @@ function isMoved(from: Lines, to: Lines, by: number): boolean {
   );
 }
 
-/** A made-up image whose neighbouring values all differ, moved so many pixels along its width. */
-function movedNoise(tensor: Tensor, layout: ImageInput["layout"], by: number): Tensor {
-  const lines = linesOf(tensor, layout);
-  if (lines === undefined) return tensor;
-  const values = Float32Array.from(lines.values, (_, i) => {
+/** So many different numbers noise has. */
+const NOISE = 1021;
+
+/** A number of noise, from 0 on, as an element of a type: as a part of 1, or as it is. */
+const WRITERS: Record<ImageInput["dtype"], (view: DataView, at: number, value: number) => void> = {
+  float32: (view, at, value) => view.setFloat32(at, value / NOISE, true),
+  // Of 0 to 1 the bits, as a number, go from 0 to 15,360
+  float16: (view, at, value) => view.setUint16(at, value * 15, true),
+  uint8: (view, at, value) => view.setUint8(at, value % 251),
+  int8: (view, at, value) => view.setInt8(at, value % 127),
+  uint16: (view, at, value) => view.setUint16(at, value, true),
+  int16: (view, at, value) => view.setInt16(at, value, true),
+  int32: (view, at, value) => view.setInt32(at, value, true),
+};
+
+/** A made-up image whose neighbouring values all differ, moved so many pixels along a side. */
+function movedNoise(zeros: Tensor, input: ImageInput, side: Side, by: number): Tensor {
+  const lines = linesOf(zeros, input.layout, side);
+  if (lines === undefined) return zeros;
+  const data = new Uint8Array(zeros.data.length);
+  const view = new DataView(data.buffer);
+  const { bytes } = ELEMENT_TYPES[input.dtype];
+  lines.values.forEach((_, i) => {
     const line = lineAt(i, lines);
     const place = placeOf(i, lines) + lines.side - by;
-    return ((line * 7919 + place * 104_729 + line * place * 31) % 1021) / 1021;
+    const value = (line * 7919 + place * 104_729 + line * place * 31) % NOISE;
+    WRITERS[input.dtype](view, i * bytes, value);
   });
-  return { ...tensor, data: new Uint8Array(values.buffer) };
+  return { ...zeros, data };
 }
 
 /** Whether an output is a map of which the manifest does not say what it covers. */
@@ -67,39 +90,41 @@ const isUnsaid = (output: ModelOutput): output is ModelOutput & { tensor: string
   !("covers" in output && output.covers !== undefined) &&
   !("table" in output && output.table !== undefined);
 
-/** Runs a graph on a made-up image that is moved by so many pixels. */
-type RunMoved = (by: number) => Promise<(tensor: string) => Tensor | undefined>;
+/** Runs a graph on made-up images that are moved by a part of a side. */
+type RunMoved = (side: Side, part: number) => Promise<(tensor: string) => Tensor | undefined>;
 
 /**
- * The disagreements of a manifest with the numbers that its graph gives for a made-up image.
- * Nothing is said of windows and of several images at once.
+ * The disagreements of a manifest with the numbers that its graph gives for made-up images.
+ * Nothing is said of windows.
  */
 export async function rawProblems(
   engine: Engine,
   loaded: LoadedModel,
   manifest: Manifest,
 ): Promise<Problem[]> {
-  const [input, ...others] = imageInputs(manifest);
-  if (input?.dtype !== "float32" || others.length > 0 || manifest.tiling !== undefined) return [];
-  const run: RunMoved = async (by) => {
+  if (manifest.tiling !== undefined) return [];
+  const run: RunMoved = async (side, part) => {
     const feeds = manifest.inputs.map((one) => {
       const zeros = zeroInput(one, manifest);
-      return one.tensor === input.tensor ? movedNoise(zeros, input.layout, by) : zeros;
+      if (!isImageInput(one)) return zeros;
+      return movedNoise(zeros, one, side, Math.round(part * inputSides(one)[side]));
     });
     const given = await firstRun(engine, undefined, (limits) =>
       engine.runTensors(loaded.id, feeds, limits),
     );
     return (tensor) => given.find(({ name }) => name === tensor);
   };
-  const still = await run(0);
+  const still = await run("W", 0);
   // The mean of activated outputs adds up to 1, whatever the graphs give
   const isRaw = manifest.ensemble?.average !== "after_activation";
-  return [
-    ...manifest.outputs.flatMap((output, o) =>
-      isRaw ? activatedTwice(output, o, input.layout, still) : [],
-    ),
-    ...(await movingMaps(manifest, input, run, still)),
-  ];
+  const problems: Problem[] = [];
+  for (const [o, output] of manifest.outputs.entries()) {
+    const input = manifest.inputs[inputOf(manifest, output)];
+    if (input === undefined || !isImageInput(input)) continue;
+    if (isRaw) problems.push(...activatedTwice(output, o, input.layout, still));
+    if (isUnsaid(output)) problems.push(...(await movingMap(output, o, input, run)));
+  }
+  return problems;
 }
 
 /** Numbers that add up to 1 differ from it by no more than this. */
@@ -163,37 +188,35 @@ function activatedTwice(
 }
 
 /**
- * The maps that cover a part of the tensor though the manifest does not say so. A map whose sides
+ * A map that covers a part of the tensor though the manifest does not say so. A map whose sides
  * are whole parts of the tensor's is stretched over it; convolutions without padding can have such
  * sides too. Then a map moves as many values as the image moves pixels, and not a part of them.
  * Nothing is known of graphs whose every value depends on the whole image.
  */
-async function movingMaps(
-  manifest: Manifest,
+async function movingMap(
+  { tensor }: { tensor: string },
+  o: number,
   input: ImageInput,
   run: RunMoved,
-  still: (tensor: string) => Tensor | undefined,
 ): Promise<Problem[]> {
-  const { layout } = input;
-  const { W: width } = inputSides(input);
-  const maps = manifest.outputs.flatMap((output, o) => (isUnsaid(output) ? { output, o } : []));
-  const problems: Problem[] = [];
-  for (const { output, o } of maps) {
-    const found = still(output.tensor);
-    const before = found && linesOf(found, layout);
+  const sides = inputSides(input);
+  for (const side of ["W", "H", "D"] as const) {
+    const linesIn = (map: Tensor | undefined) =>
+      map === undefined || !input.layout.includes(side)
+        ? undefined
+        : linesOf(map, input.layout, side);
+    const before = linesIn((await run(side, 0))(tensor));
     if (before === undefined) continue;
-    const ratio = width / before.side;
+    const ratio = sides[side] / before.side;
     // A power of two, because pooling keeps its places over such a distance only
     const steps = 2 ** Math.floor(Math.log2(before.side / 2 / ratio));
     if (!Number.isInteger(ratio) || ratio < 2 || steps < 1) continue;
-    const moved = (await run(steps * ratio))(output.tensor);
-    const after = moved && linesOf(moved, layout);
+    const pixels = steps * ratio;
+    const after = linesIn((await run(side, pixels / sides[side]))(tensor));
     if (after === undefined || after.side !== before.side) continue;
-    if (isMoved(before, after, steps * ratio) && !isMoved(before, after, steps))
-      problems.push({
-        path: pathText(["outputs", o, "covers"]),
-        message: `The map is ${before.side} wide and the tensor ${width}, but moves as many values as an image moves pixels: it covers a part of the tensor (convolutions without padding). Say which: "centre", or "start"`,
-      });
+    if (!isMoved(before, after, pixels) || isMoved(before, after, steps)) continue;
+    const message = `The map is ${before.side} ${SIDES[side]} and the tensor ${sides[side]}, but moves as many values as an image moves pixels: it covers a part of the tensor (convolutions without padding). Say which: "centre", or "start"`;
+    return [{ path: pathText(["outputs", o, "covers"]), message }];
   }
-  return problems;
+  return [];
 }

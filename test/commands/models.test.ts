@@ -533,6 +533,11 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     t.match(several.data.manifest.outputs, [
       { activation: "sigmoid", labels: [{ threshold: null }] },
     ]);
+    const measured = await drafted("measured", {
+      "config.json": { ...transformers, problem_type: "regression" },
+    });
+    t.match(measured.data.manifest.outputs, [{ kind: "regression", values: null }]);
+    t.match(measured.data.source, [/config\.json calls it a regression/]);
     const unfit = await drafted(
       "unfit",
       { "preprocessor_config.json": vit, "config.json": transformers },

@@ -194,7 +194,7 @@ t.test("what no step after the graph could follow is refused by its field", asyn
   t.match(await calibrated({ kind: "isotonic", x: [0, 1], y: [0, 1, 1] }), {
     [field]: /as many y/,
   });
-  t.strictSame(await calibrated({ kind: "temperature", temperature: 2 }, "softmax"), {});
+  t.strictSame(await calibrated({ kind: "temperature", temperature: 2 }, "sigmoid"), {});
   t.strictSame(await calibrated({ kind: "isotonic", x: [0, 1], y: [0, 1] }), {});
   const boxes = {
     kind: "detection",

@@ -6,7 +6,13 @@
 import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import t, { type Test } from "tap";
-import { int, ints, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import {
+  int,
+  ints,
+  onnxModel,
+  type ElementType,
+  type ModelDescription,
+} from "../../scripts/lib/onnx-model.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsInit } from "../../src/commands/models/init.js";
 import { modelsTry } from "../../src/commands/models/try.js";
@@ -88,22 +94,30 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
     // 64 of 128 pixels: half of the sides, but pixel for pixel; and a mean of each 2 x 2
     const folder = caseOf(t, "valid-convolution", "unet");
     const manifest = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as Manifest;
-    const checked = async (nodes: ModelDescription["nodes"], more: object = {}) => {
+    const checked = async (
+      nodes: ModelDescription["nodes"],
+      more: object = {},
+      { dtype = "float32", rowsOnly = false }: { dtype?: ElementType; rowsOnly?: boolean } = {},
+    ) => {
       const graph = onnxModel({
         name: "half",
-        inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 128, 128] }],
-        outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 64, 64] }],
+        inputs: [{ name: "x", dtype, shape: ["n", 1, 128, 128] }],
+        outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 64, rowsOnly ? 128 : 64] }],
         initializers: [
-          ints64("starts", [32, 32]),
-          ints64("ends", [96, 96]),
-          ints64("axes", [2, 3]),
+          ints64("starts", rowsOnly ? [32] : [32, 32]),
+          ints64("ends", rowsOnly ? [96] : [96, 96]),
+          ints64("axes", rowsOnly ? [2] : [2, 3]),
         ],
         nodes,
       });
       writeFileSync(join(folder, "model.onnx"), graph);
       const changed = structuredClone(manifest);
       changed.files = [{ path: "model.onnx", sha256: sha256(graph) }];
-      Object.assign(changed.inputs[0]!, { size: { kind: "fixed", height: 128, width: 128 } });
+      const scale = { kind: "scale", multiply: 255, add: 0 };
+      Object.assign(changed.inputs[0]!, {
+        size: { kind: "fixed", height: 128, width: 128 },
+        ...(dtype === "float32" ? {} : { dtype, clip: [0, 1], normalisation: scale }),
+      });
       Object.assign(changed.outputs[0]!, more);
       writeFileSync(join(folder, "model.json"), JSON.stringify(changed));
       return modelsCheck(folder, options());
@@ -118,6 +132,17 @@ t.test("outputs as networks mean them", { skip: needs(ADDON, CASES) }, async (t)
       text: /outputs\[0\]\.covers: The map is 64 wide and the tensor 128, but moves as many values/,
     });
     t.match(await checked(middle, { covers: "centre" }), { exitCode: 0 });
+    t.match(await checked(middle, {}, { rowsOnly: true }), {
+      exitCode: 1,
+      text: /outputs\[0\]\.covers: The map is 64 high and the tensor 128/,
+    });
+    const cast = { op: "Cast", inputs: ["part"], outputs: ["y"], attributes: { to: int(1) } };
+    for (const dtype of ["uint8", "float16"] as const)
+      t.match(
+        await checked([{ ...cut, outputs: ["part"] }, cast], {}, { dtype }),
+        { exitCode: 1, text: /outputs\[0\]\.covers: The map is 64 wide and the tensor 128/ },
+        dtype,
+      );
     const sides = { kernel_shape: ints([2, 2]), strides: ints([2, 2]) };
     const coarse = [
       { op: "AveragePool", inputs: ["x"], outputs: ["part"], attributes: sides },

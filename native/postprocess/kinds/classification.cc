@@ -29,6 +29,12 @@ CalibrationSpec ReadCalibration(const Description& o) {
   return c;
 }
 
+struct ClassificationSpec {
+  CalibrationSpec calibration;
+  /// The label with the highest score is present, instead of each that reaches its threshold.
+  bool highest = false;
+};
+
 double Isotonic(const CalibrationSpec& c, double score) {
   if (score <= c.x.front()) return c.y.front();
   if (score >= c.x.back()) return c.y.back();
@@ -51,9 +57,13 @@ float Calibrated(const CalibrationSpec& c, float score) {
 }
 
 std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
-  const auto& calibration = spec.Own<CalibrationSpec>();
+  const auto& [calibration, highest] = spec.Own<ClassificationSpec>();
   if (tensor.Elements() != spec.Columns()) {
     InvalidOutput(tensor, std::to_string(spec.Columns()) + " scores, one for each label,");
+  }
+  if (highest && ClassesOf(tensor.shape) != spec.Columns()) {
+    InvalidOutput(tensor, "one group of " + std::to_string(spec.Columns()) +
+                              " scores, of which the highest decides,");
   }
   std::vector<float> scores = AsFloats(tensor);
   CheckFinite(scores, tensor.name);
@@ -78,7 +88,9 @@ const OutputKind kinds::classification = {
     .values = "scores",
     .read =
         [](const Description& own, OutputSpec& spec) {
-          spec.Set<CalibrationSpec>() = ReadCalibration(own.Child("calibration"));
+          spec.Set<ClassificationSpec>() = {
+              ReadCalibration(own.Child("calibration")),
+              own.Has("decision") && own.Text("decision") == "highest"};
         },
     .decode = [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid&,
                  std::span<const double>,

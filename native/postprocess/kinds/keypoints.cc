@@ -79,6 +79,14 @@ std::vector<Point> OfTable(const OutputSpec& spec, const Tensor& tensor, const T
   return points;
 }
 
+/// Whether all of several points lie within one pixel, where no network puts them.
+bool IsOnePixel(const std::vector<Point>& points) {
+  if (points.size() < 2) return false;
+  const auto [left, right] = std::ranges::minmax(points, {}, &Point::x);
+  const auto [top, bottom] = std::ranges::minmax(points, {}, &Point::y);
+  return right.x - left.x < 1 && bottom.y - top.y < 1;
+}
+
 /// The same of maps: the middle of the pixel with the highest value, the first of equal ones.
 std::vector<Point> OfHeatmaps(const OutputSpec& spec, const Tensor& tensor, bool channels_last,
                               const Geometry& g) {
@@ -119,6 +127,7 @@ void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGri
   const Geometry g = table && table->in_source ? SourceItself(grid.geometry) : grid.geometry;
   out.points =
       table ? OfTable(spec, tensor, *table, g) : OfHeatmaps(spec, tensor, grid.channels_last, g);
+  if (table && IsOnePixel(out.points)) out.implausible = out.points.size();
   for (Point& point : out.points) {
     if (spec.activation == Activation::kSigmoid) Sigmoid(std::span(&point.score, 1));
     // Who tells pixels of the source has seen no more of it

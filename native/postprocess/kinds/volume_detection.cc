@@ -62,7 +62,7 @@ const double kMostGrowth = std::log(1000.0 / 16);
 
 /// Puts a box of a window into the tensor, cut off where window or image end. False if too little
 /// is left. `plausible` is set to whether it lies where a network that saw it puts one: around the
-/// window, and larger than a voxel.
+/// window, larger than a voxel, and with its edges in order.
 bool Place(const Run& run, Cuboid& box, bool& plausible) {
   bool large = true;
   bool tiny = true;
@@ -82,7 +82,7 @@ bool Place(const Run& run, Cuboid& box, bool& plausible) {
     }
     const double middle = (low + high) / 2;
     // Anchors at the edge of a window may move out of it.
-    plausible = plausible && middle >= -side / 2.0 && middle <= side * 1.5;
+    plausible = plausible && middle >= -side / 2.0 && middle <= side * 1.5 && low <= high;
     tiny = tiny && high - low < 1;
     const VolumeAxis& axis = run.placement.axes[a];
     const double first = std::max(0, axis.first - start);
@@ -221,7 +221,7 @@ void AddBest(const Run& run, const std::string& tensor, std::vector<float> score
     for (size_t a = 0; a < 3; ++a) std::tie(box.low[a], box.high[a]) = decode(at / columns, a);
     bool plausible = true;
     if (Place(run, box, plausible)) found.boxes.push_back(box);
-    if (!plausible && !(box.score < run.thresholds[static_cast<size_t>(label)]))
+    if (!plausible && Reaches(box.score, run.thresholds[static_cast<size_t>(label)]))
       ++found.implausible;
   }
 }
@@ -340,7 +340,7 @@ std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
   std::vector<Box> boxes;
   for (const Cuboid& one : found) {
     if (boxes.size() >= own.max_boxes) break;
-    if (one.score < static_cast<float>(thresholds[static_cast<size_t>(one.label)])) continue;
+    if (!Reaches(one.score, thresholds[static_cast<size_t>(one.label)])) continue;
     if (const std::optional<Box> box = InSource(one, own.shift, placement)) boxes.push_back(*box);
   }
   return boxes;

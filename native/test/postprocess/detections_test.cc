@@ -173,6 +173,17 @@ TEST("detections: a score that is the threshold in float32 reaches it") {
 }
 END;
 
+TEST("detections: edges in the wrong order count as implausible where their score is reached") {
+  const OutputSpec spec = RowsSpec(1);
+  const Tensor rows = Rows({{8, 8, 3, 2, 0.9f, 0}, {8, 1, 9, 0, 0.9f, 0}, {8, 8, 3, 2, 0.1f, 0}});
+  const std::vector<double> thresholds = {0.5};
+  size_t implausible = 0;
+  EQUAL(DecodeDetections(ReadTable(rows, spec), spec, Square(), thresholds, &implausible).size(),
+        0u);
+  EQUAL(implausible, 2u);
+}
+END;
+
 TEST("detections: no box at all, and rows that a network fills up") {
   OutputSpec spec = RowsSpec(2);
   spec.Set<DetectionSpec>().nms = SuppressionSpec{0.5};

@@ -157,7 +157,7 @@ std::vector<uint8_t> StepsOf(const std::vector<float>& all, size_t from) {
 std::vector<uint8_t> OverThresholds(const Scene& s, const std::vector<float>& all) {
   std::vector<uint8_t> over;
   for (size_t i = 0; i < all.size(); ++i)
-    over.push_back(static_cast<double>(all[i]) >= s.thresholds[i / s.pixels()] ? 1 : 0);
+    over.push_back(all[i] >= static_cast<float>(s.thresholds[i / s.pixels()]) ? 1 : 0);
   return over;
 }
 

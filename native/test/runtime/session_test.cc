@@ -198,14 +198,20 @@ TEST(
     return Bytes(5, Number(1, 2) + Number(2, 10) + Bytes(8, name) + Bytes(9, content));
   };
   const std::string node = Bytes(1, "h") + Bytes(1, "w") + Bytes(1, "b") + Bytes(2, "n");
-  const std::string graph =
-      cast("x", "h", 10) + Bytes(1, node + Bytes(4, "InstanceNormalization")) + cast("n", "y", 1) +
-      Bytes(2, "test") + half("w", {0, 0x3C, 0, 0x3C}) + half("b", std::string(4, '\0')) +
-      Bytes(11, Value("x", {1, 2, 4})) + Bytes(12, Value("y", {1, 2, 4}));
-  const auto session =
-      Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
-  CHECK(Difference(x, session->Run(std::span(&x, 1), kOutputs, true, {}).at(0), {1, 1}, {0, 0}) <
-        1e-3);
+  const std::string halves = half("w", {0, 0x3C, 0, 0x3C}) + half("b", std::string(4, '\0'));
+  // As mixed precision exports it: the weights are float32, and are cast beside the node
+  const std::string casts = cast("v", "w", 10) + cast("c", "b", 10);
+  const std::string singles = Numbers("v", {1, 1}) + Numbers("c", {0, 0});
+  for (const auto& [before, weights] : {std::pair(std::string(), halves), {casts, singles}}) {
+    const std::string graph = before + cast("x", "h", 10) +
+                              Bytes(1, node + Bytes(4, "InstanceNormalization")) +
+                              cast("n", "y", 1) + Bytes(2, "test") + weights +
+                              Bytes(11, Value("x", {1, 2, 4})) + Bytes(12, Value("y", {1, 2, 4}));
+    const auto session =
+        Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
+    CHECK(Difference(x, session->Run(std::span(&x, 1), kOutputs, true, {}).at(0), {1, 1}, {0, 0}) <
+          1e-3);
+  }
 }
 END;
 

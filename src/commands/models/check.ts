@@ -5,10 +5,11 @@ import { asRadserveError } from "../../base/errors.js";
 import { counted } from "../../base/table.js";
 import type { Engine } from "../../engine/engine.js";
 import { graphsOf } from "../../manifest/ensemble.js";
-import { firstModelOf } from "../../manifest/manifest.js";
+import { firstModelOf, imageInputs } from "../../manifest/manifest.js";
 import { unitsOf } from "../../manifest/model-parts.js";
 import type { Provider } from "../../manifest/providers.js";
 import { regionProblem } from "../../manifest/region.js";
+import { openRange } from "../../manifest/value-range.js";
 import type { CommandResult } from "../../models/command-result.js";
 import type { Problem } from "../../models/explain.js";
 import { inputFault, type GraphLook } from "../../models/graph.js";
@@ -57,6 +58,10 @@ export async function modelsCheck(
     const canary = unitsOf(manifest).every((unit) => unit.manifest.canary !== undefined);
     if (run.length === 0) notes.push(ranNote(canary));
     problems.push(...run);
+    for (const input of unitsOf(manifest).flatMap((unit) => imageInputs(unit.manifest))) {
+      const note = openRange(input);
+      if (note !== undefined) notes.push(`${input.tensor}: ${note}.`);
+    }
     if (manifest.release === "off") notes.push('release is "off": the server will not load it.');
     if (manifest.stage === "draft") notes.push('stage is "draft": it writes JSON and PNG only.');
   }

@@ -2,8 +2,8 @@
 import { z } from "zod";
 import { text } from "../texts.js";
 import { ignored, labels } from "./fields.js";
-import { scoreFaults } from "./graph-fit.js";
-import { columnsOf, labelNames, type Kind } from "./kind.js";
+import { scoreFaults, unfit, type Fault, type GraphSide } from "./graph-fit.js";
+import { columnsOf, labelNames, SOFTMAX_OF_ONE, type Kind } from "./kind.js";
 
 const calibration = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("none") }),
@@ -73,6 +73,7 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
           issue(["labels", i, "threshold"], "Expected none: the highest score decides");
       });
     }
+    if (activation === "softmax" && columnsOf(output) === 1) issue(["activation"], SOFTMAX_OF_ONE);
     if (over !== undefined && volume) issue(["over_frames"], "A volume has one score already");
     if (over === "noisy_or" && !classification.hasUnitScores(output))
       issue(
@@ -90,5 +91,22 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
     if (x.length !== y.length || !rising)
       issue(["calibration"], "Isotonic calibration needs rising x and as many y");
   },
-  graphFaults: (output, graph) => scoreFaults(output.tensor, columnsOf(output), "labels", graph),
+  graphFaults: (output, graph) => [
+    ...scoreFaults(output.tensor, columnsOf(output), "labels", graph),
+    ...groupFaults(output, graph),
+  ],
 };
+
+/** The highest of all scores decides nothing where they are of several groups. */
+function groupFaults(
+  { tensor, decision, labels: list }: Classification,
+  graph: GraphSide,
+): Fault[] {
+  const info = graph.tensors.find(({ name }) => name === tensor);
+  const classes = info?.shape.findLast((side) => side !== 1) ?? -1;
+  if (info === undefined || decision !== "highest" || classes < 0 || classes === list.length)
+    return [];
+  return [
+    unfit("decision", `one group of ${list.length} scores, of which the highest decides`, info),
+  ];
+}

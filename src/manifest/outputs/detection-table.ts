@@ -14,7 +14,7 @@ import {
   type AnyOutput,
   type GraphSide,
 } from "./graph-fit.js";
-import { columnsOf, type Kind } from "./kind.js";
+import { columnsOf, SOFTMAX_OF_ONE, type Kind } from "./kind.js";
 
 const ANGLES = [
   "radians_clockwise",
@@ -273,6 +273,11 @@ function columnMistakes(output: DetectionTable): { path: string[]; message: stri
     scores.activation !== "softmax" || has("class_scores"),
     ["scores", "activation"],
     "Softmax goes over one score a label; here there is one score a box",
+  );
+  expect(
+    scores.activation !== "softmax" || !has("class_scores") || columnsOf(output) > 1,
+    ["scores", "activation"],
+    SOFTMAX_OF_ONE,
   );
   return mistakes;
 }

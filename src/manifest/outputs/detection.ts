@@ -12,7 +12,14 @@ import {
   type Label,
 } from "./fields.js";
 import { isFault, outputTensor, tensorText, type Fault, type GraphSide } from "./graph-fit.js";
-import { columnsOf, labelNames, type DecodingStep, type Kind, type Report } from "./kind.js";
+import {
+  columnsOf,
+  labelNames,
+  SOFTMAX_OF_ONE,
+  type DecodingStep,
+  type Kind,
+  type Report,
+} from "./kind.js";
 
 export const classes = z
   .strictObject({ tensor: text, first: z.int().min(0).describe("Number of the first label") })
@@ -93,6 +100,8 @@ export function checkActivation(list: List, issue: Report): void {
       ["scores", "activation"],
       "Softmax goes over one score a label; with a classes tensor there is one score a box",
     );
+  else if (scores.activation === "softmax" && columnsOf(list) === 1)
+    issue(["scores", "activation"], SOFTMAX_OF_ONE);
 }
 
 /** The steps from numbers of boxes to those that are found. */

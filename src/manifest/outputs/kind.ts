@@ -94,6 +94,10 @@ export const columnsOf = (output: {
   ignored?: readonly number[] | undefined;
 }): number => output.labels.length + (output.ignored?.length ?? 0);
 
+/** Why there is no softmax where an output has one column. */
+export const SOFTMAX_OF_ONE =
+  'The softmax of a single score is always 1. Expected "sigmoid" for a logit, "none" for a probability, or the column of the other class in ignored';
+
 /** The names of labels, where a manifest has them in a list or by itself. */
 export const labelNames = (list: readonly Label[], single = false): UniqueName[] =>
   list.map(({ label: name }, i) => ({

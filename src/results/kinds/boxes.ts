@@ -26,7 +26,7 @@ type BoxesOutput = Extract<ModelOutput, { max_boxes: number }>;
 export const boxes: ResultKind<BoxesOutput, OutputOfKind<"boxes">> = {
   gives: "boxes",
   summary: ({ boxes: found, implausible = 0 }) =>
-    `${found.length} boxes${implausible === 0 ? "" : `; ${implausible} that reach their thresholds lie outside of the tensor, or are smaller than its pixels: see normalised and pixels_of`}`,
+    `${found.length} boxes${implausible === 0 ? "" : `; ${implausible} that reach their thresholds lie outside of the tensor, are smaller than its pixels, or have their edges in the wrong order: see ${UNIT}`}`,
   judgedBy: "score",
   drawnOver: true,
   interpret: (output, thresholds, { boxes: given, implausible = 0 }, part) => {
@@ -101,10 +101,10 @@ export const boxes: ResultKind<BoxesOutput, OutputOfKind<"boxes">> = {
   nothing: (output) => ({ kind: "boxes", tensor: tensorOf(output), boxes: [] }),
 };
 
+const UNIT = "their format or columns, normalised and pixels_of";
 const IMPLAUSIBLE: Warning = {
   code: "boxes_implausible",
-  message:
-    "Boxes whose scores reach their thresholds lie outside of what the model was given, or are smaller than a pixel of it. Is the unit of boxes in the manifest right (normalised, pixels_of)?",
+  message: `Boxes whose scores reach their thresholds lie outside of what the model was given, are smaller than a pixel of it, or end before they begin, and are then left out. Are the format and the unit of boxes in the manifest right (${UNIT})?`,
 };
 
 /** @throws RadserveError output_invalid */

@@ -7,12 +7,18 @@ import { framesWith, scoreRow } from "./legend-row.js";
 import type { OutputOfKind, ResultKind } from "./kind.js";
 import { measurePoints } from "./point-measures.js";
 
+const IMPLAUSIBLE: Warning = {
+  code: "points_implausible",
+  message:
+    "All points lie within one pixel of what the model was given. Is the unit of points in the manifest right (table.normalised, table.pixels_of)?",
+};
+
 export const keypoints: ResultKind<Keypoints, OutputOfKind<"points">> = {
   gives: "points",
   summary: ({ points }) => `${points.length} points`,
   judgedBy: "score",
   drawnOver: true,
-  interpret: (output, thresholds, { points }, part) => {
+  interpret: (output, thresholds, { points, implausible = 0 }, part) => {
     const warnings: Warning[] = [];
     const findings = output.labels.map((label, i): Finding => {
       const threshold = hasScores(output) ? thresholdOf(label, thresholds[i]) : undefined;
@@ -31,6 +37,7 @@ export const keypoints: ResultKind<Keypoints, OutputOfKind<"points">> = {
       if (reached) warnings.push(outside(label.label));
       return { ...scored, present: false };
     });
+    if (implausible > 0 && findings.some(({ present }) => present)) warnings.push(IMPLAUSIBLE);
     const there = new Map(
       findings.flatMap(({ label, present, point }) =>
         present && point ? [[label, point] as const] : [],
