@@ -115,24 +115,31 @@ export function phasesIn(image: Image, ownGrid: ObjectsRequest["ownGrid"]): Subj
 
 /**
  * A SEG says nowhere where its frames lie if they would overlap for programs that read it by
- * geometry, or if only some frames of the source have a place.
+ * geometry, if only some frames of the source have a place, or if what their places refer to is no
+ * UID.
  */
 function placesLeftOut(
   written: readonly Written[],
   { image, ownGrid }: ObjectsRequest,
   phases: Subject["phases"],
 ): Warning[] {
-  const isOfSource = ownGrid === undefined && !isAdrift(image);
-  const why = typeof phases === "string" ? phases : isOfSource ? partlyPlaced(image) : undefined;
+  const why =
+    typeof phases === "string" ? phases : ownGrid === undefined ? notPlaced(image) : undefined;
   if (why === undefined || !hasSeg(written)) return [];
   const message = `The SEG does not say where its frames lie: ${why}. It refers to the source's frames.`;
   return [{ code: "place_left_out", message }];
 }
 
-function partlyPlaced(image: Image): string | undefined {
+function notPlaced(image: Image): string | undefined {
   const frames = Array.from({ length: image.frameCount }, (_, frame) => frame);
   const without = frames.filter((frame) => image.plane(frame) === undefined).length;
-  if (without === 0 || without === frames.length) return undefined;
+  if (without === frames.length) return undefined;
+  if (isAdrift(image)) {
+    const named = image.attributes?.strings("FrameOfReferenceUID") ?? [];
+    const isNamed = named.some((value) => value !== "");
+    return isNamed ? "the source's FrameOfReferenceUID is not a UID" : undefined;
+  }
+  if (without === 0) return undefined;
   return `${without} of the source's ${frames.length} frames have no position or orientation`;
 }
 
