@@ -15,7 +15,7 @@ import { frameOfReferenceOf, isThicknessAssumed } from "./frame-positions.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
 import { hasOwnPositions, sourceGrid, volumeGrid, type Masks } from "./grid.js";
 import { segmentationForm, type FrameOutputs } from "./segments.js";
-import { opticalPaths } from "./slide.js";
+import { opticalPaths, slideGeometry } from "./slide.js";
 import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
 import type { Making, Material } from "./objects/kind.js";
 import { segBytesOf, tooLong } from "./objects/seg.js";
@@ -133,13 +133,15 @@ function placesLeftOut(
 function notPlaced(image: Image): string | undefined {
   const frames = Array.from({ length: image.frameCount }, (_, frame) => frame);
   const without = frames.filter((frame) => image.plane(frame) === undefined).length;
-  if (without === frames.length) return undefined;
+  const { attributes } = image;
   if (isAdrift(image)) {
-    const named = image.attributes?.strings("FrameOfReferenceUID") ?? [];
-    const isNamed = named.some((value) => value !== "");
-    return isNamed ? "the source's FrameOfReferenceUID is not a UID" : undefined;
+    const isNamed = attributes?.strings("FrameOfReferenceUID")?.some((value) => value !== "");
+    const isTiled = attributes !== undefined && slideGeometry(image, attributes) !== undefined;
+    return isNamed === true && (without < frames.length || isTiled)
+      ? "the source's FrameOfReferenceUID is not a UID"
+      : undefined;
   }
-  if (without === 0) return undefined;
+  if (without === 0 || without === frames.length) return undefined;
   return `${without} of the source's ${frames.length} frames have no position or orientation`;
 }
 
