@@ -189,7 +189,7 @@ export const MODEL_WARNINGS = {
     ["identity_left_out", "value_left_out"],
   ),
   place_left_out:
-    "frames [share a place](#frames-that-share-a-place) and nothing tells them apart, or some frames have no place: the SEG does not say where they lie",
+    "frames [share a place](#frames-that-share-a-place) and nothing tells them apart, some have none, or FrameOfReferenceUID is no UID: the SEG does not say where they lie",
   thickness_assumed:
     "the source does not say how thick its frames are: the SEG makes them as thick as a pixel is wide. Take no volumes from it",
   output_not_written: "a kind of file was requested and cannot be written; the message says why",

@@ -246,13 +246,13 @@ function unitSteps(
 
 /**
  * The earlier report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence).
- * It is the report of an earlier result of the same image, made by another version of the model or
- * of Radserve, with other thresholds, on another provider, or from an uncorrected file. A repeat of
- * the same analysis does not replace itself: it names the same predecessor as before, so that it
- * writes the same bytes.
+ * It is the report of an earlier result of the same image: of another start, by another version of
+ * the model or of Radserve, with other thresholds, on another provider, or from an uncorrected
+ * file. A repeat of the same analysis has its start and does not replace itself: it names the same
+ * predecessor as before, so that it writes the same bytes.
  */
 function predecessorOf(
-  { earlier, image, reception }: Analysis,
+  { earlier, image, reception, watch }: Analysis,
   now: Omit<ReceiptModel, "status">,
 ): ReceiptModel["predecessor"] {
   const before = earlier?.models.find(
@@ -264,6 +264,7 @@ function predecessorOf(
     return canonicalJson([hash, site_thresholds, labels ?? null, region, cascade, provider]);
   };
   const isSame =
+    earlier.timings.started_at === watch.startedAt &&
     origin(before) === origin(now) &&
     earlier.source.file_sha256 === image.source.fileSha256 &&
     canonicalJson(ofReception(earlier.warnings)) === canonicalJson(reception) &&

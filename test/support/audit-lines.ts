@@ -58,6 +58,10 @@ export const SAMPLES: readonly { facts: AuditFacts; profile: string | undefined 
   { facts: { ...single, outcome: "input_not_found" }, profile: undefined },
   { facts: { ...item, ...image, patient, outcome: "completed" }, profile: "PatientCreate" },
   { facts: { ...item, outcome: "truncated_image" }, profile: undefined },
+  {
+    facts: { ...item, outcome: "share_unavailable", reason: "not_mounted" },
+    profile: undefined,
+  },
   { facts: page("POST /bulk_inference", { outcome: "asked" }), profile: null },
   { facts: page("POST /bulk_inference", { job_id: JOB, output: image.output }), profile: "Create" },
   { facts: page("GET /bulk_inference", { query: "state=failed&limit=5" }), profile: "Query" },
@@ -68,7 +72,11 @@ export const SAMPLES: readonly { facts: AuditFacts; profile: string | undefined 
     facts: page("GET /bulk_inference/:id", { job_id: JOB, outcome: "job_not_found" }),
     profile: undefined,
   },
-  { facts: page("GET /models"), profile: "Read" },
+  { facts: page("GET /models", { signed_in: "proxy" }), profile: "Read" },
+  {
+    facts: page("PUT /files", { output: image.output, bytes: 77, sha256: "7".repeat(64) }),
+    profile: "Create",
+  },
   ...[
     "POST /bulk_inference/:id/pause",
     "POST /bulk_inference/:id/resume",
@@ -80,6 +88,7 @@ export const SAMPLES: readonly { facts: AuditFacts; profile: string | undefined 
       kind: "pinned",
       subject: "pacs",
       job_id: JOB,
+      version: "0.2.1",
       models: [model],
       outcome: "done",
       ms: 0,
@@ -146,5 +155,6 @@ export const SAMPLES: readonly { facts: AuditFacts; profile: string | undefined 
   },
   { facts: { kind: "torn", bytes: 3, sha256: "6".repeat(64) }, profile: undefined },
   { facts: { kind: "trouble", since: "2026-01-01T00:00:00.000Z", count: 2 }, profile: undefined },
+  { facts: { kind: "trouble", reason: "head_gone" }, profile: undefined },
   { facts: { kind: "stop" }, profile: undefined },
 ];

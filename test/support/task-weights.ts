@@ -77,7 +77,11 @@ export function writeWeights(
 }
 
 /** A totalsegmentator package with a table of codes, as far as an import reads it. */
-export function writePackage(folder: string, labels: readonly string[]): string {
+export function writePackage(
+  folder: string,
+  labels: readonly string[],
+  more: readonly string[] = [],
+): string {
   const of = (prefix: string) =>
     ["CodingSchemeDesignator", "CodeValue", "CodeMeaning"].map((part) => `${prefix}.${part}`);
   const header = [
@@ -102,7 +106,7 @@ export function writePackage(folder: string, labels: readonly string[]): string 
   );
   writeFileSync(
     join(own, "resources", "totalsegmentator_snomed_mapping.csv"),
-    [header.join(","), ...rows, ""].join("\n"),
+    [header.join(","), ...rows, ...more, ""].join("\n"),
   );
   return own;
 }

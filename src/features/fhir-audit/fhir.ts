@@ -175,39 +175,58 @@ function agents(
 function asking({ subject, jti }: Pick<AuditEntry, "subject" | "jti">, type: object): object[] {
   if (subject === undefined) return [];
   const who = { identifier: { system: "urn:radserve:subject", value: keepable(subject) } };
-  const policy = jti && [`urn:ietf:params:oauth:jti:${encodeURIComponent(keepable(jti))}`];
-  return [{ type, who, requestor: true, policy }];
+  return [{ type, who, requestor: true, policy: policyOf(jti) }];
 }
 
-/**
- * A date without its time tells no more than a string of bits: what the object was is in its
- * details.
- */
+const policyOf = (jti: string | undefined) =>
+  jti && [`urn:ietf:params:oauth:jti:${encodeURIComponent(keepable(jti))}`];
+
+/** What a line says that no element of an event is for, whatever kind of line it is. */
 function details(entry: AuditEntry): object[] {
-  const { endpoint, job_id, item, study, input, output, models = [], ms } = entry;
-  const { checked, differences, requeued, count, bytes, destination } = entry;
-  const pairs: [string, string | undefined][] = [
+  const { endpoint, query, job_id, item, destination, study, input, output, models = [] } = entry;
+  const { checked, differences, requeued, kind, count, since, bytes, sha256, ms } = entry;
+  const { reason, signed_in, command, token, kid, version, after_crash } = entry;
+  const pairs: [string, { toString: () => string } | undefined][] = [
     ["endpoint", endpoint],
+    ["query", query],
     ["job_id", job_id],
-    ["item", item?.toString()],
+    ["item", item],
     ["destination", destination],
     ["study", study],
     ["input", input],
     ["output", output],
-    ...models.map(({ name, version, sha256, status }): [string, string] => [
+    ["command", command],
+    ["jti", token?.jti],
+    ["subject", token?.subject],
+    ["admin", token?.admin],
+    ["kid", kid],
+    ["version", version],
+    ["after_crash", after_crash],
+    ...models.map((one): [string, string] => [
       "model",
-      `${name} ${version} ${sha256} ${status}`,
+      `${one.name} ${one.version} ${one.sha256} ${one.status}`,
     ]),
-    ["checked", checked?.toString()],
-    ["differences", differences?.toString()],
-    ["requeued", requeued?.toString()],
-    ["objects", count?.toString()],
-    ["bytes", bytes?.toString()],
-    ["milliseconds", ms?.toString()],
+    ["checked", checked],
+    ["differences", differences],
+    ["requeued", requeued],
+    [kind === "refused" || kind === "trouble" ? "count" : "objects", count],
+    ["since", since],
+    ["reason", reason],
+    ["signed_in", signed_in],
+    ["bytes", bytes],
+    ["sha256", sha256],
+    ["milliseconds", ms],
   ];
-  return pairs.flatMap(([type, value]) =>
-    value === undefined ? [] : [{ type, valueString: value }],
-  );
+  return pairs.flatMap(([type, value]) => {
+    const valueString = value?.toString() ?? "";
+    return valueString === "" ? [] : [{ type, valueString }];
+  });
+}
+
+/** An entity that is nothing but the details of a line. */
+function told(entry: AuditEntry): object[] {
+  const detail = details(entry);
+  return detail.length === 0 ? [] : [{ name: entry.kind, detail }];
 }
 
 /** Kinds of lines that are of a study, and name nothing else. */
@@ -247,12 +266,13 @@ function entities(entry: AuditEntry, profile: Pattern["profile"]): object[] {
             (kind === "page" || kind === "reconcile" || kind === "pinned") && job_id !== undefined
               ? coding(ROLE, "20", "Job")
               : coding(ROLE, "4", "Domain Resource"),
-          // Delete knows no details
           ...(profile === "Delete" ? {} : { detail: details(entry) }),
         };
   return [
     ...(request_id === undefined ? [] : [transaction]),
     data,
+    // What is listed or removed has no details in these profiles
+    ...(profile === "Query" || profile === "Delete" ? told(entry) : []),
     ...(patient === undefined
       ? []
       : [
@@ -320,7 +340,7 @@ function ofDelivery(entry: AuditEntry): object {
 }
 
 function ofRefusal(entry: AuditEntry): object {
-  const { address, subject, count } = entry;
+  const { address, subject, jti } = entry;
   return {
     ...common(entry),
     type: coding(DCM, "110114", "User Authentication"),
@@ -331,38 +351,23 @@ function ofRefusal(entry: AuditEntry): object {
       {
         who: { identifier: { system: "urn:radserve:subject", value: subject ?? "unknown" } },
         requestor: true,
+        policy: policyOf(jti),
         network: address === undefined ? undefined : byIp(address),
       },
     ],
-    ...(count === undefined
-      ? {}
-      : {
-          entity: [
-            { name: "refusals like it", detail: [{ type: "count", valueString: String(count) }] },
-          ],
-        }),
+    entity: told(entry),
   };
 }
 
 /** The agent of the server itself, and of commands on its machine. */
 function ofSystem(entry: AuditEntry): object {
-  const { kind, models = [], command, token, kid, version } = entry;
+  const { kind } = entry;
   const subtype = {
     start: coding(DCM, "110120", "Application Start"),
     stop: coding(DCM, "110121", "Application Stop"),
     command: coding(DCM, "110137", "User security Attributes Changed"),
   }[kind as "start" | "stop" | "command"] as object | undefined;
-  const said: [string, string | undefined][] = [
-    ["command", command],
-    ["jti", token?.jti],
-    ["subject", token?.subject],
-    ["kid", kid],
-    ["version", version],
-    ...models.map((one): [string, string] => ["model", Object.values(one).join(" ")]),
-  ];
-  const detail = said.flatMap(([type, value]) =>
-    value === undefined ? [] : [{ type, valueString: value }],
-  );
+  const entity = told(entry);
   return {
     ...common(entry),
     type:
@@ -375,7 +380,7 @@ function ofSystem(entry: AuditEntry): object {
     agent: [
       { type: concept(DCM, "110150", "Application"), who: device(entry.host), requestor: false },
     ],
-    ...(detail.length === 0 ? {} : { entity: [{ name: kind, detail }] }),
+    ...(entity.length === 0 ? {} : { entity }),
   };
 }
 

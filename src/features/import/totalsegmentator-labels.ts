@@ -7,6 +7,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { errors } from "../../base/errors.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import type { Code } from "../../manifest/texts.js";
+import { sideOfCode } from "../../results/findings/sides.js";
 import { readText } from "./json.js";
 
 const TABLE = join("resources", "totalsegmentator_snomed_mapping.csv");
@@ -54,7 +55,10 @@ export async function readLabelTable(folder: string): Promise<LabelTable> {
     const { category, code, laterality, finding_site, region_laterality } = Object.fromEntries(
       Object.entries(COLUMNS).map(([field, prefix]) => [field, codeIn(row, prefix)]),
     );
-    const side = laterality ?? region_laterality;
+    // Modifiers can be of other kinds than sides (an infiltrate's cause)
+    const side = [laterality, region_laterality].find(
+      (one) => one !== undefined && sideOfCode(one.value, one.scheme) !== undefined,
+    );
     const colour = (row[column("DicomRGBColor")] ?? "").split(",").map(Number);
     const [red = NaN, green = NaN, blue = NaN] = colour;
     return [

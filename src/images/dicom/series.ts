@@ -34,6 +34,7 @@ import { seriesInvalid } from "./series-fault.js";
 import { countCaveats, spacingCaveats } from "./stated-counts.js";
 import { ReadAhead } from "./read-ahead.js";
 import { suvOf } from "./suv.js";
+import { isUid } from "./value-forms.js";
 import {
   entriesOf,
   mayBeOf,
@@ -55,8 +56,6 @@ const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.
  * images (IHE AI Results).
  */
 const PROCESSING_EQUIPMENT = "109102";
-/** A UID (PS3.5 section 9.1). */
-const isUid = (text: string) => text.length <= 64 && /^[0-9]+(\.[0-9]+)*$/.test(text);
 /** Series that a refusal lists. */
 const LISTED = 50;
 
@@ -409,7 +408,7 @@ function groupsOf(
       { images: files.length, missing },
     );
   // Results are named after the series where there are several
-  if (series.size > 1 && [...series.keys()].some((uid) => !isUid(uid ?? "")))
+  if (series.size > 1 && [...series.keys()].some((uid) => !isUid(uid)))
     throw seriesInvalid(
       "invalid_series_uid",
       "Expected SeriesInstanceUIDs of digits and dots, at most 64 characters, where a folder holds several series; found another. Correct it at the source.",

@@ -20,8 +20,16 @@ export const FORMS: ReadonlyMap<string, RegExp> = new Map([
   ["SH", /^[^\\]{0,16}$/su],
   ["ST", /^.{0,1024}$/su],
   ["TM", /^(?:[01]\d|2[0-3])(?:[0-5]\d(?:(?:[0-5]\d|60)(?:\.\d{1,6})?)?)?$/],
-  ["UI", /^(?=.{1,64}$)(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*))+$/],
 ]);
+
+/**
+ * What is read as a UID: digits and dots, as other toolkits do. Components that begin with 0 or are
+ * empty, which the standard does not have (PS3.5 section 9.1), come from modalities and
+ * de-identifications. Results repeat the source's own, because they can refer to it by no other
+ * name.
+ */
+export const isUid = (text: string | undefined): text is string =>
+  text !== undefined && /^[0-9][0-9.]{0,63}$/.test(text);
 
 const DECIMAL = /^[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?$/;
 

@@ -12,9 +12,11 @@
 import { storedReasons, windowCaveats } from "../../models/acceptance.js";
 import type { Image, SuvScale } from "../../images/image.js";
 import { imageInputs, type Manifest } from "../../manifest/manifest.js";
+import { labelsOf } from "../../manifest/outputs/outputs.js";
 import { isThicknessAssumed } from "../dicom/frame-positions.js";
 import { sourcePlaces } from "../dicom/grid.js";
 import { phasesIn } from "../dicom/objects.js";
+import { sideOf } from "../findings/sides.js";
 import type { Receipt, ReceiptModel } from "../receipt/receipt.js";
 
 /** The evidence that a result can be judged by. */
@@ -59,6 +61,19 @@ const hasWritten = (evidence: Evidence, endings: RegExp): boolean =>
     ({ outputs, segmentation_grid: own }) =>
       own === undefined && outputs.some(({ path }) => endings.test(path)),
   );
+
+/** Whether a label without a site has a side, or the image gives it one. */
+const hasSideWithoutSite = (evidence: Evidence): boolean =>
+  succeeded(evidence).some((model) => {
+    const { image } = evidence;
+    if (!model.outputs.some(({ path }) => /\.(?:sr|seg|rtstruct)\.dcm$/.test(path))) return false;
+    const labels = evidence.manifestOf?.(model)?.outputs.flatMap(labelsOf) ?? [];
+    return labels.some(
+      (label) =>
+        label.finding_site === undefined &&
+        (label.laterality ?? (image && sideOf(image, label))) !== undefined,
+    );
+  });
 
 /** Whether 0.6 left places out of a segmentation for want of a thickness. */
 function lacksThickness({ image }: Evidence): boolean {
@@ -382,6 +397,21 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     text:
       "inputs.values is voi over slices whose windows differ: the model compared values of different windows. Let it take a " +
       "window of the manifest.",
+  },
+  {
+    before: "0.7.0",
+    shows: hasSideWithoutSite,
+    text:
+      "laterality of a label without finding_site, or the side that the image names: SEG, RTSTRUCT and SR do not have it, so " +
+      "that both sides of an organ differ by their names alone.",
+  },
+  {
+    before: "0.7.0",
+    shows: (evidence) =>
+      hasWritten(evidence, /\.seg\.dcm$/) &&
+      evidence.image?.plane(0) !== undefined &&
+      /(?:^|\.)0\d/.test(evidence.image.attributes?.string("FrameOfReferenceUID") ?? ""),
+    text: "FrameOfReferenceUID has a component that begins with 0: the SEG does not say where its frames lie.",
   },
 ];
 

@@ -20,6 +20,12 @@ export function codeItem({ value, scheme, meaning }: Code): Dataset {
   return { [keyword]: value, CodingSchemeDesignator: scheme, CodeMeaning: oneLine(meaning, 64) };
 }
 
+/** The type of a segment, with the side of what it is (PS3.3 tables C.8.20-4, C.8-44). */
+export const propertyType = (code: Code, side: Code | undefined): Dataset => ({
+  ...codeItem(code),
+  SegmentedPropertyTypeModifierCodeSequence: side && [codeItem(side)],
+});
+
 /**
  * The concept of a label or of a value. Models without codes are refused when they are loaded; this
  * is the last check that nothing is written without one.

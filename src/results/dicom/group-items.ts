@@ -32,6 +32,7 @@ const ANGLE = own("angle-to-rows", "Clockwise angle of the width to the rows");
 const THRESHOLD = own("threshold", "Threshold of the score");
 const MARGIN = own("margin", "Margin of the score to the second");
 const DERIVATION = dcm("121401", "Derivation");
+const FINDING_SITE = sct("363698007", "Finding Site");
 const SOURCE_OF_MEASUREMENT = dcm("121112", "Source of Measurement");
 const SERIES_INSTANCE_UID = dcm("112002", "Series Instance UID");
 const TOGETHER = {
@@ -113,23 +114,42 @@ export function algorithmItems(subject: Subject): Dataset[] {
 }
 
 /** Finding, category and site with the side that all frames of the findings have. */
-export function findingItems({ image }: Subject, label: Label, told: readonly Told[]): Dataset[] {
-  const { category, finding_site } = label;
-  const [side, ...others] = new Set(told.map(({ finding }) => sideOf(image, label, finding.frame)));
-  const sided =
-    side === undefined || others.length > 0
-      ? []
-      : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
+export function findingItems(subject: Subject, label: Label, told: readonly Told[]): Dataset[] {
+  const { category } = label;
+  const side = lateralityItems(subject, label, told);
+  const site = label.finding_site ?? (side.length > 0 ? structureOf(label) : undefined);
   return [
     ...(category === undefined
       ? []
       : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
-    coded("CONTAINS", dcm("121071", "Finding"), codeOf(label)),
-    ...(finding_site === undefined
-      ? []
-      : [coded("HAS CONCEPT MOD", sct("363698007", "Finding Site"), finding_site, sided)]),
+    // The templates know a side below a site alone; where there is none, they are extended
+    coded("CONTAINS", dcm("121071", "Finding"), codeOf(label), site === undefined ? side : []),
+    ...(site === undefined ? [] : [coded("HAS CONCEPT MOD", FINDING_SITE, site, side)]),
   ];
 }
+
+/** The site of an absent label with its side, or its side alone. */
+export function absentSite(subject: Subject, label: Label, told: readonly Told[]): Dataset[] {
+  const side = lateralityItems(subject, label, told);
+  const { finding_site: site } = label;
+  return site === undefined ? side : [coded("HAS CONCEPT MOD", FINDING_SITE, site, side)];
+}
+
+/** The side that all frames of the findings have. */
+function lateralityItems({ image }: Subject, label: Label, told: readonly Told[]): Dataset[] {
+  const [side, ...others] = new Set(told.map(({ finding }) => sideOf(image, label, finding.frame)));
+  if (side === undefined || others.length > 0) return [];
+  return [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
+}
+
+/** Anatomical structure: SNOMED CT's code, an earlier one of it, and SNOMED-RT's. */
+const ANATOMICAL = ["SCT 91723000", "SCT 123037004", "SRT T-D000A"];
+
+/** A structure of the body is its own site. */
+const structureOf = ({ category, code }: Label): Code | undefined =>
+  category !== undefined && ANATOMICAL.includes(`${category.scheme} ${category.value}`)
+    ? code
+    : undefined;
 
 /** Each of equal values once. */
 const distinct = <T>(values: readonly T[]): T[] => [

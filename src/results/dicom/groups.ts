@@ -24,6 +24,7 @@ import { checkMany, type Dataset, type DicomObject } from "./elements.js";
 import { frameOfReferenceOf } from "./frame-positions.js";
 import {
   absentNumbers,
+  absentSite,
   algorithmItems,
   allOf,
   findingItems,
@@ -186,6 +187,7 @@ function absentItems(subject: Subject, label: LabelReport): Dataset[] {
   const told = isFound ? absent.filter(({ finding }) => finding.over_frames !== undefined) : absent;
   if (told.length === 0) return [];
   const children = [
+    ...absentSite(subject, label.label, told),
     ...sourcesOf("INFERRED FROM", subject, everywhere(subject, told.map(frameOf))),
     ...absentNumbers(subject, label, told),
   ];

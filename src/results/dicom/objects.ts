@@ -15,7 +15,7 @@ import { frameOfReferenceOf, isThicknessAssumed } from "./frame-positions.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
 import { hasOwnPositions, sourceGrid, volumeGrid, type Masks } from "./grid.js";
 import { segmentationForm, type FrameOutputs } from "./segments.js";
-import { opticalPaths } from "./slide.js";
+import { opticalPaths, slideGeometry } from "./slide.js";
 import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
 import type { Making, Material } from "./objects/kind.js";
 import { segBytesOf, tooLong } from "./objects/seg.js";
@@ -115,23 +115,32 @@ export function phasesIn(image: Image, ownGrid: ObjectsRequest["ownGrid"]): Subj
 
 /**
  * A SEG says nowhere where its frames lie if they would overlap for programs that read it by
- * geometry, or if only some frames of the source have a place.
+ * geometry, if only some frames of the source have a place, or if what their places refer to is no
+ * UID.
  */
 function placesLeftOut(
   written: readonly Written[],
   { image, ownGrid }: ObjectsRequest,
   phases: Subject["phases"],
 ): Warning[] {
-  const isOfSource = ownGrid === undefined && !isAdrift(image);
-  const why = typeof phases === "string" ? phases : isOfSource ? partlyPlaced(image) : undefined;
+  const why =
+    typeof phases === "string" ? phases : ownGrid === undefined ? notPlaced(image) : undefined;
   if (why === undefined || !hasSeg(written)) return [];
   const message = `The SEG does not say where its frames lie: ${why}. It refers to the source's frames.`;
   return [{ code: "place_left_out", message }];
 }
 
-function partlyPlaced(image: Image): string | undefined {
+function notPlaced(image: Image): string | undefined {
   const frames = Array.from({ length: image.frameCount }, (_, frame) => frame);
   const without = frames.filter((frame) => image.plane(frame) === undefined).length;
+  const { attributes } = image;
+  if (isAdrift(image)) {
+    const isNamed = attributes?.strings("FrameOfReferenceUID")?.some((value) => value !== "");
+    const isTiled = attributes !== undefined && slideGeometry(image, attributes) !== undefined;
+    return isNamed === true && (without < frames.length || isTiled)
+      ? "the source's FrameOfReferenceUID is not a UID"
+      : undefined;
+  }
   if (without === 0 || without === frames.length) return undefined;
   return `${without} of the source's ${frames.length} frames have no position or orientation`;
 }

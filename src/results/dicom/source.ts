@@ -6,12 +6,12 @@ import { cachedWith } from "../../base/cached.js";
 import { dcm } from "../../manifest/texts.js";
 import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
-import { minutesOfOffset } from "../../images/dicom/value-forms.js";
+import { isUid, minutesOfOffset } from "../../images/dicom/value-forms.js";
 import type { Attributes, Image } from "../../images/image.js";
 import { statedSides } from "../findings/sides.js";
 import { codeItem } from "./codes.js";
 import type { Dataset, Value } from "./elements.js";
-import { isOfForm, isUid } from "./values.js";
+import { isOfForm } from "./values.js";
 
 /** The object that a frame of an image was read from. */
 export interface SourceFrame {

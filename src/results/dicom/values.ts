@@ -50,10 +50,6 @@ const ENUMERATED: Readonly<Record<string, readonly string[]>> = {
   SmokingStatus: ["YES", "NO", "UNKNOWN"],
 };
 
-export function isUid(text: string | undefined): text is string {
-  return text !== undefined && FORMS.get("UI")?.test(text) === true;
-}
-
 export const isCodeString = (text: string): boolean => FORMS.get("CS")?.test(text) === true;
 
 /**

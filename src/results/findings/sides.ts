@@ -85,9 +85,9 @@ const SIDES: Readonly<Record<BodySide, Code>> = {
 };
 
 /**
- * The side of a label's finding site: as the manifest says, or else the side that the source shows,
- * if it states exactly one. @param slice number in the series, from 1; only the file of this slice
- * is read
+ * The side of a label, or of its finding site: as the manifest says, or else the side that the
+ * source shows, if it states exactly one. @param slice number in the series, from 1; only the file
+ * of this slice is read
  */
 export function sideOf(image: Image, label: Label, slice?: number): Code | undefined {
   if (label.laterality !== undefined) return label.laterality;

@@ -283,7 +283,7 @@ function row(
   const largest = highest(findings, (f) => (measured ? f.area?.cm2 : f.area?.pixels) ?? -1);
   const value =
     largest?.area !== undefined
-      ? areasText(largest, findings, scope)
+      ? areasText(largest, findings, scope, measured)
       : largest?.volume !== undefined
         ? volumeText(largest.volume)
         : "";
@@ -292,10 +292,17 @@ function row(
   return { label, present, colour, hollow: false, scored: false, gauge: undefined, value: told };
 }
 
-function areasText(largest: Finding, findings: readonly Finding[], scope: LegendScope): string {
+/** @param measured all frames have their area in cm2, so that the largest is known in cm2 */
+function areasText(
+  largest: Finding,
+  findings: readonly Finding[],
+  scope: LegendScope,
+  measured: boolean,
+): string {
   const { area = { pixels: 0 } } = largest;
   if (scope.frames === 1 || area.pixels === 0) return areaText(area);
-  const size = area.cm2 === undefined ? `${grouped(area.pixels)} px` : `${digits(area.cm2)} cm²`;
+  const { pixels, cm2 = NaN } = area;
+  const size = measured ? `${digits(cm2)} cm²` : `${grouped(pixels)} px`;
   return `up to ${size}${partOf(largest, findings, scope)}`;
 }
 

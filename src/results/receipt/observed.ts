@@ -2,6 +2,7 @@
  * Takes from a receipt the facts of a model's run on one image, without anything of the image: for
  * reports and comparisons.
  */
+import { groupsBy } from "../../base/groups.js";
 import type { Receipt, ReceiptModel } from "./receipt.js";
 
 /**
@@ -27,9 +28,7 @@ export interface Observed {
   present: boolean;
   /** The highest score, where the model gives scores. */
   score?: number;
-  /**
-   * Size of all that was found of it; cm2 or ml where the image allows it, else pixels or voxels.
-   */
+  /** Size of all that was found of it; cm2 or ml where the image allows it, else pixels. */
   extent?: { value: number; unit: string };
 }
 
@@ -37,37 +36,40 @@ export interface Observed {
  * The findings of a model, one for each label, in the order in which the receipt first names them.
  */
 export function observedIn({ findings }: Pick<ReceiptModel, "findings">): Observed[] {
-  const labels = new Map<string, Observed>();
   const isWhole = ({ over_frames: over, volume }: ReceiptFinding) =>
     over !== undefined && (over !== "total" || volume !== undefined);
   const whole = new Set(findings.filter(isWhole).map(({ label }) => label));
-  for (const { label, present, score, area, volume, over_frames } of findings) {
-    // Where frames were judged together, that is what is said of the image
-    if (over_frames === undefined && whole.has(label)) continue;
-    const known = labels.get(label) ?? { label, present: false };
-    labels.set(label, known);
-    known.present ||= present;
-    if (score !== undefined) known.score = Math.max(known.score ?? score, score);
-    const extent = extentOf(area, volume);
-    if (extent === undefined) continue;
-    // Pixels and cm2 do not add up
-    if (known.extent === undefined) known.extent = extent;
-    else if (known.extent.unit === extent.unit) known.extent.value += extent.value;
-  }
-  return [...labels.values()];
+  // Where frames were judged together, that is what is said of the image
+  const counted = findings.filter(
+    ({ label, over_frames }) => over_frames !== undefined || !whole.has(label),
+  );
+  return [...groupsBy(counted, ({ label }) => label)].map(([label, mine]) => {
+    const scores = mine.flatMap(({ score }) => score ?? []);
+    const extent = extentOf(mine);
+    return {
+      label,
+      present: mine.some(({ present }) => present),
+      ...(scores.length === 0 ? {} : { score: scores.reduce((a, b) => Math.max(a, b)) }),
+      ...(extent === undefined ? {} : { extent }),
+    };
+  });
 }
 
 type ReceiptFinding = ReceiptModel["findings"][number];
 
-function extentOf(
-  area: ReceiptFinding["area"],
-  volume: ReceiptFinding["volume"],
-): Observed["extent"] {
-  if (volume !== undefined) return { value: volume.ml, unit: "ml" };
-  if (area === undefined) return undefined;
-  return area.cm2 === undefined
-    ? { value: area.pixels, unit: "pixels" }
-    : { value: area.cm2, unit: "cm2" };
+const sum = (values: readonly number[]): number => values.reduce((all, one) => all + one, 0);
+
+/** Frames are added up in cm2 only if each has its area in cm2, or nothing of the label on it. */
+function extentOf(findings: readonly ReceiptFinding[]): Observed["extent"] {
+  const volumes = findings.flatMap(({ volume }) => volume?.ml ?? []);
+  if (volumes.length > 0) return { value: sum(volumes), unit: "ml" };
+  const areas = findings.flatMap(({ area }) => area ?? []);
+  if (areas.length === 0) return undefined;
+  const measured = areas.flatMap(({ cm2 }) => cm2 ?? []);
+  const isMeasured = areas.every(({ pixels, cm2 }) => cm2 !== undefined || pixels === 0);
+  return isMeasured && measured.length > 0
+    ? { value: sum(measured), unit: "cm2" }
+    : { value: sum(areas.map(({ pixels }) => pixels)), unit: "pixels" };
 }
 
 /** What the step `infer` holds of the engine: waiting, and the parts of its work. */

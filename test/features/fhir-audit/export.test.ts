@@ -9,7 +9,7 @@ import path from "node:path";
 import { createSecretKey } from "node:crypto";
 import t from "tap";
 import { z } from "zod";
-import { lineOf, NO_HEAD } from "../../../src/audit/entry.js";
+import { entrySchema, lineOf, NO_HEAD } from "../../../src/audit/entry.js";
 import { SAMPLES } from "../../support/audit-lines.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { makePlace, radserve } from "../../support/server.js";
@@ -182,6 +182,47 @@ function wrongSlices(slices: readonly Slice[], list: readonly unknown[]): string
   });
 }
 
+/** Fields that are told by codes, or in the frame that every event has. */
+const TOLD_BY_CODES = new Set(["kind", "outcome", "seq", "time", "host"]);
+/** Fields of lines that are no events. */
+const OF_FILES = ["day", "previous"];
+
+/** Every value that an event has as text, without the words for what they are. */
+function valuesIn(part: unknown): string[] {
+  if (typeof part === "string") return [part, decodeURIComponent(part.split(":").at(-1) ?? "")];
+  if (typeof part !== "object" || part === null) return [];
+  return Object.entries(part).flatMap(([key, value]) => {
+    if (
+      ["type", "code", "system", "display", "id", "outcome"].includes(key) &&
+      typeof value === "string"
+    )
+      return [];
+    if (key === "query") return Buffer.from(String(value), "base64").toString().split("?");
+    return valuesIn(value);
+  });
+}
+
+/** The values of a line that its event has to have; a model is one value. */
+function valuesOf(facts: object): [field: string, value: string][] {
+  const fields = Object.entries(facts) as [string, string | number | boolean | object][];
+  return fields.flatMap(([field, value]): [string, string][] => {
+    if (TOLD_BY_CODES.has(field)) return [];
+    if (field === "models")
+      return Object.values(value).map((model: object) => [field, Object.values(model).join(" ")]);
+    if (typeof value === "object") return valuesOf(value);
+    return [[field, String(value).replace("::ffff:", "")]];
+  });
+}
+
+t.test("the samples have every field that a line can have", (t) => {
+  const fields = new Set(SAMPLES.flatMap(({ facts }) => Object.keys(facts)));
+  const missing = Object.keys(entrySchema.shape).filter(
+    (field) => !fields.has(field) && !TOLD_BY_CODES.has(field) && !OF_FILES.includes(field),
+  );
+  t.strictSame(missing, []);
+  t.end();
+});
+
 t.test("every kind of line as an AuditEvent", { skip: needs(ADDON) }, async (t) => {
   const place = makePlace();
   t.teardown(() => place.remove());
@@ -216,6 +257,12 @@ t.test("every kind of line as an AuditEvent", { skip: needs(ADDON) }, async (t) 
     const profile = PROFILES[name ?? ""];
     const { error } = r4.safeParse(event);
     t.equal(error, undefined, `${what}: R4`);
+    const told = new Set(valuesIn(event));
+    t.strictSame(
+      valuesOf(facts).filter(([, value]) => !told.has(value)),
+      [],
+      `${what}: nothing of the line is lost`,
+    );
     t.strictSame(event.meta?.profile, name === undefined ? undefined : [`${BALP}${name}`], what);
     if (profile === undefined) continue;
     t.match(event, {

@@ -8,6 +8,7 @@ import t from "tap";
 import { modelsCheck } from "../../../src/commands/models/check.js";
 import { importTask, type TaskOptions } from "../../../src/features/import/totalsegmentator.js";
 import type { Manifest } from "../../../src/manifest/manifest.js";
+import { labelsOf } from "../../../src/manifest/outputs/outputs.js";
 import { readModelFolder } from "../../../src/models/read.js";
 import { failure } from "../../support/expect.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -82,8 +83,11 @@ t.test(
   { skip },
   async (t) => {
     const folder = t.testdir();
-    writeWeights(folder, 297, { spacing: 3 });
-    const own = writePackage(join(folder, "site-packages"), ["label_297_a"]);
+    const labels = ["label_297_a", "label_297_b", "infiltrate"];
+    writeWeights(folder, 297, { spacing: 3, labels });
+    const infiltrate =
+      'infiltrate,SCT,49755003,Altered,SCT,47351003,Infiltrate,SCT,840539006,COVID-19,SCT,39607008,Lung,,,,"1,2,3"';
+    const own = writePackage(join(folder, "site-packages"), ["label_297_a"], [infiltrate]);
     const to = join(folder, "fast");
     const { text, data } = await importTask("total", folder, engine(), {
       fast: true,
@@ -101,8 +105,11 @@ t.test(
           colour: [0, 20, 30],
         },
         { label: "label_297_b" },
+        { label: "infiltrate", finding_site: { value: "39607008" } },
       ],
     });
+    const [output] = manifest.outputs;
+    t.notOk("laterality" in labelsOf(output!)[2]!, "a modifier that is no side");
     t.match(manifest.description, /TotalSegmentator 9\.9\.9, licence Apache 2\.0/);
     t.match(text, /has none for label_297_b/);
   },

@@ -27,6 +27,34 @@ t.test("an image whose receipt is not trusted has its reason, and no finding", (
   t.end();
 });
 
+t.test("frames add up in cm2 only where each has its area in cm2", (t) => {
+  const receipt = receiptOf({ week: 0, study: 1, score: 0.9 });
+  const extentOf = (areas: readonly { pixels: number; cm2?: number }[]) => {
+    receipt.models[0]!.findings = areas.map((area, i) => ({
+      label: "mass",
+      present: area.pixels > 0,
+      frame: i + 1,
+      area,
+    }));
+    const [row] = rowsOf({ ...image, input_image_path: "/in/x.dcm", receipt }).split("\r\n");
+    const cells = row!.split(",");
+    const columns = HEAD_ROW.trimEnd().split(",");
+    const told = ["extent", "unit"].map((name) => cells[columns.indexOf(name)]);
+    const tally = new Tally();
+    tally.add({ ...image, input_image_path: "/in/x.dcm", receipt });
+    const [label] = [...tally.models.values()][0]!.labels.values();
+    const tallied = [...label!.extents].map(([unit, { most }]) => [String(most), unit]);
+    t.strictSame(tallied, [told], "the page has what the table has");
+    return told.join(" ");
+  };
+  const measured = { pixels: 400, cm2: 1.5 };
+  t.equal(extentOf([measured, measured]), "3 cm2");
+  t.equal(extentOf([{ pixels: 100 }, measured, measured]), "900 pixels");
+  t.equal(extentOf([measured, { pixels: 100 }]), "500 pixels");
+  t.equal(extentOf([{ pixels: 0 }, measured]), "1.5 cm2", "nothing on a frame is 0 in any unit");
+  t.end();
+});
+
 t.test("a measurement has a row of its own, with its frame, value and unit", (t) => {
   const receipt = receiptOf({ week: 0, study: 1, score: 0.9 });
   const months = { value: "mo", scheme: "UCUM", meaning: "month" };

@@ -12,6 +12,8 @@ import {
 } from "../../../src/results/commit/known-faults.js";
 import type { Image } from "../../../src/images/image.js";
 import { imageInputs, type ImageInput, type Manifest } from "../../../src/manifest/manifest.js";
+import type { Label } from "../../../src/manifest/outputs/fields.js";
+import { labelsOf } from "../../../src/manifest/outputs/outputs.js";
 import type { Receipt } from "../../../src/results/receipt/receipt.js";
 import { attributesOf, dicomFile, EXPLICIT, picture, Typed } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -187,6 +189,15 @@ function contradicting(): Buffer {
   });
 }
 
+/** A model with a label of the left side, and more of that label. */
+function withSide(more: Partial<Label>): Manifest {
+  const manifest = shipped("ct-tissue");
+  const [label] = manifest.outputs.flatMap(labelsOf);
+  const laterality = { value: "7771000", scheme: "SCT", meaning: "Left" };
+  Object.assign(label!, { laterality, ...more });
+  return manifest;
+}
+
 /** By the first word of the fault that it shows, which is the only one. */
 const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
   PhotometricInterpretation: () => ({
@@ -313,6 +324,11 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
       model!.measurements.push({ name: "Area", label: "cyst", value: 0, unit });
     }),
   }),
+  laterality: () => ({ receipt: earlier(), manifestOf: () => withSide({}) }),
+  "FrameOfReferenceUID has": async () => ({
+    receipt: earlier(),
+    image: await imageWith({ ...PLACED, FrameOfReferenceUID: "1.2.03" }),
+  }),
 };
 
 t.test("each fault is told of the receipts that show it, and of no others", async (t) => {
@@ -336,6 +352,13 @@ t.test("each fault is told of the receipts that show it, and of no others", asyn
     found.push(...texts);
   }
   t.strictSame(knownFaults({ receipt: earlier() }), []);
+  const lung = { value: "39607008", scheme: "SCT", meaning: "Lung" };
+  const sided = { receipt: earlier(), manifestOf: () => withSide({ finding_site: lung }) };
+  t.strictSame(knownFaults(sided), [], "the side of a site");
+  const tissue = { receipt: earlier(), manifestOf: () => shipped("ct-tissue") };
+  const hand = await imageWith({ Laterality: "R" });
+  t.match(knownFaults({ ...tissue, image: hand }), [/^laterality /], "the image's side");
+  t.strictSame(knownFaults({ ...tissue, image: await imageWith({}) }), []);
   t.strictSame(knownFaults({ receipt: earlier(), image: await imageWith({}) }), []);
   const right = await petWith("20260102090000+0100", "+0100");
   t.strictSame(knownFaults({ receipt: withSuv(), image: right }), [], "the same decay");

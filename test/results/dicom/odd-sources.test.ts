@@ -455,10 +455,45 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
     );
   });
 
-  await t.test("a frame of reference that is no UID places nothing", async (t) => {
-    const { seg } = await run(slice({ z: 0, attributes: { FrameOfReferenceUID: "1.2.03" } }));
-    t.equal(seg.string("FrameOfReferenceUID"), undefined);
-    const { seg: placed } = await run(slice({ z: 0 }));
-    t.equal(placed.string("FrameOfReferenceUID"), "1.2.5");
+  await t.test("a frame of reference that is no UID places nothing, and is told", async (t) => {
+    for (const [uid, expected, told] of [
+      ["1.2.5", "1.2.5", []],
+      ["1.2.A", undefined, [/the source's FrameOfReferenceUID is not a UID/]],
+      [undefined, undefined, []],
+    ] as const) {
+      const source = slice({ z: 0, attributes: { FrameOfReferenceUID: uid } });
+      const { seg, warnings } = await run(source);
+      t.equal(seg.string("FrameOfReferenceUID"), expected);
+      const said = warnings.filter(({ code }) => code === "place_left_out");
+      t.equal(said.length, told.length);
+      for (const [i, message] of told.entries()) t.match(said[i]!.message, message);
+    }
+  });
+
+  await t.test("results name their source by its own UIDs, with leading zeros too", async (t) => {
+    const uids = {
+      StudyInstanceUID: "1.2.3.078",
+      SeriesInstanceUID: "1.2.3.04",
+      SOPInstanceUID: "1.2.3.23.001",
+      FrameOfReferenceUID: "1.2.03",
+    };
+    const { seg, sr, sc, paths, warnings } = await run(slice({ z: 0, attributes: uids }));
+    t.notOk(warnings.some(({ code }) => /left_out|not_written/.test(code)));
+    t.equal(paths.length, 3);
+    for (const object of [seg, sr, sc])
+      t.equal(object.string("StudyInstanceUID"), uids.StudyInstanceUID);
+    t.equal(seg.string("FrameOfReferenceUID"), uids.FrameOfReferenceUID);
+    const [frame] = seg.sequence("PerFrameFunctionalGroupsSequence")!;
+    const [place] = frame!.sequence("PlanePositionSequence")!;
+    t.strictSame(place!.numbers("ImagePositionPatient"), [-10, -20, 0]);
+    const [series] = seg.sequence("ReferencedSeriesSequence")!;
+    t.equal(series!.string("SeriesInstanceUID"), uids.SeriesInstanceUID);
+    const [referenced] = series!.sequence("ReferencedInstanceSequence")!;
+    t.equal(referenced!.string("ReferencedSOPInstanceUID"), uids.SOPInstanceUID);
+    if (commandsAre("dciodvfy") === false)
+      for (const path of paths) {
+        const others = objectErrors(path).filter((error) => !error.includes("Leading zeroes"));
+        t.strictSame(others, [], `${basename(path)} has no other fault than its source`);
+      }
   });
 });

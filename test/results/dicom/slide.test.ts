@@ -255,6 +255,12 @@ t.test("a segmentation of slide tiles", { skip: needs(ADDON) }, async (t) => {
     t.ok(isValid(path));
   });
 
+  await t.test("a frame of reference that is no UID leaves places out, and is told", async (t) => {
+    const { seg, warnings } = await run(slide({ FrameOfReferenceUID: "1.2.A" }));
+    t.notOk(seg.has("TotalPixelMatrixRows"));
+    t.match(warnings, [{ code: "place_left_out", message: /FrameOfReferenceUID is not a UID/ }]);
+  });
+
   await t.test("a part of a concatenation goes on where the part before it ends", async (t) => {
     const part = {
       ConcatenationUID: "1.7",

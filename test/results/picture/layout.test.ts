@@ -146,6 +146,12 @@ t.test("the legend of several frames tells the largest, where it is, and in how 
     "up to 1.20 cm² (slice 2)  ·  in 3 of 20",
     "the largest, not that of the most pixels",
   );
+  const unmeasured = { label: "a", present: true, frame: 1, area: { pixels: 100 } };
+  t.equal(
+    value(segmentation, [unmeasured, ...areas]),
+    "up to 120 px (slice 2)  ·  in 3 of 20",
+    "cm² only if every frame has its area in cm²",
+  );
   t.equal(value(segmentation, areas.slice(0, 1)), "0.0 cm²  ·  0 px");
   const volume = (voxels: number) => [
     { label: "a", present: true, volume: { voxels, ml: voxels / 500 } },

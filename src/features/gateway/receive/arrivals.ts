@@ -33,8 +33,9 @@ import {
 import type { Received, ReceivedDetails } from "./received.js";
 import { Removal, REMOVING, type RemovalOptions } from "./removal.js";
 import { imagesIn, type RuleBook } from "./rules.js";
+import { isUid } from "../../../images/dicom/value-forms.js";
 import { isPeerFolder } from "./spool-folders.js";
-import { isUid, keyOfPlace, type KeptObject, type SeriesPlace } from "./spool.js";
+import { keyOfPlace, type KeptObject, type SeriesPlace } from "./spool.js";
 
 /** Objects that one look removes at most: no fault of a clock empties the spool at once. */
 const MOST_REMOVED = 10_000;

@@ -8,8 +8,9 @@ import type { Marks, SeriesMark } from "./marks.js";
 import { isStudyFolder, studyOf } from "./patients.js";
 import type { Reception, SeriesReception } from "./reception.js";
 import type { ObjectFacts, RuleBook, SeriesFacts } from "./rules.js";
+import { isUid } from "../../../images/dicom/value-forms.js";
 import { filesIn, isPeerFolder, namesIn } from "./spool-folders.js";
-import { againPath, isUid, seriesPath, type SeriesPlace } from "./spool.js";
+import { againPath, seriesPath, type SeriesPlace } from "./spool.js";
 
 /** Objects whose files are read beside each other for the rules. */
 const READ_AT_ONCE = 16;

@@ -15,9 +15,10 @@ import type { Unmade } from "./received.js";
 import { studyOf } from "./patients.js";
 import type { Reception } from "./reception.js";
 import { imagesIn, missingSeries, type RuleBook, type SeriesFacts } from "./rules.js";
+import { isUid } from "../../../images/dicom/value-forms.js";
 import { namesIn, removeFile } from "./spool-folders.js";
 import { SameSeries } from "./same-series.js";
-import { isUid, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
+import { seriesPath, type SeriesPlace, type Spool } from "./spool.js";
 import { linkStudy } from "./study-folder.js";
 
 /** A job to be made of received objects. */

@@ -21,8 +21,9 @@ import { monotonic } from "../../../base/monotonic.js";
 import { openDescriptor } from "../../../files/disk.js";
 import { ifMissing, sha256, syncFolder } from "../../../files/durable-files.js";
 import { isStudyFolder } from "./patients.js";
+import { isUid } from "../../../images/dicom/value-forms.js";
 import { isPeerFolder, namesIn, removeEmpty, removeFile } from "./spool-folders.js";
-import { isUid, keyOfPlace, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
+import { keyOfPlace, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
 
 const KINDS = ["coming", "broken", "lost", "called"] as const;
 type NoteKind = (typeof KINDS)[number];

@@ -27,6 +27,7 @@ import { isUnmounted } from "../../../files/roots.js";
 import { isSameFile } from "../../../files/same-file.js";
 import { readHead, type DicomHead } from "../../../images/dicom/dicom-file.js";
 import { isImageClass } from "../../../images/dicom/image-classes.js";
+import { isUid } from "../../../images/dicom/value-forms.js";
 import { fileHead } from "../../../results/dicom/elements.js";
 import { Conflicts } from "./conflicts.js";
 import { checkOdd, isDamaged } from "./judge.js";
@@ -102,12 +103,9 @@ export interface SpoolLimits {
 }
 
 /**
- * What is accepted as a UID at every listener: digits and dots, as other toolkits do. Components
- * that begin with 0 (PS3.5 section 9.1) come from modalities, and are told in the log.
+ * A component begins with 0 and is not 0, or is empty: the standard has no such UID (PS3.5 section
+ * 9.1). It is accepted at every listener, and told in the log.
  */
-export const isUid = (text: string | undefined): text is string =>
-  text !== undefined && /^[0-9][0-9.]{0,63}$/.test(text);
-/** A component begins with 0 and is not 0, or is empty: the standard has no such UID. */
 export const isOddUid = (text: string): boolean => /(^|\.)(0[0-9]|\.|$)/.test(text);
 
 const OBJECTS = "objects";

@@ -7,7 +7,8 @@ import type { Attributes, Image, PlanePosition, Spacing } from "../../../images/
 import { DOCUMENT_BYTES, FINDING_BYTES, type Material, type ObjectKind } from "./kind.js";
 import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../../images/dicom/transfer-syntax.js";
 import { labelColours } from "../../colour.js";
-import { codeItem, codeOf } from "../codes.js";
+import { sideOf } from "../../findings/sides.js";
+import { codeOf, propertyType } from "../codes.js";
 import { boxesOf, contoursOf, filled, type LabelBounds, type Contour } from "../contours.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { frameOfReferenceOf } from "../frame-positions.js";
@@ -270,11 +271,12 @@ function inPatient(contour: Contour, { plane, spacing }: FramePlane): string[] {
 }
 
 function observationItem(subject: Subject, segment: PhaseSegment): Dataset {
+  const side = sideOf(subject.image, segment.label);
   return {
     ObservationNumber: segment.number,
     ReferencedROINumber: segment.number,
     ROIObservationDescription: oneLine(segmentTracking(subject, segment).uid, 1024),
-    RTROIIdentificationCodeSequence: [codeItem(codeOf(segment.label))],
+    RTROIIdentificationCodeSequence: [propertyType(codeOf(segment.label), side)],
     RTROIInterpretedType: "",
     ROIInterpreter: "",
   };

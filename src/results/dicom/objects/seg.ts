@@ -13,7 +13,7 @@ import type { Attributes } from "../../../images/image.js";
 import type { ModelOutput } from "../../../manifest/outputs/outputs.js";
 import { isFractional } from "../../../manifest/outputs/segmentation.js";
 import { cieLab, labelColours } from "../../colour.js";
-import { codeItem, codeOf, uncoded } from "../codes.js";
+import { codeItem, codeOf, propertyType, uncoded } from "../codes.js";
 import { checkMany, dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { framePositions } from "../frame-positions.js";
 import {
@@ -74,8 +74,8 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
     Modality: "SEG",
     ...commonModules(subject, "seg"),
     ...(isLabelMap ? { SeriesInstanceUID: seriesUid(subject, "labelmap") } : {}),
-    // The side stands with each segment's region: General Series' Laterality is not for
-    // segmentations (C.7.3.1)
+    // The side stands with each segment: General Series' Laterality is not for segmentations
+    // (C.7.3.1)
     ...takeOver(attributes, ["BodyPartExamined"]),
     ...framePositions(subject, grid, isLabelMap ? undefined : parts),
     ImageType: ["DERIVED", "PRIMARY"],
@@ -215,20 +215,20 @@ function segmentItems(subject: Subject, segments: readonly PhaseSegment[]): Data
   return segments.map((segment) => {
     const { category, finding_site } = segment.label;
     const code = codeOf(segment.label);
-    const laterality = sideOf(subject.image, segment.label);
+    const side = sideOf(subject.image, segment.label);
     if (category === undefined) throw uncoded(segment.label);
     const { id, uid } = segmentTracking(subject, segment);
     const colour = colours[segment.output]?.[segment.index];
-    const side =
-      laterality === undefined ? {} : { AnatomicRegionModifierSequence: [codeItem(laterality)] };
     return {
       SegmentNumber: segment.number,
       SegmentLabel: partName(segment),
       SegmentedPropertyCategoryCodeSequence: [codeItem(category)],
-      SegmentedPropertyTypeCodeSequence: [codeItem(code)],
-      ...(finding_site === undefined
-        ? {}
-        : { AnatomicRegionSequence: [{ ...codeItem(finding_site), ...side }] }),
+      SegmentedPropertyTypeCodeSequence: [
+        propertyType(code, finding_site === undefined ? side : undefined),
+      ],
+      AnatomicRegionSequence: finding_site && [
+        { ...codeItem(finding_site), AnatomicRegionModifierSequence: side && [codeItem(side)] },
+      ],
       SegmentAlgorithmType: "AUTOMATIC",
       SegmentAlgorithmName: oneLine(model.name, 64),
       SegmentationAlgorithmIdentificationSequence: [algorithm(subject)],

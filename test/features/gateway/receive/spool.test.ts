@@ -15,11 +15,11 @@ import { RadserveError } from "../../../../src/base/errors.js";
 import {
   Spool,
   isOddUid,
-  isUid,
   objectPath,
   type Arriving,
 } from "../../../../src/features/gateway/receive/spool.js";
 import { readDicom } from "../../../../src/images/dicom/dicom-image.js";
+import { isUid } from "../../../../src/images/dicom/value-forms.js";
 import { fileHead } from "../../../../src/results/dicom/elements.js";
 import { arrivingOf } from "../../../support/arriving.js";
 import {
