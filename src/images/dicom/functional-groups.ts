@@ -62,8 +62,8 @@ export function holderOf(
 }
 
 /**
- * Whether a group says the same as the top of its data set, or that nothing. Each frame asks, of one
- * group or of its own, and there may be very many values.
+ * Whether a group says the same as the top of its data set, or the top says nothing. Each frame
+ * asks, and there may be very many values.
  */
 const agreement = cachedWith((top: DataSetAttributes) =>
   cached((keyword: string): ((group: DataSetAttributes) => boolean) => {

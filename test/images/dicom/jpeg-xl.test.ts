@@ -47,8 +47,8 @@ t.test("grey in XYB is grey, and told", (t) => {
 });
 
 /**
- * A JPEG of 16 x 16 pixels, 4:4:4, its upper half red and its lower half blue, as libjxl recompressed
- * it: coded as YCbCr, of which the decoder makes RGB.
+ * A JPEG of 16 x 16 pixels, 4:4:4, its upper half red and its lower half blue, as libjxl
+ * recompressed it: coded as YCbCr, of which the decoder makes RGB.
  */
 const RECOMPRESSED = Buffer.from(
   "/wpDQCTgWwAQABwCCGAIYAhg/v8OgCgaAIXGxm4AAAAFAADwAwAAAAAAAAAQsCRRZBw7Ic0dBmAmBYV7cEBxjo4x" +
