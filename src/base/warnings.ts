@@ -89,7 +89,7 @@ export const FILE_WARNINGS = {
   invalid_orientation:
     "ImageOrientationPatient is not two unit vectors at right angles (within 0.001): the frame has no place in the patient",
   signed_pixels:
-    "PixelRepresentation is 1 in an image with unsigned pixels (digital X-ray, mammography, ultrasound, angiography). A frame with the upper bit set is `decode_suspect`",
+    "PixelRepresentation is 1 in an image with unsigned pixels (digital X-ray, mammography, ultrasound, angiography, visible light, ophthalmology, intravascular tomography, RT Image, multi-frame secondary captures). A frame with the upper bit set is `decode_suspect`",
   implausible_spacing:
     "a pixel of more than 50 mm, or an image of more than 4 m: lengths and areas are as wrong as the spacing",
   quadruped:

@@ -175,7 +175,11 @@ t.test("signed pixels of images whose pixels are not signed", async (t) => {
       }),
     );
   };
-  for (const uid of [MG, `${MG}.1`, "1.2.840.10008.5.1.4.1.1.1.1", "1.2.840.10008.5.1.4.1.1.6.1"]) {
+  const others = "1.1 6.1 7.2 7.3 14.1 14.2 77.1.4 77.1.5.1 77.1.5.2 77.1.5.4 77.1.6 481.1".split(
+    " ",
+  );
+  const classes = others.map((end) => `1.2.840.10008.5.1.4.1.1.${end}`);
+  for (const uid of [MG, `${MG}.1`, ...classes]) {
     const low = await read(uid, [0, 1, 2047, 5]);
     t.strictSame(warned(low), ["signed_pixels"], uid);
     t.equal((await low.frame(0)).length, 8);

@@ -6,8 +6,8 @@ import { crc32, deflateSync } from "node:zlib";
 
 export interface TiffEntry {
   tag: number;
-  /** 1 BYTE, 3 SHORT, 4 LONG, 5 RATIONAL (here of two zeros), 7 UNDEFINED, 16 LONG8. */
-  type?: 1 | 3 | 4 | 5 | 7 | 16;
+  /** 1 BYTE, 2 ASCII, 3 SHORT, 4 LONG, 5 RATIONAL (here of two zeros), 7 UNDEFINED, 16 LONG8. */
+  type?: 1 | 2 | 3 | 4 | 5 | 7 | 16;
   values: readonly number[];
 }
 
@@ -25,6 +25,8 @@ export interface TiffPage {
   more?: TiffEntry[];
   /** Pictures that hang on this one (SubIFDs). */
   inside?: TiffPage[];
+  /** The same in the place of its EXIF directory. */
+  exif?: TiffPage;
 }
 
 export interface TiffOptions {
@@ -32,7 +34,7 @@ export interface TiffOptions {
   bigTiff?: boolean;
 }
 
-const SIZES = { 1: 1, 3: 2, 4: 4, 5: 8, 7: 1, 16: 8 } as const;
+const SIZES = { 1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 7: 1, 16: 8 } as const;
 
 /** A TIFF of one strip a page: header, then for each page its pixels, long values and directory. */
 export function tiffFile(pages: readonly TiffPage[], options: TiffOptions = {}): Buffer {
@@ -57,13 +59,15 @@ export function tiffFile(pages: readonly TiffPage[], options: TiffOptions = {}):
   };
   /** Writes a directory, what it points to before it, and gives its offset. */
   const directory = (page: TiffPage): number => {
-    const inside = (page.inside ?? []).map((one) => {
+    const ended = (one: TiffPage) => {
       const at = directory(one);
       put(Buffer.alloc(word));
       return at;
-    });
+    };
+    const inside = (page.inside ?? []).map(ended);
     const pixelsAt = put(Buffer.from(page.pixels));
     const hung: TiffEntry[] = inside.length > 0 ? [{ tag: 330, type: 4, values: inside }] : [];
+    if (page.exif !== undefined) hung.push({ tag: 34665, type: 4, values: [ended(page.exif)] });
     const fields = entriesOf({ ...page, more: [...hung, ...(page.more ?? [])] }, pixelsAt).map(
       ({ tag, type = 3, values }) => {
         const value = Buffer.concat(values.map((v) => uint(v, SIZES[type])));

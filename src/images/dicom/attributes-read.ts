@@ -61,7 +61,7 @@ interface Limits {
 }
 
 /** Millimetres between pixels: of an electron microscope to those of a whole body in one pixel. */
-const SPACING: Limits = { least: 1e-6, most: 1e4, positive: true };
+export const SPACING: Limits = { least: 1e-6, most: 1e4, positive: true };
 /** Millimetres from the origin of a frame of reference. */
 const PLACE: Limits = { least: 0, most: 1e7 };
 /** The largest magnitude that single precision, in which models take values, holds with room. */
@@ -80,7 +80,7 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
   ).map((each) => [each, SCALE] as const),
   // Whole numbers
   ["PixelAspectRatio", { least: 1, most: 1e6, positive: true }],
-  // Centimetres between the pixels of an ultrasound region, or other units
+  // Of an ultrasound region, in whatever unit; in centimetres they have the limits of a spacing too
   ["PhysicalDeltaX", SCALE],
   ["PhysicalDeltaY", SCALE],
   // 0 in projections

@@ -286,17 +286,12 @@ export class DataSetAttributes implements Attributes {
     return (this.#comparedText ??= JSON.stringify(this.#comparable()));
   }
 
-  /**
-   * Whether another data set has the same values of an attribute, however its numbers are written.
-   */
-  agreesWith(other: DataSetAttributes, keyword: string): boolean {
-    const [own, theirs] = [this, other].map((set) => {
-      const numbers = set.numbers(keyword);
-      return JSON.stringify(
-        numbers === undefined || numbers.length === 0 ? set.strings(keyword) : numbers,
-      );
-    });
-    return own === theirs;
+  /** The values of an attribute as text that is equal however its numbers are written. */
+  compared(keyword: string): string | undefined {
+    const numbers = this.numbers(keyword);
+    return JSON.stringify(
+      numbers === undefined || numbers.length === 0 ? this.strings(keyword) : numbers,
+    );
   }
 
   #comparable(): unknown[] {

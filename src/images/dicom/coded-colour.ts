@@ -36,7 +36,7 @@ export function decodedColour(
   header: CodestreamHeader,
   warnings: Warning[],
 ): CodedColour {
-  const { kind, components, componentTransform, colour, subsampled } = header;
+  const { kind, components, componentTransform, fromYcbcr, colour, subsampled } = header;
   const believed = (coded: PhotometricInterpretation): PhotometricInterpretation => {
     warn(
       warnings,
@@ -66,7 +66,7 @@ export function decodedColour(
     return { doubt: "the compressed frames have no such transform" };
   const marked = colour === undefined ? told : colour === "RGB" ? "RGB" : "YBR_FULL";
   if (marked !== told || isForeign) {
-    if (kind === "jpeg-xl") return believed(marked);
+    if (fromYcbcr) return believed(marked);
     return { doubt: `the compressed frames are marked as ${marked}` };
   }
   // Its luminance is 16 to 235, in MPEG alone (PS3.3 C.7.6.3.1.2); other codecs have the full range

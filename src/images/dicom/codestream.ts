@@ -6,6 +6,7 @@
  */
 import { errors, type RadserveError } from "../../base/errors.js";
 import type { Codec } from "../image.js";
+import { readJpegXlHeader } from "./jpeg-xl-header.js";
 
 /**
  * The kinds of codestream that a transfer syntax can allow; what is found in the bytes is checked
@@ -48,6 +49,8 @@ export interface CodestreamHeader {
   density: { across: number; down: number } | undefined;
   /** JPEG 2000 and HTJ2K: a multiple component transform that the codec undoes. */
   componentTransform: boolean;
+  /** JPEG XL: coded as YCbCr, which the codec makes RGB, as recompressed JPEG is. */
+  fromYcbcr: boolean;
   /** JPEG-LS scans by component: the codec's output is by plane. */
   byPlane: boolean;
   /** JPEG of a lossless process. */
@@ -85,6 +88,7 @@ const PLAIN = {
   subsampled: false,
   density: undefined,
   componentTransform: false,
+  fromYcbcr: false,
   byPlane: false,
   lossless: false,
   progressive: false,
@@ -534,7 +538,7 @@ function tilesCut(): RadserveError {
 }
 
 function readJpegXl(bytes: Uint8Array): CodestreamHeader {
-  const header = readJpegXlHeader(bytes);
+  const header = readJpegXlHeader(codestreamOf(bytes));
   return {
     ...PLAIN,
     ...header,
@@ -546,102 +550,17 @@ function readJpegXl(bytes: Uint8Array): CodestreamHeader {
   };
 }
 
-class BitReader {
-  #at = 0;
-  constructor(private readonly bytes: Uint8Array) {}
-
-  /** The next `count` bits, least significant first. */
-  u(count: number): number {
-    let value = 0;
-    for (let i = 0; i < count; i++, this.#at++) {
-      const byte = this.bytes[this.#at >>> 3];
-      if (byte === undefined)
-        throw errors.truncated_image(
-          "A JPEG XL frame ends inside its header. Send the file again from its source.",
-        );
-      value += ((byte >>> (this.#at & 7)) & 1) * 2 ** i;
-    }
-    return value;
-  }
-
-  bool(): boolean {
-    return this.u(1) === 1;
-  }
-
-  /** U32 of the standard: two bits choose among four (constant or bits plus offset). */
-  choose(...options: readonly [number, number][]): number {
-    const [bits, offset] = options[this.u(2)] ?? [0, 0];
-    return this.u(bits) + offset;
-  }
-}
-
-const RATIOS = [
-  [0, 1],
-  [1, 1],
-  [12, 10],
-  [4, 3],
-  [3, 2],
-  [16, 9],
-  [5, 4],
-  [2, 1],
-] as const;
-
-function readSize(bits: BitReader): { rows: number; columns: number } {
-  const small = bits.bool();
-  const side = () => (small ? (bits.u(5) + 1) * 8 : bits.choose([9, 1], [13, 1], [18, 1], [30, 1]));
-  const rows = side();
-  const ratio = bits.u(3);
-  if (ratio === 0) return { rows, columns: side() };
-  const [numerator, denominator] = RATIOS[ratio] ?? [1, 1];
-  return { rows, columns: Math.floor((rows * numerator) / denominator) };
-}
-
 /**
- * The codestream, out of its container if it has one (ISO 18181-2): `jxlc`, or the first of `jxlp`.
+ * The codestream, out of its container if it has one (ISO 18181-2): `jxlc`, or all parts in `jxlp`,
+ * each behind its number.
  */
 function codestreamOf(bytes: Uint8Array): Uint8Array {
   if (bytes[0] === 0xff && bytes[1] === 0x0a) return bytes;
-  for (const { type, start } of boxesOf(bytes)) {
-    if (type === "jxlc") return bytes.subarray(start);
-    if (type === "jxlp") return bytes.subarray(start + 4);
+  const parts: Uint8Array[] = [];
+  for (const { type, start, end } of boxesOf(bytes)) {
+    if (type === "jxlc") return bytes.subarray(start, end);
+    if (type === "jxlp") parts.push(bytes.subarray(start + 4, end));
   }
+  if (parts.length > 0) return Buffer.concat(parts);
   throw corrupt("A JPEG XL container holds no codestream. The file is damaged.");
-}
-
-/**
- * The size and depth of a JPEG XL image (ISO 18181-1 annex D), bit by bit: its decoder here reports
- * neither. Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax
- * (floating point, turned).
- */
-function readJpegXlHeader(
-  bytes: Uint8Array,
-): Pick<CodestreamHeader, "rows" | "columns" | "components" | "precision"> {
-  const bits = new BitReader(codestreamOf(bytes).subarray(2));
-  const size = readSize(bits);
-  if (bits.bool()) return { ...size, components: 3, precision: 8 };
-  let orientation = 1;
-  if (bits.bool()) {
-    orientation = bits.u(3) + 1;
-    if (bits.bool()) readSize(bits);
-    if (bits.bool() || bits.bool()) orientation = 0;
-  }
-  const float = orientation === 1 && bits.bool();
-  if (orientation !== 1 || float)
-    throw errors.unsupported_transfer_syntax(
-      "A JPEG XL frame is animated, turned, has a preview, or holds floating point, which is not supported.",
-    );
-  const precision = bits.choose([0, 8], [0, 10], [0, 12], [6, 1]);
-  bits.bool(); // modular_16bit_buffers
-  const extraChannels = bits.choose([0, 0], [0, 1], [4, 2], [12, 1]);
-  if (extraChannels > 0)
-    throw errors.unsupported_transfer_syntax(
-      "A JPEG XL frame has extra channels (alpha or depth), which DICOM pixel data cannot have.",
-    );
-  bits.bool(); // xyb_encoded
-  // ColourEncoding: all_default is sRGB; else whether there is an ICC profile, and the colour space
-  // in both cases, of which 1 is grey
-  const isDefault = bits.bool();
-  if (!isDefault) bits.bool(); // want_icc
-  const isGrey = !isDefault && bits.choose([0, 0], [0, 1], [4, 2], [6, 18]) === 1;
-  return { ...size, components: isGrey ? 1 : 3, precision };
 }

@@ -4,9 +4,10 @@
  * (PS3.3 C.8.16.2.1.3); classic ones have their makers' words in ImageType from its third value on
  * (C.7.6.1.1.2), while RescaleType mostly says HU of all of them.
  */
+import { cached, cachedWith } from "../../base/cached.js";
 import { ownValue } from "../../base/own-value.js";
-import { warn, type Attributes, type Warning } from "../image.js";
-import { valuesIn } from "./frame-values.js";
+import { addWarnings, warn, type Attributes, type Warning } from "../image.js";
+import { macrosOf, valuesIn } from "./frame-values.js";
 
 /** The defined terms of VolumeBasedCalculationTechnique by the words that classic objects have. */
 const TECHNIQUES: readonly (readonly [technique: string, words: RegExp])[] = [
@@ -192,6 +193,41 @@ function otherQuantity(
  * makes them another quantity. Both are warned of where a reader may take them for a slice's.
  */
 export function hounsfieldOf(
+  attributes: Attributes,
+  frame: number,
+  bitsStored: number,
+  warnings: Warning[],
+): "HU" | undefined {
+  const group = attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame];
+  const isOwn = MACROS.some((macro) => group?.sequence(macro) !== undefined);
+  const judgement = isOwn
+    ? judge(attributes, frame, bitsStored)
+    : judgeOfAll(attributes)(bitsStored);
+  addWarnings(warnings, judgement.warnings);
+  return judgement.units;
+}
+
+/** The functional groups that say how the values of a frame came to be. */
+const MACROS = ["FrameType", "DerivationCodeSequence"].flatMap((keyword) => macrosOf(keyword));
+/** Its number in place of a frame's leaves what all share. */
+const NO_FRAME = -1;
+
+interface Judgement {
+  units: "HU" | undefined;
+  warnings: readonly Warning[];
+}
+
+/** Each frame asks for what all share, and there may be very many words. */
+const judgeOfAll = cachedWith((attributes: Attributes) =>
+  cached((bitsStored: number) => judge(attributes, NO_FRAME, bitsStored)),
+);
+
+function judge(attributes: Attributes, frame: number, bitsStored: number): Judgement {
+  const warnings: Warning[] = [];
+  return { units: unitsOf(attributes, frame, bitsStored, warnings), warnings };
+}
+
+function unitsOf(
   attributes: Attributes,
   frame: number,
   bitsStored: number,

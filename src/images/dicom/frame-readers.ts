@@ -150,14 +150,22 @@ function rawFrameReader(
     const bytes = plain(index);
     return nativePixels(bytes, { ...element, length: bytes.length }, one, warnings);
   };
-  const first = pixelsOf(0);
+  const { format, doubt } = colouredPixels(pixelsOf(0).pixel);
+  const overlays = overlayBits(file);
   return {
-    ...colouredPixels(first.pixel),
+    format,
+    doubt,
     read: (index) =>
-      Promise.resolve().then(() => ({
-        data: nativeFrame(pixelsOf(index), 0),
-        suspectBytes: 0,
-      })),
+      Promise.resolve().then(() => {
+        const pixels = pixelsOf(index);
+        // The length of a frame says whether it is subsampled
+        if (pixels.pixel.format.packed422 !== format.packed422)
+          throw errors.corrupt_image(
+            `Of frame ${index + 1} and the first, one is subsampled as YBR_FULL_422 says and the other has three full samples a pixel. Correct the object at its source.`,
+            { frame: index + 1 },
+          );
+        return lookedThrough(nativeFrame(pixels, 0), format, overlays);
+      }),
   };
 }
 

@@ -52,7 +52,7 @@ export function holderOf(
   const group = functionalGroup(attributes, frame, macro, warnings);
   if (group === undefined) return attributes;
   for (const keyword of keywords)
-    if (attributes.string(keyword) !== undefined && !group.agreesWith(attributes, keyword))
+    if (!agreement(attributes)(keyword)(group))
       warn(
         warnings,
         "functional_group_twice",
@@ -60,6 +60,18 @@ export function holderOf(
       );
   return group;
 }
+
+/**
+ * Whether a group says the same as the top of its data set, or the top says nothing. Each frame
+ * asks, and there may be very many values.
+ */
+const agreement = cachedWith((top: DataSetAttributes) =>
+  cached((keyword: string): ((group: DataSetAttributes) => boolean) => {
+    if (top.string(keyword) === undefined) return () => true;
+    const stated = top.compared(keyword);
+    return cachedWith((group) => group.compared(keyword) === stated);
+  }),
+);
 
 /** The items of a macro that hold something: they are looked at for each frame. */
 const filledItems = new WeakMap<readonly DataSetAttributes[], readonly DataSetAttributes[]>();

@@ -1,4 +1,6 @@
 /** Where pixels lie and how large they are (PS3.3 10.7, C.7.6.2, C.8.5.5). */
+import { cachedWith } from "../../base/cached.js";
+import { errors } from "../../base/errors.js";
 import {
   warn,
   type PlaneFault,
@@ -7,6 +9,7 @@ import {
   type Spacing,
   type Warning,
 } from "../image.js";
+import { SPACING } from "./attributes-read.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { functionalGroup, holderOf, perFrame } from "./functional-groups.js";
 import { checkSides, directionsOf, planeReader, type Placed } from "./planes.js";
@@ -22,7 +25,7 @@ export interface FrameGeometry {
 
 /**
  * Geometry by frame (from 0), read when first asked for. What is said twice, or cannot be, is a
- * warning. Throws corrupt_image if the planes of a dose grid cannot be told.
+ * warning. Throws corrupt_image if the planes of a dose grid cannot be told, or a scale cannot be.
  */
 export function frameGeometry(
   attributes: DataSetAttributes,
@@ -190,6 +193,8 @@ const LOW_PRIORITY = 1;
  * How far a scale may be from PixelSpacing that says the same, as a part of it: both are rounded.
  */
 const SAME_SCALE = 1e-3;
+/** How many a warning lists. */
+const SCALES_NAMED = 8;
 
 /**
  * The spacing of the image, and the regions of ultrasound outside of which it does not hold.
@@ -203,15 +208,11 @@ function withRegions(
   declared: Spacing | undefined,
   warnings: Warning[],
 ): Pick<FrameGeometry, "spacing" | "regions"> {
-  const [rows, columns] = [attributes.number("Rows") ?? 0, attributes.number("Columns") ?? 0];
-  const items = attributes.sequence("SequenceOfUltrasoundRegions") ?? [];
-  const planes = items.filter((item) => item.number("RegionSpatialFormat") === TWO_DIMENSIONAL);
-  const ofTime = items.filter((item) => OF_TIME.includes(item.number("RegionSpatialFormat") ?? 0));
-  const scales = planes.flatMap((plane) => scaleOf(plane) ?? []);
+  const { planes, ofTime, scales, extremes, regions, isPlaced, isInside } = regionsOf(attributes);
   const pixel = declared?.source === "PixelSpacing" ? declared : undefined;
-  const agrees = scales.every((scale) => pixel !== undefined && isSameScale(scale, pixel));
+  const agrees = extremes.every((scale) => pixel !== undefined && isSameScale(scale, pixel));
   if (scales.length === 0) {
-    if (pixel === undefined || planes.length > 0 || ofTime.length === 0)
+    if (pixel === undefined || planes > 0 || ofTime === 0)
       return { spacing: declared, regions: undefined };
     warn(
       warnings,
@@ -220,15 +221,8 @@ function withRegions(
     );
     return { spacing: { ...pixel, patient: false }, regions: undefined };
   }
-  const regions = [
-    ...planes.flatMap((plane) => regionOf(plane, scaleOf(plane)) ?? []),
-    ...ofTime.flatMap((item) => regionOf(item, undefined) ?? []),
-  ];
-  const isPlaced = regions.length === planes.length + ofTime.length;
-  // Some writers give one beyond the last pixel, a size instead of a position
-  if (!isPlaced || !regions.every(({ x1, y1 }) => x1 <= columns && y1 <= rows)) {
-    const believed =
-      agrees !== isPlaced && (isPlaced || scales.length === planes.length + ofTime.length);
+  if (!isPlaced || !isInside) {
+    const believed = agrees !== isPlaced && (isPlaced || scales.length === planes + ofTime);
     warn(
       warnings,
       "regions_ignored",
@@ -249,10 +243,47 @@ function withRegions(
       warnings,
       "spacing_mismatch",
       `PixelSpacing is ${pixel.row}\\${pixel.column} mm, and SequenceOfUltrasoundRegions gives ${scales
+        .slice(0, SCALES_NAMED)
         .map(({ row, column }) => `${shortly(row)}\\${shortly(column)}`)
-        .join(", ")}; the regions were believed.`,
+        .join(", ")}${scales.length > SCALES_NAMED ? ", ..." : ""}; the regions were believed.`,
     );
-  return { spacing: scales.length === planes.length ? commonSpacing(scales) : undefined, regions };
+  return { spacing: scales.length === planes ? commonSpacing(extremes) : undefined, regions };
+}
+
+/** What the regions of an image say, read once: each frame asks, and there may be very many. */
+const regionsOf = cachedWith((attributes: DataSetAttributes) => {
+  const [rows, columns] = [attributes.number("Rows") ?? 0, attributes.number("Columns") ?? 0];
+  const items = attributes.sequence("SequenceOfUltrasoundRegions") ?? [];
+  const planes = items.filter((item) => item.number("RegionSpatialFormat") === TWO_DIMENSIONAL);
+  const ofTime = items.filter((item) => OF_TIME.includes(item.number("RegionSpatialFormat") ?? 0));
+  const scales = planes.flatMap((plane) => scaleOf(plane) ?? []);
+  const regions = [
+    ...planes.flatMap((plane) => regionOf(plane, scaleOf(plane)) ?? []),
+    ...ofTime.flatMap((item) => regionOf(item, undefined) ?? []),
+  ];
+  return {
+    planes: planes.length,
+    ofTime: ofTime.length,
+    scales,
+    extremes: extremesOf(scales),
+    regions,
+    isPlaced: regions.length === planes.length + ofTime.length,
+    // Some writers give one beyond the last pixel, a size instead of a position
+    isInside: regions.every(({ x1, y1 }) => x1 <= columns && y1 <= rows),
+  };
+});
+
+/** The smallest and the largest, of rows and columns each by themselves; none of none. */
+function extremesOf(scales: readonly PixelScale[]): PixelScale[] {
+  const [first] = scales;
+  if (first === undefined) return [];
+  const [least, most] = [{ ...first }, { ...first }];
+  for (const scale of scales)
+    for (const side of ["row", "column"] as const) {
+      least[side] = Math.min(least[side], scale[side]);
+      most[side] = Math.max(most[side], scale[side]);
+    }
+  return [least, most];
 }
 
 const isSameScale = (a: PixelScale, b: PixelScale): boolean =>
@@ -290,18 +321,26 @@ function scaleOf(region: DataSetAttributes): UltrasoundRegion["scale"] {
   const inCentimetres =
     region.number("PhysicalUnitsXDirection") === CENTIMETRES &&
     region.number("PhysicalUnitsYDirection") === CENTIMETRES;
-  const column = Math.abs(region.number("PhysicalDeltaX") ?? 0) * 10;
-  const row = Math.abs(region.number("PhysicalDeltaY") ?? 0) * 10;
-  return inCentimetres && row > 0 && column > 0 ? { row, column } : undefined;
+  if (!inCentimetres) return undefined;
+  const column = millimetres(region, "PhysicalDeltaX");
+  const row = millimetres(region, "PhysicalDeltaY");
+  return row > 0 && column > 0 ? { row, column } : undefined;
 }
 
-/** The scale of all regions; undefined if they differ. */
-function commonSpacing(scales: readonly PixelScale[]): Spacing | undefined {
-  const [first] = scales;
-  if (
-    first === undefined ||
-    scales.some(({ row, column }) => row !== first.row || column !== first.column)
-  )
+/** @throws RadserveError corrupt_image for a length that no pixel has */
+function millimetres(region: DataSetAttributes, keyword: string): number {
+  const size = Math.abs(region.number(keyword) ?? 0) * 10;
+  if (size !== 0 && (size < SPACING.least || size > SPACING.most))
+    throw errors.corrupt_image(
+      `${keyword} of a region in SequenceOfUltrasoundRegions should be from ${SPACING.least / 10} to ${SPACING.most / 10} cm, or 0, and is ${shortly(size / 10)}. Correct the attribute at the source.`,
+      { attribute: keyword },
+    );
+  return size;
+}
+
+/** The scale of all regions, by their extremes; undefined if they differ. */
+function commonSpacing([first, last]: readonly PixelScale[]): Spacing | undefined {
+  if (first === undefined || first.row !== last?.row || first.column !== last.column)
     return undefined;
   return { ...first, source: "SequenceOfUltrasoundRegions", patient: true };
 }

@@ -2,10 +2,12 @@
  * Stored values to meaning: modality transform, units, VOI, padding, palette (PS3.3 C.11,
  * C.7.5.1.1.2, C.7.6.3).
  */
+import { cachedWith } from "../../base/cached.js";
 import { errors } from "../../base/errors.js";
 import {
   warn,
   type Interpretation,
+  type LookupTable,
   type ModalityTransform,
   type PixelFormat,
   type VoiTransform,
@@ -41,6 +43,11 @@ export function interpretationReader(
   const padding = readPadding(attributes, format, warnings);
   const suv = readSuv(attributes);
   checkPolarity(attributes, format, warnings);
+  // Each frame asks for the tables and windows that all share
+  const lutOf = cachedWith((item: DataSetAttributes) => readLut(item, format.signed));
+  const voiOf = [false, true].map((signed) =>
+    cachedWith((source: DataSetAttributes) => readVoi(source, signed, warnings)),
+  );
   return perFrame(attributes, (frame) => {
     const group = holderOf(
       attributes,
@@ -49,7 +56,8 @@ export function interpretationReader(
       RESCALE,
       warnings,
     );
-    const modality = readModality(attributes, group, format, warnings);
+    const modality = readModality(attributes, group, format, lutOf, warnings);
+    const shown = holderOf(attributes, frame, "FrameVOILUTSequence", WINDOW, warnings);
     return {
       modality,
       units: readUnits(
@@ -59,7 +67,7 @@ export function interpretationReader(
         { modality, bitsStored: format.bitsStored },
         warnings,
       ),
-      voi: readVoi(attributes, frame, format, modality, warnings),
+      voi: voiOf[canBeNegative(format, modality) ? 1 : 0]?.(shown) ?? [],
       padding,
       palette,
       realWorld: format.samplesPerPixel > 1 ? [] : readRealWorld(attributes, frame, warnings),
@@ -151,6 +159,7 @@ function readModality(
   attributes: DataSetAttributes,
   source: DataSetAttributes,
   format: PixelFormat,
+  lutOf: (item: DataSetAttributes) => LookupTable,
   warnings: Warning[],
 ): ModalityTransform {
   const luts = "ModalityLUTSequence";
@@ -167,7 +176,7 @@ function readModality(
         "rescale_ignored",
         "RescaleSlope and RescaleIntercept stand beside a Modality LUT, which was taken.",
       );
-    return { kind: "lut", lut: readLut(item, format.signed) };
+    return { kind: "lut", lut: lutOf(item) };
   }
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
   // Elsewhere slopes of their own are as common as right: an intercept is 0 unless something else
@@ -238,15 +247,8 @@ function readUnits(
 
 const WINDOW = ["WindowCenter", "WindowWidth", "VOILUTFunction"];
 
-function readVoi(
-  attributes: DataSetAttributes,
-  frame: number,
-  format: PixelFormat,
-  modality: ModalityTransform,
-  warnings: Warning[],
-): VoiTransform[] {
-  const source = holderOf(attributes, frame, "FrameVOILUTSequence", WINDOW, warnings);
-  const signed = canBeNegative(format, modality);
+/** @param signed whether the values that go in can be negative */
+function readVoi(source: DataSetAttributes, signed: boolean, warnings: Warning[]): VoiTransform[] {
   const luts = filled(source.sequence("VOILUTSequence"), "VOILUTSequence", warnings).map(
     (item): VoiTransform => {
       const explanation = item.string("LUTExplanation");

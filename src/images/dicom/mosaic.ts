@@ -70,20 +70,13 @@ const CSA_HEADER: PrivateElement = { creator: "SIEMENS CSA HEADER", group: 0x002
 export function mosaicReader(
   attributes: DataSetAttributes,
 ): (frame: number) => PlaneFault | undefined {
-  const top = withOwnGroups([attributes]);
-  const countedAtTop = countedSlices(top);
-  const wide = countedAtTop === undefined ? tooWide(attributes) : undefined;
+  const top = saidBy(attributes);
+  const shared = saidBy(attributes.sequence("SharedFunctionalGroupsSequence")?.[0]);
+  const wide = top.counted === undefined ? tooWide(attributes) : undefined;
   return perFrame(attributes, (frame) => {
-    const groups = [
-      attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
-      attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame],
-    ].flatMap((group) => group ?? []);
-    const holders = withOwnGroups(groups);
-    const counted = countedAtTop ?? countedSlices(holders);
-    const said =
-      counted?.name ??
-      typesOf([...top, ...holders]).find(({ values }) => values.some(isMosaic))?.name ??
-      wide;
+    const own = saidBy(attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame]);
+    const counted = top.counted ?? shared.counted ?? own.counted;
+    const said = counted?.name ?? top.name ?? shared.name ?? own.name ?? wide;
     if (said === undefined) return undefined;
     return {
       reason: "mosaic",
@@ -93,6 +86,17 @@ export function mosaicReader(
         "slices. Convert it to slices first.",
     };
   });
+}
+
+/** What the data set or a group says of a mosaic: how many slices it has, and what calls it one. */
+function saidBy(holder: DataSetAttributes | undefined): {
+  counted?: ReturnType<typeof countedSlices>;
+  name?: string | undefined;
+} {
+  if (holder === undefined) return {};
+  const holders = withOwnGroups([holder]);
+  const types = typesOf(holders).find(({ values }) => values.some(isMosaic));
+  return { counted: countedSlices(holders), name: types?.name };
 }
 
 /** With what Siemens' scanners put into groups of their own. */

@@ -2,6 +2,7 @@
  * Real World Value Mapping (PS3.3 C.7.6.16.2.11): what stored values are beside their modality
  * transform.
  */
+import { cachedWith } from "../../base/cached.js";
 import type { RealWorldMapping, Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { functionalGroups } from "./functional-groups.js";
@@ -15,12 +16,19 @@ export function readRealWorld(
   attributes: DataSetAttributes,
   frame: number,
   warnings: Warning[],
-): RealWorldMapping[] {
+): readonly RealWorldMapping[] {
   const keyword = "RealWorldValueMappingSequence";
-  const items =
-    functionalGroups(attributes, frame, keyword, warnings) ?? attributes.sequence(keyword) ?? [];
-  return items.flatMap((item) => mappingOf(item) ?? []);
+  return mappingsOf(
+    functionalGroups(attributes, frame, keyword, warnings) ?? attributes.sequence(keyword) ?? NONE,
+  );
 }
+
+const NONE: readonly DataSetAttributes[] = [];
+
+/** Each frame asks for what all share, and there may be very many. */
+const mappingsOf = cachedWith((items: readonly DataSetAttributes[]) =>
+  items.flatMap((item) => mappingOf(item) ?? []),
+);
 
 function mappingOf(item: DataSetAttributes): RealWorldMapping | undefined {
   const first =

@@ -4,6 +4,7 @@
  * So the tags decide here, from a closed list, what is read and what its values mean.
  */
 import { errors, type RadserveError } from "../../base/errors.js";
+import { counted } from "../../base/table.js";
 import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
 
 export interface TiffPage {
@@ -80,6 +81,7 @@ const TAG = {
   bits: 258,
   compression: 259,
   photometric: 262,
+  description: 270,
   strips: 273,
   orientation: 274,
   samples: 277,
@@ -98,6 +100,7 @@ const TAG = {
   format: 339,
   coefficients: 529,
   reference: 532,
+  exif: 34665,
   dngVersion: 50706,
 } as const;
 const TAGS_READ: ReadonlySet<number> = new Set(Object.values(TAG));
@@ -146,6 +149,10 @@ interface TagForm {
   listed: number;
   /** Their entries. */
   entries: number;
+  /** Bytes of the directories that were read. */
+  ofDirectories: number;
+  /** Bytes of the strips and tiles whose JPEG markers were read. */
+  ofMarkers: number;
 }
 
 function cut(): RadserveError {
@@ -164,10 +171,10 @@ const { corrupt_image: corrupt, unsupported_format: unsupported } = errors;
 export function readTiffPages(bytes: Uint8Array): TiffPage[] {
   const form = formOf(bytes);
   checkNotCanon(bytes);
-  const found = directories(form);
+  const found = [...directories(form)];
   checkPictures(form, found);
   const first = found.map(pageOf);
-  for (const page of found) checkJpegColours(bytes, page);
+  for (const page of found) checkJpegColours(form, bytes, page);
   const [model] = first;
   if (model === undefined) throw corrupt("The TIFF file has no page.");
   const likeness = (page: TiffPage) => JSON.stringify({ ...page, density: undefined });
@@ -177,6 +184,7 @@ export function readTiffPages(bytes: Uint8Array): TiffPage[] {
         `Page ${i + 1} of the TIFF file differs from the first in size, photometric, samples, depth or orientation. Split the file into single pages.`,
       );
   });
+  checkStack(bytes, found, model);
   return first;
 }
 
@@ -188,6 +196,8 @@ function formOf(bytes: Uint8Array): TagForm {
     odd: [],
     listed: 0,
     entries: 0,
+    ofDirectories: 0,
+    ofMarkers: 0,
   };
 }
 
@@ -197,7 +207,8 @@ function formOf(bytes: Uint8Array): TagForm {
  */
 export function withOrientations(bytes: Uint8Array): Uint8Array {
   const form = formOf(bytes);
-  directories(form);
+  // Reading a directory notes what is odd in it
+  Array.from(directories(form));
   if (form.odd.length === 0) return bytes;
   const copy = new Uint8Array(bytes);
   for (const { at, size } of form.odd)
@@ -206,14 +217,17 @@ export function withOrientations(bytes: Uint8Array): Uint8Array {
 }
 
 /** The directories of a chain, which begins where the header says, or at an offset. */
-function directories(form: TagForm, from?: number, seen = new Set<number>()): Directory[] {
+function* directories(
+  form: TagForm,
+  from?: number,
+  seen = new Set<number>(),
+): Generator<Directory> {
   const { view, big } = form;
   const word = big ? 8 : 4;
-  const found: Directory[] = [];
   let at = from ?? number(form, big ? 8 : 4, word);
-  while (at !== 0) {
+  for (let found = 0; at !== 0; found++) {
     if (seen.has(at)) throw corrupt("The directories of the TIFF file point back to each other.");
-    if (found.length === MOST_PAGES || seen.size === MOST_DIRECTORIES)
+    if (found === MOST_PAGES || seen.size === MOST_DIRECTORIES)
       throw unsupported(
         `The TIFF file has more than ${MOST_PAGES} pages, or ${MOST_DIRECTORIES} directories in all, the most that are read.`,
       );
@@ -222,12 +236,34 @@ function directories(form: TagForm, from?: number, seen = new Set<number>()): Di
     const size = big ? 20 : 12;
     const start = at + (big ? 8 : 2);
     if (start + count * size + word > view.byteLength) throw cut();
+    form.ofDirectories += count * size;
+    if (form.ofDirectories > view.byteLength)
+      throw corrupt("The directories of the TIFF file lie over each other.");
     const directory: Directory = new Map();
     for (let i = 0; i < count; i++) readEntry(form, start + i * size, directory);
-    found.push(directory);
+    yield directory;
     at = number(form, start + count * size, word);
   }
-  return found;
+}
+
+/** The directories that hang on one (SubIFDs, EXIF), and on those in turn, without those seen. */
+function* directoriesWithin(
+  form: TagForm,
+  outer: Directory,
+  seen: Set<number>,
+): Generator<Directory> {
+  const waiting = [outer];
+  for (const directory of waiting) {
+    for (const at of directory.get(TAG.subDirectories) ?? [])
+      if (!seen.has(at)) waiting.push(...directories(form, at, seen));
+    // No other follows it, whatever writers leave in the place of the link
+    const [exif] = directory.get(TAG.exif) ?? [];
+    if (exif !== undefined && !seen.has(exif)) {
+      const [only] = directories(form, exif, seen);
+      if (only !== undefined) waiting.push(only);
+    }
+    if (directory !== outer) yield directory;
+  }
 }
 
 /** NewSubfileType 1 and SubfileType 2: a smaller version of another picture in the file. */
@@ -264,13 +300,33 @@ function checkPictures(form: TagForm, pages: readonly Directory[]): void {
     );
   const seen = new Set<number>();
   for (const [i, page] of pages.entries())
-    for (const at of page.get(TAG.subDirectories) ?? [])
-      for (const inner of seen.has(at) ? [] : directories(form, at, seen))
-        if (areaOf(inner) > areaOf(page) || RAW.includes(one(inner, TAG.photometric, 1)))
-          throw unsupported(
-            `Page ${i + 1} of the TIFF file is a smaller version of a picture that lies in its SubIFDs, as the thumbnail of ` +
-              `camera raw is. ${TAKE_THE_PICTURE}`,
-          );
+    for (const inner of directoriesWithin(form, page, seen))
+      if (areaOf(inner) > areaOf(page) || RAW.includes(one(inner, TAG.photometric, 1)))
+        throw unsupported(
+          `Page ${i + 1} of the TIFF file is a smaller version of a picture that lies in its SubIFDs, as the thumbnail of ` +
+            `camera raw is. ${TAKE_THE_PICTURE}`,
+        );
+}
+
+/**
+ * ImageJ writes large stacks with one directory: its description counts the images, and the others
+ * lie behind the first. Programs that take stacks apart leave the description in each part.
+ */
+function checkStack(
+  bytes: Uint8Array,
+  pages: readonly Directory[],
+  { width, height, samples, bits }: TiffPage,
+): void {
+  const [page] = pages;
+  const images = page?.get(TAG.description)?.[0] ?? 0;
+  if (page === undefined || images <= pages.length || one(page, TAG.compression, 1) !== 1) return;
+  const imageBytes = Math.ceil((width * samples * bits) / 8) * height;
+  const end = one(page, TAG.strips, 0) + (pages.length + 1) * imageBytes;
+  if (end <= bytes.length)
+    throw unsupported(
+      `The TIFF file holds ${images} images by ImageJ's description (images=${images}), of which ${counted(pages.length, "page")} can be found by directories. ` +
+        "Save it with a directory for each image, or each image as a file.",
+    );
 }
 
 /** Canon's raw files have a mark of their own in the header. */
@@ -296,6 +352,10 @@ function readEntry(form: TagForm, at: number, directory: Directory): void {
   if (!TAGS_READ.has(tag)) return;
   if (SPARE.has(tag)) {
     readSpare(form, at, directory);
+    return;
+  }
+  if (tag === TAG.description) {
+    if (!directory.has(tag)) directory.set(tag, [imagesOfImageJ(form, at)]);
     return;
   }
   if (directory.has(tag)) throw corrupt(`The TIFF file has the tag ${tag} twice in one directory.`);
@@ -342,6 +402,26 @@ function readSpare(form: TagForm, at: number, directory: Directory): void {
   const tag = view.getUint16(at, littleEndian);
   if (from + type.size <= view.byteLength && !directory.has(tag))
     directory.set(tag, [type.read(view, from, littleEndian)]);
+}
+
+const ASCII = 2;
+/** ImageJ writes the count in the second line. */
+const DESCRIPTION_BYTES = 256;
+
+/** How many images the file has by a description that ImageJ wrote; 0 of another. */
+function imagesOfImageJ(form: TagForm, at: number): number {
+  const { view, littleEndian, big } = form;
+  const word = big ? 8 : 4;
+  const length = number(form, at + 4, word);
+  const from = number(form, at + 4 + word, word);
+  if (view.getUint16(at + 2, littleEndian) !== ASCII || from + length > view.byteLength) return 0;
+  const text = Buffer.from(
+    view.buffer,
+    view.byteOffset + from,
+    Math.min(length, DESCRIPTION_BYTES),
+  ).toString("latin1");
+  const [, images] = /^ImageJ=[^\n]*\n(?:[^\n]+\n)*?images=(\d{1,9})\s/.exec(text) ?? [];
+  return Number(images ?? 0);
 }
 
 function densityOf(directory: Directory): TiffPage["density"] {
@@ -512,11 +592,16 @@ function checkYcc(directory: Directory, compression: number): void {
     );
 }
 
+/** Bytes that strips and tiles may share with each other, as blank ones do in some files. */
+const MOST_SHARED_BYTES = 2 ** 26;
+/** No JPEG is shorter: its frame and scan headers alone have as many. */
+const LEAST_JPEG_BYTES = 35;
+
 /**
  * The decoder takes the colours of JPEG from the tag alone. Where the markers of a strip or tile
  * name other ones (JFIF, Adobe, component names), nobody knows which is true.
  */
-function checkJpegColours(bytes: Uint8Array, directory: Directory): void {
+function checkJpegColours(form: TagForm, bytes: Uint8Array, directory: Directory): void {
   const photometric = one(directory, TAG.photometric);
   if (one(directory, TAG.compression, 1) !== JPEG || (photometric !== 2 && photometric !== 6))
     return;
@@ -524,7 +609,12 @@ function checkJpegColours(bytes: Uint8Array, directory: Directory): void {
   const counts = directory.get(isTiled ? TAG.tileBytes : TAG.stripBytes) ?? [];
   const starts = directory.get(isTiled ? TAG.tiles : TAG.strips) ?? [];
   for (const [i, start] of starts.entries()) {
-    const colour = jpegColour(bytes.subarray(start, start + (counts[i] ?? 0)));
+    const part = bytes.subarray(start, start + (counts[i] ?? 0));
+    if (part.length < LEAST_JPEG_BYTES) continue;
+    form.ofMarkers += part.length;
+    if (form.ofMarkers > bytes.length + MOST_SHARED_BYTES)
+      throw corrupt("The strips or tiles of the TIFF file lie over each other.");
+    const colour = jpegColour(part);
     if (colour === undefined || colour === (photometric === 2 ? "RGB" : "YBR")) continue;
     throw unsupported(
       `The TIFF image is ${PHOTOMETRIC[photometric] ?? ""} (PhotometricInterpretation ${photometric}), and the markers of its JPEG ` +

@@ -173,6 +173,89 @@ t.test("no form of very many parts costs more than an honest file of many frames
   }
 });
 
+/** A table of 65,536 entries. */
+const table: Attributes = {
+  LUTDescriptor: new Typed("US", [0, 0, 16]),
+  LUTData: new Typed("OW", Buffer.alloc(1 << 17, 1)),
+};
+const MANY = 5000;
+const list = (value: string) => Array.from({ length: MANY }, () => value).join("\\");
+const items = (one: Attributes) => Array.from({ length: MANY }, () => one);
+const windows: Attributes = { WindowCenter: list("40"), WindowWidth: list("400") };
+const mapping: Attributes = {
+  RealWorldValueFirstValueMapped: new Typed("SS", 0),
+  RealWorldValueLastValueMapped: new Typed("SS", 9),
+  RealWorldValueSlope: new Typed("FD", 1),
+  RealWorldValueIntercept: new Typed("FD", 0),
+};
+const region: Attributes = {
+  RegionSpatialFormat: 1,
+  PhysicalUnitsXDirection: 3,
+  PhysicalUnitsYDirection: 3,
+  PhysicalDeltaX: new Typed("FD", 0.1),
+  PhysicalDeltaY: new Typed("FD", 0.1),
+  RegionLocationMinX0: 0,
+  RegionLocationMinY0: 0,
+  RegionLocationMaxX1: 0,
+  RegionLocationMaxY1: 0,
+};
+
+/** What all frames share, at the top or in a functional group. */
+const SHARED: Record<string, Attributes> = {
+  "a Modality LUT": { ModalityLUTSequence: [{ ...table, ModalityLUTType: "US" }] },
+  "a VOI LUT": { VOILUTSequence: [table] },
+  windows,
+  "windows in a functional group too": {
+    ...windows,
+    SharedFunctionalGroupsSequence: [{ FrameVOILUTSequence: [windows] }],
+  },
+  "Real World Value Mappings": { RealWorldValueMappingSequence: items(mapping) },
+  "regions of ultrasound": { SequenceOfUltrasoundRegions: items(region), PixelSpacing: "2\\2" },
+  "words of ImageType": { ImageType: `ORIGINAL\\PRIMARY\\${list("AXIAL")}` },
+};
+
+/** Each frame with an item of its own, in which nothing is. */
+const sharing = (attributes: Attributes): Buffer =>
+  dicomFile({
+    attributes: imageAttributes({
+      ...CT_SLICE,
+      Rows: 1,
+      Columns: 1,
+      NumberOfFrames: String(HONEST_FRAMES),
+      ...attributes,
+      PerFrameFunctionalGroupsSequence: Array.from({ length: HONEST_FRAMES }, () => ({})),
+    }),
+    pixels: Buffer.alloc(2 * HONEST_FRAMES),
+  });
+
+/** Seconds of processors that reading takes together with what the image says of all its frames. */
+async function costOfFrames(bytes: Buffer): Promise<number> {
+  const before = process.cpuUsage();
+  const image = await readImage(bytes);
+  for (let frame = 0; frame < image.frameCount; frame++) {
+    image.interpretation(frame);
+    image.spacing(frame);
+  }
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1e6;
+}
+
+t.test("what all frames share is interpreted once for them", async (t) => {
+  const most = await costOfFrames(honest());
+  for (const [name, attributes] of Object.entries(SHARED)) {
+    const file = sharing(attributes);
+    const found = await costOfFrames(file);
+    t.ok(found <= most, `${name}: ${(found / most).toFixed(2)} of an honest file`);
+    const image = await readImage(file);
+    const [one, other] = [image.interpretation(0), image.interpretation(1)];
+    t.equal(one.voi, other.voi, `${name}: one list of windows and tables`);
+    t.equal(one.realWorld, other.realWorld, `${name}: one list of mappings`);
+    t.equal(image.regions?.(0), image.regions?.(1), `${name}: one list of regions`);
+    if (one.modality.kind === "lut" && other.modality.kind === "lut")
+      t.equal(one.modality.lut, other.modality.lut, `${name}: one table`);
+  }
+});
+
 t.test("what all frames share is read once for them", async (t) => {
   const count = 20_000;
   const attributes = imageAttributes({

@@ -129,12 +129,15 @@ async function contradictory(raw: Raw): Promise<Record<string, Buffer>> {
   ];
   const transformed = await compress("jpeg2000", raw);
   const ht = await coded("htj2k");
+  const xl = await coded("jpeg-xl");
   const files: [string, string, Coder | "native", Uint8Array | undefined][] = [
     ["JPEG 2000 without a transform, YBR_ICT", "YBR_ICT", "jpeg2000", j2k],
     ["JPEG 2000 without a transform, YBR_RCT", "YBR_RCT", "jpeg2000", j2k],
     ["JPEG 2000 with a transform, YBR_FULL", "YBR_FULL", "jpeg2000", transformed],
     ["HTJ2K with a transform, YBR_FULL", "YBR_FULL", "htj2k", ht],
     ["HTJ2K with a transform, YBR_FULL_422", "YBR_FULL_422", "htj2k", ht],
+    ["JPEG XL, YBR_FULL", "YBR_FULL", "jpeg-xl", xl],
+    ["JPEG XL, YBR_FULL_422", "YBR_FULL_422", "jpeg-xl", xl],
     ["JPEG-LS, YBR_ICT", "YBR_ICT", "jpeg-ls", ls],
     ["JPEG-LS, YBR_RCT", "YBR_RCT", "jpeg-ls", ls],
     ["JPEG, marked as YBR, RGB", "RGB", "jpeg-lossless", marked(lossless, 1)],

@@ -2,6 +2,7 @@
  * Files as devices and archives send them: against the standard, read by others, and to be read
  * right or refused.
  */
+import { deflateRawSync } from "node:zlib";
 import t from "tap";
 import { inspectImage } from "../../../src/inference/inspection.js";
 import { readImage } from "../../../src/images/read-image.js";
@@ -9,6 +10,7 @@ import {
   attributesOf,
   BIG_ENDIAN,
   compress,
+  DEFLATED_FRAMES,
   dicomFile,
   encapsulated,
   encodeElement,
@@ -224,25 +226,40 @@ t.test(
   },
 );
 
-t.test("bits above BitsStored of native pixels are said", async (t) => {
-  const attributes = attributesOf(RAW);
-  const clean = await reads({ attributes, pixels: RAW.data });
-  t.strictSame(clean.codes, []);
-  const stray = withValues(RAW, 0x1830);
-  t.strictSame((await reads({ attributes, pixels: stray.data })).codes, ["stray_bits"]);
-  // A padding value that BitsStored cannot hold: all bits above continue a sign
-  const padding = withValues(RAW, 0xf830);
-  t.strictSame((await reads({ attributes, pixels: padding.data })).codes, [
-    "sign_mismatch",
-    "stray_bits",
-  ]);
-  const overlay = { "60000100": new Typed("US", 16), "60000102": new Typed("US", 12) };
-  const marked = withValues(RAW, 0x1830);
-  const explained = await reads({ attributes: attributesOf(RAW, overlay), pixels: marked.data });
-  t.strictSame(explained.codes, [], "an overlay explains them");
-  const negative = picture({ ...LAYOUT, signed: true });
-  const sign = await reads({ attributes: attributesOf(negative), pixels: negative.data });
-  t.strictSame(sign.codes, [], "so does the sign");
+/** Pixels that no codec judges, in each form that a file can hold them in. */
+const UNCODED: Record<
+  string,
+  (data: Uint8Array) => Pick<FileOptions, "transferSyntax" | "pixels">
+> = {
+  native: (data) => ({ pixels: data }),
+  "encapsulated uncompressed": (data) => ({
+    transferSyntax: "1.2.840.10008.1.2.1.98",
+    pixels: { fragments: [data] },
+  }),
+  "deflated frames": (data) => ({
+    transferSyntax: DEFLATED_FRAMES,
+    pixels: { fragments: [deflateRawSync(data)] },
+  }),
+};
+
+t.test("bits above BitsStored of pixels that no codec judged are said", async (t) => {
+  for (const [form, pixelsOf] of Object.entries(UNCODED)) {
+    const codes = async ({ data }: Raw, attributes: Attributes) =>
+      (await reads({ attributes, ...pixelsOf(data) })).codes;
+    const attributes = attributesOf(RAW);
+    t.strictSame(await codes(RAW, attributes), [], form);
+    const stray = withValues(RAW, 0x1830);
+    t.strictSame(await codes(stray, attributes), ["stray_bits"], form);
+    // A padding value that BitsStored cannot hold: all bits above continue a sign
+    const padding = withValues(RAW, 0xf830);
+    t.strictSame(await codes(padding, attributes), ["sign_mismatch", "stray_bits"], form);
+    const overlay = { "60000100": new Typed("US", 16), "60000102": new Typed("US", 12) };
+    const explained = await codes(stray, attributesOf(RAW, overlay));
+    t.strictSame(explained, [], `${form}: an overlay explains them`);
+    const negative = picture({ ...LAYOUT, signed: true });
+    const sign = await codes(negative, attributesOf(negative));
+    t.strictSame(sign, [], `${form}: so does the sign`);
+  }
 });
 
 t.test("HighBit above where the values are does not shift them away unsaid", async (t) => {

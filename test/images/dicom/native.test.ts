@@ -177,6 +177,24 @@ t.test("native frames", async (t) => {
   }
 });
 
+t.test("frames of one file are all subsampled, or none is", async (t) => {
+  const attributes = imageAttributes({
+    ...rgb,
+    PhotometricInterpretation: "YBR_FULL_422",
+    PlanarConfiguration: 0,
+    NumberOfFrames: "2",
+  });
+  const [subsampled, full] = [Buffer.from([10, 20, 30, 40]), Buffer.from([1, 2, 3, 4, 5, 6])];
+  for (const fragments of [
+    [subsampled, full],
+    [full, subsampled],
+  ]) {
+    const pixels = { fragments };
+    const file = dicomFile({ transferSyntax: "1.2.840.10008.1.2.1.98", attributes, pixels });
+    await refuses(t, file, "corrupt_image", /frame 2 and the first, one is/, "mixed");
+  }
+});
+
 t.test("floating point", async (t) => {
   for (const transferSyntax of [EXPLICIT, BIG_ENDIAN])
     for (const [keyword, vr, value] of [

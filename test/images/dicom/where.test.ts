@@ -124,6 +124,27 @@ const region = (delta: number, more: Attributes = {}): Attributes => ({
   ...more,
 });
 
+t.test("regions of ultrasound whose pixels are of no possible size", async (t) => {
+  const file = (...regions: Attributes[]) =>
+    dicomFile({
+      attributes: imageAttributes({ SequenceOfUltrasoundRegions: regions }),
+      pixels: Buffer.alloc(16),
+    });
+  const size = (PhysicalDeltaX: number, more: Attributes = {}) =>
+    region(0.05, { PhysicalDeltaX: new Typed("FD", PhysicalDeltaX), ...more });
+  for (const delta of [1e19, 1001, -1001, 1e-8, 1e-12])
+    await refuses(
+      t,
+      file(region(0.05), size(delta)),
+      "corrupt_image",
+      /PhysicalDeltaX .* from 1e-7 to 1000 cm/,
+      `${delta} cm`,
+    );
+  const other = await readImage(file(region(0.05), size(1e19, { PhysicalUnitsXDirection: 4 })));
+  t.equal(other.regions?.(0)?.length, 2, "seconds have no such limit");
+  for (const delta of [1000, -1e-7, 0]) await readImage(file(size(delta)));
+});
+
 t.test("regions of ultrasound and PixelSpacing", async (t) => {
   const of = async (spacing: string, ...regions: Attributes[]) => {
     const image = await read({ PixelSpacing: spacing, SequenceOfUltrasoundRegions: regions });

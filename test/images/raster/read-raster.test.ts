@@ -825,6 +825,8 @@ t.test("a page that is a smaller version of the picture is not taken for it", as
     ["DNG and NEF", [{ ...small, more: [reduced], inside: [large] }], /Page 1 .*NewSubfileType 1/],
     ["without a flag", [{ ...small, inside: [large] }], /Page 1 .*in its SubIFDs/],
     ["the second of several", [{ ...small, inside: [small, large] }], /in its SubIFDs/],
+    ["further inside", [{ ...small, inside: [{ ...small, inside: [large] }] }], /in its SubIFDs/],
+    ["in EXIF", [{ ...small, exif: { ...small, inside: [large] } }], /in its SubIFDs/],
     ["SubfileType", [{ ...small, more: [old] }, small], /Page 1 /],
     ["a pyramid, the smallest first", [{ ...small, more: [reduced] }, large], /Page 1 /],
     ["a pyramid, the largest first", [large, { ...small, more: [reduced] }], /Page 2 /],
@@ -850,13 +852,96 @@ t.test("a page that is a smaller version of the picture is not taken for it", as
   // The first directory goes behind a header that is longer by eight bytes
   const shifted = Buffer.concat([canon.subarray(0, 8), Buffer.from("CR\x02\0\0\0\0\0"), canon]);
   await refuses(t, shifted, "unsupported_format", /CR2/, "Canon's mark");
-  const levels = [{ ...large, inside: [{ ...small, more: [reduced] }, small] }, large];
+  const levels = [
+    { ...large, inside: [{ ...small, more: [reduced], inside: [small] }, small], exif: small },
+    large,
+  ];
   for (const form of FORMS) {
     const image = await readImage(tiffFile(levels, form));
     t.strictSame([image.frameCount, [...(await pixels(image))]], [2, [...large.pixels]]);
     const flagged = { ...large, more: [{ tag: 254, type: 4, values: [2] }] } as TiffPage;
     t.equal((await readImage(tiffFile([flagged, flagged], form))).frameCount, 2, "a page of many");
   }
+});
+
+t.test("a stack of ImageJ with one directory is not read as its first image", async (t) => {
+  const described = (text: string) =>
+    ({ tag: 270, type: 2, values: [...Buffer.from(text)] }) as const;
+  const stack = described("ImageJ=1.53k\nimages=5\nslices=5\n\0");
+  const [one, five] = [new Uint8Array(576).fill(7), new Uint8Array(5 * 576).fill(7)];
+  const page = (pixels: Uint8Array, ...more: TiffPage["more"] & object): TiffPage => ({
+    width: 24,
+    height: 24,
+    photometric: 1,
+    pixels,
+    more,
+  });
+  const counts = { tag: 279, type: 4, values: [576] } as const;
+  for (const form of FORMS) {
+    const file = tiffFile([page(five, stack, counts)], form);
+    await refuses(
+      t,
+      file,
+      "unsupported_format",
+      /5 images by ImageJ.* 1 page can/,
+      "one directory",
+    );
+    const whole = Array.from({ length: 5 }, () => page(one, stack));
+    t.equal((await readImage(tiffFile(whole, form))).frameCount, 5, "a directory for each");
+    const apart = await readImage(tiffFile([page(one, stack)], form));
+    t.equal(apart.frameCount, 1, "a page that was taken out of a stack");
+    const other = await readImage(tiffFile([page(five, described("images=5\n\0"), counts)], form));
+    t.equal(other.frameCount, 1, "another program's words");
+  }
+});
+
+t.test("parts of a TIFF that lie over each other are not read again and again", async (t) => {
+  const entries = 100;
+  const span = 12 * entries;
+  const chain = Buffer.alloc(8 + 6 * 4 + span);
+  chain.write("II*\0", "latin1");
+  for (let i = 0; i < 5; i++) {
+    const at = 8 + 6 * i;
+    if (i === 0) chain.writeUInt32LE(at, 4);
+    chain.writeUInt16LE(entries, at);
+  }
+  for (let i = 0; i < 4; i++) chain.writeUInt32LE(8 + 6 * (i + 1), 8 + 6 * i + 2 + span);
+  await refuses(t, chain, "corrupt_image", /directories .* lie over each other/, "directories");
+
+  const jpeg = await sharp(new Uint8Array(3 * 64).fill(90), raw(8, 8, 3))
+    .jpeg({ chromaSubsampling: "4:4:4" })
+    .toBuffer();
+  // Segments of comments make its header long
+  const comment = Buffer.alloc(65_535 + 1);
+  comment.writeUInt16BE(0xfffe, 0);
+  comment.writeUInt16BE(65_534, 2);
+  const long = Buffer.concat([
+    jpeg.subarray(0, 2),
+    ...Array.from({ length: 16 }, () => comment),
+    jpeg.subarray(2),
+  ]);
+  const sharing = (pixels: Buffer, strips: number): Buffer => {
+    const values = Array.from({ length: strips }, () => pixels.length);
+    const page: TiffPage = {
+      width: 8,
+      height: 8 * strips,
+      bits: [8, 8, 8],
+      photometric: 6,
+      compression: 7,
+      pixels,
+      more: [
+        { tag: 278, values: [8] },
+        { tag: 279, type: 4, values },
+      ],
+    };
+    // The pixels lie behind the header
+    const at = { tag: 273, type: 4, values: values.map(() => 8) } as const;
+    return tiffFile([{ ...page, more: [...page.more!, at] }]);
+  };
+  const strips = sharing(long, 70);
+  await refuses(t, strips, "corrupt_image", /strips or tiles .* lie over each other/, "strips");
+  const few = await readImage(sharing(jpeg, 3));
+  t.equal(few.format.rows, 24, "blank strips may be one");
 });
 
 t.test("the thumbnail inside a JPEG is not taken for it", async (t) => {
