@@ -68,8 +68,9 @@ struct OutputResult : MaskResult {
   std::optional<Tensor> probabilities;
   std::vector<Box> boxes;
   /// Boxes at or above their threshold whose middle lies outside of what the model was given, that
-  /// are smaller than a pixel of it, or that end before they begin: most likely their unit or format
-  /// is not what the manifest says. Or all points of a table, where they lie within one pixel.
+  /// are smaller than a pixel of it, or that end before they begin: most likely their unit or their
+  /// format is not what the manifest says. Or all points of a table, where they lie within one
+  /// pixel.
   size_t implausible = 0;
   std::vector<Point> points;
 };

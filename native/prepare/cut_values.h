@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <mutex>
 #include <span>
@@ -23,18 +24,10 @@ class CutValues {
                spec.normalisation.kind != NormalisationSpec::Kind::kPercentile) {}
 
   /// Values of a channel that are resampled. Several threads may call this and Stores.
-  void Resamples(const Normaliser& normaliser, size_t channel, std::span<const float> values) {
-    if (!looks_ || values.empty()) return;
-    const auto [low, high] = std::ranges::minmax(values);
-    Widen(given_, normaliser(channel, low), normaliser(channel, high));
-  }
+  void Resamples(const Normaliser& normaliser, size_t channel, std::span<const float> values);
 
   /// Values of the tensor before they are converted to its type.
-  void Stores(std::span<const float> values) {
-    if (!looks_ || values.empty()) return;
-    const auto [low, high] = std::ranges::minmax(values);
-    Widen(stored_, low, high);
-  }
+  void Stores(std::span<const float> values);
 
   bool found() const {
     return looks_ && (!Holds(dtype_, std::max(given_.low, stored_.low)) ||
@@ -42,11 +35,7 @@ class CutValues {
   }
 
  private:
-  void Widen(Range& range, double one, double other) {
-    const std::lock_guard lock(mutex_);
-    range.low = std::min({range.low, one, other});
-    range.high = std::max({range.high, one, other});
-  }
+  void Widen(Range& range, double one, double other);
 
   static constexpr Range kNone = {std::numeric_limits<double>::infinity(),
                                   -std::numeric_limits<double>::infinity()};

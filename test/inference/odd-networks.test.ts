@@ -20,6 +20,8 @@ import { constant, ints64, meanOf, scalar } from "../support/model-parts.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
 import { manifestOf } from "../support/test-models.js";
+import { loadOptions, writeModel } from "../support/tiny-models.js";
+import { geometryOf, slicesOf } from "../support/volumes.js";
 
 const SIDE = 16;
 const options = () => ({ engine: engine(), providers: ["cpu"] as const });
@@ -148,6 +150,63 @@ t.test("odd networks", { skip: needs(ADDON) }, async (t) => {
     t.notMatch((await checked({ clip: [0, 255] })).text, /holds whole numbers/);
   });
 
+  await t.test("values of a volume that are cut off are told too", async (t) => {
+    const graph: ModelDescription = {
+      name: "voxels",
+      inputs: [{ name: "x", dtype: "uint8", shape: ["n", 1, "d", "h", "w"] }],
+      outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, "d", "h", "w"] }],
+      nodes: [{ op: "Cast", inputs: ["x"], outputs: ["y"], attributes: { to: int(1) } }],
+    };
+    const output: ModelOutput = {
+      kind: "segmentation",
+      tensor: "y",
+      activation: "label_map",
+      postprocess: [],
+      measurements: [],
+      labels: Array.from({ length: 255 }, (_, i) => ({ label: `${i}` })),
+    };
+    const path = writeModel(t.testdir(), graph);
+    const volume: ImageInput = { ...plainInput, dtype: "uint8", layout: "NCDHW" };
+    const source = { size: { kind: "source" }, orientation: "RAS" } as const;
+    const { id } = await engine().load(
+      loadOptions(path, { inputs: [{ ...volume, ...source }], outputs: [output] }),
+    );
+    const cut = async (value: number) => {
+      const slices = slicesOf(new Uint16Array(2 * 3 * 4).fill(value), [2, 3, 4]);
+      return (await engine().infer(id, slices, { geometry: geometryOf("SPL") })).preparation.cut;
+    };
+    t.equal(await cut(255), undefined);
+    t.equal(await cut(256), true);
+  });
+
+  await t.test("a map of a part is found with several images too", async (t) => {
+    const sides = ["n", 1, SIDE, SIDE];
+    const graph: ModelDescription = {
+      name: "two",
+      inputs: ["x", "z"].map((name) => ({ name, dtype: "float32" as const, shape: sides })),
+      outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, SIDE / 2, SIDE / 2] }],
+      initializers: [ints64("starts", [4, 4]), ints64("ends", [12, 12]), ints64("axes", [2, 3])],
+      nodes: [
+        { op: "Add", inputs: ["x", "z"], outputs: ["both"] },
+        { op: "Slice", inputs: ["both", "starts", "ends", "axes"], outputs: ["y"] },
+      ],
+    };
+    const output: ModelOutput = {
+      kind: "heatmap",
+      tensor: "y",
+      input: "z",
+      activation: "none",
+      label: { label: "a" },
+    };
+    const checked = (change: object) =>
+      modelsCheck(network(t, graph, [{ ...output, ...change }], [{}, { tensor: "z" }]), options());
+    t.match(await checked({}), {
+      exitCode: 1,
+      text: /outputs\[0\]\.covers: The map is 8 wide and the tensor 16, but moves as many values/,
+    });
+    t.match(await checked({ covers: "centre" }), { exitCode: 0 });
+  });
+
   await t.test("the highest of scores of several groups is refused", async (t) => {
     const labels = Array.from({ length: 12 }, (_, i) => ({ label: `${i}` }));
     const output: ModelOutput = {
@@ -186,7 +245,13 @@ t.test("odd networks", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("a mask and a box of values that are the threshold are there", async (t) => {
     const map = (value: number) =>
-      constant("map", "y", [SIDE, SIDE], [1, SIDE, SIDE], new Array(SIDE * SIDE).fill(value));
+      constant(
+        "map",
+        "y",
+        [SIDE, SIDE],
+        [1, SIDE, SIDE],
+        new Array<number>(SIDE * SIDE).fill(value),
+      );
     const label = { label: "a", threshold: 0.7 };
     const segments: ModelOutput = {
       kind: "segmentation",
