@@ -334,6 +334,7 @@ function fits(row: ListRow, wanted: ListQuery): boolean {
  */
 function sieve({
   text,
+  from,
   to,
   model,
   finding,
@@ -348,6 +349,8 @@ function sieve({
   const hashes = [patient, accession].filter((each) => each !== undefined);
   const part = text === undefined ? undefined : inJson(text).toLowerCase();
   return (line) =>
+    // Not in order where a clock was wrong: an early line says nothing of those before it
+    (from === undefined || line.at >= from) &&
     (to === undefined || line.at < to) &&
     found.every((word) => line.text.includes(word)) &&
     hashes.every((each) => each.some((hash) => line.text.includes(hash))) &&
@@ -420,16 +423,11 @@ export async function listResults(
   /** Receipts whose later lines do not count. */
   const seen = new Set<string>();
   const isOfSomebody = wanted.patient !== undefined || wanted.accession !== undefined;
-  // Lines are in order but for those that were written at the same time: an hour is more than any
-  // of them took
-  const from =
-    wanted.from === undefined ? "" : new Date(Date.parse(wanted.from) - 3_600_000).toISOString();
   const mayFit = sieve(wanted);
   let before = cursor;
   let last: ListRow | undefined;
   const lines = allLines(roots, (lists) => (lacking.unreadable_lists += lists));
   for await (const line of lines) {
-    if (line.at < from) break;
     if (before?.startsWith(line.at) !== true && !mayFit(line)) continue;
     const row = parsed(line);
     if (row === undefined) continue;
