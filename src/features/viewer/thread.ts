@@ -48,7 +48,7 @@ import type {
   ViewingThread,
 } from "./messages.js";
 import { readWithin } from "./read-within.js";
-import { withResult, type ResultFolder } from "./result-folder.js";
+import { trusted, withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
 import {
   sectionAt,
@@ -88,9 +88,11 @@ const methods: ViewingThread = {
       : ofSection(of, (known, section) => packed(sectionFacts(known, section))),
   marks: (of) =>
     of.across === undefined
-      ? withResult(of, (result) => marks.read(result, of.model, of.fullest ?? of.frame, of.only))
+      ? withResult(of, (result) =>
+          marks.read(trusted(result), of.model, of.fullest ?? of.frame, of.only),
+        )
       : ofSection(of, (known, section, result) =>
-          marks.readAcross(result, of.model, { known, section, only: of.only }),
+          marks.readAcross(trusted(result), of.model, { known, section, only: of.only }),
         ),
   nifti,
   verify: verification,
@@ -130,7 +132,8 @@ async function deliveriesFrom(
 /** The picture that a model wrote. */
 function written(of: OfPicture, model: string): Promise<Uint8Array> {
   return withResult(of, (result) => {
-    const { outputs = [] } = result.receipt.models.find(({ name }) => name === model) ?? {};
+    const { outputs = [] } =
+      trusted(result).receipt.models.find(({ name }) => name === model) ?? {};
     const png = outputs.find(({ media_type: type }) => type === "image/png");
     if (png !== undefined) return fileOf(result, png);
     throw errors.file_not_found("Expected a model of the receipt that wrote a picture.");
@@ -174,8 +177,8 @@ function ofFrame<T>(
 function nifti(of: OfNifti): Promise<Uint8Array> {
   const { inputPath, roots, model } = of;
   return withResult(of, async (result) => {
+    const { source: named } = trusted(result).receipt;
     if (model !== undefined) return packedVolume(labelMap(await masksOf(result, model)));
-    const { source: named } = result.receipt;
     return withInput(inputPath ?? "", roots.input, (source) =>
       withSource(source, choiceOf(named), async (image) => {
         await requireImage(image, named);
