@@ -21,10 +21,9 @@ export interface AuditOutcome {
 export interface Trail {
   /**
    * Resolves when the disk has the line of what will be committed now.
-   * @returns the keyed hash of the patient's id, as the line has it
    * @throws RadserveError audit_failed
    */
-  willCommit(verdict: AuditOutcome): Promise<string | undefined>;
+  willCommit(verdict: AuditOutcome): Promise<void>;
   /** The image of a task that came to nothing. */
   wasOf(whose: PatientAndStudy): void;
 }
@@ -56,7 +55,7 @@ export class Action implements Trail {
     this.#whose = whose;
   }
 
-  willCommit({ outcome, whose, models }: AuditOutcome): Promise<string | undefined> {
+  willCommit({ outcome, whose, models }: AuditOutcome): Promise<void> {
     this.#whose = whose;
     this.note({ models });
     return this.#write(outcome);
@@ -82,16 +81,14 @@ export class Action implements Trail {
     await this.#write(error.code);
   }
 
-  /** @returns the keyed hash of the patient's id, as the line has it */
-  async #write(outcome: string): Promise<string | undefined> {
+  async #write(outcome: string): Promise<void> {
     const { inputPath, outputPath, ...about } = this.about;
     const { patientId, studyInstanceUid } = this.#whose;
     const hash = (what: HashedKind, name: string | undefined) =>
       name === undefined ? undefined : this.audit.hash(what, name);
-    const patient = hash("patient", patientId);
     await this.audit.record({
       ...about,
-      patient,
+      patient: hash("patient", patientId),
       study: hash("study", studyInstanceUid),
       input: hash("path", inputPath),
       output: hash("path", outputPath),
@@ -99,6 +96,5 @@ export class Action implements Trail {
       ms: Math.round(performance.now() - this.#began),
     });
     this.#written = outcome;
-    return patient;
   }
 }

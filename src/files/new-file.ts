@@ -34,9 +34,9 @@ const MOST_SPARE = 2;
 export interface NewFileOptions {
   /**
    * Replaces a file of that name; without it, one with other bytes is file_exists. A function is
-   * asked where there is such a one, before it goes.
+   * asked where there is such a one, before it goes; it may read the new one.
    */
-  overwrite: boolean | ((path: string, sha256: string) => Promise<boolean>);
+  overwrite: boolean | ((path: string, sha256: string, fd: number) => Promise<boolean>);
   /** Throws where the bytes are not what they should be, before anything appears. */
   check?: (content: Pick<Content, "sha256" | "written">) => Promise<void> | void;
   mostBytes: number;
@@ -334,7 +334,8 @@ async function publish(
     return publish(draft, path, sha256, { overwrite });
   }
   if (found === sha256) return "same";
-  const replaces = typeof overwrite === "function" ? await overwrite(path, sha256) : overwrite;
+  const replaces =
+    typeof overwrite === "function" ? await overwrite(path, sha256, draft.fd) : overwrite;
   if (!replaces) throw taken("a file with other bytes");
   await draft.replace(path);
   return "replaced";

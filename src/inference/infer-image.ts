@@ -285,10 +285,10 @@ async function reuseOrCompute(read: Analysis, output: OpenedPath, held: HeldName
   // Written while the files are staged; without it they do not appear
   const place = placeOf(receipt, false);
   const verdict = verdictOf(receipt.status, image, receipt);
-  const allowed = context.willCommit?.(verdict, place).then((patient) => {
+  const allowed = context.willCommit?.(verdict, place).then(() => {
     const { attributes } = image;
     const input = task.inputPath;
-    return context.staged?.({ folder: output, name, receipt, input, patient, attributes });
+    return context.staged?.({ folder: output, name, receipt, input, attributes });
   });
   await held.commit(made.files, receipt, allowed, place && task.delivery);
   for (const { bytes } of made.files) release(bytes);

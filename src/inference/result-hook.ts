@@ -49,8 +49,6 @@ export interface StagedResult {
   receipt: Receipt;
   /** Path of its image or folder. */
   input: string;
-  /** The keyed hash of the patient's id, as the audit has it. */
-  patient: string | undefined;
   /** What the file says of the patient and the study; undefined of pictures. */
   attributes: Pick<Attributes, "string"> | undefined;
 }

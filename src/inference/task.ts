@@ -111,12 +111,11 @@ export interface InferContext {
    */
   stopped?: (() => boolean) | undefined;
   /**
-   * Resolves when it is written down what will be committed, or given out, with the hash of the
-   * patient's id; without it there is no audit.
+   * Resolves when it is written down what will be committed, or given out; without it there is no
+   * audit.
    * @param place of a result that is to be delivered
    */
-  willCommit?:
-    ((verdict: AuditOutcome, place?: ResultPlace) => Promise<string | undefined>) | undefined;
+  willCommit?: ((verdict: AuditOutcome, place?: ResultPlace) => Promise<void>) | undefined;
   /** What features do before a result is decided that will be committed. */
   staged?: ((result: StagedResult) => Promise<void>) | undefined;
   /** Told whose image the task is of, when it is read. */

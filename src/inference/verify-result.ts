@@ -12,6 +12,7 @@ import {
   type ReceiptCheck,
 } from "../results/commit/verify.js";
 import type { Trust } from "../results/receipt/seal.js";
+import type { Reading } from "../results/receipt/unchanged.js";
 
 export interface ResultVerification {
   /** The folder of the receipt. */
@@ -25,6 +26,8 @@ export interface ResultVerification {
   replayed: () => Promise<ReceiptCheck[]>;
   /** The detail of the check if there is no source. */
   missing: string;
+  /** How its files are read. */
+  reading?: Reading;
 }
 
 /**
@@ -38,6 +41,7 @@ export async function checkResult({
   text,
   replayed,
   missing,
+  reading,
 }: ResultVerification): Promise<ReceiptCheck[]> {
   const written =
     text === receiptText(receipt)
@@ -46,7 +50,7 @@ export async function checkResult({
   return [
     written,
     checkMac(trust),
-    ...(await checkFiles(folder, receipt)),
+    ...(await checkFiles(folder, receipt, reading)),
     ...(await replayedOr(receipt, replayed, missing)),
   ];
 }

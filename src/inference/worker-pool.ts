@@ -199,13 +199,13 @@ export class InferencePool {
     cancelId: number,
     verdict: AuditOutcome,
     place: ResultPlace | undefined,
-  ): Promise<string | undefined> {
+  ): Promise<void> {
     const entry = this.#running.get(cancelId);
     if (entry === undefined) throw new Error("A task that does not run wants to commit something");
     entry.commits = true;
     const { delivery } = entry.task;
     if (delivery !== undefined && place !== undefined) await this.#send(delivery, place);
-    return entry.trail?.willCommit(verdict);
+    await entry.trail?.willCommit(verdict);
   }
 
   async #send(delivery: Delivery, place: ResultPlace): Promise<void> {

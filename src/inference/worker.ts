@@ -53,14 +53,9 @@ export interface WorkerOwner {
   /**
    * The task will commit something: resolves when that is written down, and what is to be delivered
    * of it.
-   * @returns the hash of the patient's id, where something will be committed
    * @throws RadserveError audit_failed, delivery_unavailable
    */
-  willCommit(
-    cancelId: number,
-    verdict: AuditOutcome,
-    place?: ResultPlace,
-  ): Promise<string | undefined>;
+  willCommit(cancelId: number, verdict: AuditOutcome, place?: ResultPlace): Promise<void>;
   /** The task failed, and its image is of that person. */
   wasOf(cancelId: number, whose: PatientAndStudy): void;
 }

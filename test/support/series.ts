@@ -10,7 +10,7 @@ import { attributesOf, CT, dicomFile, Typed, type Attributes, type FileOptions }
 export const SERIES = "1.2.3.4";
 const [ROWS, COLUMNS] = [4, 6];
 
-export interface SliceOptions extends Omit<FileOptions, "attributes" | "pixels"> {
+export interface SliceOptions extends Omit<FileOptions, "attributes"> {
   /** The position along the normal in millimetres, and the number that fills the pixels. */
   z: number;
   fill?: number;

@@ -137,7 +137,7 @@ export const rule = z
     when: conditions
       .optional()
       .describe(
-        "Conditions that its objects meet, as `objects` says: `in`, `not_in`, `min`, `max`, `contains` (a part of the text) or `matches` (a regular expression of RE2) of a `tag`; the last two ignore case",
+        "Conditions that its objects meet, as `objects` says: `in`, `not_in`, `min`, `max`, `contains` (a part of the text) or `matches` (a regular expression of RE2; of at most 10,240 characters) of a `tag`; the last two ignore case",
       ),
     objects: z.enum(["any", "all"]).default("any").describe(OBJECTS_MEANING),
     images: z

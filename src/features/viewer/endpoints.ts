@@ -353,7 +353,7 @@ const wantedOf = {
   patient: identifier
     .optional()
     .describe(
-      "The whole PatientID, in upper or lower case, whichever node of the installation wrote the result; of results of 0.6, exactly so, and those of this node alone",
+      "The whole PatientID, in upper or lower case, whichever node of the installation wrote the result; results of 0.6 are not found by it",
     ),
   accession: identifier.optional().describe("The whole AccessionNumber, in upper or lower case"),
   study: z.string().max(64).optional().describe("StudyInstanceUID"),
@@ -389,10 +389,7 @@ async function search(
     folders: output.map(folderOf),
     wanted: {
       ...wanted,
-      patient:
-        patient === undefined
-          ? undefined
-          : [services.audit.hash("patient", patient), ...(await hashesOf("patient", patient))],
+      patient: patient === undefined ? undefined : await hashesOf("patient", patient),
       accession: accession === undefined ? undefined : await hashesOf("accession", accession),
       from: from === undefined ? undefined : new Date(from).toISOString(),
       to: to === undefined ? undefined : endOf(to),

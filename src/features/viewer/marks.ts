@@ -8,10 +8,11 @@ import type { ProcessMemory } from "../../base/process-memory.js";
 import type { Attributes, Image, PixelFormat, Volume } from "../../images/image.js";
 import { readImage } from "../../images/read-image.js";
 import { fromCieLab } from "../../results/colour.js";
+import { withFile } from "../../inference/reading-memory.js";
 import { LABEL_MAP_SEGMENTATION, segmentOfFrame } from "../../results/dicom/segments.js";
 import { segmentationOf } from "../../results/nifti/of-result.js";
 import type { OutputFile, Receipt } from "../../results/receipt/receipt.js";
-import { changed, fileOf } from "../../results/receipt/unchanged.js";
+import { changed, withFileOf } from "../../results/receipt/unchanged.js";
 import { voxelUnder, type Section } from "../../results/picture/section.js";
 import type { ResultMarks } from "./messages.js";
 import { Overlaps } from "./overlaps.js";
@@ -70,7 +71,7 @@ function placeIn(source: Receipt["source"], frame: number): string {
 
 export class MarkReader {
   /** The one that was read last: who looks through a series asks for frame after frame. */
-  #last: { sha256: string; segmentation: SegmentationObject } | undefined;
+  #last: { sha256: string; segmentation: SegmentationObject; giveBack: () => void } | undefined;
   #unpacked: { of: SegmentationObject; parts: Unpacked; giveBack: () => void } | undefined;
 
   constructor(private readonly memory: ProcessMemory) {}
@@ -181,10 +182,20 @@ export class MarkReader {
 
   async #segmentation(result: ResultFolder, file: OutputFile): Promise<SegmentationObject> {
     if (this.#last?.sha256 === file.sha256) return this.#last.segmentation;
+    this.#last?.giveBack();
     this.#last = undefined;
-    const segmentation = segmentationIn(await readImage(await fileOf(result, file)));
-    this.#last = { sha256: file.sha256, segmentation };
-    return segmentation;
+    const patience = { patient: true, check: () => undefined };
+    return withFileOf(
+      result,
+      file,
+      async (bytes, most) => {
+        const segmentation = segmentationIn(await readImage(bytes, patience.check, most));
+        const giveBack = this.memory.keep("files", bytes.length);
+        this.#last = { sha256: file.sha256, segmentation, giveBack };
+        return segmentation;
+      },
+      (listed, work) => withFile(this.memory, listed, patience, work),
+    );
   }
 }
 

@@ -7,7 +7,7 @@ import { errors } from "../../base/errors.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
 import type { OfResult } from "./messages.js";
 import { readIn } from "./read-within.js";
-import type { Trust } from "../../results/receipt/seal.js";
+import { distrust, TO_TRUST, type Trust } from "../../results/receipt/seal.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
 
 export interface ResultFolder {
@@ -49,4 +49,16 @@ export async function withResult<T>(
     return use({ folder: opened.fdPath, receipt, trust, name });
   };
   return withInput(path.posix.dirname(receiptPath), roots.output, read, "output");
+}
+
+/**
+ * The result, where it is this installation's: pictures and masks carry no word that they may be
+ * anybody's.
+ * @throws RadserveError result_untrusted
+ */
+export function trusted(result: ResultFolder): ResultFolder {
+  if (result.trust.trusted) return result;
+  throw errors.result_untrusted(
+    `Expected the receipt NAME.json of this installation; ${distrust(result.trust)}. Nothing of it is shown. ${TO_TRUST}`,
+  );
 }

@@ -14,9 +14,9 @@ export interface ListOptions {
 export function resultPart({ roots, node }: ListOptions): ResultPart {
   const list = new ListWriter(roots, node);
   return {
-    async staged({ folder, name, receipt, input, patient, attributes }) {
+    async staged({ folder, name, receipt, input, attributes }) {
       const whose = await sealWhose(attributes, receipt);
-      list.add(folder, receipt, { name: receiptName(name), input, patient, whose });
+      list.add(folder, receipt, { name: receiptName(name), input, whose });
     },
   };
 }

@@ -25,6 +25,8 @@ const SOURCE_ERRORS = [
   "result_changed",
   ...READ_ERRORS,
 ] as const;
+/** Of what was made of the image. */
+const MADE_ERRORS = [...SOURCE_ERRORS, "result_untrusted"] as const;
 /** An endpoint that reads results or images for people. */
 const view = { tag: "results" } as const;
 
@@ -66,7 +68,7 @@ const endpoints = [
     claims: READS_BOTH,
     ...view,
     summary: "A frame of the analysed image, drawn with its window",
-    errors: SOURCE_ERRORS,
+    errors: MADE_ERRORS,
     ...showPicture,
   }),
   at("GET /results/frame", "getResultFrame", {
@@ -80,14 +82,14 @@ const endpoints = [
     claims: READS_BOTH,
     ...view,
     summary: "What a model marked on a frame, from the segmentation that it wrote",
-    errors: SOURCE_ERRORS,
+    errors: MADE_ERRORS,
     ...showMarks,
   }),
   at("GET /results/nifti", "getResultNifti", {
     claims: READS_BOTH,
     ...view,
     summary: "The image of a result, or the masks of a model, as a compressed NIfTI-1 file",
-    errors: SOURCE_ERRORS,
+    errors: MADE_ERRORS,
     ...giveNifti,
   }),
   at("GET /results/verification", "verifyResult", {

@@ -8,13 +8,13 @@ import { readdir } from "node:fs/promises";
 import { packPng } from "../../addon/picture.js";
 import { errors } from "../../base/errors.js";
 import type { ProcessMemory } from "../../base/process-memory.js";
-import { readWhole } from "../../files/descriptor.js";
-import { sha256, withPlain } from "../../files/durable-files.js";
+import { MAX_FILE_BYTES, readStart, readWhole } from "../../files/descriptor.js";
+import { hashFile, sha256, withPlain } from "../../files/durable-files.js";
 import type { OpenedInput } from "../../files/guarded-paths.js";
 import type { Engine } from "../../engine/engine.js";
 import type { Plane } from "../../engine/types.js";
 import type { Image } from "../../images/image.js";
-import { readImage } from "../../images/read-image.js";
+import { readImage, SNIFF_BYTES, sniffFormat } from "../../images/read-image.js";
 import { FOLDER_LIMITS } from "../../inference/read-input.js";
 import { withFile } from "../../inference/reading-memory.js";
 import { displayed, planeOf } from "../../results/picture/draw-result.js";
@@ -82,9 +82,13 @@ export class SourcePictures {
     const slice = slices[frame - 1];
     if (source.kind !== "folder" || slice === undefined)
       throw changed("the folder of the series that the receipt names; found a file.");
-    const bytes = await this.#sliceOf(source, slice.file_sha256);
-    const file = { size: bytes.length, read: () => Promise.resolve(bytes) };
-    return this.#read(file, (image) => use(image, (slice.frame ?? 1) - 1));
+    const name = await this.#sliceOf(source, slice.file_sha256);
+    const done = await withPlain(`${source.fdPath}/${name}`, async (fd, { size }) => {
+      const file = { size, read: () => readSame(fd, slice.file_sha256) };
+      return { result: await this.#read(file, (image) => use(image, (slice.frame ?? 1) - 1)) };
+    });
+    if (done === undefined) throw gone();
+    return done.result;
   }
 
   #read<T>(
@@ -109,32 +113,30 @@ export class SourcePictures {
   }
 
   /**
-   * The file of a folder that has these bytes. Files are looked at in their order until it is
-   * found.
+   * The name of the file of a folder that has these bytes. Files are looked at in their order until
+   * it is found.
    */
-  async #sliceOf(folder: OpenedInput, wanted: string): Promise<Uint8Array> {
+  async #sliceOf(folder: OpenedInput, wanted: string): Promise<string> {
     const { fdPath, realPath } = folder;
     const isListedNow = !this.#folders.has(realPath);
     const known = await this.#known(fdPath, realPath);
     const name = known.bySha256.get(wanted);
     if (name !== undefined) {
-      const bytes = await withPlain(`${fdPath}/${name}`, readWhole);
-      if (bytes !== undefined && sha256(bytes) === wanted) return bytes;
+      if ((await imageHash(`${fdPath}/${name}`)) === wanted) return name;
       this.#folders.delete(realPath);
     }
     while (known.looked < known.names.length) {
       const next = known.names[known.looked] ?? "";
       known.looked += 1;
-      const bytes = await withPlain(`${fdPath}/${next}`, readWhole);
-      if (bytes === undefined) continue;
-      const found = sha256(bytes);
+      const found = await imageHash(`${fdPath}/${next}`);
+      if (found === undefined) continue;
       known.bySha256.set(found, next);
-      if (found === wanted) return bytes;
+      if (found === wanted) return next;
     }
     this.#folders.delete(realPath);
     // Slices may have come since it was listed
     if (!isListedNow) return this.#sliceOf(folder, wanted);
-    throw changed("the folder to hold the slice that the receipt names; no file has its SHA-256.");
+    throw gone();
   }
 
   async #known(fdPath: string, realPath: string): Promise<KnownFolder> {
@@ -147,6 +149,26 @@ export class SourcePictures {
     if (this.#folders.size > FOLDERS_KNOWN && oldest !== undefined) this.#folders.delete(oldest);
     return known;
   }
+}
+
+const gone = () =>
+  changed("the folder to hold the slice that the receipt names; no file has its SHA-256.");
+
+/** SHA-256 of a file that may be an image; undefined of others, however long they are. */
+async function imageHash(file: string): Promise<string | undefined> {
+  const mayBeImage = await withPlain(
+    file,
+    async (fd, { size }) =>
+      size <= MAX_FILE_BYTES && sniffFormat(await readStart(fd, SNIFF_BYTES)) !== undefined,
+  );
+  return mayBeImage === true ? hashFile(file) : undefined;
+}
+
+/** The bytes of a file, as they were when it was hashed. */
+async function readSame(fd: number, hash: string): Promise<Uint8Array> {
+  const bytes = await readWhole(fd);
+  if (sha256(bytes) !== hash) throw gone();
+  return bytes;
 }
 
 /** A PNG of a plane in its true proportions. */

@@ -25,8 +25,8 @@ import { checkResult } from "../../inference/verify-result.js";
 import { ModelReader } from "../../models/shared.js";
 import { listResults } from "./list/list.js";
 import { NIFTI_TYPES } from "../../results/nifti/header.js";
-import { labelMap } from "../../results/nifti/masks.js";
-import { masksOf } from "../../results/nifti/of-result.js";
+import { labelMap, maskStack } from "../../results/nifti/masks.js";
+import { segmentationOf } from "../../results/nifti/of-result.js";
 import { imageVolume, type NiftiVolume } from "../../results/nifti/volume.js";
 import { niftiFile } from "../../results/nifti/write.js";
 import type { Section } from "../../results/picture/section.js";
@@ -35,7 +35,7 @@ import { deliveriesOf, readDelivery } from "../../results/receipt/delivery.js";
 import { isOfReceipt } from "../../results/receipt/of-receipt.js";
 import { nameOfReceipt } from "../../results/receipt/read-receipt.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
-import { fileOf, requireImage } from "../../results/receipt/unchanged.js";
+import { requireImage, withFileOf, type Reading } from "../../results/receipt/unchanged.js";
 import { MarkReader } from "./marks.js";
 import type {
   OfNifti,
@@ -48,7 +48,7 @@ import type {
   ViewingThread,
 } from "./messages.js";
 import { readWithin } from "./read-within.js";
-import { withResult, type ResultFolder } from "./result-folder.js";
+import { trusted, withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
 import {
   sectionAt,
@@ -66,6 +66,8 @@ const pictures = new SourcePictures({ engine, memory });
 const planes = new VolumePlanes(memory);
 const marks = new MarkReader(memory);
 const PATIENT = { patient: true, check: () => undefined };
+/** Files of results count as those of images do. */
+const counted: Reading = (file, work) => withFile(memory, file, PATIENT, work);
 
 const methods: ViewingThread = {
   receipt: (of) =>
@@ -88,9 +90,11 @@ const methods: ViewingThread = {
       : ofSection(of, (known, section) => packed(sectionFacts(known, section))),
   marks: (of) =>
     of.across === undefined
-      ? withResult(of, (result) => marks.read(result, of.model, of.fullest ?? of.frame, of.only))
+      ? withResult(of, (result) =>
+          marks.read(trusted(result), of.model, of.fullest ?? of.frame, of.only),
+        )
       : ofSection(of, (known, section, result) =>
-          marks.readAcross(result, of.model, { known, section, only: of.only }),
+          marks.readAcross(trusted(result), of.model, { known, section, only: of.only }),
         ),
   nifti,
   verify: verification,
@@ -130,9 +134,11 @@ async function deliveriesFrom(
 /** The picture that a model wrote. */
 function written(of: OfPicture, model: string): Promise<Uint8Array> {
   return withResult(of, (result) => {
-    const { outputs = [] } = result.receipt.models.find(({ name }) => name === model) ?? {};
+    const { outputs = [] } =
+      trusted(result).receipt.models.find(({ name }) => name === model) ?? {};
     const png = outputs.find(({ media_type: type }) => type === "image/png");
-    if (png !== undefined) return fileOf(result, png);
+    if (png !== undefined)
+      return withFileOf(result, png, (bytes) => Promise.resolve(bytes), counted);
     throw errors.file_not_found("Expected a model of the receipt that wrote a picture.");
   });
 }
@@ -174,8 +180,15 @@ function ofFrame<T>(
 function nifti(of: OfNifti): Promise<Uint8Array> {
   const { inputPath, roots, model } = of;
   return withResult(of, async (result) => {
-    if (model !== undefined) return packedVolume(labelMap(await masksOf(result, model)));
-    const { source: named } = result.receipt;
+    const { source: named } = trusted(result).receipt;
+    if (model !== undefined)
+      return withFileOf(
+        result,
+        segmentationOf(result.receipt, model),
+        async (bytes, most) =>
+          packedVolume(labelMap(maskStack(await readImage(bytes, PATIENT.check, most)))),
+        counted,
+      );
     return withInput(inputPath ?? "", roots.input, (source) =>
       withSource(source, choiceOf(named), async (image) => {
         await requireImage(image, named);
@@ -212,6 +225,7 @@ function verification(view: OfStudy): Promise<Verification> {
       folder: result.folder,
       receipt: result.receipt,
       trust: result.trust,
+      reading: counted,
       text: Buffer.from(bytes ?? []).toString("utf8"),
       replayed: () => replayed(view, result),
       missing: view.inputPath === undefined ? "its path was not given" : "nothing is there",

@@ -7,6 +7,8 @@ import { errors, RadserveError, type ErrorCode } from "../../base/errors.js";
 import type { PixelFormat } from "../image.js";
 
 const HEADER = 64;
+/** Places in a header (PS3.5 G.5). */
+const MOST_SEGMENTS = 15;
 
 /**
  * Decodes one frame to the layout of `format` (by pixel, little endian). Segments are byte planes,
@@ -52,4 +54,26 @@ export function decodeRleBits(bytes: Uint8Array, format: PixelFormat): Uint8Arra
   const pixels = format.rows * format.columns * format.samplesPerPixel;
   const packed = { ...format, rows: 1, columns: Math.ceil(pixels / 8), samplesPerPixel: 1 };
   return unpackedBits(decodeRle(bytes, packed), 0, pixels);
+}
+
+/**
+ * Whether each segment of a frame has the runs of so many bytes: nothing is unpacked.
+ * @param bytes of a frame that begins with the header of RLE
+ */
+export function endsRle(frame: Uint8Array, bytes: number): boolean {
+  const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
+  if (frame.length < HEADER) return false;
+  const segments = Math.min(view.getUint32(0, true), MOST_SEGMENTS);
+  for (let segment = 1; segment <= segments; segment++) {
+    const end = segment === segments ? frame.length : view.getUint32(4 * (segment + 1), true);
+    let at = view.getUint32(4 * segment, true);
+    for (let left = bytes; left > 0;) {
+      const control = view.getInt8(Math.min(at, frame.length - 1));
+      if (control >= 0) at += 2 + control;
+      else at += control === -128 ? 1 : 2;
+      if (at > Math.min(end, frame.length)) return false;
+      if (control !== -128) left -= 1 + Math.abs(control);
+    }
+  }
+  return true;
 }

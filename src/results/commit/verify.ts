@@ -12,10 +12,11 @@ import { isOwnObject } from "../dicom/modules.js";
 import { deviceUid } from "../dicom/subject.js";
 import { oneLine } from "../dicom/values.js";
 import { sha256, withPlain } from "../../files/durable-files.js";
-import { readWhole } from "../../files/descriptor.js";
+import { MAX_FILE_BYTES, readWhole } from "../../files/descriptor.js";
 import { knownFaults, type Evidence } from "./known-faults.js";
 import type { OutputFile, Receipt, ReceiptModel } from "../receipt/receipt.js";
 import { distrust, type Trust } from "../receipt/seal.js";
+import { mayBe, UNCOUNTED, type Reading } from "../receipt/unchanged.js";
 import { gridFaults } from "../dicom/segmentation-grid.js";
 
 /**
@@ -70,11 +71,16 @@ export function checkFaults(evidence: Evidence): ReceiptCheck[] {
  * it that it does not list.
  * @param dir folder of the receipt
  */
-export async function checkFiles(dir: string, receipt: Receipt): Promise<ReceiptCheck[]> {
+export async function checkFiles(
+  dir: string,
+  receipt: Receipt,
+  reading: Reading = UNCOUNTED,
+): Promise<ReceiptCheck[]> {
   const checks = checkLists(receipt);
   for (const model of receipt.models)
-    for (const file of model.outputs) checks.push(await checkFile(dir, file, model, receipt));
-  return [...checks, ...(await checkUnlisted(dir, receipt))];
+    for (const file of model.outputs)
+      checks.push(await checkFile({ dir, receipt, model, reading }, file));
+  return [...checks, ...(await checkUnlisted(dir, receipt, reading))];
 }
 
 function checkLists({ models, outputs_requested }: Receipt): ReceiptCheck[] {
@@ -97,15 +103,26 @@ const OBJECT_OF_MODEL = new RegExp(
  * Objects of a model that was cut out of the receipt, or of an earlier result: whoever takes all
  * objects of a folder takes them too.
  */
-async function checkUnlisted(dir: string, receipt: Receipt): Promise<ReceiptCheck[]> {
+async function checkUnlisted(
+  dir: string,
+  receipt: Receipt,
+  reading: Reading,
+): Promise<ReceiptCheck[]> {
   const listed = new Set(receipt.models.flatMap(({ outputs }) => outputs.map(({ path }) => path)));
   const start = `${receipt.source.name}.`;
   const checks: ReceiptCheck[] = [];
   for (const name of (await readdir(dir)).sort()) {
     if (!name.startsWith(start) || listed.has(name)) continue;
     if (!OBJECT_OF_MODEL.test(name.slice(start.length))) continue;
-    const bytes = await withPlain(`${dir}/${name}`, readWhole);
-    if (bytes !== undefined && isOurs(bytes))
+    const isObject = await withPlain(
+      `${dir}/${name}`,
+      async (fd, { size }) =>
+        size <= MAX_FILE_BYTES &&
+        (await reading({ size, read: () => readWhole(fd) }, (bytes) =>
+          Promise.resolve(isOurs(bytes)),
+        )),
+    );
+    if (isObject === true)
       checks.push(
         check(
           name,
@@ -126,28 +143,45 @@ function isOurs(bytes: Uint8Array): boolean {
   }
 }
 
-async function checkFile(
-  dir: string,
-  file: OutputFile,
-  model: ReceiptModel,
-  receipt: Receipt,
-): Promise<ReceiptCheck> {
+interface Listing {
+  dir: string;
+  receipt: Receipt;
+  model: ReceiptModel;
+  reading: Reading;
+}
+
+async function checkFile(listing: Listing, file: OutputFile): Promise<ReceiptCheck> {
   const { path } = file;
   if (/[/\0]/.test(path)) return check(path, "differs", "no plain file name beside the receipt");
-  const bytes = await withPlain(`${dir}/${path}`, readWhole);
-  if (bytes === undefined) return check(path, "missing", "no such file beside the receipt");
-  const faults: string[] = [];
-  if (file.bytes !== undefined && file.bytes !== bytes.length)
-    faults.push(`${bytes.length} bytes instead of ${file.bytes}`);
-  if (sha256(bytes) !== file.sha256) faults.push("another SHA-256");
-  if (file.media_type === "application/dicom")
-    faults.push(...(await objectFaults(bytes, file, model, receipt)));
+  const faults = await fileFaults(listing, file);
+  if (faults === undefined) return check(path, "missing", "no such file beside the receipt");
   if (faults.length > 0) return check(path, "differs", faults.join("; "));
   return check(
     path,
     "ok",
     file.sop_class_uid === undefined ? "unchanged" : "unchanged, agrees with the receipt",
   );
+}
+
+/** Undefined where there is no such file. */
+function fileFaults(
+  { dir, receipt, model, reading }: Listing,
+  file: OutputFile,
+): Promise<string[] | undefined> {
+  const at = `${dir}/${file.path}`;
+  return withPlain(at, async (fd, { size }) => {
+    if (!(await mayBe(at, size, file)))
+      return [
+        ...(file.bytes === undefined ? [] : [`${size} bytes instead of ${file.bytes}`]),
+        "another SHA-256",
+      ];
+    return reading({ size, read: () => readWhole(fd) }, async (bytes) => [
+      ...(sha256(bytes) === file.sha256 ? [] : ["another SHA-256"]),
+      ...(file.media_type === "application/dicom"
+        ? await objectFaults(bytes, file, model, receipt)
+        : []),
+    ]);
+  });
 }
 
 async function objectFaults(

@@ -4,7 +4,7 @@ import { readImage } from "../../images/read-image.js";
 import { SEGMENTATION } from "../dicom/objects/seg.js";
 import { LABEL_MAP_SEGMENTATION } from "../dicom/segments.js";
 import type { OutputFile, Receipt, ReceiptModel } from "../receipt/receipt.js";
-import { fileOf } from "../receipt/unchanged.js";
+import { withFileOf } from "../receipt/unchanged.js";
 import { maskStack, type MaskStack } from "./masks.js";
 
 const writtenBy = ({ outputs }: ReceiptModel): OutputFile | undefined =>
@@ -33,5 +33,5 @@ export async function masksOf(
   model: string,
 ): Promise<MaskStack> {
   const file = segmentationOf(result.receipt, model);
-  return maskStack(await readImage(await fileOf(result, file)));
+  return withFileOf(result, file, async (bytes) => maskStack(await readImage(bytes)));
 }

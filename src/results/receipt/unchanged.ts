@@ -2,28 +2,57 @@
 import { createHash } from "node:crypto";
 import { errors, type RadserveError } from "../../base/errors.js";
 import { readWhole } from "../../files/descriptor.js";
-import { sha256, withPlain } from "../../files/durable-files.js";
+import { hashFile, sha256, withPlain } from "../../files/durable-files.js";
 import { storedFrames } from "../../images/dicom/case.js";
 import type { Image } from "../../images/image.js";
 import type { OutputFile, Receipt } from "./receipt.js";
 
+/** Reads a file with room for it, and works on its bytes. */
+export type Reading = <T>(
+  file: { size: number; read: () => Promise<Uint8Array> },
+  work: (bytes: Uint8Array, mostElements?: number) => Promise<T>,
+) => Promise<T>;
+
+/** For a command, which has its memory for itself. */
+export const UNCOUNTED: Reading = async ({ read }, work) => work(await read());
+
 /**
- * The bytes of a file that the receipt lists.
- * @param folder in which the receipt lies
- * @throws RadserveError result_changed where they are not those that were written
+ * Whether a file of that size can be the one that a receipt lists: whatever lies there now is not
+ * read whole to find out that it is not. A receipt of before lists no size.
  */
-export async function fileOf(
+export const mayBe = async (
+  at: string,
+  size: number,
+  { bytes, sha256: hash }: OutputFile,
+): Promise<boolean> => (bytes === undefined ? (await hashFile(at)) === hash : size === bytes);
+
+/**
+ * Works on a file that the receipt lists.
+ * @param folder in which the receipt lies
+ * @throws RadserveError result_changed where its bytes are not those that were written; what the
+ * work throws
+ */
+export async function withFileOf<T>(
   { folder }: { folder: string },
   file: OutputFile,
-): Promise<Uint8Array> {
-  const bytes = file.path.includes("/")
+  work: (bytes: Uint8Array, mostElements?: number) => Promise<T>,
+  reading: Reading = UNCOUNTED,
+): Promise<T> {
+  const wrong = (found: string) =>
+    changed(`${file.path} beside the receipt, with the SHA-256 that it lists; ${found}.`);
+  const at = `${folder}/${file.path}`;
+  const done = file.path.includes("/")
     ? undefined
-    : await withPlain(`${folder}/${file.path}`, readWhole);
-  if (bytes === undefined || sha256(bytes) !== file.sha256)
-    throw changed(
-      `${file.path} beside the receipt, with the SHA-256 that it lists; ${bytes === undefined ? "it is not there" : "it has another"}.`,
-    );
-  return bytes;
+    : await withPlain(at, async (fd, { size }) => {
+        if (!(await mayBe(at, size, file))) throw wrong("it has another");
+        const result = await reading({ size, read: () => readWhole(fd) }, (bytes, most) => {
+          if (sha256(bytes) !== file.sha256) throw wrong("it has another");
+          return work(bytes, most);
+        });
+        return { result };
+      });
+  if (done === undefined) throw wrong("it is not there");
+  return done.result;
 }
 
 /**

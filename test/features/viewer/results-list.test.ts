@@ -177,6 +177,36 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
     for (const [name, text] of before) writeFileSync(path.join(file, name), text);
   });
 
+  await t.test("planted lines neither give a result to another patient nor hide it", async (t) => {
+    const lists = path.join(place.output, ".radserve-results");
+    const line = readdirSync(lists)
+      .filter((name) => name.endsWith(".jsonl"))
+      .flatMap((name) => readFileSync(path.join(lists, name), "utf8").split("\n"))
+      .find((text) => text.includes("two.dcm.json"));
+    const two = JSON.parse(line ?? "") as { at: string; whose: object };
+    const { stdout } = await radserve(place, "audit", "hash", "--patient", "P1");
+    const later = { ...two, at: new Date(Date.parse(two.at) + 60_000).toISOString() };
+    const planted = path.join(lists, "planted.jsonl");
+    const { whose: _, ...bare } = later;
+    for (const row of [
+      { ...bare, patient: stdout.trim() },
+      { ...later, patient: stdout.trim() },
+      { ...later, whose: { ...two.whose, sealed: "x" } },
+      { at: later.at, receipt: "a/two.dcm.json" },
+    ]) {
+      writeFileSync(planted, `${JSON.stringify(row)}\n`);
+      t.strictSame(await found({ patient: "P1" }), ["three.dcm.json", "one.dcm.json"]);
+      t.strictSame(await found({ patient: "P2" }), ["two.dcm.json"]);
+      t.strictSame(await found({ accession: "NO-2" }), ["two.dcm.json"]);
+      t.strictSame((await names()).sort(), all.toSorted(), "each once");
+    }
+    rmSync(planted);
+    // Beyond the first page, too
+    const first = (await list({ patient: "P1", limit: "1" })).body;
+    t.match(first, { results: [{ receipt: /three/ }], next_cursor: String });
+    t.strictSame(await names({ patient: "P1", cursor: first.next_cursor ?? "" }), ["one.dcm.json"]);
+  });
+
   await t.test("another node of the installation finds them, too", async (t) => {
     const { environment } = place;
     const second = {

@@ -2,7 +2,14 @@
  * Results with their images over HTTP: the right frame under the right marks, or an error; inside
  * the roots, and off unless set.
  */
-import { mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import sharp from "sharp";
 import { gunzipSync } from "node:zlib";
@@ -387,6 +394,30 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
       );
     },
   );
+
+  await t.test("files that are longer than any that is read are passed over", async (t) => {
+    const huge = 2 ** 31;
+    const [seg = ""] = (answer.models[0]?.outputs ?? []).flatMap(({ path: file }) =>
+      file.endsWith(".seg.dcm") ? file : [],
+    );
+    const beside = path.join(path.dirname(seg), "series.another.sr.dcm");
+    for (const file of [path.join(input, "0"), seg, beside]) {
+      writeFileSync(file, "");
+      truncateSync(file, huge);
+    }
+    // The folder is listed again, because the first slice is not there
+    await get(server, "/results/picture", { ...of, frame: 1 });
+    t.equal((await pictureOf(server, { ...of, frame: "2" })).status, 200);
+    t.match(await get(server, "/results/nifti", { ...of, model: "ct-tissue" }), {
+      status: 409,
+      body: { error: "result_changed" },
+    });
+    const { body } = await get<Verification>(server, "/results/verification", of);
+    t.match(
+      body.checks.find(({ what }) => what === path.basename(seg)),
+      { verdict: "differs", detail: `${huge} bytes instead of` },
+    );
+  });
 });
 
 t.test("a result that was replaced since it was read", { skip: needs(ADDON) }, async (t) => {

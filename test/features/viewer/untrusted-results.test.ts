@@ -61,6 +61,18 @@ t.test("a result that is not trusted", { skip: needs(ADDON) }, async (t) => {
     t.match((await get("/results/list")).body, {
       results: [{ trust: { trusted: false }, models: [{ found: { length: 0 } }] }],
     });
+    const [{ input }] = (await get("/results/list")).body["results"] as [{ input: string }];
+    for (const [page, query] of [
+      ["/results/picture", { model: "ct-tissue" }],
+      ["/results/marks", { model: "ct-tissue" }],
+      ["/results/nifti", { model: "ct-tissue" }],
+      ["/results/nifti", {}],
+    ] as const)
+      t.match(
+        await get(page, { path: receipt, input_path: input, ...query }),
+        { status: 409, body: { error: "result_untrusted", message: /adopt/ } },
+        page,
+      );
     const explained = await radserve(place, "explain", receipt);
     t.match(explained.stdout, /result_untrusted/);
     const drift = await radserve(place, "drift", place.output, "--json");

@@ -88,13 +88,14 @@ interface ComparedObject {
  * Compares two DICOM files.
  * @param sent what was sent
  * @param found what the peer has
- * @param mayChange keywords of attributes that the peer may change, beside those of the patient and
- * the study
+ * @param how `mayChange`: keywords of attributes that the peer may change, beside those of the
+ * patient and the study; `decodes`: pixels that are coded otherwise are decoded, and are different
+ * without
  */
 export async function compareObjects(
   sent: Buffer,
   found: Buffer,
-  mayChange: readonly string[] = [],
+  { mayChange = [], decodes = true }: { mayChange?: readonly string[]; decodes?: boolean } = {},
 ): Promise<ObjectComparison> {
   let files: [DicomFile, DicomFile];
   try {
@@ -108,7 +109,7 @@ export async function compareObjects(
     ComparedObject,
   ];
   try {
-    const pixels = await pixelFault(files, [sent, found]);
+    const pixels = await pixelFault(files, [sent, found], decodes);
     const different = differing(a, b, pixels === "decoded");
     const allowed = tags(...mayChange);
     const changed = different.filter((tag) => !attributes().coerced.has(tag) && !allowed.has(tag));
@@ -303,6 +304,7 @@ function valueIn({ file }: ComparedObject, element: Element | undefined, vr: str
 async function pixelFault(
   files: readonly [DicomFile, DicomFile],
   bytes: readonly [Buffer, Buffer],
+  decodes: boolean,
 ): Promise<string | undefined> {
   const [a, b] = files.map((file) =>
     PIXELS.map((tag) => file.dataSet.elements.get(tag)).find((element) => element !== undefined),
@@ -315,6 +317,7 @@ async function pixelFault(
   const isNative = a.encapsulated === undefined && b.encapsulated === undefined;
   if (isNative || (isSame && files[0].transferSyntax.uid === files[1].transferSyntax.uid))
     return isSame ? undefined : "Other pixels.";
+  if (!decodes) return "Pixels are coded otherwise.";
   const [sent, found] = [await readImage(bytes[0]), await readImage(bytes[1])];
   if (sent.frameCount !== found.frameCount) return "Another number of frames.";
   // A peer may answer with frames of any size, which take long to decode
@@ -343,14 +346,14 @@ function codedPixels(file: DicomFile, element: Element): Uint8Array {
   );
 }
 
-/** A comparison as the proof of a delivery. @param mayChange as `compareObjects` takes it */
+/** A comparison as the proof of a delivery. @param mayChange as `compareObjects` has it */
 export async function proofBy(
   how: ProofBy,
   sent: Buffer,
   found: Buffer,
-  mayChange?: readonly string[],
+  mayChange: readonly string[] = [],
 ): Promise<Proved> {
-  const compared = await compareObjects(sent, found, mayChange);
+  const compared = await compareObjects(sent, found, { mayChange });
   const { changed_by = [] } = compared;
   const whom = changed_by.length === 0 ? {} : { changed_by };
   if (!compared.equal) {

@@ -6,6 +6,7 @@ import { fillFrom, readStart } from "../../../files/descriptor.js";
 import { withPlain } from "../../../files/durable-files.js";
 import { openFile, readFileMeta, type DicomFile } from "../../../images/dicom/dicom-file.js";
 import { isImageClass } from "../../../images/dicom/image-classes.js";
+import { framesEnd } from "../../../images/dicom/frame-ends.js";
 import { corrupt, UNDEFINED } from "../../../images/dicom/headers.js";
 import { checkPixels, cut, isPixels, NOTED, type NotedValues } from "./pixel-length.js";
 import { WholeObject } from "./whole-object.js";
@@ -57,6 +58,24 @@ function checkAsRead({ dataSet }: DicomFile, bytes: Uint8Array, isImage: boolean
     },
     isImage,
   );
+}
+
+/**
+ * Whether a compressed frame of an object is not there to its end. Its pixels may be whole all the
+ * same: some writers leave end markers out. Asked of an object as inference reads it.
+ */
+export async function lacksEnds(fd: number): Promise<boolean> {
+  const { size } = fstatSync(fd);
+  if (size > MOST_READ) return false;
+  const bytes = await readStart(fd, size);
+  try {
+    return !framesEnd(openFile(bytes));
+  } catch (error) {
+    if (!(error instanceof RadserveError)) throw error;
+    return error.code === "corrupt_image" || error.code === "truncated_image";
+  } finally {
+    release(bytes);
+  }
 }
 
 /** Whether what has the name is no whole object: cut, or none that is read as an image. */

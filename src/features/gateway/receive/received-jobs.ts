@@ -223,9 +223,7 @@ export class ReceivedJobs {
   /** The job of the same series, which another peer has brought before. */
   async #jobOfAnother({ name }: JobRule, all: readonly Looked[]): Promise<string | undefined> {
     const job = await this.#same.jobOf(name, all);
-    // One that has no result, because it was cancelled or failed, is no reason for none here
-    const state = job && (await this.options.jobState(job.job_id));
-    if (job === undefined || state === "gone" || state === "failed") return undefined;
+    if (job === undefined) return undefined;
     const peer = all[0]?.place.peer;
     this.options.log.info(
       { peer, rule: name, job: job.job_id, series: all.length },

@@ -64,6 +64,13 @@ export interface RuleVerdict {
   why: string[];
 }
 
+/**
+ * Characters of an attribute's values that are matched with an expression: the longest text of a VR
+ * with a limit (LT, PS3.5 section 6.2). An expression takes seconds over megabytes, and the thread
+ * that receives waits for it.
+ */
+const MOST_MATCHED = 10_240;
+
 /** How a value is told: in full to whoever has the file, and nowhere else. */
 type Quote = (condition: Condition, values: readonly string[]) => string;
 
@@ -147,6 +154,9 @@ export class RuleBook {
       const isIn = (text: string) => folded.some((value) => value.includes(fold(text)));
       if (contains !== undefined && !contains.some(isIn))
         return `Expected ${one.tag} to contain ${contains.join(" or ")};${found()}`;
+      const length = values.reduce((sum, value) => sum + value.length, 0);
+      if (matches !== undefined && length > MOST_MATCHED)
+        return `Expected ${one.tag} of at most ${MOST_MATCHED} characters, to match ${matches}; found ${length}.`;
       if (matches !== undefined && !values.some((value) => this.#expression(matches).test(value)))
         return `Expected ${one.tag} to match ${matches};${found()}`;
     }

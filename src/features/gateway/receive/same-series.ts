@@ -2,8 +2,9 @@
  * The same slices that come from a modality and from the PACS are one series: they get one job. It
  * is that of whichever peer brought them first, as long as the objects are equal, pixels too.
  */
-import { readFile } from "node:fs/promises";
-import { ifMissing } from "../../../files/durable-files.js";
+import { readFile, stat } from "node:fs/promises";
+import { hashFile, ifMissing } from "../../../files/durable-files.js";
+import type { JobEnd } from "../../../jobs/call.js";
 import { compareObjects } from "../deliver/proof.js";
 import type { Looked, SeriesReader } from "./looked.js";
 import type { MarkedJob, Marks } from "./marks.js";
@@ -33,10 +34,17 @@ const MAY_DIFFER = new Set([
   "InstitutionName",
 ]);
 
+/**
+ * The longest object whose attributes are compared: both are in memory then, of the thread that
+ * receives.
+ */
+const MOST_COMPARED = 64 * 1024 * 1024;
+
 export interface SameSeriesOptions {
   reader: Pick<SeriesReader, "placesOf" | "looked" | "fileOf" | "rules">;
   reception: Pick<Reception, "notesOf">;
   marks: Pick<Marks, "read">;
+  jobState: (jobId: string) => Promise<JobEnd>;
 }
 
 export class SameSeries {
@@ -60,6 +68,9 @@ export class SameSeries {
         others.map((one) => this.#jobAt({ ...place, series: one.place.series }, rule, one)),
       );
       if (!same.every((one) => one?.job_id === job.job_id)) continue;
+      // One that has no result, because it was cancelled or failed, is no reason for none here
+      const state = await this.options.jobState(job.job_id);
+      if (state === "gone" || state === "failed") continue;
       if (await this.#areEqual(place, all)) return job;
     }
     return undefined;
@@ -96,19 +107,31 @@ export class SameSeries {
       // Its job may be of objects that have left the spool, or changed
       if ((await reader.looked(theirs, notes)).objects !== one.objects) return false;
       for (const name of one.names) {
-        const files = [reader.fileOf(one.place, name), reader.fileOf(theirs, name)];
-        const [own, other] = await Promise.all(
-          files.map((file) => readFile(file).catch(ifMissing(undefined))),
-        );
-        if (own === undefined || other === undefined || !(await isEqual(own, other))) return false;
+        if (!(await areSame(reader.fileOf(one.place, name), reader.fileOf(theirs, name))))
+          return false;
       }
     }
     return true;
   }
 }
 
-async function isEqual(own: Buffer, other: Buffer): Promise<boolean> {
-  if (own.equals(other)) return true;
-  const compared = await compareObjects(other, own);
+/** Whether two files are one object. Where that takes too much to say, they are not. */
+async function areSame(own: string, other: string): Promise<boolean> {
+  const [size, otherSize] = await Promise.all([own, other].map(bytesOf));
+  if (size === undefined || otherSize === undefined) return false;
+  if (size === otherSize) {
+    const hash = await hashFile(own);
+    if (hash !== undefined && hash === (await hashFile(other))) return true;
+  }
+  if (Math.max(size, otherSize) > MOST_COMPARED) return false;
+  const [mine, theirs] = await Promise.all(
+    [own, other].map((file) => readFile(file).catch(ifMissing(undefined))),
+  );
+  if (mine === undefined || theirs === undefined) return false;
+  // Pixels that are coded otherwise are others: this thread decodes nothing that a peer sends
+  const compared = await compareObjects(theirs, mine, { decodes: false });
   return compared.equal && compared.coerced.every((keyword) => MAY_DIFFER.has(keyword));
 }
+
+const bytesOf = (file: string): Promise<number | undefined> =>
+  stat(file).then(({ size }) => size, ifMissing(undefined));

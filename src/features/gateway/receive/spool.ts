@@ -21,7 +21,13 @@ import { errors, RadserveError } from "../../../base/errors.js";
 import { Gathering } from "../../../base/gathering.js";
 import { descriptorPath } from "../../../files/descriptor.js";
 import { deviceOf, onBlockDevice, openDescriptor } from "../../../files/disk.js";
-import { explainedFault, hashFile, ifMissing, syncFolder } from "../../../files/durable-files.js";
+import {
+  explainedFault,
+  hashFile,
+  ifMissing,
+  syncFolder,
+  withPlain,
+} from "../../../files/durable-files.js";
 import { receiveFile, replaceFile } from "../../../files/new-file.js";
 import { isUnmounted } from "../../../files/roots.js";
 import { isSameFile } from "../../../files/same-file.js";
@@ -30,7 +36,7 @@ import { isImageClass } from "../../../images/dicom/image-classes.js";
 import { isUid } from "../../../images/dicom/value-forms.js";
 import { fileHead } from "../../../results/dicom/elements.js";
 import { Conflicts } from "./conflicts.js";
-import { checkOdd, isDamaged } from "./judge.js";
+import { checkOdd, isDamaged, lacksEnds } from "./judge.js";
 import { Patients, studyOf } from "./patients.js";
 import { Shares, type Coming } from "./shares.js";
 import { WholeObject } from "./whole-object.js";
@@ -229,7 +235,8 @@ export class Spool {
     // By its path: a folder that was taken away for removal is made again
     const written = await receiveFile(series, file, walked, {
       ...this.limits,
-      overwrite: (there, sha256) => this.#givesWay(there, sopInstanceUid, names, sha256),
+      overwrite: (there, sha256, fd) =>
+        this.#givesWay(there, sopInstanceUid, names, { sha256, fd }),
       check: async (content) => {
         if (walk.isOdd) {
           const fd = await content.written();
@@ -329,10 +336,12 @@ export class Spool {
     there: string,
     sopInstanceUid: string,
     names: readonly [string, string, string],
-    sha256: string,
+    { sha256, fd }: { sha256: string; fd: number },
   ): Promise<boolean> {
-    const givesWay =
-      (await this.#oneAtATime(() => isDamaged(there))) || (await this.#isReplaceable(names));
+    const isWorse = async () =>
+      (await isDamaged(there)) ||
+      ((await withPlain(there, lacksEnds)) === true && !(await lacksEnds(fd)));
+    const givesWay = (await this.#oneAtATime(isWorse)) || (await this.#isReplaceable(names));
     if (!givesWay) throw await this.#otherBytes(names);
     // The second name of version 0.6
     const second = path.join(this.folder, ...objectPath(sopInstanceUid));

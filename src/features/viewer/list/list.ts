@@ -57,7 +57,6 @@ const rowSchema = z.object({
   modality: z.string().optional(),
   study: z.string().optional().describe("StudyInstanceUID"),
   series: z.string().optional().describe("SeriesInstanceUID"),
-  patient: z.string().optional().describe("Keyed hash of PatientID, as in the audit of its node"),
   whose: sealedWhoseSchema.optional(),
   models: z.array(
     z.object({
@@ -107,7 +106,7 @@ export interface ListQuery {
   modality?: string | undefined;
   /** A part of the path of the receipt or the image, or one of its UIDs. */
   text?: string | undefined;
-  /** Its keyed hashes: each node has its own, and each key of results another. */
+  /** Its keyed hashes: each key of results has another. */
   patient?: readonly string[] | undefined;
   accession?: readonly string[] | undefined;
   /** StudyInstanceUID. */
@@ -120,7 +119,7 @@ export interface ListQuery {
 /** A line about a receipt. */
 export function rowOf(
   receipt: Receipt,
-  known: Pick<ListRow, "receipt" | "input" | "patient" | "whose">,
+  known: Pick<ListRow, "receipt" | "input" | "whose">,
 ): ListRow {
   const { source, models, timings, status } = receipt;
   return {
@@ -175,7 +174,7 @@ export class ListWriter {
   add(
     { fdPath, realPath }: Pick<OpenedPath, "fdPath" | "realPath">,
     receipt: Receipt,
-    { name, ...known }: Pick<ListRow, "input" | "patient" | "whose"> & { name: string },
+    { name, ...known }: Pick<ListRow, "input" | "whose"> & { name: string },
   ): void {
     const root = innermostRoot(realPath, this.roots);
     if (root === undefined) return;
@@ -307,15 +306,15 @@ async function* allLines(
 
 function fits(row: ListRow, wanted: ListQuery): boolean {
   const { model, finding, status, modality, text, patient, accession, study, from, to } = wanted;
-  const isOneOf = (hashes: readonly string[], ...of: (string | undefined)[]) =>
-    of.some((hash) => hash !== undefined && hashes.includes(hash));
+  const isOneOf = (hashes: readonly string[], hash: string | undefined) =>
+    hash !== undefined && hashes.includes(hash);
   const models = model === undefined ? row.models : row.models.filter(({ name }) => name === model);
   return (
     (model === undefined || models.some((one) => one.status !== "not_accepted")) &&
     (finding === undefined || models.some(({ found }) => found.includes(finding))) &&
     (status === undefined || row.status === status) &&
     (modality === undefined || row.modality === modality) &&
-    (patient === undefined || isOneOf(patient, row.patient, row.whose?.patient)) &&
+    (patient === undefined || isOneOf(patient, row.whose?.patient)) &&
     (accession === undefined || isOneOf(accession, row.whose?.accession)) &&
     (study === undefined || row.study === study) &&
     (from === undefined || row.at >= from) &&
@@ -333,6 +332,7 @@ function fits(row: ListRow, wanted: ListQuery): boolean {
  */
 function sieve({
   text,
+  from,
   to,
   model,
   finding,
@@ -347,6 +347,8 @@ function sieve({
   const hashes = [patient, accession].filter((each) => each !== undefined);
   const part = text === undefined ? undefined : inJson(text).toLowerCase();
   return (line) =>
+    // Not in order where a clock was wrong: an early line says nothing of those before it
+    (from === undefined || line.at >= from) &&
     (to === undefined || line.at < to) &&
     found.every((word) => line.text.includes(word)) &&
     hashes.every((each) => each.some((hash) => line.text.includes(hash))) &&
@@ -380,13 +382,15 @@ async function listedRowOf(
   if (found.kind === "none") return undefined;
   const trust: Trust =
     found.kind === "receipt" ? found.trust : { trusted: false, why: "no_receipt" };
+  const whose =
+    found.kind === "receipt" && row.whose !== undefined
+      ? await openWhose(row.whose, found.receipt)
+      : undefined;
   if (found.kind === "receipt" && trust.trusted) {
-    const { receipt, input, patient } = row;
-    const whose = row.whose && (await openWhose(row.whose, found.receipt));
+    const { receipt, input } = row;
     const known = {
       receipt,
       ...(input === undefined ? {} : { input }),
-      ...(patient === undefined ? {} : { patient }),
       // Its hashes are searched only where it was made for this receipt
       ...(whose === undefined ? {} : { whose: row.whose }),
     };
@@ -399,8 +403,8 @@ async function listedRowOf(
     status,
     found: [],
   }));
-  const told = { ...row, models, whose: undefined };
-  return fits(told, wanted) ? { ...told, trust } : undefined;
+  const told = { ...row, models, whose: whose && row.whose };
+  return fits(told, wanted) ? { ...told, whose: undefined, trust } : undefined;
 }
 
 /**
@@ -414,35 +418,39 @@ export async function listResults(
 ): Promise<Listed> {
   const results: ListedRow[] = [];
   const lacking = { unreadable_results: 0, unreadable_lists: 0 };
+  /** Receipts whose later lines do not count. */
   const seen = new Set<string>();
-  // Lines are in order but for those that were written at the same time: an hour is more than any
-  // of them took
-  const from =
-    wanted.from === undefined ? "" : new Date(Date.parse(wanted.from) - 3_600_000).toISOString();
+  const isOfSomebody = wanted.patient !== undefined || wanted.accession !== undefined;
   const mayFit = sieve(wanted);
   let before = cursor;
   let last: ListRow | undefined;
   const lines = allLines(roots, (lists) => (lacking.unreadable_lists += lists));
   for await (const line of lines) {
-    if (line.at < from) break;
-    const isNew = !seen.has(line.receipt);
-    seen.add(line.receipt);
-    if (before?.startsWith(line.at) === false || (before === undefined && !(isNew && mayFit(line))))
-      continue;
+    if (before?.startsWith(line.at) !== true && !mayFit(line)) continue;
     const row = parsed(line);
     if (row === undefined) continue;
-    if (before !== undefined) {
-      if (before === cursorOf(row)) before = undefined;
+    if (before !== undefined && before === cursorOf(row)) {
+      before = undefined;
+      seen.add(row.receipt);
       continue;
     }
-    if (!sees(row.receipt) || !fits(row, wanted)) continue;
+    if (seen.has(row.receipt) || !sees(row.receipt) || !fits(row, wanted)) continue;
+    // Anybody may have written a line. Whose a result is can be read from a line of before, too:
+    // of a search for somebody only the one counts that fits the receipt
+    if (!isOfSomebody) {
+      seen.add(row.receipt);
+      if (before !== undefined) continue;
+    }
     const found = await read(row.receipt);
     if (found.kind === "away") {
-      lacking.unreadable_results += 1;
+      seen.add(row.receipt);
+      if (before === undefined) lacking.unreadable_results += 1;
       continue;
     }
     const shown = await listedRowOf(row, wanted, found);
     if (shown === undefined) continue;
+    seen.add(row.receipt);
+    if (before !== undefined) continue;
     if (results.length === limit)
       return { results, next_cursor: last === undefined ? null : cursorOf(last), ...lacking };
     last = row;

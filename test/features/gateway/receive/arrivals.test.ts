@@ -28,8 +28,9 @@ import { Spool } from "../../../../src/features/gateway/receive/spool.js";
 import { rule as ruleSchema } from "../../../../src/features/gateway/rule-settings.js";
 import { RunningClock } from "../../../../src/files/running-clock.js";
 import { arrivingOf, receptionIn } from "../../../support/arriving.js";
-import { CT, EXPLICIT } from "../../../support/dicom.js";
+import { CT, EXPLICIT, RLE } from "../../../support/dicom.js";
 import { associate, instanceAt, object, STUDY } from "../../../support/gateway.js";
+import { slice } from "../../../support/series.js";
 import { until } from "../../../support/until.js";
 
 const SR = "1.2.840.10008.5.1.4.1.1.88.33";
@@ -37,6 +38,7 @@ const SR = "1.2.840.10008.5.1.4.1.1.88.33";
 const QUIET = 0.3;
 const CONTEXTS = [
   { abstractSyntax: CT, transferSyntaxes: [EXPLICIT] },
+  { abstractSyntax: CT, transferSyntaxes: [RLE] },
   { abstractSyntax: SR, transferSyntaxes: [EXPLICIT] },
 ];
 
@@ -808,6 +810,24 @@ await t.test("the same series of a modality and of a PACS is one job", async (t)
   t.same(
     jobs.map(({ peer }) => peer),
     ["ct1", "ct1", "pacs", "ct1", "pacs", "ct1", "pacs"],
+  );
+});
+
+await t.test("pixels that are coded otherwise are not decoded to be compared", async (t) => {
+  const { jobs, send, made } = await opened(t, { rules: [{}] });
+  // Two segments, the high bytes and the low bytes of 24 pixels of the value 1 (PS3.5 annex G)
+  const frame = Buffer.alloc(68);
+  [2, 64, 66].forEach((value, i) => frame.writeUInt32LE(value, 4 * i));
+  frame.set([257 - 24, 0, 257 - 24, 1], 64);
+  const coded = { transferSyntax: RLE, pixels: { fragments: [frame] } };
+  const dataSet = [slice({ z: 1, preamble: false, meta: false, ...coded })];
+  await send([object(1)]);
+  await made(1);
+  await send([{ ...object(1), transferSyntax: RLE, dataSet }], undefined, "PACS");
+  await made(2);
+  t.same(
+    jobs.map(({ peer }) => peer),
+    ["ct1", "pacs"],
   );
 });
 

@@ -22,6 +22,7 @@ import { RuleBook } from "../../../../src/features/gateway/receive/rules.js";
 import { Spool, type KeptObject } from "../../../../src/features/gateway/receive/spool.js";
 import { RunningClock } from "../../../../src/files/running-clock.js";
 import { arrivingOf, receptionIn } from "../../../support/arriving.js";
+import { CT_SLICE, dicomFile, imageAttributes } from "../../../support/dicom.js";
 import { until } from "../../../support/until.js";
 
 const LIMITS = { mostBytes: 50_000_000, minimumFreeBytes: 0, peerShare: 1 };
@@ -79,6 +80,19 @@ await t.test("no link in the spool has anything removed that lies elsewhere", as
   await arrivals.look();
   for (const name of files) t.ok(existsSync(result(name)), name);
   t.ok(existsSync(kept.folder));
+});
+
+await t.test("a value that is too long to be matched is named", async (t) => {
+  const when = [{ tag: "ImageComments", matches: "b$", if_absent: "refuse" }];
+  const book = new RuleBook([rule.parse({ name: "all", output_folder: "/out", when })]);
+  const whyNot = async (ImageComments: string) => {
+    const attributes = imageAttributes({ ...CT_SLICE, ImageComments });
+    const file = path.join(t.testdir(), "x.dcm");
+    writeFileSync(file, dicomFile({ attributes, pixels: Buffer.alloc(32) }));
+    return (await book.read(file)).why[0];
+  };
+  t.equal(await whyNot(`${"a".repeat(10_000)}b`), undefined);
+  t.match(await whyNot(`${"a".repeat(11_000)}b`), /at most 10240 characters.* found 11001/);
 });
 
 await t.test("a link to a folder of images is no series", async (t) => {

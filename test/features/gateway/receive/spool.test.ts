@@ -24,11 +24,14 @@ import { fileHead } from "../../../../src/results/dicom/elements.js";
 import { arrivingOf } from "../../../support/arriving.js";
 import {
   CT,
+  compress,
   CT_SLICE,
   dicomFile,
   EXPLICIT,
   imageAttributes,
   IMPLICIT,
+  random,
+  SYNTAXES,
   type Attributes,
 } from "../../../support/dicom.js";
 
@@ -366,6 +369,45 @@ await t.test("a whole object takes the place of a damaged one", async (t) => {
     await t.rejects(spool.keep("ct1", arriving({ Manufacturer: "other" })), {
       code: "file_exists",
     });
+  }
+});
+
+await t.test("a frame that was cut gives way to a whole one, and not the other way", async (t) => {
+  const next = random(7);
+  const data = Uint8Array.from({ length: 32 * 32 }, () => next() * 256);
+  const size = { rows: 32, columns: 32, samples: 1, bitsAllocated: 8, bitsStored: 8 };
+  for (const coder of ["jpeg", "jpeg-lossless", "jpeg-ls", "jpeg2000", "rle"] as const) {
+    const frame = await compress(coder, { ...size, data });
+    const transferSyntax = SYNTAXES[coder];
+    const coded = (last: Uint8Array, more: Attributes = {}) => {
+      const bytes = dicomFile({
+        transferSyntax,
+        preamble: false,
+        meta: false,
+        pixels: { fragments: [frame, last] },
+        attributes: imageAttributes({
+          ...CT_SLICE,
+          ...NAMES,
+          ...more,
+          Rows: 32,
+          Columns: 32,
+          NumberOfFrames: "2",
+        }),
+      });
+      async function* dataSet() {
+        yield await Promise.resolve(bytes);
+      }
+      return arriving({}, { transferSyntax, dataSet: dataSet() });
+    };
+    const half = frame.subarray(0, frame.length / 2);
+    const { spool } = spoolIn(t);
+    t.match(await spool.keep("ct1", coded(half)), { fresh: true }, coder);
+    await t.rejects(spool.keep("ct1", coded(half, { Manufacturer: "other" })), {
+      code: "file_exists",
+    });
+    t.match(await spool.keep("ct1", coded(frame)), { changed: true }, coder);
+    for (const other of [coded(half), coded(frame, { Manufacturer: "other" })])
+      await t.rejects(spool.keep("ct1", other), { code: "file_exists" });
   }
 });
 

@@ -107,6 +107,18 @@ t.test("a field that a line has twice, or a time that is none, is no line", asyn
   t.equal((await list(dir)).results.length, 1);
 });
 
+t.test("a line by a wrong clock hides none of those before it", async (t) => {
+  const dir = await rootWith(t.testdir());
+  const good = readFileSync(fileOf(dir, "node"), "utf8").trim();
+  const early = { ...(JSON.parse(good) as object), at: "1970-01-01T00:05:00.000Z", receipt: "y" };
+  write(dir, "node", good, JSON.stringify(early));
+  const { results } = await listResults([dir], { from: "2000-01-01T00:00:00.000Z" }, LIST);
+  t.strictSame(
+    results.map(({ receipt }) => receipt),
+    [path.join(dir, "x.dcm.json")],
+  );
+});
+
 t.test("what is told of a result is its receipt's, whatever its line says", async (t) => {
   const dir = await rootWith(t.testdir());
   const good = readFileSync(fileOf(dir, "node"), "utf8").trim();
