@@ -19,7 +19,7 @@ import type { RunningClock } from "../../../files/running-clock.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import { gatewayRetry } from "../retry.js";
 import { makesJobs, pauseOf, type Rule } from "../rule-settings.js";
-import { SeriesReader, type KnownFacts, type Looked } from "./looked.js";
+import { markComing, SeriesReader, type KnownFacts, type Looked } from "./looked.js";
 import { Marks, type MarkedJob, type SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
 import { isStudyFolder, studyOf } from "./patients.js";
@@ -360,6 +360,8 @@ export class Arrivals {
     }
     /** Series of which more is to become. */
     const open = new Set<AskedSeries>();
+    /** Series that wait no longer, though more of them is to come. */
+    const parts = new Set<AskedSeries>();
     for (const { rule, taken } of unitsOf(asked)) {
       // Nothing is made, or removed, by rules that were replaced meanwhile
       if (taken.some(({ facts }) => facts.rules !== this.#reader.rules)) {
@@ -376,6 +378,10 @@ export class Arrivals {
         for (const one of taken) open.add(one);
         continue;
       }
+      // Who says that all has come knows it
+      const ofUnit = isForced ? [] : taken.filter((one) => this.#quietAt(one, rule) > monotonic());
+      for (const { looked } of ofUnit) markComing(looked);
+      if (ofUnit.length > 0) next = Math.min(next, monotonic() + rule.quiet * 1000);
       try {
         const done = makesJobs(rule)
           ? await this.#jobs.make(
@@ -385,6 +391,7 @@ export class Arrivals {
             )
           : await this.#discardAll(study, rule, taken);
         made.push(...done.made);
+        for (const one of ofUnit) parts.add(one);
         const { held } = done;
         for (const one of taken) {
           one.one.held = held === undefined ? undefined : { why: held, rule: rule.name };
@@ -395,7 +402,10 @@ export class Arrivals {
         for (const one of taken) open.add(one);
       }
     }
-    for (const one of asked) await this.#conclude(study, one, open.has(one));
+    for (const one of asked)
+      // It is asked about again when it is quiet, and waits anew until then
+      if (parts.has(one) && !open.has(one)) one.one.since = monotonic();
+      else await this.#conclude(study, one, open.has(one));
     if (next < Infinity) this.#askAt(study, Math.max(0, next - monotonic()));
     return { made, faults };
   }
@@ -469,15 +479,22 @@ export class Arrivals {
     return one.since + Math.max(MOST_QUIETS * quiet, durations.receivedMost);
   }
 
-  /** When (ms of `monotonic`) a series is complete for a rule. */
-  #readyAt({ one, looked, arrivals }: AskedSeries, rule: Rule): number {
-    const [quiet, resend] = [rule.quiet * 1000, rule.resend * 1000];
+  /** When (ms of `monotonic`) nothing more of a series is to come, as far as a rule sees. */
+  #quietAt({ one, looked, arrivals }: AskedSeries, rule: Rule): number {
+    const quiet = rule.quiet * 1000;
     const open = this.options.reception.openUntil(one.place, pauseOf(rule));
     // An object on its way comes later, and says so: until then it is looked at again and again.
     // What has come, was lost or broke off since the series was looked at is seen by the next look
     const wasComing = looked.interruption?.coming === true || one.arrivals !== arrivals;
     const isComing = open === Infinity || wasComing;
-    const quietAt = Math.max(one.last + quiet, isComing ? monotonic() + quiet : open);
+    return Math.max(one.last + quiet, isComing ? monotonic() + quiet : open);
+  }
+
+  /** When (ms of `monotonic`) a rule waits no longer for a series. */
+  #readyAt(asked: AskedSeries, rule: Rule): number {
+    const { one, looked } = asked;
+    const [quiet, resend] = [rule.quiet * 1000, rule.resend * 1000];
+    const quietAt = this.#quietAt(asked, rule);
     const most = this.#mostOf(one, quiet);
     const { interruptedAt } = looked.reception;
     const resentAt = interruptedAt === undefined ? 0 : interruptedAt + resend;

@@ -42,6 +42,19 @@ const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n")
 
 export const isInterrupted = ({ lost, broken }: SeriesReception): boolean => lost + broken > 0;
 
+const interruptionOf = ({ lost, broken }: SeriesReception): Interruption => ({
+  objects: lost,
+  associations: broken,
+});
+
+/** What lies there is a part: more of it is to come, and nobody waits for that any longer. */
+export function markComing(looked: Looked): void {
+  if (looked.interruption?.coming === true) return;
+  looked.interruption = { ...interruptionOf(looked.reception), coming: true };
+  looked.how = [...looked.how, "coming"];
+  looked.objects = hashOf([...looked.names, ...looked.again, ...looked.how]);
+}
+
 export class SeriesReader {
   /** @param rules by which objects are read; others after a reload */
   constructor(
@@ -72,18 +85,13 @@ export class SeriesReader {
     const mark = await this.marks.read(place);
     const notes = of.get(place.series) ?? [];
     const reception = this.reception.of(place, names, notes);
-    const isComing = reception.elsewhere > 0 || this.reception.openUntil(place, 0) === Infinity;
-    const interruption: Interruption | undefined =
-      isInterrupted(reception) || isComing
-        ? {
-            objects: reception.lost,
-            associations: reception.broken,
-            ...(isComing ? { coming: true } : {}),
-          }
-        : undefined;
-    const how = [...reception.notes, ...(isComing ? ["coming"] : [])];
+    const how = reception.notes;
+    const interruption = isInterrupted(reception) ? interruptionOf(reception) : undefined;
     const objects = hashOf([...names, ...again, ...how]);
-    return { place, names, again, notes, reception, interruption, how, objects, mark };
+    const looked = { place, names, again, notes, reception, interruption, how, objects, mark };
+    const isComing = reception.elsewhere > 0 || this.reception.openUntil(place, 0) === Infinity;
+    if (isComing) markComing(looked);
+    return looked;
   }
 
   /** Of a series that nothing is known of, by the rules of one book. */

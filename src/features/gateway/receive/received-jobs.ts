@@ -9,7 +9,7 @@ import { replaceFile } from "../../../files/new-file.js";
 import type { ReceptionNote } from "../../../inference/reception-note.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import type { JobRule, Rule } from "../rule-settings.js";
-import { isInterrupted, type KnownFacts, type Looked, type SeriesReader } from "./looked.js";
+import type { KnownFacts, Looked, SeriesReader } from "./looked.js";
 import type { Marks, SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
 import { studyOf } from "./patients.js";
@@ -128,7 +128,7 @@ export class ReceivedJobs {
     const held: Unmade | undefined =
       missing.length > 0
         ? "series_missing"
-        : rule.require === "whole" && chosen.some(({ reception }) => isInterrupted(reception))
+        : rule.require === "whole" && chosen.some(({ interruption }) => interruption !== undefined)
           ? "not_whole"
           : undefined;
     if (held !== undefined)

@@ -317,6 +317,40 @@ await t.test("a part of a series is marked, until the rest of it has come", asyn
   t.not(jobs[0]?.request["idempotency_key"], jobs[1]?.request["idempotency_key"]);
 });
 
+await t.test("a series that waits no longer is a part while it comes, and then whole", async (t) => {
+  const { called, jobs, made } = await opened(t, { rules: [{ pause: 36_000 }] });
+  const passes = hoursPass(t);
+  const caller = await called();
+  t.match(await caller.store(object(1)), { status: 0 });
+  passes(2);
+  t.match(await caller.store(object(2)), { status: 0 });
+  await until("it is a job", () => jobs.length > 0);
+  t.strictSame(jobs[0]?.note, {
+    series: { "1.2.3.4": { objects: 0, associations: 0, coming: true } },
+  });
+  t.match(await caller.store(object(3)), { status: 0 });
+  await caller.release();
+  await made(2);
+  t.match(jobs[1], { files: 3, note: undefined });
+  t.equal(jobs.length, 2, "nothing was made of it while it waited anew");
+});
+
+await t.test("a rule for whole series waits for one that comes for hours", async (t) => {
+  const { called, arrivals, jobs, unmade } = await opened(t, {
+    rules: [{ pause: 36_000, require: "whole" }],
+  });
+  const passes = hoursPass(t);
+  const caller = await called();
+  t.match(await caller.store(object(1)), { status: 0 });
+  passes(2);
+  t.match(await caller.store(object(2)), { status: 0 });
+  t.strictSame(await unmade(1), ["not_whole"]);
+  await caller.release();
+  const place = { peer: "ct1", study: STUDY, series: "1.2.3.4" };
+  await until("it is of a job", async () => (await arrivals.seen(place))?.state === "job");
+  t.match(jobs, [{ files: 2, note: undefined }]);
+});
+
 await t.test("what was sent again whole within the time is no part", async (t) => {
   const { sendPart, send, together, jobs, made } = await opened(t, { rules: [{}] });
   await together(async () => {
