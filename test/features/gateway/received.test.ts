@@ -104,6 +104,29 @@ await t.test(
   },
 );
 
+await t.test("a slice that somebody has replaced is in the next result of its series", async (t) => {
+  const { gateway, results } = await withSeries(t);
+  const [first] = await jobsOnce(gateway, 1);
+  await gateway.ended(first!.job_id);
+  const receipt = () => {
+    const [name = ""] = receiptsIn(results);
+    return JSON.parse(readFileSync(path.join(results, name), "utf8")) as Receipt;
+  };
+  const before = receipt();
+  const corrected = object(2, {}, 200);
+  const caller = await associate(gateway.port());
+  t.match(await caller.store(corrected), { status: 0x0111 });
+  await gateway.send("POST", `/gateway/received/${STUDY}/replace`);
+  t.match(await caller.store(corrected), { status: 0 });
+  await caller.release();
+  const [second] = await jobsOnce(gateway, 2);
+  t.match((await gateway.ended(second!.job_id)).counts, { succeeded: 1, failed: 0 });
+  t.equal(receiptsIn(results).length, 1, "in the place of the one before");
+  t.strictSame(receipt().source.replaced, [corrected.sopInstanceUid]);
+  t.not(receipt().source.pixel_sha256, before.source.pixel_sha256);
+  t.strictSame(receipt().warnings, before.warnings);
+});
+
 await t.test(
   "rules: who sent it, what it is, and series or studies; what none takes is kept and told once",
   async (t) => {

@@ -2,7 +2,7 @@
 import path from "node:path";
 import { groupsBy, groupsOf } from "../../../base/groups.js";
 import { sha256 } from "../../../files/durable-files.js";
-import type { Interruption } from "../../../inference/reception-note.js";
+import type { NotedSeries } from "../../../inference/reception-note.js";
 import type { Rule } from "../rule-settings.js";
 import type { Marks, SeriesMark } from "./marks.js";
 import { isStudyFolder, studyOf } from "./patients.js";
@@ -22,8 +22,8 @@ export interface Looked {
   again: string[];
   reception: SeriesReception;
   notes: Parameters<Reception["of"]>[2];
-  /** What its job's note says; undefined where it came whole. */
-  interruption: Interruption | undefined;
+  /** What its job's note warns of; undefined where it came whole. */
+  interruption: NotedSeries | undefined;
   /** By which it is told from the same objects that came another way. */
   how: readonly string[];
   /** Equal as long as it is the same series, and came the same way. */
@@ -38,11 +38,14 @@ export interface KnownFacts {
   objects: Map<string, ObjectFacts>;
 }
 
+/** The SOPInstanceUID of an object that took another's place. */
+export const instanceOf = (again: string): string => again.slice(0, again.lastIndexOf("."));
+
 const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
 
 export const isInterrupted = ({ lost, broken }: SeriesReception): boolean => lost + broken > 0;
 
-const interruptionOf = ({ lost, broken }: SeriesReception): Interruption => ({
+const interruptionOf = ({ lost, broken }: SeriesReception): NotedSeries => ({
   objects: lost,
   associations: broken,
 });
@@ -106,7 +109,7 @@ export class SeriesReader {
   ): Promise<SeriesFacts> {
     const { peer } = place;
     // One that took another's place is another one
-    const ofObject = groupsBy(again, (file) => file.slice(0, file.lastIndexOf(".")));
+    const ofObject = groupsBy(again, instanceOf);
     const keyOf = (name: string) =>
       [name, ...(ofObject.get(name.slice(0, -".dcm".length)) ?? [])].join(" ");
     const unknown = names.filter((name) => !known.has(keyOf(name)));

@@ -9,7 +9,7 @@ import { replaceFile } from "../../../files/new-file.js";
 import type { ReceptionNote } from "../../../inference/reception-note.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import type { JobRule, Rule } from "../rule-settings.js";
-import type { KnownFacts, Looked, SeriesReader } from "./looked.js";
+import { instanceOf, type KnownFacts, type Looked, type SeriesReader } from "./looked.js";
 import type { Marks, SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
 import { studyOf } from "./patients.js";
@@ -268,8 +268,13 @@ export class ReceivedJobs {
   async #inputOf(rule: JobRule, all: readonly Looked[]): Promise<string> {
     const { peer = "", study = "", series = "" } = all[0]?.place ?? {};
     const note: ReceptionNote = { series: {} };
-    for (const { place, interruption } of all)
-      if (interruption !== undefined) note.series[place.series] = interruption;
+    for (const { place, interruption, again } of all) {
+      const replaced = [...new Set(again.map(instanceOf))].sort();
+      const whole = { objects: 0, associations: 0 };
+      if (replaced.length > 0)
+        note.series[place.series] = { ...(interruption ?? whole), replaced };
+      else if (interruption !== undefined) note.series[place.series] = interruption;
+    }
     const isOne = rule.group === "series";
     const folder = isOne
       ? this.#path(...seriesPath(peer, study, series))

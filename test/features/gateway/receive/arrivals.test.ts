@@ -50,6 +50,10 @@ interface Options {
   mostBytes?: number;
 }
 
+/** Removed after the last test: what a job is made of is written down after the job was made. */
+const PLACES = t.testdir();
+let opens = 0;
+
 /** What comes to it goes on when the test opens it. */
 class Gate {
   isReached = false;
@@ -64,7 +68,8 @@ class Gate {
 
 /** A port for DICOM, the spool behind it, and the jobs that are made of what comes. */
 async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 1e7 }: Options) {
-  const folder = known ?? t.testdir();
+  const folder = known ?? path.join(PLACES, `spool${(opens += 1)}`);
+  mkdirSync(folder, { recursive: true });
   const spool = new Spool(folder, { mostBytes, minimumFreeBytes: 0, peerShare: 1 });
   const jobs: (Submission & { note: unknown; files: number })[] = [];
   /** Jobs that have no result. */
@@ -114,7 +119,7 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
     reception,
     rules: book,
     keep,
-    clock: new RunningClock(path.join(t.testdirName, "clock")),
+    clock: new RunningClock(path.join(PLACES, "clock")),
     log: createLog("silent"),
     submit: (submission) => {
       const input = String(submission.request["input_folder_path"]);
