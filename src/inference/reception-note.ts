@@ -23,6 +23,8 @@ const MOST_BYTES = 1024 * 1024;
 
 const count = z.int().min(0);
 const noteSchema = z.strictObject({
+  /** The folder is that of a study: its results are named after series, that of a single one too. */
+  study: z.literal(true).optional(),
   /** By SeriesInstanceUID. */
   series: z.record(
     z.string(),
@@ -84,6 +86,10 @@ export function replacedOf(note: ReadNote, image: Image): string[] {
   if (note === undefined || note === "unreadable") return [];
   return notedOf(note, image).flatMap(({ replaced = [] }) => replaced);
 }
+
+/** Whether the results of a folder are named after its series, though there is one. */
+export const namesSeries = (note: ReadNote): boolean =>
+  note !== undefined && note !== "unreadable" && note.study === true;
 
 /** What a note warns of. */
 export function warningsOf(note: ReadNote, image: Image): Warning[] {

@@ -27,7 +27,9 @@ import { RuleBook } from "../../../../src/features/gateway/receive/rules.js";
 import { Spool } from "../../../../src/features/gateway/receive/spool.js";
 import { rule as ruleSchema } from "../../../../src/features/gateway/rule-settings.js";
 import { RunningClock } from "../../../../src/files/running-clock.js";
+import { withName } from "../../../../src/results/commit/commit.js";
 import { arrivingOf, receptionIn } from "../../../support/arriving.js";
+import { sample } from "../../../support/commits.js";
 import { CT, EXPLICIT } from "../../../support/dicom.js";
 import { associate, instanceAt, object, STUDY } from "../../../support/gateway.js";
 import { until } from "../../../support/until.js";
@@ -322,23 +324,26 @@ await t.test("a part of a series is marked, until the rest of it has come", asyn
   t.not(jobs[0]?.request["idempotency_key"], jobs[1]?.request["idempotency_key"]);
 });
 
-await t.test("a series that waits no longer is a part while it comes, and then whole", async (t) => {
-  const { called, jobs, made } = await opened(t, { rules: [{ pause: 36_000 }] });
-  const passes = hoursPass(t);
-  const caller = await called();
-  t.match(await caller.store(object(1)), { status: 0 });
-  passes(2);
-  t.match(await caller.store(object(2)), { status: 0 });
-  await until("it is a job", () => jobs.length > 0);
-  t.strictSame(jobs[0]?.note, {
-    series: { "1.2.3.4": { objects: 0, associations: 0, coming: true } },
-  });
-  t.match(await caller.store(object(3)), { status: 0 });
-  await caller.release();
-  await made(2);
-  t.match(jobs[1], { files: 3, note: undefined });
-  t.equal(jobs.length, 2, "nothing was made of it while it waited anew");
-});
+await t.test(
+  "a series that waits no longer is a part while it comes, and then whole",
+  async (t) => {
+    const { called, jobs, made } = await opened(t, { rules: [{ pause: 36_000 }] });
+    const passes = hoursPass(t);
+    const caller = await called();
+    t.match(await caller.store(object(1)), { status: 0 });
+    passes(2);
+    t.match(await caller.store(object(2)), { status: 0 });
+    await until("it is a job", () => jobs.length > 0);
+    t.strictSame(jobs[0]?.note, {
+      series: { "1.2.3.4": { objects: 0, associations: 0, coming: true } },
+    });
+    t.match(await caller.store(object(3)), { status: 0 });
+    await caller.release();
+    await made(2);
+    t.match(jobs[1], { files: 3, note: undefined });
+    t.equal(jobs.length, 2, "nothing was made of it while it waited anew");
+  },
+);
 
 await t.test("a rule for whole series waits for one that comes for hours", async (t) => {
   const { called, arrivals, jobs, unmade } = await opened(t, {
@@ -734,6 +739,29 @@ await t.test("the largest series of a study, and studies that lack one", async (
   await study.send([inSeries("1.2.3.2", 1, { SeriesDescription: "FLAIR" })]);
   await study.made(1);
   t.match(study.jobs, [{ objects: 2, files: 2 }]);
+});
+
+await t.test("a result that has the name of its study keeps it", async (t) => {
+  const output = path.join(PLACES, "results");
+  const folder = path.join(output, "ct1", STUDY);
+  mkdirSync(folder, { recursive: true });
+  const { files, receipt } = sample(STUDY, "p", {});
+  receipt.source.series_instance_uid = "1.2.3.4";
+  await withName(folder, STUDY, {}, (held) => held.commit(files, receipt));
+  const { send, jobs, made } = await opened(t, {
+    rules: [{ group: "study", output_folder: output }],
+  });
+  await send([object(1), object(2)]);
+  await made(1);
+  await send([inSeries("1.2.3.5", 1), inSeries("1.2.3.5", 2)]);
+  await made(2);
+  await send([1, 2].map((z) => inSeries("1.2.3.6", z, { StudyInstanceUID: "1.2.4" })));
+  await made(3);
+  const study = { study: true, series: {} };
+  t.strictSame(
+    jobs.map(({ note }) => note),
+    [undefined, study, study],
+  );
 });
 
 await t.test("a series that begins while its study is asked about is of its job", async (t) => {
