@@ -35,6 +35,8 @@ const noteSchema = z.strictObject({
       associations: count,
       /** When the gateway did not wait any longer, some of it was still coming. */
       coming: z.literal(true).optional(),
+      /** Another peer has brought objects of it that are not there. */
+      beside: z.literal(true).optional(),
       /** SOPInstanceUIDs of objects that took the place of others. */
       replaced: z.array(z.string()).optional(),
     }),
@@ -103,6 +105,7 @@ export function warningsOf(note: ReadNote, image: Image): Warning[] {
     ...(associations === 0
       ? []
       : [`${counted(associations, "association")} broken off before the end`]),
+    ...(found.some(({ beside }) => beside) ? ["another sender has objects that are not here"] : []),
     ...(found.some(({ coming }) => coming) ? ["still coming when its time was over"] : []),
   ];
   return parts.length === 0 ? [] : [interrupted(parts.join(", "))];

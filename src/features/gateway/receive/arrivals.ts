@@ -22,6 +22,7 @@ import { makesJobs, pauseOf, type Rule } from "../rule-settings.js";
 import { markComing, SeriesReader, type KnownFacts, type Looked } from "./looked.js";
 import { Marks, type MarkedJob, type SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
+import { OtherPeers } from "./other-peers.js";
 import { isStudyFolder, studyOf } from "./patients.js";
 import {
   isOfStudy,
@@ -122,6 +123,7 @@ export class Arrivals {
   readonly #marks: Marks;
   readonly #removal: Removal;
   readonly #reader: SeriesReader;
+  readonly #otherPeers: OtherPeers;
   readonly #jobs: ReceivedJobs;
   /** Codes, of series that could not be looked at. */
   readonly #faults = new Map<string, string>();
@@ -137,6 +139,7 @@ export class Arrivals {
     this.#marks = new Marks(folder, (names, work) => spool.within(names, work));
     this.#removal = new Removal(options);
     this.#reader = new SeriesReader(folder, reception, this.#marks, rules);
+    this.#otherPeers = new OtherPeers(this.#reader, reception);
     this.#jobs = new ReceivedJobs({ ...options, reader: this.#reader, marks: this.#marks });
   }
 
@@ -419,6 +422,13 @@ export class Arrivals {
     const quiet = this.#quiet(peer);
     const asked: AskedSeries[] = [];
     let next = Infinity;
+    // Of one moment: what becomes quiet meanwhile was not compared
+    const now = monotonic();
+    const here = [...study.series.values()].flatMap(({ place, last }) =>
+      forced.has(place.series) || last + quiet <= now ? [place] : [],
+    );
+    // What is a part since these came becomes another job
+    for (const part of await this.#otherPeers.compare(study.study, here)) this.#await(part);
     // Of before the notes are read: what is interrupted after that stands in none of them
     const before = new Map([...study.series.values()].map((one) => [one, one.arrivals]));
     const notes = await this.options.reception.notesOf(peer, study.study);
@@ -435,7 +445,7 @@ export class Arrivals {
       if (length > (one.known ?? length)) one.last = monotonic();
       one.known = length;
       const quietAt = Math.min(one.last + quiet, this.#mostOf(one, quiet));
-      const isQuiet = forced.has(one.place.series) || quietAt <= monotonic();
+      const isQuiet = forced.has(one.place.series) || quietAt <= now;
       if (!isQuiet) next = Math.min(next, quietAt);
       const { facts } = one;
       const taking = isQuiet ? await this.#reader.taking(looked, facts) : undefined;
@@ -492,7 +502,9 @@ export class Arrivals {
 
   /** When (ms of `monotonic`) a rule waits no longer for a series. */
   #readyAt(asked: AskedSeries, rule: Rule): number {
-    const { one, looked } = asked;
+    const { one, looked, taking } = asked;
+    // It may be of its study, and is asked about by the next look
+    if (taking === undefined) return Infinity;
     const [quiet, resend] = [rule.quiet * 1000, rule.resend * 1000];
     const quietAt = this.#quietAt(asked, rule);
     const most = this.#mostOf(one, quiet);

@@ -43,11 +43,13 @@ export const instanceOf = (again: string): string => again.slice(0, again.lastIn
 
 const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
 
-export const isInterrupted = ({ lost, broken }: SeriesReception): boolean => lost + broken > 0;
+const isInterrupted = ({ lost, broken, isBeside }: SeriesReception): boolean =>
+  lost + broken > 0 || isBeside;
 
-const interruptionOf = ({ lost, broken }: SeriesReception): NotedSeries => ({
+const interruptionOf = ({ lost, broken, isBeside }: SeriesReception): NotedSeries => ({
   objects: lost,
   associations: broken,
+  ...(isBeside ? { beside: true } : {}),
 });
 
 /** What lies there is a part: more of it is to come, and nobody waits for that any longer. */

@@ -876,6 +876,39 @@ await t.test("the same series of a modality and of a PACS is one job", async (t)
   );
 });
 
+await t.test("what another peer has of a series is missing in what one has brought", async (t) => {
+  const { send, jobs, made } = await opened(t, { rules: [{}] });
+  const slices = (...places: number[]) => places.map((z) => object(z));
+  await send(slices(1, 2));
+  await made(1);
+  await send(slices(2, 3), undefined, "PACS");
+  await made(3);
+  await send(slices(1, 2, 3));
+  await made(4);
+  await send(slices(4, 5), undefined, "PACS");
+  await made(6);
+  const part = { series: { "1.2.3.4": { objects: 0, associations: 0, beside: true } } };
+  t.strictSame(
+    jobs.map(({ peer, files, note }) => ({ peer, files, note })),
+    [
+      { peer: "ct1", files: 2, note: undefined },
+      { peer: "pacs", files: 2, note: part },
+      { peer: "ct1", files: 2, note: part },
+      { peer: "ct1", files: 3, note: undefined },
+      { peer: "pacs", files: 4, note: part },
+      { peer: "ct1", files: 3, note: part },
+    ],
+  );
+  // Two patients under one SeriesInstanceUID lack nothing of each other
+  const before = jobs.length;
+  const other = [1, 2].map((z) => inSeries("1.2.3.8", z, { PatientID: "1" }));
+  await send(other);
+  await made(before + 1);
+  await send([inSeries("1.2.3.8", 3, { PatientID: "2" })], undefined, "PACS");
+  await made(before + 2);
+  t.match(jobs.slice(before), [{ note: undefined }, { note: undefined }]);
+});
+
 await t.test("a part of what takes the place of other objects is no whole series", async (t) => {
   const { folder, send, sendPart, jobs, made } = await opened(t, { rules: [{}] });
   await send([object(1), object(2)]);
