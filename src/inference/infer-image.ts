@@ -47,7 +47,7 @@ import {
   whyNoCase,
 } from "./plan.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
-import { readReceptionNote, warningsOf } from "./reception-note.js";
+import { readReceptionNote, replacedOf, warningsOf } from "./reception-note.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
 import { toleranceOf } from "../manifest/manifest.js";
 import { readImage } from "../images/read-image.js";
@@ -183,6 +183,7 @@ async function inferRead(
     name,
     image,
     reception: warningsOf(note, image),
+    replaced: replacedOf(note, image),
     plan,
   };
   const output = await openOutputFolder(task.outputFolder, task.roots.output, {

@@ -1,7 +1,7 @@
 /**
- * What the gateway knows of a series and no file of it says: its reception was interrupted. A note
- * beside the images says so, because whoever reads them reads it, too: jobs, single requests and
- * commands, now and later.
+ * What the gateway knows of a series and no file of it says: its reception was interrupted, or
+ * somebody had objects of it replaced. A note beside the images says so, because whoever reads them
+ * reads it, too: jobs, single requests and commands, now and later.
  *
  *     .radserve-reception.json   {"series":{"1.2.3.4":{"objects":2,"associations":1}}}
  */
@@ -23,6 +23,8 @@ const MOST_BYTES = 1024 * 1024;
 
 const count = z.int().min(0);
 const noteSchema = z.strictObject({
+  /** The folder is that of a study: its results are named after series, that of a single one too. */
+  study: z.literal(true).optional(),
   /** By SeriesInstanceUID. */
   series: z.record(
     z.string(),
@@ -33,11 +35,15 @@ const noteSchema = z.strictObject({
       associations: count,
       /** When the gateway did not wait any longer, some of it was still coming. */
       coming: z.literal(true).optional(),
+      /** Another peer has brought objects of it that are not there. */
+      beside: z.literal(true).optional(),
+      /** SOPInstanceUIDs of objects that took the place of others. */
+      replaced: z.array(z.string()).optional(),
     }),
   ),
 });
 export type ReceptionNote = z.infer<typeof noteSchema>;
-export type Interruption = ReceptionNote["series"][string];
+export type NotedSeries = ReceptionNote["series"][string];
 
 /** Where nobody knows what it says: something is wrong all the same. */
 type ReadNote = ReceptionNote | "unreadable" | undefined;
@@ -70,14 +76,28 @@ export async function readReceptionNote(input: OpenedInput): Promise<ReadNote> {
   }
 }
 
-/** What a note says of an image: of a case, of all its members. */
+/** What a note says of the series of an image: of a case, of all its members. */
+function notedOf({ series }: ReceptionNote, image: Image): NotedSeries[] {
+  const members = image.case?.members ?? [image];
+  const uids = new Set(members.map(({ source }) => source.seriesInstanceUid ?? ""));
+  return Object.entries(series).flatMap(([uid, one]) => (uids.has(uid) ? one : []));
+}
+
+/** SOPInstanceUIDs of the series of an image whose objects took the place of others. */
+export function replacedOf(note: ReadNote, image: Image): string[] {
+  if (note === undefined || note === "unreadable") return [];
+  return notedOf(note, image).flatMap(({ replaced = [] }) => replaced);
+}
+
+/** Whether the results of a folder are named after its series, though there is one. */
+export const namesSeries = (note: ReadNote): boolean =>
+  note !== undefined && note !== "unreadable" && note.study === true;
+
+/** What a note warns of. */
 export function warningsOf(note: ReadNote, image: Image): Warning[] {
   if (note === undefined) return [];
   if (note === "unreadable") return [interrupted("the gateway's note beside it cannot be read")];
-  const members = image.case?.members ?? [image];
-  const uids = new Set(members.map(({ source }) => source.seriesInstanceUid ?? ""));
-  const found = Object.entries(note.series).flatMap(([uid, one]) => (uids.has(uid) ? one : []));
-  if (found.length === 0) return [];
+  const found = notedOf(note, image);
   const sum = (of: "objects" | "associations") => found.reduce((all, one) => all + one[of], 0);
   const [objects, associations] = [sum("objects"), sum("associations")];
   const parts = [
@@ -85,7 +105,8 @@ export function warningsOf(note: ReadNote, image: Image): Warning[] {
     ...(associations === 0
       ? []
       : [`${counted(associations, "association")} broken off before the end`]),
+    ...(found.some(({ beside }) => beside) ? ["another sender has objects that are not here"] : []),
     ...(found.some(({ coming }) => coming) ? ["still coming when its time was over"] : []),
   ];
-  return [interrupted(parts.join(", "))];
+  return parts.length === 0 ? [] : [interrupted(parts.join(", "))];
 }

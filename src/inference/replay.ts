@@ -85,12 +85,14 @@ async function checkSource(receipt: Receipt, image: Image): Promise<ReceiptCheck
 
 /**
  * Receipts of before do not tell of the equipment: what is computed now is compared without it
- * then. What was not chosen followed from all models of then; now the receipt names the series.
+ * then. What was not chosen followed from all models of then; now the receipt names the series. What
+ * was replaced no file says.
  */
 function asTold(source: Receipt["source"], told: Receipt["source"]): Receipt["source"] {
   const rest = { ...source };
   delete rest.not_chosen;
   if (told.not_chosen !== undefined) rest.not_chosen = told.not_chosen;
+  if (told.replaced !== undefined) rest.replaced = told.replaced;
   if (told.manufacturer !== undefined || told.manufacturer_model_name !== undefined) return rest;
   delete rest.manufacturer;
   delete rest.manufacturer_model_name;
@@ -194,6 +196,7 @@ async function computeAgain(
       name: receipt.source.name,
       image,
       reception: ofReception(receipt.warnings),
+      replaced: receipt.source.replaced ?? [],
       plan,
       earlier: receipt,
     };

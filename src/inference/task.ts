@@ -167,6 +167,8 @@ export interface Analysis {
   image: Image;
   /** What the gateway says of how the image came. */
   reception: readonly Warning[];
+  /** SOPInstanceUIDs of objects that took the place of others there. */
+  replaced: readonly string[];
   plan: Plan;
   /** The earlier result of the same image that this one will replace. */
   earlier?: Receipt | undefined;

@@ -26,8 +26,10 @@ import type { Image } from "../images/image.js";
 import { saidOf } from "../images/known-formats.js";
 import { accepts } from "../models/acceptance.js";
 import type { Candidates } from "../images/dicom/case.js";
+import { isUid } from "../images/dicom/value-forms.js";
 import { FOLDER_LIMITS, readStudyFolder } from "../inference/read-input.js";
 import { caseFor, judgeSeries, whyNoCase } from "../inference/plan.js";
+import { namesSeries, readReceptionNote } from "../inference/reception-note.js";
 import { PREFERENCES } from "../models/prefer.js";
 import { casePath, seriesPath } from "./item-paths.js";
 import { UNREAD } from "./jobs.js";
@@ -397,8 +399,12 @@ class SeriesOfFolder {
     try {
       const { series, candidates } = await this.#read(folder);
       const apart = this.options.grouped === true ? this.#apart(series, candidates) : [];
+      const isNamed = this.options.grouped === true && namesSeries(await readReceptionNote(folder));
+      const placed = series.map((one) =>
+        isNamed && isUid(one.uid) ? { ...one, alone: false } : one,
+      );
       return {
-        series: possible.size === 0 ? [] : this.#decided(series, possible, here, apart),
+        series: possible.size === 0 ? [] : this.#decided(placed, possible, here, apart),
         ofCase: maybeCase ? this.#caseOf(candidates, here) : undefined,
         apart: new Set(apart.map(({ sopInstanceUid }) => sopInstanceUid)),
       };
@@ -437,7 +443,7 @@ class SeriesOfFolder {
 
   /**
    * The possible series that a model takes, or that are none; `uid` is undefined if the folder
-   * itself is the item.
+   * itself is the item. Where a note says that the folder is that of a study, it is not.
    */
   #decided(
     series: ScannedStudy["series"],

@@ -87,9 +87,9 @@ export const associate = (
     },
   );
 
-/** A slice as a file, and as an object to be sent. */
-export function object(z: number, attributes: Record<string, string> = {}) {
-  const dataSet = slice({ z, attributes, preamble: false, meta: false });
+/** A slice as a file, and as an object to be sent. @param fill the value of its pixels */
+export function object(z: number, attributes: Record<string, string> = {}, fill = z) {
+  const dataSet = slice({ z, fill, attributes, preamble: false, meta: false });
   const names = {
     sopClassUid: attributes["SOPClassUID"] ?? CT,
     sopInstanceUid: attributes["SOPInstanceUID"] ?? instanceAt(z),

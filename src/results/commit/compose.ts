@@ -31,6 +31,8 @@ interface RequestFacts {
   image: Image;
   /** What the gateway says of how the image came. */
   reception: readonly Warning[];
+  /** SOPInstanceUIDs of objects that took the place of others there. */
+  replaced: readonly string[];
   plan: { outputs: string[]; from: Receipt["outputs_from"] };
   watch: Stopwatch;
 }
@@ -129,7 +131,7 @@ function present<K extends string>(key: K, value: string | undefined): Partial<R
 
 /** @param pixelSha256 over the stored values of all frames, in order, hex */
 export function receiptOf(
-  { task, name, image, reception, plan, watch }: RequestFacts,
+  { task, name, image, reception, replaced, plan, watch }: RequestFacts,
   models: ReceiptModel[],
   pixelSha256: string,
 ): Receipt {
@@ -137,7 +139,10 @@ export function receiptOf(
     schema: RECEIPT_SCHEMA,
     radserve_version: VERSION,
     status: models.some((model) => model.status === "failed") ? "partial" : "completed",
-    source: sourceOf(name, image, pixelSha256),
+    source: {
+      ...sourceOf(name, image, pixelSha256),
+      ...(replaced.length === 0 ? {} : { replaced: [...replaced] }),
+    },
     transforms: image.transforms,
     warnings: [...image.warnings, ...reception],
     outputs_requested: plan.outputs,

@@ -42,21 +42,31 @@ function sameObject({ source }: Receipt, called: Called): boolean {
   );
 }
 
+type Source = Pick<
+  Receipt["source"],
+  "pixel_sha256" | "file_sha256" | "slices" | "group" | "case" | "replaced"
+> &
+  Called;
+
+/** The files of a source: of a series, its slices; of a case, those of its members. */
+const filesOfSource = (source: Source) =>
+  (source.case ?? [source]).flatMap(({ slices, ...file }) => slices ?? [file]);
+
 /**
  * Whether a receipt is of this image: the same object or series, and the same pixels. The file may
- * differ: a PACS may add or correct attributes. A group that has got more slices since is the same.
+ * differ: a PACS may add or correct attributes. A group that has got more slices since is the same,
+ * and so is an image of which somebody had objects replaced, and nothing else is other.
  */
-export function sameImage(
-  receipt: Receipt,
-  source: Pick<Receipt["source"], "pixel_sha256" | "slices" | "group"> & Called,
-): boolean {
-  const { pixel_sha256: pixels, slices, group } = receipt.source;
-  const files = new Set(source.slices?.map(({ file_sha256 }) => file_sha256));
-  const hasGrown =
-    group === source.group && slices?.every(({ file_sha256 }) => files.has(file_sha256));
-  return (
-    (pixels === source.pixel_sha256 || (group !== undefined && hasGrown === true)) &&
-    sameObject(receipt, source)
+export function sameImage(receipt: Receipt, source: Source): boolean {
+  if (!sameObject(receipt, source)) return false;
+  const { pixel_sha256: pixels, group } = receipt.source;
+  if (pixels === source.pixel_sha256) return true;
+  const replaced = new Set(source.replaced);
+  if (group !== source.group || (group === undefined && replaced.size === 0)) return false;
+  const files = new Set(filesOfSource(source).map(({ file_sha256 }) => file_sha256));
+  return filesOfSource(receipt.source).every(
+    ({ file_sha256, sop_instance_uid: uid }) =>
+      files.has(file_sha256) || (uid !== undefined && replaced.has(uid)),
   );
 }
 

@@ -319,6 +319,10 @@ const CASE_MEANING =
   "For a folder taken as a case: the series or images that models looked at together. The " +
   "other fields of source describe the first, in which the results lie; bytes and file_sha256 " +
   "are of all";
+const REPLACED_MEANING =
+  "SOPInstanceUIDs of its series whose objects took the place of others in the gateway, because " +
+  "those were damaged or somebody had them replaced: this result may be one of other pixels than " +
+  "the one that lay here before";
 const NOT_CHOSEN_MEANING =
   "For a folder of several series, if none was named: the other series, and why each model did " +
   "not take them. At most 50";
@@ -377,6 +381,7 @@ export const receiptSchema = z.object({
       .min(2)
       .optional()
       .describe(CASE_MEANING),
+    replaced: z.array(z.string()).optional().describe(REPLACED_MEANING),
     not_chosen: z
       .array(
         z.object({

@@ -105,6 +105,32 @@ await t.test(
 );
 
 await t.test(
+  "a slice that somebody has replaced is in the next result of its series",
+  async (t) => {
+    const { gateway, results } = await withSeries(t);
+    const [first] = await jobsOnce(gateway, 1);
+    await gateway.ended(first!.job_id);
+    const receipt = () => {
+      const [name = ""] = receiptsIn(results);
+      return JSON.parse(readFileSync(path.join(results, name), "utf8")) as Receipt;
+    };
+    const before = receipt();
+    const corrected = object(2, {}, 200);
+    const caller = await associate(gateway.port());
+    t.match(await caller.store(corrected), { status: 0x0111 });
+    await gateway.send("POST", `/gateway/received/${STUDY}/replace`);
+    t.match(await caller.store(corrected), { status: 0 });
+    await caller.release();
+    const [second] = await jobsOnce(gateway, 2);
+    t.match((await gateway.ended(second!.job_id)).counts, { succeeded: 1, failed: 0 });
+    t.equal(receiptsIn(results).length, 1, "in the place of the one before");
+    t.strictSame(receipt().source.replaced, [corrected.sopInstanceUid]);
+    t.not(receipt().source.pixel_sha256, before.source.pixel_sha256);
+    t.strictSame(receipt().warnings, before.warnings);
+  },
+);
+
+await t.test(
   "rules: who sent it, what it is, and series or studies; what none takes is kept and told once",
   async (t) => {
     const output = (place: { output: string }, name: string) => path.join(place.output, name);
@@ -187,7 +213,8 @@ await t.test(
     );
     const head = await started.ended(received[0]!.job_id);
     t.match(head, { counts: { succeeded: 2 }, request: { outputs: ["json"] } });
-    t.same(readdirSync(path.join(spool, "studies/head/ct1", STUDY)).length, 3);
+    const images = readdirSync(path.join(spool, "studies/head/ct1", STUDY));
+    t.same(images.filter((name) => name.endsWith(".dcm")).length, 3);
     // A series that comes later makes a job of all, and the same series by another way round make
     // none
     const series = ["1.2.3.40", "1.2.3.5", "1.2.3.6"];
@@ -285,6 +312,38 @@ await t.test(
     t.same(counts, [1, 2]);
   },
 );
+
+await t.test("the only series of a rule's study has a name of its own", async (t) => {
+  const of = (description: string) => ({
+    name: description,
+    group: "study",
+    quiet: QUIET,
+    pause: "1h",
+    when: [{ tag: "SeriesDescription", in: [description], if_absent: "refuse" }],
+    output_folder: "OUT",
+  });
+  const { place, results } = gatewayPlace(t, { rules: [of("ct"), of("pet")] });
+  const gateway = await startGateway(t, place);
+  const series = (uid: string, description: string) =>
+    [1, 2].map((z) =>
+      object(z, {
+        SeriesInstanceUID: uid,
+        SeriesDescription: description,
+        SOPInstanceUID: `${uid}.${z}`,
+      }),
+    );
+  await send(gateway.port(), [...series("1.2.3.5", "ct"), ...series("1.2.3.6", "pet")]);
+  for (const { job_id } of await jobsOnce(gateway, 2))
+    t.match((await gateway.ended(job_id)).counts, { succeeded: 1, failed: 0 });
+  const named = ["1.2.3.5", "1.2.3.6"].map((uid) => `ct1/${STUDY}/${STUDY}.${uid}.json`);
+  t.strictSame(receiptsIn(results), named);
+  // Of another series that comes once this one has left the spool
+  t.match(await gateway.send("POST", `/gateway/received/${STUDY}/remove`), { status: 200 });
+  await send(gateway.port(), series("1.2.3.7", "ct"));
+  const [third] = await jobsOnce(gateway, 3);
+  t.match((await gateway.ended(third!.job_id)).counts, { succeeded: 1, failed: 0 });
+  t.strictSame(receiptsIn(results), [...named, `ct1/${STUDY}/${STUDY}.1.2.3.7.json`]);
+});
 
 await t.test("an image that takes the place of a damaged one makes a job of its own", async (t) => {
   const { place, spool } = gatewayPlace(t);

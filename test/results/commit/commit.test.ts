@@ -27,6 +27,7 @@ import { withName } from "../../../src/results/commit/commit.js";
 import { ifMissing, requireRoom } from "../../../src/files/durable-files.js";
 import { LARGEST } from "../../../src/results/receipt/read-receipt.js";
 import { reusable, sameImage } from "../../../src/results/commit/reuse.js";
+import type { Receipt } from "../../../src/results/receipt/receipt.js";
 import {
   hash,
   isOnBlockDevice,
@@ -580,8 +581,10 @@ t.test("a receipt that lists other files than are given is a fault of the caller
 t.test("which images are the same", (t) => {
   const { receipt } = sample("x", "p", {});
   t.equal(sameImage(receipt, receipt.source), true);
-  t.equal(sameImage(receipt, { pixel_sha256: hash("p"), sop_instance_uid: "1.2.4" }), false);
-  t.equal(sameImage(receipt, { pixel_sha256: hash("p") }), false);
+  const { file_sha256 } = receipt.source;
+  const pixels = { file_sha256, pixel_sha256: hash("p") };
+  t.equal(sameImage(receipt, { ...pixels, sop_instance_uid: "1.2.4" }), false);
+  t.equal(sameImage(receipt, pixels), false);
   const moved = { ...receipt.source, series_instance_uid: "1.2.9" };
   t.equal(sameImage(receipt, moved), true, "a SOP Instance UID says it alone");
   t.equal(
@@ -597,7 +600,22 @@ t.test("which images are the same", (t) => {
     false,
     "another series",
   );
-  t.equal(sameImage(receipt, { pixel_sha256: hash("q"), sop_instance_uid: "1.2.3" }), false);
+  const changed = { ...receipt.source, file_sha256: hash("f"), pixel_sha256: hash("q") };
+  t.equal(sameImage(receipt, changed), false);
+  t.equal(sameImage(receipt, { ...changed, replaced: ["1.2.3"] }), true, "it was replaced");
+  t.equal(sameImage(receipt, { ...changed, replaced: ["1.2.4"] }), false, "another was");
+  const group = (replaced: readonly string[], ...files: string[]): Receipt["source"] => ({
+    ...other,
+    group: "series",
+    pixel_sha256: hash(files.join()),
+    replaced: [...replaced],
+    slices: files.map((file, i) => ({ sop_instance_uid: `1.${i}`, file_sha256: hash(file) })),
+  });
+  const two = { ...receipt, source: group([], "a", "b") };
+  t.equal(sameImage(two, group([], "a", "b", "c")), true, "it has grown");
+  t.equal(sameImage(two, group([], "a", "x")), false);
+  t.equal(sameImage(two, group(["1.1"], "a", "x", "c")), true, "a slice was replaced");
+  t.equal(sameImage(two, group(["1.1"], "y", "x")), false, "another one differs too");
   t.end();
 });
 

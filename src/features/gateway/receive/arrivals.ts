@@ -19,9 +19,10 @@ import type { RunningClock } from "../../../files/running-clock.js";
 import type { JobEnd } from "../../../jobs/call.js";
 import { gatewayRetry } from "../retry.js";
 import { makesJobs, pauseOf, type Rule } from "../rule-settings.js";
-import { SeriesReader, type KnownFacts, type Looked } from "./looked.js";
+import { markComing, SeriesReader, type KnownFacts, type Looked } from "./looked.js";
 import { Marks, type MarkedJob, type SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
+import { OtherPeers } from "./other-peers.js";
 import { isStudyFolder, studyOf } from "./patients.js";
 import {
   isOfStudy,
@@ -123,6 +124,7 @@ export class Arrivals {
   readonly #marks: Marks;
   readonly #removal: Removal;
   readonly #reader: SeriesReader;
+  readonly #otherPeers: OtherPeers;
   readonly #jobs: ReceivedJobs;
   /** Codes, of series that could not be looked at. */
   readonly #faults = new Map<string, string>();
@@ -138,6 +140,7 @@ export class Arrivals {
     this.#marks = new Marks(folder, (names, work) => spool.within(names, work));
     this.#removal = new Removal(options);
     this.#reader = new SeriesReader(folder, reception, this.#marks, rules);
+    this.#otherPeers = new OtherPeers(this.#reader, reception);
     this.#jobs = new ReceivedJobs({ ...options, reader: this.#reader, marks: this.#marks });
   }
 
@@ -361,6 +364,8 @@ export class Arrivals {
     }
     /** Series of which more is to become. */
     const open = new Set<AskedSeries>();
+    /** Series that wait no longer, though more of them is to come. */
+    const parts = new Set<AskedSeries>();
     for (const { rule, taken } of unitsOf(asked)) {
       // Nothing is made, or removed, by rules that were replaced meanwhile
       if (taken.some(({ facts }) => facts.rules !== this.#reader.rules)) {
@@ -377,6 +382,10 @@ export class Arrivals {
         for (const one of taken) open.add(one);
         continue;
       }
+      // Who says that all has come knows it
+      const ofUnit = isForced ? [] : taken.filter((one) => this.#quietAt(one, rule) > monotonic());
+      for (const { looked } of ofUnit) markComing(looked);
+      if (ofUnit.length > 0) next = Math.min(next, monotonic() + rule.quiet * 1000);
       try {
         const done = makesJobs(rule)
           ? await this.#jobs.make(
@@ -386,6 +395,7 @@ export class Arrivals {
             )
           : await this.#discardAll(study, rule, taken);
         made.push(...done.made);
+        for (const one of ofUnit) parts.add(one);
         const { held } = done;
         for (const one of taken) {
           one.one.held = held === undefined ? undefined : { why: held, rule: rule.name };
@@ -396,7 +406,10 @@ export class Arrivals {
         for (const one of taken) open.add(one);
       }
     }
-    for (const one of asked) await this.#conclude(study, one, open.has(one));
+    for (const one of asked)
+      // It is asked about again when it is quiet, and waits anew until then
+      if (parts.has(one) && !open.has(one)) one.one.since = monotonic();
+      else await this.#conclude(study, one, open.has(one));
     if (next < Infinity) this.#askAt(study, Math.max(0, next - monotonic()));
     return { made, faults };
   }
@@ -410,6 +423,13 @@ export class Arrivals {
     const quiet = this.#quiet(peer);
     const asked: AskedSeries[] = [];
     let next = Infinity;
+    // Of one moment: what becomes quiet meanwhile was not compared
+    const now = monotonic();
+    const here = [...study.series.values()].flatMap(({ place, last }) =>
+      forced.has(place.series) || last + quiet <= now ? [place] : [],
+    );
+    // What is a part since these came becomes another job
+    for (const part of await this.#otherPeers.compare(study.study, here)) this.#await(part);
     // Of before the notes are read: what is interrupted after that stands in none of them
     const before = new Map([...study.series.values()].map((one) => [one, one.arrivals]));
     const notes = await this.options.reception.notesOf(peer, study.study);
@@ -426,7 +446,7 @@ export class Arrivals {
       if (length > (one.known ?? length)) one.last = monotonic();
       one.known = length;
       const quietAt = Math.min(one.last + quiet, this.#mostOf(one, quiet));
-      const isQuiet = forced.has(one.place.series) || quietAt <= monotonic();
+      const isQuiet = forced.has(one.place.series) || quietAt <= now;
       if (!isQuiet) next = Math.min(next, quietAt);
       const { facts } = one;
       const taking = isQuiet ? await this.#reader.taking(looked, facts) : undefined;
@@ -470,15 +490,24 @@ export class Arrivals {
     return one.since + Math.max(MOST_QUIETS * quiet, durations.receivedMost);
   }
 
-  /** When (ms of `monotonic`) a series is complete for a rule. */
-  #readyAt({ one, looked, arrivals }: AskedSeries, rule: Rule): number {
-    const [quiet, resend] = [rule.quiet * 1000, rule.resend * 1000];
+  /** When (ms of `monotonic`) nothing more of a series is to come, as far as a rule sees. */
+  #quietAt({ one, looked, arrivals }: AskedSeries, rule: Rule): number {
+    const quiet = rule.quiet * 1000;
     const open = this.options.reception.openUntil(one.place, pauseOf(rule));
     // An object on its way comes later, and says so: until then it is looked at again and again.
     // What has come, was lost or broke off since the series was looked at is seen by the next look
     const wasComing = looked.interruption?.coming === true || one.arrivals !== arrivals;
     const isComing = open === Infinity || wasComing;
-    const quietAt = Math.max(one.last + quiet, isComing ? monotonic() + quiet : open);
+    return Math.max(one.last + quiet, isComing ? monotonic() + quiet : open);
+  }
+
+  /** When (ms of `monotonic`) a rule waits no longer for a series. */
+  #readyAt(asked: AskedSeries, rule: Rule): number {
+    const { one, looked, taking } = asked;
+    // It may be of its study, and is asked about by the next look
+    if (taking === undefined) return Infinity;
+    const [quiet, resend] = [rule.quiet * 1000, rule.resend * 1000];
+    const quietAt = this.#quietAt(asked, rule);
     const most = this.#mostOf(one, quiet);
     const { interruptedAt } = looked.reception;
     const resentAt = interruptedAt === undefined ? 0 : interruptedAt + resend;

@@ -2,7 +2,7 @@
 import path from "node:path";
 import { groupsBy, groupsOf } from "../../../base/groups.js";
 import { sha256 } from "../../../files/durable-files.js";
-import type { Interruption } from "../../../inference/reception-note.js";
+import type { NotedSeries } from "../../../inference/reception-note.js";
 import type { Rule } from "../rule-settings.js";
 import type { Marks, SeriesMark } from "./marks.js";
 import { isStudyFolder, studyOf } from "./patients.js";
@@ -23,8 +23,8 @@ export interface Looked {
   again: string[];
   reception: SeriesReception;
   notes: Parameters<Reception["of"]>[2];
-  /** What its job's note says; undefined where it came whole. */
-  interruption: Interruption | undefined;
+  /** What its job's note warns of; undefined where it came whole. */
+  interruption: NotedSeries | undefined;
   /** By which it is told from the same objects that came another way. */
   how: readonly string[];
   /** Equal as long as it is the same series, and came the same way. */
@@ -39,9 +39,27 @@ export interface KnownFacts {
   objects: Map<string, ObjectFacts>;
 }
 
+/** The SOPInstanceUID of an object that took another's place. */
+export const instanceOf = (again: string): string => again.slice(0, again.lastIndexOf("."));
+
 const hashOf = (names: readonly string[]) => sha256([...names].sort().join("\n"));
 
-export const isInterrupted = ({ lost, broken }: SeriesReception): boolean => lost + broken > 0;
+const isInterrupted = ({ lost, broken, isBeside }: SeriesReception): boolean =>
+  lost + broken > 0 || isBeside;
+
+const interruptionOf = ({ lost, broken, isBeside }: SeriesReception): NotedSeries => ({
+  objects: lost,
+  associations: broken,
+  ...(isBeside ? { beside: true } : {}),
+});
+
+/** What lies there is a part: more of it is to come, and nobody waits for that any longer. */
+export function markComing(looked: Looked): void {
+  if (looked.interruption?.coming === true) return;
+  looked.interruption = { ...interruptionOf(looked.reception), coming: true };
+  looked.how = [...looked.how, "coming"];
+  looked.objects = hashOf([...looked.names, ...looked.again, ...looked.how]);
+}
 
 export class SeriesReader {
   /** @param rules by which objects are read; others after a reload */
@@ -73,18 +91,13 @@ export class SeriesReader {
     const mark = await this.marks.read(place);
     const notes = of.get(place.series) ?? [];
     const reception = this.reception.of(place, names, notes);
-    const isComing = reception.elsewhere > 0 || this.reception.openUntil(place, 0) === Infinity;
-    const interruption: Interruption | undefined =
-      isInterrupted(reception) || isComing
-        ? {
-            objects: reception.lost,
-            associations: reception.broken,
-            ...(isComing ? { coming: true } : {}),
-          }
-        : undefined;
-    const how = [...reception.notes, ...(isComing ? ["coming"] : [])];
+    const how = reception.notes;
+    const interruption = isInterrupted(reception) ? interruptionOf(reception) : undefined;
     const objects = hashOf([...names, ...again, ...how]);
-    return { place, names, again, notes, reception, interruption, how, objects, mark };
+    const looked = { place, names, again, notes, reception, interruption, how, objects, mark };
+    const isComing = reception.elsewhere > 0 || this.reception.openUntil(place, 0) === Infinity;
+    if (isComing) markComing(looked);
+    return looked;
   }
 
   /** Of a series that nothing is known of, by the rules of one book. */
@@ -99,7 +112,7 @@ export class SeriesReader {
   ): Promise<SeriesFacts> {
     const { peer } = place;
     // One that took another's place is another one
-    const ofObject = groupsBy(again, (file) => file.slice(0, file.lastIndexOf(".")));
+    const ofObject = groupsBy(again, instanceOf);
     const keyOf = (name: string) =>
       [name, ...(ofObject.get(name.slice(0, -".dcm".length)) ?? [])].join(" ");
     const unknown = names.filter((name) => !known.has(keyOf(name)));

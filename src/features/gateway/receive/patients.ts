@@ -87,6 +87,12 @@ async function patientBy(file: string): Promise<Patient | undefined> {
   }
 }
 
+/** Whether two objects may be of one patient: where one cannot be read, nobody knows. */
+export async function mayBeOnePatient(file: string, other: string): Promise<boolean> {
+  const [one, two] = [await patientBy(file), await patientBy(other)];
+  return one === undefined || two === undefined || isOne(one, two);
+}
+
 /**
  * By the first object of a study that can be read, and fits; undefined where there is none.
  * @param own the file of the object that comes, if it counts: a damaged one there gives way, and

@@ -8,8 +8,10 @@ import { RECEPTION_NOTE } from "../../../files/helper-names.js";
 import { replaceFile } from "../../../files/new-file.js";
 import type { ReceptionNote } from "../../../inference/reception-note.js";
 import type { JobEnd } from "../../../jobs/call.js";
+import { receiptName } from "../../../results/receipt/names.js";
+import { readReceipt } from "../../../results/receipt/read-receipt.js";
 import type { JobRule, Rule } from "../rule-settings.js";
-import { isInterrupted, type KnownFacts, type Looked, type SeriesReader } from "./looked.js";
+import { instanceOf, type KnownFacts, type Looked, type SeriesReader } from "./looked.js";
 import type { Marks, SeriesMark } from "./marks.js";
 import type { Unmade } from "./received.js";
 import { studyOf } from "./patients.js";
@@ -129,7 +131,7 @@ export class ReceivedJobs {
     const held: Unmade | undefined =
       missing.length > 0
         ? "series_missing"
-        : rule.require === "whole" && chosen.some(({ reception }) => isInterrupted(reception))
+        : rule.require === "whole" && chosen.some(({ interruption }) => interruption !== undefined)
           ? "not_whole"
           : undefined;
     if (held !== undefined)
@@ -261,19 +263,38 @@ export class ReceivedJobs {
   }
 
   /**
+   * Whether a study's only series has a result under the study's name, as versions before named it:
+   * the next one takes its place.
+   */
+  async #hasNameOfStudy({ output_folder }: JobRule, all: readonly Looked[]): Promise<boolean> {
+    const [first, ...others] = all;
+    if (first === undefined || others.length > 0) return false;
+    const { peer, study, series } = first.place;
+    const before = path.join(output_folder, peer, study, receiptName(study));
+    const found = await readReceipt(before);
+    return found.kind === "receipt" && found.receipt.source.series_instance_uid === series;
+  }
+
+  /**
    * The folder that the job reads: that of the series, or one with a further name of each object of
    * the study. The note in it says how they came.
    */
   async #inputOf(rule: JobRule, all: readonly Looked[]): Promise<string> {
     const { peer = "", study = "", series = "" } = all[0]?.place ?? {};
     const note: ReceptionNote = { series: {} };
-    for (const { place, interruption } of all)
-      if (interruption !== undefined) note.series[place.series] = interruption;
+    for (const { place, interruption, again } of all) {
+      const replaced = [...new Set(again.map(instanceOf))].sort();
+      const whole = { objects: 0, associations: 0 };
+      if (replaced.length > 0) note.series[place.series] = { ...(interruption ?? whole), replaced };
+      else if (interruption !== undefined) note.series[place.series] = interruption;
+    }
     const isOne = rule.group === "series";
     const folder = isOne
       ? this.#path(...seriesPath(peer, study, series))
       : await this.options.spool.made("studies", rule.name, peer, study);
-    if (Object.keys(note.series).length === 0) await removeFile(folder, RECEPTION_NOTE);
+    if (!isOne && !(await this.#hasNameOfStudy(rule, all))) note.study = true;
+    if (Object.keys(note.series).length === 0 && note.study === undefined)
+      await removeFile(folder, RECEPTION_NOTE);
     else await replaceFile(folder, RECEPTION_NOTE, JSON.stringify(note));
     if (isOne) return folder;
     const files = all.map(({ place, names }) => ({

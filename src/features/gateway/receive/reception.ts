@@ -7,6 +7,7 @@
  *     reception/PEER/STUDY/SERIES+broken+NODE.1      it broke off
  *     reception/PEER/STUDY/SERIES+lost+HASH          of an object that was begun and not kept
  *     reception/PEER/STUDY/SERIES+called+TITLE       hex, where it is not the first of the settings
+ *     reception/PEER/STUDY/SERIES+beside+peer        another peer has objects that are missing here
  *
  * All of them are empty files.
  */
@@ -25,7 +26,7 @@ import { isUid } from "../../../images/dicom/value-forms.js";
 import { isPeerFolder, namesIn, removeEmpty, removeFile } from "./spool-folders.js";
 import { keyOfPlace, seriesPath, type SeriesPlace, type Spool } from "./spool.js";
 
-const KINDS = ["coming", "broken", "lost", "called"] as const;
+const KINDS = ["coming", "broken", "lost", "called", "beside"] as const;
 type NoteKind = (typeof KINDS)[number];
 const BETWEEN = "+";
 const RECEPTION = "reception";
@@ -57,6 +58,8 @@ export interface SeriesReception {
   lost: number;
   /** Associations and requests that broke off. */
   broken: number;
+  /** Another peer has brought objects of it that are not there. */
+  isBeside: boolean;
   /** Associations of other nodes bring it. */
   elsewhere: number;
   /** When (ms of `monotonic`) something of it was interrupted last; undefined where nothing was. */
@@ -204,14 +207,16 @@ export class Reception {
     const of = (kind: NoteKind) => notes.filter((note) => note.kind === kind);
     const lost = of("lost").filter(({ id }) => !there.has(id));
     const broken = of("broken");
+    const beside = of("beside");
     const elsewhere = of("coming").filter(({ id }) => !this.#isOwn(id));
     const at = [...lost, ...broken].map((note) => this.#firstSeen(peer, study, note));
     return {
       lost: lost.length,
       broken: broken.length,
+      isBeside: beside.length > 0,
       elsewhere: elsewhere.length,
       interruptedAt: at.length === 0 ? undefined : Math.max(...at),
-      notes: [...lost, ...broken].map(nameOf),
+      notes: [...lost, ...broken, ...beside].map(nameOf),
       titles: of("called").map(({ id }) => Buffer.from(id, "hex").toString("latin1")),
     };
   }
@@ -273,7 +278,6 @@ export class Reception {
     await removeEmpty(this.#path(place.peer, place.study));
   }
 
-  /** For transfers. */
   async write({ peer, study, series }: SeriesPlace, kind: NoteKind, id: string): Promise<void> {
     await this.options.within([RECEPTION, peer, study], async (folder) => {
       const file = path.join(folder, nameOf({ series, kind, id }));
@@ -300,6 +304,19 @@ export class Reception {
     }
     this.options.interrupted(place);
     return isNoted;
+  }
+
+  /** Whether it is noted that another peer has objects of a series that this one lacks. */
+  async isBeside({ peer, study, series }: SeriesPlace): Promise<boolean> {
+    const notes = (await this.notesOf(peer, study)).get(series) ?? [];
+    return notes.some(({ kind }) => kind === "beside");
+  }
+
+  async noteBeside(place: SeriesPlace, is: boolean): Promise<void> {
+    if (is === (await this.isBeside(place))) return;
+    const note = { series: place.series, kind: "beside", id: "peer" } as const;
+    if (is) await this.write(place, note.kind, note.id);
+    else await this.#drop(place, [nameOf(note)]);
   }
 
   /** For transfers: one has ended. @throws what the disk says, once all of it is noted */

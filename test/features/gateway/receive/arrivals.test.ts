@@ -27,7 +27,9 @@ import { RuleBook } from "../../../../src/features/gateway/receive/rules.js";
 import { Spool } from "../../../../src/features/gateway/receive/spool.js";
 import { rule as ruleSchema } from "../../../../src/features/gateway/rule-settings.js";
 import { RunningClock } from "../../../../src/files/running-clock.js";
+import { withName } from "../../../../src/results/commit/commit.js";
 import { arrivingOf, receptionIn } from "../../../support/arriving.js";
+import { sample } from "../../../support/commits.js";
 import { CT, EXPLICIT, RLE } from "../../../support/dicom.js";
 import { associate, instanceAt, object, STUDY } from "../../../support/gateway.js";
 import { slice } from "../../../support/series.js";
@@ -52,6 +54,10 @@ interface Options {
   mostBytes?: number;
 }
 
+/** Removed after the last test: what a job is made of is written down after the job was made. */
+const PLACES = t.testdir();
+let opens = 0;
+
 /** What comes to it goes on when the test opens it. */
 class Gate {
   isReached = false;
@@ -66,7 +72,8 @@ class Gate {
 
 /** A port for DICOM, the spool behind it, and the jobs that are made of what comes. */
 async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 1e7 }: Options) {
-  const folder = known ?? t.testdir();
+  const folder = known ?? path.join(PLACES, `spool${(opens += 1)}`);
+  mkdirSync(folder, { recursive: true });
   const spool = new Spool(folder, { mostBytes, minimumFreeBytes: 0, peerShare: 1 });
   const jobs: (Submission & { note: unknown; files: number })[] = [];
   /** Jobs that have no result. */
@@ -116,7 +123,7 @@ async function opened(t: Test, { rules, folder: known, keep = 1000, mostBytes = 
     reception,
     rules: book,
     keep,
-    clock: new RunningClock(path.join(t.testdirName, "clock")),
+    clock: new RunningClock(path.join(PLACES, "clock")),
     log: createLog("silent"),
     submit: (submission) => {
       const input = String(submission.request["input_folder_path"]);
@@ -317,6 +324,43 @@ await t.test("a part of a series is marked, until the rest of it has come", asyn
   t.match(jobs[1], { files: 6, note: undefined });
   // Nothing of it is asked for again
   t.not(jobs[0]?.request["idempotency_key"], jobs[1]?.request["idempotency_key"]);
+});
+
+await t.test(
+  "a series that waits no longer is a part while it comes, and then whole",
+  async (t) => {
+    const { called, jobs, made } = await opened(t, { rules: [{ pause: 36_000 }] });
+    const passes = hoursPass(t);
+    const caller = await called();
+    t.match(await caller.store(object(1)), { status: 0 });
+    passes(2);
+    t.match(await caller.store(object(2)), { status: 0 });
+    await until("it is a job", () => jobs.length > 0);
+    t.strictSame(jobs[0]?.note, {
+      series: { "1.2.3.4": { objects: 0, associations: 0, coming: true } },
+    });
+    t.match(await caller.store(object(3)), { status: 0 });
+    await caller.release();
+    await made(2);
+    t.match(jobs[1], { files: 3, note: undefined });
+    t.equal(jobs.length, 2, "nothing was made of it while it waited anew");
+  },
+);
+
+await t.test("a rule for whole series waits for one that comes for hours", async (t) => {
+  const { called, arrivals, jobs, unmade } = await opened(t, {
+    rules: [{ pause: 36_000, require: "whole" }],
+  });
+  const passes = hoursPass(t);
+  const caller = await called();
+  t.match(await caller.store(object(1)), { status: 0 });
+  passes(2);
+  t.match(await caller.store(object(2)), { status: 0 });
+  t.strictSame(await unmade(1), ["not_whole"]);
+  await caller.release();
+  const place = { peer: "ct1", study: STUDY, series: "1.2.3.4" };
+  await until("it is of a job", async () => (await arrivals.seen(place))?.state === "job");
+  t.match(jobs, [{ files: 2, note: undefined }]);
 });
 
 await t.test("what was sent again whole within the time is no part", async (t) => {
@@ -701,6 +745,29 @@ await t.test("the largest series of a study, and studies that lack one", async (
   t.match(study.jobs, [{ objects: 2, files: 2 }]);
 });
 
+await t.test("a result that has the name of its study keeps it", async (t) => {
+  const output = path.join(PLACES, "results");
+  const folder = path.join(output, "ct1", STUDY);
+  mkdirSync(folder, { recursive: true });
+  const { files, receipt } = sample(STUDY, "p", {});
+  receipt.source.series_instance_uid = "1.2.3.4";
+  await withName(folder, STUDY, {}, (held) => held.commit(files, receipt));
+  const { send, jobs, made } = await opened(t, {
+    rules: [{ group: "study", output_folder: output }],
+  });
+  await send([object(1), object(2)]);
+  await made(1);
+  await send([inSeries("1.2.3.5", 1), inSeries("1.2.3.5", 2)]);
+  await made(2);
+  await send([1, 2].map((z) => inSeries("1.2.3.6", z, { StudyInstanceUID: "1.2.4" })));
+  await made(3);
+  const study = { study: true, series: {} };
+  t.strictSame(
+    jobs.map(({ note }) => note),
+    [undefined, study, study],
+  );
+});
+
 await t.test("a series that begins while its study is asked about is of its job", async (t) => {
   const { send, hold, jobs, made } = await opened(t, { rules: [{ group: "study" }] });
   const reading = hold("1.2.3.1.1.dcm");
@@ -829,6 +896,39 @@ await t.test("pixels that are coded otherwise are not decoded to be compared", a
     jobs.map(({ peer }) => peer),
     ["ct1", "pacs"],
   );
+});
+
+await t.test("what another peer has of a series is missing in what one has brought", async (t) => {
+  const { send, jobs, made } = await opened(t, { rules: [{}] });
+  const slices = (...places: number[]) => places.map((z) => object(z));
+  await send(slices(1, 2));
+  await made(1);
+  await send(slices(2, 3), undefined, "PACS");
+  await made(3);
+  await send(slices(1, 2, 3));
+  await made(4);
+  await send(slices(4, 5), undefined, "PACS");
+  await made(6);
+  const part = { series: { "1.2.3.4": { objects: 0, associations: 0, beside: true } } };
+  t.strictSame(
+    jobs.map(({ peer, files, note }) => ({ peer, files, note })),
+    [
+      { peer: "ct1", files: 2, note: undefined },
+      { peer: "pacs", files: 2, note: part },
+      { peer: "ct1", files: 2, note: part },
+      { peer: "ct1", files: 3, note: undefined },
+      { peer: "pacs", files: 4, note: part },
+      { peer: "ct1", files: 3, note: part },
+    ],
+  );
+  // Two patients under one SeriesInstanceUID lack nothing of each other
+  const before = jobs.length;
+  const other = [1, 2].map((z) => inSeries("1.2.3.8", z, { PatientID: "1" }));
+  await send(other);
+  await made(before + 1);
+  await send([inSeries("1.2.3.8", 3, { PatientID: "2" })], undefined, "PACS");
+  await made(before + 2);
+  t.match(jobs.slice(before), [{ note: undefined }, { note: undefined }]);
 });
 
 await t.test("a part of what takes the place of other objects is no whole series", async (t) => {
