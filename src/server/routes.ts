@@ -77,11 +77,11 @@ const routesOfCore = (contract: () => HeldFile): Route[] => [
     ...singleInference,
   }),
   at("GET /failed_requests", "listFailedRequests", {
-    claims: ["subject"],
+    claims: OF_JOB,
     interaction: "search",
     tag: "inference",
     summary:
-      "Single requests of this subject that failed since the server process started (all with the claim admin)",
+      "Single requests of this subject that this server process remembers as failed (all with the claim admin)",
     ...listFailedRequests,
   }),
   at("POST /bulk_inference", "submitJob", {
