@@ -227,11 +227,19 @@ export function useFound(question: {
   return { ...found, again: () => setRound((n) => n + 1) };
 }
 
-/** A result whose paths are known. @param files SHA-256 of the files that it had */
+/** A result that was written down somewhere, whose place a newer one may have taken since. */
+interface Meant {
+  /** `finished_at` of its receipt; summaries of jobs of earlier versions do not have it. */
+  finishedAt: string | undefined;
+  /** SHA-256 of its files. */
+  files: readonly string[];
+}
+
+/** A result whose paths are known. */
 export function LookAt({
-  files,
+  meant,
   ...paths
-}: Pick<Paths, "receiptPath" | "inputPath"> & { files?: readonly string[] }) {
+}: Pick<Paths, "receiptPath" | "inputPath"> & { meant: Meant }) {
   const { receiptPath, inputPath } = paths;
   const question = { receipt_path: receiptPath, input_path: inputPath };
   const { data, fault, busy, again } = useFound(question);
@@ -239,18 +247,19 @@ export function LookAt({
   if (data?.input_id === undefined || busy) return <p class="quiet">Loading…</p>;
   return (
     <Again.Provider value={again}>
-      <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} files={files} />
+      <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} meant={meant} />
     </Again.Provider>
   );
 }
 
 type Looked = Omit<Paths, "mac"> & {
   whose: Whose | undefined;
-  files?: readonly string[] | undefined;
+  meant?: Meant | undefined;
 };
 
-/** Whether a receipt is of a result with these files. */
-function hasFiles({ models }: Receipt, files: readonly string[]): boolean {
+/** Whether a receipt is of the result that is meant. */
+function isOf({ models, timings }: Receipt, { finishedAt, files }: Meant): boolean {
+  if (finishedAt !== undefined) return timings.finished_at === finishedAt;
   const now = models.flatMap(({ outputs }) => outputs.map(({ sha256 }) => sha256));
   return now.toSorted().join() === files.toSorted().join();
 }
@@ -285,7 +294,7 @@ function useFirst(
   return frame === undefined ? undefined : { frame, model: seen.model };
 }
 
-export function Look({ whose, files, ...named }: Looked) {
+export function Look({ whose, meant, ...named }: Looked) {
   const page = asked("/results", { id: named.id });
   const {
     data: receipt,
@@ -341,9 +350,9 @@ export function Look({ whose, files, ...named }: Looked) {
   };
   return (
     <section class="grid wide" aria-label="What was found">
-      {files !== undefined && !hasFiles(receipt, files) && (
+      {meant !== undefined && !isOf(receipt, meant) && (
         <p class="note warn wide" role="alert">
-          <strong>Replaced by a newer result.</strong> What the job found is not there any more.
+          <strong>Replaced by a newer result.</strong> What was found before is not there any more.
         </p>
       )}
       <Identity whose={whose} />

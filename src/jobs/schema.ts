@@ -317,6 +317,7 @@ export const itemSchema = z.object({
     .optional()
     .describe("A finished, valid result lay there and nothing was computed"),
   receipt_path: z.string().optional(),
+  finished_at: answerSchema.shape.finished_at.optional(),
   outputs: modelResult.shape.outputs,
   models: z.array(modelResult.pick({ name: true, status: true, shadow: true }).extend({ found })),
   warnings: answerSchema.shape.warnings,
@@ -324,7 +325,9 @@ export const itemSchema = z.object({
   replaced: z
     .literal(true)
     .optional()
-    .describe("Another result was delivered from there since: nothing of that is told here"),
+    .describe(
+      "Of a job that delivers: another result was delivered from there since, and nothing of that is told here. `finished_at` tells it of any job",
+    ),
   error: errorObjectSchema.optional(),
   reason: skipReasonSchema.optional().describe("Why a skipped file is not an input"),
 });

@@ -183,6 +183,7 @@ export function answerOf(
     })),
     warnings: receipt.warnings,
     timings_ms: { ...watch.laps(), total: watch.total() },
+    finished_at: receipt.timings.finished_at,
   };
 }
 
@@ -218,7 +219,8 @@ export interface Summary {
   /** The receipt's name in the output folder; the outputs' paths are such names too. */
   receipt: string;
   outputs: OutputFile[];
-  /** Absent in summaries that earlier versions stored, as `found` is. */
+  /** Absent in summaries that earlier versions stored, as `warnings` and `found` are. */
+  finished_at?: Answer["finished_at"];
   warnings?: Answer["warnings"];
   models: {
     name: string;
@@ -235,6 +237,12 @@ export interface Summary {
 export const foundIn = (findings: Answer["models"][number]["findings"]): string[] =>
   [...new Set(findings.flatMap(({ label, present }) => (present ? [label] : [])))].slice(0, 50);
 
+/** Whether a receipt is of another result than the one that a job wrote down. */
+export const isReplaced = (
+  { timings }: Pick<Receipt, "timings">,
+  { finished_at: finished }: Pick<Summary, "finished_at">,
+): boolean => finished !== undefined && timings.finished_at !== finished;
+
 export function summaryOf(answer: Answer): Summary {
   return {
     status: answer.status,
@@ -243,6 +251,7 @@ export function summaryOf(answer: Answer): Summary {
     outputs: answer.models.flatMap(({ outputs }) =>
       outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
     ),
+    finished_at: answer.finished_at,
     warnings: answer.warnings,
     models: answer.models.map(({ name, status, shadow, findings }) => ({
       name,
