@@ -52,13 +52,20 @@ function Files({ receipt, paths }: { receipt: Receipt; paths: Paths }) {
   const [fault, setFault] = useState<Fault>();
   const folder = paths.receiptPath.slice(0, -baseName(paths.receiptPath).length);
   const files = [
-    { path: baseName(paths.receiptPath), media_type: "application/json", bytes: undefined },
-    ...receipt.models.flatMap(({ outputs }) => outputs),
+    {
+      path: baseName(paths.receiptPath),
+      media_type: "application/json",
+      bytes: undefined,
+      meant: { mac: paths.mac },
+    },
+    ...receipt.models
+      .flatMap(({ outputs }) => outputs)
+      .map((file) => ({ ...file, meant: { sha256: file.sha256 } })),
   ];
-  const save = async (path: string) => {
+  const save = async ({ path, meant }: (typeof files)[number]) => {
     setFault(undefined);
     try {
-      await saveFile(folder + path);
+      await saveFile(folder + path, meant);
     } catch (thrown) {
       setFault(judge(thrown));
     }
@@ -75,7 +82,7 @@ function Files({ receipt, paths }: { receipt: Receipt; paths: Paths }) {
               {file.bytes !== undefined && `, ${bytes(file.bytes)}`}
             </span>{" "}
             {gives && (
-              <button type="button" class="small" onClick={() => void save(file.path)}>
+              <button type="button" class="small" onClick={() => void save(file)}>
                 Save<span class="unseen"> {file.path}</span>
               </button>
             )}{" "}

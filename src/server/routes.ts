@@ -189,7 +189,13 @@ const routesOfCore = (contract: () => HeldFile): Route[] => [
       206: "The part that was asked for",
       304: "The file is still the same",
     },
-    errors: ["path_not_allowed", "not_found", "file_not_found", "range_not_satisfiable"],
+    errors: [
+      "path_not_allowed",
+      "not_found",
+      "file_not_found",
+      "result_changed",
+      "range_not_satisfiable",
+    ],
     ...download,
   }),
   at("GET /models", "listModels", {
