@@ -299,7 +299,10 @@ export const acceptedSchema = jobSchema.pick({
 });
 export type Accepted = z.infer<typeof acceptedSchema>;
 
-const found = z.array(z.string()).optional().describe("Labels that are present");
+const found = z
+  .array(z.string())
+  .optional()
+  .describe("Labels that are present; of more than 51 the first, and the receipt has all");
 const modelResult = answerSchema.shape.models.element;
 
 export const itemSchema = z.object({

@@ -230,12 +230,16 @@ export interface Summary {
   }[];
 }
 
+/** Labels that are present. */
+export const foundIn = (findings: Answer["models"][number]["findings"]): string[] => [
+  ...new Set(findings.flatMap(({ label, present }) => (present ? [label] : []))),
+];
+
 /**
- * Labels that are present; of hundreds of classes 50, so that what names them is not longer than
- * the receipt.
+ * A job keeps no more of hundreds of classes: its rows would be longer than the receipts. The page
+ * shows one less, and says that there are more.
  */
-export const foundIn = (findings: Answer["models"][number]["findings"]): string[] =>
-  [...new Set(findings.flatMap(({ label, present }) => (present ? [label] : [])))].slice(0, 50);
+const MOST_KEPT = 51;
 
 /** Whether a receipt is of another result than the one that a job wrote down. */
 export const isReplaced = (
@@ -257,7 +261,7 @@ export function summaryOf(answer: Answer): Summary {
       name,
       status,
       shadow,
-      found: foundIn(findings),
+      found: foundIn(findings).slice(0, MOST_KEPT),
     })),
   };
 }
