@@ -32,6 +32,7 @@ export function Result({ answer }: { answer: Answer }) {
           key={answer.request_id}
           receiptPath={answer.receipt_path}
           inputPath={answer.input_image_path}
+          meant={{ finishedAt: answer.finished_at, files: [] }}
         />
       ) : (
         <>

@@ -128,9 +128,17 @@ export async function callBlob(
   throw await faultOf(response);
 }
 
-/** Saves a file of an output folder where the browser saves files. @throws Fault */
-export async function saveFile(path: string): Promise<void> {
-  const url = URL.createObjectURL(await callBlob("/files", undefined, withPath(path)));
+/**
+ * Saves a file of an output folder where the browser saves files.
+ * @param meant what only the file of the result that is shown has
+ * @throws Fault
+ */
+export async function saveFile(
+  path: string,
+  meant: { sha256?: string; mac?: string | undefined } = {},
+): Promise<void> {
+  const page = asked("/files", meant);
+  const url = URL.createObjectURL(await callBlob(page, undefined, withPath(path)));
   const link = document.createElement("a");
   link.href = url;
   link.download = path.replace(/^.*\//, "");

@@ -79,12 +79,18 @@ function Requests() {
           ))}
         </Table>
       )}
+      {data !== undefined && data.dropped > 0 && (
+        <p class="note warn" role="alert">
+          {counted(data.dropped, "earlier failure")} {data.dropped === 1 ? "is" : "are"} not
+          remembered any more.
+        </p>
+      )}
       {data !== undefined && (
         <p class="quiet">
-          {data.failed.length === 0 && "None has failed. "}
-          This server remembers what this token's subject has sent since {moment(data.since)}; an
-          image that has a result by now is not listed. For what was before, and for other nodes:{" "}
-          <code>radserve explain</code>.
+          {data.failed.length === 0 && "None is known. "}
+          This server remembers failures since {moment(data.since)}, until a single request for the
+          same image succeeds; what a job has done since then changes nothing here. For what was
+          before, and for other nodes: <code>radserve explain</code>.
         </p>
       )}
     </Card>

@@ -504,7 +504,10 @@ export function ItemView({ id, index }: { id: string; index: number }) {
         <LookAt
           receiptPath={item.receipt_path}
           inputPath={item.input_image_path}
-          files={item.outputs.map(({ sha256 }) => sha256)}
+          meant={{
+            finishedAt: item.finished_at,
+            files: item.outputs.map(({ sha256 }) => sha256),
+          }}
         />
       )}
       {item !== undefined && item.receipt_path === undefined && <p>This image has no result.</p>}

@@ -52,13 +52,20 @@ function Files({ receipt, paths }: { receipt: Receipt; paths: Paths }) {
   const [fault, setFault] = useState<Fault>();
   const folder = paths.receiptPath.slice(0, -baseName(paths.receiptPath).length);
   const files = [
-    { path: baseName(paths.receiptPath), media_type: "application/json", bytes: undefined },
-    ...receipt.models.flatMap(({ outputs }) => outputs),
+    {
+      path: baseName(paths.receiptPath),
+      media_type: "application/json",
+      bytes: undefined,
+      meant: { mac: paths.mac },
+    },
+    ...receipt.models
+      .flatMap(({ outputs }) => outputs)
+      .map((file) => ({ ...file, meant: { sha256: file.sha256 } })),
   ];
-  const save = async (path: string) => {
+  const save = async ({ path, meant }: (typeof files)[number]) => {
     setFault(undefined);
     try {
-      await saveFile(folder + path);
+      await saveFile(folder + path, meant);
     } catch (thrown) {
       setFault(judge(thrown));
     }
@@ -75,7 +82,7 @@ function Files({ receipt, paths }: { receipt: Receipt; paths: Paths }) {
               {file.bytes !== undefined && `, ${bytes(file.bytes)}`}
             </span>{" "}
             {gives && (
-              <button type="button" class="small" onClick={() => void save(file.path)}>
+              <button type="button" class="small" onClick={() => void save(file)}>
                 Save<span class="unseen"> {file.path}</span>
               </button>
             )}{" "}
@@ -227,11 +234,19 @@ export function useFound(question: {
   return { ...found, again: () => setRound((n) => n + 1) };
 }
 
-/** A result whose paths are known. @param files SHA-256 of the files that it had */
+/** A result that was written down somewhere, whose place a newer one may have taken since. */
+interface Meant {
+  /** `finished_at` of its receipt; summaries of jobs of earlier versions do not have it. */
+  finishedAt: string | undefined;
+  /** SHA-256 of its files. */
+  files: readonly string[];
+}
+
+/** A result whose paths are known. */
 export function LookAt({
-  files,
+  meant,
   ...paths
-}: Pick<Paths, "receiptPath" | "inputPath"> & { files?: readonly string[] }) {
+}: Pick<Paths, "receiptPath" | "inputPath"> & { meant: Meant }) {
   const { receiptPath, inputPath } = paths;
   const question = { receipt_path: receiptPath, input_path: inputPath };
   const { data, fault, busy, again } = useFound(question);
@@ -239,18 +254,19 @@ export function LookAt({
   if (data?.input_id === undefined || busy) return <p class="quiet">Loading…</p>;
   return (
     <Again.Provider value={again}>
-      <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} files={files} />
+      <Look {...paths} id={data.id} inputId={data.input_id} whose={data.whose} meant={meant} />
     </Again.Provider>
   );
 }
 
 type Looked = Omit<Paths, "mac"> & {
   whose: Whose | undefined;
-  files?: readonly string[] | undefined;
+  meant?: Meant | undefined;
 };
 
-/** Whether a receipt is of a result with these files. */
-function hasFiles({ models }: Receipt, files: readonly string[]): boolean {
+/** Whether a receipt is of the result that is meant. */
+function isOf({ models, timings }: Receipt, { finishedAt, files }: Meant): boolean {
+  if (finishedAt !== undefined) return timings.finished_at === finishedAt;
   const now = models.flatMap(({ outputs }) => outputs.map(({ sha256 }) => sha256));
   return now.toSorted().join() === files.toSorted().join();
 }
@@ -285,7 +301,7 @@ function useFirst(
   return frame === undefined ? undefined : { frame, model: seen.model };
 }
 
-export function Look({ whose, files, ...named }: Looked) {
+export function Look({ whose, meant, ...named }: Looked) {
   const page = asked("/results", { id: named.id });
   const {
     data: receipt,
@@ -341,9 +357,9 @@ export function Look({ whose, files, ...named }: Looked) {
   };
   return (
     <section class="grid wide" aria-label="What was found">
-      {files !== undefined && !hasFiles(receipt, files) && (
+      {meant !== undefined && !isOf(receipt, meant) && (
         <p class="note warn wide" role="alert">
-          <strong>Replaced by a newer result.</strong> What the job found is not there any more.
+          <strong>Replaced by a newer result.</strong> What was found before is not there any more.
         </p>
       )}
       <Identity whose={whose} />

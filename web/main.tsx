@@ -243,10 +243,25 @@ const PLACE = "radserve-place";
 function keepPlace({ subject }: Person): void {
   sessionStorage.setItem(PLACE, JSON.stringify([subject, location.hash]));
 }
+const dropPlace = () => sessionStorage.removeItem(PLACE);
+/**
+ * An address that was opened since then, such as another program's link to another patient, is
+ * shown whoever comes.
+ */
 function takePlace({ subject }: Person): void {
   const [whose, hash = "#/"] = JSON.parse(sessionStorage.getItem(PLACE) ?? "[]") as string[];
-  sessionStorage.removeItem(PLACE);
-  if (whose !== undefined) location.hash = whose === subject ? hash : "#/";
+  dropPlace();
+  const isAskedFor = !["", "#/", hash].includes(location.hash);
+  if (whose !== undefined && !isAskedFor) location.hash = whose === subject ? hash : "#/";
+}
+
+/** Whoever opens an address while the session is over asks for that, and not for their place. */
+function usePlaceLeft(): void {
+  useEffect(() => {
+    const changed = () => session.isOver && dropPlace();
+    window.addEventListener("hashchange", changed);
+    return () => window.removeEventListener("hashchange", changed);
+  }, []);
 }
 
 /** In the place of a page whose session is over, which waits behind it. */
@@ -377,6 +392,7 @@ function App() {
   const [out, setOut] = useState(false);
   const [ended, setEnded] = useState(false);
   const opened = useRef<Window>(undefined);
+  usePlaceLeft();
   const [who, fault] = useWho(token === null);
   const person = token === null && !out && typeof who?.subject === "string" ? who : undefined;
   onRefused.tell = (message) => {
@@ -405,7 +421,7 @@ function App() {
     person,
     () => {
       if (!session.isOver) return;
-      sessionStorage.removeItem(PLACE);
+      dropPlace();
       setEnded(false);
       session.resume();
       opened.current?.close();

@@ -275,6 +275,13 @@ interface Finder {
   found?: readonly string[] | undefined;
 }
 
+const MOST_SHOWN = 50;
+
+const shortList = (labels: readonly string[]): string =>
+  labels.length <= MOST_SHOWN
+    ? labels.join(", ")
+    : `${labels.slice(0, MOST_SHOWN).join(", ")}, and more`;
+
 /** What models found in an image, a line for each that took it. */
 export function FoundBy({ models }: { models: readonly Finder[] }) {
   return (
@@ -293,7 +300,7 @@ export function FoundBy({ models }: { models: readonly Finder[] }) {
                   ? "failed"
                   : found?.length === 0
                     ? "nothing found"
-                    : found?.join(", ")}
+                    : found && shortList(found)}
               </div>,
             ],
       )}

@@ -2,7 +2,7 @@
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import type { FoundResult, ResultList } from "../src/features/viewer/endpoints.js";
 import type { Overview } from "../src/server/overview.js";
-import { onLeave, usePoll } from "./api.js";
+import { onLeave, session, usePoll } from "./api.js";
 import { FailedView, Kinds } from "./failed.js";
 import { baseName, counted, dayOf, folderName, moment, timeZone } from "./format.js";
 import { Look, useFound } from "./look.js";
@@ -463,7 +463,11 @@ function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
 function useAsked(hash: string, times: number): AskedFor | undefined {
   const asked = askedIn(hash);
   useEffect(() => {
-    if (asked !== undefined) history.replaceState(history.state, "", "#/results");
+    if (asked === undefined) return;
+    const leave = () => history.replaceState(history.state, "", "#/results");
+    if (!session.isOver) return leave();
+    // Whoever reloads the page to sign in still finds what the link asks for
+    return session.onResume(leave);
   }, [times]);
   return asked;
 }

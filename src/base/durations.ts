@@ -237,6 +237,10 @@ export const durations = {
   // Commands
   /** How long a command at a terminal waits for all of its answers together. */
   commandAnswer: 4_000,
+  /** How long a command waits for each answer of a server, */
+  commandCall: 30_000,
+  /** and for one before which the server works through files or a queue. */
+  commandWork: 300_000,
 };
 
 export type Durations = typeof durations;

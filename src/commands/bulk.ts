@@ -12,6 +12,7 @@ import {
   type Job,
 } from "../jobs/schema.js";
 import type { Config } from "../config.js";
+import { durations } from "../base/durations.js";
 import { asRadserveError, type RadserveError } from "../base/errors.js";
 import { ABSOLUTE_NAME } from "../files/path-map.js";
 import { clientWithToken, type Client } from "./client.js";
@@ -48,7 +49,8 @@ export async function bulk(
   const client = clientWithToken(config);
   let accepted: Accepted;
   try {
-    accepted = await submit(client, input, output, options);
+    const submitting = clientWithToken(config, durations.commandWork);
+    accepted = await submit(submitting, input, output, options);
   } catch (thrown) {
     printError(asRadserveError(thrown), options.json);
     return 2;

@@ -60,6 +60,14 @@ function readPem(setting: "ca" | "cert" | "key", file: string | undefined): Reco
 const tlsOfNode = () => process.getBuiltinModule("node:tls");
 const httpsOfNode = () => process.getBuiltinModule("node:https");
 
+/** Answers that come later are not waited for. */
+export interface ClientLimits {
+  /** For all answers together, from the first on. */
+  withinMs?: number;
+  /** For each. */
+  eachMs?: number;
+}
+
 export class Client {
   readonly #agent: http.Agent | https.Agent;
   readonly #tls: tls.ConnectionOptions;
@@ -67,16 +75,16 @@ export class Client {
 
   /**
    * @param files in PEM, for https
-   * @param withinMs answers that come later, counted from now, are not waited for
    * @throws ConfigError where one of them cannot be read
    */
   constructor(
     readonly url: string,
     private readonly token: string | undefined,
     files: Partial<Pick<ClientSettings, "ca" | "cert" | "key">> = {},
-    withinMs?: number,
+    private readonly limits: ClientLimits = {},
   ) {
     const { ca, cert, key } = files;
+    const { withinMs } = limits;
     this.#end = withinMs === undefined ? undefined : AbortSignal.timeout(withinMs);
     this.#tls = { ...readPem("ca", ca), ...readPem("cert", cert), ...readPem("key", key) };
     this.#agent = url.startsWith("https:")
@@ -125,14 +133,13 @@ export class Client {
     body?: unknown,
   ): Promise<{ status: number; body: unknown }> {
     let reply: { status: number; text: string };
+    const { eachMs } = this.limits;
+    const each = eachMs === undefined ? undefined : AbortSignal.timeout(eachMs);
     try {
-      reply = await this.#exchange(
-        method,
-        endpoint,
-        body === undefined ? undefined : JSON.stringify(body),
-      );
+      const text = body === undefined ? undefined : JSON.stringify(body);
+      reply = await this.#exchange(method, endpoint, text, each);
     } catch (error) {
-      if (this.isLate) throw this.#silent();
+      if (this.isLate || each?.aborted === true) throw this.#silent();
       const code = errno(error);
       // Some alerts of TLS 1.2 have no code of their own, and stand in the message
       const words = `${code} ${error instanceof Error ? error.message : ""}`;
@@ -155,13 +162,15 @@ export class Client {
     method: string,
     endpoint: string,
     body: string | undefined,
+    each: AbortSignal | undefined,
   ): Promise<{ status: number; text: string }> {
+    const ends = [this.#end, each].filter((end) => end !== undefined);
     const { request } = this.url.startsWith("https:") ? httpsOfNode() : http;
     return new Promise((resolve, reject) => {
       const sent = request(this.url + endpoint, {
         method,
         agent: this.#agent,
-        ...(this.#end === undefined ? {} : { signal: this.#end }),
+        signal: AbortSignal.any(ends),
         headers: {
           ...(this.token === undefined ? {} : { Authorization: this.token }),
           ...(body === undefined
@@ -234,9 +243,10 @@ export class Client {
   }
 
   #silent(): RadserveError {
+    const { withinMs = 0, eachMs = withinMs } = this.limits;
     return new Unreachable(
       "model_unavailable",
-      `Expected an answer of the Radserve at ${this.url} within ${durations.commandAnswer / 1000} s; it takes connections and does not answer, or the network loses them. Its process may be stopped, swapped out, or held by a share that is dead: look at it with ps (state T or D) and at dmesg, and restart it.`,
+      `Expected an answer of the Radserve at ${this.url} within ${eachMs / 1000} s; it takes connections and does not answer, or the network loses them. Its process may be stopped, swapped out, or held by a share that is dead: look at it with ps (state T or D) and at dmesg, and restart it.`,
     );
   }
 
@@ -252,18 +262,18 @@ export class Client {
   }
 }
 
-/**
- * The server that the settings name, with the token where there is one.
- * @param withinMs answers that come later, counted from now, are not waited for
- */
-export function openClient(config: Config, withinMs?: number): Client {
+/** The server that the settings name, with the token where there is one. */
+export function openClient(config: Config, limits: ClientLimits): Client {
   const { url, token, ...tls } = clientSettings(config);
-  return new Client(url, token, tls, withinMs);
+  return new Client(url, token, tls, limits);
 }
 
-/** The server that the settings name. Throws ConfigError where there is no token. */
-export function clientWithToken(config: Config): Client {
-  const client = openClient(config);
+/**
+ * The server that the settings name. Throws ConfigError where there is no token.
+ * @param eachMs an answer that comes later is not waited for
+ */
+export function clientWithToken(config: Config, eachMs = durations.commandCall): Client {
+  const client = openClient(config, { eachMs });
   if (client.hasToken) return client;
   throw new ConfigError(
     "RADSERVE_TOKEN: expected the token of this client; found none. Make one with: radserve token issue --subject NAME",

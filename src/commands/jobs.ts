@@ -1,6 +1,7 @@
 /** `radserve jobs`: the jobs of a running server, one call of an endpoint each. */
 import type { z } from "zod";
 import { type Config } from "../config.js";
+import { durations } from "../base/durations.js";
 import { ConfigError } from "../base/errors.js";
 import { counted } from "../base/table.js";
 import { clientWithToken, type Client } from "./client.js";
@@ -129,7 +130,7 @@ export async function jobsReconcile(
   id: string,
   options: { retry?: boolean; json?: boolean },
 ): Promise<ExitStatus> {
-  const client = clientWithToken(config);
+  const client = clientWithToken(config, durations.commandWork);
   const page = `/bulk_inference/${encodeURIComponent(id)}/reconcile`;
   const found: Omit<Reconciliation, "next_cursor"> = { checked: 0, differences: [], requeued: 0 };
   const query = { limit: String(PAGE), retry: String(options.retry === true) };

@@ -40,7 +40,7 @@ export async function keyNew(config: Config, option: KeyOption): Promise<ExitSta
   if (before !== undefined)
     remark(
       option.results === true
-        ? `Results of older keys stay trusted. To retire ${before.kid}, run radserve adopt, which signs them with the new key, and then remove its file from that folder.`
+        ? `Results of older keys stay trusted. To retire ${before.kid}, run radserve adopt, which signs them with the new key, and radserve results index, without which no PatientID finds them any more; then remove its file from that folder.`
         : `Tokens of older keys stay valid; to end those of ${before.kid}, remove its file from that folder.`,
     );
   return 0;

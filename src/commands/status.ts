@@ -57,7 +57,7 @@ export async function status(
   { json = false, fleet = false }: JsonOption & { fleet?: boolean },
 ): Promise<ExitStatus> {
   if (fleet) return fleetStatus(config, { json });
-  const client = openClient(config, durations.commandAnswer);
+  const client = openClient(config, { withinMs: durations.commandAnswer });
   const { url } = client;
   const health = await client.send("GET", "/health/ready");
   const ready = health.status === 200;

@@ -100,18 +100,21 @@ export async function withPlain<T>(
 
 /** SHA-256 of a regular file, hex; undefined as withPlain says. */
 export function hashFile(path: string): Promise<string | undefined> {
-  return withPlain(path, async (fd, { size }) => {
-    const hash = createHash("sha256");
-    const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size));
-    for (let left = size; left > 0;) {
-      const bytesRead = await fillFrom(fd, chunk.subarray(0, left));
-      if (bytesRead === 0) break;
-      hash.update(chunk.subarray(0, bytesRead));
-      left -= bytesRead;
-    }
-    release(chunk);
-    return hash.digest("hex");
-  });
+  return withPlain(path, hashOpen);
+}
+
+/** SHA-256 of a file from where its descriptor stands, which is at its end then; hex. */
+export async function hashOpen(fd: number, { size }: Pick<Stats, "size">): Promise<string> {
+  const hash = createHash("sha256");
+  const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size));
+  for (let left = size; left > 0;) {
+    const bytesRead = await fillFrom(fd, chunk.subarray(0, left));
+    if (bytesRead === 0) break;
+    hash.update(chunk.subarray(0, bytesRead));
+    left -= bytesRead;
+  }
+  release(chunk);
+  return hash.digest("hex");
 }
 
 /**

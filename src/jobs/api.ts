@@ -184,7 +184,11 @@ export function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly Path
     attempts: row.attempts,
     ...(result === null
       ? {}
-      : { reused: result.reused, receipt_path: paths.clientOutput(result.receipt) }),
+      : {
+          reused: result.reused,
+          receipt_path: paths.clientOutput(result.receipt),
+          finished_at: result.finished_at,
+        }),
     outputs: (result?.outputs ?? []).map((file) => ({
       ...file,
       path: paths.clientOutput(file.path),

@@ -16,7 +16,7 @@ import { receiptName } from "../results/receipt/names.js";
 import { filesOf, readReceipt } from "../results/receipt/read-receipt.js";
 import { distrust } from "../results/receipt/seal.js";
 import type { Receipt } from "../results/receipt/receipt.js";
-import type { Summary } from "../results/commit/compose.js";
+import { isReplaced, type Summary } from "../results/commit/compose.js";
 import { FOLDER_OF_ITEM, pathsOf, type ItemPaths } from "./item-paths.js";
 import { inFolder } from "./job-folders.js";
 import type { ItemRow, JobRow } from "./jobs.js";
@@ -278,9 +278,11 @@ async function isReceipt(folder: string, name: string): Promise<boolean> {
 }
 
 /** Whether a receipt is the one that the image's end was written down with. */
-function isOf(receipt: Receipt, { outputs, status }: Summary): boolean {
+function isOf(receipt: Receipt, summary: Summary): boolean {
+  const { outputs, status } = summary;
   const listed = filesOf(receipt);
   return (
+    !isReplaced(receipt, summary) &&
     receipt.status === status &&
     listed.size === outputs.length &&
     outputs.every((file) => listed.get(file.path) === file.sha256)

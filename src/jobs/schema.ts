@@ -299,7 +299,10 @@ export const acceptedSchema = jobSchema.pick({
 });
 export type Accepted = z.infer<typeof acceptedSchema>;
 
-const found = z.array(z.string()).optional().describe("Labels that are present");
+const found = z
+  .array(z.string())
+  .optional()
+  .describe("Labels that are present; of more than 51 the first, and the receipt has all");
 const modelResult = answerSchema.shape.models.element;
 
 export const itemSchema = z.object({
@@ -317,6 +320,7 @@ export const itemSchema = z.object({
     .optional()
     .describe("A finished, valid result lay there and nothing was computed"),
   receipt_path: z.string().optional(),
+  finished_at: answerSchema.shape.finished_at.optional(),
   outputs: modelResult.shape.outputs,
   models: z.array(modelResult.pick({ name: true, status: true, shadow: true }).extend({ found })),
   warnings: answerSchema.shape.warnings,
@@ -324,7 +328,9 @@ export const itemSchema = z.object({
   replaced: z
     .literal(true)
     .optional()
-    .describe("Another result was delivered from there since: nothing of that is told here"),
+    .describe(
+      "Of a job that delivers: another result was delivered from there since, and nothing of that is told here. `finished_at` tells it of any job",
+    ),
   error: errorObjectSchema.optional(),
   reason: skipReasonSchema.optional().describe("Why a skipped file is not an input"),
 });

@@ -51,6 +51,7 @@ const answer: Answer = {
   ],
   warnings: [],
   timings_ms: { total: 184 },
+  finished_at: "2026-11-23T09:30:00.184Z",
 };
 
 const folders: z.input<typeof bulkFolderRequestSchema> = {

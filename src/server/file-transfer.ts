@@ -11,7 +11,7 @@ import { z } from "zod";
 import { errors } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { openDescriptor } from "../files/disk.js";
-import { bytesOfDisk, requireRoom } from "../files/durable-files.js";
+import { bytesOfDisk, hashOpen, requireRoom } from "../files/durable-files.js";
 import { isInSpool, isMarkName } from "../files/folder-mark.js";
 import { openInput, openOutputFolder, type OpenedPath } from "../files/guarded-paths.js";
 import { LIST_FOLDER, nameOfHelper } from "../files/helper-names.js";
@@ -22,13 +22,14 @@ import { requireFormat, SNIFF_BYTES } from "../images/read-image.js";
 import { clientPath } from "../inference/request.js";
 import { hasAlready } from "./held.js";
 import { parseBody } from "../base/json-body.js";
+import { macOf, nameOfReceipt } from "../results/receipt/read-receipt.js";
 import { callerOf, endpointByHttp, rootsOf } from "./handlers.js";
 import { type Context, type Services } from "./services.js";
 
 /** A client that sends nothing of a file for so long has gone. */
 const LONGEST_SILENCE_MS = 60_000;
 const SENT_AT_ONCE = 256 * 1024;
-const SHA256 = /^[0-9a-f]{64}$/;
+const sha256 = z.string().regex(/^[0-9a-f]{64}$/, "Expected a SHA-256 in 64 hexadecimal digits");
 
 /**
  * In a query bytes that are no UTF-8 become U+FFFD, and the names of two files could become one.
@@ -71,14 +72,18 @@ const uploadQuerySchema = z.strictObject({
     .enum(["true", "false"])
     .default("false")
     .describe("true: replaces a file of that name; else one with other bytes is 409 file_exists"),
-  sha256: z
-    .string()
-    .regex(SHA256, "Expected a SHA-256 in 64 hexadecimal digits")
+  sha256: sha256
     .optional()
     .describe("SHA-256 of the file; one that came with other bytes is refused"),
 });
 const downloadQuerySchema = z.strictObject({
   path: pathInAddress("A file in an output folder, as `receipt_path` and `outputs` name it"),
+  sha256: sha256
+    .optional()
+    .describe("SHA-256 of the file that is meant: where another lies there, 409 result_changed"),
+  mac: sha256
+    .optional()
+    .describe("The same for a receipt: `mac.hmac_sha256` of the one that is meant"),
 });
 export const uploadedSchema = z.object({
   path: z.string(),
@@ -271,9 +276,34 @@ export const download = endpointByHttp(
     } finally {
       opened.close();
     }
+    await requireMeant(fd, opened.name, query);
     give(ctx, fd, opened.name);
   },
 );
+
+/**
+ * A newer result has files of the same names. Closes the descriptor where it throws.
+ * @throws RadserveError result_changed
+ */
+async function requireMeant(
+  fd: number,
+  name: string,
+  { sha256, mac }: z.infer<typeof downloadQuerySchema>,
+): Promise<void> {
+  try {
+    const isMeant =
+      (sha256 === undefined || (await hashOpen(fd, fstatSync(fd))) === sha256) &&
+      (mac === undefined || (await macOf(fd, nameOfReceipt(name))) === mac);
+    if (!isMeant)
+      throw errors.result_changed(
+        "The result was replaced since it was opened, or this file of it was changed. Load it again.",
+        { reason: "replaced" },
+      );
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+}
 
 /** Files of staging folders and files that help to make results are not given out. */
 function isHidden(realPath: string): boolean {

@@ -11,6 +11,7 @@ import { taskOf, type InferTask } from "../inference/task.js";
 import { modelList, modelListSchema } from "./model-list.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
+import { seesFolders } from "../files/seen-folders.js";
 import { folderOf, narrowRoots, type Root, type Roots } from "../files/roots.js";
 import { shuttingDown } from "../inference/worker-pool.js";
 import { checkGroup, destinationsFor, singleRequestSchema } from "../inference/request.js";
@@ -20,7 +21,11 @@ import { deliveriesOf } from "../results/receipt/delivery.js";
 import { answerSchema, type DeliveryInAnswer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import { wantingLabels } from "../models/wanted.js";
-import { failedRequestsSchema } from "./failed-requests.js";
+import {
+  failedRequestsSchema,
+  type FailedRequest,
+  type FailedRequestList,
+} from "./failed-requests.js";
 import { overview, overviewSchema } from "./overview.js";
 import { healthOfModels } from "./readiness.js";
 import type { Context, Handler, Endpoint, Services } from "./services.js";
@@ -251,7 +256,8 @@ const namedSchema = singleRequestSchema
 /** Remembers what fails, as far as it names an image. */
 const inferAndRemember: Handler = async (ctx, services) => {
   const { failed } = services;
-  const { subject } = callerOf(ctx);
+  const caller = callerOf(ctx);
+  const { subject } = caller;
   const named = () => {
     const { data } = namedSchema.safeParse(ctx.request.body);
     return data && { request_id: ctx.state.requestId, subject, ...data };
@@ -260,7 +266,7 @@ const inferAndRemember: Handler = async (ctx, services) => {
     await inferSingle(ctx, services);
   } catch (error) {
     const request = named();
-    if (request !== undefined) failed.add(request, asRadserveError(error));
+    if (request !== undefined) failed.add(request, asRadserveError(error), caller);
     throw error;
   }
   const request = failed.has(subject) ? named() : undefined;
@@ -276,8 +282,16 @@ export const singleInference: Endpoint = {
 /** GET /failed_requests */
 export const listFailedRequests: Endpoint = {
   answer: { FailedRequestList: failedRequestsSchema },
-  handler: (ctx, { failed }) => {
-    ctx.body = failed.of(callerOf(ctx)) satisfies z.infer<typeof failedRequestsSchema>;
+  handler: async (ctx, { failed: all, roots, config }) => {
+    const caller = callerOf(ctx);
+    const { failures, since, dropped } = all.of(caller);
+    const sees = seesFolders(caller, roots, config.path_map);
+    const failed: FailedRequest[] = [];
+    for (const { request, sender } of failures) {
+      const { input_image_path: input, output_folder_path: output } = request;
+      if (await sees(sender, () => ({ inputs: [input], outputs: [output] }))) failed.push(request);
+    }
+    ctx.body = { failed, since, dropped } satisfies FailedRequestList;
   },
 };
 

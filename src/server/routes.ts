@@ -77,11 +77,11 @@ const routesOfCore = (contract: () => HeldFile): Route[] => [
     ...singleInference,
   }),
   at("GET /failed_requests", "listFailedRequests", {
-    claims: ["subject"],
+    claims: OF_JOB,
     interaction: "search",
     tag: "inference",
     summary:
-      "Single requests of this subject that failed since the server process started (all with the claim admin)",
+      "Single requests of this subject that this server process remembers as failed (all with the claim admin)",
     ...listFailedRequests,
   }),
   at("POST /bulk_inference", "submitJob", {
@@ -189,7 +189,13 @@ const routesOfCore = (contract: () => HeldFile): Route[] => [
       206: "The part that was asked for",
       304: "The file is still the same",
     },
-    errors: ["path_not_allowed", "not_found", "file_not_found", "range_not_satisfiable"],
+    errors: [
+      "path_not_allowed",
+      "not_found",
+      "file_not_found",
+      "result_changed",
+      "range_not_satisfiable",
+    ],
     ...download,
   }),
   at("GET /models", "listModels", {

@@ -141,6 +141,17 @@ t.test("a job compared with its folders", { skip: needs(ADDON) }, async (t) => {
     [],
     "a list",
   );
+  await bulk.server.post("/single_inference", {
+    input_image_path: path.join(input, "1.dcm"),
+    output_folder_path: output,
+    outputs: ["json"],
+    labels: ["bone"],
+  });
+  t.match(
+    differences(await command(second)).filter(([difference]) => difference !== "unlisted"),
+    [["receipt_replaced", "1.dcm.json", false]],
+    "a result without files, too",
+  );
   rmSync(output, { recursive: true });
   t.match(await command(second), { status: 1, differences: [{ index: 0 }, { index: 1 }] });
 });

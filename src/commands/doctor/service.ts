@@ -177,7 +177,7 @@ export async function bulkDatabase(
 /** The conditions that the running server of this state directory tells; none if no server runs. */
 export async function runningServer(config: Config): Promise<Diagnosis[]> {
   if (holderHere(config.state_dir) === undefined) return [];
-  const client = openClient(config, durations.commandAnswer);
+  const client = openClient(config, { withinMs: durations.commandAnswer });
   try {
     const { body } = await client.send("GET", "/health/ready");
     const found = conditionsOf(body);

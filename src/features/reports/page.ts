@@ -99,18 +99,12 @@ function head({ job, startedAt }: ReportedJob): string {
 
 const KINDS: Record<ReportReason["kind"], string> = {
   failed: "Failed",
-  untrusted: "A receipt that is not trusted",
+  untold: "A receipt that is not trusted, or of another run",
   model: "A model failed",
   skipped: "Skipped",
   refused: "Not taken by a model",
 };
-const ORDER: readonly ReportReason["kind"][] = [
-  "failed",
-  "untrusted",
-  "model",
-  "skipped",
-  "refused",
-];
+const ORDER: readonly ReportReason["kind"][] = ["failed", "untold", "model", "skipped", "refused"];
 
 function attention(tally: Tally, from: string | undefined): string {
   const reasons = [...tally.reasons.values()].sort(

@@ -61,7 +61,7 @@ const coded = (why: { code: string; message: string } | undefined): ReportRow =>
 export function rowsOf(image: ReportedImage): string {
   const { index, input_image_path, state, reused = false, error, reason } = image;
   const { receipt, receiptPath } = image;
-  const why = codeOf(error) ?? reason ?? image.untrusted;
+  const why = codeOf(error) ?? reason ?? image.untold;
   const study = receipt?.source.study_instance_uid;
   const own: ReportRow = {
     index,

@@ -18,8 +18,11 @@ export interface ReportedImage extends Pick<
   receipt?: Receipt;
   /** Where the receipt lies, as the client names it. */
   receiptPath?: string;
-  /** Why the receipt that lies there is not this installation's; then nothing of it is told. */
-  untrusted?: { code: string; message: string };
+  /**
+   * Why nothing is told of the receipt that lies there: it is not this installation's, or of
+   * another run.
+   */
+  untold?: { code: string; message: string };
   /** It has results, and its receipt could not be read. */
   receiptLost: boolean;
 }
@@ -47,7 +50,7 @@ const MOST_OF_LABEL = 4;
 const MOST_ROWS = 400;
 
 export interface ReportReason {
-  kind: "failed" | "untrusted" | "skipped" | "model" | "refused";
+  kind: "failed" | "untold" | "skipped" | "model" | "refused";
   /** The model that failed, or does not take the image. */
   model?: string;
   code: string;
@@ -119,7 +122,7 @@ export class Tally {
     if (image.receiptLost) this.receiptsLost += 1;
     this.#countReason("failed", codeOf(image.error), image);
     this.#countReason("skipped", image.reason, image);
-    this.#countReason("untrusted", image.untrusted, image);
+    this.#countReason("untold", image.untold, image);
     if (image.receipt !== undefined) this.#addReceipt(image, image.receipt);
   }
 

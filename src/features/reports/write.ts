@@ -19,7 +19,7 @@ import { isMarked, markMissing, markName } from "../../files/folder-mark.js";
 import { narrowRoots, type Root } from "../../files/roots.js";
 import { readReceipt } from "../../results/receipt/read-receipt.js";
 import { distrust } from "../../results/receipt/seal.js";
-import type { Summary } from "../../results/commit/compose.js";
+import { isReplaced, type Summary } from "../../results/commit/compose.js";
 import { itemOf, jobOf } from "../../jobs/api.js";
 import { ReportLeft, type Report, type ReportContext } from "../../jobs/feature.js";
 import { findJob, listItems, type ItemRow, type JobRow } from "../../jobs/jobs.js";
@@ -157,13 +157,16 @@ class Reporter {
     });
     if (found === undefined) return { ...item, receiptPath, receiptLost: true };
     const { receipt, trust } = found;
-    if (trust.trusted) return { ...item, receiptPath, receiptLost: false, receipt };
-    const message = `The receipt is not trusted: ${distrust(trust)}.`;
+    const untold = !trust.trusted
+      ? { code: "result_untrusted", message: `The receipt is not trusted: ${distrust(trust)}.` }
+      : isReplaced(receipt, result)
+        ? { code: "receipt_replaced", message: "Another run has written its result here since." }
+        : undefined;
     return {
       ...item,
       receiptPath,
       receiptLost: false,
-      untrusted: { code: "result_untrusted", message },
+      ...(untold === undefined ? { receipt } : { untold }),
     };
   }
 

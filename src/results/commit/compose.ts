@@ -188,6 +188,7 @@ export function answerOf(
     })),
     warnings: receipt.warnings,
     timings_ms: { ...watch.laps(), total: watch.total() },
+    finished_at: receipt.timings.finished_at,
   };
 }
 
@@ -223,7 +224,8 @@ export interface Summary {
   /** The receipt's name in the output folder; the outputs' paths are such names too. */
   receipt: string;
   outputs: OutputFile[];
-  /** Absent in summaries that earlier versions stored, as `found` is. */
+  /** Absent in summaries that earlier versions stored, as `warnings` and `found` are. */
+  finished_at?: Answer["finished_at"];
   warnings?: Answer["warnings"];
   models: {
     name: string;
@@ -233,12 +235,22 @@ export interface Summary {
   }[];
 }
 
+/** Labels that are present. */
+export const foundIn = (findings: Answer["models"][number]["findings"]): string[] => [
+  ...new Set(findings.flatMap(({ label, present }) => (present ? [label] : []))),
+];
+
 /**
- * Labels that are present; of hundreds of classes 50, so that what names them is not longer than
- * the receipt.
+ * A job keeps no more of hundreds of classes: its rows would be longer than the receipts. The page
+ * shows one less, and says that there are more.
  */
-export const foundIn = (findings: Answer["models"][number]["findings"]): string[] =>
-  [...new Set(findings.flatMap(({ label, present }) => (present ? [label] : [])))].slice(0, 50);
+const MOST_KEPT = 51;
+
+/** Whether a receipt is of another result than the one that a job wrote down. */
+export const isReplaced = (
+  { timings }: Pick<Receipt, "timings">,
+  { finished_at: finished }: Pick<Summary, "finished_at">,
+): boolean => finished !== undefined && timings.finished_at !== finished;
 
 export function summaryOf(answer: Answer): Summary {
   return {
@@ -248,12 +260,13 @@ export function summaryOf(answer: Answer): Summary {
     outputs: answer.models.flatMap(({ outputs }) =>
       outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
     ),
+    finished_at: answer.finished_at,
     warnings: answer.warnings,
     models: answer.models.map(({ name, status, shadow, findings }) => ({
       name,
       status,
       shadow,
-      found: foundIn(findings),
+      found: foundIn(findings).slice(0, MOST_KEPT),
     })),
   };
 }

@@ -11,7 +11,7 @@ import { openPlain } from "../../files/disk.js";
 import { ifMissing } from "../../files/durable-files.js";
 import { belongsTo, receiptName } from "./names.js";
 import { receiptSchema, type Receipt } from "./receipt.js";
-import { checkPieces, checkSeal, LONGEST_MAC, type Trust } from "./seal.js";
+import { checkPieces, checkSeal, LONGEST_MAC, macIn, type Trust } from "./seal.js";
 
 /** No larger receipt is written. One that is trusted may be so large. */
 export const LARGEST = 256 * 1024 * 1024;
@@ -87,14 +87,28 @@ export function namesIn(
   return new Set(trust.trusted ? names : names.filter(isPicture));
 }
 
+/**
+ * The MAC of an open receipt of this installation, hex; undefined of any other file. It need not be
+ * in memory for that.
+ */
+export async function macOf(fd: number, name: string): Promise<string | undefined> {
+  const { size } = fstatSync(fd);
+  if (!(await isOurs(fd, size, name))) return undefined;
+  return macIn(await endOf(fd, size));
+}
+
+const endOf = (fd: number, size: number): Promise<Buffer> => {
+  const length = Math.min(size, LONGEST_MAC);
+  return readAt(fd, length, size - length);
+};
+
 /** Checks a large file before it is in memory. */
 async function isOurs(fd: number, size: number, name: string): Promise<boolean> {
   async function* pieces(field: number) {
     const end = size - field;
     for (let at = 0; at < end; at += PIECE) yield await readAt(fd, Math.min(PIECE, end - at), at);
   }
-  const end = await readAt(fd, LONGEST_MAC, size - LONGEST_MAC);
-  return (await checkPieces("receipt", name, end, pieces)).trusted;
+  return (await checkPieces("receipt", name, await endOf(fd, size), pieces)).trusted;
 }
 
 async function parsed(bytes: Buffer, name: string): Promise<Existing> {

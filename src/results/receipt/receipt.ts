@@ -438,6 +438,10 @@ export const deliveryInAnswer = deliveredSchema
   .pick({ path: true, sop_instance_uid: true, state: true, how: true, reason: true, warning: true })
   .extend({ destination: z.string() });
 
+const FINISHED_AT_MEANING =
+  "`timings.finished_at` of the receipt, which lies there as long as it has this one: a newer " +
+  "result that takes its place has another";
+
 /** The 200 of POST /single_inference. */
 export const answerSchema = z.object({
   request_id: z.string(),
@@ -452,6 +456,7 @@ export const answerSchema = z.object({
     .optional()
     .describe("For a request that delivers: each object for each destination"),
   timings_ms: z.record(z.string(), z.number()),
+  finished_at: z.string().describe(FINISHED_AT_MEANING),
 });
 
 export type Receipt = z.infer<typeof receiptSchema>;

@@ -251,6 +251,9 @@ export async function checkPieces(
   return right ? { trusted: true, key_id } : { trusted: false, why: "wrong_mac" };
 }
 
+/** The MAC that a file has, whether it is right or not. @param end its last bytes */
+export const macIn = (end: Buffer): string | undefined => FORM.exec(end.toString("latin1"))?.[2];
+
 /** The verdict on the bytes of a file. */
 export const checkSeal = (kind: Sealed, name: string, bytes: Buffer): Promise<Trust> =>
   checkPieces(kind, name, bytes.subarray(-LONGEST_MAC), (field) => [

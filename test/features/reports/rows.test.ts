@@ -20,8 +20,8 @@ t.test("no terminal obeys a cell, and no spreadsheet takes one for a formula", (
 });
 
 t.test("an image whose receipt is not trusted has its reason, and no finding", (t) => {
-  const untrusted = { code: "result_untrusted", message: "The receipt is not trusted." };
-  const row = rowsOf({ ...image, input_image_path: "/in/x.dcm", untrusted });
+  const untold = { code: "result_untrusted", message: "The receipt is not trusted." };
+  const row = rowsOf({ ...image, input_image_path: "/in/x.dcm", untold });
   t.equal(row.split("\r\n").length, 2);
   t.match(row, /^0,\/in\/x\.dcm,succeeded,false,result_untrusted,/);
   t.end();

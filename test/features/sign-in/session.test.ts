@@ -107,6 +107,13 @@ t.test("a session that ends", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     output_folder_path: place.output,
   });
   t.equal(inferred.status, 200);
+  const other = path.join(place.input, "other.dcm");
+  writeSlice(other, 2, { PatientID: "PAT-8", AccessionNumber: "ACC-8" });
+  const second = await server.post("/single_inference", {
+    input_image_path: other,
+    output_folder_path: place.output,
+  });
+  t.equal(second.status, 200);
 
   const browser = await startBrowser(t);
   const open = async () => {
@@ -203,6 +210,39 @@ t.test("a session that ends", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("link", { name: "alice" }).click();
     await page.locator(".whose").waitFor();
     t.equal(page.url(), at);
+    await context.close();
+  });
+
+  await t.test("a link to another patient is shown, and not the place of before", async (t) => {
+    const { context, page } = await open();
+    const link = "#/results?accession=ACC-8";
+    const openFirst = async () => {
+      await page.goto(`${proxy.url}/#/results`);
+      await page.getByRole("link", { name: "chest.dcm" }).click();
+      await page.locator(".whose").waitFor();
+      await endSession(page);
+    };
+    const showsOther = async (one: Page, what: string) => {
+      await one.locator(".whose").waitFor();
+      t.match(await one.locator(".whose").innerText(), /PAT-8/, what);
+    };
+    await openFirst();
+    await page.goto("about:blank");
+    await context.addCookies([{ name: "person", value: "alice", url: proxy.url }]);
+    await page.goto(`${proxy.url}/${link}`);
+    await showsOther(page, "opened after they signed in elsewhere");
+
+    await openFirst();
+    await page.goto(`${proxy.url}/${link}`);
+    await context.addCookies([{ name: "person", value: "alice", url: proxy.url }]);
+    await showsOther(page, "opened while the session was over");
+
+    await openFirst();
+    await page.goto(`${proxy.url}/${link}`);
+    await page.goto("about:blank");
+    await context.addCookies([{ name: "person", value: "alice", url: proxy.url }]);
+    await page.goBack();
+    await showsOther(page, "and loaded again");
     await context.close();
   });
 

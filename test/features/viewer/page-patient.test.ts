@@ -15,7 +15,7 @@ import { issueToken, startServer } from "../../support/server.js";
 t.setTimeout(300_000);
 
 t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
-  const place = ctPlace({ RADSERVE_FILES_BY_HTTP: "view" });
+  const place = ctPlace({ RADSERVE_FILES_BY_HTTP: "view,download" });
   const server = await startServer(place);
   t.teardown(() => server.stop());
   const folder = path.join(place.output, "ward");
@@ -304,6 +304,13 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     t.equal(await marks.count(), 0);
     await page.getByRole("button", { name: "Verify" }).click();
     await told.nth(1).waitFor();
+    const save = page.getByRole("button", { name: /^Save grows/ });
+    for (const one of await save.all()) {
+      const answered = page.waitForResponse(/\/files\?/);
+      await one.click();
+      t.equal((await answered).status(), 409, "a file of the new one is not saved");
+    }
+    await page.getByText("or this file of it was changed").waitFor();
     await look(t, page, "replaced");
     await renew.first().click();
     await marks.waitFor();
@@ -329,7 +336,7 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Send the image" }).click();
     await picture.waitFor();
     await page.goto(`${server.url}/#/results/failed`);
-    await page.getByText("None has failed.").waitFor();
+    await page.getByText("None is known.").waitFor();
     t.pass();
   });
 

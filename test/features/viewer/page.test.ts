@@ -10,6 +10,7 @@ import t from "tap";
 import { ctSeries, samples } from "../../../scripts/demo/samples.js";
 import { bulkOf, hold, nameOf, writeMany, writeSlice, writeSlices } from "../../support/bulk.js";
 import { privatePlace } from "../../support/private-postgres.js";
+import type { Answer } from "../../../src/results/receipt/receipt.js";
 import { useResultKeys } from "../../../src/results/receipt/seal.js";
 import { receiptOf, writeReceipt } from "../../support/receipts.js";
 import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
@@ -478,6 +479,26 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await marks.waitFor();
     t.equal(await replaced.count(), 0);
     await page.goto(`${server.url}/#/jobs/${id}/0`);
+    await replaced.waitFor();
+  });
+
+  await t.test("a result of JSON alone that was replaced says so", async (t) => {
+    writeSlices(at("alone"), 2);
+    const output_folder_path = path.join(place.output, "alone");
+    const outputs = ["json"];
+    const id = await bulk.submit({ input_folder_path: at("alone"), output_folder_path, outputs });
+    await bulk.ended(id);
+    const [first, second] = await bulk.items(id);
+    const body = { input_image_path: second?.input_image_path, output_folder_path, outputs };
+    const answer = await server.post("/single_inference", { ...body, labels: ["bone"] });
+    const { finished_at } = (await answer.json()) as Answer;
+    t.ok(second?.finished_at !== undefined && second.finished_at < finished_at);
+    const replaced = page.getByRole("alert").getByText("Replaced by a newer result.");
+    const shown = page.getByText("Verify this result");
+    await page.goto(`${server.url}/#/jobs/${id}/${first?.index}`);
+    await shown.waitFor();
+    t.equal(await replaced.count(), 0);
+    await page.goto(`${server.url}/#/jobs/${id}/${second?.index}`);
     await replaced.waitFor();
   });
 

@@ -421,10 +421,11 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
 });
 
 t.test("a result that was replaced since it was read", { skip: needs(ADDON) }, async (t) => {
-  const { place, server } = await started(t);
+  const { place, server } = await started(t, { RADSERVE_FILES_BY_HTTP: "view,download" });
   const [input, output] = [path.join(place.input, "series"), path.join(place.output, "out")];
   writeSeries(input);
-  const { receipt_path } = await analysed(server, input, output);
+  const { receipt_path, models } = await analysed(server, input, output);
+  const [seg] = models[0]!.outputs;
   const named = { path: receipt_path, input_path: input };
   const macNow = async () =>
     (await get<Receipt>(server, "/results", { path: receipt_path })).body.mac?.hmac_sha256 ?? "";
@@ -439,7 +440,9 @@ t.test("a result that was replaced since it was read", { skip: needs(ADDON) }, a
     ["/results/nifti", named],
     ["/results/nifti", { path: receipt_path, model }],
     ["/results/verification", named],
+    ["/files", { path: receipt_path }],
   ];
+  const ofSeg = { path: seg!.path, sha256: seg!.sha256 };
   const statusOf = async (page: string, query: Record<string, string | number>) => {
     const text = Object.entries(query).map(([name, value]) => [name, String(value)]);
     const asked = new URLSearchParams(text as [string, string][]).toString();
@@ -448,8 +451,12 @@ t.test("a result that was replaced since it was read", { skip: needs(ADDON) }, a
   };
   const mac = await macNow();
   for (const [page, query] of looks) t.equal(await statusOf(page, { ...query, mac }), 200, page);
+  t.equal(await statusOf("/files", ofSeg), 200);
+  t.equal(await statusOf("/files", { path: seg!.path, mac }), 409, "no receipt has no MAC");
   await analysed(server, input, output, ["seg"]);
   t.not(await macNow(), mac);
+  t.equal(await statusOf("/files", ofSeg), 409);
+  t.equal(await statusOf("/files", { path: seg!.path }), 200);
   for (const [page, query] of looks) {
     t.match(
       await get(server, page, { ...query, mac }),

@@ -4,6 +4,7 @@
  */
 import { readdir } from "node:fs/promises";
 import path from "node:path";
+import { durations } from "../../../base/durations.js";
 import { ConfigError } from "../../../base/errors.js";
 import { createLog } from "../../../base/log.js";
 import { counted, table } from "../../../base/table.js";
@@ -130,7 +131,11 @@ export async function deliverRetry(
     );
   const every = all === true ? "true" : undefined;
   const page = `/deliveries/retry?${queryOf({ id, destination, to, all: every })}`;
-  const answer = await clientWithToken(config).call(retriedSchema, "POST", page);
+  const answer = await clientWithToken(config, durations.commandWork).call(
+    retriedSchema,
+    "POST",
+    page,
+  );
   if (json === true) print(JSON.stringify(answer, null, 2));
   else tellChanged(answer, `will be sent ${to === undefined ? "again" : `to ${to}`}`);
   return answer.failed.length === 0 ? 0 : 1;
@@ -142,7 +147,11 @@ export async function deliverDrop(
   { destination, json }: Choice,
 ): Promise<ExitStatus> {
   const page = `/deliveries/drop?${queryOf({ id, destination })}`;
-  const answer = await clientWithToken(config).call(droppedSchema, "POST", page);
+  const answer = await clientWithToken(config, durations.commandWork).call(
+    droppedSchema,
+    "POST",
+    page,
+  );
   if (json === true) print(JSON.stringify(answer, null, 2));
   else tellChanged(answer, "will not be sent any more");
   return answer.failed.length === 0 ? 0 : 1;

@@ -1,4 +1,5 @@
 /** `radserve received`: what the gateway of a running server has received. */
+import { durations } from "../../../base/durations.js";
 import { clientWithToken, queryOf } from "../../../commands/client.js";
 import { print, remark, type ExitStatus, type JsonOption } from "../../../commands/run.js";
 import { counted, table } from "../../../base/table.js";
@@ -93,7 +94,11 @@ export async function receivedRemove(
   { peer, series, json }: Choice,
 ): Promise<ExitStatus> {
   const page = `${pageOf(study)}/remove?${queryOf({ peer, series })}`;
-  const { removed } = await clientWithToken(config).call(removedSchema, "POST", page);
+  const { removed } = await clientWithToken(config, durations.commandWork).call(
+    removedSchema,
+    "POST",
+    page,
+  );
   if (json === true) print(JSON.stringify({ removed }, null, 2));
   else
     tellChanged(removed, "They were removed. Results of their jobs stay, and their UIDs are free.");
@@ -106,7 +111,11 @@ export async function receivedReplace(
   { peer, series, json }: Choice,
 ): Promise<ExitStatus> {
   const page = `${pageOf(study)}/replace?${queryOf({ peer, series })}`;
-  const { replaceable } = await clientWithToken(config).call(replaceableSchema, "POST", page);
+  const { replaceable } = await clientWithToken(config, durations.commandWork).call(
+    replaceableSchema,
+    "POST",
+    page,
+  );
   if (json === true) print(JSON.stringify({ replaceable }, null, 2));
   else
     tellChanged(

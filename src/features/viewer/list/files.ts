@@ -14,7 +14,7 @@ export const LINES = ".jsonl";
 
 /** Every node has one, and `rebuild` writes one. */
 const MOST_FILES = 256;
-/** Longer than a line of fifty models with fifty labels each, and two paths. */
+/** Longer than a line of ten models with hundreds of labels each, and two paths. */
 export const LONGEST_LINE = 1 << 18;
 const CHUNK_BYTES = 1 << 18;
 

@@ -39,7 +39,7 @@ import type { Receipt } from "../../../results/receipt/receipt.js";
 import { trustSchema, type Trust } from "../../../results/receipt/seal.js";
 import type { Away } from "../read-within.js";
 import { LINES, linesFromEnd, LONGEST_LINE, openLists } from "./files.js";
-import { openWhose, sealedWhoseSchema, whoseSchema } from "./whose.js";
+import { openWhose, sealedAgain, sealedWhoseSchema, whoseSchema } from "./whose.js";
 
 /** The file that `rebuild` writes. */
 const REBUILT = `rebuilt${LINES}`;
@@ -68,6 +68,9 @@ const rowSchema = z.object({
     }),
   ),
 });
+/** What a line has where its labels would make it longer than any that is read. */
+const shortenedRow = rowSchema.extend({ shortened: z.literal(true).optional() });
+type LineRow = z.infer<typeof shortenedRow>;
 /** A result in the list. In its file `receipt` is relative to the root. */
 export type ListRow = z.infer<typeof rowSchema>;
 
@@ -210,11 +213,12 @@ export class ListWriter {
   }
 }
 
-/** A line, with fewer labels where it would be longer than any that is read. */
-function lineOf(row: ListRow): string {
+/** A line, without labels where it would be longer than any that is read. */
+function lineOf(row: LineRow): string {
   const line = `${JSON.stringify(row)}\n`;
   if (Buffer.byteLength(line) < LONGEST_LINE) return line;
-  return `${JSON.stringify({ ...row, models: row.models.map((one) => ({ ...one, found: [] })) })}\n`;
+  const models = row.models.map((one) => ({ ...one, found: [] }));
+  return `${JSON.stringify({ ...row, models, shortened: true } satisfies LineRow)}\n`;
 }
 
 function makeFolder(root: string): void {
@@ -266,8 +270,8 @@ function* linesOf(fd: number, root: string): Generator<ListLine> {
  * A row with its receipt's whole path; undefined where a line is none, or where its fields are not
  * those that were seen before it was parsed, because it has one twice.
  */
-function parsed({ at, text, root, receipt }: ListLine): ListRow | undefined {
-  const row = rowSchema.safeParse(storedJson(text)).data;
+function parsed({ at, text, root, receipt }: ListLine): LineRow | undefined {
+  const row = shortenedRow.safeParse(storedJson(text)).data;
   if (row?.at !== at || `${inJson(root)}/${inJson(row.receipt)}` !== receipt) return undefined;
   return { ...row, receipt: path.join(root, row.receipt) };
 }
@@ -304,14 +308,17 @@ async function* allLines(
   }
 }
 
-function fits(row: ListRow, wanted: ListQuery): boolean {
+/** Of a shortened line the labels are not known before its receipt is read. */
+function fits(row: LineRow, wanted: ListQuery): boolean {
   const { model, finding, status, modality, text, patient, accession, study, from, to } = wanted;
   const isOneOf = (hashes: readonly string[], hash: string | undefined) =>
     hash !== undefined && hashes.includes(hash);
   const models = model === undefined ? row.models : row.models.filter(({ name }) => name === model);
   return (
     (model === undefined || models.some((one) => one.status !== "not_accepted")) &&
-    (finding === undefined || models.some(({ found }) => found.includes(finding))) &&
+    (finding === undefined ||
+      row.shortened === true ||
+      models.some(({ found }) => found.includes(finding))) &&
     (status === undefined || row.status === status) &&
     (modality === undefined || row.modality === modality) &&
     (patient === undefined || isOneOf(patient, row.whose?.patient)) &&
@@ -326,6 +333,8 @@ function fits(row: ListRow, wanted: ListQuery): boolean {
       [row.study, row.series].includes(text))
   );
 }
+
+const SHORTENED = '"shortened":true';
 
 /**
  * Whether a line may fit by its text alone: to parse every line takes most of the time of a search.
@@ -342,15 +351,17 @@ function sieve({
   accession,
   study,
 }: ListQuery): (line: ListLine) => boolean {
-  const words = [model, finding, status, modality, study].filter((word) => word !== undefined);
-  const found = words.map((word) => JSON.stringify(word));
+  const words = [model, status, modality, study].filter((word) => word !== undefined);
+  const fields = words.map((word) => JSON.stringify(word));
+  const label = finding === undefined ? undefined : JSON.stringify(finding);
   const hashes = [patient, accession].filter((each) => each !== undefined);
   const part = text === undefined ? undefined : inJson(text).toLowerCase();
   return (line) =>
     // Not in order where a clock was wrong: an early line says nothing of those before it
     (from === undefined || line.at >= from) &&
     (to === undefined || line.at < to) &&
-    found.every((word) => line.text.includes(word)) &&
+    fields.every((word) => line.text.includes(word)) &&
+    (label === undefined || line.text.includes(label) || line.text.includes(SHORTENED)) &&
     hashes.every((each) => each.some((hash) => line.text.includes(hash))) &&
     (part === undefined || `${line.receipt} ${line.text}`.toLowerCase().includes(part));
 }
@@ -375,7 +386,7 @@ interface ListPage {
  * @returns undefined where there is no receipt (any more), or it is not what is wanted
  */
 async function listedRowOf(
-  row: ListRow,
+  { shortened: _shortened, ...row }: LineRow,
   wanted: ListQuery,
   found: Existing,
 ): Promise<ListedRow | undefined> {
@@ -474,14 +485,14 @@ function awayFolder(receipt: string): string | undefined {
 
 /**
  * Makes the list of a root again from the receipts in its folders. What lines of before knew beyond
- * a receipt is kept.
+ * a receipt is kept, sealed with the key that signs now.
  * @returns how many results there are, how many had no line, and how many lines had no result
  */
 export async function rebuild(
   root: string,
   unreadable: (folder: string, why: string | undefined) => void,
 ): Promise<{ results: number; added: number; gone: number }> {
-  const rows = new Map<string, ListRow>();
+  const rows = new Map<string, LineRow>();
   const found = {
     get looked() {
       return rows.size;
@@ -495,7 +506,7 @@ export async function rebuild(
   const { files, bad } = await openLists(root);
   for (const { name, why } of bad) unreadable(path.join(root, name), why);
   const said = () => {
-    const lines = new Map<string, ListRow>();
+    const lines = new Map<string, LineRow>();
     for (const { fd } of files)
       for (const line of linesOf(fd, root)) {
         const row = parsed(line);
@@ -505,13 +516,18 @@ export async function rebuild(
   };
   const before = said();
   const away = new Set<string>();
-  for (const [receipt, row] of before) {
+  for (const [receipt, line] of before) {
     if (!existsSync(receipt)) {
       const folder = awayFolder(receipt);
       if (folder === undefined) continue;
       away.add(folder);
     }
-    if ((rows.get(receipt)?.at ?? row.at) <= row.at) rows.set(receipt, row);
+    const row = rows.get(receipt);
+    if (row !== undefined && row.at > line.at) continue;
+    const whose = line.whose && (await sealedAgain(line.whose));
+    // A line may have fewer labels than its receipt
+    const { models, shortened } = row?.at === line.at ? row : line;
+    rows.set(receipt, { ...line, whose, models, shortened });
   }
   for (const folder of away)
     unreadable(

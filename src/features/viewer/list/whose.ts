@@ -8,7 +8,7 @@ import { createHmac, createSecretKey, type KeyObject } from "node:crypto";
 import { z } from "zod";
 import { storedJson } from "../../../base/stored-json.js";
 import type { Attributes } from "../../../images/image.js";
-import { DerivedKeys } from "../../../results/receipt/seal.js";
+import { DerivedKeys, type DerivedKey } from "../../../results/receipt/seal.js";
 import type { Receipt } from "../../../results/receipt/receipt.js";
 import { sealed, sealingKeys, unsealed, type SealingKeys } from "./result-name.js";
 
@@ -93,12 +93,11 @@ export async function sealWhose(
   const [signs] = await keys.all();
   if (signs === undefined || Object.values(whose).every((value) => value === undefined))
     return undefined;
-  const { id, key } = signs;
-  return {
-    key: id,
-    ...hashed(key, whose),
-    sealed: sealed(key.sealing, JSON.stringify({ ...whose, image: imageOf(receipt) })),
-  };
+  return sealedBy(signs, { ...whose, image: imageOf(receipt) });
+}
+
+function sealedBy({ id, key }: DerivedKey<ListKey>, of: Opened): SealedWhose {
+  return { key: id, ...hashed(key, of), sealed: sealed(key.sealing, JSON.stringify(of)) };
 }
 
 function hashed(key: ListKey, { patient_id: patient, accession }: Whose) {
@@ -109,22 +108,37 @@ function hashed(key: ListKey, { patient_id: patient, accession }: Whose) {
 }
 
 const openedSchema = whoseSchema.extend({ image: z.string() });
+type Opened = z.infer<typeof openedSchema>;
+
+/** Undefined where another installation wrote it, or it was changed. */
+async function opened({
+  key: id,
+  patient,
+  accession,
+  sealed: secret,
+}: SealedWhose): Promise<Opened | undefined> {
+  const key = (await keys.all()).find((one) => one.id === id)?.key;
+  const text = key === undefined ? undefined : unsealed(key.sealing, secret);
+  if (key === undefined || text === undefined) return undefined;
+  const { data } = openedSchema.safeParse(storedJson(text));
+  if (data === undefined) return undefined;
+  const expected = hashed(key, data);
+  return expected.patient === patient && expected.accession === accession ? data : undefined;
+}
 
 /** Undefined where another installation wrote it, or it was made for another result or changed. */
-export async function openWhose(
-  { key: id, patient, accession, sealed: secret }: SealedWhose,
-  receipt: Receipt,
-): Promise<Whose | undefined> {
-  const key = (await keys.all()).find((one) => one.id === id)?.key;
-  const opened = key === undefined ? undefined : unsealed(key.sealing, secret);
-  if (key === undefined || opened === undefined) return undefined;
-  const { data } = openedSchema.safeParse(storedJson(opened));
-  if (data === undefined) return undefined;
-  const { image, ...whose } = data;
-  const expected = hashed(key, whose);
-  return image === imageOf(receipt) &&
-    expected.patient === patient &&
-    expected.accession === accession
-    ? whose
-    : undefined;
+export async function openWhose(line: SealedWhose, receipt: Receipt): Promise<Whose | undefined> {
+  const { image, ...whose } = (await opened(line)) ?? {};
+  return image === imageOf(receipt) ? whose : undefined;
+}
+
+/**
+ * The same with the key that signs now, so that the key of before can be removed; what cannot be
+ * opened stays as it is.
+ */
+export async function sealedAgain(line: SealedWhose): Promise<SealedWhose> {
+  const [signs] = await keys.all();
+  if (signs === undefined || signs.id === line.key) return line;
+  const of = await opened(line);
+  return of === undefined ? line : sealedBy(signs, of);
 }

@@ -1,9 +1,10 @@
 /** The list of results, with what somebody else may have put into its folder. */
-import "../../../support/result-keys.js";
+import { keysFolder } from "../../../support/result-keys.js";
 import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   rmdirSync,
   symlinkSync,
   truncateSync,
@@ -15,6 +16,9 @@ import { withName } from "../../../../src/results/commit/commit.js";
 import { badLists } from "../../../../src/features/viewer/list/files.js";
 import { LIST_FOLDER } from "../../../../src/files/helper-names.js";
 import { listResults, rebuild, rowOf } from "../../../../src/features/viewer/list/list.js";
+import { hashesOf, sealWhose } from "../../../../src/features/viewer/list/whose.js";
+import { createKey } from "../../../../src/files/key-file.js";
+import { resultKeyIds, resultKeysIn, useResultKeys } from "../../../../src/results/receipt/seal.js";
 import { readReceipt } from "../../../../src/results/receipt/read-receipt.js";
 import { receiptOf } from "../../../support/receipts.js";
 
@@ -141,4 +145,57 @@ t.test("of a result that is not trusted nothing is told but that it is there", a
   );
   truncateSync(file, 10);
   t.match((await list(dir)).results, [{ trust: { trusted: false, why: "no_receipt" } }]);
+});
+
+t.test("a result is found by any of its labels, also where its line has none", async (t) => {
+  for (const [many, longest] of [
+    [105, 0],
+    [6_000, 64],
+  ] as const) {
+    const dir = t.testdir();
+    const receipt = receiptOf({ week: 0, study: 1, score: 0.9 });
+    const labelOf = (i: number) => `label-${i}-`.padEnd(longest, "x");
+    const [model] = receipt.models;
+    const [finding] = model!.findings;
+    model!.findings = Array.from({ length: many }, (_, i) => ({ ...finding!, label: labelOf(i) }));
+    await withName(dir, "x.dcm", {}, (held) => held.commit([], receipt));
+    await rebuild(dir, () => undefined);
+    const search = (wanted: string) => listResults([dir], { finding: wanted }, LIST);
+    t.match(await search(labelOf(many - 1)), { results: { length: 1 } }, `${many} labels`);
+    t.strictSame((await search("label")).results, [], "a part of a label is none");
+    await rebuild(dir, () => undefined);
+    t.match(await search(labelOf(many - 1)), { results: { length: 1 } }, "and once more");
+  }
+});
+
+t.test("a patient is found after the key of before has gone", async (t) => {
+  const place = t.testdir({ keys: {}, out: {} });
+  const keysDir = path.join(place, "keys");
+  const folder = resultKeysIn(keysDir);
+  t.teardown(() => useResultKeys(keysFolder));
+  const made = async (created?: string) => {
+    const key = await createKey(folder, created);
+    useResultKeys(keysDir);
+    return key;
+  };
+  const first = await made();
+  const dir = await rootWith(path.join(place, "out"));
+  const receipt = receiptOf({ week: 0, study: 1, score: 0.9 });
+  const names: Record<string, string> = { PatientID: "PAT-1", AccessionNumber: "ACC-1" };
+  const whose = await sealWhose({ string: (keyword) => names[keyword] }, receipt);
+  write(dir, "node", JSON.stringify(rowOf(receipt, { receipt: "x.dcm.json", whose })));
+
+  const second = await made(first.created);
+  await withName(dir, "x.dcm", {}, (held) => held.commit([], receipt));
+  await rebuild(dir, () => undefined);
+  rmSync(path.join(folder, `${first.kid}.json`));
+  useResultKeys(keysDir);
+  t.strictSame(await resultKeyIds(), [second.kid]);
+  for (const wanted of [
+    { patient: await hashesOf("patient", "pat-1") },
+    { accession: await hashesOf("accession", "ACC-1") },
+  ])
+    t.match(await listResults([dir], wanted, LIST), {
+      results: [{ trust: { trusted: true }, whose: { patient_id: "PAT-1" } }],
+    });
 });
