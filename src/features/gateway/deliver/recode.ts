@@ -16,6 +16,7 @@ import {
 import { fileHead } from "../../../results/dicom/elements.js";
 import {
   isLongVr,
+  isVr,
   ITEM,
   ITEM_END,
   SEQUENCE_END,
@@ -92,8 +93,23 @@ interface Encoding {
   value: (bytes: Uint8Array, vr: string) => Uint8Array;
 }
 
+/** Bytes of the longest value whose length Explicit VR says in two bytes (PS3.5 section 7.1.2). */
+const LONGEST_SHORT = 0xfffe;
+
+const EXPLICIT: Encoding = { header: explicitHeader, value: (bytes) => bytes };
 const IMPLICIT: Encoding = { header, value: (bytes) => bytes };
 const BIG_ENDIAN: Encoding = { header: bigHeader, value: inOtherOrder };
+
+/**
+ * The file of a native object in Explicit VR Little Endian. A value that is too long for its value
+ * representation has UN (PS3.5 section 6.2.2).
+ */
+export function explicitFile(bytes: Buffer): Buffer {
+  const file = openFile(bytes);
+  const uid = (keyword: string) => file.attributes.string(keyword) ?? "";
+  const head = fileHead(uid("SOPClassUID"), uid("SOPInstanceUID"), EXPLICIT_VR_LITTLE_ENDIAN);
+  return Buffer.concat([head, ...encoded(file, file.dataSet, EXPLICIT)]);
+}
 
 /** A native data set in Implicit VR Little Endian: headers change, values do not. */
 export const inImplicitVr = (file: DicomFile) => encoded(file, file.dataSet, IMPLICIT);
@@ -101,7 +117,7 @@ export const inImplicitVr = (file: DicomFile) => encoded(file, file.dataSet, IMP
 /** A native data set in Explicit VR Big Endian (PS3.5 section A.3). */
 export const inBigEndian = (file: DicomFile) => encoded(file, file.dataSet, BIG_ENDIAN);
 
-/** @param dataSet that of the file, which is in Explicit VR Little Endian, or of an item */
+/** @param dataSet that of the file, which is in Little Endian, or of an item */
 function* encoded(file: DicomFile, dataSet: DataSet, encoding: Encoding): Generator<Uint8Array> {
   const { walk } = file;
   const { header, value } = encoding;
@@ -131,6 +147,21 @@ function header(tag: number, length: number): Buffer {
   bytes.writeUInt16LE(tag >>> 16, 0);
   bytes.writeUInt16LE(tag & 0xffff, 2);
   bytes.writeUInt32LE(length, 4);
+  return bytes;
+}
+
+/** The header of an element in Explicit VR Little Endian; of an item without a VR. */
+function explicitHeader(tag: number, length: number, vr?: string): Buffer {
+  if (vr === undefined) return header(tag, length);
+  const written = isVr(vr) && (isLongVr(vr) || length <= LONGEST_SHORT) ? vr : "UN";
+  const isLong = isLongVr(written);
+  const bytes = Buffer.alloc(isLong ? HEADER_BYTES : 8);
+  header(tag, 0).copy(bytes);
+  bytes.write(written, 4, "latin1");
+  if (isLong) {
+    bytes.writeUInt16LE(0, 6);
+    bytes.writeUInt32LE(length, 8);
+  } else bytes.writeUInt16LE(length, 6);
   return bytes;
 }
 

@@ -7,7 +7,7 @@ import { Agent as TlsAgent, request as tlsRequest, type RequestOptions } from "n
 import { z } from "zod";
 import { durations } from "../../../base/durations.js";
 import { RadserveError } from "../../../base/errors.js";
-import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
+import { IMPLICIT_VR_LITTLE_ENDIAN, RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
 import { boundaryIn } from "../content-type.js";
 import { Multipart } from "../receive/multipart.js";
 import {
@@ -23,7 +23,7 @@ import {
 } from "./destination.js";
 import { readCredentials, type StowSettings } from "./destination-settings.js";
 import { proofBy } from "./proof.js";
-import { plainFile } from "./recode.js";
+import { explicitFile, plainFile } from "./recode.js";
 import { sentBy, statusText } from "./store-status.js";
 
 /** One request has so many objects and bytes at most, but one object always. */
@@ -257,11 +257,14 @@ async function* loaded(objects: readonly ObjectToSend[]): AsyncGenerator<Batch, 
   const ahead: ReturnType<typeof bytesToSend>[] = [];
   for (const [i, object] of objects.entries()) {
     ahead.push(...objects.slice(i + ahead.length, i + READ_AHEAD).map((one) => bytesToSend(one)));
-    const bytes = await (ahead.shift() ?? bytesToSend(object));
-    if (!Buffer.isBuffer(bytes)) {
-      batch.unsent.push([object.sop_instance_uid, bytes]);
+    const found = await (ahead.shift() ?? bytesToSend(object));
+    if (!Buffer.isBuffer(found)) {
+      batch.unsent.push([object.sop_instance_uid, found]);
       continue;
     }
+    // Implicit VR has no place in web services (PS3.18 section 8.7.3)
+    const isImplicit = object.transfer_syntax_uid === IMPLICIT_VR_LITTLE_ENDIAN;
+    const bytes = isImplicit ? explicitFile(found) : found;
     if (
       batch.objects.length >= MOST_OBJECTS ||
       (bytesOfBatch > 0 && bytesOfBatch + bytes.length > MOST_BYTES)

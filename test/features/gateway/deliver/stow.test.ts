@@ -12,10 +12,12 @@ import {
 import { openFile } from "../../../../src/images/dicom/dicom-file.js";
 import { readImage } from "../../../../src/images/read-image.js";
 import { httpPeer } from "../../../support/http-peer.js";
+import { dicomObject } from "../../../../src/results/dicom/elements.js";
 import { TestCa } from "../../../support/certificates.js";
-import { EXPLICIT, random, RLE } from "../../../support/dicom.js";
+import { EXPLICIT, IMPLICIT, random, RLE } from "../../../support/dicom.js";
 import {
   destinationOf,
+  objectOf,
   pictureToSend,
   provedBy,
   sentTo,
@@ -198,6 +200,42 @@ await t.test("a picture goes uncompressed where the peer takes no RLE", async (t
     );
     t.equal(refused.pacs.visits(), 1, "there is no other way to write it");
   }
+});
+
+await t.test("what is in Implicit VR goes in Explicit VR, long values as UN", async (t) => {
+  const { pacs, destination } = await peer(t);
+  const contour = (points: number) => ({
+    ContourGeometricType: "CLOSED_PLANAR",
+    NumberOfContourPoints: points,
+    ContourData: Array.from({ length: 3 * points }, (_, i) => i % 100),
+  });
+  const written = dicomObject(
+    {
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.481.3",
+      StudyInstanceUID: "1.2.3",
+      SeriesInstanceUID: "1.2.3.4",
+      PatientName: "Nobody",
+      ROIContourSequence: [
+        { ReferencedROINumber: 1, ContourSequence: [contour(4), contour(20_000)] },
+      ],
+    },
+    [],
+    IMPLICIT,
+  );
+  const file = path.join(t.testdir(), "rtstruct.dcm");
+  writeFileSync(file, written.bytes);
+  const object = objectOf(file);
+  t.equal(object.transfer_syntax_uid, IMPLICIT);
+  t.same([...(await sentTo(destination, [object])).values()], [{ state: "stored" }]);
+  const stored = pacs.objects.get(object.sop_instance_uid)!;
+  t.equal(openFile(stored).transferSyntax.uid, EXPLICIT);
+  const [roi] = openFile(stored).attributes.sequence("ROIContourSequence") ?? [];
+  t.strictSame(
+    roi?.sequence("ContourSequence")?.map((one) => one.strings("ContourData")?.length),
+    [12, 60_000],
+  );
+  t.match(stored.toString("latin1"), /\x06\x30\x50\x00DS[^]*\x06\x30\x50\x00UN/);
+  t.match(await provedBy(destination, object), { state: "proven" });
 });
 
 await t.test("one bad object of a request does not refuse the others", async (t) => {
