@@ -84,8 +84,11 @@ export async function startGateway(core: Core): Promise<Gateway | undefined> {
         const next = (await readGateway(config)) ?? NO_GATEWAY;
         refused = undefined;
         const later = laterFields(inForce, next);
+        // The port and its spool are opened, and closed, by a start
+        if (receives(settings) !== receives(next)) later.push("rules");
         inForce = next;
-        if (incoming !== undefined && receives(next)) await incoming.reload(next);
+        // No rules and no peers are in force, too: nobody is let in whom the file does not name
+        await incoming?.reload({ ...next, spool: incoming.spool });
         log.info({ rules: next.rules.length }, "the gateway's file was read again");
         if (later.length > 0)
           log.warn(

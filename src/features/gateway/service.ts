@@ -118,6 +118,11 @@ export class ReceptionService {
         "Expected a token whose input roots hold the spool; this one's do not. Ask the administrator for one.",
         { side: "input" },
       );
+    if (this.#settings.rules.length === 0)
+      return errors.path_not_allowed(
+        "Expected rules in the gateway's file, which say what becomes of images; it has none any more. Ask the administrator.",
+        { side: "input" },
+      );
     const rule = await ruleBeyond(reach, this.#settings, peer);
     return rule === undefined
       ? undefined

@@ -56,7 +56,8 @@ const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.
  */
 const PROCESSING_EQUIPMENT = "109102";
 /** A UID (PS3.5 section 9.1). */
-export const isUid = (text: string): boolean => text.length <= 64 && /^[0-9]+(\.[0-9]+)*$/.test(text);
+export const isUid = (text: string): boolean =>
+  text.length <= 64 && /^[0-9]+(\.[0-9]+)*$/.test(text);
 /** Series that a refusal lists. */
 const LISTED = 50;
 

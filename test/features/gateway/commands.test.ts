@@ -6,7 +6,14 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { gatewayPlace, jobsOnce, object, send, startGateway } from "../../support/gateway.js";
+import {
+  associate,
+  gatewayPlace,
+  jobsOnce,
+  object,
+  send,
+  startGateway,
+} from "../../support/gateway.js";
 import { root } from "../../support/server.js";
 import { dicomPeer } from "../../support/store-peer.js";
 import { until } from "../../support/until.js";
@@ -128,4 +135,11 @@ await t.test("a changed file counts after SIGHUP, and a wrong one is told", asyn
     ended.map(({ peer }) => String(peer)),
     ["ct1", "ct2"],
   );
+  const destinations = { pacs: { type: "stow", url: "http://127.0.0.1/dicom-web" } };
+  change({ rules: [], peers: {}, dicom: undefined, destinations });
+  hangUp();
+  const [later] = await gateway.server.told(({ msg }) => msg.startsWith("changes of the gateway"));
+  const fields = ["destinations", "dicom.port", "dicom.host", "dicom.associations", "rules"];
+  t.strictSame(later?.["fields"], fields);
+  await t.rejects(associate(gateway.port()), { message: /ECONNRESET|closed/ }, "nobody is let in");
 });
