@@ -62,6 +62,8 @@ export interface Faults {
   answer?: number;
   /** Failure Reason of a commitment. */
   failure?: number;
+  /** It reports a commitment before it answers the request. */
+  early?: boolean;
   /** Resolves when it may report a commitment; is given the transaction. */
   reports?: (transaction: string) => Promise<void>;
 }
@@ -226,7 +228,7 @@ async function answer(
       return respond(0);
     }
     case COMMANDS.nAction: {
-      await respond(0);
+      if (faults.early !== true) await respond(0);
       const items = (asked.sequence("ReferencedSOPSequence") ?? []).map((referenced) => ({
         ReferencedSOPClassUID: referenced.string("ReferencedSOPClassUID") ?? "",
         ReferencedSOPInstanceUID: referenced.string("ReferencedSOPInstanceUID") ?? "",
@@ -264,6 +266,7 @@ async function answer(
       const over = way ?? association;
       await over.send(context.id, event, dataSetBytes(report, context.transferSyntax));
       if (way !== undefined) await way.receive();
+      if (faults.early === true) await respond(0);
       return;
     }
     default:

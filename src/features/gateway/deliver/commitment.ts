@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { dataSetBytes } from "../../../results/dicom/elements.js";
 import { derivedUid } from "../../../results/dicom/uid.js";
+import type { EventReport } from "../dimse/acceptor.js";
 import { STATUS } from "../dimse/command.js";
 import type { AssociationOptions, CallingAssociation } from "../dimse/requestor.js";
 import {
@@ -129,6 +130,12 @@ export class Commitment implements Commitments {
     const contexts = [{ abstractSyntax: COMMITMENT, transferSyntaxes: PLAIN }];
     const options = { ...this.peer.options(signal), contexts };
     const caller = await this.peer.call(options);
+    const reported = new Set<string | undefined>();
+    const take = async (report: EventReport) => {
+      const attributes = await readReport(report);
+      reported.add(attributes.string("TransactionUID"));
+      await this.#take(attributes);
+    };
     try {
       const context = caller.contextOf(COMMITMENT);
       if (context === undefined) {
@@ -147,6 +154,7 @@ export class Commitment implements Commitments {
         COMMITMENT_INSTANCE,
         REQUEST_COMMITMENT,
         Buffer.concat(dataSetBytes(dataSet, context.transferSyntax)),
+        take,
       );
       if (status !== STATUS.success) {
         caller.abort();
@@ -159,12 +167,20 @@ export class Commitment implements Commitments {
     }
     // The association reads it before each wait
     options.idleTimeout = this.peer.holdMs();
-    this.#hold(transaction, caller, options.idleTimeout);
+    const hear = async () => {
+      while (!reported.has(transaction)) await caller.event(take);
+    };
+    this.#hold(transaction, caller, options.idleTimeout, hear);
     return "asked";
   }
 
-  /** The report may come over this association; when it ends without one, it may still come. */
-  #hold(transaction: string, caller: CallingAssociation, ms: number): void {
+  /** The report may come over this association, which `hear` waits for; when it ends without one, it may still come. */
+  #hold(
+    transaction: string,
+    caller: CallingAssociation,
+    ms: number,
+    hear: () => Promise<void>,
+  ): void {
     const [oldest] = this.#held;
     if (this.#held.size >= MOST_HELD && oldest !== undefined) {
       this.#held.delete(oldest[0]);
@@ -172,17 +188,8 @@ export class Commitment implements Commitments {
     }
     this.#held.set(transaction, caller);
     const end = setTimeout(() => caller.abort(), ms);
-    const heard = async () => {
-      const reported = new Set<string | undefined>();
-      while (!reported.has(transaction))
-        await caller.event(async (report) => {
-          const attributes = await readReport(report);
-          reported.add(attributes.string("TransactionUID"));
-          await this.#take(attributes);
-        });
-      await caller.release();
-    };
-    void heard()
+    void hear()
+      .then(() => caller.release())
       .catch(() => caller.abort())
       .finally(() => {
         clearTimeout(end);

@@ -21,6 +21,7 @@ import type { DeliveryTold } from "./messages.js";
 import { objectsOfTurn, objectToSend, type Outbox, type Pending, type Turn } from "./outbox.js";
 import {
   afterProof,
+  afterRefusal,
   afterSending,
   afterSilence,
   apply,
@@ -371,7 +372,7 @@ export class DestinationLane {
                 pause: "commitment",
                 transaction,
               })
-            : (one) => afterProof(one, answer, policy),
+            : (one) => afterRefusal(one, answer, policy, this.#since),
         ]);
       if (!this.#heard(answer)) break;
     }

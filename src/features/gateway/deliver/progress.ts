@@ -153,6 +153,22 @@ export function afterSilence(
   return { state: "unproven", reason: "The peer has not reported its commitment." };
 }
 
+/**
+ * What becomes of an object whose request for commitment was not taken.
+ * @param since as in `afterSilence`: whoever was not here for a time asks twice
+ */
+export function afterRefusal(
+  object: Delivered,
+  answer: Proved,
+  policy: ProofPolicy,
+  since: number,
+): DeliveryChange {
+  const change = afterProof(object, answer, policy);
+  const hasAsked = Date.parse(object.attempted_at ?? "") >= since;
+  const isOver = answer.state === "away" && answer.local !== true && isLate(object, policy);
+  return isOver && hasAsked && change.state === "sent" ? { ...change, state: "unproven" } : change;
+}
+
 /** @param vain that the object was looked at now, or that a report has come */
 export function afterProof(
   object: Delivered,

@@ -254,14 +254,16 @@ export class CallingAssociation {
   }
 
   /**
-   * N-ACTION on an instance of the context's SOP class. @param dataSet in the context's transfer
-   * syntax
+   * N-ACTION on an instance of the context's SOP class.
+   * @param dataSet in the context's transfer syntax
+   * @param take is given reports that come before the response
    */
   async action(
     context: AcceptedContext,
     requestedSopInstanceUid: string,
     actionTypeId: number,
     dataSet: Uint8Array,
+    take: (report: EventReport) => Promise<void>,
   ): Promise<CallAnswer> {
     const requestedSopClassUid = context.abstractSyntax;
     const action = {
@@ -271,15 +273,27 @@ export class CallingAssociation {
       actionTypeId,
     };
     const messageId = await this.#send(context, action, [dataSet]);
-    return answerOf(await this.#response(messageId, COMMANDS.nAction));
+    for (;;) {
+      const message = await this.#receive();
+      if (message.command.commandField !== COMMANDS.nEventReport)
+        return answerOf(responseTo(message, messageId, COMMANDS.nAction));
+      await this.#answerReport(message, take);
+    }
   }
 
   /** The next N-EVENT-REPORT over this association, which is answered when `take` has resolved. */
   async event(take: (report: EventReport) => Promise<void>): Promise<void> {
     const message = await this.#receive();
-    const { command, context } = message;
-    if (command.commandField !== COMMANDS.nEventReport)
+    if (message.command.commandField !== COMMANDS.nEventReport)
       throw new ProtocolError("Something else than a report came.", "unexpectedPdu");
+    await this.#answerReport(message, take);
+  }
+
+  async #answerReport(
+    message: DimseMessage,
+    take: (report: EventReport) => Promise<void>,
+  ): Promise<void> {
+    const { command, context } = message;
     await take(eventOf(message));
     await this.association.send(context.id, responseOf(command, eventResponse(command)));
   }

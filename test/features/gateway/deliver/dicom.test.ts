@@ -309,6 +309,13 @@ await t.test("a port for calls back that is taken is told as that", async (t) =>
   });
 });
 
+await t.test("a commitment may be reported before the request is answered", async (t) => {
+  const { destination } = await peer(t, { early: true }, { prove: "commitment" });
+  const [object] = slicesToSend(1);
+  await sentTo(destination, [object!]);
+  t.match(await provedBy(destination, object!), { state: "proven", how: "commitment" });
+});
+
 await t.test("a commitment that is never reported is away", async (t) => {
   const { destination } = await peer(t, { callBack: () => 1 }, { prove: "commitment" }, 0.3);
   t.match(await provedBy(destination, slicesToSend(1)[0]!), { state: "away" });

@@ -4,6 +4,7 @@ import { durations, setDurations } from "../../../../src/base/durations.js";
 import type { Proved, Sent } from "../../../../src/features/gateway/deliver/destination.js";
 import {
   afterProof,
+  afterRefusal,
   afterSending,
   afterSilence,
   apply,
@@ -128,6 +129,20 @@ t.test("a request that is older than the process is made once more", (t) => {
   t.same(one.transactions, transactions, "a report that comes later counts");
   t.match(proving(one, proven), { state: "proven", how: "commitment" });
   t.equal(one.transactions, undefined);
+  t.end();
+});
+
+t.test("who is asked for a commitment and is away for its whole time is given up", (t) => {
+  const asking = (one: Delivered, since = Date.now() - HOUR) => {
+    apply(one, afterRefusal(one, away, POLICY, since));
+    return one.state;
+  };
+  const one = object({ state: "sent", at: ago(2 * HOUR) });
+  t.equal(asking(one), "sent", "nobody was here before");
+  t.equal(asking(one, Date.now() + 1000), "sent", "another process has asked");
+  t.equal(asking(one), "unproven");
+  const early = object({ state: "sent", at: ago(HOUR / 2), attempted_at: ago(0) });
+  t.equal(asking(early), "sent", "its time is not over");
   t.end();
 });
 
