@@ -2,7 +2,7 @@
 import { RE2JS } from "re2js";
 import { z } from "zod";
 import { absolute, duration } from "../../config.js";
-import { tagOf } from "../../images/dicom/dictionary.js";
+import { multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
 import { choice, priority } from "../../inference/request.js";
 import { tagRule } from "../../manifest/manifest.js";
 import { aeTitle } from "./dimse/ae-title.js";
@@ -86,7 +86,36 @@ export function privateOf({ tag, creator }: Pick<Condition, "tag" | "creator">) 
     : { creator, group: Number.parseInt(group, 16), element: Number.parseInt(element, 16) };
 }
 
-const conditions = z.array(condition).min(1).max(100);
+/** Whether no object can meet both: they ask for other values of one attribute. */
+function exclude(one: Condition, other: Condition): boolean {
+  const isOne = one.tag === other.tag && one.creator === other.creator && one.index === other.index;
+  // An object without the attribute meets both
+  if (!isOne || [one, other].every(({ if_absent }) => if_absent === "accept")) return false;
+  const least = Math.max(one.min ?? -Infinity, other.min ?? -Infinity);
+  if (least > Math.min(one.max ?? Infinity, other.max ?? Infinity)) return true;
+  const isBarred = (a: Condition, b: Condition) =>
+    a.in?.every((value) => b.not_in?.includes(value)) === true;
+  if (isBarred(one, other) || isBarred(other, one)) return true;
+  // Of several values one may be in each list
+  const tag = privateOf(one) === undefined ? tagOf(one.tag) : undefined;
+  const isSingle = one.index !== undefined || (tag !== undefined && multiplicityOf(tag) === "1");
+  const isApart =
+    one.in !== undefined && other.in?.some((value) => one.in?.includes(value)) === false;
+  return isSingle && isApart;
+}
+
+const conditions = z
+  .array(condition)
+  .min(1)
+  .max(100)
+  .superRefine((all, context) => {
+    all.forEach((one, i) => {
+      const before = all.slice(0, i).findIndex((other) => exclude(one, other));
+      if (before < 0) return;
+      const message = `Expected a condition that an object can meet beside number ${before + 1}, which asks for other values of ${one.tag}`;
+      context.addIssue({ code: "custom", path: [i], message });
+    });
+  });
 
 const OBJECTS_MEANING =
   "any (default): at least one object of the series fulfils all of `when`; all: each of them does";
@@ -184,6 +213,8 @@ export const rule = z
     const { images, group, require_series: required, discard, output_folder, deliver } = one;
     if (images?.min !== undefined && images.max !== undefined && images.min > images.max)
       issue(["images", "min"], `Expected at most ${images.max}, which is max: no count is within`);
+    if (images?.max === 0 && discard === undefined)
+      issue(["images", "max"], "Expected at least 1, or discard: no job is made without images");
     if (required !== undefined && group !== "study")
       issue(["require_series"], "Expected group study: a single series has no others");
     required?.forEach((series, i) => {

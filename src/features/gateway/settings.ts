@@ -28,7 +28,7 @@ import type { ModelEntry } from "../../models/entry.js";
 import { destinationSchema, readCredentials } from "./deliver/destination-settings.js";
 import { readWebhookFiles, webhookSchema } from "./deliver/webhook-settings.js";
 import { aeTitle } from "./dimse/ae-title.js";
-import { makesJobs, name, rule, takesAll, type JobRule } from "./rule-settings.js";
+import { makesJobs, name, rule, takesAll, type JobRule, type Rule } from "./rule-settings.js";
 import { SETTINGS } from "./setting.js";
 
 /** Of what comes by STOW-RS; no peer of the settings has such a name. */
@@ -196,14 +196,21 @@ const schema = z
           `Expected another title than that of ${other}, or networks of both`,
         );
     }
-    rules.forEach(({ name: ruleName, from, called }, i) => {
+    rules.forEach(({ name: ruleName, from, called, images, discard }, i) => {
       if (rules.findIndex((one) => one.name === ruleName) < i)
         issue(["rules", i, "name"], "Expected a name that no rule before has");
       (called ?? []).forEach((one, n) => {
         if (dicom?.ae_title.includes(one) !== true)
           issue(["rules", i, "called", n], "Expected a title of dicom.ae_title");
       });
-      const before = rules.slice(0, i).find((one) => takesAll(one) && isWithin(from, one.from));
+      if (called !== undefined && from?.every((one) => one.startsWith(STOW_PREFIX)) === true)
+        issue(["rules", i, "called"], "Expected none: who sends by STOW-RS calls no AE title");
+      // A rule for jobs leaves what has no images
+      const leaves = (one: Rule) =>
+        one.discard === undefined && discard === true && (images?.min ?? 0) === 0;
+      const before = rules
+        .slice(0, i)
+        .find((one) => takesAll(one) && !leaves(one) && isWithin(from, one.from));
       if (before !== undefined)
         issue(
           ["rules", i],

@@ -149,6 +149,34 @@ const refusals: [string, object, RegExp][] = [
     /rules\[1\]: Expected a rule that can take something; all before it takes all/,
   ],
   [
+    "a job of what has no images",
+    { rules: [{ ...RULE, images: { max: 0 } }] },
+    /rules\[0\]\.images\.max: Expected at least 1, or discard/,
+  ],
+  [
+    "a title that who sends by STOW-RS would call",
+    { rules: [{ ...RULE, from: ["stow-pacs"], called: ["RADSERVE"] }] },
+    /rules\[0\]\.called: Expected none: who sends by STOW-RS calls no AE title/,
+  ],
+  ...[
+    [
+      { tag: "Modality", in: ["CT"] },
+      { tag: "Modality", in: ["MR"] },
+    ],
+    [
+      { tag: "ImageType", in: ["AXIAL"] },
+      { tag: "ImageType", not_in: ["AXIAL", "MIP"] },
+    ],
+    [
+      { tag: "SliceThickness", max: 1 },
+      { tag: "SliceThickness", min: 2, if_absent: "accept" },
+    ],
+  ].map((when): [string, object, RegExp] => [
+    `conditions that no object meets together: ${when[0]?.tag}`,
+    { rules: [{ ...RULE, when: when.map((one) => ({ if_absent: "refuse", ...one })) }] },
+    /rules\[0\]\.when\[1\]: Expected a condition that an object can meet beside number 1/,
+  ]),
+  [
     "a destination twice",
     {
       rules: [{ ...RULE, deliver: ["pacs", "pacs"] }],
@@ -345,6 +373,21 @@ t.test("each mistake has its message", async (t) => {
     },
     { rules: [{ ...RULE, when: [conditionOf({ matches: "^chest|thorax$" })] }, RULE2] },
     { rules: [{ name: "junk", when: [conditionOf({ contains: ["dose"] })], discard: true }, RULE] },
+    // What has no images is no job's
+    { rules: [RULE, { name: "rest", discard: true }] },
+    // Of several values each may be one
+    {
+      rules: [
+        {
+          ...RULE,
+          when: ["ORIGINAL", "AXIAL"].map((value) => ({
+            tag: "ImageType",
+            in: [value],
+            if_absent: "refuse",
+          })),
+        },
+      ],
+    },
     { dicom: { port: 104, ae_title: ["A", "B"] }, rules: [{ ...RULE, called: ["B"] }] },
     {
       rules: [
