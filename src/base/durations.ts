@@ -161,6 +161,8 @@ export const durations = {
   commitmentAgain: 600_000,
   /** ...up to this. */
   commitmentAgainMost: 21_600_000,
+  /** For how long an object is accepted that a peer moves after it has answered C-MOVE. */
+  movedLate: 30_000,
   /** An object for which a destination alone has no resources is set aside after so long. */
   outOfResources: 259_200_000,
   /**

@@ -23,7 +23,7 @@ const MOST_BYTES = 1024 * 1024;
 
 const count = z.int().min(0);
 const noteSchema = z.strictObject({
-  /** The folder is that of a study: its results are named after series, that of a single one too. */
+  /** The folder is that of a study: results are named after its series, also where it has one. */
   study: z.literal(true).optional(),
   /** By SeriesInstanceUID. */
   series: z.record(

@@ -85,8 +85,8 @@ async function checkSource(receipt: Receipt, image: Image): Promise<ReceiptCheck
 
 /**
  * Receipts of before do not tell of the equipment: what is computed now is compared without it
- * then. What was not chosen followed from all models of then; now the receipt names the series. What
- * was replaced no file says.
+ * then. What was not chosen followed from all models of then; now the receipt names the series. No
+ * file says what was replaced.
  */
 function asTold(source: Receipt["source"], told: Receipt["source"]): Receipt["source"] {
   const rest = { ...source };

@@ -62,6 +62,8 @@ export interface Faults {
   answer?: number;
   /** Failure Reason of a commitment. */
   failure?: number;
+  /** It answers C-MOVE at once, and moves the object when this resolves. */
+  movesLate?: () => Promise<void>;
   /** It reports a commitment before it answers the request. */
   early?: boolean;
   /** Resolves when it may report a commitment; is given the transaction. */
@@ -211,20 +213,31 @@ async function answer(
     }
     case COMMANDS.cMove: {
       if (meta === undefined) return respond(0);
-      const caller = await called(
-        faults,
-        command.moveDestination ?? "",
-        association.calledAe,
-        meta.sopClassUid,
-        meta.transferSyntax,
-      );
-      const names = { sopClassUid: meta.sopClassUid, sopInstanceUid: wanted };
-      await caller.store({
-        ...names,
-        transferSyntax: meta.transferSyntax,
-        dataSet: [file?.subarray(meta.end) ?? Buffer.alloc(0)],
-      });
-      await caller.release();
+      const move = async () => {
+        const caller = await called(
+          faults,
+          command.moveDestination ?? "",
+          association.calledAe,
+          meta.sopClassUid,
+          meta.transferSyntax,
+        );
+        await caller.store({
+          sopClassUid: meta.sopClassUid,
+          sopInstanceUid: wanted,
+          transferSyntax: meta.transferSyntax,
+          dataSet: [file?.subarray(meta.end) ?? Buffer.alloc(0)],
+        });
+        await caller.release();
+      };
+      if (faults.movesLate === undefined) {
+        await move();
+        return respond(0);
+      }
+      // Whoever asked may have gone meanwhile
+      faults
+        .movesLate()
+        .then(move)
+        .catch(() => undefined);
       return respond(0);
     }
     case COMMANDS.nAction: {

@@ -103,7 +103,10 @@ export class CallBack {
   /** @param take is given the object when it comes. Whoever calls the result expects it no more. */
   expect(sopInstanceUid: string, take: (object: Incoming) => Promise<void>): () => void {
     this.#expected.set(sopInstanceUid, take);
-    return () => this.#expected.delete(sopInstanceUid);
+    return () => {
+      // Somebody else may expect it by now
+      if (this.#expected.get(sopInstanceUid) === take) this.#expected.delete(sopInstanceUid);
+    };
   }
 
   /** @param take says whether the report is of something that was asked for */

@@ -174,7 +174,10 @@ export class Commitment implements Commitments {
     return "asked";
   }
 
-  /** The report may come over this association, which `hear` waits for; when it ends without one, it may still come. */
+  /**
+   * The report may come over this association, which `hear` waits for; when it ends without one, it
+   * may still come.
+   */
   #hold(
     transaction: string,
     caller: CallingAssociation,

@@ -51,6 +51,8 @@ const MOVE = "1.2.840.10008.5.1.4.1.2.2.2";
 const MOST_OF_ASSOCIATION = 64;
 /** After so many in turn for which a peer has no resources, others are not tried. */
 const MOST_UNSURE = 3;
+/** Objects that came late of which the proof is kept until the next look. */
+const MOST_LATE = 1000;
 /** Bytes of a P-DATA-TF that peers are told. */
 const MOST_DATA = 256 * 1024;
 
@@ -65,6 +67,8 @@ export class DicomDestination implements Destination {
   readonly commitments: Commitment | undefined;
   readonly #closed = new AbortController();
   #callBack: CallBack | undefined;
+  /** Of objects that came after C-MOVE was answered, by SOPInstanceUID. */
+  readonly #movedLate = new Map<string, Proved>();
 
   constructor(
     private readonly name: string,
@@ -230,23 +234,48 @@ export class DicomDestination implements Destination {
 
   async #move(object: ObjectToSend, sent: Buffer, options: AssociationOptions): Promise<Proved> {
     const { calling_ae: destination } = this.settings;
+    const { sop_instance_uid: uid } = object;
+    const late = this.#movedLate.get(uid);
+    this.#movedLate.delete(uid);
+    if (late !== undefined) return late;
     const callBack = await this.#listening();
-    let found: Buffer | undefined;
-    const stop = callBack.expect(object.sop_instance_uid, async (one) => {
-      found = await fileOf(one, mostReadBack(sent));
+    const came: { file?: Buffer } = {};
+    const stop = callBack.expect(uid, async (one) => {
+      came.file = await fileOf(one, mostReadBack(sent));
     });
     try {
-      return await this.#asked(MOVE, "C-MOVE", options, async (caller, context) => {
+      const proved = await this.#asked(MOVE, "C-MOVE", options, async (caller, context) => {
         const answer = await caller.move(
           context,
           destination,
           identifier(object, context.transferSyntax),
         );
-        return retrieved("c-move", answer, sent, found, this.settings);
+        return retrieved("c-move", answer, sent, came.file, this.settings);
       });
+      // It may have come between the answer and the end of the association
+      if (proved.state !== "missing" || came.file === undefined) return proved;
+      return await proofBy("c-move", sent, came.file, this.settings.may_change);
     } finally {
       stop();
+      if (came.file === undefined) this.#expectLate(callBack, object);
     }
+  }
+
+  /**
+   * Some peers answer before they move anything (Orthanc without SynchronousCMove): what comes then
+   * is the answer of the next look.
+   */
+  #expectLate(callBack: CallBack, object: ObjectToSend): void {
+    const { sop_instance_uid: uid } = object;
+    const stop = callBack.expect(uid, async (one) => {
+      const sent = await bytesToSend(object);
+      if (!Buffer.isBuffer(sent)) return;
+      const found = await fileOf(one, mostReadBack(sent));
+      if (this.#movedLate.size >= MOST_LATE) this.#movedLate.clear();
+      this.#movedLate.set(uid, await proofBy("c-move", sent, found, this.settings.may_change));
+      stop();
+    });
+    setTimeout(stop, durations.movedLate).unref();
   }
 
   /** Asks one thing over an association of its own. */

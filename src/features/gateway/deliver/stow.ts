@@ -262,7 +262,7 @@ async function* loaded(objects: readonly ObjectToSend[]): AsyncGenerator<Batch, 
       batch.unsent.push([object.sop_instance_uid, found]);
       continue;
     }
-    // Implicit VR has no place in web services (PS3.18 section 8.7.3.5)
+    // Implicit VR has no place in web services (PS3.18 section 8.7.3)
     const isImplicit = object.transfer_syntax_uid === IMPLICIT_VR_LITTLE_ENDIAN;
     const bytes = isImplicit ? explicitFile(found) : found;
     if (

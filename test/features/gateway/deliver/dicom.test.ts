@@ -309,6 +309,22 @@ await t.test("a port for calls back that is taken is told as that", async (t) =>
   });
 });
 
+await t.test("an object may be moved after C-MOVE was answered", async (t) => {
+  const listen = { port: await freePort() };
+  let move: () => void = () => undefined;
+  const mayMove = new Promise<void>((resolve) => (move = resolve));
+  const faults = { callBack: () => listen.port, movesLate: () => mayMove };
+  const { destination } = await peer(t, faults, { prove: "c-move", listen });
+  const [object] = slicesToSend(1);
+  await sentTo(destination, [object!]);
+  t.match(await provedBy(destination, object!), { state: "missing" });
+  move();
+  await until(
+    "it is proven by what came",
+    async () => (await provedBy(destination, object!)).state === "proven",
+  );
+});
+
 await t.test("a commitment may be reported before the request is answered", async (t) => {
   const { destination } = await peer(t, { early: true }, { prove: "commitment" });
   const [object] = slicesToSend(1);

@@ -234,7 +234,8 @@ await t.test("what is in Implicit VR goes in Explicit VR, long values as UN", as
     roi?.sequence("ContourSequence")?.map((one) => one.strings("ContourData")?.length),
     [12, 60_000],
   );
-  t.match(stored.toString("latin1"), /\x06\x30\x50\x00DS[^]*\x06\x30\x50\x00UN/);
+  const headers = ["DS", "UN"].map((vr) => Buffer.from(`\x06\x30\x50\x00${vr}`, "latin1"));
+  for (const header of headers) t.ok(stored.includes(header), "ContourData, short and long");
   t.match(await provedBy(destination, object), { state: "proven" });
 });
 
