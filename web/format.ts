@@ -3,15 +3,19 @@
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
-/** A measured value to four digits, without zeros at the end. */
-export const figure = (value: number): string => String(Number(value.toPrecision(4)));
+/** Four digits of a measured value, and all that stand before its point. */
+const digitsOf = (value: number): number =>
+  Math.min(21, Math.max(4, Math.abs(Math.trunc(value)).toFixed().length));
+
+/** A measured value to four digits, or whole, without zeros at the end. */
+export const figure = (value: number): string => String(Number(value.toPrecision(digitsOf(value))));
 
 /**
  * The same with grouped digits, for a value that stands alone: coordinates and windows have commas
  * between them.
  */
 export const grouped = (value: number): string =>
-  value.toLocaleString("en", { maximumSignificantDigits: 4 });
+  value.toLocaleString("en", { maximumSignificantDigits: digitsOf(value) });
 
 export const count = (n: number): string => whole.format(n);
 

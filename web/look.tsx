@@ -11,7 +11,16 @@ import { baseName, bytes, dayOf, words } from "./format.js";
 import { Onward } from "./onward.js";
 import { Again, Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
 import { firstSeen, ModelResult, type Seen } from "./result.js";
-import { hasBoxes, hasMasks, NO_MARKS, overlayOf, Stage, usePng, type Overlay } from "./stage.js";
+import {
+  hasBoxes,
+  hasMasks,
+  marksOf,
+  NO_MARKS,
+  overlayOf,
+  Stage,
+  usePng,
+  type Overlay,
+} from "./stage.js";
 import type { Go, Paths, Spot } from "./viewer.js";
 
 type Model = Receipt["models"][number];
@@ -334,8 +343,8 @@ export function Look({ whose, meant, ...named }: Looked) {
   const start = { across: undefined, row: middle(rows), column: middle(columns) };
   const here = place ?? { ...start, frame: first.frame };
   const { models } = receipt;
-  const marksOf = (model?: string) => overlayOf(models.filter(({ name }) => name === model));
-  const overlay = chosen ?? marksOf(first.model) ?? overlayOf(models) ?? NO_MARKS;
+  const marksOfModel = (of?: string) => marksOf(models.find(({ name }) => name === of));
+  const overlay = chosen ?? marksOfModel(first.model) ?? overlayOf(models) ?? NO_MARKS;
   const go: Go = (to) => {
     wanted.current += 1;
     setPlace((before) => ({ ...here, ...before, ...to }));
@@ -399,7 +408,7 @@ export function Look({ whose, meant, ...named }: Looked) {
             many
               ? (where) => {
                   // The marks of another model could be taken for this finding
-                  choose((now) => marksOf(where.model) ?? now);
+                  choose((now) => marksOfModel(where.model) ?? now);
                   void show(where);
                 }
               : undefined

@@ -2,7 +2,7 @@
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import type { FoundResult, ResultList } from "../src/features/viewer/endpoints.js";
 import type { Overview } from "../src/server/overview.js";
-import { onLeave, session, usePoll } from "./api.js";
+import { Fault, faultOfPage, onLeave, session, usePoll } from "./api.js";
 import { FailedView, Kinds } from "./failed.js";
 import { baseName, counted, dayOf, folderName, moment, timeZone } from "./format.js";
 import { Look, useFound } from "./look.js";
@@ -199,6 +199,9 @@ function NothingFound({ filters }: { filters: Filters }) {
   return (
     <div class="empty">
       <p>No result matches.</p>
+      {filters.finding.trim() !== "" && (
+        <p class="quiet">A finding is found by its whole label, in upper or lower case.</p>
+      )}
       {byPerson && (
         <p class="quiet">
           The whole number is compared, in upper or lower case. Results of Radserve 0.6, of radserve
@@ -404,15 +407,23 @@ interface AskedFor {
   accession?: string;
 }
 
-function askedIn(hash: string): AskedFor | undefined {
+const ASKED: readonly string[] = ["study", "accession"] satisfies (keyof AskedFor)[];
+
+/** What an address asks for; a fault where it is something that no link can. */
+function askedIn(hash: string): AskedFor | Fault | undefined {
   const query = /^#\/results\?(.*)$/.exec(hash)?.[1];
   if (query === undefined) return undefined;
-  const given = new URLSearchParams(query);
-  const [study, accession] = [given.get("study"), given.get("accession")];
-  return {
-    ...(study === null ? {} : { study }),
-    ...(accession === null ? {} : { accession }),
-  };
+  // Templates of a RIS leave parameters empty, and pad values with spaces
+  const given = [...new URLSearchParams(query)]
+    .map(([name, value]) => [name, value.trim()] as const)
+    .filter(([, value]) => value !== "");
+  const names = given.map(([name]) => name);
+  const wrong = names.find((name, i) => !ASKED.includes(name) || names.indexOf(name) !== i);
+  if (wrong === undefined && given.length > 0) return Object.fromEntries(given);
+  const found = wrong === undefined ? "nothing" : `"${wrong}"`;
+  return faultOfPage(
+    `Expected a link that asks by study or accession, each at most once; found ${found}. Search for the result below.`,
+  );
 }
 
 /**
@@ -460,12 +471,12 @@ function Linked({ asked, overview }: { asked: AskedFor; overview: Overview }) {
  * @param hash the address that was opened last
  * @param times how many addresses were opened
  */
-function useAsked(hash: string, times: number): AskedFor | undefined {
+function useAsked(hash: string, times: number): AskedFor | Fault | undefined {
   const asked = askedIn(hash);
   useEffect(() => {
     if (asked === undefined) return;
     const leave = () => history.replaceState(history.state, "", "#/results");
-    if (!session.isOver) return leave();
+    if (!session.isOver) return void leave();
     // Whoever reloads the page to sign in still finds what the link asks for
     return session.onResume(leave);
   }, [times]);
@@ -495,7 +506,13 @@ export function ResultsView({
       </>
     );
   if (id !== undefined) return <One key={id} id={id} />;
-  if (asked !== undefined && (asked.study ?? asked.accession) !== undefined)
-    return <Linked key={times} asked={asked} overview={overview} />;
+  if (asked instanceof Fault)
+    return (
+      <>
+        <FaultNote fault={asked} />
+        <List overview={overview} first={{}} />
+      </>
+    );
+  if (asked !== undefined) return <Linked key={times} asked={asked} overview={overview} />;
   return <List overview={overview} first={{}} />;
 }

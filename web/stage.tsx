@@ -52,9 +52,12 @@ export const NO_MARKS: Overlay = { model: "", only: undefined, isOff: true };
 
 /** All marks of the first of the models that are shown which has some that the stage can draw. */
 export function overlayOf(models: readonly Model[]): Overlay | undefined {
-  const model = models.find((one) => isShown(one) && isDrawn(one));
-  return model && { model: model.name, only: undefined, isOff: false };
+  return marksOf(models.find((one) => isShown(one) && isDrawn(one)));
 }
+
+/** All marks of a model, one in shadow too; undefined where the stage cannot draw any. */
+export const marksOf = (model: Model | undefined): Overlay | undefined =>
+  model && isDrawn(model) ? { model: model.name, only: undefined, isOff: false } : undefined;
 
 function pngBlob(base64: string): Blob {
   return new Blob([bytesOf(base64)], { type: "image/png" });
@@ -585,9 +588,10 @@ export function Stage({
                 )
               }
             >
-              {drawn.map(({ name }) => (
-                <option key={name} value={name}>
-                  {name}
+              {drawn.map((one) => (
+                <option key={one.name} value={one.name}>
+                  {one.name}
+                  {!isShown(one) && " (shadow)"}
                 </option>
               ))}
               <option value="">none</option>

@@ -146,6 +146,7 @@ async function tellEnd(client: Client, job: Job, json: boolean): Promise<void> {
     return;
   }
   print(summaryText(job));
+  for (const { message } of job.warnings) print(`  Warning: ${message}`);
   for (const item of named) print(`  ${item.state}: ${item.input_image_path}: ${whyOf(item)}`);
   const bad = job.counts.failed + job.counts.partial;
   if (bad > named.length)

@@ -41,7 +41,8 @@ function scoreOf({
 
 function summary(answer: Answer): string {
   const lines = answer.models.flatMap((model) => {
-    const head = `${model.name} ${model.version}: ${model.status}`;
+    const shadow = model.shadow === true ? " (shadow: recorded, not to be shown)" : "";
+    const head = `${model.name} ${model.version}${shadow}: ${model.status}`;
     const why = model.error === undefined ? [] : [`  ${model.error.message}`];
     const reasons = (model.reasons ?? []).map((reason) => `  ${reason.message}`);
     const found = model.findings

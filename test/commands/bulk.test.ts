@@ -1,6 +1,6 @@
 /** `radserve bulk` and `radserve jobs` against a real server with a real queue. */
 import { execFile, spawn, type ChildProcess } from "node:child_process";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { itemListSchema, jobListSchema, jobSchema } from "../../src/jobs/schema.js";
@@ -105,6 +105,14 @@ t.test("a folder to its end", async (t) => {
     counts: { succeeded: 2, failed: 1 },
     problems: [{ state: "failed", error: { error: "truncated_image" } }],
   });
+});
+
+t.test("what a job warns of is told at its end", async (t) => {
+  const { input, output } = folder(0);
+  mkdirSync(input);
+  writeFileSync(path.join(input, "notes.txt"), "no image");
+  const { stdout } = await run("bulk", input, output);
+  t.match(stdout, /^ {2}Warning: No image of the job was analysed/m);
 });
 
 t.test("what is refused", async (t) => {

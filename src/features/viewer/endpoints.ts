@@ -9,6 +9,7 @@ import { z } from "zod";
 import { errors } from "../../base/errors.js";
 import type { Question } from "../../base/lane.js";
 import { isMarkName } from "../../files/folder-mark.js";
+import { isAwayNow } from "../../files/absent-roots.js";
 import { withInput, type OpenedInput } from "../../files/guarded-paths.js";
 import { nameOfHelper } from "../../files/helper-names.js";
 import { translateIn } from "../../files/path-map.js";
@@ -109,8 +110,25 @@ async function receiptOf(services: Services, { id, path: given }: ResultQuery): 
   oneOf(["id", "the path of a receipt"], id, given);
   if (given !== undefined) return translateIn(given, services.config.path_map).path;
   if (id === undefined) throw errors.bad_request("Expected id of a result; found none.");
-  const found = await new ResultNames(services.roots.output).find("receipt", id);
+  return named(services, "receipt", id);
+}
+
+/**
+ * What a name stands for, which a key in its output root says.
+ * @throws RadserveError file_not_found; share_unavailable while a root is away
+ */
+async function named(
+  { roots: { output } }: Services,
+  of: "receipt" | "input",
+  name: string,
+): Promise<string> {
+  const found = await new ResultNames(output).find(of, name);
   if (found !== undefined) return found;
+  for (const root of output)
+    if (await isAwayNow("output", root))
+      throw errors.share_unavailable(
+        "Expected the output root of this result; an output root is away, as where a share is not mounted. Mount it, and open the result again.",
+      );
   throw errors.file_not_found(
     "Expected the id of a result of this server; no output root has one of this name.",
   );
@@ -126,11 +144,7 @@ async function inputOf(
   const { input_id: id, input_path: given } = asked;
   oneOf(["input_id", "input_path"], id, given);
   if (given !== undefined) return translateIn(given, services.config.path_map).path;
-  if (id !== undefined) {
-    const found = await new ResultNames(services.roots.output).find("input", id);
-    if (found !== undefined) return found;
-    throw errors.file_not_found("Expected the input_id of a result of this server.");
-  }
+  if (id !== undefined) return named(services, "input", id);
   if (asked.id === undefined) return undefined;
   const roots = services.roots.output;
   return (await ask(ctx, services, "looks", (call) => call.row(receipt, roots)))?.input;
@@ -340,7 +354,11 @@ const day = z.union([z.iso.date(), z.iso.datetime({ offset: true })]);
 
 const wantedOf = {
   model: z.string().max(200).optional().describe("Name of a model that accepted the image"),
-  finding: z.string().max(200).optional().describe("A label that is present"),
+  finding: z
+    .string()
+    .max(200)
+    .optional()
+    .describe("A label that is present, in upper or lower case"),
   status: z.enum(["completed", "partial"]).optional().describe("Status of the result"),
   modality: z.string().max(16).optional().describe("Modality of the image, for example CT"),
   text: z
@@ -356,7 +374,7 @@ const wantedOf = {
       "The whole PatientID, in upper or lower case, whichever node of the installation wrote the result; results of 0.6 are not found by it",
     ),
   accession: identifier.optional().describe("The whole AccessionNumber, in upper or lower case"),
-  study: z.string().max(64).optional().describe("StudyInstanceUID"),
+  study: identifier.optional().describe("StudyInstanceUID"),
   from: day.optional().describe("A day in UTC, or a time with its offset"),
   to: day
     .optional()

@@ -15,7 +15,7 @@ import { copyModel } from "../../support/manifests.js";
 import { writeDraft } from "../../support/drafts.js";
 import { constant, meanOf } from "../../support/model-parts.js";
 import { ADDON, needs } from "../../support/needs.js";
-import { startServer } from "../../support/server.js";
+import { radserve, startServer } from "../../support/server.js";
 
 t.setTimeout(400_000);
 
@@ -149,8 +149,19 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
     await send(image, "hidden");
     const overlay = page.getByLabel(/^Overlay/);
     t.equal(await overlay.inputValue(), "");
+    t.match(await overlay.innerText(), /hidden \(shadow\)/);
     await overlay.selectOption("hidden");
     await page.locator(".stage-labels span").nth(1).waitFor();
+
+    await send(series, "hidden", true);
+    await overlay.selectOption("");
+    const found = page.getByRole("region", { name: "Findings of hidden", exact: true });
+    await found.getByRole("button", { name: /^Show/ }).first().click();
+    await page.locator(".stage-labels span").nth(1).waitFor();
+    t.equal(await overlay.inputValue(), "hidden", "not the marks of another model");
+
+    const { stdout } = await radserve(place, "infer", image, t.testdir(), "--model", "hidden");
+    t.match(stdout, /^hidden 1\.0\.0 \(shadow: recorded, not to be shown\): succeeded$/m);
   });
 
   await t.test("measurements of segments", async (t) => {

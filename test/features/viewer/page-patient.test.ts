@@ -7,6 +7,7 @@ import path from "node:path";
 import type { BrowserContext, Page } from "playwright-core";
 import t from "tap";
 import { ctSeries } from "../../../scripts/demo/samples.js";
+import type { FrameFacts } from "../../../src/features/viewer/messages.js";
 import { ctPlace, writeSlice } from "../../support/bulk.js";
 import { CHROMIUM, look, signIn, startBrowser } from "../../support/looks.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -179,6 +180,22 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await other.goto(`${server.url}/#/results?accession=NOBODY`);
     await other.getByText("There is no result of what the link asks for").waitFor();
     t.notMatch(other.url(), /NOBODY/);
+    const wrong = other.getByRole("alert").getByText("Expected a link that asks by study or");
+    for (const [asked, found] of [
+      ["patient=PAT-2", '"patient"'],
+      ["Accession=ACC-2", '"Accession"'],
+      ["accession=ACC-1&accession=ACC-2", '"accession"'],
+      ["study=&accession=", "nothing"],
+    ] as const) {
+      await other.goto(`${server.url}/#/results?${asked}`);
+      await wrong.getByText(`found ${found}`).waitFor();
+      t.equal(other.url(), `${server.url}/#/results`);
+    }
+    await other.goto(`${server.url}/#/results?study=&accession=%20acc-2b%20`);
+    await other.getByText("There is no result of what the link asks for").waitFor();
+    t.equal(await wrong.count(), 0);
+    await other.goto(`${server.url}/#/results?study=1.2.826.0.1.1%20&accession=`);
+    await other.locator(".whose").getByText("PAT-1").waitFor();
     const narrow = await issueToken(place, "--output-root", path.join(place.output, "elsewhere"));
     mkdirSync(path.join(place.output, "elsewhere"));
     const third = await (await browser.newContext()).newPage();
@@ -269,6 +286,24 @@ t.test("the right patient", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       /^Another patient\..*PAT-5 now.*named nobody\./s,
     );
     t.equal(await warningOf("none.dcm", empty, empty), "");
+  });
+
+  await t.test("a value of five digits is told whole", async (t) => {
+    await infer("bright.dcm", { ...one(9), RescaleIntercept: "12345", RescaleSlope: "1" });
+    await page.goto(`${server.url}/#/results`);
+    await page.getByRole("link", { name: "bright.dcm" }).click();
+    const answered = page.waitForResponse(/results\/frame/);
+    await picture.waitFor();
+    const { values } = (await (await answered).json()) as FrameFacts;
+    t.equal(values?.intercept, 12345);
+    const box = (await page.locator(".stage .picture").boundingBox())!;
+    const told = page.locator(".corners").getByText(/^\(\d+, \d+\) \d/);
+    const seen: string[] = [];
+    for (const part of [0.1, 0.3, 0.5, 0.7, 0.9]) {
+      await page.mouse.move(box.x + box.width * part, box.y + box.height * part);
+      seen.push(await told.innerText());
+    }
+    t.match(seen.join(), /\) \d{4}[1-9]\b/, "not rounded to tens");
   });
 
   await t.test("a result that is replaced while it is open", async (t) => {

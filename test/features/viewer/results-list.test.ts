@@ -139,6 +139,7 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(await names({ patient: " p1 " }), ["three.dcm.json", "one.dcm.json"]);
     t.strictSame(await names({ patient: "P" }), [], "the whole id alone");
     t.strictSame(await found({ study: "1.2.4" }), ["two.dcm.json"]);
+    t.strictSame(await found({ study: "1.2.4 " }), ["two.dcm.json"]);
     t.strictSame(await found({ accession: "no-2" }), ["two.dcm.json"]);
     const now = new Date();
     const at = (hours: number) => new Date(now.getTime() + hours * 3_600_000).toISOString();

@@ -21,7 +21,7 @@ import type {
   ResultMarks,
   Verification,
 } from "../../../src/features/viewer/messages.js";
-import type { PathList } from "../../../src/features/viewer/endpoints.js";
+import type { FoundResult, PathList } from "../../../src/features/viewer/endpoints.js";
 import { linesOf, textOf } from "../../support/audit.js";
 import { bulkPlace } from "../../support/bulk.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -418,6 +418,28 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
       { verdict: "differs", detail: `${huge} bytes instead of` },
     );
   });
+});
+
+t.test("the address of a result whose share is away", { skip: needs(ADDON) }, async (t) => {
+  const { place, server } = await started(t);
+  const input = path.join(place.input, "series");
+  writeSeries(input);
+  const { receipt_path } = await analysed(server, input, place.output);
+  const find = async (question: object) => {
+    const answer = await server.post("/results/find", question);
+    const body = (await answer.json()) as Partial<FoundResult> & { error?: string };
+    return { status: answer.status, ...body };
+  };
+  const { id, input_id } = await find({ receipt_path });
+  t.match(await find({ id }), { status: 200 });
+  t.match(await find({ id: "A".repeat(40) }), { status: 404, error: "file_not_found" });
+  renameSync(place.output, `${place.output}-away`);
+  const away = { status: 503, error: "share_unavailable" };
+  t.match(await find({ id }), away);
+  const both = { id: id ?? "", input_id: input_id ?? "" };
+  const { status, body } = await get(server, "/results/frame", both);
+  t.match({ status, error: body.error }, away);
+  renameSync(`${place.output}-away`, place.output);
 });
 
 t.test("a result that was replaced since it was read", { skip: needs(ADDON) }, async (t) => {

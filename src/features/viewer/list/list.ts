@@ -103,7 +103,7 @@ type Listed = z.infer<typeof listedSchema>;
 /** What a result has to be, to be given; what is absent is not asked for. */
 export interface ListQuery {
   model?: string | undefined;
-  /** A label that is present. */
+  /** A label that is present, in upper or lower case. */
   finding?: string | undefined;
   status?: ListRow["status"] | undefined;
   modality?: string | undefined;
@@ -308,6 +308,10 @@ async function* allLines(
   }
 }
 
+/** People do not mind the case of letters. */
+const isSame = (label: string, wanted: string): boolean =>
+  label.toLowerCase() === wanted.toLowerCase();
+
 /** Of a shortened line the labels are not known before its receipt is read. */
 function fits(row: LineRow, wanted: ListQuery): boolean {
   const { model, finding, status, modality, text, patient, accession, study, from, to } = wanted;
@@ -318,7 +322,7 @@ function fits(row: LineRow, wanted: ListQuery): boolean {
     (model === undefined || models.some((one) => one.status !== "not_accepted")) &&
     (finding === undefined ||
       row.shortened === true ||
-      models.some(({ found }) => found.includes(finding))) &&
+      models.some(({ found }) => found.some((label) => isSame(label, finding)))) &&
     (status === undefined || row.status === status) &&
     (modality === undefined || row.modality === modality) &&
     (patient === undefined || isOneOf(patient, row.whose?.patient)) &&
@@ -353,7 +357,7 @@ function sieve({
 }: ListQuery): (line: ListLine) => boolean {
   const words = [model, status, modality, study].filter((word) => word !== undefined);
   const fields = words.map((word) => JSON.stringify(word));
-  const label = finding === undefined ? undefined : JSON.stringify(finding);
+  const label = finding === undefined ? undefined : JSON.stringify(finding).toLowerCase();
   const hashes = [patient, accession].filter((each) => each !== undefined);
   const part = text === undefined ? undefined : inJson(text).toLowerCase();
   return (line) =>
@@ -361,7 +365,9 @@ function sieve({
     (from === undefined || line.at >= from) &&
     (to === undefined || line.at < to) &&
     fields.every((word) => line.text.includes(word)) &&
-    (label === undefined || line.text.includes(label) || line.text.includes(SHORTENED)) &&
+    (label === undefined ||
+      line.text.toLowerCase().includes(label) ||
+      line.text.includes(SHORTENED)) &&
     hashes.every((each) => each.some((hash) => line.text.includes(hash))) &&
     (part === undefined || `${line.receipt} ${line.text}`.toLowerCase().includes(part));
 }

@@ -162,6 +162,7 @@ t.test("a result is found by any of its labels, also where its line has none", a
     await rebuild(dir, () => undefined);
     const search = (wanted: string) => listResults([dir], { finding: wanted }, LIST);
     t.match(await search(labelOf(many - 1)), { results: { length: 1 } }, `${many} labels`);
+    t.match(await search(labelOf(many - 1).toUpperCase()), { results: { length: 1 } });
     t.strictSame((await search("label")).results, [], "a part of a label is none");
     await rebuild(dir, () => undefined);
     t.match(await search(labelOf(many - 1)), { results: { length: 1 } }, "and once more");
