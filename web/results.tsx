@@ -476,9 +476,10 @@ function useAsked(hash: string, times: number): AskedFor | Fault | undefined {
   useEffect(() => {
     if (asked === undefined) return;
     const leave = () => history.replaceState(history.state, "", "#/results");
-    if (!session.isOver) return void leave();
     // Whoever reloads the page to sign in still finds what the link asks for
-    return session.onResume(leave);
+    if (session.isOver) return session.onResume(leave);
+    leave();
+    return undefined;
   }, [times]);
   return asked;
 }
