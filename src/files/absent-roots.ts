@@ -19,11 +19,14 @@ interface WatchedRoot {
 interface Absence {
   /** Those with the longest paths first: of roots within each other the inner one says. */
   roots: readonly WatchedRoot[];
-  /** A byte for each: 1 where it is absent. */
+  /** A byte for each: 0 where it is there, else why it is absent. */
   absent: Uint8Array<SharedArrayBuffer>;
 }
 
 const ABSENCE = "roots of Radserve that are absent";
+const REASONS = ["here", "other", "silent"] as const;
+/** Whether a root is here, something else is in its place, or nothing answers. */
+export type RootState = (typeof REASONS)[number];
 
 const absence = (): Absence | undefined => getEnvironmentData(ABSENCE) as Absence | undefined;
 
@@ -39,18 +42,25 @@ export function watchRoots(real: Readonly<Record<PathSide, readonly string[]>>):
 }
 
 /** @param number the root's place among those of its side, from 1 */
-export function tellAbsence(side: PathSide, number: number, isAbsent: boolean): void {
+export function tellAbsence(side: PathSide, number: number, state: RootState): void {
   const { roots, absent } = absence() ?? {};
   const at = roots?.findIndex((one) => one.side === side && one.number === number) ?? -1;
-  if (absent !== undefined && at >= 0) Atomics.store(absent, at, isAbsent ? 1 : 0);
+  if (absent !== undefined && at >= 0) Atomics.store(absent, at, REASONS.indexOf(state));
+}
+
+function stateOf(side: PathSide, realPath: string): RootState {
+  const { roots, absent } = absence() ?? {};
+  const at = roots?.findIndex((one) => one.side === side && isInside(realPath, [one.root])) ?? -1;
+  return REASONS[absent !== undefined && at >= 0 ? Atomics.load(absent, at) : 0] ?? "here";
 }
 
 /** Whether a path lies in a root that is absent. */
-export function isAbsent(side: PathSide, realPath: string): boolean {
-  const { roots, absent } = absence() ?? {};
-  const at = roots?.findIndex((one) => one.side === side && isInside(realPath, [one.root])) ?? -1;
-  return absent !== undefined && at >= 0 && Atomics.load(absent, at) === 1;
-}
+export const isAbsent = (side: PathSide, realPath: string): boolean =>
+  stateOf(side, realPath) !== "here";
+
+/** Whether a path lies in a root that does not answer: whoever asks there waits without an end. */
+export const isSilent = (side: PathSide, realPath: string): boolean =>
+  stateOf(side, realPath) === "silent";
 
 /** Whether what lies at a path is not the share of its root. @param dev of the folder */
 export const isAway = (side: PathSide, realPath: string, dev: number): boolean =>

@@ -8,7 +8,7 @@ import path from "node:path";
 import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
 import { DISK_FAULTS, RadserveError, type ErrorObject } from "../base/errors.js";
-import { isAbsent } from "../files/absent-roots.js";
+import { isSilent } from "../files/absent-roots.js";
 import { withInput } from "../files/guarded-paths.js";
 import { NOT_MOUNTED, REFUSED, type PathSide } from "../files/path-judgement.js";
 import { isInside, isUnmountedNow, narrowRoots, type Root } from "../files/roots.js";
@@ -136,7 +136,7 @@ const isThere = (file: string): Promise<boolean> =>
 async function missingShare({ item, paths, roots }: Circumstances): Promise<Pause | undefined> {
   // The folder that has to be there whatever image is meant: the job's own, else the root that the
   // path lies in.
-  if (isAbsent("input", paths.input)) return INPUT_MISSING;
+  if (isSilent("input", paths.input)) return SHARE_SILENT;
   const root = roots.input.find((one) => isInside(paths.input, [one]));
   const input = paths.inputBase ?? root;
   if (input !== undefined && !(await holdsSomething(input))) return INPUT_MISSING;
@@ -187,7 +187,7 @@ async function outputOf(
   { job_id, marked }: LeasedItem,
   { outputBase, clientOutputBase }: ItemPaths,
 ): Promise<{ path: string; root: Root } | Pause> {
-  if (isAbsent("output", outputBase)) return OUTPUT_MISSING;
+  if (isSilent("output", outputBase)) return SHARE_SILENT;
   const real = await realpath(outputBase).catch(() => undefined);
   if (real === undefined) return OUTPUT_MISSING;
   if (!marked) return { path: real, root: real };

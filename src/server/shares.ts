@@ -13,7 +13,7 @@ import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { storedJson } from "../base/stored-json.js";
 import type { Config } from "../config.js";
-import { tellAbsence } from "../files/absent-roots.js";
+import { tellAbsence, type RootState } from "../files/absent-roots.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { FORBIDDEN } from "../files/path-judgement.js";
 import { replacePrivately } from "../files/private-file.js";
@@ -133,7 +133,7 @@ export class Shares {
     this.#noteUnmarked();
     await this.#mark();
     this.#remember();
-    for (const root of this.#roots) tellAbsence(root.side, root.number, this.#isAbsent(root));
+    for (const root of this.#roots) tellAbsence(root.side, root.number, this.#stateOf(root));
     this.#known ||= isTold;
   }
 
@@ -297,15 +297,15 @@ export class Shares {
   }
 
   /**
-   * Whether what lies there is not the root, or does not answer for long. Where it only may not be
-   * used, whoever tries is told.
+   * Whether something else lies there, or nothing answers for long. Where it only may not be used,
+   * whoever tries is told.
    */
-  #isAbsent(root: LookedRoot): boolean {
+  #stateOf(root: LookedRoot): RootState {
     const { fault } = root.needed;
-    if (fault?.silent === true) return root.silent >= LOOKS_UNTIL_ABSENT;
-    if (this.#unmounted(root) !== undefined) return true;
-    if (fault !== undefined && fault.condition !== "share_unavailable") return false;
-    return this.#faultOf(root) !== undefined;
+    if (fault?.silent === true) return root.silent >= LOOKS_UNTIL_ABSENT ? "silent" : "here";
+    if (this.#unmounted(root) !== undefined) return "other";
+    if (fault !== undefined && fault.condition !== "share_unavailable") return "here";
+    return this.#faultOf(root) === undefined ? "here" : "other";
   }
 
   /** The roots as the other nodes are told of them. */
